@@ -1,0 +1,135 @@
+/* Validation, loop order and threads. The arithmetic is in rotate_scalar.c and rotate_avx2.c. */
+#include "span.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* Positions handled together over all heads: their table rows then stay in the L1/L2 cache.
+ * Measured on 4096 x 40 heads x 128 channels: 32 to 4096 are equal within noise, 8 is 15 % slower.
+ */
+#define TILE 128
+
+static const int64_t ITEM_BYTES[] = {4, 8, 2, 2};
+static const int64_t TABLE_BYTES[] = {4, 8, 4, 4};
+
+int64_t whorl_abi(void) { return WHORL_ABI; }
+
+int64_t whorl_best_isa(void) {
+#if defined(WHORL_HAVE_AVX2)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return WHORL_AVX2;
+#endif
+    return WHORL_SCALAR;
+}
+
+int64_t whorl_max_threads(void) {
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static int bad_rows(const whorl_operand *o, int64_t batch) {
+    if (!o->rows) return o->first_row < 0 || o->length > o->table_rows - o->first_row;
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t t = 0; t < o->length; t++) {
+            int64_t row = o->rows[b * o->rows_strides[0] + t * o->rows_strides[1]];
+            /* Written so that no sum can overflow, whatever the caller's numbers are. */
+            if (o->first_row < 0 || row < -o->first_row || row >= o->table_rows - o->first_row)
+                return 1;
+        }
+    return 0;
+}
+
+static int64_t validate(const whorl_rotation *job) {
+    if (job->dtype < WHORL_F32 || job->dtype > WHORL_F16) return WHORL_BAD_JOB;
+    if (job->in_layout < WHORL_HALF || job->in_layout > WHORL_INTERLEAVED) return WHORL_BAD_JOB;
+    if (job->out_layout < WHORL_HALF || job->out_layout > WHORL_INTERLEAVED) return WHORL_BAD_JOB;
+    if (job->count < 1 || job->count > 2 || job->batch < 0 || job->width < 0) return WHORL_BAD_JOB;
+    if (job->start < 0 || job->pairs < 0 || job->start > job->width) return WHORL_BAD_JOB;
+    if (job->threads < 1 || job->threads > INT32_MAX) return WHORL_BAD_JOB;
+    if (job->pairs > (job->width - job->start) / 2) return WHORL_BAD_JOB;
+    for (int64_t n = 0; n < job->count; n++) {
+        const whorl_operand *o = &job->operands[n];
+        if (o->heads < 0 || o->length < 0 || o->table_rows < 0) return WHORL_BAD_JOB;
+        if (job->batch == 0 || o->heads == 0 || o->length == 0) continue;
+        if (!o->x || !o->out || (!o->table && job->pairs)) return WHORL_BAD_JOB;
+        if (o->x == o->out && job->in_layout != job->out_layout) return WHORL_BAD_JOB;
+        if (bad_rows(o, job->batch)) return WHORL_BAD_ROW;
+    }
+    return WHORL_OK;
+}
+
+/* One tile of positions of one batch row, all heads. The inner loop follows the smaller stride,
+ * so memory is walked forward in [B, H, T, D] and in a transposed [B, T, H, D] alike. */
+static void rotate_tile(const whorl_rotation *job, const whorl_operand *o, whorl_span_fn span,
+                        int64_t b, int64_t tile) {
+    const int64_t item = ITEM_BYTES[job->dtype], entry = TABLE_BYTES[job->dtype];
+    const int64_t t0 = tile * TILE, left = o->length - t0, steps = left < TILE ? left : TILE;
+    const int heads_inside = steps == 1 || o->x_strides[1] < o->x_strides[2];
+    const int64_t outer = heads_inside ? steps : o->heads;
+    const int outer_axis = heads_inside ? 2 : 1, inner_axis = 3 - outer_axis;
+    whorl_span s = {
+        .count = heads_inside ? o->heads : steps,
+        .x_step = o->x_strides[inner_axis] * item,
+        .out_step = o->out_strides[inner_axis] * item,
+        .table = (const char *)o->table + b * o->table_batch_stride * entry,
+        .row_bytes = 2 * job->pairs * entry,
+        .rows_step = heads_inside ? 0 : o->rows_strides[1],
+        .row_step = heads_inside ? 0 : 1,
+        .pairs = job->pairs,
+        .head_bytes = job->start * item,
+        .band_bytes = 2 * job->pairs * item,
+        .tail_bytes = (job->width - job->start - 2 * job->pairs) * item,
+        .negate = job->transpose != 0,
+    };
+    for (int64_t n = 0; n < outer; n++) {
+        const int64_t t = heads_inside ? t0 + n : t0, h = heads_inside ? 0 : n;
+        const int64_t x_at = b * o->x_strides[0] + h * o->x_strides[1] + t * o->x_strides[2];
+        const int64_t out_at =
+            b * o->out_strides[0] + h * o->out_strides[1] + t * o->out_strides[2];
+        s.x = (const char *)o->x + x_at * item;
+        s.out = (char *)o->out + out_at * item;
+        s.rows = o->rows ? o->rows + b * o->rows_strides[0] + t * o->rows_strides[1] : NULL;
+        s.first_row = o->first_row + (o->rows ? 0 : t);
+        span(&s);
+    }
+}
+
+static whorl_span_fn choose(const whorl_rotation *job) {
+    int64_t isa = job->isa == WHORL_AUTO ? whorl_best_isa() : job->isa;
+    if (isa == WHORL_SCALAR) return whorl_scalar_span(job->dtype, job->in_layout, job->out_layout);
+#if defined(WHORL_HAVE_AVX2)
+    if (isa == WHORL_AVX2 && whorl_best_isa() == WHORL_AVX2)
+        return whorl_avx2_span(job->dtype, job->in_layout, job->out_layout);
+#endif
+    return NULL;
+}
+
+static void rotate_operand(const whorl_rotation *job, const whorl_operand *o, whorl_span_fn span) {
+    const int64_t tiles = o->length / TILE + (o->length % TILE != 0);
+    const int64_t tasks = job->batch * tiles;
+#ifdef _OPENMP
+    /* Entering a parallel region costs half a microsecond even with one thread. */
+    if (job->threads > 1) {
+#pragma omp parallel for schedule(static) num_threads((int)job->threads)
+        for (int64_t task = 0; task < tasks; task++)
+            rotate_tile(job, o, span, task / tiles, task % tiles);
+        return;
+    }
+#endif
+    for (int64_t task = 0; task < tasks; task++)
+        rotate_tile(job, o, span, task / tiles, task % tiles);
+}
+
+int64_t whorl_rotate(const whorl_rotation *job) {
+    const int64_t status = validate(job);
+    if (status != WHORL_OK) return status;
+    const whorl_span_fn span = choose(job);
+    if (!span) return WHORL_NO_ISA;
+    for (int64_t n = 0; n < job->count; n++)
+        if (job->operands[n].heads) rotate_operand(job, &job->operands[n], span);
+    return WHORL_OK;
+}

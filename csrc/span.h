@@ -1,0 +1,68 @@
+/* Internal: what the threading loop in rotate.c hands to the instruction-set specific code. */
+#ifndef WHORL_SPAN_H
+#define WHORL_SPAN_H
+
+#include "whorl.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
+/* `count` head vectors that lie `x_step` apart; each takes its own table row. */
+typedef struct {
+    const char *x;
+    char *out;
+    int64_t count;
+    int64_t x_step;   /* bytes */
+    int64_t out_step; /* bytes */
+    const char *table;
+    int64_t row_bytes; /* 2 P table entries */
+    const int64_t *rows;
+    int64_t rows_step; /* elements of `rows` between vectors; used when rows is set */
+    int64_t first_row;
+    int64_t row_step; /* table rows between vectors; used when rows is NULL */
+    int64_t pairs;
+    int64_t head_bytes; /* channels before the rotated band */
+    int64_t band_bytes; /* the rotated band */
+    int64_t tail_bytes; /* channels after it */
+    int negate;         /* 1: sin is negated */
+} whorl_span;
+
+typedef void (*whorl_span_fn)(const whorl_span *);
+
+/* NULL when this build has no such code. */
+whorl_span_fn whorl_scalar_span(int64_t dtype, int64_t in_layout, int64_t out_layout);
+whorl_span_fn whorl_avx2_span(int64_t dtype, int64_t in_layout, int64_t out_layout);
+
+INLINE const char *whorl_span_row(const whorl_span *s, int64_t j) {
+    int64_t row = s->first_row + (s->rows ? s->rows[j * s->rows_step] : j * s->row_step);
+    return s->table + row * s->row_bytes;
+}
+
+/* Copies the channels outside the rotated band; in place they are already there. */
+INLINE void whorl_pass_through(const whorl_span *s, const char *x, char *out) {
+    if (x == out) return;
+    const int64_t end = s->head_bytes + s->band_bytes;
+    memcpy(out, x, (size_t)s->head_bytes);
+    memcpy(out + end, x + end, (size_t)s->tail_bytes);
+}
+
+/* One function per dtype and pair of layouts, from one inlined `span` with constant arguments. */
+#define SPANS(dtype)                                                                               \
+    static void dtype##_hh(const whorl_span *s) { span(s, dtype, WHORL_HALF, WHORL_HALF); }        \
+    static void dtype##_hi(const whorl_span *s) { span(s, dtype, WHORL_HALF, WHORL_INTERLEAVED); } \
+    static void dtype##_ih(const whorl_span *s) { span(s, dtype, WHORL_INTERLEAVED, WHORL_HALF); } \
+    static void dtype##_ii(const whorl_span *s) {                                                  \
+        span(s, dtype, WHORL_INTERLEAVED, WHORL_INTERLEAVED);                                      \
+    }
+#define SPAN_NAMES(dtype)                                                                          \
+    {                                                                                              \
+        {dtype##_hh, dtype##_hi}, { dtype##_ih, dtype##_ii }                                       \
+    }
+
+#endif

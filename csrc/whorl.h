@@ -1,0 +1,86 @@
+/* The whole C ABI of whorl: one rotation of channel pairs, in any dtype, layout and stride.
+ *
+ * Plain C11, no torch or Python headers: the caller passes pointers, sizes and strides.
+ * Every number is an int64_t so that a binding can fill a job with one packed array.
+ * Axes: B batch, H heads, T positions, D head width, P rotated pairs (2 P <= D).
+ *
+ *     out[b, h, t, a_i] = x[b, h, t, a_i] * cos - x[b, h, t, b_i] * sin
+ *     out[b, h, t, b_i] = x[b, h, t, b_i] * cos + x[b, h, t, a_i] * sin
+ *
+ * with (cos, sin) = table[b, row(b, t), :, i] and (a_i, b_i) the i-th pair of the layout.
+ */
+#ifndef WHORL_H
+#define WHORL_H
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define WHORL_API __declspec(dllexport)
+#elif defined(__GNUC__)
+#define WHORL_API __attribute__((visibility("default")))
+#else
+#define WHORL_API
+#endif
+
+/* Raised whenever a struct or an enum below changes; a binding refuses another number. */
+#define WHORL_ABI 1
+
+enum whorl_status {
+    WHORL_OK = 0,
+    WHORL_BAD_JOB = 1, /* a size, stride or enum is out of range: nothing was written */
+    WHORL_BAD_ROW = 2, /* a row lies outside the table: nothing was written */
+    WHORL_NO_ISA = 3   /* the instruction set asked for is not there: nothing was written */
+};
+
+enum whorl_dtype { WHORL_F32 = 0, WHORL_F64 = 1, WHORL_BF16 = 2, WHORL_F16 = 3 };
+
+/* WHORL_HALF pairs channel i with i + P, WHORL_INTERLEAVED pairs 2i with 2i + 1. */
+enum whorl_layout { WHORL_HALF = 0, WHORL_INTERLEAVED = 1 };
+
+enum whorl_isa { WHORL_AUTO = 0, WHORL_SCALAR = 1, WHORL_AVX2 = 2, WHORL_NEON = 3 };
+
+/* One tensor [B, H, T, D] to rotate. Strides count elements; the last dimension is contiguous.
+ * `out` is `x` itself (same strides, in_layout == out_layout) or does not overlap it. */
+typedef struct {
+    const void *x;
+    void *out;
+    int64_t heads;
+    int64_t length;
+    int64_t x_strides[3];   /* B, H, T */
+    int64_t out_strides[3]; /* B, H, T */
+    const void *table; /* [B or 1, table_rows, 2, P]: cos then sin; double for F64, else float */
+    int64_t table_rows;
+    int64_t table_batch_stride; /* elements; 0 when all batch rows share the table */
+    const int64_t *rows;        /* row(b, t) = first_row + rows[b, t], or first_row + t when NULL */
+    int64_t rows_strides[2];    /* B, T */
+    int64_t first_row;
+} whorl_operand;
+
+typedef struct {
+    int64_t dtype;
+    int64_t count; /* operands in use: 1 or 2 (queries and keys in one call) */
+    int64_t batch;
+    int64_t width; /* D */
+    int64_t start; /* first rotated channel; channels outside [start, start + 2 P) pass through */
+    int64_t pairs; /* P */
+    int64_t in_layout;
+    int64_t out_layout;
+    int64_t
+        transpose; /* 1 negates sin: the inverse of an unscaled rotation, and its backward pass */
+    int64_t threads;
+    int64_t isa;
+    whorl_operand operands[2];
+} whorl_rotation;
+
+WHORL_API int64_t whorl_abi(void);
+
+/* The instruction set that WHORL_AUTO stands for on this CPU. */
+WHORL_API int64_t whorl_best_isa(void);
+
+/* The most threads a call can use: 1 when the library was built without OpenMP. */
+WHORL_API int64_t whorl_max_threads(void);
+
+/* Rotates, or returns a status other than WHORL_OK and writes nothing. */
+WHORL_API int64_t whorl_rotate(const whorl_rotation *job);
+
+#endif

@@ -1,0 +1,38 @@
+"""whorl: position encodings for PyTorch Transformers, exact and fast, behind one interface.
+
+>>> import torch, whorl
+>>> rope = whorl.RoPE(64)
+>>> q, k = rope(torch.randn(1, 8, 16, 64), torch.randn(1, 2, 16, 64))
+>>> whorl.names()
+['nope', 'rope']
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from . import positions, testing
+from .encodings import Composition, Encoding, NoPE, RoPE, from_dict, make, names, register
+from .scaling import NTK, DynamicNTK, Frequencies, Linear, Scaling
+
+__all__ = [
+    "NTK",
+    "Composition",
+    "DynamicNTK",
+    "Encoding",
+    "Frequencies",
+    "Linear",
+    "NoPE",
+    "RoPE",
+    "Scaling",
+    "__version__",
+    "from_dict",
+    "make",
+    "names",
+    "positions",
+    "register",
+    "testing",
+]
+
+try:
+    __version__ = version("whorl")
+except PackageNotFoundError:  # imported from a source tree that was never installed
+    __version__ = "0+unknown"

@@ -1,0 +1,544 @@
+"""RoPE: rotate each pair of query and key channels by position times the pair's frequency.
+
+    a' = a cos(p theta_i) - b sin(p theta_i)      theta_i = base ** (-2 i / R), i = 0 .. R/2 - 1
+    b' = b cos(p theta_i) + a sin(p theta_i)      pair 0 turns fastest, 1 radian per position
+
+The score of a rotated query and key then depends on the difference of their positions only.
+Su et al. 2021, RoFormer, https://arxiv.org/abs/2104.09864. Kernel: csrc/rotate.c.
+
+Different from most implementations: angles are formed in float64, results never depend on earlier
+calls, other rows or other instances, and nothing is a buffer that a cast of the model could spoil.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from whorl import scaling as scalings
+from whorl.kernels import native, ops, tables
+from whorl.kernels.native import Band, Rows
+from whorl.kernels.ops import Impl, Layout
+from whorl.kernels.tables import Precision
+from whorl.positions import resolve
+from whorl.scaling import Frequencies, Ladder, Scaling
+from whorl.scaling.base import ladder
+
+from ._rotary import Angles, check_input, check_output, turn
+from .base import Config, Encoding, register
+
+__all__ = ["RoPE", "RoPEConfig"]
+
+TableStrategy = Literal["hybrid", "precomputed", "on_the_fly"]
+
+
+@dataclass(frozen=True)
+class RoPEConfig(Config):
+    """Options of RoPE, checked on construction; ``RoPE`` says what they mean."""
+
+    head_dim: int
+    base: float = 10_000.0
+    layout: Layout = "half"
+    out_layout: Layout | None = None
+    rotary_dim: int | None = None
+    rotary_start: int = 0
+    scaling: Scaling | None = None
+    inv_freq: tuple[float, ...] | None = None
+    frequencies: Literal["fixed", "trained"] = "fixed"
+    precision: Precision = "float64"
+    table: TableStrategy = "hybrid"
+    table_length: int = 4096
+    impl: Impl = "auto"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scaling, dict):
+            object.__setattr__(self, "scaling", scalings.from_dict(self.scaling))
+        if self.inv_freq is not None:
+            values = self.inv_freq.tolist() if isinstance(self.inv_freq, Tensor) else self.inv_freq
+            object.__setattr__(self, "inv_freq", tuple(float(v) for v in values))
+        self._check_sizes()
+        self._check_frequencies()
+        for option, choices in (
+            ("layout", ("half", "interleaved")),
+            ("out_layout", ("half", "interleaved", None)),
+            ("frequencies", ("fixed", "trained")),
+            ("precision", ("float64", "float32")),
+            ("table", ("hybrid", "precomputed", "on_the_fly")),
+            ("impl", ("auto", "native", "reference")),
+        ):
+            if (value := getattr(self, option)) not in choices:
+                words = " or ".join(map(repr, choices))
+                raise ValueError(f"RoPE: {option} must be {words}; got {value!r}.")
+
+    @property
+    def width(self) -> int:
+        """R, the number of rotated channels."""
+        return self.head_dim - self.rotary_start if self.rotary_dim is None else self.rotary_dim
+
+    def _check_sizes(self) -> None:
+        for option in ("head_dim", "rotary_start", "table_length"):
+            value = getattr(self, option)
+            if type(value) is not int or value < (1 if option == "head_dim" else 0):
+                kind = "a positive int" if option == "head_dim" else "an int >= 0"
+                raise ValueError(f"RoPE: {option} must be {kind}; got {value!r}.")
+        what = "head_dim" if self.rotary_dim is None and not self.rotary_start else "rotary_dim"
+        if type(self.width) is not int or self.width % 2 or self.width < 2:
+            raise ValueError(
+                f"RoPE: {what} must be even and at least 2, because channels rotate in pairs;"
+                f" got {self.width!r}. Pass rotary_dim= to rotate an even part of the head."
+            )
+        if self.rotary_start + self.width > self.head_dim:
+            raise ValueError(
+                f"RoPE: rotary_start + rotary_dim = {self.rotary_start} + {self.width} must be at most"
+                f" head_dim = {self.head_dim}; lower one of them."
+            )
+
+    def _check_frequencies(self) -> None:
+        number = isinstance(self.base, (int, float)) and not isinstance(self.base, bool)
+        if not number or not 0 < self.base < math.inf:
+            raise ValueError(f"RoPE: base must be a finite number above 0; got {self.base!r}.")
+        if self.scaling is not None and not isinstance(self.scaling, Scaling):
+            raise TypeError(
+                f"RoPE: scaling must be a whorl scaling such as Linear(factor=4.0), or None;"
+                f" got {self.scaling!r}."
+            )
+        if self.inv_freq is None:
+            return
+        if len(self.inv_freq) != self.width // 2 or not all(map(math.isfinite, self.inv_freq)):
+            raise ValueError(
+                f"RoPE: inv_freq must hold {self.width // 2} finite frequencies, one for each pair;"
+                f" got {len(self.inv_freq)}: {list(self.inv_freq[:4])}."
+            )
+
+
+@register("rope")
+class RoPE(Encoding):
+    """Rotary position embedding, in any layout, width, precision and scaling.
+
+    Args:
+        head_dim: channels of one head, D.
+        base: theta_i = base ** (-2 i / R).
+        layout: "half" pairs channel i with i + R/2 (GPT-NeoX, Hugging Face); "interleaved" pairs
+            2i with 2i + 1 (the paper, Meta's Llama, GPT-J).
+        out_layout: layout of the result where it differs from that of the input.
+        rotary_dim: rotated channels R, the whole head by default; the others pass through.
+        rotary_start: first rotated channel, for models that rotate the tail of the head.
+        scaling: a frequency scaling such as ``Linear``, ``NTK`` or ``DynamicNTK``.
+        inv_freq: frequencies of your own instead of those of ``base``, one for each pair.
+        frequencies: "trained" learns alpha in theta_i exp(alpha_i), starting from 0.
+        precision: "float64" angles, exact; "float32" for bit parity with models trained that way.
+        table: "hybrid" reads a table of ``table_length`` positions and builds the rest when
+            asked; "precomputed" refuses positions past the table; "on_the_fly" keeps none. The
+            results are the same.
+        table_length: positions in the table; 4 R bytes each.
+        impl: "native" (the C kernel), "reference" (plain PyTorch) or "auto".
+
+    >>> import torch, whorl
+    >>> rope = whorl.RoPE(128, base=500_000.0)
+    >>> q, k = torch.randn(1, 32, 5, 128), torch.randn(1, 8, 5, 128)  # [B, H, T, D]
+    >>> q_rotated, k_rotated = rope(q, k)  # prefill: positions 0 .. 4
+    >>> q_step, k_step = rope(q[:, :, :1], k[:, :, :1], offset=5)  # decode: position 5
+    >>> torch.equal(rope.rotate(q), q_rotated)
+    True
+    """
+
+    config: RoPEConfig
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10_000.0,
+        layout: Layout = "half",
+        out_layout: Layout | None = None,
+        rotary_dim: int | None = None,
+        rotary_start: int = 0,
+        scaling: Scaling | dict[str, Any] | None = None,
+        inv_freq: Sequence[float] | Tensor | None = None,
+        frequencies: Literal["fixed", "trained"] = "fixed",
+        precision: Precision = "float64",
+        table: TableStrategy = "hybrid",
+        table_length: int = 4096,
+        impl: Impl = "auto",
+    ) -> None:
+        super().__init__()
+        self.config = RoPEConfig(
+            head_dim,
+            base,
+            layout,
+            out_layout,
+            rotary_dim,
+            rotary_start,
+            scaling,  # type: ignore[arg-type]  # dicts and sequences become frozen values there
+            inv_freq,  # type: ignore[arg-type]
+            frequencies,
+            precision,
+            table,
+            table_length,
+            impl,
+        )
+        if frequencies == "trained":
+            self.alpha = nn.Parameter(torch.zeros(self.config.width // 2))
+        self._derive()
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Rotated queries [B, H, T, D] and keys [B, G, S, D]; H and G may differ (GQA).
+
+        positions: [T] or [B, T], integers or fractions; 0 .. T - 1 by default. ``offset`` (an int,
+        or one per row) is added. key_positions: of the keys, where they differ.
+        context_length: current length for scalings that follow it; an int, or one per row.
+        """
+        rotated = self._rotate((q, k), positions, key_positions, offset, context_length, None)
+        return rotated[0], rotated[1]
+
+    def forward_(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """``forward`` in place: q and k are overwritten and returned."""
+        self._rotate((q, k), positions, key_positions, offset, context_length, (q, k))
+        return q, k
+
+    def rotate(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        out: Tensor | None = None,
+        inverse: bool = False,
+    ) -> Tensor:
+        """Rotate one tensor [B, H, T, D]; ``inverse`` undoes rotation and attention scale."""
+        outs = None if out is None else (out,)
+        return self._rotate((x,), positions, None, offset, context_length, outs, inverse)[0]
+
+    def rotate_(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        inverse: bool = False,
+    ) -> Tensor:
+        """``rotate`` in place; refused where a gradient is needed."""
+        self._rotate((x,), positions, None, offset, context_length, (x,), inverse)
+        return x
+
+    def shift(
+        self, k: Tensor, delta: int | Tensor, *, context_length: int | Tensor | None = None
+    ) -> Tensor:
+        """Move rotated keys by ``delta`` positions: an int, [B], or [B, S].
+
+        Rotations add up, so keys of position p become those of p + delta; the attention scale that
+        they carry stays. In half precision shift once by the sum, not step by step.
+        """
+        check_input(k, self.config.head_dim, "RoPE.shift", "k")
+        batch, _, length, _ = k.shape
+        if not isinstance(delta, Tensor):
+            delta = torch.tensor([delta], device=k.device)
+        elif delta.shape == (batch,):
+            delta = delta.unsqueeze(-1)  # [B, 1]
+        elif delta.shape not in ((), (batch, length)):
+            raise ValueError(
+                "RoPE.shift: delta must be an int, [B] or [B, S], here"
+                f" [{batch}] or [{batch}, {length}]; got {list(delta.shape)}."
+            )
+        values, _ = resolve(
+            delta.expand(*delta.shape[:-1], length), 0, batch, length, k.device, "RoPE.shift"
+        )
+        turns = self._frequencies(context_length, "RoPE.shift")
+        angles = tables.angles(values, turns.inv_freq.to(k.device), self.config.precision)
+        return self._turn_rotated(k, tables.entries(angles, 1.0, _table_dtype(k)))
+
+    def retune(
+        self,
+        k: Tensor,
+        positions: Tensor | None = None,
+        *,
+        old: Frequencies,
+        new: Frequencies,
+        offset: int | Tensor = 0,
+    ) -> Tensor:
+        """Take keys rotated with frequencies ``old`` to what ``new`` would have given them.
+
+        Turns pair i by p (new_i - old_i) and multiplies by a_new / a_old; the frequencies are those
+        of ``rope.frequencies(...)``. In half precision a key should be retuned once, from ``old``
+        to the last ``new``, not through every step between.
+        """
+        check_input(k, self.config.head_dim, "RoPE.retune", "k")
+        batch, _, length, _ = k.shape
+        values, first = resolve(positions, offset, batch, length, k.device, "RoPE.retune")
+        if values is None:
+            values = torch.arange(first, first + length, device=k.device)
+        angles = [
+            tables.angles(values, f.inv_freq.to(k.device), self.config.precision).double()
+            for f in (new, old)
+        ]
+        scale = new.attention_scale / old.attention_scale
+        return self._turn_rotated(k, tables.entries(angles[0] - angles[1], scale, _table_dtype(k)))
+
+    def tables(
+        self, positions: Tensor, *, context_length: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """cos and sin, float32 [T, R/2] or [B, T, R/2], with the attention scale multiplied in."""
+        shape = positions.shape if isinstance(positions, Tensor) else ()
+        if len(shape) not in (1, 2):
+            raise ValueError(
+                f"RoPE.tables: positions must be a tensor [T] or [B, T]; got {positions!r}."
+            )
+        batch, length = (1 if len(shape) == 1 else shape[0]), shape[-1]
+        where = resolve(positions, 0, batch, length, positions.device, "RoPE.tables")
+        rows = self._rows([where], [length], positions.device, torch.float32, context_length, 1)[0]
+        rows = rows.expand(*shape, *rows.shape[-2:])
+        return rows[..., 0, :], rows[..., 1, :]
+
+    def frequencies(self, context_length: int | Tensor | None = None) -> Frequencies:
+        """Frequencies in force: inv_freq float64 [R/2] (or [B, R/2]) and the attention scale.
+
+        context_length matters to scalings that follow it; None stands for a short context.
+        """
+        turns = self._frequencies(context_length, "RoPE.frequencies", default_short=True)
+        return Frequencies(turns.inv_freq.double(), turns.attention_scale)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _DERIVED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._derive()
+
+    def _derive(self) -> None:
+        """Everything that follows from the config alone; never saved, never cast."""
+        config = self.config
+        self._impl = ops.chosen_impl(config.impl, "RoPE")
+        self._band = Band(config.layout, config.out_layout or config.layout, config.rotary_start)
+        dtype = torch.float64 if config.precision == "float64" else torch.float32
+        if config.inv_freq is None:
+            self._ladder = Ladder(ladder(config.width, config.base, dtype), config.base)
+        else:
+            given = torch.tensor(config.inv_freq, dtype=dtype, device="cpu")
+            self._ladder = Ladder(given, None)
+        self._angles: Angles | None = None
+        if config.frequencies == "fixed" and not self._follows_length:
+            turns = self._frequencies(None, "RoPE")
+            assert isinstance(turns.attention_scale, float), "only lengths make it vary by row"
+            known = 0 if config.table == "on_the_fly" else config.table_length
+            self._angles = Angles(turns.inv_freq, turns.attention_scale, config.precision, known)
+
+    @property
+    def _follows_length(self) -> bool:
+        return self.config.scaling is not None and self.config.scaling.follows_length
+
+    def _rotate(
+        self,
+        xs: tuple[Tensor, ...],
+        positions: Tensor | None,
+        key_positions: Tensor | None,
+        offset: int | Tensor,
+        context_length: int | Tensor | None,
+        outs: tuple[Tensor, ...] | None,
+        inverse: bool = False,
+    ) -> list[Tensor]:
+        where = self._where(xs, positions, key_positions, offset)
+        if outs is not None:
+            for out, x in zip(outs, xs, strict=True):
+                check_output(out, x, "RoPE")
+        band = self._band.reversed() if inverse else self._band
+        if rows := self._shortcut(xs, where, inverse):
+            done = native.rotate(xs, outs, rows, band, inverse)
+            if done is not None:
+                return done
+        lengths = [x.shape[2] for x in xs]
+        power = -1 if inverse else 1
+        tables_ = self._rows(where, lengths, xs[0].device, _table_dtype(*xs), context_length, power)
+        return turn(xs, tables_, band, impl=self._impl, transpose=inverse, outs=outs)
+
+    def _where(
+        self,
+        xs: tuple[Tensor, ...],
+        positions: Tensor | None,
+        key_positions: Tensor | None,
+        offset: int | Tensor,
+    ) -> list[tuple[Tensor | None, int]]:
+        """Check inputs and resolve the positions of each."""
+        x, config = xs[0], self.config
+        batch, length = check_input(x, config.head_dim, "RoPE", "x" if len(xs) == 1 else "q")
+        where = [resolve(positions, offset, batch, length, x.device, "RoPE")]
+        if len(xs) == 2:
+            k = xs[1]
+            keys = check_input(k, config.head_dim, "RoPE", "k")
+            if keys != (batch, length) or k.device != x.device:
+                _check_pair(x, k, key_positions)
+            if key_positions is None:
+                where.append(where[0])
+            else:
+                where.append(resolve(key_positions, 0, *keys, k.device, "RoPE"))
+        if config.table == "precomputed":
+            for (values, first), tensor in zip(where, xs, strict=True):
+                _check_table(values, first, tensor.shape[2], config.table_length)
+        return where
+
+    def _shortcut(
+        self, xs: tuple[Tensor, ...], where: list[tuple[Tensor | None, int]], inverse: bool
+    ) -> list[Rows] | None:
+        """Table rows to rotate by without tracing, gradients or copies, where that is possible."""
+        angles = self._angles
+        if angles is None or self._impl != "native" or not ops.is_plain(xs):
+            return None
+        dtype = xs[0].dtype
+        if dtype == torch.float64 or xs[-1].dtype != dtype or (inverse and angles.scale != 1.0):
+            return None
+        rows = angles.shortcut(where[0], xs[0].shape[2])
+        if rows is None or len(xs) == 1:
+            return None if rows is None else [rows]
+        if where[1] is where[0]:
+            return [rows, rows]
+        key_rows = angles.shortcut(where[1], xs[1].shape[2])
+        return None if key_rows is None else [rows, key_rows]
+
+    def _rows(
+        self,
+        where: list[tuple[Tensor | None, int]],
+        lengths: list[int],
+        device: torch.device,
+        dtype: torch.dtype,
+        context_length: int | Tensor | None,
+        power: int,
+    ) -> list[Tensor]:
+        """cos and sin for each entry of ``where``; the attention scale to the given power."""
+        if self._angles is not None and (power == 1 or self._angles.scale == 1.0):
+            angles = self._angles_on(device)
+            return [angles.rows(w, n, dtype) for w, n in zip(where, lengths, strict=True)]
+        if context_length is None and self._follows_length:
+            context_length = _longest(where, lengths)
+        turns = self._frequencies(context_length, "RoPE")
+        rows = []
+        for (values, first), length in zip(where, lengths, strict=True):
+            if values is None:
+                values = torch.arange(first, first + length, device=device)
+            angles_ = tables.angles(values, turns.inv_freq.to(device), self.config.precision)
+            rows.append(tables.entries(angles_, turns.attention_scale**power, dtype))
+        return rows
+
+    def _angles_on(self, device: torch.device) -> Angles:
+        assert self._angles is not None
+        angles = self._angles.on(device)
+        if device.type != "meta" and not torch.compiler.is_compiling():
+            self._angles = angles  # moved once, not at every call
+        return angles
+
+    def _frequencies(
+        self, context_length: int | Tensor | None, where: str, default_short: bool = False
+    ) -> Frequencies:
+        """Frequencies in the dtype of the ladder, with gradients to alpha where it is trained."""
+        _check_context(context_length, where)
+        scaling = self.config.scaling
+        if scaling is None:
+            turns = Frequencies(self._ladder.inv_freq)
+        else:
+            if self._follows_length and context_length is None and not default_short:
+                raise ValueError(
+                    f"{where}: {scaling!r} follows the current length; pass context_length=, the"
+                    " length that the keys were rotated for."
+                )
+            if torch.compiler.is_compiling() and isinstance(context_length, int):
+                context_length = torch.full((), context_length)  # else the graph fits one length
+            turns = scaling.frequencies(self._ladder, context_length)
+        if self.config.frequencies == "trained":
+            stretch = self.alpha.double().exp()
+            return Frequencies(turns.inv_freq.to(stretch.device) * stretch, turns.attention_scale)
+        return turns
+
+    def _turn_rotated(self, k: Tensor, rows: Tensor) -> Tensor:
+        """Turn what is rotated already: it is in the layout that the rotation wrote."""
+        length, band = k.shape[2], self._band
+        rows = rows.expand(*rows.shape[:-3], length, *rows.shape[-2:])
+        return turn(
+            [k], [rows], Band(band.out_layout, band.out_layout, band.start), impl=self._impl
+        )[0]
+
+
+_DERIVED = ("_impl", "_band", "_ladder", "_angles")
+
+
+def _table_dtype(*xs: Tensor) -> torch.dtype:
+    return torch.float64 if any(x.dtype == torch.float64 for x in xs) else torch.float32
+
+
+def _longest(where: list[tuple[Tensor | None, int]], lengths: list[int]) -> int | Tensor:
+    """Largest position + 1: of each row where rows have their own positions, else of all."""
+    longest: int | Tensor = 1
+    for (values, first), length in zip(where, lengths, strict=True):
+        if values is None:
+            now: int | Tensor = first + length
+        elif values.shape[-1]:
+            now = values.amax(-1) + 1
+        else:
+            continue
+        if isinstance(now, Tensor) or isinstance(longest, Tensor):
+            longest = torch.maximum(torch.as_tensor(now), torch.as_tensor(longest))
+        else:
+            longest = max(now, longest)
+    return longest
+
+
+def _check_pair(q: Tensor, k: Tensor, key_positions: Tensor | None) -> None:
+    if k.shape[0] != q.shape[0]:
+        raise ValueError(
+            f"RoPE: q and k must have the same batch size; got {q.shape[0]} and {k.shape[0]}."
+        )
+    if k.device != q.device:
+        raise ValueError(f"RoPE: q is on {q.device} but k is on {k.device}; move one of them.")
+    if key_positions is None and k.shape[2] != q.shape[2]:
+        raise ValueError(
+            f"RoPE: q has {q.shape[2]} tokens and k has {k.shape[2]}, so one set of positions"
+            " cannot serve both; pass key_positions= for the keys."
+        )
+
+
+def _check_table(values: Tensor | None, first: int, length: int, known: int) -> None:
+    if torch.compiler.is_compiling() or not length:
+        return
+    if values is None:
+        low, high = first, first + length - 1
+    elif values.numel() and not values.is_floating_point():
+        low, high = (int(v) for v in values.aminmax())
+    else:
+        return
+    if low < 0 or high >= known:
+        raise ValueError(
+            f"RoPE: positions reach from {low} to {high}, but the precomputed table holds 0 to"
+            f" {known - 1}; raise table_length, or use table='hybrid'."
+        )
+
+
+def _check_context(context_length: int | Tensor | None, where: str) -> None:
+    if context_length is None or (isinstance(context_length, Tensor) and context_length.dim() <= 1):
+        return
+    if isinstance(context_length, (Tensor, bool, float, str)):
+        raise ValueError(
+            f"{where}: context_length must be an int, or a tensor [B] with one per row;"
+            f" got {context_length!r}."
+        )
+    if context_length < 1:
+        raise ValueError(f"{where}: context_length must be at least 1; got {context_length}.")

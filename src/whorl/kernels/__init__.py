@@ -1,0 +1,1 @@
+"""How a rotation is computed: the oracle, the native library, the torch operator."""

@@ -1,0 +1,208 @@
+"""Loads the C library beside this file and calls it; ABI in csrc/whorl.h.
+
+A missing library never breaks the import: ``problem()`` says why it is not in use.
+"""
+
+import ctypes
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "ISAS",
+    "Band",
+    "Rows",
+    "Table",
+    "best_isa",
+    "library_path",
+    "max_threads",
+    "problem",
+    "rotate",
+]
+
+ABI = 1
+ISAS = {"auto": 0, "scalar": 1, "avx2": 2, "neon": 3}
+_DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+_LAYOUTS = {"half": 0, "interleaved": 1}
+_BAD_ROW = 2
+
+# A job is 11 numbers and two operands of 17, all int64: one pack and one pointer per call cost
+# 0.8 us, forty ctypes arguments several.
+_ONE = struct.Struct("28q").pack
+_TWO = struct.Struct("45q").pack
+_UNUSED = bytes(17 * 8)
+
+# Up to this many head vectors, waking the other threads costs more than it saves.
+_PARALLEL_VECTORS = 1 << 10
+
+
+class Band(NamedTuple):
+    """Which channels rotate and how they are paired, before and after."""
+
+    layout: str
+    out_layout: str
+    start: int
+
+    def reversed(self) -> "Band":
+        """The band of the inverse: it reads what the rotation wrote."""
+        return Band(self.out_layout, self.layout, self.start)
+
+
+class Table:
+    """cos and sin by row, [N, 2, P] or [B, N, 2, P]; float64 for float64 tensors, else float32."""
+
+    __slots__ = ("batch_stride", "count", "entries", "pairs", "pointer")
+
+    def __init__(self, entries: Tensor) -> None:
+        self.entries = entries.contiguous()
+        *_, self.count, _, self.pairs = entries.shape
+        self.batch_stride = 2 * self.pairs * self.count if entries.dim() == 4 else 0
+        self.pointer = self.entries.data_ptr()
+
+
+class Rows(NamedTuple):
+    """Where each position of a tensor finds its cos and sin: row first + t, or first + at[t].
+
+    at: int64 [T] or [B, T].
+    """
+
+    table: Table
+    first: int = 0
+    at: Tensor | None = None
+
+
+def rotate(
+    xs: Sequence[Tensor],
+    outs: Sequence[Tensor] | None,
+    rows: Sequence[Rows],
+    band: Band,
+    transpose: bool,
+    isa: int = 0,
+) -> list[Tensor] | None:
+    """Rotate one or two tensors [B, H, T, D] into ``outs``, or into new ones.
+
+    None, with nothing written, if a row is not in its table. ``outs`` may be ``xs``. A tensor whose
+    last dimension is not contiguous is copied once, and so is a result that would be written over
+    what is still to be read. The caller has checked shapes, dtypes and devices.
+    """
+    numbers: list[int] = []
+    targets, copies = [], []  # copies must outlive the call
+    for n, x in enumerate(xs):  # one flat loop, because it is half the time of a decode step
+        batch, heads, length, width = x.shape
+        xb, xh, xt, last = x.stride()
+        if last != 1:
+            x = x.contiguous()
+            copies.append(x)
+            xb, xh, xt, _ = x.stride()
+        out = torch.empty_like(x) if outs is None else _target(x, outs[n], band)
+        ob, oh, ot, _ = out.stride()
+        table, first, index = rows[n]
+        numbers += (x.data_ptr(), out.data_ptr(), heads, length, xb, xh, xt, ob, oh, ot)
+        numbers += (table.pointer, table.count, table.batch_stride)
+        numbers += (0, 0, 0, first) if index is None else (*_index(index), first)
+        targets.append(out)
+    layout, out_layout, start = band
+    threads = torch.get_num_threads() if batch * heads * length > _PARALLEL_VECTORS else 1
+    head = (_DTYPES[x.dtype], n + 1, batch, width, start, table.pairs)
+    turn = (_LAYOUTS[layout], _LAYOUTS[out_layout], transpose, threads, isa)
+    status = _call(_TWO(*head, *turn, *numbers) if n else _ONE(*head, *turn, *numbers) + _UNUSED)
+    if status == _BAD_ROW:
+        return None
+    if status:
+        raise AssertionError(f"whorl_rotate: status {status} for {head}, {turn}, {numbers}")
+    if outs is None:
+        return targets
+    for target, out in zip(targets, outs, strict=True):
+        if target is not out:
+            out.copy_(target)
+    return list(outs)
+
+
+def _target(x: Tensor, out: Tensor, band: Band) -> Tensor:
+    """``out``, or a new tensor where the kernel cannot write to it while it reads ``x``."""
+    if out is x and band.layout == band.out_layout:
+        return out
+    return torch.empty_like(x) if out.stride(3) != 1 or _clash(x, out, band) else out
+
+
+def _index(index: Tensor) -> tuple[int, int, int]:
+    per_row = index.stride(0) if index.dim() == 2 else 0
+    return index.data_ptr(), per_row, index.stride(-1)
+
+
+def _clash(x: Tensor, out: Tensor, band: Band) -> bool:
+    """Whether writing ``out`` could destroy unread parts of ``x``; True also when in doubt."""
+    if out.data_ptr() == x.data_ptr() and out.stride() == x.stride():
+        return band.layout != band.out_layout
+    if not x.numel():
+        return False
+    (x0, x1), (o0, o1) = _addresses(x), _addresses(out)
+    return x0 < o1 and o0 < x1
+
+
+def _addresses(x: Tensor) -> tuple[int, int]:
+    reach = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr(), x.data_ptr() + (reach + 1) * x.element_size()
+
+
+def problem() -> str | None:
+    """None when the native library is in use, else why it is not."""
+    return _problem
+
+
+def library_path() -> Path | None:
+    """The shared library beside this package, or None: a pure-Python install."""
+    suffix = {"darwin": "libwhorl.dylib", "win32": "whorl.dll"}.get(sys.platform, "libwhorl.so")
+    import whorl.kernels  # an editable install has two folders on this path
+
+    for folder in whorl.kernels.__path__:
+        if (path := Path(folder) / suffix).exists():
+            return path
+    return None
+
+
+def best_isa() -> str:
+    """The instruction set that the library picks on this CPU."""
+    number = _library.whorl_best_isa() if _library is not None else -1
+    return next((name for name, value in ISAS.items() if value == number), "none")
+
+
+def max_threads() -> int:
+    """Threads the library's OpenMP runtime offers; 1 when built without OpenMP."""
+    return int(_library.whorl_max_threads()) if _library is not None else 1
+
+
+def _load() -> tuple[ctypes.CDLL | None, str | None]:
+    path = library_path()
+    if path is None:
+        return None, (
+            "the C library was not built: no C compiler was found when whorl was installed. "
+            "Install a C compiler and reinstall whorl"
+        )
+    try:
+        # torch is imported first, so its OpenMP runtime is the one this library binds to.
+        library = ctypes.CDLL(str(path))
+        library.whorl_abi.restype = ctypes.c_int64
+        if (found := library.whorl_abi()) != ABI:
+            return None, f"{path} speaks ABI {found}, this whorl needs {ABI}. Reinstall whorl"
+    except (OSError, AttributeError) as error:
+        return None, f"{path} does not load: {error}. Reinstall whorl"
+    library.whorl_rotate.argtypes = [ctypes.c_char_p]
+    for name in ("whorl_rotate", "whorl_best_isa", "whorl_max_threads"):
+        getattr(library, name).restype = ctypes.c_int64
+    return library, None
+
+
+_library, _problem = _load()
+
+
+def _missing(job: bytes) -> int:
+    raise AssertionError(f"callers ask problem() first: {_problem}")
+
+
+_call: Callable[[bytes], int] = _library.whorl_rotate if _library is not None else _missing

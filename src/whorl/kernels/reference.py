@@ -1,0 +1,92 @@
+"""The rotation in plain PyTorch, three times: as a matrix, as a complex product, element-wise.
+
+The three must agree; they are what every other implementation is judged by, so this file imports
+nothing of whorl. The element-wise form is also what runs where the native library is missing.
+
+Su et al. 2021, RoFormer, sections 3.2.2 and 3.4.2, https://arxiv.org/abs/2104.09864.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "inverse_frequencies",
+    "merge",
+    "rotate",
+    "rotate_complex",
+    "rotate_matrix",
+    "split",
+    "table",
+]
+
+
+def inverse_frequencies(rotary_dim: int, base: float = 10_000.0) -> Tensor:
+    """theta_i = base ** (-2 i / R) for i = 0 .. R/2 - 1, float64 [R/2]; pair 0 turns fastest."""
+    return torch.tensor([base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]).double()
+
+
+def table(angles: Tensor) -> Tensor:
+    """cos and sin of ``angles`` [..., P], stacked as [..., 2, P]."""
+    return torch.stack((angles.cos(), angles.sin()), dim=-2)
+
+
+def rotate_matrix(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
+    """Multiply by the block-diagonal matrix of 2 x 2 rotations; x [..., T, R], angles [T, R/2]."""
+    pairs = angles.shape[-1]
+    matrix = torch.zeros(*angles.shape[:-1], 2 * pairs, 2 * pairs, dtype=x.dtype)
+    for i in range(pairs):
+        a, b = (i, i + pairs) if layout == "half" else (2 * i, 2 * i + 1)
+        cos, sin = angles[..., i].cos(), angles[..., i].sin()
+        matrix[..., a, a], matrix[..., a, b] = cos, -sin
+        matrix[..., b, a], matrix[..., b, b] = sin, cos
+    return (matrix @ x.unsqueeze(-1)).squeeze(-1)
+
+
+def rotate_complex(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
+    """Read each pair as a complex number and multiply by exp(i angle); shapes as above."""
+    a, b = split(x, layout)
+    turned = torch.complex(a, b) * torch.polar(torch.ones_like(angles), angles)
+    return merge(turned.real, turned.imag, layout)
+
+
+def rotate(
+    x: Tensor,
+    table: Tensor,
+    *,
+    layout: str = "half",
+    out_layout: str | None = None,
+    start: int = 0,
+    transpose: bool = False,
+) -> Tensor:
+    """a' = a cos - b sin, b' = b cos + a sin on channels start .. start + R.
+
+    Shapes: x [B, H, T, D], table [T, 2, R/2] or [B, T, 2, R/2] (cos, then sin). The other channels
+    pass through. The product is formed in the table's dtype and rounded once to that of x.
+    ``transpose`` negates sin.
+    """
+    if table.dim() == 4:
+        table = table.unsqueeze(1)  # [B, 1, T, 2, P]
+    cos, sin = table[..., 0, :], table[..., 1, :]
+    if transpose:
+        sin = -sin
+    width = 2 * cos.shape[-1]
+    a, b = split(x[..., start : start + width].to(cos.dtype), layout)
+    rotated = merge(a * cos - b * sin, b * cos + a * sin, out_layout or layout).to(x.dtype)
+    if width == x.shape[-1]:
+        return rotated
+    return torch.cat((x[..., :start], rotated, x[..., start + width :]), dim=-1)
+
+
+def split(x: Tensor, layout: str) -> tuple[Tensor, Tensor]:
+    """First and second channel of every pair, each [..., P]."""
+    if layout == "half":
+        a, b = x.chunk(2, dim=-1)
+        return a, b
+    return x[..., 0::2], x[..., 1::2]
+
+
+def merge(a: Tensor, b: Tensor, layout: str) -> Tensor:
+    """Undo ``split``."""
+    if layout == "half":
+        return torch.cat((a, b), dim=-1)
+    return torch.stack((a, b), dim=-1).flatten(-2)
