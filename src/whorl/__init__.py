@@ -10,12 +10,13 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from . import positions, testing
-from .encodings import Composition, Encoding, NoPE, RoPE, from_dict, make, names, register
+from .encodings import Composition, Config, Encoding, NoPE, RoPE, from_dict, make, names, register
 from .scaling import NTK, DynamicNTK, Frequencies, Linear, Scaling
 
 __all__ = [
     "NTK",
     "Composition",
+    "Config",
     "DynamicNTK",
     "Encoding",
     "Frequencies",

@@ -1,16 +1,39 @@
-"""What rotations share: checks of their inputs, and the way from positions to rotated tensors."""
+"""What rotations share: the way from positions to rotated queries and keys."""
 
 from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from whorl.kernels import native, ops, tables
 from whorl.kernels.native import Band, Rows, Table
+from whorl.kernels.tables import Precision
+from whorl.positions import resolve
+from whorl.scaling import Frequencies
 
-__all__ = ["Angles", "check_input", "check_output", "needs_grad", "turn"]
+from ._checks import check_input, check_output, check_pair, check_table
+from .base import Encoding
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+__all__ = ["Angles", "Rotary", "TableStrategy", "Where", "table_dtype"]
+
+TableStrategy = Literal["hybrid", "precomputed", "on_the_fly"]
+
+# Resolved positions: a tensor, or None for first, first + 1, ...
+Where = tuple[Tensor | None, int]
+
+
+class RotaryConfig(Protocol):
+    """The options that every rotation has."""
+
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def precision(self) -> Precision: ...
+    @property
+    def table(self) -> TableStrategy: ...
+    @property
+    def table_length(self) -> int: ...
 
 
 class Angles:
@@ -28,16 +51,14 @@ class Angles:
         self.table = Table(tables.entries(turns, scale, torch.float32))
 
     def on(self, device: torch.device) -> "Angles":
-        """These angles on another device; itself where they already are."""
-        if self.inv_freq.device == device:
-            return self
+        """The same angles on another device."""
         moved = object.__new__(Angles)
         moved.scale, moved.precision = self.scale, self.precision
         moved.inv_freq = self.inv_freq.to(device)
         moved.table = Table(self.table.entries.to(device))
         return moved
 
-    def rows(self, where: tuple[Tensor | None, int], length: int, dtype: torch.dtype) -> Tensor:
+    def rows(self, where: Where, length: int, dtype: torch.dtype) -> Tensor:
         """[T, 2, P] or [B, T, 2, P] for resolved positions; a view of the table where it can be."""
         positions, first = where
         table = self.table.entries
@@ -49,16 +70,163 @@ class Angles:
             return rows
         return tables.lookup(*arguments)
 
-    def shortcut(self, where: tuple[Tensor | None, int], length: int) -> Rows | None:
+    def shortcut(self, where: Where, length: int) -> Rows | None:
         """Rows of the table without a copy; an index may still turn out to lie past it."""
         positions, first = where
         if positions is None:
             within = first >= 0 and first + length <= self.table.count
             return Rows(self.table, first) if within else None
-        return None if positions.is_floating_point() else Rows(self.table, 0, positions)
+        if positions.is_floating_point() or not self.table.count:
+            return None
+        return Rows(self.table, 0, positions)
 
 
-def turn(
+class Rotary(Encoding):
+    """A rotation of queries and keys: what RoPE and its relatives do alike.
+
+    A subclass fills ``_impl``, ``_band`` and ``_angles`` in ``_derive`` and gives its frequencies
+    in ``_frequencies``. All of it follows from the config, so none of it is saved or cast.
+    """
+
+    config: RotaryConfig  # type: ignore[assignment]  # a Config with these options
+
+    _impl: str
+    _band: Band
+    _angles: Angles | None  # None where frequencies are trained or follow the length
+    _moved: Angles | None = None  # the same on the device of the last call, if that is not the CPU
+
+    _DERIVED: ClassVar[tuple[str, ...]] = ("_impl", "_band", "_angles", "_moved")
+
+    @property
+    def _follows_length(self) -> bool:
+        return False
+
+    def _derive(self) -> None:
+        raise NotImplementedError
+
+    def _frequencies(self, context_length: int | Tensor | None, where: str) -> Frequencies:
+        """Frequencies in the precision of the config, with gradients where they are trained."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in self._DERIVED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._derive()
+
+    def _rotate(
+        self,
+        xs: tuple[Tensor, ...],
+        positions: Tensor | None,
+        key_positions: Tensor | None,
+        offset: int | Tensor,
+        context_length: int | Tensor | None,
+        outs: tuple[Tensor, ...] | None,
+        inverse: bool = False,
+    ) -> list[Tensor]:
+        where = self._where(xs, positions, key_positions, offset)
+        if outs is not None:
+            for out, x in zip(outs, xs, strict=True):
+                check_output(out, x, type(self).__name__)
+        band = self._band.reversed() if inverse else self._band
+        if rows := self._shortcut(xs, where, inverse):
+            done = native.rotate(xs, outs, rows, band, inverse)
+            if done is not None:
+                return done
+        lengths = [x.shape[2] for x in xs]
+        power = -1 if inverse else 1
+        tables_ = self._rows(
+            where, lengths, xs[0].device, table_dtype(xs[0]), context_length, power
+        )
+        return _turn(xs, tables_, band, impl=self._impl, transpose=inverse, outs=outs)
+
+    def _where(
+        self,
+        xs: tuple[Tensor, ...],
+        positions: Tensor | None,
+        key_positions: Tensor | None,
+        offset: int | Tensor,
+    ) -> list[Where]:
+        """Check inputs and resolve the positions of each."""
+        x, config, name = xs[0], self.config, type(self).__name__
+        batch, length = check_input(x, config.head_dim, name, "x" if len(xs) == 1 else "q")
+        where = [resolve(positions, offset, batch, length, x.device, name)]
+        if len(xs) == 2:
+            k = xs[1]
+            keys = check_input(k, config.head_dim, name, "k")
+            if keys != (batch, length) or k.device != x.device or k.dtype != x.dtype:
+                check_pair(x, k, key_positions, name)
+            if key_positions is None:
+                where.append(where[0])
+            else:
+                where.append(resolve(key_positions, 0, *keys, k.device, name))
+        if config.table == "precomputed":
+            for (values, first), tensor in zip(where, xs, strict=True):
+                check_table(values, first, tensor.shape[2], config.table_length, name)
+        return where
+
+    def _shortcut(
+        self, xs: tuple[Tensor, ...], where: list[Where], inverse: bool
+    ) -> list[Rows] | None:
+        """Table rows to rotate by without tracing, gradients or copies, where that is possible."""
+        angles = self._angles
+        if angles is None or self._impl != "native" or not ops.is_plain(xs):
+            return None
+        if xs[0].dtype == torch.float64 or (inverse and angles.scale != 1.0):
+            return None
+        rows = angles.shortcut(where[0], xs[0].shape[2])
+        if rows is None or len(xs) == 1:
+            return None if rows is None else [rows]
+        if where[1] is where[0]:
+            return [rows, rows]
+        key_rows = angles.shortcut(where[1], xs[1].shape[2])
+        return None if key_rows is None else [rows, key_rows]
+
+    def _rows(
+        self,
+        where: list[Where],
+        lengths: list[int],
+        device: torch.device,
+        dtype: torch.dtype,
+        context_length: int | Tensor | None,
+        power: int,
+    ) -> list[Tensor]:
+        """cos and sin for each entry of ``where``; the attention scale to the given power."""
+        if self._angles is not None and (power == 1 or self._angles.scale == 1.0):
+            angles = self._angles_on(device)
+            return [angles.rows(w, n, dtype) for w, n in zip(where, lengths, strict=True)]
+        if context_length is None and self._follows_length:
+            context_length = _longest(where, lengths)
+        turns = self._frequencies(context_length, type(self).__name__)
+        rows = []
+        for (values, first), length in zip(where, lengths, strict=True):
+            if values is None:
+                values = torch.arange(first, first + length, device=device)
+            angles_ = tables.angles(values, turns.inv_freq.to(device), self.config.precision)
+            rows.append(tables.entries(angles_, turns.attention_scale**power, dtype))
+        return rows
+
+    def _angles_on(self, device: torch.device) -> Angles:
+        assert self._angles is not None
+        if device.type == "cpu":
+            return self._angles
+        if self._moved is None or self._moved.inv_freq.device != device:
+            moved = self._angles.on(device)
+            if torch.compiler.is_compiling():
+                return moved
+            self._moved = moved
+        return self._moved
+
+    def _turn_rotated(self, k: Tensor, rows: Tensor) -> Tensor:
+        """Turn what is rotated already: it is in the layout that the rotation wrote."""
+        length, band = k.shape[2], self._band
+        rows = rows.expand(*rows.shape[:-3], length, *rows.shape[-2:])
+        written = Band(band.out_layout, band.out_layout, band.start)
+        return _turn([k], [rows], written, impl=self._impl)[0]
+
+
+def _turn(
     xs: Sequence[Tensor],
     rows: Sequence[Tensor],
     band: Band,
@@ -68,8 +236,8 @@ def turn(
     outs: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """Rotate ``xs`` by one table of rows each, into ``outs`` where given."""
-    same = len(xs) == 1 or xs[0].dtype == xs[1].dtype
-    if impl == "native" and same and ops.is_plain(xs) and not needs_grad(*rows):
+    trained = torch.is_grad_enabled() and any(r.requires_grad for r in rows)
+    if impl == "native" and ops.is_plain(xs) and not trained:
         done = native.rotate(xs, outs, [Rows(Table(r)) for r in rows], band, transpose)
         assert done is not None, "a table with one row per position has every row"
         return done
@@ -81,51 +249,23 @@ def turn(
     return list(outs)
 
 
-def needs_grad(*tensors: Tensor) -> bool:
-    """Whether a gradient must flow through any of ``tensors``."""
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+def _longest(where: list[Where], lengths: list[int]) -> int | Tensor:
+    """Largest position + 1: of each row where rows have their own positions, else of all."""
+    longest: int | Tensor = 1
+    for (values, first), length in zip(where, lengths, strict=True):
+        if values is None:
+            now: int | Tensor = first + length
+        elif values.shape[-1]:
+            now = values.amax(-1) + 1
+        else:
+            continue
+        if isinstance(now, Tensor) or isinstance(longest, Tensor):
+            longest = torch.maximum(torch.as_tensor(now), torch.as_tensor(longest))
+        else:
+            longest = max(now, longest)
+    return longest
 
 
-def check_input(x: Tensor, head_dim: int, where: str, what: str) -> tuple[int, int]:
-    """Batch size and length of ``x``; refuse all but floating-point [B, H, T, head_dim]."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{where}: {what} must be a tensor [B, H, T, D]; got {type(x).__name__}.")
-    if x.dtype not in _DTYPES:
-        raise TypeError(
-            f"{where}: {what} must be float32, float64, bfloat16 or float16, because rotated values"
-            f" are fractions; got {x.dtype}. Convert it with {what}.float()."
-        )
-    shape = x.shape
-    if len(shape) != 4 or shape[3] != head_dim:
-        raise ValueError(
-            f"{where}: {what} must be [B, H, T, D] with D = head_dim = {head_dim};"
-            f" got {list(shape)}. Reshape a [B, T, H * D] tensor with"
-            f" {what}.unflatten(-1, (-1, {head_dim})).transpose(1, 2)."
-        )
-    return shape[0], shape[2]
-
-
-def check_output(out: Tensor, x: Tensor, where: str) -> None:
-    """Refuse an ``out`` that cannot take the result; ``x`` itself is welcome."""
-    if out is not x:
-        if not isinstance(out, Tensor) or out.shape != x.shape or out.dtype != x.dtype:
-            got = (
-                f"{out.dtype} {list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            )
-            raise ValueError(
-                f"{where}: out must have the shape and dtype of x, {x.dtype} {list(x.shape)};"
-                f" got {got}."
-            )
-        if out.device != x.device:
-            raise ValueError(f"{where}: out is on {out.device} but x is on {x.device}.")
-    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
-        raise RuntimeError(
-            f"{where}: cannot write into a tensor where a gradient is needed; call it under"
-            " torch.no_grad(), or without in-place and out=."
-        )
-    shared = 0 in out.stride() and not torch.compiler.is_compiling()
-    if shared and any(n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)):
-        raise ValueError(
-            f"{where}: cannot write into an expanded tensor, because several elements share one"
-            " place in memory; use .clone() first."
-        )
+def table_dtype(x: Tensor) -> torch.dtype:
+    """Tables for float64 inputs are float64, all others float32."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -13,26 +13,25 @@ calls, other rows or other instances, and nothing is a buffer that a cast of the
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from whorl import scaling as scalings
-from whorl.kernels import native, ops, tables
-from whorl.kernels.native import Band, Rows
+from whorl.kernels import ops, tables
+from whorl.kernels.native import Band
 from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
 from whorl.positions import resolve
 from whorl.scaling import Frequencies, Ladder, Scaling
 from whorl.scaling.base import ladder
 
-from ._rotary import Angles, check_input, check_output, turn
-from .base import Config, Encoding, register
+from ._checks import check_context, check_input
+from ._rotary import Angles, Rotary, TableStrategy, table_dtype
+from .base import Config, register
 
 __all__ = ["RoPE", "RoPEConfig"]
-
-TableStrategy = Literal["hybrid", "precomputed", "on_the_fly"]
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ class RoPEConfig(Config):
             )
         if self.rotary_start + self.width > self.head_dim:
             raise ValueError(
-                f"RoPE: rotary_start + rotary_dim = {self.rotary_start} + {self.width} must be at most"
-                f" head_dim = {self.head_dim}; lower one of them."
+                "RoPE: rotary_start + rotary_dim must be at most head_dim; got"
+                f" {self.rotary_start} + {self.width} > {self.head_dim}. Lower one of them."
             )
 
     def _check_frequencies(self) -> None:
@@ -115,7 +114,7 @@ class RoPEConfig(Config):
 
 
 @register("rope")
-class RoPE(Encoding):
+class RoPE(Rotary):
     """Rotary position embedding, in any layout, width, precision and scaling.
 
     Args:
@@ -145,7 +144,9 @@ class RoPE(Encoding):
     True
     """
 
-    config: RoPEConfig
+    config: RoPEConfig  # type: ignore[assignment]
+
+    _DERIVED: ClassVar[tuple[str, ...]] = (*Rotary._DERIVED, "_ladder")
 
     def __init__(
         self,
@@ -252,23 +253,21 @@ class RoPE(Encoding):
         Rotations add up, so keys of position p become those of p + delta; the attention scale that
         they carry stays. In half precision shift once by the sum, not step by step.
         """
-        check_input(k, self.config.head_dim, "RoPE.shift", "k")
-        batch, _, length, _ = k.shape
+        batch, length = check_input(k, self.config.head_dim, "RoPE.shift", "k")
         if not isinstance(delta, Tensor):
             delta = torch.tensor([delta], device=k.device)
-        elif delta.shape == (batch,):
-            delta = delta.unsqueeze(-1)  # [B, 1]
-        elif delta.shape not in ((), (batch, length)):
+        elif delta.dim() < 2:
+            delta = delta.unsqueeze(-1)  # [B, 1], or [1] for all rows
+        if delta.shape not in ((1,), (batch, 1), (batch, length)):
             raise ValueError(
                 "RoPE.shift: delta must be an int, [B] or [B, S], here"
                 f" [{batch}] or [{batch}, {length}]; got {list(delta.shape)}."
             )
-        values, _ = resolve(
-            delta.expand(*delta.shape[:-1], length), 0, batch, length, k.device, "RoPE.shift"
-        )
+        values, _ = resolve(delta, 0, batch, delta.shape[-1], k.device, "RoPE.shift")
+        assert values is not None
         turns = self._frequencies(context_length, "RoPE.shift")
         angles = tables.angles(values, turns.inv_freq.to(k.device), self.config.precision)
-        return self._turn_rotated(k, tables.entries(angles, 1.0, _table_dtype(k)))
+        return self._turn_rotated(k, tables.entries(angles, 1.0, table_dtype(k)))
 
     def retune(
         self,
@@ -285,8 +284,7 @@ class RoPE(Encoding):
         of ``rope.frequencies(...)``. In half precision a key should be retuned once, from ``old``
         to the last ``new``, not through every step between.
         """
-        check_input(k, self.config.head_dim, "RoPE.retune", "k")
-        batch, _, length, _ = k.shape
+        batch, length = check_input(k, self.config.head_dim, "RoPE.retune", "k")
         values, first = resolve(positions, offset, batch, length, k.device, "RoPE.retune")
         if values is None:
             values = torch.arange(first, first + length, device=k.device)
@@ -295,7 +293,7 @@ class RoPE(Encoding):
             for f in (new, old)
         ]
         scale = new.attention_scale / old.attention_scale
-        return self._turn_rotated(k, tables.entries(angles[0] - angles[1], scale, _table_dtype(k)))
+        return self._turn_rotated(k, tables.entries(angles[0] - angles[1], scale, table_dtype(k)))
 
     def tables(
         self, positions: Tensor, *, context_length: int | Tensor | None = None
@@ -320,15 +318,7 @@ class RoPE(Encoding):
         turns = self._frequencies(context_length, "RoPE.frequencies", default_short=True)
         return Frequencies(turns.inv_freq.double(), turns.attention_scale)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _DERIVED}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._derive()
-
     def _derive(self) -> None:
-        """Everything that follows from the config alone; never saved, never cast."""
         config = self.config
         self._impl = ops.chosen_impl(config.impl, "RoPE")
         self._band = Band(config.layout, config.out_layout or config.layout, config.rotary_start)
@@ -349,109 +339,11 @@ class RoPE(Encoding):
     def _follows_length(self) -> bool:
         return self.config.scaling is not None and self.config.scaling.follows_length
 
-    def _rotate(
-        self,
-        xs: tuple[Tensor, ...],
-        positions: Tensor | None,
-        key_positions: Tensor | None,
-        offset: int | Tensor,
-        context_length: int | Tensor | None,
-        outs: tuple[Tensor, ...] | None,
-        inverse: bool = False,
-    ) -> list[Tensor]:
-        where = self._where(xs, positions, key_positions, offset)
-        if outs is not None:
-            for out, x in zip(outs, xs, strict=True):
-                check_output(out, x, "RoPE")
-        band = self._band.reversed() if inverse else self._band
-        if rows := self._shortcut(xs, where, inverse):
-            done = native.rotate(xs, outs, rows, band, inverse)
-            if done is not None:
-                return done
-        lengths = [x.shape[2] for x in xs]
-        power = -1 if inverse else 1
-        tables_ = self._rows(where, lengths, xs[0].device, _table_dtype(*xs), context_length, power)
-        return turn(xs, tables_, band, impl=self._impl, transpose=inverse, outs=outs)
-
-    def _where(
-        self,
-        xs: tuple[Tensor, ...],
-        positions: Tensor | None,
-        key_positions: Tensor | None,
-        offset: int | Tensor,
-    ) -> list[tuple[Tensor | None, int]]:
-        """Check inputs and resolve the positions of each."""
-        x, config = xs[0], self.config
-        batch, length = check_input(x, config.head_dim, "RoPE", "x" if len(xs) == 1 else "q")
-        where = [resolve(positions, offset, batch, length, x.device, "RoPE")]
-        if len(xs) == 2:
-            k = xs[1]
-            keys = check_input(k, config.head_dim, "RoPE", "k")
-            if keys != (batch, length) or k.device != x.device:
-                _check_pair(x, k, key_positions)
-            if key_positions is None:
-                where.append(where[0])
-            else:
-                where.append(resolve(key_positions, 0, *keys, k.device, "RoPE"))
-        if config.table == "precomputed":
-            for (values, first), tensor in zip(where, xs, strict=True):
-                _check_table(values, first, tensor.shape[2], config.table_length)
-        return where
-
-    def _shortcut(
-        self, xs: tuple[Tensor, ...], where: list[tuple[Tensor | None, int]], inverse: bool
-    ) -> list[Rows] | None:
-        """Table rows to rotate by without tracing, gradients or copies, where that is possible."""
-        angles = self._angles
-        if angles is None or self._impl != "native" or not ops.is_plain(xs):
-            return None
-        dtype = xs[0].dtype
-        if dtype == torch.float64 or xs[-1].dtype != dtype or (inverse and angles.scale != 1.0):
-            return None
-        rows = angles.shortcut(where[0], xs[0].shape[2])
-        if rows is None or len(xs) == 1:
-            return None if rows is None else [rows]
-        if where[1] is where[0]:
-            return [rows, rows]
-        key_rows = angles.shortcut(where[1], xs[1].shape[2])
-        return None if key_rows is None else [rows, key_rows]
-
-    def _rows(
-        self,
-        where: list[tuple[Tensor | None, int]],
-        lengths: list[int],
-        device: torch.device,
-        dtype: torch.dtype,
-        context_length: int | Tensor | None,
-        power: int,
-    ) -> list[Tensor]:
-        """cos and sin for each entry of ``where``; the attention scale to the given power."""
-        if self._angles is not None and (power == 1 or self._angles.scale == 1.0):
-            angles = self._angles_on(device)
-            return [angles.rows(w, n, dtype) for w, n in zip(where, lengths, strict=True)]
-        if context_length is None and self._follows_length:
-            context_length = _longest(where, lengths)
-        turns = self._frequencies(context_length, "RoPE")
-        rows = []
-        for (values, first), length in zip(where, lengths, strict=True):
-            if values is None:
-                values = torch.arange(first, first + length, device=device)
-            angles_ = tables.angles(values, turns.inv_freq.to(device), self.config.precision)
-            rows.append(tables.entries(angles_, turns.attention_scale**power, dtype))
-        return rows
-
-    def _angles_on(self, device: torch.device) -> Angles:
-        assert self._angles is not None
-        angles = self._angles.on(device)
-        if device.type != "meta" and not torch.compiler.is_compiling():
-            self._angles = angles  # moved once, not at every call
-        return angles
-
     def _frequencies(
         self, context_length: int | Tensor | None, where: str, default_short: bool = False
     ) -> Frequencies:
         """Frequencies in the dtype of the ladder, with gradients to alpha where it is trained."""
-        _check_context(context_length, where)
+        check_context(context_length, where)
         scaling = self.config.scaling
         if scaling is None:
             turns = Frequencies(self._ladder.inv_freq)
@@ -468,77 +360,3 @@ class RoPE(Encoding):
             stretch = self.alpha.double().exp()
             return Frequencies(turns.inv_freq.to(stretch.device) * stretch, turns.attention_scale)
         return turns
-
-    def _turn_rotated(self, k: Tensor, rows: Tensor) -> Tensor:
-        """Turn what is rotated already: it is in the layout that the rotation wrote."""
-        length, band = k.shape[2], self._band
-        rows = rows.expand(*rows.shape[:-3], length, *rows.shape[-2:])
-        return turn(
-            [k], [rows], Band(band.out_layout, band.out_layout, band.start), impl=self._impl
-        )[0]
-
-
-_DERIVED = ("_impl", "_band", "_ladder", "_angles")
-
-
-def _table_dtype(*xs: Tensor) -> torch.dtype:
-    return torch.float64 if any(x.dtype == torch.float64 for x in xs) else torch.float32
-
-
-def _longest(where: list[tuple[Tensor | None, int]], lengths: list[int]) -> int | Tensor:
-    """Largest position + 1: of each row where rows have their own positions, else of all."""
-    longest: int | Tensor = 1
-    for (values, first), length in zip(where, lengths, strict=True):
-        if values is None:
-            now: int | Tensor = first + length
-        elif values.shape[-1]:
-            now = values.amax(-1) + 1
-        else:
-            continue
-        if isinstance(now, Tensor) or isinstance(longest, Tensor):
-            longest = torch.maximum(torch.as_tensor(now), torch.as_tensor(longest))
-        else:
-            longest = max(now, longest)
-    return longest
-
-
-def _check_pair(q: Tensor, k: Tensor, key_positions: Tensor | None) -> None:
-    if k.shape[0] != q.shape[0]:
-        raise ValueError(
-            f"RoPE: q and k must have the same batch size; got {q.shape[0]} and {k.shape[0]}."
-        )
-    if k.device != q.device:
-        raise ValueError(f"RoPE: q is on {q.device} but k is on {k.device}; move one of them.")
-    if key_positions is None and k.shape[2] != q.shape[2]:
-        raise ValueError(
-            f"RoPE: q has {q.shape[2]} tokens and k has {k.shape[2]}, so one set of positions"
-            " cannot serve both; pass key_positions= for the keys."
-        )
-
-
-def _check_table(values: Tensor | None, first: int, length: int, known: int) -> None:
-    if torch.compiler.is_compiling() or not length:
-        return
-    if values is None:
-        low, high = first, first + length - 1
-    elif values.numel() and not values.is_floating_point():
-        low, high = (int(v) for v in values.aminmax())
-    else:
-        return
-    if low < 0 or high >= known:
-        raise ValueError(
-            f"RoPE: positions reach from {low} to {high}, but the precomputed table holds 0 to"
-            f" {known - 1}; raise table_length, or use table='hybrid'."
-        )
-
-
-def _check_context(context_length: int | Tensor | None, where: str) -> None:
-    if context_length is None or (isinstance(context_length, Tensor) and context_length.dim() <= 1):
-        return
-    if isinstance(context_length, (Tensor, bool, float, str)):
-        raise ValueError(
-            f"{where}: context_length must be an int, or a tensor [B] with one per row;"
-            f" got {context_length!r}."
-        )
-    if context_length < 1:
-        raise ValueError(f"{where}: context_length must be at least 1; got {context_length}.")

@@ -99,8 +99,11 @@ def rotate(
             x = x.contiguous()
             copies.append(x)
             xb, xh, xt, _ = x.stride()
-        out = torch.empty_like(x) if outs is None else _target(x, outs[n], band)
-        ob, oh, ot, _ = out.stride()
+        out = torch.empty_like(x) if outs is None else _target(xs[n:], x, outs[n], band)
+        ob, oh, ot, last = out.stride()
+        if last != 1:  # the new tensor of one whose positions overlap, as unfold makes
+            out = torch.empty_like(x, memory_format=torch.contiguous_format)
+            ob, oh, ot, _ = out.stride()
         table, first, index = rows[n]
         numbers += (x.data_ptr(), out.data_ptr(), heads, length, xb, xh, xt, ob, oh, ot)
         numbers += (table.pointer, table.count, table.batch_stride)
@@ -123,11 +126,16 @@ def rotate(
     return list(outs)
 
 
-def _target(x: Tensor, out: Tensor, band: Band) -> Tensor:
-    """``out``, or a new tensor where the kernel cannot write to it while it reads ``x``."""
+def _target(unread: Sequence[Tensor], x: Tensor, out: Tensor, band: Band) -> Tensor:
+    """``out``, or a new tensor where the kernel cannot write to it.
+
+    It can if that destroys nothing still to be read, of ``x`` or of the tensors in ``unread[1:]``.
+    """
     if out is x and band.layout == band.out_layout:
         return out
-    return torch.empty_like(x) if out.stride(3) != 1 or _clash(x, out, band) else out
+    if out.stride(3) != 1 or _clash(x, out, band) or any(_overlap(y, out) for y in unread[1:]):
+        return torch.empty_like(x)
+    return out
 
 
 def _index(index: Tensor) -> tuple[int, int, int]:
@@ -139,7 +147,11 @@ def _clash(x: Tensor, out: Tensor, band: Band) -> bool:
     """Whether writing ``out`` could destroy unread parts of ``x``; True also when in doubt."""
     if out.data_ptr() == x.data_ptr() and out.stride() == x.stride():
         return band.layout != band.out_layout
-    if not x.numel():
+    return _overlap(x, out)
+
+
+def _overlap(x: Tensor, out: Tensor) -> bool:
+    if not x.numel() or not out.numel():
         return False
     (x0, x1), (o0, o1) = _addresses(x), _addresses(out)
     return x0 < o1 and o0 < x1

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import native, reference
 from .native import Band, Rows, Table
@@ -40,6 +41,8 @@ def is_plain(xs: Sequence[Tensor]) -> bool:
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
+    if forward_ad._current_level >= 0:
+        return False
     wanted = torch.is_grad_enabled()
     for x in xs:  # a loop, not any(): this runs at every decode step
         if type(x) not in _PLAIN or not x.is_cpu or (wanted and x.requires_grad):
@@ -57,6 +60,18 @@ def rotate(
 
     tables: one [T, 2, P] or [B, T, 2, P] for each tensor.
     """
+    if forward_ad._current_level >= 0:  # an operator drops tangents without a word
+        return [
+            reference.rotate(
+                x,
+                table,
+                layout=band.layout,
+                out_layout=band.out_layout,
+                start=band.start,
+                transpose=transpose,
+            )
+            for x, table in zip(xs, tables, strict=True)
+        ]
     result: list[Tensor] = torch.ops.whorl.rotate(
         list(xs), list(tables), band.layout, band.out_layout, band.start, transpose, impl
     )
@@ -85,7 +100,7 @@ def _rotate(
     band = Band(layout, out_layout, start)
     if impl == "native" and all(x.is_cpu for x in xs):
         for part in _same_kind(xs):
-            rows = [Rows(Table(tables[n])) for n in part]
+            rows = [Rows(Table(tables[n].to(_table_dtype(xs[n])))) for n in part]
             some, into = [xs[n] for n in part], [outs[n] for n in part]
             done = native.rotate(some, into, rows, band, transpose)
             assert done is not None, "a table with one row per position has every row"
@@ -97,6 +112,10 @@ def _rotate(
             )
         )
     return outs
+
+
+def _table_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def _same_kind(xs: list[Tensor]) -> list[list[int]]:

@@ -22,7 +22,8 @@ __all__ = [
 
 def inverse_frequencies(rotary_dim: int, base: float = 10_000.0) -> Tensor:
     """theta_i = base ** (-2 i / R) for i = 0 .. R/2 - 1, float64 [R/2]; pair 0 turns fastest."""
-    return torch.tensor([base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]).double()
+    ladder = [base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
+    return torch.tensor(ladder, dtype=torch.float64)
 
 
 def table(angles: Tensor) -> Tensor:

@@ -1,0 +1,100 @@
+"""Checks of what users pass to a rotation: what must hold, what came, what to do."""
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_context", "check_input", "check_output", "check_pair", "check_table"]
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def check_input(x: Tensor, head_dim: int, where: str, what: str) -> tuple[int, int]:
+    """Batch size and length of ``x``; refuse all but floating-point [B, H, T, head_dim]."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{where}: {what} must be a tensor [B, H, T, D]; got {type(x).__name__}.")
+    if x.dtype not in _DTYPES:
+        raise TypeError(
+            f"{where}: {what} must be float32, float64, bfloat16 or float16, because rotated values"
+            f" are fractions; got {x.dtype}. Convert it with {what}.float()."
+        )
+    shape = x.shape
+    if len(shape) != 4 or shape[3] != head_dim:
+        raise ValueError(
+            f"{where}: {what} must be [B, H, T, D] with D = head_dim = {head_dim};"
+            f" got {list(shape)}. Reshape a [B, T, H * D] tensor with"
+            f" {what}.unflatten(-1, (-1, {head_dim})).transpose(1, 2)."
+        )
+    return shape[0], shape[2]
+
+
+def check_output(out: Tensor, x: Tensor, where: str) -> None:
+    """Refuse an ``out`` that cannot take the result; ``x`` itself is welcome."""
+    if out is not x:
+        if not isinstance(out, Tensor) or out.shape != x.shape or out.dtype != x.dtype:
+            got = (
+                f"{out.dtype} {list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+            )
+            raise ValueError(
+                f"{where}: out must have the shape and dtype of x, {x.dtype} {list(x.shape)};"
+                f" got {got}."
+            )
+        if out.device != x.device:
+            raise ValueError(f"{where}: out is on {out.device} but x is on {x.device}.")
+    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
+        raise RuntimeError(
+            f"{where}: cannot write into a tensor where a gradient is needed; call it under"
+            " torch.no_grad(), or without in-place and out=."
+        )
+    shared = 0 in out.stride() and not torch.compiler.is_compiling()
+    if shared and any(n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)):
+        raise ValueError(
+            f"{where}: cannot write into an expanded tensor, because several elements share one"
+            " place in memory; use .clone() first."
+        )
+
+
+def check_pair(q: Tensor, k: Tensor, key_positions: Tensor | None, where: str) -> None:
+    """Refuse queries and keys that do not belong together."""
+    if k.shape[0] != q.shape[0]:
+        raise ValueError(
+            f"{where}: q and k must have the same batch size; got {q.shape[0]} and {k.shape[0]}."
+        )
+    if k.device != q.device:
+        raise ValueError(f"{where}: q is on {q.device} but k is on {k.device}; move one of them.")
+    if k.dtype != q.dtype:
+        raise TypeError(f"{where}: q is {q.dtype} but k is {k.dtype}; convert one of them.")
+    if key_positions is None and k.shape[2] != q.shape[2]:
+        raise ValueError(
+            f"{where}: q has {q.shape[2]} tokens and k has {k.shape[2]}, so one set of positions"
+            " cannot serve both; pass key_positions= for the keys."
+        )
+
+
+def check_table(values: Tensor | None, first: int, length: int, known: int, where: str) -> None:
+    """Refuse positions outside a table of ``known`` rows."""
+    if torch.compiler.is_compiling() or not length:
+        return
+    if values is None:
+        low, high = first, first + length - 1
+    elif values.numel() and not values.is_floating_point():
+        low, high = (int(v) for v in values.aminmax())
+    else:
+        return
+    if low < 0 or high >= known:
+        raise ValueError(
+            f"{where}: positions reach from {low} to {high}, but the precomputed table holds 0 to"
+            f" {known - 1}; raise table_length, or use table='hybrid'."
+        )
+
+
+def check_context(context_length: int | Tensor | None, where: str) -> None:
+    """Refuse a context length that is neither a positive int nor one number per row."""
+    if context_length is None or (isinstance(context_length, Tensor) and context_length.dim() <= 1):
+        return
+    if isinstance(context_length, (Tensor, bool, float, str)):
+        raise ValueError(
+            f"{where}: context_length must be an int, or a tensor [B] with one per row;"
+            f" got {context_length!r}."
+        )
+    if context_length < 1:
+        raise ValueError(f"{where}: context_length must be at least 1; got {context_length}.")

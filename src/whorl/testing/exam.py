@@ -1,0 +1,64 @@
+"""Runs the checks on one encoding, as scikit-learn's ``check_estimator`` does for estimators."""
+
+import copy
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from whorl.encodings import Encoding
+
+from .checks import CHECKS
+
+__all__ = ["CheckResult", "check_encoding", "checks"]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Outcome of one check: passed, failed with a message, or exempt with the encoding's reason."""
+
+    check: str
+    passed: bool
+    message: str = ""
+    exempt: bool = False
+
+
+def checks() -> dict[str, str]:
+    """Name and meaning of every check of the exam."""
+    return {name: (check.__doc__ or "").strip() for name, check in CHECKS.items()}
+
+
+def check_encoding(
+    encoding: Encoding,
+    *,
+    only: Collection[str] | None = None,
+    raises: bool = True,
+) -> list[CheckResult]:
+    """Let ``encoding`` sit the exam; raise one AssertionError that names every check it fails.
+
+    Each check works on a copy, so ``encoding`` is left as it was. A class that cannot pass a check
+    by its nature says so in ``exempt``, with the reason. ``raises=False`` only returns the results.
+    """
+    if not isinstance(encoding, Encoding):
+        raise TypeError(
+            "check_encoding: encoding must be an instance of a whorl.Encoding subclass;"
+            f" got {encoding!r}."
+        )
+    for name in (*encoding.exempt, *(only or ())):
+        if name not in CHECKS:
+            raise ValueError(f"unknown check {name!r}; known: {', '.join(CHECKS)}.")
+    chosen = [name for name in CHECKS if only is None or name in only]
+    results = [_sit(encoding, name) for name in chosen]
+    failed = [result for result in results if not result.passed]
+    if failed and raises:
+        lines = "\n".join(f"  {result.check}: {result.message}" for result in failed)
+        raise AssertionError(f"{encoding!r} fails {len(failed)} of {len(results)} checks:\n{lines}")
+    return results
+
+
+def _sit(encoding: Encoding, name: str) -> CheckResult:
+    if name in encoding.exempt:
+        return CheckResult(name, True, encoding.exempt[name], exempt=True)
+    try:
+        CHECKS[name](copy.deepcopy(encoding))
+    except Exception as error:  # whatever an encoding raises is its answer to the check
+        return CheckResult(name, False, f"{type(error).__name__}: {error}")
+    return CheckResult(name, True)

@@ -1,0 +1,132 @@
+"""Inputs for an encoding, what it does to them, and how far rounding may move a result."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whorl.encodings import Encoding
+
+__all__ = ["Probe", "observe", "randomized", "rounding_tolerance"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Random inputs for every hook of an encoding.
+
+    x [B, T, E] embeddings, q [B, H, T, D], k [B, G, T, D] with G <= H, weights [B, H, T, T].
+    """
+
+    x: Tensor
+    q: Tensor
+    k: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        encoding: Encoding,
+        *,
+        batch: int = 2,
+        length: int = 6,
+        dtype: torch.dtype = torch.float32,
+        seed: int = 0,
+    ) -> "Probe":
+        """Inputs of the sizes in the encoding's config; 4 heads of 16 where it is silent."""
+        heads, head_dim = _size(encoding, "num_heads", 4), _size(encoding, "head_dim", 16)
+        width = _size(encoding, "dim", heads * head_dim)
+        key_heads = heads if "score" in encoding.hooks or heads % 2 else heads // 2
+        generator = torch.Generator().manual_seed(seed)
+
+        def random(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+        return cls(
+            x=random(batch, length, width),
+            q=random(batch, heads, length, head_dim),
+            k=random(batch, key_heads, length, head_dim),
+            weights=random(batch, heads, length, length).softmax(-1),
+        )
+
+    @property
+    def length(self) -> int:
+        return self.q.shape[2]
+
+    @property
+    def batch(self) -> int:
+        return self.q.shape[0]
+
+    def map(self, change: Any) -> "Probe":
+        """The same probe with ``change`` applied to every tensor."""
+        return Probe(**{f.name: change(getattr(self, f.name)) for f in dataclasses.fields(self)})
+
+    def rows(self, index: slice) -> "Probe":
+        """Some batch rows, as fresh contiguous tensors."""
+        return self.map(lambda t: t[index].clone())
+
+    def steps(self, first: int, last: int) -> "Probe":
+        """Tokens first .. last - 1, as fresh contiguous tensors."""
+        cut = slice(first, last)
+        return Probe(
+            self.x[:, cut].clone(),
+            self.q[:, :, cut].clone(),
+            self.k[:, :, cut].clone(),
+            self.weights[:, :, cut, cut].clone(),
+        )
+
+
+def _size(encoding: Encoding, option: str, default: int) -> int:
+    """An option of the encoding, or of the first part of a composition that has it."""
+    for config in (encoding.config, *getattr(encoding.config, "parts", ())):
+        if isinstance(value := getattr(config, option, None), int):
+            return value
+    return default
+
+
+def observe(
+    encoding: Encoding,
+    probe: Probe,
+    positions: Tensor | None = None,
+    *,
+    offset: int | Tensor = 0,
+    context_length: int | Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Everything an encoding does to ``probe``, by hook; hooks that give nothing are left out."""
+    q, k = encoding(probe.q, probe.k, positions, offset=offset, context_length=context_length)
+    seen: dict[str, Tensor | None] = {
+        "embed": encoding.embed(probe.x, positions, offset=offset),
+        "q": q,
+        "k": k,
+    }
+    if encoding.hooks & {"score", "value", "scale"}:
+        at = _absolute(probe, positions, offset)
+        distance = at.unsqueeze(-1) - at.unsqueeze(-2)  # [(B,) T, T]
+        seen["content_score"] = encoding.content_score(probe.q, probe.k, at, at)
+        seen["distance_bias"] = encoding.distance_bias(distance)
+        seen["value_term"] = encoding.value_term(probe.weights, at, at)
+        seen["query_scale"] = encoding.query_scale(at)
+    return {name: value for name, value in seen.items() if value is not None}
+
+
+def _absolute(probe: Probe, positions: Tensor | None, offset: int | Tensor) -> Tensor:
+    at = torch.arange(probe.length, device=probe.q.device) if positions is None else positions
+    return at + (offset.unsqueeze(-1) if isinstance(offset, Tensor) else offset)
+
+
+def randomized(encoding: Encoding, seed: int = 1) -> Encoding:
+    """Give trained parameters random values that every floating-point type can hold exactly."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in encoding.parameters():
+            values = torch.randn(parameter.shape, generator=generator) / 4
+            parameter.copy_((values * 16).round() / 16)
+    return encoding
+
+
+def rounding_tolerance(exact: Tensor, dtype: torch.dtype) -> float:
+    """Twice the largest error that rounding float64 values to ``dtype`` makes on its own."""
+    if not exact.numel():
+        return 0.0
+    return 2.0 * float((exact.to(dtype).double() - exact.double()).abs().max())

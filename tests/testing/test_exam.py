@@ -1,0 +1,48 @@
+"""The exam fails where it should, and only there."""
+
+from typing import ClassVar
+
+import pytest
+
+import whorl
+from whorl.testing import check_encoding, checks
+
+from .broken import BROKEN, ThirdParty
+
+CASES = [(check, encoding) for check, many in BROKEN.items() for encoding in many]
+
+
+def test_every_check_has_a_broken_encoding() -> None:
+    assert BROKEN.keys() == checks().keys()
+
+
+@pytest.mark.parametrize(("check", "encoding"), CASES, ids=[type(e).__name__ for _, e in CASES])
+def test_broken_encoding_fails_its_check_and_no_other(check: str, encoding: whorl.Encoding) -> None:
+    failed = {r.check: r.message for r in check_encoding(encoding, raises=False) if not r.passed}
+    assert set(failed) == {check}, failed
+
+
+def test_failures_are_raised_together_and_named() -> None:
+    with pytest.raises(AssertionError, match=r"(?s)fails 1 of 2 checks:.*permutation: .*equivari"):
+        check_encoding(BROKEN["permutation"][0], only=("empty", "permutation"))
+
+
+def test_a_third_party_can_sit_it_unregistered() -> None:
+    assert all(result.passed for result in check_encoding(ThirdParty(32, strength=2.0)))
+
+
+def test_exemptions_carry_their_reason() -> None:
+    class Excused(ThirdParty):
+        exempt: ClassVar = {"gradients": "integer arithmetic has none"}
+
+    (result,) = check_encoding(Excused(32), only=("gradients",))
+    assert result.passed
+    assert result.exempt
+    assert result.message == "integer arithmetic has none"
+
+
+def test_unknown_checks_and_wrong_objects_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown check 'speling'; known: config_round_trip"):
+        check_encoding(whorl.RoPE(16), only=("speling",))
+    with pytest.raises(TypeError, match=r"must be an instance of a whorl\.Encoding subclass"):
+        check_encoding(whorl.RoPE)  # type: ignore[arg-type]
