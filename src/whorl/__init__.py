@@ -11,7 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 from . import positions, testing
 from .encodings import Composition, Config, Encoding, NoPE, RoPE, from_dict, make, names, register
-from .scaling import NTK, DynamicNTK, Frequencies, Linear, Scaling
+from .kernels.ops import Impl, Layout
+from .kernels.tables import Precision
+from .scaling import NTK, DynamicNTK, Frequencies, Ladder, Linear, Scaling
 
 __all__ = [
     "NTK",
@@ -20,8 +22,12 @@ __all__ = [
     "DynamicNTK",
     "Encoding",
     "Frequencies",
+    "Impl",
+    "Ladder",
+    "Layout",
     "Linear",
     "NoPE",
+    "Precision",
     "RoPE",
     "Scaling",
     "__version__",

@@ -87,9 +87,19 @@ def check_table(values: Tensor | None, first: int, length: int, known: int, wher
         )
 
 
-def check_context(context_length: int | Tensor | None, where: str) -> None:
+def check_context(
+    context_length: int | Tensor | None, where: str, batch: int | None = None
+) -> None:
     """Refuse a context length that is neither a positive int nor one number per row."""
-    if context_length is None or (isinstance(context_length, Tensor) and context_length.dim() <= 1):
+    if context_length is None:
+        return
+    if isinstance(context_length, Tensor) and context_length.dim() <= 1:
+        rows = context_length.shape[0] if context_length.dim() else 1
+        if batch is not None and rows not in (1, batch):
+            raise ValueError(
+                f"{where}: context_length has {rows} rows but the batch has {batch};"
+                " give one length for each sequence, or one int for all."
+            )
         return
     if isinstance(context_length, (Tensor, bool, float, str)):
         raise ValueError(

@@ -12,7 +12,7 @@ from whorl.kernels.tables import Precision
 from whorl.positions import resolve
 from whorl.scaling import Frequencies
 
-from ._checks import check_input, check_output, check_pair, check_table
+from ._checks import check_context, check_input, check_output, check_pair, check_table
 from .base import Encoding
 
 __all__ = ["Angles", "Rotary", "TableStrategy", "Where", "table_dtype"]
@@ -134,6 +134,8 @@ class Rotary(Encoding):
             done = native.rotate(xs, outs, rows, band, inverse)
             if done is not None:
                 return done
+        if isinstance(context_length, Tensor):
+            check_context(context_length, type(self).__name__, xs[0].shape[0])
         lengths = [x.shape[2] for x in xs]
         power = -1 if inverse else 1
         tables_ = self._rows(

@@ -265,6 +265,7 @@ class RoPE(Rotary):
             )
         values, _ = resolve(delta, 0, batch, delta.shape[-1], k.device, "RoPE.shift")
         assert values is not None
+        check_context(context_length, "RoPE.shift", batch)
         turns = self._frequencies(context_length, "RoPE.shift")
         angles = tables.angles(values, turns.inv_freq.to(k.device), self.config.precision)
         return self._turn_rotated(k, tables.entries(angles, 1.0, table_dtype(k)))
@@ -307,7 +308,8 @@ class RoPE(Rotary):
         batch, length = (1 if len(shape) == 1 else shape[0]), shape[-1]
         where = resolve(positions, 0, batch, length, positions.device, "RoPE.tables")
         rows = self._rows([where], [length], positions.device, torch.float32, context_length, 1)[0]
-        rows = rows.expand(*shape, *rows.shape[-2:])
+        if rows.dim() == 3:
+            rows = rows.expand(*shape, *rows.shape[-2:])  # a single row of positions keeps its axis
         return rows[..., 0, :], rows[..., 1, :]
 
     def frequencies(self, context_length: int | Tensor | None = None) -> Frequencies:

@@ -56,12 +56,13 @@ class Band(NamedTuple):
 class Table:
     """cos and sin by row, [N, 2, P] or [B, N, 2, P]; float64 for float64 tensors, else float32."""
 
-    __slots__ = ("batch_stride", "count", "entries", "pairs", "pointer")
+    __slots__ = ("batch", "batch_stride", "count", "entries", "pairs", "pointer")
 
     def __init__(self, entries: Tensor) -> None:
         self.entries = entries.contiguous()
         *_, self.count, _, self.pairs = entries.shape
-        self.batch_stride = 2 * self.pairs * self.count if entries.dim() == 4 else 0
+        self.batch = entries.shape[0] if entries.dim() == 4 else 1
+        self.batch_stride = 2 * self.pairs * self.count if self.batch != 1 else 0
         self.pointer = self.entries.data_ptr()
 
 
@@ -105,6 +106,7 @@ def rotate(
             out = torch.empty_like(x, memory_format=torch.contiguous_format)
             ob, oh, ot, _ = out.stride()
         table, first, index = rows[n]
+        assert table.batch in (1, batch), f"a table for {table.batch} rows and a batch of {batch}"
         numbers += (x.data_ptr(), out.data_ptr(), heads, length, xb, xh, xt, ob, oh, ot)
         numbers += (table.pointer, table.count, table.batch_stride)
         numbers += (0, 0, 0, first) if index is None else (*_index(index), first)

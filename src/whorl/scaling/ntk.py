@@ -48,7 +48,7 @@ class NTK(Scaling):
 class DynamicNTK(Scaling):
     """NTK whose stretch follows the current length: factor L_now / L - (factor - 1), 1 up to L.
 
-    ``L_now`` is each row's own length, so a row's result never depends on its batch-mates.
+    Formed as 1 + factor (L_now - L) / L, which is exactly 1 at L. ``L_now`` is each row's own length, so a row's result never depends on its batch-mates.
     Keys cached under one length disagree with queries of another: see ``RoPE.retune``.
     """
 
@@ -66,7 +66,7 @@ class DynamicNTK(Scaling):
         trained, factor = self.original_context, float(self.factor)
         if isinstance(context_length, Tensor):
             now = torch.clamp(context_length.to(torch.float64), min=trained)
-            return _ntk(ladder, factor * now / trained - (factor - 1.0))
+            return _ntk(ladder, 1.0 + factor * (now - trained) / trained)
         if context_length <= trained:
             return Frequencies(ladder.inv_freq)
-        return _ntk(ladder, factor * context_length / trained - (factor - 1.0))
+        return _ntk(ladder, 1.0 + factor * (context_length - trained) / trained)
