@@ -35,7 +35,7 @@ static int bad_rows(const whorl_operand *o, int64_t batch) {
     if (!o->rows) return o->first_row < 0 || o->length > o->table_rows - o->first_row;
     for (int64_t b = 0; b < batch; b++)
         for (int64_t t = 0; t < o->length; t++) {
-            int64_t row = o->rows[b * o->rows_strides[0] + t * o->rows_strides[1]];
+            int64_t row = whorl_index(o->rows, b * o->rows_strides[0] + t * o->rows_strides[1]);
             /* Written so that no sum can overflow, whatever the caller's numbers are. */
             if (o->first_row < 0 || row < -o->first_row || row >= o->table_rows - o->first_row)
                 return 1;
@@ -55,9 +55,10 @@ static int64_t validate(const whorl_rotation *job) {
         const whorl_operand *o = &job->operands[n];
         if (o->heads < 0 || o->length < 0 || o->table_rows < 0) return WHORL_BAD_JOB;
         if (job->batch == 0 || o->heads == 0 || o->length == 0) continue;
-        if (!o->x || !o->out || (!o->table && job->pairs)) return WHORL_BAD_JOB;
+        if (!o->x || !o->out) return WHORL_BAD_JOB;
         if (o->x == o->out && job->in_layout != job->out_layout) return WHORL_BAD_JOB;
-        if (bad_rows(o, job->batch)) return WHORL_BAD_ROW;
+        if (bad_rows(o, job->batch)) return WHORL_BAD_ROW; /* first: an empty table may be NULL */
+        if (!o->table && job->pairs) return WHORL_BAD_JOB;
     }
     return WHORL_OK;
 }
@@ -70,11 +71,13 @@ static void rotate_tile(const whorl_rotation *job, const whorl_operand *o, whorl
     const int64_t t0 = tile * TILE, left = o->length - t0, steps = left < TILE ? left : TILE;
     const int heads_inside = steps == 1 || o->x_strides[1] < o->x_strides[2];
     const int64_t outer = heads_inside ? steps : o->heads;
+    const int64_t inner = heads_inside ? o->heads : steps;
     const int outer_axis = heads_inside ? 2 : 1, inner_axis = 3 - outer_axis;
     whorl_span s = {
-        .count = heads_inside ? o->heads : steps,
-        .x_step = o->x_strides[inner_axis] * item,
-        .out_step = o->out_strides[inner_axis] * item,
+        .count = inner,
+        /* The stride of a single step is never used and may be any number. */
+        .x_step = inner > 1 ? o->x_strides[inner_axis] * item : 0,
+        .out_step = inner > 1 ? o->out_strides[inner_axis] * item : 0,
         .table = (const char *)o->table + b * o->table_batch_stride * entry,
         .row_bytes = 2 * job->pairs * entry,
         .rows_step = heads_inside ? 0 : o->rows_strides[1],
@@ -112,9 +115,11 @@ static void rotate_operand(const whorl_rotation *job, const whorl_operand *o, wh
     const int64_t tiles = o->length / TILE + (o->length % TILE != 0);
     const int64_t tasks = job->batch * tiles;
 #ifdef _OPENMP
+    /* libgomp ends the process when it cannot start as many threads as it is asked for. */
+    const int64_t most = omp_get_max_threads(), threads = job->threads < most ? job->threads : most;
     /* Entering a parallel region costs half a microsecond even with one thread. */
-    if (job->threads > 1) {
-#pragma omp parallel for schedule(static) num_threads((int)job->threads)
+    if (threads > 1) {
+#pragma omp parallel for schedule(static) num_threads((int)threads)
         for (int64_t task = 0; task < tasks; task++)
             rotate_tile(job, o, span, task / tiles, task % tiles);
         return;

@@ -39,8 +39,16 @@ typedef void (*whorl_span_fn)(const whorl_span *);
 whorl_span_fn whorl_scalar_span(int64_t dtype, int64_t in_layout, int64_t out_layout);
 whorl_span_fn whorl_avx2_span(int64_t dtype, int64_t in_layout, int64_t out_layout);
 
+/* memcpy, not a load: a caller's pointer need not be aligned to its type. */
+INLINE int64_t whorl_index(const int64_t *rows, int64_t i) {
+    int64_t row;
+    memcpy(&row, (const char *)rows + 8 * i, sizeof row);
+    return row;
+}
+
 INLINE const char *whorl_span_row(const whorl_span *s, int64_t j) {
-    int64_t row = s->first_row + (s->rows ? s->rows[j * s->rows_step] : j * s->row_step);
+    int64_t row =
+        s->first_row + (s->rows ? whorl_index(s->rows, j * s->rows_step) : j * s->row_step);
     return s->table + row * s->row_bytes;
 }
 

@@ -53,7 +53,7 @@ typedef struct {
     int64_t table_batch_stride; /* elements; 0 when all batch rows share the table */
     const int64_t *rows;        /* row(b, t) = first_row + rows[b, t], or first_row + t when NULL */
     int64_t rows_strides[2];    /* B, T */
-    int64_t first_row;
+    int64_t first_row;          /* not negative */
 } whorl_operand;
 
 typedef struct {
@@ -66,8 +66,8 @@ typedef struct {
     int64_t in_layout;
     int64_t out_layout;
     int64_t
-        transpose; /* 1 negates sin: the inverse of an unscaled rotation, and its backward pass */
-    int64_t threads;
+        transpose;   /* 1 negates sin: the inverse of an unscaled rotation, and its backward pass */
+    int64_t threads; /* at least 1; more than whorl_max_threads() counts as that many */
     int64_t isa;
     whorl_operand operands[2];
 } whorl_rotation;
@@ -79,6 +79,9 @@ WHORL_API int64_t whorl_best_isa(void);
 
 /* The most threads a call can use: 1 when the library was built without OpenMP. */
 WHORL_API int64_t whorl_max_threads(void);
+
+/* Advises the system to back fresh memory with huge pages, where it can; contents are untouched. */
+WHORL_API int64_t whorl_prefer_huge_pages(void *memory, int64_t bytes);
 
 /* Rotates, or returns a status other than WHORL_OK and writes nothing. */
 WHORL_API int64_t whorl_rotate(const whorl_rotation *job);

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 import whorl
 from whorl import positions as p
 
+SPIRAL: Any = "spiral"
+
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6))
 def test_documents_and_cu_seqlens_agree_with_counting(lengths: list[int]) -> None:
@@ -106,9 +108,9 @@ def test_zigzag_balances_causal_work() -> None:
         (lambda: p.shard(12, 0, 4, "zigzag"), r"into 8 equal pieces .*Pad the sequence to 16"),
         (lambda: p.shard(8, 4, 4), r"rank must be in 0 \.\. world - 1; got rank 4 of world 4"),
         (
-            lambda: p.shard(8, 0, 4, "spiral"),
+            lambda: p.shard(8, 0, 4, SPIRAL),
             r"order must be 'contiguous' or 'zigzag'; got 'spiral'",
-        ),  # type: ignore[arg-type]
+        ),
     ],
 )
 def test_bad_input_says_what_to_do(call: Any, message: str) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -221,7 +222,13 @@ def test_results_do_not_depend_on_the_table(precision: whorl.Precision, dtype: t
     x = random(2, 2, 40, 16, dtype=dtype)
     positions = torch.arange(40) + torch.tensor([[0], [70]])
     results = []
-    for table, length in (("on_the_fly", 0), ("hybrid", 64), ("hybrid", 3), ("precomputed", 200)):
+    strategies: list[tuple[Any, int]] = [
+        ("on_the_fly", 0),
+        ("hybrid", 64),
+        ("hybrid", 3),
+        ("precomputed", 200),
+    ]
+    for table, length in strategies:
         rope = whorl.RoPE(16, table=table, table_length=length, precision=precision)
         results.append((rope.rotate(x, offset=40), rope.rotate(x, positions)))
     for one, other in results[1:]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import whorl
 from whorl.scaling import base
 
+TEXT: Any = "4"
 FACTORS = st.floats(1.0, 64.0)
 
 
@@ -74,7 +75,7 @@ def test_dynamic_ntk_follows_the_length(now: int, trained: int, factor: float) -
         (lambda: whorl.Linear(0.0), r"Linear: factor must be a finite number above 0; got 0\.0"),
         (lambda: whorl.Linear(float("nan")), r"factor must be a finite number above 0; got nan"),
         (lambda: whorl.NTK(-2), r"NTK: factor must be a finite number above 0; got -2"),
-        (lambda: whorl.NTK("4"), r"factor must be a finite number above 0; got '4'"),
+        (lambda: whorl.NTK(TEXT), r"factor must be a finite number above 0; got '4'"),
         (lambda: whorl.DynamicNTK(0.5, 8), r"DynamicNTK: factor must be a finite number >= 1; got"),
         (lambda: whorl.DynamicNTK(2.0, 0), r"original_context must be a finite number >= 1; got 0"),
         (lambda: whorl.DynamicNTK(2.0, True), r"original_context must be .*; got True"),

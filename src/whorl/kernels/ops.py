@@ -60,7 +60,7 @@ def rotate(
 
     tables: one [T, 2, P] or [B, T, 2, P] for each tensor.
     """
-    if forward_ad._current_level >= 0:  # an operator drops tangents without a word
+    if not torch.compiler.is_compiling() and _is_differentiated():
         return [
             reference.rotate(
                 x,
@@ -76,6 +76,16 @@ def rotate(
         list(xs), list(tables), band.layout, band.out_layout, band.start, transpose, impl
     )
     return result
+
+
+def _is_differentiated() -> bool:
+    """Whether forward mode or torch.func.grad is at work, where an operator is no help.
+
+    The first drops its tangents without a word, the second refuses its backward pass.
+    """
+    layers = torch._C._functorch.get_interpreter_stack() or ()
+    grad = torch._C._functorch.TransformType.Grad
+    return forward_ad._current_level >= 0 or any(layer.key() == grad for layer in layers)
 
 
 torch.library.define(
@@ -96,7 +106,7 @@ def _rotate(
     transpose: bool,
     impl: str,
 ) -> list[Tensor]:
-    outs = [torch.empty_like(x) for x in xs]
+    outs = [native.new_like(x) if x.is_cpu else torch.empty_like(x) for x in xs]
     band = Band(layout, out_layout, start)
     if impl == "native" and all(x.is_cpu for x in xs):
         for part in _same_kind(xs):

@@ -72,10 +72,12 @@ def rotate(
         sin = -sin
     width = 2 * cos.shape[-1]
     a, b = split(x[..., start : start + width].to(cos.dtype), layout)
-    rotated = merge(a * cos - b * sin, b * cos + a * sin, out_layout or layout).to(x.dtype)
-    if width == x.shape[-1]:
-        return rotated
-    return torch.cat((x[..., :start], rotated, x[..., start + width :]), dim=-1)
+    rotated = merge(a * cos - b * sin, b * cos + a * sin, out_layout or layout)
+    if width < x.shape[-1]:
+        # In the table's dtype, because autocast refuses to join float16 tensors on a CPU.
+        before, after = x[..., :start].to(cos.dtype), x[..., start + width :].to(cos.dtype)
+        rotated = torch.cat((before, rotated, after), dim=-1)
+    return rotated.to(x.dtype)
 
 
 def split(x: Tensor, layout: str) -> tuple[Tensor, Tensor]:

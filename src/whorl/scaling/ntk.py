@@ -48,8 +48,9 @@ class NTK(Scaling):
 class DynamicNTK(Scaling):
     """NTK whose stretch follows the current length: factor L_now / L - (factor - 1), 1 up to L.
 
-    Formed as 1 + factor (L_now - L) / L, which is exactly 1 at L. ``L_now`` is each row's own length, so a row's result never depends on its batch-mates.
-    Keys cached under one length disagree with queries of another: see ``RoPE.retune``.
+    Formed as 1 + factor (L_now - L) / L, which is exactly 1 at L. ``L_now`` is each row's own
+    length, so a row's result never depends on its batch-mates. Keys cached under one length
+    disagree with queries of another: see ``RoPE.retune``.
     """
 
     factor: float

@@ -1,0 +1,169 @@
+"""Error of tables of cos and sin by position, against a reference of fifty digits.
+
+    error = max over pairs and nearby positions of |cos - cos*|, |sin - sin*|
+
+A rotation is only as exact as its angle. Angles formed in float32 lose one digit for every tenfold
+position; positions held in bfloat16 are wrong from 257 on.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whorl import RoPE
+
+from .case import BASE
+from .peers import ALL
+
+__all__ = ["POSITIONS", "Accuracy", "accuracy", "exact"]
+
+POSITIONS = (
+    0, 1, 10, 100, 257, 1_000, 4_000, 16_000, 64_000, 131_071,
+    1_000_000, 4_000_000, 2**24 - 1,
+)  # fmt: skip
+HEAD_DIM = 128
+
+# 2 pi, cut after 60 digits: an angle of 2^24 radians is reduced with 50 digits to spare.
+_DIGITS = 60
+_TURN = Decimal("6.28318530717958647692528676655900576839433879875021164194988918")
+
+Tables = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Largest error of each contestant at and near each position."""
+
+    positions: tuple[int, ...]
+    errors: dict[str, tuple[float, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        errors = {name: list(values) for name, values in self.errors.items()}
+        return {"positions": list(self.positions), "errors": errors}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Accuracy":
+        errors = {name: tuple(values) for name, values in data["errors"].items()}
+        return cls(tuple(data["positions"]), errors)
+
+
+def accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 7) -> Accuracy:
+    """Measure whorl and every installed peer that forms tables, for head_dim 128, base 10,000.
+
+    neighbours: random positions within 1/16 below each position that are measured with it.
+    """
+    groups = [_near(position, neighbours) for position in positions]
+    flat = [position for group in groups for position in group]
+    cos, sin = exact(flat)
+    errors = {}
+    for name, tables in _contestants().items():
+        found_cos, found_sin = (x.double() for x in tables(flat))
+        off = torch.maximum((found_cos - cos).abs(), (found_sin - sin).abs()).amax(-1)
+        errors[name] = tuple(off.reshape(len(groups), -1).amax(-1).tolist())
+    return Accuracy(tuple(positions), errors)
+
+
+def exact(
+    positions: Sequence[int], head_dim: int = HEAD_DIM, base: float = BASE
+) -> tuple[Tensor, Tensor]:
+    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], right to 1e-15.
+
+    The angle is formed and brought to -pi .. pi with 60 digits; only then does it become a float.
+    """
+    with localcontext() as context:
+        context.prec = _DIGITS
+        freqs = [Decimal(base) ** (Decimal(-2 * i) / head_dim) for i in range(head_dim // 2)]
+        rows = []
+        for position in positions:
+            angles = [position * freq for freq in freqs]
+            rows.append([float(a - _TURN * (a / _TURN).to_integral_value()) for a in angles])
+    cos = [[math.cos(angle) for angle in row] for row in rows]
+    sin = [[math.sin(angle) for angle in row] for row in rows]
+    return torch.tensor(cos, dtype=torch.float64), torch.tensor(sin, dtype=torch.float64)
+
+
+def _near(position: int, count: int) -> list[int]:
+    """The position and some below it, the same ones in every run."""
+    chance = random.Random(position)
+    return [position, *(position - chance.randint(0, position // 16) for _ in range(count))]
+
+
+def _contestants() -> dict[str, Tables]:
+    found: dict[str, Tables] = {
+        "whorl": lambda p: RoPE(HEAD_DIM, base=BASE).tables(torch.tensor(p)),
+        "whorl float32": lambda p: RoPE(HEAD_DIM, base=BASE, precision="float32").tables(
+            torch.tensor(p)
+        ),
+        "Meta complex": _meta,
+    }
+    peers: dict[str, dict[str, Tables]] = {
+        "hf": {"Hugging Face": _hugging_face},
+        "ret": {
+            "rotary-embedding-torch": lambda p: _rotary_embedding(p, torch.float32),
+            "rotary-embedding-torch bfloat16": lambda p: _rotary_embedding(p, torch.bfloat16),
+        },
+        "mlx": {"MLX": _mlx},
+    }
+    installed = {peer.name for peer in ALL if peer.name in peers and peer.missing() is None}
+    for name in peers:
+        if name in installed:
+            found.update(peers[name])
+    return found
+
+
+def _meta(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """As Meta's ``precompute_freqs_cis``, in float32 throughout."""
+    freqs = 1.0 / (BASE ** (torch.arange(0, HEAD_DIM, 2).float() / HEAD_DIM))
+    angles = torch.outer(torch.tensor(positions).float(), freqs)
+    factors = torch.polar(torch.ones_like(angles), angles)
+    return factors.real, factors.imag
+
+
+def _hugging_face(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+    from transformers.models.llama.configuration_llama import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rope_parameters = {"rope_type": "default", "rope_theta": BASE}
+    config = LlamaConfig(
+        hidden_size=HEAD_DIM, num_attention_heads=1, rope_parameters=rope_parameters
+    )
+    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.tensor([positions]))
+    return cos[0, :, : HEAD_DIM // 2], sin[0, :, : HEAD_DIM // 2]
+
+
+def _rotary_embedding(positions: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """It holds positions in the dtype of the queries, so that dtype decides."""
+    from rotary_embedding_torch import RotaryEmbedding
+
+    rope = RotaryEmbedding(HEAD_DIM, theta=BASE)
+    device = torch.device("cpu")
+    steps = [rope.get_seq_pos(1, device=device, dtype=dtype, offset=p) for p in positions]
+    angles = rope(torch.cat(steps))[:, ::2].detach()
+    return angles.cos(), angles.sin()
+
+
+def _mlx(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """It has no tables: the vectors (1, 0) of every pair are rotated to (cos, sin)."""
+    import mlx.core as mx
+
+    from .peers.mlx_fast import from_mlx, to_mlx
+
+    ones = torch.zeros(1, 1, 1, HEAD_DIM)
+    ones[..., ::2] = 1.0
+    x = to_mlx(ones)
+    rows = [
+        from_mlx(
+            mx.fast.rope(
+                x, HEAD_DIM, traditional=True, base=BASE, scale=1.0, offset=p, stream=mx.cpu
+            )
+        )
+        for p in positions
+    ]
+    turned = torch.cat([row.reshape(1, HEAD_DIM) for row in rows])
+    return turned[:, ::2], turned[:, 1::2]

@@ -1,0 +1,61 @@
+"""Where and with what a report was made."""
+
+import os
+import platform
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import whorl
+from whorl.kernels import native
+
+from .peers import Peer
+
+__all__ = ["describe", "same"]
+
+
+def describe(peers: Sequence[Peer]) -> dict[str, Any]:
+    """CPU, date and versions; peers that do not import stand under "missing" with the reason."""
+    missing = {peer.name: problem for peer in peers if (problem := peer.missing())}
+    versions = {peer.package: peer.version() for peer in peers if peer.name not in missing}
+    return {
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "whorl": whorl.__version__,
+        "kernel": _kernel(),
+        "peers": {name: found for name, found in versions.items() if name and found},
+        "missing": missing,
+        "notes": {p.title: p.note for p in peers if p.note and p.name not in missing},
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "command": "",
+    }
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two reports come from the same machine and versions; date and command may differ."""
+    free = ("date", "command")
+    first, second = ({k: v for k, v in e.items() if k not in free} for e in (one, other))
+    return first == second
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _kernel() -> str:
+    problem = native.problem()
+    if problem:
+        return f"PyTorch reference: {problem}"
+    return f"native, {native.best_isa()}"

@@ -1,0 +1,143 @@
+"""Like against like: whorl's ratio to every peer, the losses, and the targets.
+
+In place is set against the fastest form a peer has, since most have no other; ``out=`` against
+``out=``, fresh against fresh, training against training. A target over several cells takes the
+worst of them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .peers import COPY, OURS, TITLES
+from .results import CellResult
+
+__all__ = ["Comparison", "Loss", "Target", "comparisons", "losses", "targets"]
+
+# Differences that a repeated run does not confirm: long calls vary less than short ones.
+NOISE_MS, NOISE_US = 0.05, 0.20
+
+
+class Comparison(NamedTuple):
+    """whorl's time divided by a peer's in one cell; below 1 whorl is faster."""
+
+    cell: str
+    mode: str
+    peer: str
+    peer_mode: str
+    ratio: float
+    noise: float
+
+
+Loss = Comparison
+
+
+class Target(NamedTuple):
+    """A figure to reach on one thread; measured and ok are None where no cell shows it."""
+
+    name: str
+    limit: str
+    measured: float | None
+    ok: bool | None
+
+
+def comparisons(cell: CellResult) -> list[Comparison]:
+    """whorl in each of its modes against each peer that was timed."""
+    found = []
+    peers = dict.fromkeys(r.name for r in cell.results if r.name not in (COPY, OURS))
+    for mode in ("inplace", "out", "fresh", "training"):
+        ours = cell.seconds(OURS, mode)
+        if ours is None:
+            continue
+        noise = NOISE_US if ours < 1e-3 else NOISE_MS
+        for peer in peers:
+            seconds = cell.seconds(peer, mode)
+            other = cell.fastest(peer) if mode == "inplace" else seconds and (mode, seconds)
+            if other:
+                ratio = ours / other[1]
+                found.append(Comparison(cell.cell.key, mode, peer, other[0], ratio, noise))
+    return found
+
+
+def losses(cells: Sequence[CellResult]) -> list[Loss]:
+    """Every comparison that whorl loses by more than noise, the worst first."""
+    lost = [c for cell in cells for c in comparisons(cell) if c.ratio > 1 + c.noise]
+    return sorted(lost, key=lambda c: -c.ratio)
+
+
+def targets(cells: Sequence[CellResult]) -> list[Target]:
+    """The targets of the project, as far as ``cells`` show them."""
+    found = []
+    for shape, dtype, mode, limit in _COPY_LIMITS:
+        ratios = _over(cells, shape, dtype, _to_copy(mode))
+        name = f"{shape} {dtype} {_WORDS[mode]}, time / copy_"
+        found.append(_target(name, "<=", limit, max(ratios, default=None)))
+    for shape, mode, peer, limit in _SPEEDUPS:
+        for dtype in ("float32", "bfloat16", "float16"):
+            speedups = _over(cells, shape, dtype, _speedup(mode, peer))
+            name = f"{shape} {dtype} {_WORDS[mode]}, times faster than {TITLES[peer]}"
+            found.append(_target(name, ">=", limit, min(speedups, default=None)))
+    count = len(losses(_single(cells))) if any(comparisons(c) for c in _single(cells)) else None
+    found.append(_target("comparisons lost beyond noise", "<=", 0, count))
+    return found
+
+
+_WORDS = {"inplace": "in place", "out": "out=", "fresh": "fresh", "training": "fwd + bwd"}
+
+_COPY_LIMITS = (
+    ("prefill-4096", "float32", "inplace", 0.9),
+    ("prefill-4096", "float32", "out", 1.2),
+    ("prefill-4096", "bfloat16", "inplace", 1.2),
+    ("prefill-4096", "float16", "inplace", 1.2),
+    ("prefill-512", "bfloat16", "inplace", 2.5),
+    ("prefill-512", "float16", "inplace", 1.8),
+)
+
+# A shape without a number stands for all of its kind. Decode: at most 0.4 of the peer's time.
+_SPEEDUPS = (
+    ("prefill-4096", "inplace", "hf", 15.0),
+    ("prefill-4096", "inplace", "hf-compiled", 5.0),
+    ("prefill-512", "inplace", "hf", 5.0),
+    ("decode", "inplace", "hf", 2.5),
+    ("decode", "fresh", "hf", 2.5),
+    ("training", "training", "hf", 4.0),
+)
+
+
+def _single(cells: Sequence[CellResult]) -> list[CellResult]:
+    return [cell for cell in cells if cell.cell.threads == 1]
+
+
+def _over(
+    cells: Sequence[CellResult],
+    shape: str,
+    dtype: str,
+    figure: Callable[[CellResult], float | None],
+) -> list[float]:
+    """``figure`` of every single-threaded cell of a shape and dtype, in any layout."""
+    chosen = [
+        c
+        for c in _single(cells)
+        if shape in (c.cell.shape.name, c.cell.shape.kind) and c.cell.dtype == dtype
+    ]
+    return [value for value in map(figure, chosen) if value is not None]
+
+
+def _to_copy(mode: str) -> Callable[[CellResult], float | None]:
+    return lambda cell: cell.to_copy(OURS, mode)
+
+
+def _speedup(mode: str, peer: str) -> Callable[[CellResult], float | None]:
+    def figure(cell: CellResult) -> float | None:
+        for comparison in comparisons(cell):
+            if (comparison.mode, comparison.peer) == (mode, peer):
+                return 1 / comparison.ratio
+        return None
+
+    return figure
+
+
+def _target(name: str, sign: str, limit: float, measured: float | None) -> Target:
+    ok = None
+    if measured is not None:
+        ok = measured <= limit if sign == "<=" else measured >= limit
+    return Target(name, f"{sign} {limit:g}", measured, ok)

@@ -1,0 +1,36 @@
+"""The contestants, one adapter per file."""
+
+from .base import Entry, Mode, Peer
+from .huggingface import HuggingFace, HuggingFaceCompiled
+from .meta import Meta
+from .mlx_fast import MLX
+from .ort import OnnxRuntime, OnnxRuntimeBound
+from .rotary_embedding import RotaryEmbeddingTorch
+from .torchtune import Torchtune
+from .whorl import Copy, Whorl
+
+__all__ = ["ALL", "COPY", "NAMES", "OURS", "TITLES", "Entry", "Mode", "Peer", "chosen"]
+
+COPY, OURS = Copy.name, Whorl.name
+
+ALL: tuple[Peer, ...] = (
+    HuggingFace(),
+    HuggingFaceCompiled(),
+    Meta(),
+    RotaryEmbeddingTorch(),
+    OnnxRuntime(),
+    OnnxRuntimeBound(),
+    MLX(),
+    Torchtune(),
+)
+NAMES = tuple(peer.name for peer in ALL)
+TITLES = {peer.name: peer.title for peer in (Copy(), Whorl(), *ALL)}
+
+
+def chosen(names: tuple[str, ...] | None) -> tuple[Peer, ...]:
+    """``copy_``, whorl and the named peers; all peers for None."""
+    for name in names or ():
+        if name not in NAMES:
+            raise ValueError(f"unknown peer {name!r}; known: {', '.join(NAMES)}.")
+    peers = ALL if names is None else tuple(peer for peer in ALL if peer.name in names)
+    return (Copy(), Whorl(), *peers)

@@ -1,0 +1,115 @@
+"""onnxruntime: its fused RotaryEmbedding on bound, preallocated tensors, so nothing is copied."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from whorl.bench.case import Case
+
+from .base import Entry, Peer
+
+__all__ = ["OnnxRuntime", "OnnxRuntimeBound"]
+
+
+class OnnxRuntime(Peer):
+    """The com.microsoft operator on q and on k in one graph; tables are given in the dtype of q.
+
+    Queries, keys and results are bound at every call, as a caller with new tensors must; tables
+    stay bound. The runtime gets as many threads as the cell has. There is no bfloat16 kernel for
+    the CPU.
+    """
+
+    name = "ort"
+    title = "onnxruntime"
+    module = "onnxruntime"
+    package = "onnxruntime"
+    dtypes = ("float32", "float16")
+    trains = False
+    note = "com.microsoft.RotaryEmbedding on preallocated memory, q and k bound at every call"
+
+    def missing(self) -> str | None:
+        problem = super().missing()
+        if problem is None:
+            try:
+                import onnx  # noqa: F401  # builds the graph
+            except ImportError as error:
+                return f"ImportError: {error}"
+        return problem
+
+    rebinds: ClassVar[bool] = True
+
+    def entries(self, case: Case) -> list[Entry]:
+        session = _session(case)
+        binding, run = session.io_binding(), session.run_with_iobinding
+        cos, sin = case.angles.cos().to(case.dtype), case.angles.sin().to(case.dtype)
+        first = torch.zeros(1).long()
+        for name, x in (("cos", cos), ("sin", sin), ("first", first)):
+            binding.bind_input(name, "cpu", 0, _kind(x), list(x.shape), x.data_ptr())
+        kind, q, k, q_out, k_out = _kind(case.q), case.q, case.k, case.q_out, case.k_out
+
+        def bind() -> None:
+            binding.bind_input("q", "cpu", 0, kind, q.shape, q.data_ptr())
+            binding.bind_input("k", "cpu", 0, kind, k.shape, k.data_ptr())
+            binding.bind_output("q_out", "cpu", 0, kind, q_out.shape, q_out.data_ptr())
+            binding.bind_output("k_out", "cpu", 0, kind, k_out.shape, k_out.data_ptr())
+
+        bind()
+        rebinds = self.rebinds
+
+        # The binding holds addresses only; as a default the tables live as long as the call.
+        def call(alive: object = (cos, sin, first)) -> tuple[Tensor, Tensor]:
+            if rebinds:
+                bind()
+            run(binding)
+            return q_out, k_out
+
+        return [Entry("out", call, call)]
+
+
+class OnnxRuntimeBound(OnnxRuntime):
+    """The same with everything bound once: the least that the runtime can take."""
+
+    name = "ort-bound"
+    title = "ORT bound once"
+    note = "q and k always at the same address, which no other contestant may assume"
+    rebinds = False
+
+
+def _session(case: Case) -> Any:
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    kind = TensorProto.FLOAT if case.dtype == torch.float32 else TensorProto.FLOAT16
+    interleaved = int(case.cell.layout == "interleaved")
+    nodes = [
+        helper.make_node(
+            "RotaryEmbedding",
+            [name, "first", "cos", "sin"],
+            [f"{name}_out"],
+            domain="com.microsoft",
+            interleaved=interleaved,
+        )
+        for name in ("q", "k")
+    ]
+    value = helper.make_tensor_value_info
+    table = list(case.angles.shape)
+    inputs = [value("q", kind, case.q.shape), value("k", kind, case.k.shape)]
+    inputs += [value("cos", kind, table), value("sin", kind, table)]
+    inputs += [value("first", TensorProto.INT64, [1])]
+    outputs = [value("q_out", kind, case.q.shape), value("k_out", kind, case.k.shape)]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "rotary", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = case.cell.threads
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _kind(x: Tensor) -> Any:
+    import numpy as np
+
+    return {torch.float32: np.float32, torch.float16: np.float16, torch.int64: np.int64}[x.dtype]

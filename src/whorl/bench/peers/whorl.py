@@ -1,0 +1,65 @@
+"""The memory limit, and whorl in its three forms."""
+
+from whorl import RoPE
+from whorl.bench.case import BASE, Case
+
+from .base import Entry, Peer, torch_entry
+
+__all__ = ["Copy", "Whorl"]
+
+
+class Copy(Peer):
+    """``copy_`` of the same tensors into preallocated ones; in training, of the gradients too.
+
+    Every ratio has it as denominator. It is the one contestant that is not verified.
+    """
+
+    name = "copy"
+    title = "copy_"
+
+    def entries(self, case: Case) -> list[Entry]:
+        pairs = [(case.q_out, case.q), (case.k_out, case.k)]
+        if case.training:
+            pairs += [(case.q_inplace, case.q_grad), (case.k_inplace, case.k_grad)]
+
+        def call() -> None:
+            for target, source in pairs:
+                target.copy_(source)
+
+        return [Entry("training" if case.training else "out", call, lambda: ())]
+
+
+class Whorl(Peer):
+    """RoPE with a table as long as the cell needs; a decode step looks its position up."""
+
+    name = "whorl"
+    title = "whorl"
+    package = "whorl"
+    note = "decode: cos and sin looked up from the offset, where peers get them ready-made"
+
+    def entries(self, case: Case) -> list[Entry]:
+        cell, shape = case.cell, case.cell.shape
+        first = shape.first
+        rope = RoPE(
+            shape.head_dim,
+            base=BASE,
+            layout="half" if cell.layout == "half" else "interleaved",
+            table_length=first + shape.length,
+        )
+        fresh = torch_entry(case, lambda q, k: rope(q, k, offset=first))
+        if case.training:
+            return [fresh]
+        q, k, q_out, k_out = case.q, case.k, case.q_out, case.k_out
+        q_own, k_own = case.q_inplace, case.k_inplace
+
+        def out() -> tuple[object, object]:
+            return rope.rotate(q, offset=first, out=q_out), rope.rotate(k, offset=first, out=k_out)
+
+        def inplace() -> object:
+            return rope.forward_(q_own, k_own, offset=first)
+
+        return [
+            Entry("inplace", inplace, lambda: (inplace(), (q_own, k_own))[1]),
+            Entry("out", out, lambda: (out(), (q_out, k_out))[1]),
+            fresh,
+        ]

@@ -1,0 +1,68 @@
+"""What a cell yields: one result per contestant and mode."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .measure import Timing
+from .peers import COPY
+from .plan import Cell
+
+__all__ = ["CellResult", "Result"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A timing, or the reason why there is none: wrong answers are not timed."""
+
+    name: str
+    mode: str
+    timing: Timing | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """All results of one cell."""
+
+    cell: Cell
+    results: tuple[Result, ...]
+
+    def seconds(self, name: str, mode: str) -> float | None:
+        """Median seconds of a call, or None if it was not timed."""
+        for result in self.results:
+            if (result.name, result.mode) == (name, mode) and result.timing is not None:
+                return result.timing.median
+        return None
+
+    def copy_seconds(self) -> float | None:
+        """Median seconds of ``copy_``."""
+        return self.seconds(COPY, "out") or self.seconds(COPY, "training")
+
+    def to_copy(self, name: str, mode: str) -> float | None:
+        """Time as a multiple of ``copy_`` in the same cell."""
+        seconds, copy = self.seconds(name, mode), self.copy_seconds()
+        return None if seconds is None or copy is None else seconds / copy
+
+    def fastest(self, name: str) -> tuple[str, float] | None:
+        """Mode and seconds of the fastest form of a contestant."""
+        timed = [
+            (r.mode, r.timing.median)
+            for r in self.results
+            if r.name == name and r.timing is not None
+        ]
+        return min(timed, key=lambda pair: pair[1], default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [
+            {**asdict(result), "to_copy": self.to_copy(result.name, result.mode)}
+            for result in self.results
+        ]
+        return {"key": self.cell.key, "cell": self.cell.to_dict(), "results": rows}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "CellResult":
+        rows = []
+        for row in data["results"]:
+            timing = None if row["timing"] is None else Timing(**row["timing"])
+            rows.append(Result(row["name"], row["mode"], timing, row["problem"]))
+        return cls(Cell.from_dict(data["cell"]), tuple(rows))

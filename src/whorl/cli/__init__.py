@@ -1,0 +1,42 @@
+"""The ``whorl`` command; it needs the ``cli`` extra and says so where that is missing."""
+
+import sys
+
+__all__ = ["INTERRUPTED", "main"]
+
+INTERRUPTED = 130
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the command with ``args`` (those of the process by default); return its exit code.
+
+    0 done, 1 an optional part is missing, 2 bad input, 130 interrupted. Any other exception is a
+    mistake of ours and shows its traceback.
+    """
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ModuleNotFoundError:
+        _say("the whorl command needs typer and rich: pip install 'whorl[cli]'.")
+        return 1
+    from .app import app
+
+    try:
+        code = app(args, prog_name="whorl")
+    except SystemExit as done:
+        code = done.code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except ModuleNotFoundError as error:  # an extra that this command needs
+        _say(str(error))
+        return 1
+    except (ValueError, OSError) as error:  # what whorl raises for bad input
+        _say(f"error: {error}")
+        return 2
+    if code == INTERRUPTED:
+        _say("interrupted.")
+    return code if isinstance(code, int) else 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

@@ -1,0 +1,69 @@
+"""``whorl info``: versions, the kernel in use and why, and the optional parts."""
+
+from rich import box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from whorl.info import Info, describe
+
+from ._json import JsonFlag, print_json
+
+__all__ = ["info"]
+
+
+def info(as_json: JsonFlag = False) -> None:
+    """Show versions, the kernel in use and why, encodings and optional parts."""
+    found = describe()
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        Console(highlight=False).print(_page(found))
+
+
+def _page(found: Info) -> Group:
+    missing = [extra.install for extra in found.extras.values() if extra.install]
+    hints = ["", "To add what is missing:", *(f"  {line}" for line in missing)] if missing else []
+    return Group(_facts(found), "", _packages(found), *(Text(line) for line in hints))
+
+
+def _facts(found: Info) -> Table:
+    cpu, library = found.cpu, found.native
+    features = "not known here" if cpu.features is None else ", ".join(cpu.features) or "none"
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, version in found.versions.items():
+        table.add_row(name, version)
+    table.add_row("cpu", Text(f"{cpu.model}, {cpu.cores} cores"))
+    table.add_row("features", f"{features} [dim](of those the kernel can use)[/]")
+    kernel = f", {library.threads} in the kernel" if library.in_use else ""
+    table.add_row("threads", f"{found.threads} in torch{kernel}")
+    table.add_row()
+    table.add_row("impl='auto'", _auto(found))
+    if library.problem:
+        table.add_row("why", Text(library.problem + "."))
+    if library.library:
+        table.add_row("library", Text(library.library))
+    table.add_row("OpenMP", Text(library.openmp))
+    table.add_row()
+    table.add_row("encodings", ", ".join(found.encodings))
+    table.add_row("scalings", ", ".join(found.scalings))
+    return table
+
+
+def _auto(found: Info) -> str:
+    if found.native.in_use:
+        return f"[green]{found.auto}[/]: the C library, {found.native.instructions} instructions"
+    return f"[yellow]{found.auto}[/]: plain PyTorch, without the C library"
+
+
+def _packages(found: Info) -> Table:
+    """One line for each optional package, with the extras that bring it."""
+    table = Table("optional package", "version", "extra", box=box.SIMPLE_HEAD, show_edge=False)
+    table.pad_edge = False
+    versions = {p: v for extra in found.extras.values() for p, v in extra.packages.items()}
+    for package, version in sorted(versions.items()):
+        extras = ", ".join(name for name, e in found.extras.items() if package in e.packages)
+        table.add_row(package, version or Text("missing", "yellow"), extras)
+    return table

@@ -1,0 +1,182 @@
+"""What is installed and in use here: the facts behind ``whorl info``.
+
+>>> from whorl.info import describe
+>>> describe().auto in ("native", "reference")
+True
+"""
+
+import dataclasses
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whorl.encodings import names
+from whorl.kernels import native, ops
+from whorl.scaling import base as scaling
+
+__all__ = ["Cpu", "Extra", "Info", "Native", "describe"]
+
+# What csrc/rotate.c asks the CPU for; NEON is called asimd by Linux.
+_FEATURES = ("avx2", "f16c", "asimd")
+_OPENMP = re.compile(r"lib(?:g|i)?omp\d*[-.\w]*\.(?:so|dylib)")
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The processor; ``features`` is None where the system does not tell."""
+
+    model: str
+    cores: int
+    features: list[str] | None
+
+
+@dataclass(frozen=True)
+class Native:
+    """The C library: in use, or the problem that keeps it out."""
+
+    in_use: bool
+    problem: str | None
+    library: str | None
+    instructions: str | None
+    threads: int
+    openmp: str
+
+
+@dataclass(frozen=True)
+class Extra:
+    """An optional part: versions of its packages (None: missing) and the pip line that adds it."""
+
+    packages: dict[str, str | None]
+    install: str | None
+
+
+@dataclass(frozen=True)
+class Info:
+    """Everything ``whorl info`` shows."""
+
+    versions: dict[str, str]
+    cpu: Cpu
+    native: Native
+    threads: int
+    auto: str
+    encodings: list[str]
+    scalings: list[str]
+    extras: dict[str, Extra]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same, ready for JSON."""
+        return dataclasses.asdict(self)
+
+
+def describe() -> Info:
+    """Look at this installation, this CPU and this process."""
+    import whorl  # not above: whorl/__init__.py may import this file
+
+    return Info(
+        versions={
+            "whorl": whorl.__version__,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+        },
+        cpu=_cpu(),
+        native=_native(),
+        threads=torch.get_num_threads(),
+        auto=ops.chosen_impl("auto", "whorl.info"),
+        encodings=names(),
+        scalings=sorted(scaling._REGISTRY),
+        extras=_extras(_requirements()),
+    )
+
+
+def _cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Cpu:
+    fallback = platform.processor() or platform.machine() or "unknown"
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return Cpu(fallback, os.cpu_count() or 1, None)
+    fields = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+    }
+    flags = fields.get("flags", fields.get("Features", "")).split()
+    found = [feature for feature in _FEATURES if feature in flags]
+    return Cpu(fields.get("model name", fallback), os.cpu_count() or 1, found)
+
+
+def _native() -> Native:
+    path = native.library_path()
+    in_use = native.problem() is None
+    return Native(
+        in_use=in_use,
+        problem=native.problem(),
+        library=None if path is None else str(path),
+        instructions=native.best_isa() if in_use else None,
+        threads=native.max_threads(),
+        openmp=_openmp(path) if in_use else "not used",
+    )
+
+
+def _openmp(library: Path | None, maps: Path = Path("/proc/self/maps")) -> str:
+    """Whether torch and the library share one OpenMP runtime, and with it one set of threads."""
+    if library is None or not _OPENMP.search(library.read_bytes().decode("latin-1")):
+        return "not used: the library was built without OpenMP"
+    if not maps.exists():
+        return "not checked: only Linux lists the libraries a process has loaded"
+    paths = {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines() if "omp" in line}
+    loaded = sorted(path for path in paths if _OPENMP.match(Path(path).name))
+    if len(loaded) > 1:
+        return f"{len(loaded)} runtimes, whose threads compete: {', '.join(loaded)}"
+    if not torch.backends.openmp.is_available():  # type: ignore[no-untyped-call]
+        return "its own: this torch was built without OpenMP"
+    return "shared with torch"
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires("whorl") or []
+    except metadata.PackageNotFoundError:  # a source tree that was never installed
+        return []
+
+
+def _extras(requirements: list[str]) -> dict[str, Extra]:
+    """Optional parts from the package's own metadata; "dev" is left out, as it is no feature."""
+    wanted: dict[str, list[str]] = {}
+    for line in requirements:
+        what, _, marker = line.partition(";")
+        extra = re.search(r"extra == ['\"](\w+)['\"]", marker)
+        system = re.search(r"sys_platform == ['\"](\w+)['\"]", marker)
+        if extra and (system is None or system[1] == sys.platform):
+            wanted.setdefault(extra[1], []).append(what.strip())
+    wanted.pop("dev", None)
+    return {extra: _extra(extra, _packages(extra, wanted)) for extra in sorted(wanted)}
+
+
+def _packages(extra: str, wanted: dict[str, list[str]]) -> list[str]:
+    """Package names of an extra, with those of the extras it includes as ``whorl[cli,plots]``."""
+    found: list[str] = []
+    for what in wanted.get(extra, []):
+        if included := re.fullmatch(r"whorl\[([\w,\s]+)\]", what):
+            for other in included[1].split(","):
+                found += _packages(other.strip(), wanted)
+        else:
+            found.append(re.split(r"[^\w.-]", what, maxsplit=1)[0])
+    return list(dict.fromkeys(found))
+
+
+def _extra(extra: str, packages: list[str]) -> Extra:
+    versions = {name: _version(name) for name in packages}
+    complete = None not in versions.values()
+    return Extra(versions, None if complete else f"pip install 'whorl[{extra}]'")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

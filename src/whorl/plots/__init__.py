@@ -1,0 +1,115 @@
+"""Charts: one look for all of them, and files in four formats.
+
+Chart functions return Altair charts; ``save`` writes them. Altair is imported when a chart is made
+or saved, so importing this package costs nothing and works without the ``plots`` extra.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from whorl._extras import need
+
+from .bench import accuracy, bench, speed
+from .theme import PALETTE, Theme, theme
+
+__all__ = [
+    "PALETTE",
+    "SUFFIXES",
+    "Theme",
+    "accuracy",
+    "bench",
+    "check_path",
+    "save",
+    "speed",
+    "theme",
+]
+
+SUFFIXES = (".png", ".svg", ".html", ".json")
+
+
+def save(chart: Any, path: str | Path, *, scale: float = 2, theme: Theme | None = "light") -> Path:
+    """Write an Altair chart as .png, .svg, .html or .json, and return the path.
+
+    The file appears whole or not at all. HTML stands alone: its scripts are inside, so it opens
+    without a network. JSON is the Vega-Lite specification with its data and theme.
+
+    Args:
+        scale: pixels of a PNG for each pixel of the chart.
+        theme: "light", "dark", or None for the theme that Altair has enabled. The chart's own
+            configuration wins over it, and Altair's global state stays as it was.
+    """
+    path = check_path(path)
+    spec = _spec(chart, theme)
+    _write(path, _render(spec, path.suffix.lower(), scale))
+    return path
+
+
+def check_path(path: str | Path) -> Path:
+    """The path if ``save`` can write there: ask before long work whose result is a chart."""
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"plots.save: {path.name!r} must end in {_join(SUFFIXES)}.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"plots.save: the folder {str(path.parent)!r} of {path.name!r} does not exist;"
+            " create it first."
+        )
+    if path.is_dir():
+        raise IsADirectoryError(f"plots.save: {str(path)!r} is a folder; name a file in it.")
+    need("altair", by="whorl.plots", extra="plots")
+    need("vl_convert", by="whorl.plots", extra="plots")
+    return path
+
+
+def _join(words: tuple[str, ...]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _spec(chart: Any, name: Theme | None) -> dict[str, Any]:
+    alt = need("altair", by="whorl.plots", extra="plots")
+    if not hasattr(chart, "to_dict"):
+        raise TypeError(f"plots.save: chart must be an Altair chart; got {type(chart).__name__}.")
+    spec: dict[str, Any]
+    # Altair refuses more than 5000 rows, to keep notebooks small; a file may hold them.
+    with alt.data_transformers.enable("default", max_rows=None):
+        if name is None:
+            return dict(chart.to_dict())
+        config = theme(name)
+        with alt.theme.enable("none"):
+            spec = chart.to_dict()
+    spec["config"] = _merge(config, spec.get("config", {}))
+    return spec
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """``above`` laid over ``below``, dictionary by dictionary."""
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _merge(result[key], value) if both else value
+    return result
+
+
+def _render(spec: dict[str, Any], suffix: str, scale: float) -> bytes:
+    if suffix == ".json":
+        return (json.dumps(spec, indent=2) + "\n").encode()
+    alt = need("altair", by="whorl.plots", extra="plots")
+    convert = need("vl_convert", by="whorl.plots", extra="plots")
+    version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    if suffix == ".png":
+        return bytes(convert.vegalite_to_png(spec, vl_version=version, scale=scale))
+    if suffix == ".svg":
+        return str(convert.vegalite_to_svg(spec, vl_version=version)).encode()
+    return str(convert.vegalite_to_html(spec, vl_version=version, bundle=True)).encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write beside ``path``, then rename: a reader sees the old file or the whole new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,138 @@
+"""Charts of a benchmark report: speed against the memory limit, and error by position.
+
+They read the plain numbers of ``whorl.bench.Report.to_dict()``, or of a file that it saved.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from whorl._extras import need
+
+__all__ = ["accuracy", "bench", "speed"]
+
+_MODES = {"inplace": "in place", "out": "out=", "fresh": "fresh", "training": "fwd + bwd"}
+
+
+def bench(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None) -> Any:
+    """Speed, and below it accuracy where the report has it.
+
+    titles: what to call a contestant of the report, by its name there.
+    """
+    if not report.get("accuracy"):
+        return speed(report, titles=titles)
+    alt = need("altair", by="whorl.plots", extra="plots")
+    both = alt.vconcat(speed(report, titles=titles), accuracy(report), spacing=40)
+    return both.resolve_scale(color="independent", shape="independent")
+
+
+def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None) -> Any:
+    """Time of every contestant in its fastest form, as a multiple of ``copy_``, shape by shape.
+
+    Shows the smallest thread count of the report, because larger ones depend on the neighbours.
+    """
+    alt = need("altair", by="whorl.plots", extra="plots")
+    threads = min((cell["cell"]["threads"] for cell in report["cells"]), default=1)
+    rows = _times(report, threads, titles or {})
+    if not rows:
+        raise ValueError("plots.speed: the report holds no timings; measure at least one cell.")
+    who = list(dict.fromkeys(row["who"] for row in rows))
+    who.sort(key=lambda name: not name.startswith("whorl"))
+    base = alt.Chart().encode(
+        alt.X("ratio:Q", title="time (multiples of copy_, log scale)")
+        .scale(type="log", nice=True)
+        .axis(format="~g"),
+        alt.Y("who:N", title=None, sort=who).axis(grid=True),
+    )
+    points = base.mark_point(size=60, opacity=0.85).encode(
+        alt.Color("dtype:N", title="dtype", sort=None),
+        alt.Shape("layout:N", title="layout", sort=None),
+        tooltip=["who:N", "mode:N", "dtype:N", "layout:N", "microseconds:Q", "ratio:Q"],
+    )
+    limit = alt.Chart().mark_rule(strokeDash=[4, 3]).encode(alt.XDatum(1))
+    panels = alt.layer(limit, points, data=alt.Data(values=rows)).properties(
+        width=300, height=alt.Step(18)
+    )
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    plural = "" if threads == 1 else "s"
+    where = f"{threads} thread{plural}, {report['environment'].get('cpu', 'unknown CPU')}"
+    return (
+        panels.facet(
+            alt.Facet("shape:N", title=None, sort=shapes).header(labelAnchor="start"),
+            columns=2,
+            spacing={"row": 28, "column": 36},
+        )
+        .properties(
+            title=alt.TitleParams(
+                "Rotating queries and keys",
+                subtitle=f"fastest form of each; left is faster; {where}",
+            )
+        )
+        .resolve_scale(y="independent")
+    )
+
+
+def accuracy(report: Mapping[str, Any]) -> Any:
+    """Largest error of the tables of cos and sin by position, on logarithmic scales."""
+    alt = need("altair", by="whorl.plots", extra="plots")
+    found = report.get("accuracy")
+    if not found:
+        raise ValueError("plots.accuracy: the report holds no accuracy; measure it with the plan.")
+    rows = [
+        # Position 0 and an error of 0 have no logarithm; neither says anything here.
+        {"position": position, "error": error, "who": who}
+        for who, errors in found["errors"].items()
+        for position, error in zip(found["positions"], errors, strict=True)
+        if position > 0 and error > 0
+    ]
+    who = list(found["errors"])
+    # Those that form angles in float32 coincide, so each one's dots are smaller than the last's.
+    sizes = [20 + 10 * n**1.6 for n in reversed(range(len(who)))]
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        alt.X("position:Q", title="position (tokens, log scale)")
+        .scale(type="log", nice=False)
+        .axis(format="~s"),
+        alt.Y("error:Q", title="largest error of cos and sin (absolute)")
+        .scale(type="log")
+        .axis(format=".0e"),
+        alt.Color("who:N", title=None, sort=who),
+    )
+    dots = base.mark_point(opacity=1).encode(
+        alt.Size("who:N", sort=who, legend=None).scale(type="ordinal", range=sizes),
+        tooltip=["who:N", "position:Q", "error:Q"],
+    )
+    note = "against a high-precision reference; lower is better"
+    return alt.layer(base.mark_line(strokeWidth=1.5), dots).properties(
+        width=420, height=280, title=alt.TitleParams("Error of the tables", subtitle=note)
+    )
+
+
+def _times(
+    report: Mapping[str, Any], threads: int, titles: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """The fastest timed form of every contestant in every cell, but of ``copy_``, which is 1."""
+    rows = []
+    for cell in report["cells"]:
+        if cell["cell"]["threads"] != threads:
+            continue
+        best: dict[str, dict[str, Any]] = {}
+        for result in cell["results"]:
+            name, ratio = result["name"], result.get("to_copy")
+            if (
+                name != "copy"
+                and ratio
+                and ratio < best.get(name, {"to_copy": float("inf")})["to_copy"]
+            ):
+                best[name] = result
+        rows += [
+            {
+                "shape": cell["key"].split("/")[0],
+                "dtype": cell["cell"]["dtype"],
+                "layout": cell["cell"]["layout"],
+                "who": titles.get(name, name),
+                "mode": _MODES.get(result["mode"], result["mode"]),
+                "microseconds": result["timing"]["median"] * 1e6,
+                "ratio": result["to_copy"],
+            }
+            for name, result in best.items()
+        ]
+    return rows

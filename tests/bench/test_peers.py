@@ -1,0 +1,140 @@
+"""Every adapter computes the rotation in all it claims to support, and a wrong one is caught."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from whorl.bench import Cell, Plan, Shape
+from whorl.bench.case import Case
+from whorl.bench.peers import ALL, NAMES, OURS, Entry, Peer, chosen
+from whorl.bench.peers.whorl import Copy, Whorl
+from whorl.bench.runner import measure_cell, verify
+
+from .shapes import DECODE, PREFILL, TRAINING
+
+SHAPES = {shape.kind: shape for shape in (PREFILL, DECODE, TRAINING)}
+CONTESTANTS = {peer.name: peer for peer in (Whorl(), *ALL)}
+
+
+def cases() -> list[Any]:
+    """Each contestant in each cell that it says it can do; of the slow compiled ones, a few."""
+    found = []
+    compiled = {("prefill", "float32", "half"), ("training", "bfloat16", "interleaved")}
+    for name, peer in CONTESTANTS.items():
+        for cell in Plan(shapes=tuple(SHAPES.values())).cells():
+            if name == "hf-compiled" and (cell.shape.kind, cell.dtype, cell.layout) not in compiled:
+                continue
+            if peer.supports(cell):
+                marks = [pytest.mark.slow] if name == "hf-compiled" else []
+                found.append(pytest.param(name, cell, id=f"{name}-{cell.key}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("name", "cell"), cases())
+def test_contestant_computes_the_rotation(name: str, cell: Cell) -> None:
+    peer = CONTESTANTS[name]
+    if problem := peer.missing():
+        pytest.skip(problem)
+    case = Case(cell)
+    with torch.set_grad_enabled(case.training):
+        entries = peer.entries(case)
+        assert entries
+        for entry in entries:
+            assert (entry.mode == "training") == case.training
+            assert verify(peer, entry, case) is None
+
+
+def test_whorl_offers_all_three_forms() -> None:
+    case = Case(Cell(PREFILL, "float32", "half", 1))
+    assert [entry.mode for entry in Whorl().entries(case)] == ["inplace", "out", "fresh"]
+
+
+def test_copy_moves_all_tensors() -> None:
+    case = Case(Cell(TRAINING, "float32", "half", 1))
+    case.reset()
+    Copy().entries(case)[0].call()
+    assert torch.equal(case.q_out, case.q)
+    assert torch.equal(case.k_out, case.k)
+    assert torch.equal(case.q_inplace, case.q_grad)
+
+
+class Wrong(Peer):
+    """Rotates in the other layout, or otherwise amiss."""
+
+    name = "hf"
+    title = "wrong"
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+
+    def entries(self, case: Case) -> list[Entry]:
+        cell = case.cell
+        if self.fault == "raises":
+            raise RuntimeError("no such kernel\nand a long story")
+        other = "half" if cell.layout == "interleaved" else "interleaved"
+        layout = other if self.fault == "layout" else cell.layout
+        right = Whorl().entries(Case(Cell(cell.shape, cell.dtype, layout, 1)))[-1]
+
+        def results() -> list[torch.Tensor]:
+            found = [x.clone() for x in right.results()]
+            if self.fault == "last position":
+                found[0][:, :, -1] *= 1.01
+            elif self.fault == "nan":
+                found[1][..., 0] = torch.nan
+            elif self.fault == "gradient":
+                found[3].neg_()
+            elif self.fault == "dtype":
+                found[0] = found[0].double()
+            elif self.fault == "count":
+                found.pop()
+            return found
+
+        return [Entry(right.mode, right.call, results)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "shape", "message"),
+    [
+        ("layout", PREFILL, "q is off by"),
+        ("last position", PREFILL, "q is off by"),
+        ("nan", PREFILL, "k is off by nan"),
+        ("dtype", PREFILL, "q is torch.float64"),
+        ("count", PREFILL, "gave 1 results instead of 2"),
+        ("gradient", TRAINING, "gradient of k is off by"),
+        ("raises", PREFILL, "RuntimeError: no such kernel"),
+    ],
+)
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_wrong_contestant_is_reported_and_not_timed(
+    fault: str, shape: Shape, message: str, layout: str
+) -> None:
+    plan = Plan(repeats=1, sample_seconds=0.0)
+    found = measure_cell(Cell(shape, "float32", layout, 1), [Copy(), Wrong(fault)], plan)
+    copy, wrong = found.results
+    assert copy.timing is not None
+    assert wrong.timing is None
+    assert wrong.problem is not None
+    assert wrong.problem.startswith(message)
+
+
+def test_wrong_peer_passes_without_a_fault() -> None:
+    """The test above fails for the fault, not for the scaffold."""
+    case = Case(Cell(PREFILL, "float32", "half", 1))
+    peer = Wrong("none")
+    assert verify(peer, peer.entries(case)[0], case) is None
+
+
+def test_a_peer_that_does_not_import_says_why() -> None:
+    class Absent(Wrong):
+        module = "no_such_module_anywhere"
+
+    problem = Absent("none").missing()
+    assert problem == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
+
+
+def test_chosen_keeps_whorl_and_refuses_strangers() -> None:
+    assert [peer.name for peer in chosen(("meta",))] == ["copy", OURS, "meta"]
+    assert len(chosen(None)) == len(NAMES) + 2
+    with pytest.raises(ValueError, match="unknown peer 'tf'; known: hf, "):
+        chosen(("tf",))

@@ -1,0 +1,57 @@
+"""Plans: what they hold, how they narrow, what they refuse."""
+
+import pytest
+
+from whorl.bench import Cell, Plan
+
+
+def test_full_plan_has_every_shape_dtype_and_layout() -> None:
+    plan = Plan.full().only(threads=[1])
+    assert len(plan.cells()) == 7 * 3 * 2
+    assert "prefill-32768/float16/interleaved/1" in {cell.key for cell in plan.cells()}
+
+
+def test_quick_plan_is_short() -> None:
+    plan = Plan.quick()
+    names = {cell.shape.name for cell in plan.cells()}
+    assert names == {"prefill-512", "prefill-4096", "decode-1", "decode-32", "training-128"}
+    assert {cell.threads for cell in plan.cells()} == {1}
+
+
+def test_compiled_peer_runs_where_the_plan_says() -> None:
+    quick, full = Plan.quick(), Plan.full()
+    where = {cell.key for cell in quick.cells() if quick.compiles(cell)}
+    assert where == {"prefill-4096/float32/half/1", "prefill-4096/float32/interleaved/1"}
+    assert all(full.compiles(cell) for cell in full.cells())
+
+
+def test_only_narrows_and_reaches_shapes_of_the_full_plan() -> None:
+    plan = Plan.quick().only(
+        shapes=["prefill-32768"],
+        dtypes=["float16"],
+        layouts=["half"],
+        peers=["ort"],
+        threads=[2],
+    )
+    assert [cell.key for cell in plan.cells()] == ["prefill-32768/float16/half/2"]
+    assert plan.peers == ("ort",)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shapes": ["prefill-7"]}, "unknown shapes 'prefill-7'; known: prefill-512"),
+        ({"dtypes": ["float64"]}, "unknown dtypes 'float64'; known: float32, bfloat16, float16"),
+        ({"layouts": ["halves"]}, "unknown layouts 'halves'; known: half, interleaved"),
+        ({"threads": [0]}, "repeats and threads must be at least 1"),
+    ],
+)
+def test_only_refuses_what_it_does_not_know(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Plan.quick().only(**options)
+
+
+def test_cells_survive_a_round_trip_and_name_themselves() -> None:
+    for cell in Plan.quick().cells():
+        assert Cell.from_dict(cell.to_dict()) == cell
+    assert cell.label == "training-128 bfloat16 interleaved, 1 thread"

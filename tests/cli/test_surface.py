@@ -1,0 +1,109 @@
+"""Freeze the commands and flags, and how the command behaves as a whole."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+import whorl as library
+from whorl.cli import main
+
+SURFACE = {
+    "": ["--version"],
+    "bench": [
+        "--chart",
+        "--full",
+        "--json",
+        "--out",
+        "--peers",
+        "--quick",
+        "--resume",
+        "--threads",
+    ],
+    "info": ["--json"],
+}
+
+
+def flags(command: Any) -> list[str]:
+    return sorted(o for p in command.params for o in (*p.opts, *p.secondary_opts))
+
+
+def test_commands_and_flags_are_frozen() -> None:
+    typer_main = pytest.importorskip("typer.main")
+    from whorl.cli.app import app
+
+    root = typer_main.get_command(app)
+    found = {"": flags(root), **{name: flags(command) for name, command in root.commands.items()}}
+    assert found == SURFACE
+
+
+@pytest.mark.parametrize("command", SURFACE)
+def test_help_ends_with_an_example_that_parses(whorl: Callable[..., Any], command: str) -> None:
+    done = whorl(*command.split(), "--help")
+    assert done.code == 0
+    _, last = done.out.split("Example: ")
+    program, name, *options = last.split()
+    assert program == "whorl"
+    assert {o for o in options if o.startswith("--")} <= set(SURFACE[name])
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_version(whorl: Callable[..., Any]) -> None:
+    assert whorl("--version") == (0, f"whorl {library.__version__}\n", "")
+
+
+def test_without_arguments_it_shows_the_help(whorl: Callable[..., Any]) -> None:
+    done = whorl()
+    assert "Usage: whorl" in done.out + done.err
+
+
+@pytest.mark.parametrize("args", [["inof"], ["info", "--jsn"], ["bench", "--out"]])
+def test_a_usage_error(whorl: Callable[..., Any], args: list[str]) -> None:
+    done = whorl(*args)
+    assert done.code == 2
+    assert done.out == ""
+    assert "Error" in done.err
+    assert args[-1] in done.err
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_it_names_the_pip_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert main([]) == 1
+    line = "the whorl command needs typer and rich: pip install 'whorl[cli]'.\n"
+    assert capsys.readouterr() == ("", line)
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("typer")
+
+    def broken() -> None:
+        raise AssertionError("ours")
+
+    monkeypatch.setattr("whorl.cli.info.describe", broken)
+    with pytest.raises(AssertionError, match="ours"):
+        main(["info"])
+
+
+def test_an_interrupt(whorl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whorl.cli.info.describe", stop)
+    assert whorl("info") == (130, "", "interrupted.\n")
+
+
+def test_the_installed_script_returns_the_exit_code() -> None:
+    pytest.importorskip("typer")
+    (script,) = entry_points(group="console_scripts", name="whorl")
+    assert script.value == "whorl.cli:main"
+    code = "import sys; from whorl.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "nonesuch"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "nonesuch" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,296 @@
+"""The C kernel: near the float64 oracle, bit-equal to the reference, in any memory."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from whorl.kernels import native, reference
+from whorl.kernels.native import Band, Rows, Table
+
+from . import rotations as r
+
+pytestmark = pytest.mark.skipif(native.problem() is not None, reason=str(native.problem()))
+
+HALF = Band("half", "half", 0)
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """torch.set_num_threads, undone afterwards."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("isa", r.ISAS)
+@pytest.mark.parametrize("layout", r.LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("pairs", [1, 5, 8, 21, 64])
+def test_near_the_oracle(dtype: torch.dtype, layout: str, pairs: int, isa: str) -> None:
+    x, angles = r.normal(2, 3, 33, 2 * pairs, dtype=dtype), r.turns(33, pairs, first=4000)
+    exact = reference.rotate_matrix(x.double(), angles, layout=layout)
+    got = r.by_native(x, r.table_for(x, angles), Band(layout, layout, 0), isa=isa)
+    r.assert_near(got, exact, r.in_low_precision(x, angles, layout))
+
+
+@pytest.mark.parametrize("isa", r.ISAS)
+@pytest.mark.parametrize("layout", r.LAYOUTS)
+def test_float64_has_the_precision_of_the_oracle(layout: str, isa: str) -> None:
+    x, angles = r.normal(2, 3, 33, 42), r.turns(33, 21, first=4000)
+    exact = reference.rotate_matrix(x, angles, layout=layout)
+    got = r.by_native(x, reference.table(angles), Band(layout, layout, 0), isa=isa)
+    bound = 2 * 2**-52 * x.abs().max()  # two roundings here, two in the oracle
+    assert (got - exact).abs().max() <= bound
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Band]:
+    """x with any strides of batch, heads and positions; a table, shared or one per batch row."""
+    B, H, T, pairs = (draw(st.integers(1, most)) for most in (3, 3, 9, 40))
+    start, rest = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    width = start + 2 * pairs + rest
+    dtype, seed = draw(st.sampled_from(r.DTYPES)), draw(r.seeds)
+    order = draw(st.permutations((0, 1, 2)))
+    sizes = [(B, H, T)[axis] for axis in order]
+    x = r.normal(*sizes, width + draw(st.integers(0, 3)), seed=seed, dtype=dtype)[..., :width]
+    x = x.permute(*(order.index(axis) for axis in range(3)), 3)
+    table = r.table_for(x, r.turns(T, pairs, draw(st.integers(0, 10**6))))
+    if draw(st.booleans()):
+        table = torch.stack([table.roll(shift, 0) for shift in range(B)])
+    return x, table, Band(draw(r.layouts), draw(r.layouts), start)
+
+
+@given(cases(), st.booleans())
+def test_all_implementations_agree_bit_for_bit(
+    case: tuple[Tensor, Tensor, Band], transpose: bool
+) -> None:
+    x, table, band = case
+    want = r.by_reference(x, table, band, transpose)
+    for isa in r.ISAS:
+        r.assert_same_bits(r.by_native(x, table, band, transpose, isa), want)
+    fresh = native.rotate([x], None, [Rows(Table(table))], band, transpose)
+    assert fresh is not None
+    r.assert_same_bits(fresh[0], want)
+
+
+@given(cases())
+def test_in_place_is_out_of_place(case: tuple[Tensor, Tensor, Band]) -> None:
+    x, table, band = case
+    want = r.by_reference(x, table, band)
+    done = native.rotate([x], [x], [Rows(Table(table))], band, False)
+    assert done is not None
+    assert done[0] is x
+    r.assert_same_bits(x, want)
+
+
+STRIDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed [B, T, H, D]": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    "some heads": lambda x: x.repeat_interleave(2, 1)[:, ::2],
+    "some positions": lambda x: x.repeat_interleave(3, 2)[:, :, ::3],
+    "some channels": lambda x: torch.cat((x, x), -1)[..., : x.shape[-1]],
+    "every second channel": lambda x: x.repeat_interleave(2, -1)[..., ::2],
+    "channels before heads": lambda x: x.transpose(1, 3).contiguous().transpose(1, 3),
+    "expanded heads": lambda x: x[:, :1].expand(-1, 4, -1, -1),
+    "expanded batch": lambda x: x[:1].expand(3, -1, -1, -1),
+    "expanded positions": lambda x: x[:, :, :1].expand(-1, -1, 5, -1),
+    "expanded channels": lambda x: x[..., :1].expand(-1, -1, -1, 10),
+    "windows that overlap": lambda x: x.reshape(2, 3, -1).unfold(-1, 10, 1)[:, :, :5],
+    "an odd address": lambda x: x.flatten().roll(1)[1 : 1 + 2 * 3 * 4 * 10].view(2, 3, 4, 10),
+}
+
+
+@pytest.mark.parametrize("dtype", r.DTYPES)
+@pytest.mark.parametrize("kind", STRIDED)
+def test_any_strides(kind: str, dtype: torch.dtype) -> None:
+    x = STRIDED[kind](r.normal(2, 3, 5, 10, dtype=dtype))
+    table = r.table_for(x, r.turns(x.shape[2], 5, first=3))
+    want = r.by_reference(x, table, HALF)
+    fresh = native.rotate([x], None, [Rows(Table(table))], HALF, False)
+    assert fresh is not None
+    r.assert_same_bits(fresh[0], want)
+    for band in (HALF, Band("half", "interleaved", 0)):
+        out = torch.full(x.shape, torch.nan, dtype=dtype)
+        native.rotate([x], [out], [Rows(Table(table))], band, False)
+        r.assert_same_bits(out, r.by_reference(x, table, band))
+        scattered = torch.full((*x.shape, 2), torch.nan, dtype=dtype)[..., 0]
+        native.rotate([x], [scattered], [Rows(Table(table))], band, False)
+        r.assert_same_bits(scattered, r.by_reference(x, table, band))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 0, 8), (2, 0, 5, 8), (0, 3, 5, 8), (0, 0, 0, 8)])
+def test_empty(shape: tuple[int, ...]) -> None:
+    x = torch.empty(shape)
+    table = r.table_for(x, r.turns(shape[2], 4))
+    for outs in (None, [torch.empty(shape)], [x]):
+        done = native.rotate([x], outs, [Rows(Table(table))], HALF, False)
+        assert done is not None
+        assert done[0].shape == shape
+
+
+@pytest.mark.parametrize("dtype", r.DTYPES)
+@pytest.mark.parametrize("length", [1, 3, 127, 129, 701])
+def test_one_and_many_threads_agree(
+    length: int, dtype: torch.dtype, threads: Callable[[int], None]
+) -> None:
+    q, k = (r.normal(3, heads, length, 10, seed=heads, dtype=dtype) for heads in (7, 2))
+    rows = [Rows(Table(r.table_for(q, r.turns(length, 5))))] * 2
+    results = []
+    for count in (1, 2, 5):
+        threads(count)
+        outs = [torch.full_like(x, torch.nan) for x in (q, k)]
+        results.append(native.rotate([q, k], outs, rows, HALF, False))
+    assert results[0] is not None
+    for other in results[1:]:
+        assert other is not None
+        for got, want in zip(other, results[0], strict=True):
+            r.assert_same_bits(got, want)
+
+
+def test_threads_follow_torch(threads: Callable[[int], None]) -> None:
+    for count in (1, 3):
+        threads(count)
+        assert native.max_threads() == count
+
+
+@pytest.mark.parametrize("band", [HALF, Band("half", "interleaved", 0)])
+@pytest.mark.parametrize("source", ["q", "k", "v"])
+@pytest.mark.parametrize("target", ["q", "k", "v"])
+def test_slots_of_one_projection(source: str, target: str, band: Band) -> None:
+    fused = r.normal(2, 6, 3, 4, 8, dtype=torch.float32)  # [B, T, slot, H, D]
+    slots = [fused[:, :, n].transpose(1, 2) for n in range(3)]
+    before = fused.clone()
+    x, out = slots["qkv".index(source)], slots["qkv".index(target)]
+    table = r.table_for(x, r.turns(6, 4, first=1))
+    want = r.by_reference(x, table, band)
+    native.rotate([x], [out], [Rows(Table(table))], band, False)
+    r.assert_same_bits(out, want)
+    for n in range(3):
+        if "qkv"[n] != target:
+            assert torch.equal(fused[:, :, n], before[:, :, n])
+
+
+@pytest.mark.parametrize("shift", [-17, -8, -1, 0, 1, 8, 17])
+def test_out_overlaps_x(shift: int) -> None:
+    memory = r.normal(1000, dtype=torch.float32)
+    size = 2 * 3 * 5 * 8
+    x = memory[100 : 100 + size].view(2, 3, 5, 8)
+    out = memory[100 + shift : 100 + shift + size].view(2, 3, 5, 8)
+    table = r.table_for(x, r.turns(5, 4, first=1))
+    want = r.by_reference(x, table, HALF)
+    native.rotate([x], [out], [Rows(Table(table))], HALF, False)
+    r.assert_same_bits(out, want)
+
+
+def test_outs_that_swap_two_tensors() -> None:
+    memory = r.normal(2, 2, 3, 5, 8, dtype=torch.float32)
+    q, k = memory
+    rows = [Rows(Table(r.table_for(q, r.turns(5, 4, first)))) for first in (1, 7)]
+    want = [r.by_reference(x, row.table.entries, HALF) for x, row in zip((q, k), rows, strict=True)]
+    native.rotate([q, k], [k, q], rows, HALF, False)
+    r.assert_same_bits(k, want[0])
+    r.assert_same_bits(q, want[1])
+
+
+@pytest.mark.parametrize("per_row", [False, True])
+@pytest.mark.parametrize("steps", ["contiguous", "strided", "expanded"])
+def test_rows_by_index(steps: str, per_row: bool) -> None:
+    x = r.normal(3, 2, 5, 8, dtype=torch.float32)
+    table = r.table_for(x, r.turns(20, 4))
+    index = torch.randint(0, 18, (3, 5), generator=torch.Generator().manual_seed(1))
+    if steps == "strided":
+        index = index.repeat_interleave(2, -1)[:, ::2]
+    elif steps == "expanded":
+        index = index[:, :1].expand(3, 5)
+    if not per_row:
+        index = index[1]
+    done = native.rotate([x], None, [Rows(Table(table), 2, index)], HALF, False)
+    assert done is not None
+    r.assert_same_bits(done[0], r.by_reference(x, table[index + 2], HALF))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Rows(Table(torch.zeros(9, 2, 4)), 5),
+        Rows(Table(torch.zeros(9, 2, 4)), -1),
+        Rows(Table(torch.zeros(9, 2, 4)), 2**63 - 1),
+        Rows(Table(torch.zeros(0, 2, 4)), 0),
+        Rows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([0, 1, 2, 3, 9])),
+        Rows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([0, 1, 2, 3, -1])),
+        Rows(Table(torch.zeros(9, 2, 4)), 1, torch.tensor([8, 0, 0, 0, 0])),
+        Rows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([[0] * 5, [0, 0, -(2**63), 0, 0]])),
+        Rows(Table(torch.zeros(9, 2, 4)), 2**63 - 1, torch.full((5,), 2**63 - 1)),
+    ],
+)
+def test_a_row_outside_the_table_writes_nothing(bad: Rows) -> None:
+    x = r.normal(2, 3, 5, 8, dtype=torch.float32)
+    good = Rows(Table(torch.zeros(5, 2, 4)))
+    assert native.rotate([x], None, [bad], HALF, False) is None
+    for rows in ([good, bad], [bad, good]):
+        outs = [torch.full_like(x, torch.nan) for _ in rows]
+        assert native.rotate([x, x], outs, rows, HALF, False) is None
+        assert all(bool(out.isnan().all()) for out in outs)
+    before = x.clone()
+    assert native.rotate([x], [x], [bad], HALF, False) is None
+    assert torch.equal(x, before)
+
+
+def test_an_isa_asked_for_by_name_runs_or_raises() -> None:
+    assert native.best_isa() in ("scalar", "avx2", "neon")
+    x, table = r.normal(1, 1, 1, 2, dtype=torch.float32), torch.zeros(1, 2, 1)
+    missing = "neon" if native.best_isa() != "neon" else "avx2"
+    with pytest.raises(AssertionError, match="status 3"):
+        r.by_native(x, table, HALF, isa=missing)
+
+
+def symbols(*options: str) -> set[str]:
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("nm is not installed")
+    listing = subprocess.run(
+        [nm, "-D", *options, str(native.library_path())], check=True, capture_output=True, text=True
+    )
+    return {line.split()[-1].split("@")[0] for line in listing.stdout.splitlines()}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads ELF symbols")
+def test_the_library_needs_neither_torch_nor_python() -> None:
+    foreign = re.compile(r"_?Py|.*(torch|c10|aten)|_ZN2at", re.IGNORECASE)
+    wanted = symbols("--undefined-only")
+    assert wanted, "nm printed nothing"
+    assert not {name for name in wanted if foreign.match(name)}
+    assert foreign.match("PyObject_Call")
+    assert foreign.match("_ZN2at5emptyE")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads ELF symbols")
+def test_the_library_exports_its_abi_only() -> None:
+    header = Path(__file__).parents[2] / "csrc" / "whorl.h"
+    declared = set(re.findall(r"^WHORL_API \w+ (\w+)\(", header.read_text(), re.MULTILINE))
+    assert "whorl_rotate" in declared
+    assert {name for name in symbols("--defined-only") if not name.startswith("__")} == declared
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_torch_and_whorl_share_one_openmp() -> None:
+    script = """
+import pathlib, torch
+torch.set_num_threads(3)
+torch.randn(1000, 1000).exp_()
+from whorl.kernels import native
+rows = native.Rows(native.Table(torch.ones(2000, 2, 4)))
+native.rotate([torch.randn(1, 2, 2000, 8)], None, [rows], native.Band("half", "half", 0), False)
+lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+print(*sorted({line.split()[-1] for line in lines if "gomp" in line or "libomp" in line}))
+"""
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert len(run.stdout.split()) == 1, run.stdout

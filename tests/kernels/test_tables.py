@@ -1,0 +1,164 @@
+"""Tables of cos and sin: as exact as promised, and the same whichever way they are made."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from whorl.kernels import reference, tables
+from whorl.scaling.base import ladder
+
+from . import rotations as r
+
+mpmath = pytest.importorskip("mpmath")
+
+PROMISE = 6e-8  # of an unscaled float32 entry, at positions up to 2^24
+PRECISIONS = ("float64", "float32")
+
+
+def truth(position: int, rotary_dim: int, base: float) -> Tensor:
+    """cos and sin with 50 digits, rounded to float64: [2, P]."""
+    with mpmath.workdps(50):
+        angles = [
+            position * mpmath.power(mpmath.mpf(base), mpmath.mpf(-2 * i) / rotary_dim)
+            for i in range(rotary_dim // 2)
+        ]
+        rows = [[float(turn(a)) for a in angles] for turn in (mpmath.cos, mpmath.sin)]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def built(positions: Tensor, inv_freq: Tensor, precision: str = "float64") -> Tensor:
+    return tables.entries(tables.angles(positions, inv_freq, precision), 1.0, torch.float32)
+
+
+def assert_within_promise(position: int, rotary_dim: int, base: float) -> None:
+    row = built(torch.tensor([position]), ladder(rotary_dim, base))[0].double()
+    error = float((row - truth(position, rotary_dim, base)).abs().max())
+    assert error <= PROMISE, f"position {position} is off by {error:.3g}"
+
+
+@pytest.mark.parametrize(
+    "position", [0, 1, 4095, 131_072, 2**20 - 1, 2**20, 2**23 + 1, 2**24 - 1, 2**24]
+)
+@pytest.mark.parametrize("base", [10_000.0, 500_000.0, 1e7])
+def test_entries_are_within_the_promise(position: int, base: float) -> None:
+    assert_within_promise(position, 128, base)
+
+
+@settings(max_examples=50)
+@given(
+    st.integers(-(2**24), 2**24),
+    st.sampled_from([2, 6, 64, 128, 256]),
+    st.floats(1.5, 1e8, allow_nan=False),
+)
+def test_entries_are_within_the_promise_anywhere(
+    position: int, rotary_dim: int, base: float
+) -> None:
+    assert_within_promise(position, rotary_dim, base)
+
+
+def test_float32_angles_break_the_promise() -> None:
+    row = built(torch.tensor([131_072]), ladder(128, 10_000.0, torch.float32), "float32")[0]
+    assert (row.double() - truth(131_072, 128, 10_000.0)).abs().max() > 1e-3
+
+
+def test_float64_tables_are_near_the_truth() -> None:
+    angles = tables.angles(torch.tensor([4095]), ladder(128, 10_000.0))
+    row = tables.entries(angles, 1.0, torch.float64)[0]
+    # An angle below 4096 has an error of a few halves of its last bit, 2^-41.
+    assert (row - truth(4095, 128, 10_000.0)).abs().max() < 4 * 2**-41
+
+
+@pytest.mark.parametrize("base", [10_000.0, 500_000.0])
+def test_float32_mode_is_that_of_transformers(base: float) -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = llama.LlamaConfig(
+        hidden_size=512,
+        num_attention_heads=4,
+        max_position_embeddings=8192,
+        rope_parameters={"rope_type": "default", "rope_theta": base},
+    )
+    positions = torch.cat((torch.arange(8192), torch.tensor([100_000, 131_071, 2**20])))
+    cos, sin = llama.LlamaRotaryEmbedding(config)(torch.zeros(1), positions[None])
+    ours = built(positions, ladder(128, base, torch.float32), "float32")
+    r.assert_same_bits(ours[:, 0], cos[0, :, :64])
+    r.assert_same_bits(ours[:, 1], sin[0, :, :64])
+
+
+def test_the_ladder_is_that_of_the_reference() -> None:
+    torch.testing.assert_close(
+        ladder(128, 10_000.0), reference.inverse_frequencies(128), rtol=1e-15, atol=0
+    )
+
+
+@st.composite
+def lookups(draw: st.DrawFn) -> tuple[Tensor | None, int, int]:
+    """positions, first, length: around a table of at most 300 rows."""
+    first, length = draw(st.integers(-5, 300)), draw(st.integers(0, 40))
+    if draw(st.booleans()):
+        return None, first, length
+    shape = draw(st.sampled_from([(length,), (2, length)]))
+    generator = torch.Generator().manual_seed(draw(r.seeds))
+    return torch.randint(-5, 400, shape, generator=generator), 0, length
+
+
+@given(
+    lookups(),
+    st.integers(0, 300),
+    st.sampled_from(PRECISIONS),
+    st.sampled_from([1.0, 1.25]),
+    st.integers(1, 40),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_rows_do_not_depend_on_the_table(
+    where: tuple[Tensor | None, int, int],
+    known: int,
+    precision: str,
+    scale: float,
+    pairs: int,
+    dtype: torch.dtype,
+) -> None:
+    inv_freq = ladder(2 * pairs, 10_000.0)
+    turns = tables.angles(torch.arange(300), inv_freq, precision)
+    table = tables.entries(turns, scale, dtype)
+    results = [
+        tables.lookup(part, inv_freq, *where, scale, precision)
+        for part in (table, table[:known], table[:0])
+    ]
+    for other in results[1:]:
+        r.assert_same_bits(other, results[0])
+
+
+@pytest.mark.parametrize("positions", [[0, 7], [7, 8], [8, 8], [-1, 7]])
+def test_rows_at_the_edges_of_the_table(positions: list[int]) -> None:
+    inv_freq, at = ladder(34, 10_000.0), torch.tensor(positions)
+    table = built(torch.arange(8), inv_freq)
+    rows = tables.lookup(table, inv_freq, at, 0, 2, 1.0, "float64")
+    r.assert_same_bits(rows, built(at, inv_freq))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_one_row_alone_is_the_row_of_many(precision: str) -> None:
+    inv_freq = ladder(34, 10_000.0)
+    many = built(torch.arange(5000), inv_freq, precision)
+    for position in (0, 1, 17, 255, 4096, 4999):
+        alone = built(torch.tensor([position]), inv_freq, precision)
+        r.assert_same_bits(alone[0], many[position])
+
+
+def test_scale_by_row() -> None:
+    angles = torch.stack((r.turns(3, 4), r.turns(3, 4, first=9)))
+    scales = torch.tensor([1.0, 1.5])
+    together = tables.entries(angles, scales, torch.float32)
+    for row, scale in enumerate((1.0, 1.5)):
+        r.assert_same_bits(together[row], tables.entries(angles[row], scale, torch.float32))
+
+
+def test_frequencies_by_row() -> None:
+    positions, inv_freq = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[1.0, 0.5], [2, 1]])
+    together = tables.angles(positions, inv_freq)
+    assert together.tolist() == [
+        [[1, 0.5], [2, 1], [3, 1.5]],
+        [[8, 4], [10, 5], [12, 6]],
+    ]

@@ -1,0 +1,39 @@
+"""``import whorl`` loads torch and nothing else; its optional parts load when they are used."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+# Third-party packages in memory after the statement that were not there after `import torch`,
+# which brings some of its own (numpy, where that is installed).
+PROBE = """
+import json, sys, torch
+def packages():
+    return {name.partition(".")[0] for name in sys.modules}
+before = packages()
+exec(sys.argv[1])
+new = packages() - before - set(sys.stdlib_module_names) - {"whorl"}
+print(json.dumps(sorted(name for name in new if not name.startswith("__"))))
+"""
+
+
+def loaded_by(statement: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, statement], capture_output=True, text=True, check=True
+    )
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def test_import_is_light() -> None:
+    assert loaded_by("import whorl, whorl.plots, whorl.info, whorl.cli") == []
+
+
+def test_the_detector_can_fail() -> None:
+    packages = [name for name in ("rich", "typer", "altair") if find_spec(name)]
+    if not packages:
+        pytest.skip("no optional package is installed")
+    assert set(packages) <= set(loaded_by(f"import whorl, {', '.join(packages)}"))
