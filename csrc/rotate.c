@@ -10,6 +10,9 @@
  */
 #define TILE 128
 
+/* Heads that walk through a tile together: each pair of table loads then serves four of them. */
+#define GROUP 4
+
 static const int64_t ITEM_BYTES[] = {4, 8, 2, 2};
 static const int64_t TABLE_BYTES[] = {4, 8, 4, 4};
 
@@ -63,40 +66,39 @@ static int64_t validate(const whorl_rotation *job) {
     return WHORL_OK;
 }
 
-/* One tile of positions of one batch row, all heads. The inner loop follows the smaller stride,
- * so memory is walked forward in [B, H, T, D] and in a transposed [B, T, H, D] alike. */
+/* One tile of positions of one batch row, all heads. A few heads at a time walk through the tile,
+ * sharing its table rows; all of them where their vectors lie side by side, as in a transposed
+ * [B, T, H, D]. So memory is walked forward in either case. */
 static void rotate_tile(const whorl_rotation *job, const whorl_operand *o, whorl_span_fn span,
                         int64_t b, int64_t tile) {
     const int64_t item = ITEM_BYTES[job->dtype], entry = TABLE_BYTES[job->dtype];
-    const int64_t t0 = tile * TILE, left = o->length - t0, steps = left < TILE ? left : TILE;
-    const int heads_inside = steps == 1 || o->x_strides[1] < o->x_strides[2];
-    const int64_t outer = heads_inside ? steps : o->heads;
-    const int64_t inner = heads_inside ? o->heads : steps;
-    const int outer_axis = heads_inside ? 2 : 1, inner_axis = 3 - outer_axis;
+    const int64_t t = tile * TILE, left = o->length - t, steps = left < TILE ? left : TILE;
+    const int side_by_side = steps == 1 || o->x_strides[1] < o->x_strides[2];
+    const int64_t most = side_by_side ? o->heads : GROUP;
     whorl_span s = {
-        .count = inner,
+        .count = steps,
         /* The stride of a single step is never used and may be any number. */
-        .x_step = inner > 1 ? o->x_strides[inner_axis] * item : 0,
-        .out_step = inner > 1 ? o->out_strides[inner_axis] * item : 0,
+        .x_step = steps > 1 ? o->x_strides[2] * item : 0,
+        .out_step = steps > 1 ? o->out_strides[2] * item : 0,
+        .x_head = o->heads > 1 ? o->x_strides[1] * item : 0,
+        .out_head = o->heads > 1 ? o->out_strides[1] * item : 0,
         .table = (const char *)o->table + b * o->table_batch_stride * entry,
         .row_bytes = 2 * job->pairs * entry,
-        .rows_step = heads_inside ? 0 : o->rows_strides[1],
-        .row_step = heads_inside ? 0 : 1,
+        .rows = o->rows ? o->rows + b * o->rows_strides[0] + t * o->rows_strides[1] : NULL,
+        .rows_step = o->rows_strides[1],
+        .first_row = o->first_row + (o->rows ? 0 : t),
         .pairs = job->pairs,
         .head_bytes = job->start * item,
         .band_bytes = 2 * job->pairs * item,
         .tail_bytes = (job->width - job->start - 2 * job->pairs) * item,
         .negate = job->transpose != 0,
     };
-    for (int64_t n = 0; n < outer; n++) {
-        const int64_t t = heads_inside ? t0 + n : t0, h = heads_inside ? 0 : n;
-        const int64_t x_at = b * o->x_strides[0] + h * o->x_strides[1] + t * o->x_strides[2];
-        const int64_t out_at =
-            b * o->out_strides[0] + h * o->out_strides[1] + t * o->out_strides[2];
-        s.x = (const char *)o->x + x_at * item;
-        s.out = (char *)o->out + out_at * item;
-        s.rows = o->rows ? o->rows + b * o->rows_strides[0] + t * o->rows_strides[1] : NULL;
-        s.first_row = o->first_row + (o->rows ? 0 : t);
+    const char *x = (const char *)o->x + (b * o->x_strides[0] + t * o->x_strides[2]) * item;
+    char *out = (char *)o->out + (b * o->out_strides[0] + t * o->out_strides[2]) * item;
+    for (int64_t h = 0; h < o->heads; h += most) {
+        s.x = x + h * s.x_head;
+        s.out = out + h * s.out_head;
+        s.group = o->heads - h < most ? o->heads - h : most;
         span(&s);
     }
 }

@@ -3,12 +3,15 @@
 
 INLINE void span(const whorl_span *s, int dtype, int in_layout, int out_layout) {
     for (int64_t j = 0; j < s->count; j++) {
-        const char *x = s->x + j * s->x_step, *row = whorl_span_row(s, j);
-        char *out = s->out + j * s->out_step;
-        whorl_pass_through(s, x, out);
-        for (int64_t i = 0; i < s->pairs; i++)
-            whorl_rotate_pair(x + s->head_bytes, out + s->head_bytes, row, i, s, dtype, in_layout,
-                              out_layout);
+        const char *row = whorl_span_row(s, j);
+        for (int64_t g = 0; g < s->group; g++) {
+            const char *x = s->x + j * s->x_step + g * s->x_head;
+            char *out = s->out + j * s->out_step + g * s->out_head;
+            whorl_pass_through(s, x, out);
+            for (int64_t i = 0; i < s->pairs; i++)
+                whorl_rotate_pair(x + s->head_bytes, out + s->head_bytes, row, i, s, dtype,
+                                  in_layout, out_layout);
+        }
     }
 }
 

@@ -13,19 +13,21 @@
 #define INLINE static inline
 #endif
 
-/* `count` head vectors that lie `x_step` apart; each takes its own table row. */
+/* `count` positions, and at each of them `group` heads that share its table row. */
 typedef struct {
     const char *x;
     char *out;
     int64_t count;
-    int64_t x_step;   /* bytes */
-    int64_t out_step; /* bytes */
+    int64_t x_step; /* bytes from position to position */
+    int64_t out_step;
+    int64_t group;
+    int64_t x_head; /* bytes from head to head */
+    int64_t out_head;
     const char *table;
     int64_t row_bytes; /* 2 P table entries */
     const int64_t *rows;
-    int64_t rows_step; /* elements of `rows` between vectors; used when rows is set */
+    int64_t rows_step; /* elements of `rows` from position to position */
     int64_t first_row;
-    int64_t row_step; /* table rows between vectors; used when rows is NULL */
     int64_t pairs;
     int64_t head_bytes; /* channels before the rotated band */
     int64_t band_bytes; /* the rotated band */
@@ -47,8 +49,7 @@ INLINE int64_t whorl_index(const int64_t *rows, int64_t i) {
 }
 
 INLINE const char *whorl_span_row(const whorl_span *s, int64_t j) {
-    int64_t row =
-        s->first_row + (s->rows ? whorl_index(s->rows, j * s->rows_step) : j * s->row_step);
+    int64_t row = s->first_row + (s->rows ? whorl_index(s->rows, j * s->rows_step) : j);
     return s->table + row * s->row_bytes;
 }
 

@@ -37,7 +37,12 @@ def run_installed(wheel: Path, folder: Path) -> str:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     process = subprocess.run(
-        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(folder), *_site()]!r}\n{TRY}"],
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            f"import sys; sys.path[:0] = {[str(folder), *_site()]!r}\n{TRY}",
+        ],
         check=True,
         capture_output=True,
         text=True,

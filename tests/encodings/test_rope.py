@@ -139,6 +139,11 @@ def test_out_and_in_place_equal_a_new_tensor(layout: whorl.Layout, dtype: torch.
     out = torch.full_like(x, float("nan"))
     assert rope.rotate(x, offset=9, out=out) is out
     assert torch.equal(out, want)
+    cache = torch.zeros(2, 1, 9, 24, dtype=dtype)
+    rope(x, k, offset=9, out=(out.fill_(float("nan")), cache[:, :, 2:7]))
+    assert torch.equal(out, want)
+    assert torch.equal(cache[:, :, 2:7], rope.rotate(k, offset=9))
+    assert not cache[:, :, :2].any()
     own, own_k = x.clone(), k.clone()
     assert rope.rotate_(own, offset=9) is own
     assert torch.equal(own, want)

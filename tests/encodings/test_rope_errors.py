@@ -163,6 +163,13 @@ def test_out(out: Any, kind: type[Exception], message: str) -> None:
         whorl.RoPE(8).rotate(X, out=out)
 
 
+def test_out_of_a_pair_is_a_pair() -> None:
+    with pytest.raises(ValueError, match=r"out must be a pair of tensors, one for q and one for k"):
+        whorl.RoPE(8)(X, X, out=X.clone())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"out must have the shape and dtype of x"):
+        whorl.RoPE(8)(X, X, out=(X.clone(), X.double()))
+
+
 def test_in_place_is_refused_where_a_gradient_is_needed() -> None:
     x = X.clone().requires_grad_()
     with pytest.raises(

@@ -135,22 +135,12 @@ class Buffered(whorl.RoPE):
 class HalfPositions(whorl.RoPE):
     """precision: positions take the dtype of the queries, so neighbours merge."""
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        positions: Tensor | None = None,
-        key_positions: Tensor | None = None,
-        *,
-        offset: int | Tensor = 0,
-        context_length: int | Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        if positions is None and isinstance(offset, int) and q.dtype == torch.bfloat16:
-            steps = torch.arange(q.shape[2], device=q.device)
-            positions, offset = (steps + offset).to(q.dtype).float(), 0
-        return super().forward(
-            q, k, positions, key_positions, offset=offset, context_length=context_length
-        )
+    def forward(self, q: Tensor, k: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        offset = kwargs.get("offset", 0)
+        if q.dtype == torch.bfloat16 and isinstance(offset, int) and args in ((), (None,)):
+            steps = torch.arange(q.shape[2], device=q.device) + offset
+            args, kwargs = (steps.to(q.dtype).float(),), {**kwargs, "offset": 0}
+        return super().forward(q, k, *args, **kwargs)
 
 
 class Breaking(whorl.RoPE):

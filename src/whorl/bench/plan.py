@@ -139,8 +139,12 @@ class Plan:
 
     @classmethod
     def full(cls) -> "Plan":
-        """Everything, on one thread and on all that torch uses."""
-        return cls(threads=tuple(sorted({1, torch.get_num_threads()})))
+        """Everything, on one thread and on all that torch uses; half an hour or more."""
+        return cls(
+            threads=tuple(sorted({1, torch.get_num_threads()})),
+            compiled=("prefill-512", "prefill-4096", "training-1024"),
+            most_seconds=3.0,
+        )
 
     def only(
         self,

@@ -1,9 +1,11 @@
 """Checks of what users pass to a rotation: what must hold, what came, what to do."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-__all__ = ["check_context", "check_input", "check_output", "check_pair", "check_table"]
+__all__ = ["check_context", "check_input", "check_outputs", "check_pair", "check_table"]
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -27,8 +29,15 @@ def check_input(x: Tensor, head_dim: int, where: str, what: str) -> tuple[int, i
     return shape[0], shape[2]
 
 
-def check_output(out: Tensor, x: Tensor, where: str) -> None:
+def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> None:
     """Refuse an ``out`` that cannot take the result; ``x`` itself is welcome."""
+    if not isinstance(outs, (tuple, list)) or len(outs) != len(xs):
+        raise ValueError(f"{where}: out must be a pair of tensors, one for q and one for k.")
+    for out, x in zip(outs, xs, strict=True):
+        _check_output(out, x, where)
+
+
+def _check_output(out: Tensor, x: Tensor, where: str) -> None:
     if out is not x:
         if not isinstance(out, Tensor) or out.shape != x.shape or out.dtype != x.dtype:
             got = (

@@ -12,7 +12,7 @@ from whorl.kernels.tables import Precision
 from whorl.positions import resolve
 from whorl.scaling import Frequencies
 
-from ._checks import check_context, check_input, check_output, check_pair, check_table
+from ._checks import check_context, check_input, check_outputs, check_pair, check_table
 from .base import Encoding
 
 __all__ = ["Angles", "Rotary", "TableStrategy", "Where", "table_dtype"]
@@ -127,21 +127,16 @@ class Rotary(Encoding):
     ) -> list[Tensor]:
         where = self._where(xs, positions, key_positions, offset)
         if outs is not None:
-            for out, x in zip(outs, xs, strict=True):
-                check_output(out, x, type(self).__name__)
+            check_outputs(outs, xs, type(self).__name__)
         band = self._band.reversed() if inverse else self._band
-        if rows := self._shortcut(xs, where, inverse):
-            done = native.rotate(xs, outs, rows, band, inverse)
+        if short := self._shortcut(xs, where, inverse):
+            done = native.rotate(xs, outs, short, band, inverse)
             if done is not None:
                 return done
         if isinstance(context_length, Tensor):
             check_context(context_length, type(self).__name__, xs[0].shape[0])
-        lengths = [x.shape[2] for x in xs]
-        power = -1 if inverse else 1
-        tables_ = self._rows(
-            where, lengths, xs[0].device, table_dtype(xs[0]), context_length, power
-        )
-        return _turn(xs, tables_, band, impl=self._impl, transpose=inverse, outs=outs)
+        rows = self._rows(where, xs, context_length, -1 if inverse else 1)
+        return ops.rotate(xs, rows, band, inverse, self._impl, outs)
 
     def _where(
         self,
@@ -173,7 +168,7 @@ class Rotary(Encoding):
     ) -> list[Rows] | None:
         """Table rows to rotate by without tracing, gradients or copies, where that is possible."""
         angles = self._angles
-        if angles is None or self._impl != "native" or not ops.is_plain(xs):
+        if angles is None or self._impl != "native" or not ops.is_plain(xs, gradless=True):
             return None
         if xs[0].dtype == torch.float64 or (inverse and angles.scale != 1.0):
             return None
@@ -188,13 +183,12 @@ class Rotary(Encoding):
     def _rows(
         self,
         where: list[Where],
-        lengths: list[int],
-        device: torch.device,
-        dtype: torch.dtype,
+        xs: Sequence[Tensor],
         context_length: int | Tensor | None,
-        power: int,
+        power: int = 1,
     ) -> list[Tensor]:
-        """cos and sin for each entry of ``where``; the attention scale to the given power."""
+        """cos and sin for each of ``xs``; the attention scale to the given power."""
+        lengths, device, dtype = [x.shape[2] for x in xs], xs[0].device, table_dtype(xs[0])
         if self._angles is not None and (power == 1 or self._angles.scale == 1.0):
             angles = self._angles_on(device)
             return [angles.rows(w, n, dtype) for w, n in zip(where, lengths, strict=True)]
@@ -205,8 +199,8 @@ class Rotary(Encoding):
         for (values, first), length in zip(where, lengths, strict=True):
             if values is None:
                 values = torch.arange(first, first + length, device=device)
-            angles_ = tables.angles(values, turns.inv_freq.to(device), self.config.precision)
-            rows.append(tables.entries(angles_, turns.attention_scale**power, dtype))
+            turned = tables.angles(values, turns.inv_freq.to(device), self.config.precision)
+            rows.append(tables.entries(turned, turns.attention_scale**power, dtype))
         return rows
 
     def _angles_on(self, device: torch.device) -> Angles:
@@ -225,30 +219,7 @@ class Rotary(Encoding):
         length, band = k.shape[2], self._band
         rows = rows.expand(*rows.shape[:-3], length, *rows.shape[-2:])
         written = Band(band.out_layout, band.out_layout, band.start)
-        return _turn([k], [rows], written, impl=self._impl)[0]
-
-
-def _turn(
-    xs: Sequence[Tensor],
-    rows: Sequence[Tensor],
-    band: Band,
-    *,
-    impl: str,
-    transpose: bool = False,
-    outs: Sequence[Tensor] | None = None,
-) -> list[Tensor]:
-    """Rotate ``xs`` by one table of rows each, into ``outs`` where given."""
-    trained = torch.is_grad_enabled() and any(r.requires_grad for r in rows)
-    if impl == "native" and ops.is_plain(xs) and not trained:
-        done = native.rotate(xs, outs, [Rows(Table(r)) for r in rows], band, transpose)
-        assert done is not None, "a table with one row per position has every row"
-        return done
-    results = ops.rotate(xs, rows, band, transpose, impl)
-    if outs is None:
-        return results
-    for out, result in zip(outs, results, strict=True):
-        out.copy_(result)
-    return list(outs)
+        return ops.rotate([k], [rows], written, False, self._impl)[0]
 
 
 def _longest(where: list[Where], lengths: list[int]) -> int | Tensor:

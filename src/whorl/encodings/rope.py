@@ -194,14 +194,16 @@ class RoPE(Rotary):
         *,
         offset: int | Tensor = 0,
         context_length: int | Tensor | None = None,
+        out: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Rotated queries [B, H, T, D] and keys [B, G, S, D]; H and G may differ (GQA).
 
         positions: [T] or [B, T], integers or fractions; 0 .. T - 1 by default. ``offset`` (an int,
-        or one per row) is added. key_positions: of the keys, where they differ.
+        or one per row) is added. key_positions: of the keys, where they differ; taken as they are.
         context_length: current length for scalings that follow it; an int, or one per row.
+        out: where to write, such as a slice of a cache for the keys.
         """
-        rotated = self._rotate((q, k), positions, key_positions, offset, context_length, None)
+        rotated = self._rotate((q, k), positions, key_positions, offset, context_length, out)
         return rotated[0], rotated[1]
 
     def forward_(
@@ -307,7 +309,8 @@ class RoPE(Rotary):
             )
         batch, length = (1 if len(shape) == 1 else shape[0]), shape[-1]
         where = resolve(positions, 0, batch, length, positions.device, "RoPE.tables")
-        rows = self._rows([where], [length], positions.device, torch.float32, context_length, 1)[0]
+        like = torch.empty(batch, 0, length, 0, device=positions.device)
+        rows = self._rows([where], [like], context_length)[0]
         if rows.dim() == 3:
             rows = rows.expand(*shape, *rows.shape[-2:])  # a single row of positions keeps its axis
         return rows[..., 0, :], rows[..., 1, :]

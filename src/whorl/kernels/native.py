@@ -39,7 +39,7 @@ _TWO = struct.Struct("45q").pack
 _UNUSED = bytes(17 * 8)
 
 # Up to this many head vectors, waking the other threads costs more than it saves.
-_PARALLEL_VECTORS = 1 << 10
+_SMALL_VECTORS = 1280
 
 # From this size on, new results ask for huge pages.
 _HUGE_ELEMENTS = 1 << 20
@@ -96,6 +96,7 @@ def rotate(
     what is still to be read. The caller has checked shapes, dtypes and devices.
     """
     numbers: list[int] = []
+    vectors = 0
     targets, copies = [], []  # copies must outlive the call
     for n, x in enumerate(xs):  # one flat loop, because it is half the time of a decode step
         batch, heads, length, width = x.shape
@@ -104,7 +105,13 @@ def rotate(
             x = x.contiguous()
             copies.append(x)
             xb, xh, xt, _ = x.stride()
-        out = new_like(x) if outs is None else _target(xs[n:], x, outs[n], band)
+        vectors += batch * heads * length
+        if outs is None:
+            out = torch.empty_like(x) if vectors <= _SMALL_VECTORS else new_like(x)
+        else:
+            out = outs[n]
+            if out is not x or band.layout != band.out_layout:
+                out = _target(xs[n:], x, out, band)
         ob, oh, ot, last = out.stride()
         if last != 1:  # the new tensor of one whose positions overlap, as unfold makes
             out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -116,7 +123,7 @@ def rotate(
         numbers += (0, 0, 0, first) if index is None else (*_index(index), first)
         targets.append(out)
     layout, out_layout, start = band
-    threads = torch.get_num_threads() if batch * heads * length > _PARALLEL_VECTORS else 1
+    threads = 1 if vectors <= _SMALL_VECTORS else torch.get_num_threads()
     head = (_DTYPES[x.dtype], n + 1, batch, width, start, table.pairs)
     turn = (_LAYOUTS[layout], _LAYOUTS[out_layout], transpose, threads, isa)
     status = _call(_TWO(*head, *turn, *numbers) if n else _ONE(*head, *turn, *numbers) + _UNUSED)
@@ -149,8 +156,6 @@ def _target(unread: Sequence[Tensor], x: Tensor, out: Tensor, band: Band) -> Ten
 
     It can if that destroys nothing still to be read, of ``x`` or of the tensors in ``unread[1:]``.
     """
-    if out is x and band.layout == band.out_layout:
-        return out
     if out.stride(3) != 1 or _clash(x, out, band) or any(_overlap(y, out) for y in unread[1:]):
         return torch.empty_like(x)
     return out

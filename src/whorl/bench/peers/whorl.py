@@ -52,8 +52,8 @@ class Whorl(Peer):
         q, k, q_out, k_out = case.q, case.k, case.q_out, case.k_out
         q_own, k_own = case.q_inplace, case.k_inplace
 
-        def out() -> tuple[object, object]:
-            return rope.rotate(q, offset=first, out=q_out), rope.rotate(k, offset=first, out=k_out)
+        def out() -> object:
+            return rope(q, k, offset=first, out=(q_out, k_out))
 
         def inplace() -> object:
             return rope.forward_(q_own, k_own, offset=first)
