@@ -25,23 +25,6 @@ INLINE void merge(pairs8 p, __m256 *v0, __m256 *v1) {
     *v1 = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
-/* Half-precision pairs are sorted while they are 16 bits wide: half as many shuffles. */
-INLINE pairs8 split_f16(const char *x) {
-    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0,
-                                           1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)x);
-    const __m256i sorted = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(v, order), 0xd8);
-    return (pairs8){_mm256_cvtph_ps(_mm256_castsi256_si128(sorted)),
-                    _mm256_cvtph_ps(_mm256_extracti128_si256(sorted, 1))};
-}
-
-INLINE void merge_f16(char *out, pairs8 p) {
-    const __m128i a = _mm256_cvtps_ph(p.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m128i b = _mm256_cvtps_ph(p.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm_storeu_si128((__m128i *)(void *)out, _mm_unpacklo_epi16(a, b));
-    _mm_storeu_si128((__m128i *)(void *)(out + 16), _mm_unpackhi_epi16(a, b));
-}
-
 INLINE __m256 load8(const char *x, int64_t i, int dtype) {
     if (dtype == WHORL_F32) return _mm256_loadu_ps((const float *)(const void *)(x + 4 * i));
     const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)(x + 2 * i));
@@ -49,30 +32,39 @@ INLINE __m256 load8(const char *x, int64_t i, int dtype) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-/* Adds half a bf16 ulp, ties to even: the upper 16 bits are then the result, except for NaN. */
-INLINE __m256i round_bf16(__m256 v) {
+/* To bf16, to nearest even, in the upper 16 bits; a NaN must become a quiet one. */
+INLINE __m256i round_bf16(__m256 v, int has_nan) {
     const __m256i u = _mm256_castps_si256(v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-    return _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i up = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    if (!has_nan) return up;
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(up, _mm256_set1_epi32(0x7fc00000), nan);
 }
 
-INLINE __m256i quiet_nan(__m256i rounded, __m256 v) {
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan);
+INLINE __m256i load_bits(const char *x) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)x);
+}
+
+/* Sixteen bf16 as the eight in even and the eight in odd places: a shift and a mask. */
+INLINE pairs8 even_odd(__m256i v) {
+    const __m256i odd = _mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000));
+    return (pairs8){_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)), _mm256_castsi256_ps(odd)};
+}
+
+INLINE void store_even_odd(char *out, __m256 even, __m256 odd, int has_nan) {
+    const __m256i e = round_bf16(even, has_nan), o = round_bf16(odd, has_nan);
+    const __m256i both = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa);
+    _mm256_storeu_si256((__m256i *)(void *)out, both);
 }
 
 INLINE void store_bf16(char *out, pairs8 p, int64_t i, int64_t pairs, int layout) {
-    __m256i a = round_bf16(p.a), b = round_bf16(p.b);
-    if (_mm256_movemask_ps(_mm256_cmp_ps(p.a, p.b, _CMP_UNORD_Q))) {
-        a = quiet_nan(a, p.a);
-        b = quiet_nan(b, p.b);
-    }
+    const int has_nan = _mm256_movemask_ps(_mm256_cmp_ps(p.a, p.b, _CMP_UNORD_Q));
     if (layout == WHORL_INTERLEAVED) {
-        const __m256i upper = _mm256_set1_epi32((int)0xffff0000);
-        const __m256i both = _mm256_or_si256(_mm256_srli_epi32(a, 16), _mm256_and_si256(b, upper));
-        _mm256_storeu_si256((__m256i *)(void *)(out + 4 * i), both);
+        store_even_odd(out + 4 * i, p.a, p.b, has_nan);
         return;
     }
+    const __m256i a = round_bf16(p.a, has_nan), b = round_bf16(p.b, has_nan);
     const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
     const __m256i ordered = _mm256_permute4x64_epi64(packed, 0xd8); /* a0..a7 b0..b7 */
     _mm_storeu_si128((__m128i *)(void *)(out + 2 * i), _mm256_castsi256_si128(ordered));
@@ -91,12 +83,7 @@ INLINE void store8(char *out, int64_t i, __m256 v, int dtype) {
 
 INLINE pairs8 load_pairs(const char *x, int64_t i, int64_t pairs, int dtype, int layout) {
     if (layout == WHORL_HALF) return (pairs8){load8(x, i, dtype), load8(x, i + pairs, dtype)};
-    if (dtype == WHORL_BF16) {
-        const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(x + 4 * i));
-        const __m256i b = _mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000));
-        return (pairs8){_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)), _mm256_castsi256_ps(b)};
-    }
-    if (dtype == WHORL_F16) return split_f16(x + 4 * i);
+    if (dtype == WHORL_BF16) return even_odd(load_bits(x + 4 * i));
     return split(load8(x, 2 * i, dtype), load8(x, 2 * i + 8, dtype));
 }
 
@@ -106,8 +93,6 @@ INLINE void store_pairs(char *out, pairs8 p, int64_t i, int64_t pairs, int dtype
     } else if (layout == WHORL_HALF) {
         store8(out, i, p.a, dtype);
         store8(out, i + pairs, p.b, dtype);
-    } else if (dtype == WHORL_F16) {
-        merge_f16(out + 4 * i, p);
     } else {
         __m256 v0, v1;
         merge(p, &v0, &v1);
@@ -133,49 +118,50 @@ INLINE void rotate8(const whorl_span *s, const char *x, char *out, const char *r
     }
 }
 
-/* Table entries i..i+3 and i+8..i+11: the order in which unpacking 16-bit lanes leaves channels. */
-INLINE __m256 load_lanes(const char *row, int64_t i) {
-    const float *at = (const float *)(const void *)(row + 4 * i);
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(at)), _mm_loadu_ps(at + 8), 1);
+/* Eight channels a0 b0 a1 b1 ... with cos twice each and sin as -sin, sin: v c + swap(v) w. */
+INLINE void turn_woven(const char *x, char *out, int64_t at, __m256 c, __m256 w, int dtype) {
+    const __m256 v = load8(x, at, dtype), swapped = _mm256_permute_ps(v, 0xb1);
+    store8(out, at, _mm256_add_ps(_mm256_mul_ps(v, c), _mm256_mul_ps(swapped, w)), dtype);
 }
 
-INLINE pairs8 as_pairs(__m256i a, __m256i b) {
-    return (pairs8){_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)};
-}
-
-INLINE void pack_bf16(char *out, __m256 low, __m256 high, int has_nan) {
-    __m256i l = round_bf16(low), h = round_bf16(high);
-    if (has_nan) {
-        l = quiet_nan(l, low);
-        h = quiet_nan(h, high);
+/* Pairs i .. i + 7 of `heads` interleaved vectors: the tables are woven once for all of them. */
+INLINE void rotate8_woven(const whorl_span *s, const char *x, char *out, const char *row, int64_t i,
+                          int heads, int dtype) {
+    const __m256 minus = _mm256_setr_ps(-0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f);
+    const __m256 plus = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
+    const __m256 sign = s->negate ? plus : minus;
+    const __m256 c = load8(row, i, WHORL_F32), w = load8(row, i + s->pairs, WHORL_F32);
+    __m256 c0, c1, w0, w1;
+    merge((pairs8){c, c}, &c0, &c1);
+    merge((pairs8){w, w}, &w0, &w1);
+    w0 = _mm256_xor_ps(w0, sign);
+    w1 = _mm256_xor_ps(w1, sign);
+    for (int g = 0; g < heads; g++) {
+        turn_woven(x + g * s->x_head, out + g * s->out_head, 2 * i, c0, w0, dtype);
+        turn_woven(x + g * s->x_head, out + g * s->out_head, 2 * i + 8, c1, w1, dtype);
     }
-    const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(l, 16), _mm256_srli_epi32(h, 16));
-    _mm256_storeu_si256((__m256i *)(void *)out, packed);
 }
 
-/* Sixteen bf16 pairs in half layout: unpack and pack undo each other's lane order for free. */
+/* Pairs i .. i + 15 of `heads` bf16 vectors in half layout; tables are sorted once for all. */
 INLINE void rotate16_bf16(const whorl_span *s, const char *x, char *out, const char *row, int64_t i,
                           int heads) {
     const __m256 sign = s->negate ? _mm256_set1_ps(-0.0f) : _mm256_setzero_ps();
-    const __m256i zero = _mm256_setzero_si256();
     const int64_t second = i + s->pairs;
-    const __m256 c0 = load_lanes(row, i), c1 = load_lanes(row, i + 4);
-    const __m256 w0 = _mm256_xor_ps(load_lanes(row, second), sign);
-    const __m256 w1 = _mm256_xor_ps(load_lanes(row, second + 4), sign);
+    const pairs8 c = split(load8(row, i, WHORL_F32), load8(row, i + 8, WHORL_F32));
+    const pairs8 w = split(_mm256_xor_ps(load8(row, second, WHORL_F32), sign),
+                           _mm256_xor_ps(load8(row, second + 8, WHORL_F32), sign));
     for (int g = 0; g < heads; g++) {
         const char *from = x + g * s->x_head;
         char *to = out + g * s->out_head;
-        const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(from + 2 * i));
-        const __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(from + 2 * second));
-        const pairs8 low =
-            turn(as_pairs(_mm256_unpacklo_epi16(zero, a), _mm256_unpacklo_epi16(zero, b)), c0, w0);
-        const pairs8 high =
-            turn(as_pairs(_mm256_unpackhi_epi16(zero, a), _mm256_unpackhi_epi16(zero, b)), c1, w1);
-        const __m256 nan = _mm256_or_ps(_mm256_cmp_ps(low.a, high.a, _CMP_UNORD_Q),
-                                        _mm256_cmp_ps(low.b, high.b, _CMP_UNORD_Q));
+        const pairs8 a = even_odd(load_bits(from + 2 * i));
+        const pairs8 b = even_odd(load_bits(from + 2 * second));
+        const pairs8 even = turn((pairs8){a.a, b.a}, c.a, w.a);
+        const pairs8 odd = turn((pairs8){a.b, b.b}, c.b, w.b);
+        const __m256 nan = _mm256_or_ps(_mm256_cmp_ps(even.a, odd.a, _CMP_UNORD_Q),
+                                        _mm256_cmp_ps(even.b, odd.b, _CMP_UNORD_Q));
         const int has_nan = _mm256_movemask_ps(nan);
-        pack_bf16(to + 2 * i, low.a, high.a, has_nan);
-        pack_bf16(to + 2 * second, low.b, high.b, has_nan);
+        store_even_odd(to + 2 * i, even.a, odd.a, has_nan);
+        store_even_odd(to + 2 * second, even.b, odd.b, has_nan);
     }
 }
 
@@ -223,6 +209,8 @@ INLINE void rotate4(const whorl_span *s, const char *x, char *out, const char *r
 INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char *row, int heads,
                        int dtype, int in_layout, int out_layout) {
     const int wide = dtype == WHORL_BF16 && in_layout == WHORL_HALF && out_layout == WHORL_HALF;
+    const int woven = (dtype == WHORL_F32 || dtype == WHORL_F16) &&
+                      in_layout == WHORL_INTERLEAVED && out_layout == WHORL_INTERLEAVED;
     int64_t i = 0;
     for (int g = 0; g < heads; g++)
         whorl_pass_through(s, x + g * s->x_head, out + g * s->out_head);
@@ -230,6 +218,8 @@ INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char
     out += s->head_bytes;
     for (; wide && i + 16 <= s->pairs; i += 16)
         rotate16_bf16(s, x, out, row, i, heads);
+    for (; woven && i + 8 <= s->pairs; i += 8)
+        rotate8_woven(s, x, out, row, i, heads, dtype);
     for (; dtype == WHORL_F64 && i + 4 <= s->pairs; i += 4)
         rotate4(s, x, out, row, i, heads, in_layout, out_layout);
     for (; dtype != WHORL_F64 && i + 8 <= s->pairs; i += 8)
@@ -240,7 +230,9 @@ INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char
                               out_layout);
 }
 
-INLINE void span(const whorl_span *s, int dtype, int in_layout, int out_layout) {
+INLINE void span(const whorl_span *given, int dtype, int in_layout, int out_layout) {
+    /* A copy that no store can reach: the compiler may then keep its members in registers. */
+    const whorl_span copy = *given, *const s = &copy;
     for (int64_t j = 0; j < s->count; j++) {
         const char *x = s->x + j * s->x_step, *row = whorl_span_row(s, j);
         char *out = s->out + j * s->out_step;

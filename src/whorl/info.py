@@ -17,11 +17,10 @@ from typing import Any
 
 import torch
 
-from whorl.encodings import names
+from whorl import encodings, scaling
 from whorl.kernels import native, ops
-from whorl.scaling import base as scaling
 
-__all__ = ["Cpu", "Extra", "Info", "Native", "describe"]
+__all__ = ["Cpu", "Extra", "Info", "Native", "cpu", "describe"]
 
 # What csrc/rotate.c asks the CPU for; NEON is called asimd by Linux.
 _FEATURES = ("avx2", "f16c", "asimd")
@@ -85,17 +84,18 @@ def describe() -> Info:
             "python": platform.python_version(),
             "torch": str(torch.__version__),
         },
-        cpu=_cpu(),
+        cpu=cpu(),
         native=_native(),
         threads=torch.get_num_threads(),
         auto=ops.chosen_impl("auto", "whorl.info"),
-        encodings=names(),
-        scalings=sorted(scaling._REGISTRY),
+        encodings=encodings.names(),
+        scalings=scaling.names(),
         extras=_extras(_requirements()),
     )
 
 
-def _cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Cpu:
+def cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Cpu:
+    """The processor of this machine, as Linux lists it, else what Python knows."""
     fallback = platform.processor() or platform.machine() or "unknown"
     try:
         lines = cpuinfo.read_text().splitlines()

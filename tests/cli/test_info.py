@@ -98,10 +98,10 @@ def test_the_real_extras_are_listed() -> None:
 )
 def test_cpu(tmp_path: Path, text: str, model: str | None, features: list[str]) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    cpu = info._cpu(tmp_path / "cpuinfo")
+    cpu = info.cpu(tmp_path / "cpuinfo")
     assert cpu.features == features
     assert cpu.model == (model or cpu.model)
-    assert info._cpu(tmp_path / "absent").features is None
+    assert info.cpu(tmp_path / "absent").features is None
 
 
 GOMP = "7f00-7f01 r-xp 00000000 08:01 42   /opt/torch lib/libgomp.so.1\n"

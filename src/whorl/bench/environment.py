@@ -4,12 +4,12 @@ import os
 import platform
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import whorl
+from whorl.info import cpu
 from whorl.kernels import native
 
 from .peers import Peer
@@ -22,7 +22,7 @@ def describe(peers: Sequence[Peer]) -> dict[str, Any]:
     missing = {peer.name: problem for peer in peers if (problem := peer.missing())}
     versions = {peer.package: peer.version() for peer in peers if peer.name not in missing}
     return {
-        "cpu": cpu_model(),
+        "cpu": cpu().model,
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -42,16 +42,6 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     free = ("date", "command")
     first, second = ({k: v for k, v in e.items() if k not in free} for e in (one, other))
     return first == second
-
-
-def cpu_model() -> str:
-    """The processor's name as the system gives it."""
-    listing = Path("/proc/cpuinfo")
-    if listing.exists():
-        for line in listing.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def _kernel() -> str:

@@ -9,7 +9,7 @@ from .results import CellResult
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["Grid", "accuracy_grid", "duration", "grids", "ratio", "speed_grid"]
+__all__ = ["Grid", "accuracy_grid", "duration", "grids", "loss_grid", "ratio", "speed_grid"]
 
 _FORMS = {"inplace": "in place", "out": "out=", "fresh": "fresh", "training": "fwd + bwd"}
 # Positions of the accuracy that are shown; a saved report holds all.

@@ -9,7 +9,7 @@ from .grids import Grid
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["headline", "markdown", "tables"]
+__all__ = ["headline", "markdown", "readme", "tables"]
 
 LEGEND = (
     "Medians of samples taken in turn. The number in a shape's name is the batch size for decode,"
@@ -33,6 +33,17 @@ def markdown(report: "Report") -> str:
         notes = "; ".join(f"{name}: {note}" for name, note in report.environment["notes"].items())
         parts.append(f"{LEGEND} {notes}.")
     return "\n\n".join(parts) + "\n"
+
+
+def readme(report: "Report") -> dict[str, str]:
+    """The same in two parts, for the places of a README: "speed" and "accuracy"."""
+    accuracy = grids.accuracy_grid(report)
+    others = [grid for grid in grids.grids(report, merged=True) if "multiples" in grid.title]
+    lost = grids.loss_grid(report)
+    speed = [headline(report), *map(_markdown, others), LEGEND]
+    if lost.rows:
+        speed.append(_markdown(lost))
+    return {"speed": "\n\n".join(speed), "accuracy": _markdown(accuracy)}
 
 
 def tables(report: "Report") -> Iterator[Any]:

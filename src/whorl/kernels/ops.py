@@ -68,7 +68,7 @@ def rotate(
 
     tables: one [T, 2, P] or [B, T, 2, P] for each tensor.
     """
-    if impl == "native" and is_plain(xs):
+    if impl == "native" and is_plain(xs) and xs[0].dtype == xs[-1].dtype:
         if torch.is_grad_enabled() and any(t.requires_grad for t in (*xs, *tables)):
             results = list(_Rotation.apply(band, transpose, len(xs), *xs, *tables))  # type: ignore[no-untyped-call]
         else:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-__all__ = ["Frequencies", "Ladder", "Scaling", "from_dict", "ladder", "register"]
+__all__ = ["Frequencies", "Ladder", "Scaling", "from_dict", "ladder", "names", "register"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,11 @@ class Scaling:
 _REGISTRY: dict[str, type[Scaling]] = {}
 
 
+def names() -> list[str]:
+    """Every registered scaling, sorted."""
+    return sorted(_REGISTRY)
+
+
 def register(name: str) -> Any:
     """Class decorator: make a scaling known by ``name``."""
 
@@ -104,7 +109,7 @@ def from_dict(options: dict[str, Any]) -> Scaling:
     if name not in _REGISTRY:
         near = difflib.get_close_matches(str(name), _REGISTRY, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(f"unknown scaling {name!r}{hint} Known: {', '.join(sorted(_REGISTRY))}.")
+        raise ValueError(f"unknown scaling {name!r}{hint} Known: {', '.join(names())}.")
     known = {field.name for field in dataclasses.fields(_REGISTRY[name])}
     if unknown := sorted(set(rest) - known):
         raise TypeError(
