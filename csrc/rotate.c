@@ -10,9 +10,6 @@
  */
 #define TILE 128
 
-/* Heads that walk through a tile together: each pair of table loads then serves four of them. */
-#define GROUP 4
-
 static const int64_t ITEM_BYTES[] = {4, 8, 2, 2};
 static const int64_t TABLE_BYTES[] = {4, 8, 4, 4};
 
@@ -74,7 +71,7 @@ static void rotate_tile(const whorl_rotation *job, const whorl_operand *o, whorl
     const int64_t item = ITEM_BYTES[job->dtype], entry = TABLE_BYTES[job->dtype];
     const int64_t t = tile * TILE, left = o->length - t, steps = left < TILE ? left : TILE;
     const int side_by_side = steps == 1 || o->x_strides[1] < o->x_strides[2];
-    const int64_t most = side_by_side ? o->heads : GROUP;
+    const int64_t most = side_by_side ? o->heads : WHORL_GROUP;
     whorl_span s = {
         .count = steps,
         /* The stride of a single step is never used and may be any number. */

@@ -106,21 +106,23 @@ INLINE pairs8 turn(pairs8 p, __m256 c, __m256 w) {
                     _mm256_add_ps(_mm256_mul_ps(p.b, c), _mm256_mul_ps(p.a, w))};
 }
 
-/* Pairs i .. i + 7 of `heads` vectors. */
+/* Pairs i .. i + 7 of `heads` vectors. All loads come before all stores, here and below: heads lie
+ * a multiple of 4 KiB apart, and a load waits for a store to the same place in another page. */
 INLINE void rotate8(const whorl_span *s, const char *x, char *out, const char *row, int64_t i,
                     int heads, int dtype, int in_layout, int out_layout) {
     const __m256 sign = s->negate ? _mm256_set1_ps(-0.0f) : _mm256_setzero_ps();
     const __m256 c = load8(row, i, WHORL_F32);
     const __m256 w = _mm256_xor_ps(load8(row, i + s->pairs, WHORL_F32), sign);
-    for (int g = 0; g < heads; g++) {
-        const pairs8 p = load_pairs(x + g * s->x_head, i, s->pairs, dtype, in_layout);
-        store_pairs(out + g * s->out_head, turn(p, c, w), i, s->pairs, dtype, out_layout);
-    }
+    pairs8 p[WHORL_GROUP];
+    for (int g = 0; g < heads; g++)
+        p[g] = load_pairs(x + g * s->x_head, i, s->pairs, dtype, in_layout);
+    for (int g = 0; g < heads; g++)
+        store_pairs(out + g * s->out_head, turn(p[g], c, w), i, s->pairs, dtype, out_layout);
 }
 
 /* Eight channels a0 b0 a1 b1 ... with cos twice each and sin as -sin, sin: v c + swap(v) w. */
-INLINE void turn_woven(const char *x, char *out, int64_t at, __m256 c, __m256 w, int dtype) {
-    const __m256 v = load8(x, at, dtype), swapped = _mm256_permute_ps(v, 0xb1);
+INLINE void turn_woven(__m256 v, char *out, int64_t at, __m256 c, __m256 w, int dtype) {
+    const __m256 swapped = _mm256_permute_ps(v, 0xb1);
     store8(out, at, _mm256_add_ps(_mm256_mul_ps(v, c), _mm256_mul_ps(swapped, w)), dtype);
 }
 
@@ -136,9 +138,13 @@ INLINE void rotate8_woven(const whorl_span *s, const char *x, char *out, const c
     merge((pairs8){w, w}, &w0, &w1);
     w0 = _mm256_xor_ps(w0, sign);
     w1 = _mm256_xor_ps(w1, sign);
+    pairs8 p[WHORL_GROUP];
+    for (int g = 0; g < heads; g++)
+        p[g] = (pairs8){load8(x + g * s->x_head, 2 * i, dtype),
+                        load8(x + g * s->x_head, 2 * i + 8, dtype)};
     for (int g = 0; g < heads; g++) {
-        turn_woven(x + g * s->x_head, out + g * s->out_head, 2 * i, c0, w0, dtype);
-        turn_woven(x + g * s->x_head, out + g * s->out_head, 2 * i + 8, c1, w1, dtype);
+        turn_woven(p[g].a, out + g * s->out_head, 2 * i, c0, w0, dtype);
+        turn_woven(p[g].b, out + g * s->out_head, 2 * i + 8, c1, w1, dtype);
     }
 }
 
@@ -150,11 +156,15 @@ INLINE void rotate16_bf16(const whorl_span *s, const char *x, char *out, const c
     const pairs8 c = split(load8(row, i, WHORL_F32), load8(row, i + 8, WHORL_F32));
     const pairs8 w = split(_mm256_xor_ps(load8(row, second, WHORL_F32), sign),
                            _mm256_xor_ps(load8(row, second + 8, WHORL_F32), sign));
+    __m256i va[WHORL_GROUP], vb[WHORL_GROUP];
     for (int g = 0; g < heads; g++) {
-        const char *from = x + g * s->x_head;
+        va[g] = load_bits(x + g * s->x_head + 2 * i);
+        vb[g] = load_bits(x + g * s->x_head + 2 * second);
+    }
+    for (int g = 0; g < heads; g++) {
         char *to = out + g * s->out_head;
-        const pairs8 a = even_odd(load_bits(from + 2 * i));
-        const pairs8 b = even_odd(load_bits(from + 2 * second));
+        const pairs8 a = even_odd(va[g]);
+        const pairs8 b = even_odd(vb[g]);
         const pairs8 even = turn((pairs8){a.a, b.a}, c.a, w.a);
         const pairs8 odd = turn((pairs8){a.b, b.b}, c.b, w.b);
         const __m256 nan = _mm256_or_ps(_mm256_cmp_ps(even.a, odd.a, _CMP_UNORD_Q),
@@ -237,9 +247,9 @@ INLINE void span(const whorl_span *given, int dtype, int in_layout, int out_layo
         const char *x = s->x + j * s->x_step, *row = whorl_span_row(s, j);
         char *out = s->out + j * s->out_step;
         int64_t g = 0;
-        for (; g + 4 <= s->group; g += 4)
-            rotate_row(s, x + g * s->x_head, out + g * s->out_head, row, 4, dtype, in_layout,
-                       out_layout);
+        for (; g + WHORL_GROUP <= s->group; g += WHORL_GROUP)
+            rotate_row(s, x + g * s->x_head, out + g * s->out_head, row, WHORL_GROUP, dtype,
+                       in_layout, out_layout);
         for (; g < s->group; g++)
             rotate_row(s, x + g * s->x_head, out + g * s->out_head, row, 1, dtype, in_layout,
                        out_layout);

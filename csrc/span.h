@@ -13,6 +13,9 @@
 #define INLINE static inline
 #endif
 
+/* Heads that walk through positions together: one load from the table then serves four of them. */
+#define WHORL_GROUP 4
+
 /* `count` positions, and at each of them `group` heads that share its table row. */
 typedef struct {
     const char *x;

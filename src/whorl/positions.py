@@ -123,7 +123,7 @@ def resolve(
         return None, offset
     if positions is not None:
         positions = _checked(positions, batch, length, device, where)
-    if isinstance(offset, (bool, float)):
+    if isinstance(offset, (bool, float, str)):
         raise TypeError(f"{where}: offset must be an int or one int per batch row; got {offset!r}.")
     if not isinstance(offset, (Tensor, Sequence)):
         return (None, offset) if positions is None else (positions + offset, 0)

@@ -95,6 +95,7 @@ def test_positions(positions: Any, kind: type[Exception], message: str) -> None:
     ("offset", "kind", "message"),
     [
         (1.5, TypeError, r"offset must be an int or one int per batch row; got 1\.5"),
+        ("3", TypeError, r"offset must be an int or one int per batch row; got '3'"),
         (True, TypeError, r"offset must be an int or one int per batch row; got True"),
         (torch.arange(3), ValueError, r"integers \[B\], one for each of the 2 batch rows; got"),
         (torch.ones(2), ValueError, r"one for each of the 2 batch rows; got torch\.float32 \[2\]"),
@@ -220,6 +221,10 @@ def test_shift_and_retune() -> None:
         TypeError, match=r"RoPE\.shift: positions must be integers, float32 or float64"
     ):
         whorl.RoPE(8).shift(X, torch.zeros(2).half())
+    short = whorl.Frequencies(torch.ones(3))
+    message = r"new\.inv_freq must be \[R/2\] or \[B, R/2\], here \[4\] or \[2, 4\]; got \[3\]"
+    with pytest.raises(ValueError, match=message):
+        rope.retune(X, old=rope.frequencies(), new=short)
     with pytest.raises(
         ValueError, match=r"RoPE\.tables: positions must be a tensor \[T\] or \[B, T\]"
     ):

@@ -288,6 +288,14 @@ class RoPE(Rotary):
         to the last ``new``, not through every step between.
         """
         batch, length = check_input(k, self.config.head_dim, "RoPE.retune", "k")
+        pairs = self.config.width // 2
+        for name, f in (("old", old), ("new", new)):
+            if f.inv_freq.shape not in ((pairs,), (1, pairs), (batch, pairs)):
+                raise ValueError(
+                    f"RoPE.retune: {name}.inv_freq must be [R/2] or [B, R/2], here [{pairs}] or"
+                    f" [{batch}, {pairs}]; got {list(f.inv_freq.shape)}. Take it from"
+                    " rope.frequencies(...)."
+                )
         values, first = resolve(positions, offset, batch, length, k.device, "RoPE.retune")
         if values is None:
             values = torch.arange(first, first + length, device=k.device)
@@ -336,9 +344,9 @@ class RoPE(Rotary):
         self._angles: Angles | None = None
         if config.frequencies == "fixed" and not self._follows_length:
             turns = self._frequencies(None, "RoPE")
-            assert isinstance(turns.attention_scale, float), "only lengths make it vary by row"
             known = 0 if config.table == "on_the_fly" else config.table_length
-            self._angles = Angles(turns.inv_freq, turns.attention_scale, config.precision, known)
+            scale = float(turns.attention_scale)  # only lengths could make it vary by row
+            self._angles = Angles(turns.inv_freq, scale, config.precision, known)
 
     @property
     def _follows_length(self) -> bool:
