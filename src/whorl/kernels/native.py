@@ -41,8 +41,9 @@ _UNUSED = bytes(17 * 8)
 # Up to this many head vectors, waking the other threads costs more than it saves.
 _SMALL_VECTORS = 1280
 
-# From this size on, new results ask for huge pages.
-_HUGE_ELEMENTS = 1 << 20
+# New results of these sizes ask for huge pages. Larger ones do not: on a virtual machine memory
+# that was never touched is slow to come by, and huge pages are the likeliest to be such.
+_HUGE_BYTES = range(1 << 21, (1 << 27) + 1)
 
 
 class Band(NamedTuple):
@@ -146,7 +147,7 @@ def new_like(x: Tensor) -> Tensor:
     advises its large arrays alike.
     """
     out = torch.empty_like(x)
-    if out.numel() >= _HUGE_ELEMENTS and _library is not None:
+    if out.nbytes in _HUGE_BYTES and _library is not None:
         _library.whorl_prefer_huge_pages(out.data_ptr(), out.nbytes)
     return out
 
@@ -154,35 +155,37 @@ def new_like(x: Tensor) -> Tensor:
 def _target(unread: Sequence[Tensor], x: Tensor, out: Tensor, band: Band) -> Tensor:
     """``out``, or a new tensor where the kernel cannot write to it.
 
-    It can if that destroys nothing still to be read, of ``x`` or of the tensors in ``unread[1:]``.
+    It can if that destroys nothing still to be read, of ``x`` or of the tensors in ``unread[1:]``;
+    when in doubt it cannot.
     """
-    if out.stride(3) != 1 or _clash(x, out, band) or any(_overlap(y, out) for y in unread[1:]):
+    if out.stride(3) != 1:
         return torch.empty_like(x)
-    return out
+    begin, end = _addresses(out)
+    for y in unread[1:]:
+        if _meets(y, begin, end):
+            return torch.empty_like(x)
+    if x.data_ptr() == begin and x.stride() == out.stride():
+        return out if band.layout == band.out_layout else torch.empty_like(x)
+    return torch.empty_like(x) if _meets(x, begin, end) else out
+
+
+def _meets(x: Tensor, begin: int, end: int) -> bool:
+    first, last = _addresses(x)
+    return first < end and begin < last
+
+
+def _addresses(x: Tensor) -> tuple[int, int]:
+    """First byte and the one after the last that ``x`` may touch."""
+    begin = x.data_ptr()
+    if x.is_contiguous():
+        return begin, begin + x.nbytes
+    reach = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+    return begin, begin + ((reach + 1) * x.element_size() if x.numel() else 0)
 
 
 def _index(index: Tensor) -> tuple[int, int, int]:
     per_row = index.stride(0) if index.dim() == 2 else 0
     return index.data_ptr(), per_row, index.stride(-1)
-
-
-def _clash(x: Tensor, out: Tensor, band: Band) -> bool:
-    """Whether writing ``out`` could destroy unread parts of ``x``; True also when in doubt."""
-    if out.data_ptr() == x.data_ptr() and out.stride() == x.stride():
-        return band.layout != band.out_layout
-    return _overlap(x, out)
-
-
-def _overlap(x: Tensor, out: Tensor) -> bool:
-    if not x.numel() or not out.numel():
-        return False
-    (x0, x1), (o0, o1) = _addresses(x), _addresses(out)
-    return x0 < o1 and o0 < x1
-
-
-def _addresses(x: Tensor) -> tuple[int, int]:
-    reach = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
-    return x.data_ptr(), x.data_ptr() + (reach + 1) * x.element_size()
 
 
 def problem() -> str | None:

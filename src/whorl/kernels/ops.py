@@ -40,9 +40,7 @@ def is_plain(xs: Sequence[Tensor], gradless: bool = False) -> bool:
 
     ``gradless`` asks besides that none of them needs a gradient.
     """
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch.compiler.is_compiling() or _modes() or _transform() is not None:
         return False
     if forward_ad._current_level >= 0:
         return False
@@ -54,6 +52,8 @@ def is_plain(xs: Sequence[Tensor], gradless: bool = False) -> bool:
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+_modes = torch._C._len_torch_dispatch_stack
+_transform = torch._C._functorch.peek_interpreter_stack
 
 
 def rotate(
