@@ -41,7 +41,7 @@ def oracle(x: Tensor, positions: Tensor, base: float, layout: str, rotary_dim: i
     offset=st.integers(-50, 100_000),
     impl=st.sampled_from(("native", "reference")),
 )
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_rotation_is_the_definition(
     layout: whorl.Layout,
     pairs: int,
@@ -60,7 +60,6 @@ def test_rotation_is_the_definition(
 
 
 @given(m=st.integers(0, 5000), n=st.integers(0, 5000), step=st.integers(0, 100_000))
-@settings(deadline=None)
 def test_scores_depend_on_distance_only(m: int, n: int, step: int) -> None:
     rope = whorl.RoPE(32)
     q, k = random(1, 1, 1, 32), random(1, 1, 1, 32, seed=1)
@@ -70,7 +69,6 @@ def test_scores_depend_on_distance_only(m: int, n: int, step: int) -> None:
 
 
 @given(p=st.integers(-(2**20), 2**20), r=st.integers(-(2**20), 2**20))
-@settings(deadline=None)
 def test_rotations_add_up_keep_norms_and_undo_themselves(p: int, r: int) -> None:
     rope = whorl.RoPE(32, layout="interleaved")
     x = random(1, 2, 1, 32)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import whorl
@@ -19,7 +19,6 @@ def inv_freq(rope: whorl.RoPE, context_length: Any = None) -> torch.Tensor:
 
 
 @given(factor=FACTORS, pairs=st.integers(1, 64), theta=st.floats(2.0, 1e7))
-@settings(deadline=None)
 def test_linear_divides_every_frequency(factor: float, pairs: int, theta: float) -> None:
     plain = whorl.RoPE(2 * pairs, base=theta, table_length=0)
     scaled = whorl.RoPE(2 * pairs, base=theta, table_length=0, scaling=whorl.Linear(factor))
@@ -27,7 +26,6 @@ def test_linear_divides_every_frequency(factor: float, pairs: int, theta: float)
 
 
 @given(factor=FACTORS, pairs=st.integers(2, 64), theta=st.floats(2.0, 1e7))
-@settings(deadline=None)
 def test_ntk_keeps_the_fastest_pair_and_slows_the_last_by_the_factor(
     factor: float, pairs: int, theta: float
 ) -> None:
@@ -57,7 +55,6 @@ def test_ntk_stretches_frequencies_of_your_own_alike() -> None:
 
 
 @given(now=st.integers(1, 5000), trained=st.integers(1, 2000), factor=FACTORS)
-@settings(deadline=None)
 def test_dynamic_ntk_follows_the_length(now: int, trained: int, factor: float) -> None:
     rope = whorl.RoPE(32, table_length=0, scaling=whorl.DynamicNTK(factor, trained))
     stretch = max(1.0, factor * now / trained - (factor - 1.0))

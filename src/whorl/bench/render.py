@@ -40,10 +40,25 @@ def readme(report: "Report") -> dict[str, str]:
     accuracy = grids.accuracy_grid(report)
     others = [grid for grid in grids.grids(report, merged=True) if "multiples" in grid.title]
     lost = grids.loss_grid(report)
-    speed = [headline(report), *map(_markdown, others), LEGEND]
+    speed = [headline(report), *_best(report), *map(_markdown, others), LEGEND]
     if lost.rows:
         speed.append(_markdown(lost))
     return {"speed": "\n\n".join(speed), "accuracy": _markdown(accuracy)}
+
+
+def _best(report: "Report") -> list[str]:
+    """One sentence with the figure that most people look for."""
+    start = "prefill-4096 float32 in place, "
+    found = {t.name.removeprefix(start): t.measured for t in report.targets() if t.ok is not None}
+    wanted = ("time / copy_", "times faster than Hugging Face", "times faster than HF compiled")
+    if not all(name in found for name in wanted):
+        return []
+    copy, eager, compiled = (found[name] for name in wanted)
+    return [
+        f"Rotating 4096 tokens in place in float32 takes {copy:.2g} of the time of copying them,"
+        f" and is {eager:.0f} times faster than Hugging Face eager and {compiled:.0f} times faster"
+        " than Hugging Face compiled."
+    ]
 
 
 def tables(report: "Report") -> Iterator[Any]:
