@@ -38,7 +38,7 @@ def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
     who = list(dict.fromkeys(row["who"] for row in rows))
     who.sort(key=lambda name: not name.startswith("whorl"))
     base = alt.Chart().encode(
-        alt.X("ratio:Q", title="time (multiples of copy_)")
+        alt.X("ratio:Q", title="time (multiples of copy_, log scale)")
         .scale(type="log", nice=True)
         .axis(format="~g"),
         alt.Y("who:N", title=None, sort=who).axis(grid=True),
