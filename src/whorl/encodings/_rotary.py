@@ -191,17 +191,26 @@ class Rotary(Encoding):
         lengths, device, dtype = [x.shape[2] for x in xs], xs[0].device, table_dtype(xs[0])
         if self._angles is not None and (power == 1 or self._angles.scale == 1.0):
             angles = self._angles_on(device)
-            return [angles.rows(w, n, dtype) for w, n in zip(where, lengths, strict=True)]
-        if context_length is None and self._follows_length:
-            context_length = _longest(where, lengths)
-        turns = self._frequencies(context_length, type(self).__name__)
-        rows = []
-        for (values, first), length in zip(where, lengths, strict=True):
-            if values is None:
-                values = torch.arange(first, first + length, device=device)
-            turned = tables.angles(values, turns.inv_freq.to(device), self.config.precision)
-            rows.append(tables.entries(turned, turns.attention_scale**power, dtype))
-        return rows
+
+            def of(place: Where, length: int) -> Tensor:
+                return angles.rows(place, length, dtype)
+        else:
+            if context_length is None and self._follows_length:
+                context_length = _longest(where, lengths)
+            turns = self._frequencies(context_length, type(self).__name__)
+            inv_freq, scale = turns.inv_freq.to(device), turns.attention_scale**power
+
+            def of(place: Where, length: int) -> Tensor:
+                values, first = place
+                if values is None:
+                    values = torch.arange(first, first + length, device=device)
+                turned = tables.angles(values, inv_freq, self.config.precision)
+                return tables.entries(turned, scale, dtype)
+
+        rows = of(where[0], lengths[0])
+        if len(xs) == 1:
+            return [rows]
+        return [rows, rows if where[1] is where[0] else of(where[1], lengths[1])]
 
     def _angles_on(self, device: torch.device) -> Angles:
         assert self._angles is not None
