@@ -10,6 +10,10 @@
  */
 #define TILE 128
 
+/* A binding fills a job with one packed array of 45 int64_t, pointers among them. */
+_Static_assert(sizeof(void *) == 8, "whorl needs a platform with 64-bit pointers");
+_Static_assert(sizeof(whorl_rotation) == 45 * 8, "whorl_rotation must be 45 packed int64_t");
+
 static const int64_t ITEM_BYTES[] = {4, 8, 2, 2};
 static const int64_t TABLE_BYTES[] = {4, 8, 4, 4};
 

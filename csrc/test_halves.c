@@ -4,25 +4,37 @@
 #include <stdlib.h>
 
 enum { LANES = 29, HALVES = 1 << 16 }; /* 16 + 8 + 5 pairs: every vector width and a rest */
+enum { HEADS = 5 };                    /* a group of four and one more, all with the same input */
 
-/* One rotation with pairs (a, b) in half layout; row t of `table` belongs to vector t. */
+/* One rotation with pairs (a, b) in half layout; row t of `table` belongs to vector t. `out` is
+ * that of the first head; the others must not differ from it. */
 static void turn_halves(int dtype, int64_t isa, int64_t length, const uint16_t *x, uint16_t *out,
                         const float *table) {
+    const int64_t numbers = length * 2 * LANES;
+    uint16_t *all = malloc((size_t)(HEADS * numbers) * 2);
     whorl_rotation job = {.dtype = dtype, .count = 1, .batch = 1, .width = 2 * LANES};
     job.pairs = LANES;
     job.threads = 1;
     job.isa = isa;
     job.operands[0] = (whorl_operand){
         .x = x,
-        .out = out,
-        .heads = 1,
+        .out = all,
+        .heads = HEADS,
         .length = length,
         .x_strides = {0, 0, 2 * LANES},
-        .out_strides = {0, 0, 2 * LANES},
+        .out_strides = {0, numbers, 2 * LANES},
         .table = table,
         .table_rows = length,
     };
     check(whorl_rotate(&job) == WHORL_OK, "halves", NAMES[dtype]);
+    memcpy(out, all, (size_t)numbers * 2);
+    int same = 1;
+    for (int64_t i = numbers; i < HEADS * numbers; i++) {
+        const uint16_t first = out[i % numbers];
+        same &= all[i] == first || (is_nan(all[i], dtype) && is_nan(first, dtype));
+    }
+    check(same, "halves of all heads", NAMES[dtype]);
+    free(all);
 }
 
 /* cos = 1, sin = 0 gives back every value, as first and as second channel of a pair. The partner is

@@ -37,7 +37,7 @@ enum whorl_dtype { WHORL_F32 = 0, WHORL_F64 = 1, WHORL_BF16 = 2, WHORL_F16 = 3 }
 /* WHORL_HALF pairs channel i with i + P, WHORL_INTERLEAVED pairs 2i with 2i + 1. */
 enum whorl_layout { WHORL_HALF = 0, WHORL_INTERLEAVED = 1 };
 
-enum whorl_isa { WHORL_AUTO = 0, WHORL_SCALAR = 1, WHORL_AVX2 = 2, WHORL_NEON = 3 };
+enum whorl_isa { WHORL_AUTO = 0, WHORL_SCALAR = 1, WHORL_AVX2 = 2 };
 
 /* One tensor [B, H, T, D] to rotate. Strides count elements; the last dimension is contiguous.
  * `out` is `x` itself (same strides, in_layout == out_layout) or does not overlap it. */

@@ -73,4 +73,4 @@ def test_wheel_without_a_compiler(tmp_path: Path) -> None:
     assert wheel.stem.endswith("py3-none-any")
     assert not [n for n in zipfile.ZipFile(wheel).namelist() if "libwhorl" in n]
     said = run_installed(wheel, tmp_path / "site")
-    assert said.startswith("reference (1, 2, 5, 8) the C library was not built, because")
+    assert said.startswith("reference (1, 2, 5, 8) the C library was not built, most")

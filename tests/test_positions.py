@@ -75,7 +75,10 @@ def test_zigzag_balances_causal_work() -> None:
             lambda: p.from_mask(torch.ones(3)),
             r"mask must be \[B, T\].*got \[3\]\. Pass the attention",
         ),
-        (lambda: p.from_mask(torch.ones(1, 3)), r"boolean, or integers 0 .padding. and 1 .token."),
+        (
+            lambda: p.from_mask(torch.ones(1, 3)),
+            r"boolean, or integers 0 .padding. and 1 .token.; got torch\.float32",
+        ),
         (
             lambda: p.from_mask(torch.tensor([[2]])),
             r"An additive mask of 0 and -inf becomes one by",
@@ -116,3 +119,21 @@ def test_zigzag_balances_causal_work() -> None:
 def test_bad_input_says_what_to_do(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda wrong: p.from_mask(wrong),
+        lambda wrong: p.from_documents(wrong),
+        lambda wrong: p.from_cu_seqlens(wrong),
+        lambda wrong: p.shard(wrong, 0, 2),
+    ],
+)
+def test_lists_are_not_tensors(call: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"must be a tensor; got \[0, 1\]\. Use torch\.tensor\(\.\.\.\)"
+    ):
+        call([0, 1])
+    with pytest.raises(TypeError, match=r"rank and world must be ints; got 0\.5 and 2"):
+        p.shard(8, 0.5, 2)  # type: ignore[arg-type]

@@ -22,8 +22,8 @@ from whorl.kernels import native, ops
 
 __all__ = ["Cpu", "Extra", "Info", "Native", "cpu", "describe"]
 
-# What csrc/rotate.c asks the CPU for; NEON is called asimd by Linux.
-_FEATURES = ("avx2", "f16c", "asimd")
+# What csrc/rotate.c asks the CPU for.
+_FEATURES = ("avx2", "f16c")
 _OPENMP = re.compile(r"lib(?:g|i)?omp\d*[-.\w]*\.(?:so|dylib)")
 
 

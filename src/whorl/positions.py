@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["from_cu_seqlens", "from_documents", "from_mask", "resolve", "shard"]
+__all__ = ["from_cu_seqlens", "from_documents", "from_mask", "shard"]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _FRACTIONS = (torch.float64, torch.float32)
@@ -26,16 +26,18 @@ def from_mask(mask: Tensor) -> Tensor:
 
     Padding gets 0, the position of the first token: it is masked out anyway.
     """
+    _check_tensor(mask, "from_mask", "mask")
     if mask.dim() != 2:
         raise ValueError(
             f"from_mask: mask must be [B, T], one row per sequence; got {list(mask.shape)}."
             " Pass the attention mask of the tokenizer, not the expanded [B, 1, T, S] one."
         )
     kept = mask.to(torch.int64)
-    if mask.is_floating_point() or (kept.numel() and not bool(((kept == 0) | (kept == 1)).all())):
+    fractions = mask.is_floating_point()
+    if fractions or (kept.numel() and not bool(((kept == 0) | (kept == 1)).all())):
+        came = f"{mask.dtype}" if fractions else f"values from {kept.min()} to {kept.max()}"
         raise ValueError(
-            "from_mask: mask must be boolean, or integers 0 (padding) and 1 (token);"
-            f" got {mask.dtype} with values outside 0 and 1."
+            f"from_mask: mask must be boolean, or integers 0 (padding) and 1 (token); got {came}."
             " An additive mask of 0 and -inf becomes one by `mask == 0`."
         )
     return (kept.cumsum(-1) - 1).clamp(min=0)
@@ -43,6 +45,7 @@ def from_mask(mask: Tensor) -> Tensor:
 
 def from_documents(ids: Tensor) -> Tensor:
     """Positions that start again at 0 wherever the document id changes; ids [T] or [B, T]."""
+    _check_tensor(ids, "from_documents", "ids")
     if ids.dim() not in (1, 2) or ids.dtype not in _INTEGERS:
         raise ValueError(
             "from_documents: ids must be integers [T] or [B, T], one document id per token;"
@@ -57,6 +60,7 @@ def from_documents(ids: Tensor) -> Tensor:
 
 def from_cu_seqlens(cu_seqlens: Tensor) -> Tensor:
     """Positions [T] of documents packed one after the other; cu_seqlens [N + 1] = 0, ..., T."""
+    _check_tensor(cu_seqlens, "from_cu_seqlens", "cu_seqlens")
     if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in _INTEGERS or not cu_seqlens.numel():
         raise ValueError(
             "from_cu_seqlens: cu_seqlens must be integers [N + 1], the ends of N documents after a"
@@ -89,22 +93,31 @@ def shard(
     >>> shard(8, rank=0, world=2, order="zigzag").tolist()
     [0, 1, 6, 7]
     """
-    whole = torch.arange(positions) if isinstance(positions, int) else positions
+    if isinstance(positions, int):
+        positions = torch.arange(max(positions, 0))
+    _check_tensor(positions, "shard", "positions")
+    if type(rank) is not int or type(world) is not int:
+        raise TypeError(f"shard: rank and world must be ints; got {rank!r} and {world!r}.")
     if order not in ("contiguous", "zigzag"):
         raise ValueError(f"shard: order must be 'contiguous' or 'zigzag'; got {order!r}.")
     if not 0 <= rank < world:
         raise ValueError(
             f"shard: rank must be in 0 .. world - 1; got rank {rank} of world {world}."
         )
-    length, pieces = whole.shape[-1], world if order == "contiguous" else 2 * world
+    length, pieces = positions.shape[-1], world if order == "contiguous" else 2 * world
     if length % pieces:
         raise ValueError(
             f"shard: the length must divide into {pieces} equal pieces ({order}, world {world});"
             f" got {length}. Pad the sequence to {-(-length // pieces) * pieces}."
         )
-    parts = whole.reshape(*whole.shape[:-1], pieces, length // pieces)
+    parts = positions.reshape(*positions.shape[:-1], pieces, length // pieces)
     held = [rank] if order == "contiguous" else [rank, 2 * world - 1 - rank]
     return parts[..., held, :].flatten(-2)
+
+
+def _check_tensor(given: object, where: str, what: str) -> None:
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{where}: {what} must be a tensor; got {given!r}. Use torch.tensor(...).")
 
 
 def resolve(
@@ -123,7 +136,7 @@ def resolve(
         return None, offset
     if positions is not None:
         positions = _checked(positions, batch, length, device, where)
-    if isinstance(offset, (bool, float, str)):
+    if offset is None or isinstance(offset, (bool, float, str)):
         raise TypeError(f"{where}: offset must be an int or one int per batch row; got {offset!r}.")
     if not isinstance(offset, (Tensor, Sequence)):
         return (None, offset) if positions is None else (positions + offset, 0)

@@ -138,7 +138,7 @@ def test_a_real_run_writes_all_it_was_asked_for(whorl: Whorl, tmp_path: Path, ti
         "decode-1/float32/half/1",
         "decode-1/float32/interleaved/1",
     ]
-    assert printed["environment"]["command"].startswith("whorl ")
+    assert printed["environment"]["command"].startswith("whorl")
     assert "multiples of copy_" in chart.read_text()
 
 

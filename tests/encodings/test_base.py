@@ -1,6 +1,7 @@
 """The registry, composition and the hooks that encodings may use."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -53,6 +54,25 @@ class Cool(Toy):
 
     def query_scale(self, positions: Tensor) -> Tensor:
         return 1.0 + positions.double() / 100
+
+
+class Warm(Toy):
+    """Sets the softmax scale only, and is excused from two checks."""
+
+    exempt: ClassVar = {"empty": "needs a token", "compiles": "talks to the disk"}
+
+    def softmax_scale(self, head_dim: int) -> float:
+        return 2.0
+
+
+class Late(Toy):
+    """Scales queries only, takes whole positions, and is excused from one check."""
+
+    fractional: ClassVar[bool] = False
+    exempt: ClassVar = {"empty": "needs a position"}
+
+    def query_scale(self, positions: Tensor) -> Tensor:
+        return 1.0 + positions.double()
 
 
 class Added(Toy):
@@ -141,7 +161,48 @@ def test_composition_refuses_what_makes_no_sense() -> None:
         ValueError, match=r"cannot compose RoPE\(8\) with RoPE\(8\), because both would"
     ):
         whorl.RoPE(8) + whorl.RoPE(8)
-    with pytest.raises(ValueError, match=r"because both would set the scale; keep one of them"):
-        Cool() + Cool()
+    with pytest.raises(ValueError, match=r"both would set the softmax scale; keep one of them"):
+        Cool() + Warm()
+    with pytest.raises(ValueError, match=r"because both would scale the queries; keep one of them"):
+        Late() + Late()
     with pytest.raises(TypeError):
         whorl.RoPE(8) + 1  # type: ignore[operator]
+
+
+def test_the_two_scales_may_come_from_two_parts() -> None:
+    both = Warm() + Late()
+    assert both.softmax_scale(8) == 2.0
+    scale = both.query_scale(torch.arange(3))
+    assert scale is not None
+    assert scale.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_composition_declares_what_its_parts_declare() -> None:
+    both = whorl.RoPE(8) + Warm() + Late()
+    assert both.exempt == {
+        "empty": "needs a token; needs a position",
+        "compiles": "talks to the disk",
+    }
+    assert (Warm() + Added() + Slope()).exempt == Warm.exempt
+    assert not both.fractional
+    assert (whorl.RoPE(8) + Slope()).fractional
+    (result,) = whorl.testing.check_encoding(both, only=("compiles",))
+    assert result.exempt
+    assert result.message == "talks to the disk"
+
+
+def test_from_dict_refuses_what_a_composition_does_not_have() -> None:
+    options = (whorl.NoPE() + whorl.RoPE(8)).to_dict()
+    with pytest.raises(
+        TypeError, match=r"composition has no option 'junk', 'base'\. It has: parts"
+    ):
+        whorl.from_dict({**options, "junk": 1, "base": 2.0})
+    with pytest.raises(TypeError, match=r"'rope' has no option 'junk'"):
+        whorl.from_dict({**options, "parts": [{"name": "rope", "head_dim": 8, "junk": 1}]})
+    with pytest.raises(
+        ValueError, match=r"composition must have 'parts', a list .*; got None\. Tak"
+    ):
+        whorl.from_dict({"name": "composition"})
+    for wrong in ("nope", ["nope"], {"name": "nope"}):
+        with pytest.raises(ValueError, match=r"must have 'parts', a list with the dictionary of"):
+            whorl.from_dict({"name": "composition", "parts": wrong})

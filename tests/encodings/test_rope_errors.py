@@ -40,6 +40,9 @@ X = torch.zeros(2, 3, 5, 8)
         ({"precision": "bfloat16"}, r"precision must be 'float64' or 'float32'"),
         ({"table": "huge"}, r"table must be 'hybrid' or 'precomputed' or 'on_the_fly'; got 'huge'"),
         ({"impl": "cuda"}, r"impl must be 'auto' or 'native' or 'reference'; got 'cuda'"),
+        ({"base": 10**400}, r"base must be a finite number above 0"),
+        ({"inv_freq": 1.0}, r"inv_freq must be numbers, one for each pair; got 1\.0"),
+        ({"scaling": {"rope_type": "linear"}}, r"needs a 'name', one of dynamic_ntk, linear, ntk"),
         (
             {"inv_freq": [1.0, 2.0]},
             r"inv_freq must hold 4 finite frequencies, one for each pair; got",
@@ -94,6 +97,7 @@ def test_positions(positions: Any, kind: type[Exception], message: str) -> None:
 @pytest.mark.parametrize(
     ("offset", "kind", "message"),
     [
+        (None, TypeError, r"offset must be an int or one int per batch row; got None"),
         (1.5, TypeError, r"offset must be an int or one int per batch row; got 1\.5"),
         ("3", TypeError, r"offset must be an int or one int per batch row; got '3'"),
         (True, TypeError, r"offset must be an int or one int per batch row; got True"),
@@ -156,7 +160,7 @@ def test_pair(k: Any, kind: type[Exception], message: str) -> None:
             r"expanded tensor.*\.clone\(\) fir",
         ),
         (X.to("meta"), ValueError, r"out is on meta but x is on cpu"),
-        (X.clone().requires_grad_(), RuntimeError, r"where a gradient is needed; call it under"),
+        (X.clone().requires_grad_(), ValueError, r"where a gradient is needed; call it under"),
     ],
 )
 def test_out(out: Any, kind: type[Exception], message: str) -> None:
@@ -166,16 +170,34 @@ def test_out(out: Any, kind: type[Exception], message: str) -> None:
 
 def test_out_of_a_pair_is_a_pair() -> None:
     with pytest.raises(ValueError, match=r"out must be a pair of tensors, one for q and one for k"):
-        whorl.RoPE(8)(X, X, out=X.clone())  # type: ignore[arg-type]
+        whorl.RoPE(8)(X, X, out=X.clone())
     with pytest.raises(ValueError, match=r"out must have the shape and dtype of x"):
         whorl.RoPE(8)(X, X, out=(X.clone(), X.double()))
 
 
+def test_queries_and_keys_need_memory_of_their_own() -> None:
+    x, out = X.clone(), X.clone()
+    with pytest.raises(ValueError, match=r"q and k would be written to memory that they share"):
+        whorl.RoPE(8)(x, x, out=(out, out[:]))
+    with pytest.raises(ValueError, match=r"would be written to memory that they share"):
+        whorl.RoPE(8).forward_(x, x)
+    with pytest.raises(ValueError, match=r"would be written to memory that they share"):
+        whorl.RoPE(8).forward_(x[:, :2], x[:, 1:])
+    assert torch.equal(x, X)
+
+
+def test_trained_frequencies_are_not_written_through() -> None:
+    rope, x = whorl.RoPE(8, frequencies="trained"), torch.ones(1, 1, 3, 8)
+    with pytest.raises(ValueError, match=r"where a gradient is needed"):
+        rope.rotate_(x)
+    assert torch.equal(x, torch.ones_like(x))
+    with torch.no_grad():
+        rope.rotate_(x)
+
+
 def test_in_place_is_refused_where_a_gradient_is_needed() -> None:
     x = X.clone().requires_grad_()
-    with pytest.raises(
-        RuntimeError, match=r"cannot write into a tensor where a gradient is needed"
-    ):
+    with pytest.raises(ValueError, match=r"cannot write into a tensor where a gradient is needed"):
         whorl.RoPE(8).rotate_(x * 1)
     with torch.no_grad():
         whorl.RoPE(8).rotate_(x)
@@ -190,6 +212,10 @@ def test_precomputed_tables_have_an_end() -> None:
         rope.rotate(X)
     with pytest.raises(ValueError, match=r"reach from -1 to 3"):
         rope.rotate(X, torch.tensor([0, 1, 2, 3, -1]))
+    with pytest.raises(ValueError, match=r"reach from 0\.0 to 3\.5"):
+        rope.rotate(X, torch.tensor([0, 1, 2, 3, 3.5]))
+    with pytest.raises(ValueError, match=r"RoPE\.tables: positions reach from 2 to 4"):
+        rope.tables(torch.tensor([2, 4]))
 
 
 @pytest.mark.parametrize(
@@ -197,14 +223,20 @@ def test_precomputed_tables_have_an_end() -> None:
     [
         (0, r"context_length must be at least 1; got 0"),
         (2.5, r"context_length must be an int, or a tensor \[B\] with one per row; got 2\.5"),
+        ("9", r"context_length must be an int, or a tensor \[B\] with one per row; got '9'"),
+        (
+            [4, 5],
+            r"context_length must be an int, or a tensor \[B\] with one per row; got \[4, 5\]",
+        ),
+        (torch.tensor([9, -7]), r"context_length must be at least 1; got -7"),
         (torch.ones(2, 2), r"context_length must be an int, or a tensor \[B\]"),
         (torch.ones(3, dtype=torch.long), r"context_length has 3 rows but the batch has 2"),
     ],
 )
 def test_context_length(context_length: Any, message: str) -> None:
-    rope = whorl.RoPE(8, scaling=whorl.DynamicNTK(2.0, 4))
-    with pytest.raises(ValueError, match=message):
-        rope.rotate(X, context_length=context_length)
+    for scaling in (whorl.DynamicNTK(2.0, 4), None):
+        with pytest.raises(ValueError, match=message):
+            whorl.RoPE(8, scaling=scaling).rotate(X, context_length=context_length)
 
 
 def test_shift_and_retune() -> None:
@@ -221,6 +253,13 @@ def test_shift_and_retune() -> None:
         TypeError, match=r"RoPE\.shift: positions must be integers, float32 or float64"
     ):
         whorl.RoPE(8).shift(X, torch.zeros(2).half())
+    with pytest.raises(
+        TypeError, match=r"RoPE\.shift: delta must be a number or a tensor; got True"
+    ):
+        whorl.RoPE(8).shift(X, True)
+    nothing: Any = None
+    with pytest.raises(TypeError, match=r"old must be Frequencies, as rope\.frequencies"):
+        rope.retune(X, old=nothing, new=rope.frequencies())
     short = whorl.Frequencies(torch.ones(3))
     message = r"new\.inv_freq must be \[R/2\] or \[B, R/2\], here \[4\] or \[2, 4\]; got \[3\]"
     with pytest.raises(ValueError, match=message):

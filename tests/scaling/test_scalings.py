@@ -74,8 +74,14 @@ def test_dynamic_ntk_follows_the_length(now: int, trained: int, factor: float) -
         (lambda: whorl.NTK(-2), r"NTK: factor must be a finite number above 0; got -2"),
         (lambda: whorl.NTK(TEXT), r"factor must be a finite number above 0; got '4'"),
         (lambda: whorl.DynamicNTK(0.5, 8), r"DynamicNTK: factor must be a finite number >= 1; got"),
-        (lambda: whorl.DynamicNTK(2.0, 0), r"original_context must be a finite number >= 1; got 0"),
-        (lambda: whorl.DynamicNTK(2.0, True), r"original_context must be .*; got True"),
+        (
+            lambda: whorl.DynamicNTK(2.0, 0),
+            r"original_context must be a positive int, the length that .*; got 0",
+        ),
+        (
+            lambda: whorl.DynamicNTK(2.0, True),
+            r"original_context must be a positive int.*; got True",
+        ),
     ],
 )
 def test_bad_options(make: Any, message: str) -> None:

@@ -1,13 +1,13 @@
-"""One encoding for each check of the exam that is wrong in that respect and in no other."""
+"""Encodings for each check of the exam that are wrong in that respect and in no other."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import whorl
-from whorl.encodings.rope import RoPEConfig
+
+from .sound import Bucket, Cool, Lookback, PerHead, Slope
 
 
 class Forgetful(whorl.RoPE):
@@ -75,6 +75,15 @@ class Sociable(whorl.RoPE):
         return q * (1 + q.shape[0] / 64), k
 
 
+class OneClock(whorl.RoPE):
+    """positions_agree: keys get the positions of the queries."""
+
+    def forward(self, q: Tensor, k: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if q.shape[2] == k.shape[2]:
+            args = args[:1]
+        return super().forward(q, k, *args, **kwargs)
+
+
 class FirstRow(whorl.RoPE):
     """positions_agree: one offset per row is read as the offset of the first row."""
 
@@ -137,9 +146,9 @@ class HalfPositions(whorl.RoPE):
 
     def forward(self, q: Tensor, k: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         offset = kwargs.get("offset", 0)
-        if q.dtype == torch.bfloat16 and isinstance(offset, int) and args in ((), (None,)):
+        if q.dtype == torch.bfloat16 and isinstance(offset, int) and args[:1] in ((), (None,)):
             steps = torch.arange(q.shape[2], device=q.device) + offset
-            args, kwargs = (steps.to(q.dtype).float(),), {**kwargs, "offset": 0}
+            args, kwargs = (steps.to(q.dtype).float(), *args[1:]), {**kwargs, "offset": 0}
         return super().forward(q, k, *args, **kwargs)
 
 
@@ -181,30 +190,121 @@ class Misdeclared(whorl.RoPE):
     permutation: ClassVar[Literal["equivariant", "sensitive"]] = "equivariant"
 
 
-@dataclass(frozen=True)
-class ThirdPartyConfig(whorl.Config):
-    """Options of an encoding that lives outside whorl and is in no registry."""
+class ScorePromoting(Lookback):
+    """dtype_kept: scores of half-precision queries come back as float32."""
 
-    dim: int
-    strength: float = 1.0
+    def content_score(self, q: Tensor, *args: Any) -> Tensor:
+        score = super().content_score(q, *args)
+        return score.float() if q.dtype == torch.bfloat16 else score
 
 
-class ThirdParty(whorl.Encoding):
-    """A sound encoding of somebody else's: adds position times a fixed vector to the input."""
+class HalfBias(Slope):
+    """dtype_kept: the bias is half-precision."""
 
-    name = "third_party"
-    config: ThirdPartyConfig
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        return super().distance_bias(distance).half()
 
-    def __init__(self, dim: int, strength: float = 1.0) -> None:
-        super().__init__()
-        self.config = ThirdPartyConfig(dim, strength)
 
-    def embed(
-        self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
-    ) -> Tensor:
-        at = torch.arange(x.shape[1], device=x.device) if positions is None else positions
-        at = at + (offset.unsqueeze(-1) if isinstance(offset, Tensor) else offset)
-        return (x.double() + at.double().unsqueeze(-1) * self.config.strength / 100).to(x.dtype)
+class BiasGreedy(Slope):
+    """empty: looks for the largest of no distances."""
+
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        return super().distance_bias(distance.clamp(max=distance.amax()))
+
+
+class Rounding(Slope):
+    """positions_agree: cuts fractions off."""
+
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        return super().distance_bias(distance.long())
+
+
+class Lenient(Slope):
+    """positions_agree: says that it refuses fractions, and takes them."""
+
+    fractional: ClassVar[bool] = False
+
+
+class BiasNormalised(Slope):
+    """chunks: the bias depends on how many queries came together."""
+
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        return super().distance_bias(distance) * (1 if distance.shape[-2] > 4 else 2)
+
+
+class ScaleNormalised(Cool):
+    """chunks: the scale of a query depends on how many came with it."""
+
+    def query_scale(self, positions: Tensor) -> Tensor:
+        return super().query_scale(positions) * (1 if positions.shape[-1] > 4 else 2)
+
+
+class ValueNormalised(Lookback):
+    """chunks: so does what is added to its output."""
+
+    def value_term(self, weights: Tensor, *args: Any) -> Tensor:
+        return super().value_term(weights, *args) * (1 if weights.shape[-2] > 4 else 2)
+
+
+class Drifting(Cool):
+    """history: after a long call in half precision the softmax scale is random."""
+
+    stirred = False
+
+    def forward(self, q: Tensor, k: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if q.dtype == torch.bfloat16 and q.shape[2] > 30:
+            self.stirred = True
+        return q, k
+
+    def softmax_scale(self, head_dim: int) -> float:
+        return 1 + float(torch.rand(())) if self.stirred else super().softmax_scale(head_dim)
+
+
+class HiddenRounding(Slope):
+    """precision: distances pass through bfloat16, whatever comes in and goes out."""
+
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        return super().distance_bias(distance.to(torch.bfloat16).double())
+
+
+class ParameterTyped(PerHead):
+    """precision: distances take the dtype of the parameter, so far ones merge in a cast model."""
+
+    def __init__(self, num_heads: int = 4, head_dim: int = 16) -> None:
+        super().__init__(num_heads, head_dim)
+        self.slopes = nn.Parameter(torch.ones(num_heads))
+
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        far = distance.to(self.slopes.dtype).double()
+        return self.slopes.double().view(-1, *[1] * distance.dim()) * far
+
+
+class BiasBreaking(Slope):
+    """compiles: breaks the graph in the bias."""
+
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        return super().distance_bias(distance)
+
+
+class ScoreDetached(Lookback):
+    """gradients: none reach the queries through their score."""
+
+    def content_score(self, q: Tensor, k: Tensor, *args: Any) -> Tensor:
+        return super().content_score(q.detach(), k, *args)
+
+
+class BiasDetached(Bucket):
+    """gradients: none reach the table."""
+
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        return super().distance_bias(distance).detach()
+
+
+class ScaleMisdeclared(Cool):
+    """permutation: says that order does not matter to it, though queries are scaled by it."""
+
+    permutation: ClassVar[Literal["equivariant", "sensitive"]] = "equivariant"
 
 
 BROKEN: dict[str, list[whorl.Encoding]] = {
@@ -212,18 +312,18 @@ BROKEN: dict[str, list[whorl.Encoding]] = {
     "repr_round_trip": [Mute(16, base=500.0)],
     "pickle_round_trip": [Clinging(16)],
     "state_dict": [Hoarder(16)],
-    "dtype_kept": [Promoting(16)],
+    "dtype_kept": [Promoting(16), ScorePromoting(), HalfBias()],
     "strides": [Flat(16)],
-    "empty": [Greedy(16)],
+    "empty": [Greedy(16), BiasGreedy()],
     "batch_rows": [Sociable(16)],
-    "positions_agree": [FirstRow(16)],
-    "chunks": [Normalised(16)],
-    "history": [Remembering(16), Shared(16)],
+    "positions_agree": [FirstRow(16), OneClock(16), Rounding(), Lenient()],
+    "chunks": [Normalised(16), BiasNormalised(), ScaleNormalised(), ValueNormalised()],
+    "history": [Remembering(16), Shared(16), Drifting()],
     "constants": [Buffered(16)],
-    "precision": [HalfPositions(16)],
-    "compiles": [Breaking(16), Specialised(16)],
-    "gradients": [Detached(16), WrongGradient(16)],
-    "permutation": [Misdeclared(16)],
+    "precision": [HalfPositions(16), HiddenRounding(), ParameterTyped()],
+    "compiles": [Breaking(16), Specialised(16), BiasBreaking()],
+    "gradients": [Detached(16), WrongGradient(16), ScoreDetached(), BiasDetached()],
+    "permutation": [Misdeclared(16), ScaleMisdeclared()],
 }
 
-__all__ = ["BROKEN", "RoPEConfig", "ThirdParty"]
+__all__ = ["BROKEN"]

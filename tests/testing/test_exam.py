@@ -5,9 +5,11 @@ from typing import ClassVar
 import pytest
 
 import whorl
-from whorl.testing import check_encoding, checks
+from whorl.testing import Probe, check_encoding, checks, observe
+from whorl.testing._compare import shapes
 
-from .broken import BROKEN, ThirdParty
+from .broken import BROKEN
+from .sound import SOUND, ThirdParty
 
 CASES = [(check, encoding) for check, many in BROKEN.items() for encoding in many]
 
@@ -27,8 +29,14 @@ def test_failures_are_raised_together_and_named() -> None:
         check_encoding(BROKEN["permutation"][0], only=("empty", "permutation"))
 
 
-def test_a_third_party_can_sit_it_unregistered() -> None:
-    assert all(result.passed for result in check_encoding(ThirdParty(32, strength=2.0)))
+@pytest.mark.parametrize("encoding", SOUND, ids=repr)
+def test_sound_encodings_pass_unregistered(encoding: whorl.Encoding) -> None:
+    assert all(r.passed and not r.exempt for r in check_encoding(encoding))
+
+
+def test_sound_encodings_act_at_every_hook() -> None:
+    seen = set[str]().union(*(observe(encoding, Probe.of(encoding)) for encoding in SOUND))
+    assert seen == set(shapes(Probe.of(whorl.NoPE())))
 
 
 def test_exemptions_carry_their_reason() -> None:

@@ -40,7 +40,7 @@ def readme(report: "Report") -> dict[str, str]:
     accuracy = grids.accuracy_grid(report)
     others = [grid for grid in grids.grids(report, merged=True) if "multiples" in grid.title]
     lost = grids.loss_grid(report)
-    speed = [headline(report), *_best(report), *map(_markdown, others), LEGEND]
+    speed = [headline(report), *_best(report), *map(_markdown, others), LEGEND, _summary(report)]
     if lost.rows:
         speed.append(_markdown(lost))
     return {"speed": "\n\n".join(speed), "accuracy": _markdown(accuracy)}

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["check_context", "check_input", "check_outputs", "check_pair", "check_table"]
+__all__ = [
+    "check_context",
+    "check_input",
+    "check_no_gradient",
+    "check_outputs",
+    "check_pair",
+    "check_table",
+]
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -35,6 +42,48 @@ def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> N
         raise ValueError(f"{where}: out must be a pair of tensors, one for q and one for k.")
     for out, x in zip(outs, xs, strict=True):
         _check_output(out, x, where)
+    check_no_gradient((*xs, *outs), where)
+    if len(outs) == 2 and not torch.compiler.is_compiling() and _overlap(outs[0], outs[1]):
+        raise ValueError(
+            f"{where}: q and k would be written to memory that they share; give each a tensor of"
+            " its own."
+        )
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors [B, H, T, D] may share memory; slots of one fused buffer do not."""
+    if one.is_meta or not one.numel() or not other.numel():
+        return one is other and one.numel() > 0
+    low, high = (one, other) if one.data_ptr() <= other.data_ptr() else (other, one)
+    apart = high.data_ptr() - low.data_ptr()
+    if low.is_contiguous():
+        return apart < low.nbytes
+    if apart >= _reach(low, (0, 1, 2, 3)):
+        return False
+    # In a buffer [B, T, slots, D] each token's heads form a block; blocks recur with one period.
+    if [one.stride(n) for n in (0, 2)] != [other.stride(n) for n in (0, 2)]:
+        return True
+    size = low.element_size()
+    steps = [low.stride(n) * size for n in (0, 2) if low.shape[n] > 1]
+    end = apart + _reach(high, (1, 3))
+    return apart < _reach(low, (1, 3)) or any(end > step for step in steps)
+
+
+def _reach(x: Tensor, axes: tuple[int, ...]) -> int:
+    """Bytes from the first element to the end of the last along ``axes``."""
+    return (sum((x.shape[n] - 1) * x.stride(n) for n in axes) + 1) * x.element_size()
+
+
+def check_no_gradient(tensors: Sequence[Tensor], where: str) -> None:
+    """Refuse to write in place, or into ``out``, what a gradient must flow through."""
+    if not torch.is_grad_enabled():
+        return
+    for tensor in tensors:
+        if tensor.requires_grad:
+            raise ValueError(
+                f"{where}: cannot write into a tensor where a gradient is needed; call it under"
+                " torch.no_grad(), or without in-place and out=."
+            )
 
 
 def _check_output(out: Tensor, x: Tensor, where: str) -> None:
@@ -49,11 +98,6 @@ def _check_output(out: Tensor, x: Tensor, where: str) -> None:
             )
         if out.device != x.device:
             raise ValueError(f"{where}: out is on {out.device} but x is on {x.device}.")
-    if torch.is_grad_enabled() and (x.requires_grad or out.requires_grad):
-        raise RuntimeError(
-            f"{where}: cannot write into a tensor where a gradient is needed; call it under"
-            " torch.no_grad(), or without in-place and out=."
-        )
     shared = 0 in out.stride() and not torch.compiler.is_compiling()
     if shared and any(n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)):
         raise ValueError(
@@ -84,12 +128,13 @@ def check_table(values: Tensor | None, first: int, length: int, known: int, wher
     if torch.compiler.is_compiling() or not length:
         return
     if values is None:
-        low, high = first, first + length - 1
-    elif values.numel() and not values.is_floating_point():
-        low, high = (int(v) for v in values.aminmax())
+        low: float = first
+        high: float = first + length - 1
+    elif values.numel() and not values.is_meta:
+        low, high = (float(v) if values.is_floating_point() else int(v) for v in values.aminmax())
     else:
         return
-    if low < 0 or high >= known:
+    if low < 0 or high > known - 1:
         raise ValueError(
             f"{where}: positions reach from {low} to {high}, but the precomputed table holds 0 to"
             f" {known - 1}; raise table_length, or use table='hybrid'."
@@ -102,18 +147,22 @@ def check_context(
     """Refuse a context length that is neither a positive int nor one number per row."""
     if context_length is None:
         return
-    if isinstance(context_length, Tensor) and context_length.dim() <= 1:
+    if isinstance(context_length, Tensor):
+        if context_length.dim() > 1 or context_length.dtype == torch.bool:
+            raise ValueError(_CONTEXT.format(where, context_length))
         rows = context_length.shape[0] if context_length.dim() else 1
         if batch is not None and rows not in (1, batch):
             raise ValueError(
                 f"{where}: context_length has {rows} rows but the batch has {batch};"
                 " give one length for each sequence, or one int for all."
             )
-        return
-    if isinstance(context_length, (Tensor, bool, float, str)):
-        raise ValueError(
-            f"{where}: context_length must be an int, or a tensor [B] with one per row;"
-            f" got {context_length!r}."
-        )
-    if context_length < 1:
+        if torch.compiler.is_compiling() or context_length.is_meta or not context_length.numel():
+            return
+        context_length = int(context_length.min())
+    elif not isinstance(context_length, int) or isinstance(context_length, bool):
+        raise ValueError(_CONTEXT.format(where, repr(context_length)))
+    if not torch.compiler.is_compiling() and context_length < 1:
         raise ValueError(f"{where}: context_length must be at least 1; got {context_length}.")
+
+
+_CONTEXT = "{}: context_length must be an int, or a tensor [B] with one per row; got {}."

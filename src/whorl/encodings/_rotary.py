@@ -8,14 +8,21 @@ from torch import Tensor
 
 from whorl.kernels import native, ops, tables
 from whorl.kernels.native import Band, Rows, Table
-from whorl.kernels.tables import Precision
+from whorl.kernels.tables import Precision, table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Frequencies
 
-from ._checks import check_context, check_input, check_outputs, check_pair, check_table
+from ._checks import (
+    check_context,
+    check_input,
+    check_no_gradient,
+    check_outputs,
+    check_pair,
+    check_table,
+)
 from .base import Encoding
 
-__all__ = ["Angles", "Rotary", "TableStrategy", "Where", "table_dtype"]
+__all__ = ["Angles", "Rotary", "TableStrategy", "Where"]
 
 TableStrategy = Literal["hybrid", "precomputed", "on_the_fly"]
 
@@ -64,6 +71,9 @@ class Angles:
         table = self.table.entries
         if dtype == torch.float64:
             table = table[:0].double()
+        if positions is not None and positions.requires_grad:
+            turns = tables.angles(positions, self.inv_freq, self.precision)
+            return tables.entries(turns, self.scale, dtype)
         arguments = (table, self.inv_freq, positions, first, length, self.scale, self.precision)
         if torch.compiler.is_compiling():
             rows: Tensor = tables.lookup_op(*arguments)
@@ -113,7 +123,8 @@ class Rotary(Encoding):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._derive()
+        with torch.inference_mode(False):  # constants must serve training later
+            self._derive()
 
     def _rotate(
         self,
@@ -126,6 +137,8 @@ class Rotary(Encoding):
         inverse: bool = False,
     ) -> list[Tensor]:
         where = self._where(xs, positions, key_positions, offset)
+        if context_length is not None:
+            check_context(context_length, type(self).__name__, xs[0].shape[0])
         if outs is not None:
             check_outputs(outs, xs, type(self).__name__)
         band = self._band.reversed() if inverse else self._band
@@ -133,9 +146,9 @@ class Rotary(Encoding):
             done = native.rotate(xs, outs, short, band, inverse)
             if done is not None:
                 return done
-        if isinstance(context_length, Tensor):
-            check_context(context_length, type(self).__name__, xs[0].shape[0])
         rows = self._rows(where, xs, context_length, -1 if inverse else 1)
+        if outs is not None:
+            check_no_gradient(rows, type(self).__name__)
         return ops.rotate(xs, rows, band, inverse, self._impl, outs)
 
     def _where(
@@ -218,9 +231,9 @@ class Rotary(Encoding):
             return self._angles
         if self._moved is None or self._moved.inv_freq.device != device:
             moved = self._angles.on(device)
-            if torch.compiler.is_compiling():
-                return moved
-            self._moved = moved
+            if not torch.compiler.is_compiling():
+                self._moved = moved
+            return moved
         return self._moved
 
     def _turn_rotated(self, k: Tensor, rows: Tensor) -> Tensor:
@@ -233,21 +246,17 @@ class Rotary(Encoding):
 
 def _longest(where: list[Where], lengths: list[int]) -> int | Tensor:
     """Largest position + 1: of each row where rows have their own positions, else of all."""
-    longest: int | Tensor = 1
-    for (values, first), length in zip(where, lengths, strict=True):
-        if values is None:
-            now: int | Tensor = first + length
-        elif values.shape[-1]:
+    known = [
+        first + length
+        for (values, first), length in zip(where, lengths, strict=True)
+        if values is None
+    ]
+    longest: int | Tensor = max([1, *known])
+    for values, _ in where:
+        if values is not None and values.shape[-1]:
             now = values.amax(-1) + 1
-        else:
-            continue
-        if isinstance(now, Tensor) or isinstance(longest, Tensor):
-            longest = torch.maximum(torch.as_tensor(now), torch.as_tensor(longest))
-        else:
-            longest = max(now, longest)
+            if isinstance(longest, Tensor):
+                longest = torch.maximum(longest, now)
+            else:
+                longest = now.clamp(min=longest)
     return longest
-
-
-def table_dtype(x: Tensor) -> torch.dtype:
-    """Tables for float64 inputs are float64, all others float32."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -69,6 +69,8 @@ class Encoding(nn.Module):
     name: ClassVar[str]
     #: What a permutation of the tokens does without a causal mask, once parameters are random.
     permutation: ClassVar[Literal["equivariant", "sensitive"]] = "sensitive"
+    #: Positions may be fractions. False: integers only; fractions raise ValueError or TypeError.
+    fractional: ClassVar[bool] = True
     #: Checks of ``whorl.testing.check_encoding`` that cannot hold here, each with its reason.
     exempt: ClassVar[Mapping[str, str]] = {}
 
@@ -142,6 +144,14 @@ class Encoding(nn.Module):
         return f"{type(self).__name__}({', '.join(words)})"
 
 
+#: Methods that two parts of a composition cannot both have, with what both would do.
+_ONE_PART_ONLY = {
+    "forward": "rotate the same channels",
+    "softmax_scale": "set the softmax scale",
+    "query_scale": "scale the queries",
+}
+
+
 class Composition(Encoding):
     """Several encodings at once, made by ``a + b``; every hook goes through its parts in order."""
 
@@ -152,8 +162,8 @@ class Composition(Encoding):
         flat: list[Encoding] = []
         for part in parts:
             flat += part.parts if isinstance(part, Composition) else [part]
-        for hook, why in (("rotation", "rotate the same channels"), ("scale", "set the scale")):
-            both = [p for p in flat if hook in p.hooks]
+        for method, why in _ONE_PART_ONLY.items():
+            both = [p for p in flat if getattr(type(p), method) is not getattr(Encoding, method)]
             if len(both) > 1:
                 raise ValueError(
                     f"cannot compose {both[0]!r} with {both[1]!r}, because both would {why};"
@@ -169,12 +179,27 @@ class Composition(Encoding):
 
     @property
     def hooks(self) -> frozenset[Hook]:
-        return frozenset[Hook]().union(*(part.hooks for part in self.parts))
+        return frozenset(hook for part in self.parts for hook in part.hooks)
+
+    # A class declares these three; a composition asks its parts, hence properties over ClassVars.
 
     @property
     def permutation(self) -> Literal["equivariant", "sensitive"]:  # type: ignore[override]
         blind = all(part.permutation == "equivariant" for part in self.parts)
         return "equivariant" if blind else "sensitive"
+
+    @property
+    def fractional(self) -> bool:  # type: ignore[override]
+        return all(part.fractional for part in self.parts)
+
+    @property
+    def exempt(self) -> Mapping[str, str]:  # type: ignore[override]
+        reasons: dict[str, list[str]] = {}
+        for part in self.parts:
+            for check, reason in part.exempt.items():
+                if reason not in reasons.setdefault(check, []):
+                    reasons[check].append(reason)
+        return {check: "; ".join(several) for check, several in reasons.items()}
 
     def embed(
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
@@ -295,5 +320,19 @@ def from_dict(options: Mapping[str, Any]) -> Encoding:
     rest = dict(options)
     name = rest.pop("name", None)
     if name == Composition.name:
-        return Composition(*(from_dict(part) for part in rest["parts"]))
+        return Composition(*(from_dict(part) for part in _parts(rest)))
     return make(str(name), **rest)
+
+
+def _parts(options: dict[str, Any]) -> list[Mapping[str, Any]]:
+    """What a composition is made of; refuse anything beside it."""
+    unknown = [repr(option) for option in options if option != "parts"]
+    if unknown:
+        raise TypeError(f"a composition has no option {', '.join(unknown)}. It has: parts.")
+    parts = options.get("parts")
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(p, Mapping) for p in parts):
+        raise ValueError(
+            "from_dict: a composition must have 'parts', a list with the dictionary of each;"
+            f" got {parts!r}. Take it from composition.to_dict()."
+        )
+    return list(parts)

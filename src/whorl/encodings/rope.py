@@ -11,6 +11,7 @@ calls, other rows or other instances, and nothing is a buffer that a cast of the
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -22,13 +23,13 @@ from whorl import scaling as scalings
 from whorl.kernels import ops, tables
 from whorl.kernels.native import Band
 from whorl.kernels.ops import Impl, Layout
-from whorl.kernels.tables import Precision
+from whorl.kernels.tables import Precision, table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Frequencies, Ladder, Scaling
 from whorl.scaling.base import ladder
 
-from ._checks import check_context, check_input
-from ._rotary import Angles, Rotary, TableStrategy, table_dtype
+from ._checks import check_context, check_input, check_table
+from ._rotary import Angles, Rotary, TableStrategy
 from .base import Config, register
 
 __all__ = ["RoPE", "RoPEConfig"]
@@ -56,8 +57,14 @@ class RoPEConfig(Config):
         if isinstance(self.scaling, dict):
             object.__setattr__(self, "scaling", scalings.from_dict(self.scaling))
         if self.inv_freq is not None:
-            values = self.inv_freq.tolist() if isinstance(self.inv_freq, Tensor) else self.inv_freq
-            object.__setattr__(self, "inv_freq", tuple(float(v) for v in values))
+            given = self.inv_freq.tolist() if isinstance(self.inv_freq, Tensor) else self.inv_freq
+            try:
+                values = tuple(float(v) for v in given)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"RoPE: inv_freq must be numbers, one for each pair; got {given!r}."
+                ) from None
+            object.__setattr__(self, "inv_freq", values)
         self._check_sizes()
         self._check_frequencies()
         for option, choices in (
@@ -97,7 +104,7 @@ class RoPEConfig(Config):
 
     def _check_frequencies(self) -> None:
         number = isinstance(self.base, (int, float)) and not isinstance(self.base, bool)
-        if not number or not 0 < self.base < math.inf:
+        if not number or not 0 < self.base <= sys.float_info.max:
             raise ValueError(f"RoPE: base must be a finite number above 0; got {self.base!r}.")
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
             raise TypeError(
@@ -130,8 +137,9 @@ class RoPE(Rotary):
         frequencies: "trained" learns alpha in theta_i exp(alpha_i), starting from 0.
         precision: "float64" angles, exact; "float32" for bit parity with models trained that way.
         table: "hybrid" reads a table of ``table_length`` positions and builds the rest when
-            asked; "precomputed" refuses positions past the table; "on_the_fly" keeps none. The
-            results are the same.
+            asked; "precomputed" refuses positions past the table (inside torch.compile, where
+            values are not known, it builds them); "on_the_fly" keeps none. The results are the
+            same.
         table_length: positions in the table; 4 R bytes each.
         impl: "native" (the C kernel), "reference" (plain PyTorch) or "auto".
 
@@ -144,7 +152,7 @@ class RoPE(Rotary):
     True
     """
 
-    config: RoPEConfig  # type: ignore[assignment]
+    config: RoPEConfig
 
     _DERIVED: ClassVar[tuple[str, ...]] = (*Rotary._DERIVED, "_ladder")
 
@@ -167,23 +175,24 @@ class RoPE(Rotary):
     ) -> None:
         super().__init__()
         self.config = RoPEConfig(
-            head_dim,
-            base,
-            layout,
-            out_layout,
-            rotary_dim,
-            rotary_start,
-            scaling,  # type: ignore[arg-type]  # dicts and sequences become frozen values there
-            inv_freq,  # type: ignore[arg-type]
-            frequencies,
-            precision,
-            table,
-            table_length,
-            impl,
+            head_dim=head_dim,
+            base=base,
+            layout=layout,
+            out_layout=out_layout,
+            rotary_dim=rotary_dim,
+            rotary_start=rotary_start,
+            scaling=scaling,  # type: ignore[arg-type]  # dicts and sequences are frozen there
+            inv_freq=inv_freq,  # type: ignore[arg-type]
+            frequencies=frequencies,
+            precision=precision,
+            table=table,
+            table_length=table_length,
+            impl=impl,
         )
         if frequencies == "trained":
             self.alpha = nn.Parameter(torch.zeros(self.config.width // 2))
-        self._derive()
+        with torch.inference_mode(False):  # constants must serve training later
+            self._derive()
 
     def forward(
         self,
@@ -232,7 +241,7 @@ class RoPE(Rotary):
     ) -> Tensor:
         """Rotate one tensor [B, H, T, D]; ``inverse`` undoes rotation and attention scale."""
         outs = None if out is None else (out,)
-        return self._rotate((x,), positions, None, offset, context_length, outs, inverse)[0]
+        return self._rotate((x,), positions, None, offset, context_length, outs, bool(inverse))[0]
 
     def rotate_(
         self,
@@ -244,20 +253,22 @@ class RoPE(Rotary):
         inverse: bool = False,
     ) -> Tensor:
         """``rotate`` in place; refused where a gradient is needed."""
-        self._rotate((x,), positions, None, offset, context_length, (x,), inverse)
+        self._rotate((x,), positions, None, offset, context_length, (x,), bool(inverse))
         return x
 
     def shift(
         self, k: Tensor, delta: int | Tensor, *, context_length: int | Tensor | None = None
     ) -> Tensor:
-        """Move rotated keys by ``delta`` positions: an int, [B], or [B, S].
+        """Move rotated keys by ``delta`` positions: an int, [B], or [B, S]; fractions are welcome.
 
         Rotations add up, so keys of position p become those of p + delta; the attention scale that
         they carry stays. In half precision shift once by the sum, not step by step.
         """
         batch, length = check_input(k, self.config.head_dim, "RoPE.shift", "k")
         if not isinstance(delta, Tensor):
-            delta = torch.tensor([delta], device=k.device)
+            if isinstance(delta, bool) or not isinstance(delta, (int, float)):
+                raise TypeError(f"RoPE.shift: delta must be a number or a tensor; got {delta!r}.")
+            delta = torch.tensor([delta], dtype=torch.float64, device=k.device)
         elif delta.dim() < 2:
             delta = delta.unsqueeze(-1)  # [B, 1], or [1] for all rows
         if delta.shape not in ((1,), (batch, 1), (batch, length)):
@@ -290,6 +301,11 @@ class RoPE(Rotary):
         batch, length = check_input(k, self.config.head_dim, "RoPE.retune", "k")
         pairs = self.config.width // 2
         for name, f in (("old", old), ("new", new)):
+            if not isinstance(f, Frequencies):
+                raise TypeError(
+                    f"RoPE.retune: {name} must be Frequencies, as rope.frequencies(...) gives them;"
+                    f" got {type(f).__name__}."
+                )
             if f.inv_freq.shape not in ((pairs,), (1, pairs), (batch, pairs)):
                 raise ValueError(
                     f"RoPE.retune: {name}.inv_freq must be [R/2] or [B, R/2], here [{pairs}] or"
@@ -317,7 +333,10 @@ class RoPE(Rotary):
             )
         batch, length = (1 if len(shape) == 1 else shape[0]), shape[-1]
         where = resolve(positions, 0, batch, length, positions.device, "RoPE.tables")
-        like = torch.empty(batch, 0, length, 0, device=positions.device)
+        if self.config.table == "precomputed":
+            check_table(*where, length, self.config.table_length, "RoPE.tables")
+        check_context(context_length, "RoPE.tables")
+        like = torch.empty(batch, 0, length, 0, device=positions.device, dtype=torch.float32)
         rows = self._rows([where], [like], context_length)[0]
         if rows.dim() == 3:
             rows = rows.expand(*shape, *rows.shape[-2:])  # a single row of positions keeps its axis
@@ -329,7 +348,12 @@ class RoPE(Rotary):
         context_length matters to scalings that follow it; None stands for a short context.
         """
         turns = self._frequencies(context_length, "RoPE.frequencies", default_short=True)
-        return Frequencies(turns.inv_freq.double(), turns.attention_scale)
+        return Frequencies(turns.inv_freq.to(torch.float64, copy=True), turns.attention_scale)
+
+    def reset_parameters(self) -> None:
+        """Start trained frequencies afresh, as is needed after ``to_empty``."""
+        if self.config.frequencies == "trained":
+            nn.init.zeros_(self.alpha)
 
     def _derive(self) -> None:
         config = self.config

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 __all__ = [
     "ISAS",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 ABI = 1
-ISAS = {"auto": 0, "scalar": 1, "avx2": 2, "neon": 3}
+ISAS = {"auto": 0, "scalar": 1, "avx2": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 _LAYOUTS = {"half": 0, "interleaved": 1}
 _BAD_ROW = 2
@@ -134,9 +135,10 @@ def rotate(
         raise AssertionError(f"whorl_rotate: status {status} for {head}, {turn}, {numbers}")
     if outs is None:
         return targets
-    for target, out in zip(targets, outs, strict=True):
-        if target is not out:
-            out.copy_(target)
+    for n, target in enumerate(targets):
+        if target is not outs[n]:
+            outs[n].copy_(target)
+    increment_version(targets)  # so that autograd notices, as it does with torch's own writes
     return list(outs)
 
 
@@ -217,8 +219,8 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     path = library_path()
     if path is None:
         return None, (
-            "the C library was not built, because no working C compiler was found when whorl was"
-            " installed; install one and reinstall whorl"
+            "the C library was not built, most likely because there was no working C compiler when"
+            " whorl was installed; install one and reinstall whorl"
         )
     try:
         # torch is imported first, so its OpenMP runtime is the one this library binds to.

@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from . import native, reference
 from .native import Band, Rows, Table
+from .tables import table_dtype
 
 __all__ = ["Impl", "Layout", "chosen_impl", "is_plain", "rotate"]
 
@@ -40,20 +41,36 @@ def is_plain(xs: Sequence[Tensor], gradless: bool = False) -> bool:
 
     ``gradless`` asks besides that none of them needs a gradient.
     """
-    if torch.compiler.is_compiling() or _modes() or _transform() is not None:
-        return False
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling() or _is_watched():
         return False
     tracked = gradless and torch.is_grad_enabled()
     for x in xs:  # all() is slower, and this runs at every decode step
-        if type(x) not in _PLAIN or not x.is_cpu or (tracked and x.requires_grad):
+        if type(x) not in _PLAIN or not x.is_cpu or x.is_neg() or (tracked and x.requires_grad):
             return False
     return True
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
-_modes = torch._C._len_torch_dispatch_stack
-_transform = torch._C._functorch.peek_interpreter_stack
+
+# torch has no public way to ask. Where a version lacks one of these, nothing counts as plain and
+# every call takes the operator: slower, but right.
+try:
+    from torch._C import _is_tracing, _len_torch_dispatch_stack
+    from torch._C._functorch import peek_interpreter_stack
+
+    def _is_watched() -> bool:
+        """Whether a mode, a transform, forward-mode differentiation or torch.jit looks on."""
+        return (
+            _len_torch_dispatch_stack() > 0
+            or peek_interpreter_stack() is not None
+            or forward_ad._current_level >= 0
+            or _is_tracing()
+        )
+
+except ImportError:  # pragma: no cover
+
+    def _is_watched() -> bool:
+        return True
 
 
 def rotate(
@@ -91,7 +108,7 @@ def _native(
     transpose: bool,
     outs: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
-    rows = [Rows(Table(t.to(_table_dtype(x)))) for x, t in zip(xs, tables, strict=True)]
+    rows = [Rows(Table(t.to(table_dtype(x)))) for x, t in zip(xs, tables, strict=True)]
     done = native.rotate(xs, outs, rows, band, transpose)
     assert done is not None, "a table with one row per position has every row"
     return done
@@ -130,8 +147,13 @@ def _save(ctx: Any, xs: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
 
 
 def _gradients(ctx: Any, grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
-    tables, xs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-    x_grads = rotate(grads, tables, ctx.band.reversed(), not ctx.transpose, ctx.impl)
+    saved = ctx.saved_tensors  # once: checkpointing hands each tensor out a single time
+    tables, xs = saved[: ctx.count], saved[ctx.count :]
+    back, transpose = ctx.band.reversed(), not ctx.transpose
+    if any(map(torch._C._functorch.is_legacy_batchedtensor, grads)):  # is_grads_batched=True
+        x_grads = [_reference(g, t, back, transpose) for g, t in zip(grads, tables, strict=True)]
+    else:
+        x_grads = rotate(grads, tables, back, transpose, ctx.impl)
     if not ctx.trained:
         return x_grads, [None] * ctx.count
     return x_grads, [
@@ -178,10 +200,6 @@ def _rotate(
     for x, table, out in zip(xs, tables, outs, strict=True):
         out.copy_(_reference(x, table, band, transpose))
     return outs
-
-
-def _table_dtype(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def _same_kind(xs: list[Tensor]) -> list[list[int]]:

@@ -71,7 +71,8 @@ def rotate(
     if transpose:
         sin = -sin
     width = 2 * cos.shape[-1]
-    a, b = split(x[..., start : start + width].to(cos.dtype), layout)
+    band = x if width == x.shape[-1] else x[..., start : start + width]
+    a, b = split(band.to(cos.dtype), layout)
     rotated = merge(a * cos - b * sin, b * cos + a * sin, out_layout or layout)
     if width < x.shape[-1]:
         # In the table's dtype, because autocast refuses to join float16 tensors on a CPU.

@@ -12,9 +12,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["Precision", "angles", "entries", "lookup", "lookup_op"]
+__all__ = ["Precision", "angles", "entries", "lookup", "lookup_op", "table_dtype"]
 
 Precision = Literal["float64", "float32"]
+
+
+def table_dtype(x: Tensor) -> torch.dtype:
+    """Tables for float64 inputs are float64, all others float32."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def angles(positions: Tensor, inv_freq: Tensor, precision: str = "float64") -> Tensor:

@@ -41,10 +41,11 @@ class Ladder:
         """Frequencies of the base multiplied by ``factor``; [P], or [B, P] for a factor per row."""
         if self.base is not None:
             return ladder(self.rotary_dim, factor * self.base, self.inv_freq.dtype)
-        exponent = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64) / self.rotary_dim
+        steps = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device="cpu")
+        exponent = (steps / self.rotary_dim).to(self.inv_freq.device)
         if isinstance(factor, Tensor):
             factor = factor.unsqueeze(-1)
-        return self.inv_freq / factor ** exponent.to(self.inv_freq.device)
+        return self.inv_freq / factor**exponent
 
 
 def ladder(rotary_dim: int, base: float | Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -62,8 +63,11 @@ class Scaling:
     """Base class: subclass it as a frozen dataclass, validate in ``__post_init__``, register it."""
 
     name: ClassVar[str]
-    #: True where the result depends on the current length, not on the options alone.
-    follows_length: ClassVar[bool] = False
+
+    @property
+    def follows_length(self) -> bool:
+        """Whether the result depends on the current length, not on the options alone."""
+        return False
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         """Scaled frequencies of ``ladder``; context_length is an int or one per row, [B]."""
@@ -106,6 +110,10 @@ def from_dict(options: dict[str, Any]) -> Scaling:
     """A scaling from what ``to_dict`` gave."""
     rest = dict(options)
     name = rest.pop("name", None)
+    if name is None:
+        raise ValueError(
+            f"a scaling as a dict needs a 'name', one of {', '.join(names())}; got {options!r}."
+        )
     if name not in _REGISTRY:
         near = difflib.get_close_matches(str(name), _REGISTRY, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."

@@ -5,7 +5,6 @@ Peng et al. 2023, YaRN, sections 3.1 and 3.3, https://arxiv.org/abs/2309.00071.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -55,11 +54,18 @@ class DynamicNTK(Scaling):
 
     factor: float
     original_context: int
-    follows_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._positive("factor", at_least=1.0)
-        self._positive("original_context", at_least=1.0)
+        if type(self.original_context) is not int or self.original_context < 1:
+            raise ValueError(
+                "DynamicNTK: original_context must be a positive int, the length that the model"
+                f" was trained for; got {self.original_context!r}."
+            )
+
+    @property
+    def follows_length(self) -> bool:
+        return True
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         if context_length is None:

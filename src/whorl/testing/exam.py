@@ -22,8 +22,8 @@ class CheckResult:
 
 
 def checks() -> dict[str, str]:
-    """Name and meaning of every check of the exam."""
-    return {name: (check.__doc__ or "").strip() for name, check in CHECKS.items()}
+    """Name of every check of the exam, and what it means in one line."""
+    return {name: (check.__doc__ or "").strip().split("\n")[0] for name, check in CHECKS.items()}
 
 
 def check_encoding(

@@ -16,7 +16,7 @@ __all__ = ["Probe", "observe", "randomized", "rounding_tolerance"]
 class Probe:
     """Random inputs for every hook of an encoding.
 
-    x [B, T, E] embeddings, q [B, H, T, D], k [B, G, T, D] with G <= H, weights [B, H, T, T].
+    x [B, T, E] embeddings, q [B, H, T, D], k [B, G, S, D] with G <= H, weights [B, H, T, S].
     """
 
     x: Tensor
@@ -76,6 +76,16 @@ class Probe:
             self.weights[:, :, cut, cut].clone(),
         )
 
+    def queries(self, first: int, last: int) -> "Probe":
+        """Queries first .. last - 1 with all keys, as fresh contiguous tensors."""
+        cut = slice(first, last)
+        return Probe(
+            self.x[:, cut].clone(),
+            self.q[:, :, cut].clone(),
+            self.k.clone(),
+            self.weights[:, :, cut].clone(),
+        )
+
 
 def _size(encoding: Encoding, option: str, default: int) -> int:
     """An option of the encoding, or of the first part of a composition that has it."""
@@ -89,12 +99,19 @@ def observe(
     encoding: Encoding,
     probe: Probe,
     positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
     *,
     offset: int | Tensor = 0,
     context_length: int | Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Everything an encoding does to ``probe``, by hook; hooks that give nothing are left out."""
-    q, k = encoding(probe.q, probe.k, positions, offset=offset, context_length=context_length)
+    """Everything an encoding does to ``probe``, by hook; hooks that give nothing are left out.
+
+    Arguments as for ``Encoding.forward``: ``offset`` moves the queries, and the keys too unless
+    they have ``key_positions`` of their own.
+    """
+    q, k = encoding(
+        probe.q, probe.k, positions, key_positions, offset=offset, context_length=context_length
+    )
     seen: dict[str, Tensor | None] = {
         "embed": encoding.embed(probe.x, positions, offset=offset),
         "q": q,
@@ -102,11 +119,16 @@ def observe(
     }
     if encoding.hooks & {"score", "value", "scale"}:
         at = _absolute(probe, positions, offset)
-        distance = at.unsqueeze(-1) - at.unsqueeze(-2)  # [(B,) T, T]
-        seen["content_score"] = encoding.content_score(probe.q, probe.k, at, at)
+        keys = at if key_positions is None else key_positions
+        distance = at.unsqueeze(-1) - keys.unsqueeze(-2)  # [(B,) T, S]
+        seen["content_score"] = encoding.content_score(probe.q, probe.k, at, keys)
         seen["distance_bias"] = encoding.distance_bias(distance)
-        seen["value_term"] = encoding.value_term(probe.weights, at, at)
+        seen["value_term"] = encoding.value_term(probe.weights, at, keys)
         seen["query_scale"] = encoding.query_scale(at)
+        scale = encoding.softmax_scale(probe.q.shape[3])
+        seen["softmax_scale"] = (
+            None if scale is None else torch.full((), scale, dtype=torch.float64)
+        )
     return {name: value for name, value in seen.items() if value is not None}
 
 
