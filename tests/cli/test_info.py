@@ -93,7 +93,7 @@ def test_the_real_extras_are_listed() -> None:
             ["avx2", "f16c"],
         ),
         ("model name : Old CPU\nflags : fpu sse2\n", "Old CPU", []),
-        ("Features : fp asimd\n", None, ["asimd"]),
+        ("Features : fp asimd\n", None, []),
     ],
 )
 def test_cpu(tmp_path: Path, text: str, model: str | None, features: list[str]) -> None:

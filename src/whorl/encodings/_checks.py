@@ -40,9 +40,11 @@ def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> N
     """Refuse an ``out`` that cannot take the result; ``x`` itself is welcome."""
     if not isinstance(outs, (tuple, list)) or len(outs) != len(xs):
         raise ValueError(f"{where}: out must be a pair of tensors, one for q and one for k.")
-    for out, x in zip(outs, xs, strict=True):
-        _check_output(out, x, where)
-    check_no_gradient((*xs, *outs), where)
+    for n, out in enumerate(outs):
+        _check_output(out, xs[n], where)
+    check_no_gradient(outs, where)
+    if outs is not xs:
+        check_no_gradient(xs, where)
     if len(outs) == 2 and not torch.compiler.is_compiling() and _overlap(outs[0], outs[1]):
         raise ValueError(
             f"{where}: q and k would be written to memory that they share; give each a tensor of"
@@ -52,10 +54,12 @@ def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> N
 
 def _overlap(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors [B, H, T, D] may share memory; slots of one fused buffer do not."""
-    if one.is_meta or not one.numel() or not other.numel():
+    at, other_at = one.data_ptr(), other.data_ptr()
+    if not at or not other_at:  # without memory: empty, or on the meta device
         return one is other and one.numel() > 0
-    low, high = (one, other) if one.data_ptr() <= other.data_ptr() else (other, one)
-    apart = high.data_ptr() - low.data_ptr()
+    low, high, apart = (
+        (one, other, other_at - at) if at <= other_at else (other, one, at - other_at)
+    )
     if low.is_contiguous():
         return apart < low.nbytes
     if apart >= _reach(low, (0, 1, 2, 3)):

@@ -10,8 +10,12 @@ An encoding acts at one or more of five places, each a method that does nothing 
     scale      softmax_scale(head_dim)     instead of 1 / sqrt(D)
                query_scale(positions)      a factor per query position
 
+embed, forward, content_score and value_term keep the dtype of their input; distance_bias and
+query_scale are float32 or wider. content_score gets q and k as they come from ``forward``.
+
 Axes: B batch, H heads, T queries, S keys, D head width. To add an encoding, write one file with a
-frozen ``Config`` and a subclass under ``@register("name")``, and import it in ``__init__.py``.
+frozen ``Config`` and a subclass under ``@register("name")``, and import it in ``__init__.py``. Its
+sizes are options called num_heads, head_dim and dim (of embeddings): the exam reads them.
 """
 
 import dataclasses

@@ -226,8 +226,9 @@ class RoPE(Rotary):
         context_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """``forward`` in place: q and k are overwritten and returned."""
-        self._rotate((q, k), positions, key_positions, offset, context_length, (q, k))
-        return q, k
+        pair = (q, k)
+        self._rotate(pair, positions, key_positions, offset, context_length, pair)
+        return pair
 
     def rotate(
         self,
@@ -253,7 +254,8 @@ class RoPE(Rotary):
         inverse: bool = False,
     ) -> Tensor:
         """``rotate`` in place; refused where a gradient is needed."""
-        self._rotate((x,), positions, None, offset, context_length, (x,), bool(inverse))
+        single = (x,)
+        self._rotate(single, positions, None, offset, context_length, single, bool(inverse))
         return x
 
     def shift(
