@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .peers import COPY, NAMES, OURS, TITLES
-from .results import CellResult
+from .results import FORMS, CellResult
 
 if TYPE_CHECKING:
     from .report import Report
 
 __all__ = ["Grid", "accuracy_grid", "duration", "grids", "loss_grid", "ratio", "speed_grid"]
 
-_FORMS = {"inplace": "in place", "out": "out=", "fresh": "fresh", "training": "fwd + bwd"}
 # Positions of the accuracy that are shown; a saved report holds all.
 _SHOWN = (1, 257, 4_000, 131_071, 1_000_000, 2**24 - 1)
 
@@ -86,7 +85,7 @@ def target_grid(report: "Report") -> Grid:
 def loss_grid(report: "Report") -> Grid:
     """Comparisons lost beyond noise."""
     rows = [
-        (cell, _FORMS[mode], f"{TITLES[peer]} {_FORMS[peer_mode]}", f"{value:.2f}")
+        (cell, FORMS[mode], f"{TITLES[peer]} {FORMS[peer_mode]}", f"{value:.2f}")
         for cell, mode, peer, peer_mode, value, _ in report.losses()
     ]
     return Grid("Slower than a peer", ("cell", "whorl", "peer", "time / peer"), rows)
@@ -98,7 +97,7 @@ def problem_grid(report: "Report") -> Grid:
     for cell in report.cells:
         for result in cell.results:
             if result.problem is not None:
-                who = f"{TITLES[result.name]} {_FORMS.get(result.mode, '')}".strip()
+                who = f"{TITLES[result.name]} {FORMS.get(result.mode, '')}".strip()
                 rows.append((cell.cell.key, who, result.problem))
     return Grid("Not timed", ("cell", "contestant", "reason"), rows)
 
@@ -148,8 +147,8 @@ def _copy_text(by_layout: dict[str, CellResult]) -> str:
 
 def _head(name: str, mode: str) -> str:
     if name == OURS:
-        return f"whorl {_FORMS[mode]}"
-    return TITLES[name] if mode == "fresh" else f"{TITLES[name]} {_FORMS[mode]}"
+        return f"whorl {FORMS[mode]}"
+    return TITLES[name] if mode == "fresh" else f"{TITLES[name]} {FORMS[mode]}"
 
 
 def _layouts_text(

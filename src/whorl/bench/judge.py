@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .peers import COPY, OURS, TITLES
-from .results import CellResult
+from .results import FORMS, CellResult
 
 __all__ = ["Comparison", "Loss", "Target", "comparisons", "losses", "targets"]
 
@@ -69,19 +69,17 @@ def targets(cells: Sequence[CellResult]) -> list[Target]:
     found = []
     for shape, dtype, mode, limit in _COPY_LIMITS:
         ratios = _over(cells, shape, dtype, _to_copy(mode))
-        name = f"{shape} {dtype} {_WORDS[mode]}, time / copy_"
+        name = f"{shape} {dtype} {FORMS[mode]}, time / copy_"
         found.append(_target(name, "<=", limit, max(ratios, default=None)))
     for shape, mode, peer, limit in _SPEEDUPS:
         for dtype in ("float32", "bfloat16", "float16"):
             speedups = _over(cells, shape, dtype, _speedup(mode, peer))
-            name = f"{shape} {dtype} {_WORDS[mode]}, times faster than {TITLES[peer]}"
+            name = f"{shape} {dtype} {FORMS[mode]}, times faster than {TITLES[peer]}"
             found.append(_target(name, ">=", limit, min(speedups, default=None)))
     count = len(losses(_single(cells))) if any(comparisons(c) for c in _single(cells)) else None
     found.append(_target("comparisons lost beyond noise", "<=", 0, count))
     return found
 
-
-_WORDS = {"inplace": "in place", "out": "out=", "fresh": "fresh", "training": "fwd + bwd"}
 
 _COPY_LIMITS = (
     ("prefill-4096", "float32", "inplace", 0.9),

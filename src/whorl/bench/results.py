@@ -7,7 +7,10 @@ from .measure import Timing
 from .peers import COPY
 from .plan import Cell
 
-__all__ = ["CellResult", "Result"]
+__all__ = ["FORMS", "CellResult", "Result"]
+
+# What people call the modes of a contestant.
+FORMS = {"inplace": "in place", "out": "out=", "fresh": "fresh", "training": "fwd + bwd"}
 
 
 @dataclass(frozen=True)
