@@ -2,7 +2,16 @@
 
 import whorl
 
-EXPORTS = {"Composition", "Config", "DynamicNTK", "Encoding", "Frequencies", "Impl", "Ladder"}
+EXPORTS = {
+    "Card",
+    "Composition",
+    "Config",
+    "DynamicNTK",
+    "Encoding",
+    "Frequencies",
+    "Impl",
+    "Ladder",
+}
 EXPORTS |= {"Layout", "Linear", "NTK", "NoPE", "Precision", "RoPE", "Scaling", "__version__"}
 EXPORTS |= {"from_dict", "make", "names", "positions", "register", "testing"}
 

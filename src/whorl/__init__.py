@@ -3,20 +3,32 @@
 >>> import torch, whorl
 >>> rope = whorl.RoPE(64)
 >>> q, k = rope(torch.randn(1, 8, 16, 64), torch.randn(1, 2, 16, 64))
->>> whorl.names()
-['nope', 'rope']
+>>> 'rope' in whorl.names()
+True
 """
 
 from importlib.metadata import PackageNotFoundError, version
 
 from . import positions, testing
-from .encodings import Composition, Config, Encoding, NoPE, RoPE, from_dict, make, names, register
+from .encodings import (
+    Card,
+    Composition,
+    Config,
+    Encoding,
+    NoPE,
+    RoPE,
+    from_dict,
+    make,
+    names,
+    register,
+)
 from .kernels.ops import Impl, Layout
 from .kernels.tables import Precision
 from .scaling import NTK, DynamicNTK, Frequencies, Ladder, Linear, Scaling
 
 __all__ = [
     "NTK",
+    "Card",
     "Composition",
     "Config",
     "DynamicNTK",

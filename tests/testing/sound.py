@@ -92,6 +92,7 @@ class Lookback(PerHead):
         self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
     ) -> Tensor:
         asked = (q.double() * self.direction.double()).sum(-1, keepdim=True)  # [B, H, T, 1]
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
         offered = (k.double() * self.direction.double()).sum(-1).unsqueeze(-2)  # [B, H, 1, S]
         return ((asked + offered) * _nearness(positions, key_positions)).to(q.dtype)
 
@@ -123,6 +124,7 @@ SOUND: list[whorl.Encoding] = [
     Bucket(num_heads=3),
     Lookback(),
     Cool(),
-    ThirdParty(8) + whorl.RoPE(16) + Slope() + Lookback() + Cool(),
+    ThirdParty(8) + whorl.RoPE(16) + Slope() + Cool(),
+    ThirdParty(8) + Lookback() + Slope() + Cool(),
     whorl.RoPE(16) + Bucket(),
 ]

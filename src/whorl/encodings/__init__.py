@@ -1,10 +1,12 @@
 """Every position encoding, one per file, behind the interface of ``base``."""
 
-from .base import Composition, Config, Encoding, from_dict, make, names, register
+from .base import Card, Config, Encoding, from_dict, make, names, register
+from .composition import Composition
 from .nope import NoPE
 from .rope import RoPE
 
 __all__ = [
+    "Card",
     "Composition",
     "Config",
     "Encoding",

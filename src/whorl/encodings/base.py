@@ -1,4 +1,4 @@
-"""The one interface of all position encodings, their registry, and composition by ``+``.
+"""The one interface of all position encodings, and their registry.
 
 An encoding acts at one or more of five places, each a method that does nothing by default:
 
@@ -11,23 +11,29 @@ An encoding acts at one or more of five places, each a method that does nothing 
                query_scale(positions)      a factor per query position
 
 embed, forward, content_score and value_term keep the dtype of their input; distance_bias and
-query_scale are float32 or wider. content_score gets q and k as they come from ``forward``.
+query_scale are float32 or wider. content_score gets q and k as the model made them: an encoding
+with a content score does not go together with one that rotates.
 
-Axes: B batch, H heads, T queries, S keys, D head width. To add an encoding, write one file with a
-frozen ``Config`` and a subclass under ``@register("name")``, and import it in ``__init__.py``. Its
-sizes are options called num_heads, head_dim and dim (of embeddings): the exam reads them.
+Axes: B batch, H heads, G key heads (G divides H), T queries, S keys, D head width. To add an
+encoding, write one file with a frozen ``Config`` and a subclass under ``@register("name")``, and
+import it in ``__init__.py``. Its sizes are options called num_heads, head_dim and dim (of
+embeddings): the exam reads them.
 """
 
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
-__all__ = ["Composition", "Config", "Encoding", "from_dict", "make", "names", "register"]
+from whorl._words import did_you_mean
+
+if TYPE_CHECKING:
+    from .composition import Composition
+
+__all__ = ["Card", "Config", "Encoding", "from_dict", "make", "names", "overrides", "register"]
 
 Hook = Literal["input", "rotation", "score", "value", "scale"]
 
@@ -63,6 +69,28 @@ def _plain(value: Any) -> Any:
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
+@dataclass(frozen=True)
+class Card:
+    """What people choose an encoding by; docs/encodings/README.md is made from these.
+
+    Costs are those of one attention call beyond q k^T itself, in axis letters.
+    """
+
+    formula: str
+    paper: str  # authors and year
+    url: str
+    #: Scores depend on differences of positions only.
+    relative: bool
+    #: Trained short, does it still work when run longer?
+    extrapolates: Literal["yes", "partly", "with scaling", "no"]
+    #: Works in attention that never forms the T x S scores.
+    linear_attention: bool
+    #: Positions may have several axes, such as rows and columns of an image.
+    many_axes: bool
+    memory: str
+    compute: str
+
+
 class Encoding(nn.Module):
     """Base class of every position encoding; override the hooks it acts at.
 
@@ -75,6 +103,12 @@ class Encoding(nn.Module):
     permutation: ClassVar[Literal["equivariant", "sensitive"]] = "sensitive"
     #: Positions may be fractions. False: integers only; fractions raise ValueError or TypeError.
     fractional: ClassVar[bool] = True
+    #: Only for attention under a causal mask: a key after its query is never scored.
+    causal: ClassVar[bool] = False
+    #: Positions are [T] or [B, T] for 1, [n, T] or [n, B, T] for n.
+    position_axes: int = 1
+    #: What the table of encodings says of this one.
+    card: ClassVar[Card | None] = None
     #: Checks of ``whorl.testing.check_encoding`` that cannot hold here, each with its reason.
     exempt: ClassVar[Mapping[str, str]] = {}
 
@@ -102,11 +136,17 @@ class Encoding(nn.Module):
     def content_score(
         self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
     ) -> Tensor | None:
-        """Score hook, before the softmax scale: [B, H, T, S] from content and distance."""
+        """Score hook, before the softmax scale: [B, H, T, S] from content and distance.
+
+        q [B, H, T, D], k [B, G, S, D]; positions [T] or [B, T], key_positions [S] or [B, S].
+        """
         return None
 
     def distance_bias(self, distance: Tensor) -> Tensor | None:
-        """Score hook, after the softmax scale: [H, ...] for distances i - j of any shape [...]."""
+        """Score hook, after the softmax scale: [H, ...] for distances i - j of any shape [...].
+
+        On consecutive positions all of it is in one vector per head: ``torch.arange(1 - S, T)``.
+        """
         return None
 
     def value_term(
@@ -125,11 +165,14 @@ class Encoding(nn.Module):
 
     @property
     def hooks(self) -> frozenset[Hook]:
-        """Where this encoding acts: the hooks that its class overrides."""
+        """Where this encoding acts: the hooks that its class overrides.
+
+        A class whose options switch a hook off leaves it out here.
+        """
         return frozenset(
             hook
             for hook, methods in _HOOK_METHODS.items()
-            if any(getattr(type(self), m) is not getattr(Encoding, m) for m in methods)
+            if any(overrides(self, method) for method in methods)
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,9 +180,9 @@ class Encoding(nn.Module):
         return {"name": self.name, **self.config.to_dict()}
 
     def __add__(self, other: "Encoding") -> "Composition":
-        if not isinstance(other, Encoding):
-            return NotImplemented
-        return Composition(self, other)
+        from .composition import Composition  # which is itself an Encoding
+
+        return Composition(self, other) if isinstance(other, Encoding) else NotImplemented
 
     def __repr__(self) -> str:
         options = self.config.changed()
@@ -148,127 +191,9 @@ class Encoding(nn.Module):
         return f"{type(self).__name__}({', '.join(words)})"
 
 
-#: Methods that two parts of a composition cannot both have, with what both would do.
-_ONE_PART_ONLY = {
-    "forward": "rotate the same channels",
-    "softmax_scale": "set the softmax scale",
-    "query_scale": "scale the queries",
-}
-
-
-class Composition(Encoding):
-    """Several encodings at once, made by ``a + b``; every hook goes through its parts in order."""
-
-    name = "composition"
-
-    def __init__(self, *parts: Encoding) -> None:
-        super().__init__()
-        flat: list[Encoding] = []
-        for part in parts:
-            flat += part.parts if isinstance(part, Composition) else [part]
-        for method, why in _ONE_PART_ONLY.items():
-            both = [p for p in flat if getattr(type(p), method) is not getattr(Encoding, method)]
-            if len(both) > 1:
-                raise ValueError(
-                    f"cannot compose {both[0]!r} with {both[1]!r}, because both would {why};"
-                    " keep one of them."
-                )
-        self._parts = nn.ModuleList(flat)
-        self.config = CompositionConfig(tuple(part.config for part in flat))
-
-    @property
-    def parts(self) -> list[Encoding]:
-        """The encodings this one is made of, left to right."""
-        return list(self._parts)  # type: ignore[arg-type]  # ModuleList forgets its element type
-
-    @property
-    def hooks(self) -> frozenset[Hook]:
-        return frozenset(hook for part in self.parts for hook in part.hooks)
-
-    # A class declares these three; a composition asks its parts, hence properties over ClassVars.
-
-    @property
-    def permutation(self) -> Literal["equivariant", "sensitive"]:  # type: ignore[override]
-        blind = all(part.permutation == "equivariant" for part in self.parts)
-        return "equivariant" if blind else "sensitive"
-
-    @property
-    def fractional(self) -> bool:  # type: ignore[override]
-        return all(part.fractional for part in self.parts)
-
-    @property
-    def exempt(self) -> Mapping[str, str]:  # type: ignore[override]
-        reasons: dict[str, list[str]] = {}
-        for part in self.parts:
-            for check, reason in part.exempt.items():
-                if reason not in reasons.setdefault(check, []):
-                    reasons[check].append(reason)
-        return {check: "; ".join(several) for check, several in reasons.items()}
-
-    def embed(
-        self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
-    ) -> Tensor:
-        for part in self.parts:
-            x = part.embed(x, positions, offset=offset)
-        return x
-
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        positions: Tensor | None = None,
-        key_positions: Tensor | None = None,
-        *,
-        offset: int | Tensor = 0,
-        context_length: int | Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        for part in self.parts:
-            q, k = part(
-                q, k, positions, key_positions, offset=offset, context_length=context_length
-            )
-        return q, k
-
-    def content_score(
-        self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
-    ) -> Tensor | None:
-        return _total([p.content_score(q, k, positions, key_positions) for p in self.parts])
-
-    def distance_bias(self, distance: Tensor) -> Tensor | None:
-        return _total([part.distance_bias(distance) for part in self.parts])
-
-    def value_term(
-        self, weights: Tensor, positions: Tensor, key_positions: Tensor
-    ) -> Tensor | None:
-        return _total([p.value_term(weights, positions, key_positions) for p in self.parts])
-
-    def softmax_scale(self, head_dim: int) -> float | None:
-        scales = [part.softmax_scale(head_dim) for part in self.parts]
-        return next((scale for scale in scales if scale is not None), None)
-
-    def query_scale(self, positions: Tensor) -> Tensor | None:
-        scales = [part.query_scale(positions) for part in self.parts]
-        return next((scale for scale in scales if scale is not None), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "parts": [part.to_dict() for part in self.parts]}
-
-    def __repr__(self) -> str:
-        return " + ".join(map(repr, self.parts))
-
-
-@dataclass(frozen=True)
-class CompositionConfig(Config):
-    """The configurations of a composition's parts, left to right."""
-
-    parts: tuple[Config, ...]
-
-
-def _total(terms: list[Tensor | None]) -> Tensor | None:
-    total: Tensor | None = None
-    for term in terms:
-        if term is not None:
-            total = term if total is None else total + term
-    return total
+def overrides(encoding: Encoding, method: str) -> bool:
+    """Whether the class of ``encoding`` has a method of its own for a hook."""
+    return getattr(type(encoding), method) is not getattr(Encoding, method)
 
 
 _REGISTRY: dict[str, type[Encoding]] = {}
@@ -304,39 +229,24 @@ def make(name: str, **options: Any) -> Encoding:
     RoPE(64, layout='interleaved')
     """
     if name not in _REGISTRY:
-        near = difflib.get_close_matches(str(name), _REGISTRY, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(f"unknown encoding {name!r}{hint} Known: {', '.join(names())}.")
+        raise ValueError(
+            f"unknown encoding {name!r}{did_you_mean(name, _REGISTRY)} Known: {', '.join(names())}."
+        )
     cls = _REGISTRY[name]
     known = list(inspect.signature(cls).parameters)
     for option in options:
         if option not in known:
-            near = difflib.get_close_matches(option, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise TypeError(
-                f"encoding {name!r} has no option {option!r}{hint} It has: {', '.join(known)}."
+                f"encoding {name!r} has no option {option!r}{did_you_mean(option, known)}"
+                f" It has: {', '.join(known)}."
             )
     return cls(**options)
 
 
 def from_dict(options: Mapping[str, Any]) -> Encoding:
     """The encoding, or composition, that ``to_dict`` described; trained parameters start afresh."""
+    from .composition import Composition
+
     rest = dict(options)
     name = rest.pop("name", None)
-    if name == Composition.name:
-        return Composition(*(from_dict(part) for part in _parts(rest)))
-    return make(str(name), **rest)
-
-
-def _parts(options: dict[str, Any]) -> list[Mapping[str, Any]]:
-    """What a composition is made of; refuse anything beside it."""
-    unknown = [repr(option) for option in options if option != "parts"]
-    if unknown:
-        raise TypeError(f"a composition has no option {', '.join(unknown)}. It has: parts.")
-    parts = options.get("parts")
-    if not isinstance(parts, (list, tuple)) or not all(isinstance(p, Mapping) for p in parts):
-        raise ValueError(
-            "from_dict: a composition must have 'parts', a list with the dictionary of each;"
-            f" got {parts!r}. Take it from composition.to_dict()."
-        )
-    return list(parts)
+    return Composition.of(rest) if name == Composition.name else make(str(name), **rest)

@@ -37,7 +37,7 @@ class Probe:
         """Inputs of the sizes in the encoding's config; 4 heads of 16 where it is silent."""
         heads, head_dim = _size(encoding, "num_heads", 4), _size(encoding, "head_dim", 16)
         width = _size(encoding, "dim", heads * head_dim)
-        key_heads = heads if "score" in encoding.hooks or heads % 2 else heads // 2
+        key_heads = heads if heads % 2 else heads // 2
         generator = torch.Generator().manual_seed(seed)
 
         def random(*shape: int) -> Tensor:
@@ -110,7 +110,11 @@ def observe(
     they have ``key_positions`` of their own.
     """
     q, k = encoding(
-        probe.q, probe.k, positions, key_positions, offset=offset, context_length=context_length
+        probe.q,
+        probe.k,
+        *_spread(encoding, probe, positions, key_positions),
+        offset=offset,
+        context_length=context_length,
     )
     seen: dict[str, Tensor | None] = {
         "embed": encoding.embed(probe.x, positions, offset=offset),
@@ -130,6 +134,23 @@ def observe(
             None if scale is None else torch.full((), scale, dtype=torch.float64)
         )
     return {name: value for name, value in seen.items() if value is not None}
+
+
+def _spread(
+    encoding: Encoding, probe: Probe, positions: Tensor | None, key_positions: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """The same positions on every axis of the encoding, a little apart: [n, T] or [n, B, T]."""
+    axes = encoding.position_axes
+    if axes == 1:
+        return positions, key_positions
+    if positions is None:
+        positions = torch.arange(probe.length, device=probe.q.device)
+    apart = torch.arange(axes, device=positions.device)
+    spread = [
+        None if at is None else at + 3 * apart.view(-1, *[1] * at.dim())
+        for at in (positions, key_positions)
+    ]
+    return spread[0], spread[1]
 
 
 def _absolute(probe: Probe, positions: Tensor | None, offset: int | Tensor) -> Tensor:

@@ -1,0 +1,181 @@
+"""Several encodings at once, made by ``a + b``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from .base import Config, Encoding, Hook, from_dict, overrides
+
+__all__ = ["Composition"]
+
+#: Methods that two parts of a composition cannot both have, with what both would do.
+_ONE_PART_ONLY = {
+    "forward": "rotate the same channels",
+    "softmax_scale": "set the softmax scale",
+    "query_scale": "scale the queries",
+}
+
+
+class Composition(Encoding):
+    """Several encodings at once, made by ``a + b``; every hook goes through its parts in order."""
+
+    name = "composition"
+
+    def __init__(self, *parts: Encoding) -> None:
+        super().__init__()
+        flat: list[Encoding] = []
+        for part in parts:
+            flat += part.parts if isinstance(part, Composition) else [part]
+        _check(flat)
+        self._parts = nn.ModuleList(flat)
+        self.config = CompositionConfig(tuple(part.config for part in flat))
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Composition":
+        """The composition whose ``to_dict`` gave these options."""
+        return cls(*(from_dict(part) for part in _parts(options)))
+
+    @property
+    def parts(self) -> list[Encoding]:
+        """The encodings this one is made of, left to right."""
+        return list(self._parts)  # type: ignore[arg-type]  # ModuleList forgets its element type
+
+    @property
+    def hooks(self) -> frozenset[Hook]:
+        return frozenset(hook for part in self.parts for hook in part.hooks)
+
+    # A class declares these; a composition asks its parts, hence properties over ClassVars.
+
+    @property
+    def permutation(self) -> Literal["equivariant", "sensitive"]:  # type: ignore[override]
+        blind = all(part.permutation == "equivariant" for part in self.parts)
+        return "equivariant" if blind else "sensitive"
+
+    @property
+    def fractional(self) -> bool:  # type: ignore[override]
+        return all(part.fractional for part in self.parts)
+
+    @property
+    def causal(self) -> bool:  # type: ignore[override]
+        return any(part.causal for part in self.parts)
+
+    @property
+    def position_axes(self) -> int:  # type: ignore[override]
+        return max(part.position_axes for part in self.parts)
+
+    @property
+    def exempt(self) -> Mapping[str, str]:  # type: ignore[override]
+        reasons: dict[str, list[str]] = {}
+        for part in self.parts:
+            for check, reason in part.exempt.items():
+                if reason not in reasons.setdefault(check, []):
+                    reasons[check].append(reason)
+        return {check: "; ".join(several) for check, several in reasons.items()}
+
+    def embed(
+        self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
+    ) -> Tensor:
+        for part in self.parts:
+            x = part.embed(x, positions, offset=offset)
+        return x
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        for part in self.parts:
+            q, k = part(
+                q, k, positions, key_positions, offset=offset, context_length=context_length
+            )
+        return q, k
+
+    def content_score(
+        self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
+    ) -> Tensor | None:
+        return _total([p.content_score(q, k, positions, key_positions) for p in self.parts])
+
+    def distance_bias(self, distance: Tensor) -> Tensor | None:
+        return _total([part.distance_bias(distance) for part in self.parts])
+
+    def value_term(
+        self, weights: Tensor, positions: Tensor, key_positions: Tensor
+    ) -> Tensor | None:
+        return _total([p.value_term(weights, positions, key_positions) for p in self.parts])
+
+    def softmax_scale(self, head_dim: int) -> float | None:
+        scales = [part.softmax_scale(head_dim) for part in self.parts]
+        return next((scale for scale in scales if scale is not None), None)
+
+    def query_scale(self, positions: Tensor) -> Tensor | None:
+        scales = [part.query_scale(positions) for part in self.parts]
+        return next((scale for scale in scales if scale is not None), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "parts": [part.to_dict() for part in self.parts]}
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.parts))
+
+
+@dataclass(frozen=True)
+class CompositionConfig(Config):
+    """The configurations of a composition's parts, left to right."""
+
+    parts: tuple[Config, ...]
+
+
+def _check(parts: list[Encoding]) -> None:
+    """Refuse parts that make no sense together."""
+    for method, why in _ONE_PART_ONLY.items():
+        both = [part for part in parts if overrides(part, method)]
+        if len(both) > 1:
+            raise ValueError(
+                f"cannot compose {both[0]!r} with {both[1]!r}, because both would {why};"
+                " keep one of them."
+            )
+    turning = [part for part in parts if overrides(part, "forward")]
+    asking = [part for part in parts if overrides(part, "content_score")]
+    if turning and asking:
+        raise ValueError(
+            f"cannot compose {turning[0]!r} with {asking[0]!r}, because the second scores queries"
+            " and keys by their content, which the first has rotated; keep one of them, or take a"
+            " bias by distance such as ALiBi or T5Bias."
+        )
+    for size in ("num_heads", "head_dim", "dim"):
+        known = [(part, n) for part in parts if (n := getattr(part.config, size, None)) is not None]
+        for part, n in known[1:]:
+            if n != known[0][1]:
+                raise ValueError(
+                    f"cannot compose {known[0][0]!r} with {part!r}, because their {size} differ:"
+                    f" {known[0][1]} and {n}; build both for the same model."
+                )
+
+
+def _total(terms: list[Tensor | None]) -> Tensor | None:
+    total: Tensor | None = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return total
+
+
+def _parts(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a composition is made of; refuse anything beside it."""
+    unknown = [repr(option) for option in options if option != "parts"]
+    if unknown:
+        raise TypeError(f"a composition has no option {', '.join(unknown)}. It has: parts.")
+    parts = options.get("parts")
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(p, Mapping) for p in parts):
+        raise ValueError(
+            "from_dict: a composition must have 'parts', a list with the dictionary of each;"
+            f" got {parts!r}. Take it from composition.to_dict()."
+        )
+    return list(parts)
