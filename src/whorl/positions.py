@@ -127,15 +127,17 @@ def resolve(
     length: int,
     device: torch.device,
     where: str,
+    axes: int = 1,
 ) -> tuple[Tensor | None, int]:
     """Positions as (tensor or None, first); None stands for first, first + 1, ... without a tensor.
 
-    Raises for the wrong rank, length, dtype or device, in the name of ``where``.
+    A tensor is [T] or [B, T], with several ``axes`` [n, T] or [n, B, T]. Raises for the wrong rank,
+    length, dtype or device, in the name of ``where``.
     """
     if positions is None and type(offset) is int:
         return None, offset
     if positions is not None:
-        positions = _checked(positions, batch, length, device, where)
+        positions = _checked(positions, batch, length, device, where, axes)
     if offset is None or isinstance(offset, (bool, float, str)):
         raise TypeError(f"{where}: offset must be an int or one int per batch row; got {offset!r}.")
     if not isinstance(offset, (Tensor, Sequence)):
@@ -148,15 +150,19 @@ def resolve(
         )
     _same_device(rows, device, where, "offset")
     rows = rows.to(torch.int64).unsqueeze(-1)  # [B, 1], or [1] for one offset
+    if positions is None and length == 1:  # a decode step: spare it an arange and a sum
+        return (rows if axes == 1 else rows.expand(axes, *rows.shape)), 0
     if positions is None:
-        if length == 1:  # a decode step: spare it an arange and a sum
-            return rows, 0
         positions = torch.arange(length, device=device)
+        if axes > 1:
+            positions = positions.expand(axes, length)
+    if axes > 1 and positions.dim() == 2 and rows.dim() == 2:
+        positions = positions.unsqueeze(1)  # [n, 1, T]
     return positions + rows, 0
 
 
 def _checked(
-    positions: Tensor, batch: int, length: int, device: torch.device, where: str
+    positions: Tensor, batch: int, length: int, device: torch.device, where: str, axes: int
 ) -> Tensor:
     if not isinstance(positions, Tensor):
         raise TypeError(
@@ -170,6 +176,10 @@ def _checked(
             f"{where}: positions must be integers, float32 or float64{why}; got {positions.dtype}."
             " Use positions.long() or positions.float() before any cast of the model."
         )
+    _same_device(positions, device, where, "positions")
+    positions = positions.to(torch.float64 if positions.is_floating_point() else torch.int64)
+    if axes > 1:
+        return _checked_axes(positions, batch, length, where, axes)
     if positions.dim() not in (1, 2) or positions.shape[-1] != length:
         raise ValueError(
             f"{where}: positions must be [T] or [B, T] with T = {length};"
@@ -180,10 +190,24 @@ def _checked(
             f"{where}: positions has {positions.shape[0]} rows but the batch has {batch};"
             " give one row for each sequence, or [T] for all."
         )
-    _same_device(positions, device, where, "positions")
-    if positions.dim() == 2 and positions.shape[0] == 1:
-        positions = positions[0]
-    return positions.to(torch.float64 if positions.is_floating_point() else torch.int64)
+    return positions[0] if positions.dim() == 2 and positions.shape[0] == 1 else positions
+
+
+def _checked_axes(positions: Tensor, batch: int, length: int, where: str, axes: int) -> Tensor:
+    shape = positions.shape
+    if len(shape) == 1 and shape[0] == length:
+        return positions.expand(axes, length)
+    if len(shape) not in (2, 3) or shape[0] != axes or shape[-1] != length:
+        raise ValueError(
+            f"{where}: positions must be [n, T] or [n, B, T] with n = {axes} axes and T = {length};"
+            f" got {list(shape)}. Stack one row for each axis: torch.stack((rows, columns))."
+        )
+    if len(shape) == 3 and shape[1] not in (1, batch):
+        raise ValueError(
+            f"{where}: positions has {shape[1]} rows for each axis but the batch has {batch};"
+            " give one row for each sequence, or [n, T] for all."
+        )
+    return positions[:, 0] if len(shape) == 3 and shape[1] == 1 else positions
 
 
 def _same_device(given: Tensor, device: torch.device, where: str, what: str) -> None:

@@ -5,12 +5,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from whorl.scaling import Frequencies
+
 __all__ = [
     "check_context",
+    "check_delta",
+    "check_frequencies",
     "check_input",
     "check_no_gradient",
     "check_outputs",
     "check_pair",
+    "check_positions",
     "check_table",
 ]
 
@@ -170,3 +175,49 @@ def check_context(
 
 
 _CONTEXT = "{}: context_length must be an int, or a tensor [B] with one per row; got {}."
+
+
+def check_delta(
+    delta: int | Tensor, batch: int, length: int, device: torch.device, where: str, axes: int
+) -> Tensor:
+    """How far to move each key, [1], [B, 1] or [B, S]; with several axes [n, 1], [n, B, 1], ..."""
+    if not isinstance(delta, Tensor):
+        if isinstance(delta, bool) or not isinstance(delta, (int, float)):
+            raise TypeError(f"{where}: delta must be a number or a tensor; got {delta!r}.")
+        return torch.tensor([delta], dtype=torch.float64, device=device)
+    per_axis = (axes,) if axes > 1 else ()
+    if delta.dim() < 2 + len(per_axis):
+        delta = delta.unsqueeze(-1)
+    known = [(1,), (batch, 1), (batch, length)]
+    if delta.shape not in [(1,), *[(*per_axis, *shape) for shape in known]]:
+        lead = "n, " if axes > 1 else ""
+        raise ValueError(
+            f"{where}: delta must be an int, [{lead}B] or [{lead}B, S], here"
+            f" {[*per_axis, batch]} or {[*per_axis, batch, length]}; got {list(delta.shape)}."
+        )
+    return delta
+
+
+def check_frequencies(f: Frequencies, name: str, batch: int, pairs: int, where: str) -> None:
+    """Refuse what ``frequencies`` of a rotation did not make."""
+    if not isinstance(f, Frequencies):
+        raise TypeError(
+            f"{where}: {name} must be Frequencies, as rope.frequencies(...) gives them;"
+            f" got {type(f).__name__}."
+        )
+    if f.inv_freq.shape not in ((pairs,), (1, pairs), (batch, pairs)):
+        raise ValueError(
+            f"{where}: {name}.inv_freq must be [R/2] or [B, R/2], here [{pairs}] or"
+            f" [{batch}, {pairs}]; got {list(f.inv_freq.shape)}. Take it from"
+            " rope.frequencies(...)."
+        )
+
+
+def check_positions(positions: Tensor | None, where: str, axes: int) -> tuple[int, int]:
+    """Batch size and length of positions that stand alone: [T] or [B, T], [n, T] or [n, B, T]."""
+    shape: tuple[int, ...] = positions.shape if isinstance(positions, Tensor) else ()
+    if len(shape) not in ((1, 2) if axes == 1 else (1, 2, 3)):
+        words = "[T] or [B, T]" if axes == 1 else "[n, T] or [n, B, T]"
+        raise ValueError(f"{where}: positions must be a tensor {words}; got {positions!r}.")
+    rows = shape[axes > 1 : -1]
+    return (rows[0] if rows else 1), shape[-1]

@@ -1,236 +1,380 @@
 """What rotations share: the way from positions to rotated queries and keys."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from whorl.kernels import native, ops, tables
-from whorl.kernels.native import Band, Rows, Table
-from whorl.kernels.tables import Precision, table_dtype
+from whorl.kernels.native import Band, Rows
+from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
-from whorl.scaling import Frequencies
+from whorl.scaling import Frequencies, Ladder
 
+from ._angles import Angles, Turns, Where, longest
 from ._checks import (
     check_context,
+    check_delta,
+    check_frequencies,
     check_input,
     check_no_gradient,
     check_outputs,
     check_pair,
+    check_positions,
     check_table,
 )
+from ._heads import rotate_by_head
+from ._rotary_config import RotaryConfig
 from .base import Encoding
 
-__all__ = ["Angles", "Rotary", "TableStrategy", "Where"]
+__all__ = ["KEY", "QUERY", "Call", "Rotary"]
 
-TableStrategy = Literal["hybrid", "precomputed", "on_the_fly"]
-
-# Resolved positions: a tensor, or None for first, first + 1, ...
-Where = tuple[Tensor | None, int]
+QUERY, KEY = 0, 1
 
 
-class RotaryConfig(Protocol):
-    """The options that every rotation has."""
+class Call(NamedTuple):
+    """Where the tokens of a call are, and which way they turn.
 
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def precision(self) -> Precision: ...
-    @property
-    def table(self) -> TableStrategy: ...
-    @property
-    def table_length(self) -> int: ...
-
-
-class Angles:
-    """Frequencies, their scale, and a table of cos and sin for positions 0 .. N - 1.
-
-    A plain object of plain tensors, so ``.half()`` and ``.to_empty()`` on a module pass it by. The
-    table is only a shortcut: past it, and for float64 inputs, the same numbers are built afresh.
+    role: of a tensor that comes alone; a pair is queries and keys. reference: log2 of a factor on
+    keys, [P] or [B, P], that queries are divided by.
     """
 
-    def __init__(self, inv_freq: Tensor, scale: float, precision: str, table_length: int) -> None:
-        self.inv_freq = inv_freq
-        self.scale = scale
-        self.precision = precision
-        turns = tables.angles(torch.arange(table_length, device="cpu"), inv_freq, precision)
-        self.table = Table(tables.entries(turns, scale, torch.float32))
-
-    def on(self, device: torch.device) -> "Angles":
-        """The same angles on another device."""
-        moved = object.__new__(Angles)
-        moved.scale, moved.precision = self.scale, self.precision
-        moved.inv_freq = self.inv_freq.to(device)
-        moved.table = Table(self.table.entries.to(device))
-        return moved
-
-    def rows(self, where: Where, length: int, dtype: torch.dtype) -> Tensor:
-        """[T, 2, P] or [B, T, 2, P] for resolved positions; a view of the table where it can be."""
-        positions, first = where
-        table = self.table.entries
-        if dtype == torch.float64:
-            table = table[:0].double()
-        if positions is not None and positions.requires_grad:
-            turns = tables.angles(positions, self.inv_freq, self.precision)
-            return tables.entries(turns, self.scale, dtype)
-        arguments = (table, self.inv_freq, positions, first, length, self.scale, self.precision)
-        if torch.compiler.is_compiling():
-            rows: Tensor = tables.lookup_op(*arguments)
-            return rows
-        return tables.lookup(*arguments)
-
-    def shortcut(self, where: Where, length: int) -> Rows | None:
-        """Rows of the table without a copy; an index may still turn out to lie past it."""
-        positions, first = where
-        if positions is None:
-            within = first >= 0 and first + length <= self.table.count
-            return Rows(self.table, first) if within else None
-        if positions.is_floating_point() or not self.table.count:
-            return None
-        return Rows(self.table, 0, positions)
+    positions: Tensor | None = None
+    key_positions: Tensor | None = None
+    offset: int | Tensor = 0
+    context_length: int | Tensor | None = None
+    inverse: bool = False
+    role: int = QUERY
+    reference: Tensor | None = None
 
 
 class Rotary(Encoding):
     """A rotation of queries and keys: what RoPE and its relatives do alike.
 
-    A subclass fills ``_impl``, ``_band`` and ``_angles`` in ``_derive`` and gives its frequencies
-    in ``_frequencies``. All of it follows from the config, so none of it is saved or cast.
+    A subclass fills ``_ladder`` and what else differs in ``_prepare``. All of it follows from the
+    config, so none of it is saved or cast.
     """
 
-    config: RotaryConfig  # type: ignore[assignment]  # a Config with these options
+    config: RotaryConfig
 
+    _ladder: Ladder  # unscaled frequencies
+    _axes: Tensor | None = None  # the axis of the positions by which each pair turns, int64 [P]
+    _growth: Tensor | None = None  # log2 of the factor on queries per position, float64 [P]
     _impl: str
     _band: Band
-    _angles: Angles | None  # None where frequencies are trained or follow the length
-    _moved: Angles | None = None  # the same on the device of the last call, if that is not the CPU
+    # For queries and keys; None where frequencies are trained or follow the length.
+    _angles: tuple[Angles, Angles] | None = None
+    _moved: tuple[Angles, Angles] | None = None  # on the device of the last call, if not the CPU
 
-    _DERIVED: ClassVar[tuple[str, ...]] = ("_impl", "_band", "_angles", "_moved")
+    _DERIVED: ClassVar[tuple[str, ...]] = (
+        *("_ladder", "_axes", "_growth", "_impl", "_band", "_angles", "_moved"),
+    )
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        out: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Rotated queries [B, H, T, D] and keys [B, G, S, D]; H and G may differ (GQA).
+
+        positions: [T] or [B, T], integers or fractions; 0 .. T - 1 by default. ``offset`` (an int,
+        or one per row) is added. key_positions: of the keys, where they differ; taken as they are.
+        context_length: current length for scalings that follow it; an int, or one per row.
+        out: where to write, such as a slice of a cache for the keys.
+        """
+        call = Call(positions, key_positions, offset, context_length)
+        rotated = self._rotate((q, k), call, out)
+        return rotated[0], rotated[1]
+
+    def forward_(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """``forward`` in place: q and k are overwritten and returned."""
+        pair = (q, k)
+        self._rotate(pair, Call(positions, key_positions, offset, context_length), pair)
+        return pair
+
+    def rotate(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        out: Tensor | None = None,
+        inverse: bool = False,
+    ) -> Tensor:
+        """Rotate one tensor [B, H, T, D]; ``inverse`` undoes rotation and attention scale."""
+        call = Call(positions, None, offset, context_length, bool(inverse))
+        return self._rotate((x,), call, None if out is None else (out,))[0]
+
+    def rotate_(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        inverse: bool = False,
+    ) -> Tensor:
+        """``rotate`` in place; refused where a gradient is needed."""
+        single = (x,)
+        self._rotate(single, Call(positions, None, offset, context_length, bool(inverse)), single)
+        return x
+
+    def shift(
+        self, k: Tensor, delta: int | Tensor, *, context_length: int | Tensor | None = None
+    ) -> Tensor:
+        """Move rotated keys by ``delta`` positions: an int, [B], or [B, S]; fractions are welcome.
+
+        Rotations add up, so keys of position p become those of p + delta; the attention scale that
+        they carry stays. In half precision shift once by the sum, not step by step.
+        """
+        label = f"{type(self).__name__}.shift"
+        batch, length = check_input(k, self.config.head_dim, label, "k")
+        delta = check_delta(delta, batch, length, k.device, label, self.position_axes)
+        where = resolve(delta, 0, batch, delta.shape[-1], k.device, label, self.position_axes)
+        check_context(context_length, label, batch)
+        turns = self._turns(context_length, label, KEY)._replace(scale=1.0)
+        return self._turn_rotated(k, turns.on(k.device).entries(where, 1, table_dtype(k)))
+
+    def retune(
+        self,
+        k: Tensor,
+        positions: Tensor | None = None,
+        *,
+        old: Frequencies,
+        new: Frequencies,
+        offset: int | Tensor = 0,
+    ) -> Tensor:
+        """Take keys rotated with frequencies ``old`` to what ``new`` would have given them.
+
+        Turns pair i by p (new_i - old_i) and multiplies by a_new / a_old; the frequencies are those
+        of ``rope.frequencies(...)``. In half precision a key should be retuned once, from ``old``
+        to the last ``new``, not through every step between.
+        """
+        label = f"{type(self).__name__}.retune"
+        batch, length = check_input(k, self.config.head_dim, label, "k")
+        for name, f in (("old", old), ("new", new)):
+            check_frequencies(f, name, batch, self.config.width // 2, label)
+        axes = self.position_axes
+        values, first = resolve(positions, offset, batch, length, k.device, label, axes)
+        along = None if values is None or self._axes is None else self._axes.to(k.device)
+        if values is None:
+            values = torch.arange(first, first + length, device=k.device)
+        after, before = (
+            tables.angles(values, f.inv_freq.to(k.device), self.config.precision, along).double()
+            for f in (new, old)
+        )
+        scale = new.attention_scale / old.attention_scale
+        return self._turn_rotated(k, tables.entries(after - before, scale, table_dtype(k)))
+
+    def tables(
+        self, positions: Tensor, *, context_length: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """cos and sin, float32 [T, R/2] or [B, T, R/2], with the attention scale multiplied in."""
+        return self._tables(Call(positions, context_length=context_length))
+
+    def frequencies(self, context_length: int | Tensor | None = None) -> Frequencies:
+        """Frequencies in force: inv_freq float64 [R/2] (or [B, R/2]) and the attention scale.
+
+        context_length matters to scalings that follow it; None stands for a short context.
+        """
+        label = f"{type(self).__name__}.frequencies"
+        turns = self._frequencies(context_length, label, default_short=True)
+        return Frequencies(turns.inv_freq.to(torch.float64, copy=True), turns.attention_scale)
+
+    def _prepare(self) -> None:
+        """Fill ``_ladder``, and ``_axes`` and ``_growth`` where there are such."""
+        raise NotImplementedError
+
+    def _derive(self) -> None:
+        config, name = self.config, type(self).__name__
+        with torch.inference_mode(False):  # constants must serve training later
+            self._impl = ops.chosen_impl(config.impl, name)
+            layout = config.layout
+            self._band = Band(layout, config.out_layout or layout, config.rotary_start)
+            self._prepare()
+            self._angles = None
+            if self._is_fixed:
+                known = 0 if config.table == "on_the_fly" else config.table_length
+                query = Angles(self._turns(None, name, QUERY), known)
+                same = self._growth is None
+                key = query if same else Angles(self._turns(None, name, KEY), known)
+                self._angles = query, key
+
+    @property
+    def _is_fixed(self) -> bool:
+        """Whether the frequencies follow from the config alone."""
+        return not self._follows_length
 
     @property
     def _follows_length(self) -> bool:
-        return False
+        scaling = getattr(self.config, "scaling", None)
+        return scaling is not None and bool(scaling.follows_length)
 
-    def _derive(self) -> None:
-        raise NotImplementedError
+    def _frequencies(
+        self, context_length: int | Tensor | None, where: str, default_short: bool = False
+    ) -> Frequencies:
+        """Frequencies in the dtype of the ladder, with gradients where they are trained."""
+        check_context(context_length, where)
+        scaling = getattr(self.config, "scaling", None)
+        if scaling is None:
+            return Frequencies(self._ladder.inv_freq)
+        if self._follows_length and context_length is None and not default_short:
+            raise ValueError(
+                f"{where}: {scaling!r} follows the current length; pass context_length=, the"
+                " length that the keys were rotated for."
+            )
+        if torch.compiler.is_compiling() and isinstance(context_length, int):
+            context_length = torch.full((), context_length)  # else the graph fits one length
+        scaled: Frequencies = scaling.frequencies(self._ladder, context_length)
+        return scaled
 
-    def _frequencies(self, context_length: int | Tensor | None, where: str) -> Frequencies:
-        """Frequencies in the precision of the config, with gradients where they are trained."""
-        raise NotImplementedError
+    def _turns(
+        self,
+        context_length: int | Tensor | None,
+        where: str,
+        role: int,
+        power: int = 1,
+    ) -> Turns:
+        """What queries or keys turn by; -1 as ``power`` undoes every factor."""
+        f = self._frequencies(context_length, where)
+        scale, growth = f.attention_scale**power, self._growth
+        if growth is not None:
+            growth = growth * (power if role == QUERY else -power)
+        return Turns(f.inv_freq, scale, self.config.precision, self._axes, growth)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self._DERIVED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        with torch.inference_mode(False):  # constants must serve training later
-            self._derive()
+        self._derive()
 
     def _rotate(
-        self,
-        xs: tuple[Tensor, ...],
-        positions: Tensor | None,
-        key_positions: Tensor | None,
-        offset: int | Tensor,
-        context_length: int | Tensor | None,
-        outs: tuple[Tensor, ...] | None,
-        inverse: bool = False,
+        self, xs: tuple[Tensor, ...], call: Call, outs: tuple[Tensor, ...] | None
     ) -> list[Tensor]:
-        where = self._where(xs, positions, key_positions, offset)
-        if context_length is not None:
-            check_context(context_length, type(self).__name__, xs[0].shape[0])
+        where = self._where(xs, call)
+        name, inverse = type(self).__name__, call.inverse
+        if call.context_length is not None:
+            check_context(call.context_length, name, xs[0].shape[0])
         if outs is not None:
-            check_outputs(outs, xs, type(self).__name__)
+            check_outputs(outs, xs, name)
         band = self._band.reversed() if inverse else self._band
-        if short := self._shortcut(xs, where, inverse):
+        if short := self._shortcut(xs, where, call):
             done = native.rotate(xs, outs, short, band, inverse)
             if done is not None:
                 return done
-        rows = self._rows(where, xs, context_length, -1 if inverse else 1)
+        rows = self._rows(where, xs, call)
         if outs is not None:
-            check_no_gradient(rows, type(self).__name__)
+            check_no_gradient(rows, name)
+        if rows[0].dim() == 5:
+            return rotate_by_head(xs, rows, band, inverse, self._impl, outs)
         return ops.rotate(xs, rows, band, inverse, self._impl, outs)
 
-    def _where(
-        self,
-        xs: tuple[Tensor, ...],
-        positions: Tensor | None,
-        key_positions: Tensor | None,
-        offset: int | Tensor,
-    ) -> list[Where]:
+    def _where(self, xs: tuple[Tensor, ...], call: Call) -> list[Where]:
         """Check inputs and resolve the positions of each."""
-        x, config, name = xs[0], self.config, type(self).__name__
+        x, config, name, axes = xs[0], self.config, type(self).__name__, self.position_axes
         batch, length = check_input(x, config.head_dim, name, "x" if len(xs) == 1 else "q")
-        where = [resolve(positions, offset, batch, length, x.device, name)]
+        where = [resolve(call.positions, call.offset, batch, length, x.device, name, axes)]
         if len(xs) == 2:
             k = xs[1]
             keys = check_input(k, config.head_dim, name, "k")
             if keys != (batch, length) or k.device != x.device or k.dtype != x.dtype:
-                check_pair(x, k, key_positions, name)
-            if key_positions is None:
+                check_pair(x, k, call.key_positions, name)
+            if call.key_positions is None:
                 where.append(where[0])
             else:
-                where.append(resolve(key_positions, 0, *keys, k.device, name))
+                where.append(resolve(call.key_positions, 0, *keys, k.device, name, axes))
         if config.table == "precomputed":
             for (values, first), tensor in zip(where, xs, strict=True):
                 check_table(values, first, tensor.shape[2], config.table_length, name)
         return where
 
     def _shortcut(
-        self, xs: tuple[Tensor, ...], where: list[Where], inverse: bool
+        self, xs: tuple[Tensor, ...], where: list[Where], call: Call
     ) -> list[Rows] | None:
         """Table rows to rotate by without tracing, gradients or copies, where that is possible."""
-        angles = self._angles
-        if angles is None or self._impl != "native" or not ops.is_plain(xs, gradless=True):
+        both = self._angles
+        if both is None or self._impl != "native" or not ops.is_plain(xs, gradless=True):
             return None
-        if xs[0].dtype == torch.float64 or (inverse and angles.scale != 1.0):
+        if xs[0].dtype == torch.float64 or call.reference is not None:
             return None
-        rows = angles.shortcut(where[0], xs[0].shape[2])
+        if call.inverse and (self._growth is not None or both[0].turns.scale != 1.0):
+            return None
+        rows = both[call.role].shortcut(where[0], xs[0].shape[2])
         if rows is None or len(xs) == 1:
             return None if rows is None else [rows]
-        if where[1] is where[0]:
+        if where[1] is where[0] and both[1] is both[0]:
             return [rows, rows]
-        key_rows = angles.shortcut(where[1], xs[1].shape[2])
+        key_rows = both[KEY].shortcut(where[1], xs[1].shape[2])
         return None if key_rows is None else [rows, key_rows]
 
-    def _rows(
-        self,
-        where: list[Where],
-        xs: Sequence[Tensor],
-        context_length: int | Tensor | None,
-        power: int = 1,
-    ) -> list[Tensor]:
-        """cos and sin for each of ``xs``; the attention scale to the given power."""
-        lengths, device, dtype = [x.shape[2] for x in xs], xs[0].device, table_dtype(xs[0])
-        if self._angles is not None and (power == 1 or self._angles.scale == 1.0):
-            angles = self._angles_on(device)
+    def _rows(self, where: list[Where], xs: Sequence[Tensor], call: Call) -> list[Tensor]:
+        """cos and sin for each of ``xs``."""
+        device, dtype = xs[0].device, table_dtype(xs[0])
+        power = -1 if call.inverse else 1
+        lengths = [x.shape[2] for x in xs]
+        plain = self._growth is None and call.reference is None
+        if self._angles is not None and call.reference is None:
+            both = self._angles_on(device)
+            if power == 1 or (plain and both[0].turns.scale == 1.0):
+                rows = both[call.role].rows(where[0], lengths[0], dtype)
+                if len(xs) == 1:
+                    return [rows]
+                if where[1] is where[0] and plain:
+                    return [rows, rows]
+                return [rows, both[KEY].rows(where[1], lengths[1], dtype)]
+        context_length = call.context_length
+        if context_length is None and self._follows_length:
+            context_length = longest(where, lengths, self.position_axes)
+        made: list[Tensor] = []
+        for n, (place, length) in enumerate(zip(where, lengths, strict=True)):
+            if n and plain and place is where[0]:
+                return [made[0], made[0]]
+            role = call.role if len(xs) == 1 else n
+            turns = self._turns(context_length, type(self).__name__, role, power).on(device)
+            made.append(turns.entries(place, length, dtype, _signed(call, role, power, device)))
+        return made
 
-            def of(place: Where, length: int) -> Tensor:
-                return angles.rows(place, length, dtype)
-        else:
-            if context_length is None and self._follows_length:
-                context_length = _longest(where, lengths)
-            turns = self._frequencies(context_length, type(self).__name__)
-            inv_freq, scale = turns.inv_freq.to(device), turns.attention_scale**power
+    def _tables(self, call: Call) -> tuple[Tensor, Tensor]:
+        label, positions = f"{type(self).__name__}.tables", call.positions
+        axes = self.position_axes
+        batch, length = check_positions(positions, label, axes)
+        assert positions is not None
+        where = resolve(positions, 0, batch, length, positions.device, label, axes)
+        if self.config.table == "precomputed":
+            check_table(*where, length, self.config.table_length, label)
+        check_context(call.context_length, label)
+        like = torch.empty(batch, 0, length, 0, device=positions.device, dtype=torch.float32)
+        rows = self._rows([where], [like], call)[0]
+        if rows.dim() == 3:  # a single row of positions keeps its axis
+            rows = rows.expand(*positions.shape[axes > 1 :], *rows.shape[-2:])
+        return rows[..., 0, :], rows[..., 1, :]
 
-            def of(place: Where, length: int) -> Tensor:
-                values, first = place
-                if values is None:
-                    values = torch.arange(first, first + length, device=device)
-                turned = tables.angles(values, inv_freq, self.config.precision)
-                return tables.entries(turned, scale, dtype)
-
-        rows = of(where[0], lengths[0])
-        if len(xs) == 1:
-            return [rows]
-        return [rows, rows if where[1] is where[0] else of(where[1], lengths[1])]
-
-    def _angles_on(self, device: torch.device) -> Angles:
+    def _angles_on(self, device: torch.device) -> tuple[Angles, Angles]:
         assert self._angles is not None
         if device.type == "cpu":
             return self._angles
-        if self._moved is None or self._moved.inv_freq.device != device:
-            moved = self._angles.on(device)
+        if self._moved is None or self._moved[0].turns.inv_freq.device != device:
+            query, key = self._angles
+            first = query.on(device)
+            moved = first, (first if key is query else key.on(device))
             if not torch.compiler.is_compiling():
                 self._moved = moved
             return moved
@@ -244,19 +388,8 @@ class Rotary(Encoding):
         return ops.rotate([k], [rows], written, False, self._impl)[0]
 
 
-def _longest(where: list[Where], lengths: list[int]) -> int | Tensor:
-    """Largest position + 1: of each row where rows have their own positions, else of all."""
-    known = [
-        first + length
-        for (values, first), length in zip(where, lengths, strict=True)
-        if values is None
-    ]
-    longest: int | Tensor = max([1, *known])
-    for values, _ in where:
-        if values is not None and values.shape[-1]:
-            now = values.amax(-1) + 1
-            if isinstance(longest, Tensor):
-                longest = torch.maximum(longest, now)
-            else:
-                longest = now.clamp(min=longest)
-    return longest
+def _signed(call: Call, role: int, power: int, device: torch.device) -> Tensor | None:
+    """log2 of the constant factor that the reference puts on queries or on keys."""
+    if call.reference is None:
+        return None
+    return call.reference.to(device) * (power if role == KEY else -power)

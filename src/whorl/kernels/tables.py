@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["Precision", "angles", "entries", "lookup", "lookup_op", "table_dtype"]
+__all__ = ["Precision", "angles", "by_pair", "entries", "lookup", "lookup_op", "table_dtype"]
 
 Precision = Literal["float64", "float32"]
 
@@ -22,22 +22,39 @@ def table_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def angles(positions: Tensor, inv_freq: Tensor, precision: str = "float64") -> Tensor:
-    """positions [T] or [B, T] times inv_freq [P] or [B, P]: [T, P], or [B, T, P]."""
+def angles(
+    positions: Tensor, inv_freq: Tensor, precision: str = "float64", axes: Tensor | None = None
+) -> Tensor:
+    """positions [T] or [B, T] times inv_freq [P] or [B, P]: [T, P], or [B, T, P].
+
+    axes: int64 [P]: pair i turns by positions[axes[i]], where positions are [n, T] or [n, B, T].
+    """
     dtype = torch.float64 if precision == "float64" else torch.float32
     inv_freq = inv_freq.to(dtype)
     if inv_freq.dim() == 2:
         inv_freq = inv_freq.unsqueeze(1)  # [B, 1, P]
-    return positions.to(dtype).unsqueeze(-1) * inv_freq
+    return by_pair(positions, axes).to(dtype) * inv_freq
 
 
-def entries(angles: Tensor, scale: float | Tensor, dtype: torch.dtype) -> Tensor:
-    """scale cos and scale sin, [..., P] -> [..., 2, P]; scale is a number or one per row, [B]."""
+def by_pair(positions: Tensor, axes: Tensor | None) -> Tensor:
+    """The position that each pair turns by: [T, 1] where there is one axis, else [T, P]."""
+    return positions.unsqueeze(-1) if axes is None else positions[axes].movedim(0, -1)
+
+
+def entries(
+    angles: Tensor, scale: float | Tensor, dtype: torch.dtype, growth: Tensor | None = None
+) -> Tensor:
+    """scale cos and scale sin, [..., P] -> [..., 2, P]; scale is a number or one per row, [B].
+
+    growth: log2 of a further factor on each angle's entries, [..., P].
+    """
     table = torch.stack((angles.cos(), angles.sin()), dim=-2)
     if isinstance(scale, Tensor):
         table = table * scale.to(table.dtype)[:, None, None, None]
     elif scale != 1.0:
         table = table * scale
+    if growth is not None:
+        table = table * growth.exp2().unsqueeze(-2)
     return table.to(dtype)
 
 
@@ -49,21 +66,34 @@ def lookup(
     length: int,
     scale: float,
     precision: str,
+    axes: Tensor | None = None,
+    growth: Tensor | None = None,
 ) -> Tensor:
     """Rows for ``positions``, or first .. first + length - 1: read from ``table``, built past it.
 
     ``table`` holds positions 0 .. N - 1; what comes back never depends on N.
+    axes: as for ``angles``. growth: log2 of the factor by which each pair grows per position, [P].
     """
     known = table.shape[0]
     if positions is None:
         if first >= 0 and first + length <= known:
             return table[first : first + length]
         positions = torch.arange(first, first + length, device=table.device)
+        axes = None  # the same position on all of them
     elif positions.numel() and not positions.is_floating_point():
         low, high = positions.aminmax()
         if int(low) >= 0 and int(high) < known:
-            return table[positions]
-    return entries(angles(positions, inv_freq, precision), scale, table.dtype)
+            return table[positions] if axes is None else _gathered(table, positions, axes)
+    turned = angles(positions, inv_freq, precision, axes)
+    grown = None if growth is None else by_pair(positions, axes).double() * growth
+    return entries(turned, scale, table.dtype, grown)
+
+
+def _gathered(table: Tensor, positions: Tensor, axes: Tensor) -> Tensor:
+    """Rows whose pairs come from the rows of several positions: [..., T, 2, P]."""
+    rows = positions[axes].movedim(0, -1)  # [..., T, P]
+    pairs = torch.arange(axes.shape[0], device=table.device)
+    return torch.stack((table[rows, 0, pairs], table[rows, 1, pairs]), dim=-2)
 
 
 # Inside torch.compile the choice between reading and building must not be traced: it would tie the
@@ -71,7 +101,7 @@ def lookup(
 torch.library.define(
     "whorl::lookup",
     "(Tensor table, Tensor inv_freq, Tensor? positions, SymInt first, SymInt length, float scale,"
-    " str precision) -> Tensor",
+    " str precision, Tensor? axes=None, Tensor? growth=None) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
@@ -85,8 +115,10 @@ def _lookup(
     length: int,
     scale: float,
     precision: str,
+    axes: Tensor | None = None,
+    growth: Tensor | None = None,
 ) -> Tensor:
-    rows = lookup(table, inv_freq, positions, first, length, scale, precision)
+    rows = lookup(table, inv_freq, positions, first, length, scale, precision, axes, growth)
     # An operator must not return a view of what it was given.
     shared = rows.untyped_storage().data_ptr() == table.untyped_storage().data_ptr()
     return rows.clone() if shared else rows
@@ -101,8 +133,13 @@ def _lookup_fake(
     length: int,
     scale: float,
     precision: str,
+    axes: Tensor | None = None,
+    growth: Tensor | None = None,
 ) -> Tensor:
-    shape = (length,) if positions is None else tuple(positions.shape)
+    if positions is None:
+        shape: tuple[int, ...] = (length,)
+    else:
+        shape = tuple(positions.shape if axes is None else positions.shape[1:])
     return table.new_empty((*shape, 2, inv_freq.shape[-1]))
 
 

@@ -1,0 +1,114 @@
+"""Where the rows of cos and sin of a rotation come from, and a table of them."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from whorl.kernels import tables
+from whorl.kernels.native import Rows, Table
+from whorl.kernels.tables import Precision
+
+__all__ = ["Angles", "Turns", "Where", "longest"]
+
+# Resolved positions: a tensor, or None for first, first + 1, ... on every axis
+Where = tuple[Tensor | None, int]
+
+
+class Turns(NamedTuple):
+    """By how much each pair turns per position, and the factor on its cos and sin.
+
+    inv_freq [P], or [B, P]; scale a number, or [B]. axes: int64 [P], the axis of the positions that
+    pair i turns by, where there are several. growth: log2 of a factor per position, float64 [P].
+    """
+
+    inv_freq: Tensor
+    scale: float | Tensor
+    precision: Precision
+    axes: Tensor | None = None
+    growth: Tensor | None = None
+
+    def entries(
+        self, where: Where, length: int, dtype: torch.dtype, lift: Tensor | None = None
+    ) -> Tensor:
+        """[T, 2, P] or [B, T, 2, P], built from the definition; differentiable.
+
+        lift: log2 of a factor that is the same at every position, [P] or [B, P].
+        """
+        positions, first = where
+        axes = self.axes
+        if positions is None:
+            positions = torch.arange(first, first + length, device=self.inv_freq.device)
+            axes = None
+        turned = tables.angles(positions, self.inv_freq, self.precision, axes)
+        grown = None
+        if self.growth is not None:
+            grown = tables.by_pair(positions, axes).double() * self.growth
+            if lift is not None:
+                grown = grown + (lift if lift.dim() == 1 else lift.unsqueeze(1))
+        return tables.entries(turned, self.scale, dtype, grown)
+
+    def on(self, device: torch.device) -> "Turns":
+        """The same on another device."""
+        moved = [None if t is None else t.to(device) for t in (self.axes, self.growth)]
+        scale = self.scale.to(device) if isinstance(self.scale, Tensor) else self.scale
+        return Turns(self.inv_freq.to(device), scale, self.precision, *moved)
+
+
+class Angles:
+    """Turns that never change, and a table of their cos and sin for positions 0 .. N - 1.
+
+    A plain object of plain tensors, so ``.half()`` and ``.to_empty()`` on a module pass it by. The
+    table is only a shortcut: past it, and for float64 inputs, the same numbers are built afresh.
+    """
+
+    def __init__(self, turns: Turns, table_length: int) -> None:
+        self.turns = turns
+        self.table = Table(turns.entries((None, 0), table_length, torch.float32))
+
+    def on(self, device: torch.device) -> "Angles":
+        """The same angles on another device."""
+        moved = object.__new__(Angles)
+        moved.turns = self.turns.on(device)
+        moved.table = Table(self.table.entries.to(device))
+        return moved
+
+    def rows(self, where: Where, length: int, dtype: torch.dtype) -> Tensor:
+        """[T, 2, P] or [B, T, 2, P] for resolved positions; a view of the table where it can be."""
+        positions, first = where
+        if positions is not None and positions.requires_grad:
+            return self.turns.entries(where, length, dtype)
+        table = self.table.entries
+        if dtype == torch.float64:
+            table = table[:0].double()
+        inv_freq, scale, precision, axes, growth = self.turns
+        arguments = (table, inv_freq, positions, first, length, scale, precision, axes, growth)
+        if torch.compiler.is_compiling():
+            rows: Tensor = tables.lookup_op(*arguments)
+            return rows
+        return tables.lookup(*arguments)  # type: ignore[arg-type]  # fixed turns have one scale
+
+    def shortcut(self, where: Where, length: int) -> Rows | None:
+        """Rows of the table without a copy; an index may still turn out to lie past it."""
+        positions, first = where
+        if positions is None:
+            within = first >= 0 and first + length <= self.table.count
+            return Rows(self.table, first) if within else None
+        if positions.is_floating_point() or not self.table.count or self.turns.axes is not None:
+            return None
+        return Rows(self.table, 0, positions)
+
+
+def longest(where: list[Where], lengths: list[int], axes: int) -> int | Tensor:
+    """Largest position + 1: of each row where rows have their own positions, else of all."""
+    known = [
+        first + length
+        for (values, first), length in zip(where, lengths, strict=True)
+        if values is None
+    ]
+    found: int | Tensor = max([1, *known])
+    for values, _ in where:
+        if values is not None and values.shape[-1]:
+            now = (values.amax(-1) if axes == 1 else values.amax((0, -1))) + 1
+            found = torch.maximum(found, now) if isinstance(found, Tensor) else now.clamp(min=found)
+    return found
