@@ -50,7 +50,7 @@ def entries(
     """
     table = torch.stack((angles.cos(), angles.sin()), dim=-2)
     if isinstance(scale, Tensor):
-        table = table * scale.to(table.dtype)[:, None, None, None]
+        table = table * scale.to(table.dtype)[..., None, None, None]
     elif scale != 1.0:
         table = table * scale
     if growth is not None:
@@ -80,7 +80,7 @@ def lookup(
             return table[first : first + length]
         positions = torch.arange(first, first + length, device=table.device)
         axes = None  # the same position on all of them
-    elif positions.numel() and not positions.is_floating_point():
+    elif positions.numel() and not (positions.is_floating_point() or positions.is_meta):
         low, high = positions.aminmax()
         if int(low) >= 0 and int(high) < known:
             return table[positions] if axes is None else _gathered(table, positions, axes)

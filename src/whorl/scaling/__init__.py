@@ -1,7 +1,33 @@
-"""Where the angles come from: one frequency scaling per file, each a frozen dataclass."""
+"""Where the angles come from: one family of frequency scalings per file, frozen dataclasses."""
 
 from .base import Frequencies, Ladder, Scaling, from_dict, names
-from .linear import Linear
+from .by_parts import NTKByParts, Ramp
+from .describe import Description, PairDescription
+from .linear import DynamicLinear, Linear
+from .llama3 import Llama3
+from .longrope import LongRoPE
 from .ntk import NTK, DynamicNTK
+from .proportional import Proportional
+from .yarn import DynamicYaRN, MscaleRule, YaRN
 
-__all__ = ["NTK", "DynamicNTK", "Frequencies", "Ladder", "Linear", "Scaling", "from_dict", "names"]
+__all__ = [
+    "NTK",
+    "Description",
+    "DynamicLinear",
+    "DynamicNTK",
+    "DynamicYaRN",
+    "Frequencies",
+    "Ladder",
+    "Linear",
+    "Llama3",
+    "LongRoPE",
+    "MscaleRule",
+    "NTKByParts",
+    "PairDescription",
+    "Proportional",
+    "Ramp",
+    "Scaling",
+    "YaRN",
+    "from_dict",
+    "names",
+]

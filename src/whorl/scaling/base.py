@@ -1,17 +1,35 @@
 """What every frequency scaling is: a frozen rule from a ladder of frequencies to another.
 
 A scaling answers *where the angles come from*; how channels pair up is the encoding's affair.
+To add one, write one file with a frozen dataclass under ``@register("name")``, check its options in
+``__post_init__``, and import it in ``__init__.py``.
 """
 
 import dataclasses
-import difflib
+import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["Frequencies", "Ladder", "Scaling", "from_dict", "ladder", "names", "register"]
+from whorl._words import did_you_mean
+
+from .describe import Description, describe
+
+__all__ = [
+    "Frequencies",
+    "Ladder",
+    "Scaling",
+    "from_dict",
+    "growth",
+    "ladder",
+    "names",
+    "register",
+    "slowed",
+]
 
 
 @dataclass(frozen=True)
@@ -19,7 +37,7 @@ class Frequencies:
     """What a rotation turns by: radians per position and a factor on the rotated channels.
 
     inv_freq: float64 [P], or [B, P] where they differ between batch rows.
-    attention_scale: a number, or float64 [B].
+    attention_scale: a number, or float64 [B] (0-d for a 0-d length).
     """
 
     inv_freq: Tensor
@@ -33,9 +51,23 @@ class Ladder:
     inv_freq: Tensor  # [P], float64, or float32 in the float32 mode
     base: float | None
 
+    @classmethod
+    def of(cls, rotary_dim: int, base: float = 10_000.0) -> "Ladder":
+        """The ladder of R rotated channels in float64.
+
+        >>> Ladder.of(8).inv_freq.tolist()
+        [1.0, 0.1, 0.01, 0.001]
+        """
+        return cls(ladder(rotary_dim, base), base)
+
     @property
     def rotary_dim(self) -> int:
         return 2 * self.inv_freq.shape[0]
+
+    @property
+    def wavelengths(self) -> Tensor:
+        """Positions in a full turn of each pair, [P]; infinite for a pair that never turns."""
+        return 2 * math.pi / self.inv_freq.abs()
 
     def stretched(self, factor: float | Tensor) -> Tensor:
         """Frequencies of the base multiplied by ``factor``; [P], or [B, P] for a factor per row."""
@@ -43,9 +75,10 @@ class Ladder:
             return ladder(self.rotary_dim, factor * self.base, self.inv_freq.dtype)
         steps = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device="cpu")
         exponent = (steps / self.rotary_dim).to(self.inv_freq.device)
-        if isinstance(factor, Tensor):
-            factor = factor.unsqueeze(-1)
-        return self.inv_freq / factor**exponent
+        if not isinstance(factor, Tensor):
+            return self.inv_freq / (factor**exponent).to(self.inv_freq.dtype)
+        power = factor.unsqueeze(-1) ** exponent.to(factor.device)
+        return self.inv_freq.to(factor.device) / power.to(self.inv_freq.dtype)
 
 
 def ladder(rotary_dim: int, base: float | Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -56,6 +89,22 @@ def ladder(rotary_dim: int, base: float | Tensor, dtype: torch.dtype = torch.flo
         exponent = exponent.to(base.device)
     inverse: Tensor = 1.0 / base**exponent
     return inverse
+
+
+def slowed(inv_freq: Tensor, factor: float | Tensor) -> Tensor:
+    """inv_freq / factor: [P], or [B, P] for a factor per row."""
+    if isinstance(factor, Tensor):
+        return inv_freq.to(factor.device) / factor.to(inv_freq.dtype).unsqueeze(-1)
+    return inv_freq / factor
+
+
+def growth(context_length: int | Tensor | None, original_context: int) -> float | Tensor:
+    """max(1, L_now / L): a number, or float64 in the shape of ``context_length``."""
+    if context_length is None:
+        return 1.0
+    if isinstance(context_length, Tensor):
+        return torch.clamp(context_length.to(torch.float64) / original_context, min=1.0)
+    return max(1.0, context_length / original_context)
 
 
 @dataclass(frozen=True)
@@ -70,22 +119,85 @@ class Scaling:
         return False
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
-        """Scaled frequencies of ``ladder``; context_length is an int or one per row, [B]."""
+        """Scaled frequencies of ``ladder``; context_length is an int or one per row, [B].
+
+        None stands for a short context. Scalings that do not follow the length ignore it.
+        """
         raise NotImplementedError
+
+    def full_factor(self, context_length: int | None) -> float | None:
+        """By how much the slowest pairs are to slow down; None takes the largest that occurs."""
+        return None
+
+    def describe(
+        self,
+        ladder: Ladder,
+        context_length: int | None = None,
+        *,
+        original_context: int | None = None,
+    ) -> Description:
+        """Which pairs are kept, blended and interpolated, their wavelengths, and the new reach.
+
+        original_context: for scalings that do not know it themselves, such as ``Linear``.
+        """
+        if context_length is not None and (type(context_length) is not int or context_length < 1):
+            raise ValueError(
+                f"{type(self).__name__}.describe: context_length must be a positive int, or None"
+                f" for a short context; got {context_length!r}."
+            )
+        turns = self.frequencies(ladder, context_length)
+        own: int | None = getattr(self, "original_context", None)
+        return describe(
+            repr(self),
+            before=ladder.inv_freq,
+            after=turns.inv_freq,
+            attention_scale=float(turns.attention_scale),
+            full_factor=self.full_factor(context_length),
+            original_context=original_context if own is None else own,
+            context_length=context_length,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Options and name, ready for JSON; ``from_dict`` reads it back."""
-        return {"name": self.name, **dataclasses.asdict(self)}
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
+        return {"name": self.name, **plain}
+
+    def __repr__(self) -> str:
+        """What builds it again: the options that differ from their defaults."""
+        fields = sorted(dataclasses.fields(self), key=lambda field: field.kw_only is True)
+        words = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields
+            if field.default is dataclasses.MISSING or getattr(self, field.name) != field.default
+        ]
+        return f"{type(self).__name__}({', '.join(words)})"
 
     def _positive(self, option: str, at_least: float = 0.0) -> None:
         value = getattr(self, option)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not at_least <= value < float("inf") or value <= 0:
+        if not number or not at_least <= value <= sys.float_info.max or value <= 0:
             wanted = f"a finite number >= {at_least:g}" if at_least else "a finite number above 0"
             raise ValueError(f"{type(self).__name__}: {option} must be {wanted}; got {value!r}.")
 
+    def _context_of_training(self, at_least: int = 1) -> None:
+        value: object = getattr(self, "original_context", None)
+        if type(value) is not int or value < at_least:
+            wanted = "a positive int" if at_least == 1 else f"an int >= {at_least}"
+            raise ValueError(
+                f"{type(self).__name__}: original_context must be {wanted}, the length that the"
+                f" model was trained for; got {value!r}."
+            )
+
+    def _one_of(self, option: str, choices: tuple[object, ...]) -> None:
+        value = getattr(self, option)
+        if not any(type(value) is type(choice) and value == choice for choice in choices):
+            words = " or ".join(map(repr, choices))
+            raise ValueError(f"{type(self).__name__}: {option} must be {words}; got {value!r}.")
+
 
 _REGISTRY: dict[str, type[Scaling]] = {}
+S_ = TypeVar("S_", bound=type[Scaling])
 
 
 def names() -> list[str]:
@@ -93,12 +205,15 @@ def names() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def register(name: str) -> Any:
+def register(name: str) -> Callable[[S_], S_]:
     """Class decorator: make a scaling known by ``name``."""
 
-    def add(cls: type[Scaling]) -> type[Scaling]:
+    def add(cls: S_) -> S_:
         if name in _REGISTRY:
-            raise ValueError(f"scaling {name!r} is registered already, as {_REGISTRY[name]!r}.")
+            raise ValueError(
+                f"scaling {name!r} is registered already, as {_REGISTRY[name].__qualname__};"
+                " choose another name."
+            )
         cls.name = name
         _REGISTRY[name] = cls
         return cls
@@ -115,12 +230,16 @@ def from_dict(options: dict[str, Any]) -> Scaling:
             f"a scaling as a dict needs a 'name', one of {', '.join(names())}; got {options!r}."
         )
     if name not in _REGISTRY:
-        near = difflib.get_close_matches(str(name), _REGISTRY, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
+        hint = did_you_mean(name, _REGISTRY)
         raise ValueError(f"unknown scaling {name!r}{hint} Known: {', '.join(names())}.")
-    known = {field.name for field in dataclasses.fields(_REGISTRY[name])}
-    if unknown := sorted(set(rest) - known):
-        raise TypeError(
-            f"scaling {name!r} has no option {unknown[0]!r}; it has: {', '.join(sorted(known))}."
-        )
+    fields = {field.name: field for field in dataclasses.fields(_REGISTRY[name])}
+    for option in rest:
+        if option not in fields:
+            raise TypeError(
+                f"scaling {name!r} has no option {option!r}{did_you_mean(option, fields)}"
+                f" It has: {', '.join(fields)}."
+            )
+    for option, field in fields.items():
+        if option not in rest and field.default is dataclasses.MISSING:
+            raise TypeError(f"scaling {name!r} needs the option {option!r}; got {options!r}.")
     return _REGISTRY[name](**rest)

@@ -1,20 +1,23 @@
-"""Linear scaling, also called position interpolation: every frequency divided by the factor.
+"""Linear scaling, also called position interpolation: every frequency divided by one factor.
+
+    theta_i / s      Linear: s = factor      DynamicLinear: s = max(1, L_now / L)
 
 Chen et al. 2023, Extending Context Window of Large Language Models via Positional Interpolation,
-https://arxiv.org/abs/2306.15595.
+https://arxiv.org/abs/2306.15595; the dynamic form is from Peng et al. 2023, YaRN, section 3.3,
+https://arxiv.org/abs/2309.00071. transformers calls the first "linear" and lacks the second.
 """
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from .base import Frequencies, Ladder, Scaling, register
+from .base import Frequencies, Ladder, Scaling, growth, register, slowed
 
-__all__ = ["Linear"]
+__all__ = ["DynamicLinear", "Linear"]
 
 
 @register("linear")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Linear(Scaling):
     """theta_i / factor: ``factor`` times as many positions fit into the angles seen in training.
 
@@ -31,3 +34,30 @@ class Linear(Scaling):
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         return Frequencies(ladder.inv_freq / self.factor)
+
+    def full_factor(self, context_length: int | None) -> float:
+        return self.factor
+
+
+@register("dynamic_linear")
+@dataclass(frozen=True, repr=False)
+class DynamicLinear(Scaling):
+    """Linear with the smallest factor that fits the current length: s = max(1, L_now / L).
+
+    Nothing changes up to ``original_context``. Each row of a batch follows its own length.
+    """
+
+    original_context: int
+
+    def __post_init__(self) -> None:
+        self._context_of_training()
+
+    @property
+    def follows_length(self) -> bool:
+        return True
+
+    def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
+        return Frequencies(slowed(ladder.inv_freq, growth(context_length, self.original_context)))
+
+    def full_factor(self, context_length: int | None) -> float:
+        return float(growth(context_length, self.original_context))

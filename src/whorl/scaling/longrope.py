@@ -1,0 +1,122 @@
+"""LongRoPE: a factor of its own for every pair, one set for short and one for long contexts.
+
+    theta_i / short_i  up to the original context L,  theta_i / long_i  past it
+    attention scale a = sqrt(1 + ln s / ln L), and 1 for s <= 1, in both
+
+Ding et al. 2024, LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens,
+https://arxiv.org/abs/2402.13753; the attention scale is that of the code released with it and of
+Phi-3. Absent: the first tokens that the paper leaves unscaled, which no released model uses.
+
+Settled as in transformers: the switch is at L_now > L, so L itself is short; a is the same on both
+sides. Different: each row of a batch switches by its own length, not by that of the longest.
+Keys cached before the switch must be retuned after it: see ``RoPE.retune``.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from .base import Frequencies, Ladder, Scaling, register
+
+__all__ = ["LongRoPE"]
+
+
+@register("longrope")
+@dataclass(frozen=True, repr=False)
+class LongRoPE(Scaling):
+    """theta_i divided by the pair's own factor.
+
+    Args:
+        short_factors, long_factors: one number for each rotated pair; any sequence or tensor.
+        original_context: L, the last length that uses the short factors.
+        factor: s, new length over original_context; only the attention scale needs it.
+        attention_factor: the attention scale itself, instead of ``factor``'s.
+        long_attention_factor: the attention scale past L, where it differs (Phi-3.5-MoE).
+    """
+
+    short_factors: Sequence[float]  # a tuple once built
+    long_factors: Sequence[float]
+    original_context: int
+    _: KW_ONLY
+    factor: float | None = None
+    attention_factor: float | None = None
+    long_attention_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("short_factors", "long_factors"):
+            object.__setattr__(self, option, _frozen(getattr(self, option), option))
+        if len(self.short_factors) != len(self.long_factors):
+            raise ValueError(
+                "LongRoPE: short_factors and long_factors must be equally many, one for each pair;"
+                f" got {len(self.short_factors)} and {len(self.long_factors)}."
+            )
+        for option in ("factor", "attention_factor", "long_attention_factor"):
+            if getattr(self, option) is not None:
+                self._positive(option)
+        if self.factor is None and self.attention_factor is None:
+            raise ValueError(
+                "LongRoPE: needs factor, the new length over the original one, for the attention"
+                " scale sqrt(1 + ln factor / ln original_context); or attention_factor itself."
+            )
+        by_formula = self.attention_factor is None
+        self._context_of_training(at_least=2 if by_formula else 1)  # ln 1 = 0 divides nothing
+
+    @property
+    def follows_length(self) -> bool:
+        return True
+
+    def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
+        pairs, given = ladder.inv_freq.shape[0], len(self.short_factors)
+        if given != pairs:
+            raise ValueError(
+                f"LongRoPE: short_factors and long_factors must hold {pairs} factors, one for each"
+                f" pair of the {2 * pairs} rotated channels; got {given}."
+            )
+        short, long = self._side(ladder, "short"), self._side(ladder, "long")
+        if not isinstance(context_length, Tensor):
+            return long if (context_length or 0) > self.original_context else short
+        past = context_length > self.original_context
+        far, near = long.inv_freq.to(past.device), short.inv_freq.to(past.device)
+        inv_freq = torch.where(past.unsqueeze(-1), far, near)
+        if long.attention_scale == short.attention_scale:
+            return Frequencies(inv_freq, short.attention_scale)
+        ones = torch.ones(past.shape, dtype=torch.float64, device=past.device)
+        scale = torch.where(past, ones * long.attention_scale, ones * short.attention_scale)
+        return Frequencies(inv_freq, scale)
+
+    def full_factor(self, context_length: int | None) -> float | None:
+        return self.factor
+
+    def _side(self, ladder: Ladder, side: str) -> Frequencies:
+        factors = self.long_factors if side == "long" else self.short_factors
+        like = ladder.inv_freq
+        divisors = torch.tensor(factors, dtype=like.dtype, device=like.device)
+        scale = self.attention_factor
+        if side == "long" and self.long_attention_factor is not None:
+            scale = self.long_attention_factor
+        return Frequencies(like / divisors, self._default_scale() if scale is None else scale)
+
+    def _default_scale(self) -> float:
+        assert self.factor is not None
+        if self.factor <= 1:
+            return 1.0
+        return math.sqrt(1 + math.log(self.factor) / math.log(self.original_context))
+
+
+def _frozen(values: object, option: str) -> tuple[float, ...]:
+    """A tuple of positive numbers from any sequence, array or tensor."""
+    plain = values.tolist() if hasattr(values, "tolist") else values
+    if isinstance(plain, (list, tuple)) and plain:
+        wrong = [v for v in plain if isinstance(v, bool) or not isinstance(v, (int, float))]
+        wrong = wrong or [v for v in plain if not 0 < v < math.inf]
+        if not wrong:
+            return tuple(float(v) for v in plain)
+        got = f"{wrong[0]!r} among {len(plain)}"
+    else:
+        got = repr(plain)
+    raise ValueError(
+        f"LongRoPE: {option} must be finite numbers above 0, one for each pair; got {got}."
+    )
