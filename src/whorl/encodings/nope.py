@@ -6,8 +6,9 @@ Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from .base import Config, Encoding, register
+from .base import Card, Config, Encoding, register
 
 __all__ = ["NoPE", "NoPEConfig"]
 
@@ -22,6 +23,17 @@ class NoPE(Encoding):
     """Leaves embeddings, queries, keys and scores as they are."""
 
     permutation = "equivariant"
+    card: ClassVar[Card] = Card(
+        formula="q k^T",
+        paper="Kazemnejad et al. 2023",
+        url="https://arxiv.org/abs/2305.19466",
+        relative=True,
+        extrapolates="partly",
+        linear_attention=True,
+        many_axes=True,
+        memory="none",
+        compute="none",
+    )
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,0 +1,36 @@
+"""Checks of options: what must hold, and what came."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+__all__ = ["check_choice", "check_choices", "check_int", "check_number"]
+
+
+def check_int(value: object, least: int, option: str, where: str) -> None:
+    """Refuse an option that is not an int, or less than ``least``."""
+    if type(value) is not int or value < least:
+        raise ValueError(f"{where}: {option} must be an int >= {least}; got {value!r}.")
+
+
+def check_number(
+    value: object, option: str, where: str, *, bound: Literal["above 0", ">= 0"]
+) -> None:
+    """Refuse an option that is not a finite number, or out of bounds."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and abs(value) < math.inf and (value > 0 if bound == "above 0" else value >= 0):  # type: ignore[arg-type,operator]
+        return
+    raise ValueError(f"{where}: {option} must be a finite number {bound}; got {value!r}.")
+
+
+def check_choice(value: object, choices: Sequence[str | None], option: str, where: str) -> None:
+    """Refuse a word that is not among ``choices``."""
+    if value not in choices:
+        words = " or ".join(map(repr, choices))
+        raise ValueError(f"{where}: {option} must be {words}; got {value!r}.")
+
+
+def check_choices(config: Any, choices: Mapping[str, Sequence[str | None]], where: str) -> None:
+    """Refuse options of ``config`` that are none of their choices."""
+    for option, known in choices.items():
+        check_choice(getattr(config, option), known, option, where)
