@@ -1,0 +1,95 @@
+"""What encodings that score by content and distance share.
+
+A score against a vector of each distance, x_i . r_(i-j), needs no T x S x D tensor: x is multiplied
+with every row of a table, and each pair (i, j) reads its own entry of that product.
+"""
+
+import torch
+from torch import Tensor
+
+from whorl.positions import resolve
+
+from ._checks import check_pair
+
+__all__ = ["check_scored", "check_whole", "look_up", "over_heads", "place", "repeat_heads"]
+
+
+def check_scored(
+    q: Tensor,
+    k: Tensor,
+    positions: Tensor,
+    key_positions: Tensor,
+    num_heads: int,
+    head_dim: int,
+    where: str,
+) -> tuple[Tensor, Tensor]:
+    """Positions of queries and keys, int64 or float64; refuse q, k that cannot be scored."""
+    for what, x in (("q", q), ("k", k)):
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            came = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(
+                f"{where}: {what} must be a floating-point tensor [B, H, T, D]; got {came}."
+            )
+        if x.dim() != 4 or x.shape[3] != head_dim:
+            raise ValueError(
+                f"{where}: {what} must be [B, H, T, D] with D = head_dim = {head_dim};"
+                f" got {list(x.shape)}. Reshape a [B, T, H * D] tensor with"
+                f" {what}.unflatten(-1, (-1, {head_dim})).transpose(1, 2)."
+            )
+    if q.shape[1] != num_heads:
+        raise ValueError(
+            f"{where}: q must have num_heads = {num_heads} heads, because each has vectors or"
+            f" scores of its own; got {q.shape[1]}. Build the encoding for {q.shape[1]} heads."
+        )
+    if not k.shape[1] or num_heads % k.shape[1]:
+        raise ValueError(
+            f"{where}: the heads of k must divide the {num_heads} of q, because each serves equally"
+            f" many queries; got {k.shape[1]}."
+        )
+    check_pair(q, k, key_positions, where)
+    return (
+        place(positions, q.shape[0], q.shape[2], q.device, where, "positions"),
+        place(key_positions, k.shape[0], k.shape[2], k.device, where, "key_positions"),
+    )
+
+
+def place(
+    given: Tensor, batch: int, length: int, device: torch.device, where: str, what: str
+) -> Tensor:
+    """Checked positions [T] or [B, T], int64 or float64."""
+    if given is None:
+        raise TypeError(
+            f"{where}: {what} must be a tensor, because a score needs to know where both tokens"
+            f" are; got None. Use torch.arange({length}) for a whole sequence."
+        )
+    at, _ = resolve(given, 0, batch, length, device, f"{where}, {what}")
+    assert at is not None  # as it came as a tensor
+    return at
+
+
+def check_whole(at: Tensor, where: str) -> None:
+    """Refuse fractional positions where distances choose a row of a table."""
+    if at.is_floating_point():
+        raise TypeError(
+            f"{where}: positions must be integers, because a distance chooses a vector;"
+            f" got {at.dtype}. Use positions.long() if they are whole."
+        )
+
+
+def over_heads(t: Tensor) -> Tensor:
+    """Something of each pair, [T, S] or [B, T, S], with an axis for heads after the batch."""
+    return t.unsqueeze(1) if t.dim() == 3 else t
+
+
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """[..., G, T, D] -> [..., H, T, D]: head h reads head h // (H / G)."""
+    times = heads // x.shape[-3]
+    return x if times == 1 else x.repeat_interleave(times, dim=-3)
+
+
+def look_up(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
+    """x_i . rows[index_ij], [B, H, T, S]: x [B, H, T, D], rows [(H,) N, D], index [(B,) T, S]."""
+    scores = x @ rows.mT  # [B, H, T, N]
+    # Contiguous, because gather takes more than twice as long along a transposed index.
+    index = over_heads(index.contiguous()).expand(*scores.shape[:3], index.shape[-1])
+    return scores.gather(-1, index)

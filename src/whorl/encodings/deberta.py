@@ -1,0 +1,334 @@
+"""DeBERTa: content-to-position and position-to-content scores, from vectors of bucketed distances.
+
+    score_ij = q_i . K_r[d] ("c2p") + k_j . Q_r[d] ("p2c")      d = bucket(i - j); q_i . k_j is not
+    K_r = key projection of P, Q_r = query projection of P      in it; P trained, 2 N vectors
+    softmax scale 1 / sqrt(D terms), terms = 1 + [c2p] + [p2c]
+
+bucket(x) = clip(x + N, 0, 2 N - 1): "clipped" with N = max_distance (v1), or of a distance that is
+exact up to N / 2 and logarithmic from there to ``max_distance``, "log" with N = position_buckets
+(v2, v3). He et al. 2020, DeBERTa, https://arxiv.org/abs/2006.03654; He et al. 2021, DeBERTaV3,
+https://arxiv.org/abs/2111.09543.
+
+Different from the paper: "p2c" reads d = bucket(i - j), as the released code and so every trained
+model does; the paper's formula has bucket(j - i). Logarithms are taken in float32, as there.
+Dropout on P is left to the model. Positions come from outside, so queries and keys may differ in
+number.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from whorl.kernels.tables import table_dtype
+
+from ._content import check_scored, check_whole, look_up, repeat_heads
+from ._options import check_choice, check_int, check_number
+from .base import Card, Config, Encoding, register
+
+__all__ = ["DeBERTa", "DeBERTaConfig"]
+
+_TERMS = ("c2p", "p2c")
+
+
+@dataclass(frozen=True)
+class DeBERTaConfig(Config):
+    """Options of DeBERTa, checked on construction; ``DeBERTa`` says what they mean."""
+
+    num_heads: int
+    head_dim: int
+    dim: int | None = None
+    terms: tuple[str, ...] = _TERMS
+    buckets: Literal["clipped", "log"] = "clipped"
+    max_distance: int = 512
+    position_buckets: int | None = None
+    projections: Literal["own", "shared"] = "own"
+    norm: Literal["none", "layer_norm"] = "none"
+    norm_eps: float = 1e-7
+
+    def __post_init__(self) -> None:
+        self._check_terms()
+        for option in ("num_heads", "head_dim", "max_distance"):
+            check_int(getattr(self, option), 1, option, "DeBERTa")
+        if self.dim is not None:
+            check_int(self.dim, 1, "dim", "DeBERTa")
+        check_choice(self.buckets, ("clipped", "log"), "buckets", "DeBERTa")
+        check_choice(self.projections, ("own", "shared"), "projections", "DeBERTa")
+        check_choice(self.norm, ("none", "layer_norm"), "norm", "DeBERTa")
+        check_number(self.norm_eps, "norm_eps", "DeBERTa", bound="above 0")
+        self._check_buckets()
+
+    @property
+    def width(self) -> int:
+        """Channels of the position vectors P."""
+        return self.num_heads * self.head_dim if self.dim is None else self.dim
+
+    @property
+    def span(self) -> int:
+        """N: P has 2 N rows."""
+        return self.max_distance if self.position_buckets is None else self.position_buckets
+
+    def _check_terms(self) -> None:
+        if isinstance(self.terms, list):  # as JSON has it
+            object.__setattr__(self, "terms", tuple(self.terms))
+        terms = self.terms
+        known = isinstance(terms, tuple) and all(term in _TERMS for term in terms)
+        if not known or not terms or len(set(terms)) < len(terms):
+            raise ValueError(
+                "DeBERTa: terms must be ('c2p', 'p2c') or one of the two in a tuple; got"
+                f" {terms!r}. Split a 'c2p|p2c' of another config at '|'."
+            )
+
+    def _check_buckets(self) -> None:
+        if self.buckets == "clipped":
+            if self.position_buckets is not None:
+                raise ValueError(
+                    "DeBERTa: position_buckets goes with buckets='log', because clipped distances"
+                    f" have {2 * self.max_distance} rows by max_distance alone; got"
+                    f" {self.position_buckets!r}. Leave it out."
+                )
+            return
+        count = self.position_buckets
+        if type(count) is not int or count < 4 or count % 2:
+            raise ValueError(
+                "DeBERTa: position_buckets must be an even int >= 4 with buckets='log', because"
+                f" half of them are exact distances; got {count!r}. DeBERTa-v3 has 256."
+            )
+        if self.max_distance < count // 2 + 2:
+            raise ValueError(
+                "DeBERTa: max_distance must be at least position_buckets / 2 + 2, because distances"
+                f" up to {count // 2} are exact and the logarithm spans the rest; got"
+                f" {self.max_distance}."
+            )
+
+
+@register("deberta")
+class DeBERTa(Encoding):
+    """Disentangled attention: relative position vectors as keys and as queries.
+
+    Args:
+        num_heads, head_dim: H and D.
+        dim: channels of the position vectors, H D by default.
+        terms: "c2p" (queries meet positions), "p2c" (keys meet positions), or both.
+        buckets: "clipped" (v1) or "log" (v2, v3).
+        max_distance: where clipping begins, and where the logarithm ends.
+        position_buckets: N for "log"; 256 in the released models.
+        projections: "own" projections of the position vectors, or "shared": those of the attention
+            layer, to be handed over with ``share``.
+        norm: "layer_norm" normalises the position vectors first (v2, v3), with ``norm_eps``.
+
+    Parameters: ``vectors`` [2 N, dim]; ``key`` and ``query``, linear dim -> H D, with projections
+    of their own; ``norm``. Matrices start normal with width 0.02, biases at 0.
+
+    From transformers, v1: encoder.rel_embeddings.weight -> vectors, and of attention.self in a
+    layer pos_proj -> key (it has no bias: leave ours at 0, softmax never sees it), pos_q_proj ->
+    query. v2, v3: pos_key_proj -> key, pos_query_proj -> query, encoder.LayerNorm -> norm; with
+    share_att_key instead ``share(query_proj, key_proj)``. All layers of a model share ``vectors``
+    and ``norm``: assign those of the first to the others.
+
+    >>> import torch
+    >>> from whorl.encodings import DeBERTa
+    >>> deberta = DeBERTa(12, 64, buckets="log", position_buckets=256)
+    >>> q, k = torch.randn(1, 12, 20, 64), torch.randn(1, 12, 20, 64)  # [B, H, T, D]
+    >>> at = torch.arange(20)
+    >>> score = q @ k.mT + deberta.content_score(q, k, at, at)
+    >>> weights = (score * deberta.softmax_scale(64)).softmax(-1)
+    """
+
+    fractional: ClassVar[bool] = False
+    card: ClassVar[Card] = Card(
+        formula="q_i . K_r[d] + k_j . Q_r[d], d = bucket(i - j)",
+        paper="He et al. 2020",
+        url="https://arxiv.org/abs/2006.03654",
+        relative=True,
+        extrapolates="partly",
+        linear_attention=False,
+        many_axes=False,
+        memory="2 N dim + 2 H D dim parameters, B H (T + S) 2 N products",
+        compute="2 N H D (2 dim + B (T + S))",
+    )
+
+    config: DeBERTaConfig
+    _shared: tuple[nn.Module, nn.Module] | None  # query and key projection of the attention layer
+    _buckets: Tensor  # of distances 0 .. max_distance
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        *,
+        dim: int | None = None,
+        terms: Sequence[str] = _TERMS,
+        buckets: Literal["clipped", "log"] = "clipped",
+        max_distance: int = 512,
+        position_buckets: int | None = None,
+        projections: Literal["own", "shared"] = "own",
+        norm: Literal["none", "layer_norm"] = "none",
+        norm_eps: float = 1e-7,
+    ) -> None:
+        super().__init__()
+        self.config = DeBERTaConfig(
+            num_heads=num_heads,
+            head_dim=head_dim,
+            dim=dim,
+            terms=terms,  # type: ignore[arg-type]  # a list is frozen there
+            buckets=buckets,
+            max_distance=max_distance,
+            position_buckets=position_buckets,
+            projections=projections,
+            norm=norm,
+            norm_eps=norm_eps,
+        )
+        width = self.config.width
+        self.vectors = nn.Parameter(torch.empty(2 * self.config.span, width))
+        own = {"c2p": "key", "p2c": "query"} if projections == "own" else {}
+        for term in self.config.terms:
+            if term in own:
+                self.add_module(own[term], nn.Linear(width, num_heads * head_dim))
+        if norm == "layer_norm":
+            self.norm = nn.LayerNorm(width, eps=norm_eps)
+        # In a tuple, so that the layer's projections do not become submodules of this one too.
+        self._shared = None
+        self._derive()
+        self.reset_parameters()
+
+    @property
+    def exempt(self) -> Mapping[str, str]:  # type: ignore[override]  # depends on the options
+        if self.config.projections == "own":
+            return {}
+        return {"constants": "built anew it has no projections until share hands them over"}
+
+    def share(self, query_proj: nn.Module, key_proj: nn.Module) -> "DeBERTa":
+        """Project position vectors with the attention layer's own modules; returns the encoding.
+
+        They stay the layer's: they are not in this module's state_dict and do not move with it. A
+        deep copy or pickle of the whole model keeps the tie, to the copied layer.
+        """
+        if self.config.projections != "shared":
+            raise ValueError(
+                "DeBERTa.share: this encoding has projections of its own; build it with"
+                " projections='shared'."
+            )
+        for what, module in (("query_proj", query_proj), ("key_proj", key_proj)):
+            if not isinstance(module, nn.Module):
+                raise TypeError(
+                    f"DeBERTa.share: {what} must be a module such as nn.Linear; got"
+                    f" {type(module).__name__}."
+                )
+            taken = getattr(module, "in_features", self.config.width)
+            if taken != self.config.width:
+                raise ValueError(
+                    f"DeBERTa.share: {what} must take the {self.config.width} channels of the"
+                    f" position vectors; got {taken}. Build the encoding with dim={taken}."
+                )
+        self._shared = (query_proj, key_proj)
+        return self
+
+    def reset_parameters(self) -> None:
+        """Start trained parameters afresh, as is needed after ``to_empty``."""
+        nn.init.normal_(self.vectors, std=0.02)
+        for module in self.children():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.LayerNorm):
+                module.reset_parameters()
+
+    def softmax_scale(self, head_dim: int) -> float:
+        """1 / sqrt(D terms), where q k^T is a term too."""
+        return float((head_dim * (1 + len(self.config.terms))) ** -0.5)
+
+    def content_score(
+        self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
+    ) -> Tensor:
+        """q_i . K_r[d] + k_j . Q_r[d], [B, H, T, S]."""
+        where, heads = "DeBERTa.content_score", self.config.num_heads
+        at, keys = check_scored(q, k, positions, key_positions, heads, self.config.head_dim, where)
+        check_whole(at, where)
+        check_whole(keys, where)
+        wide = table_dtype(q)
+        vectors, index = _reached(self.vectors, self._index(at, keys))
+        vectors = self._normed(vectors.to(wide))
+        score = torch.zeros((), dtype=wide, device=q.device)
+        if "c2p" in self.config.terms:
+            score = score + look_up(q.to(wide), self._projected("key", vectors), index)
+        if "p2c" in self.config.terms:
+            offered = repeat_heads(k.to(wide), heads)
+            score = score + look_up(offered, self._projected("query", vectors), index.mT).mT
+        return score.to(q.dtype)
+
+    def _index(self, at: Tensor, keys: Tensor) -> Tensor:
+        """The row of P for each query's distance to each key, [(B,) T, S]."""
+        distance, span = at.unsqueeze(-1) - keys.unsqueeze(-2), self.config.span
+        if self.config.buckets == "log":
+            steps = self._buckets.to(distance.device)
+            far = steps[distance.abs().clamp(max=self.config.max_distance)]
+            distance = distance.sign() * far
+        return (distance + span).clamp(0, 2 * span - 1)
+
+    def _normed(self, vectors: Tensor) -> Tensor:
+        if self.config.norm == "none":
+            return vectors
+        weight, bias = self.norm.weight.to(vectors.dtype), self.norm.bias.to(vectors.dtype)
+        return F.layer_norm(vectors, (self.config.width,), weight, bias, self.config.norm_eps)
+
+    def _projected(self, which: Literal["key", "query"], vectors: Tensor) -> Tensor:
+        """Position vectors [N, dim] as keys or queries of every head, [H, N, D]."""
+        if self.config.projections == "own":
+            module = self.get_submodule(which)
+        elif self._shared is None:
+            raise RuntimeError(
+                "DeBERTa: projections='shared' uses those of the attention layer, but none came;"
+                " call encoding.share(layer.query_proj, layer.key_proj) first."
+            )
+        else:
+            module = self._shared[which == "key"]
+        dtype, head_dim = vectors.dtype, self.config.head_dim
+        if type(module) is nn.Linear:  # in the precision of the scores, whatever the model's
+            bias = None if module.bias is None else module.bias.to(dtype)
+            projected = F.linear(vectors, module.weight.to(dtype), bias)
+        else:
+            projected = module(vectors.to(self.vectors.dtype)).to(dtype)
+        heads, rest = divmod(projected.shape[-1], head_dim)
+        if rest or not heads or self.config.num_heads % heads:
+            raise ValueError(
+                f"DeBERTa: the shared {which} projection must give head_dim = {head_dim} channels"
+                f" for each of {self.config.num_heads} heads, or of fewer that divide them; got"
+                f" {projected.shape[-1]}."
+            )
+        projected = projected.reshape(-1, heads, head_dim).transpose(0, 1)
+        return repeat_heads(projected, self.config.num_heads)
+
+    def _derive(self) -> None:
+        with torch.inference_mode(False):  # constants must serve training later
+            self._buckets = _log_buckets(self.config.span, self.config.max_distance)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_buckets"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._derive()
+
+
+def _log_buckets(count: int, max_distance: int) -> Tensor:
+    """Buckets of distances 0 .. max_distance: exact up to count / 2, then logarithmic; int64."""
+    distance = torch.arange(max_distance + 1, device="cpu")
+    half = count // 2
+    if max_distance < half + 2:  # clipped distances need none
+        return distance
+    ratio = (distance.clamp(min=half).float() / half).log()
+    whole = torch.full((), (max_distance - 1) / half, dtype=torch.float32, device="cpu").log()
+    steps = (ratio / whole * (half - 1)).ceil().long() + half
+    return torch.where(distance <= half, distance, steps)
+
+
+def _reached(vectors: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Without the rows at either end that no pair asks for: short texts use few of them."""
+    if torch.compiler.is_compiling() or index.is_meta or not index.numel():
+        return vectors, index
+    first, last = (int(v) for v in index.aminmax())
+    return vectors[first : last + 1], index - first

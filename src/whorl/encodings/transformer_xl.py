@@ -1,0 +1,249 @@
+"""Transformer-XL: scores by a projected sinusoid of the distance; XLNet adds segments.
+
+    score_ij = (q_i + u) . k_j + (q_i + v) . W R_(i-j)      u, v, W trained; q_i . k_j is not in it
+    R_d = [sin(d w_0), ..., cos(d w_0), ...]                w_n = base ** (-2 n / dim)
+    XLNet: + (q_i + s) . e_same, or e_other where i and j are in different segments
+
+Dai et al. 2019, Transformer-XL, https://arxiv.org/abs/1901.02860; Yang et al. 2019, XLNet,
+https://arxiv.org/abs/1906.08237. Memory needs nothing of its own: keys may be more than queries,
+and only positions say how far apart they are.
+
+Two ways to the same numbers, neither with a T x S x dim tensor. Where positions count up by one,
+all distances are T + S - 1 rows, and the product with them is shifted row by row (the paper).
+Anywhere else, fractions included, R_(i-j) is R_i turned back by j, so turning (q_i + v) W by i
+leaves one product with the keys' own sinusoids: exact, but up to H times the work. Compiled code
+cannot look at positions and takes the second way.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from whorl.kernels import tables
+from whorl.kernels.tables import table_dtype
+
+from ._content import check_scored, over_heads, place
+from ._options import check_choice, check_int, check_number
+from ._sinusoid import frequencies, sinusoids
+from .base import Card, Config, Encoding, register
+
+__all__ = ["TransformerXL", "TransformerXLConfig"]
+
+
+@dataclass(frozen=True)
+class TransformerXLConfig(Config):
+    """Options of TransformerXL, checked on construction; ``TransformerXL`` says what they mean."""
+
+    num_heads: int
+    head_dim: int
+    dim: int | None = None
+    base: float = 10_000.0
+    clamp: int | None = None
+    segments: Literal["none", "xlnet"] = "none"
+
+    def __post_init__(self) -> None:
+        name = "TransformerXL"
+        check_int(self.num_heads, 1, "num_heads", name)
+        check_int(self.head_dim, 1, "head_dim", name)
+        if self.dim is not None:
+            check_int(self.dim, 1, "dim", name)
+        if self.width % 2:
+            raise ValueError(
+                f"{name}: dim must be even, because sines and cosines come in pairs; got"
+                f" {self.width}. Pass dim= where num_heads * head_dim is odd."
+            )
+        check_number(self.base, "base", name, bound="above 0")
+        if self.clamp is not None:
+            check_int(self.clamp, 1, "clamp", name)
+        check_choice(self.segments, ("none", "xlnet"), "segments", name)
+
+    @property
+    def width(self) -> int:
+        """Channels of the sinusoid R."""
+        return self.num_heads * self.head_dim if self.dim is None else self.dim
+
+
+@register("transformer_xl")
+class TransformerXL(Encoding):
+    """Relative scores from sinusoids of the distance and two trained vectors per head.
+
+    Args:
+        num_heads, head_dim: H and D.
+        dim: channels of the sinusoid, H D by default.
+        base: frequencies of the sinusoid, base ** (-2 n / dim).
+        clamp: distances beyond it, either way, count as it (XLNet's clamp_len).
+        segments: "xlnet" adds trained terms for tokens of the same and of another segment.
+
+    Parameters, all started from a normal distribution of width 0.02, as both releases do:
+    ``u``, ``v`` [H, D]; ``projection`` [H D, dim]; with segments ``segment_bias`` [H, D] and
+    ``segment_vectors`` [2, H, D], for the same segment and another.
+
+    From Transformer-XL: r_w_bias -> u, r_r_bias -> v, r_net.weight -> projection. From XLNet:
+    r_w_bias -> u, r_r_bias -> v, r.flatten(1).T -> projection, r_s_bias -> segment_bias,
+    seg_embed -> segment_vectors. Conformers with "relative" positions interleave sines and cosines:
+    pos_bias_u -> u, pos_bias_v -> v, cat(linear_pos.weight[:, 0::2], [:, 1::2]) -> projection.
+
+    >>> import torch
+    >>> from whorl.encodings import TransformerXL
+    >>> xl = TransformerXL(8, 64)
+    >>> q, k = torch.randn(1, 8, 10, 64), torch.randn(1, 8, 30, 64)  # 20 keys are memory
+    >>> xl.content_score(q, k, torch.arange(20, 30), torch.arange(30)).shape
+    torch.Size([1, 8, 10, 30])
+    """
+
+    card: ClassVar[Card] = Card(
+        formula="u . k_j + (q_i + v) . W R_(i-j)",
+        paper="Dai et al. 2019",
+        url="https://arxiv.org/abs/1901.02860",
+        relative=True,
+        extrapolates="partly",
+        linear_attention=False,
+        many_axes=False,
+        memory="H D dim parameters, B H T (T + S) products",
+        compute="(T + S) (dim + B T) H D",
+    )
+
+    config: TransformerXLConfig
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        *,
+        dim: int | None = None,
+        base: float = 10_000.0,
+        clamp: int | None = None,
+        segments: Literal["none", "xlnet"] = "none",
+    ) -> None:
+        super().__init__()
+        self.config = TransformerXLConfig(num_heads, head_dim, dim, base, clamp, segments)
+        self.u = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.v = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.projection = nn.Parameter(torch.empty(num_heads * head_dim, self.config.width))
+        if segments == "xlnet":
+            self.segment_bias = nn.Parameter(torch.empty(num_heads, head_dim))
+            self.segment_vectors = nn.Parameter(torch.empty(2, num_heads, head_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start trained parameters afresh, as is needed after ``to_empty``."""
+        for parameter in self.parameters(recurse=False):
+            nn.init.normal_(parameter, std=0.02)
+
+    def content_score(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor,
+        key_positions: Tensor,
+        *,
+        segments: Tensor | None = None,
+        key_segments: Tensor | None = None,
+    ) -> Tensor:
+        """u . k_j + (q_i + v) . W R_(i-j) and the segment term, [B, H, T, S].
+
+        segments: [T] or [B, T], any integers, equal in one segment; key_segments of the keys, as
+        ``segments`` by default. None stands for one segment, which softmax cannot tell from none.
+        """
+        where, sizes = "TransformerXL.content_score", (self.config.num_heads, self.config.head_dim)
+        at, keys = check_scored(q, k, positions, key_positions, *sizes, where)
+        wide = table_dtype(q)
+        u = self.u.to(wide).view(k.shape[1], -1, sizes[1])  # by key head, [G, H / G, D]
+        offered = (u @ k.to(wide).mT).flatten(1, 2).unsqueeze(2)  # [B, H, 1, S]
+        asked = q.to(wide) + self.v.to(wide).unsqueeze(1)
+        score = offered + self._by_distance(asked, at, keys)
+        if self.config.segments == "xlnet":
+            score = score + self._by_segment(q.to(wide), k, segments, key_segments, where)
+        elif segments is not None or key_segments is not None:
+            raise ValueError(
+                f"{where}: segments came, but this encoding has no vectors for them; build it with"
+                " segments='xlnet'."
+            )
+        return score.to(q.dtype)
+
+    def _by_distance(self, asked: Tensor, at: Tensor, keys: Tensor) -> Tensor:
+        """(q_i + v) . W R_(i-j) for asked = q + v, [B, H, T, D]: [B, H, T, S]."""
+        B, H, T, D = asked.shape
+        S, width = keys.shape[-1], self.config.width
+        projection = self.projection.to(asked.dtype).view(H, D, width)
+        if torch.compiler.is_compiling() or asked.is_meta:
+            return self._turned(asked @ projection, at, keys)
+        # Multiplications of each way; a few queries do not pay for projecting every distance.
+        if (T + S) * (width + B * T) * D <= B * T * width * (D + S):
+            start = _start(at, keys)
+            if start is not None:
+                return self._shifted(asked, projection, start, S)
+        return self._turned(asked @ projection, at, keys)
+
+    def _shifted(self, asked: Tensor, projection: Tensor, start: int, S: int) -> Tensor:
+        """For distances start + t - s of query t and key s, by the relative shift."""
+        T = asked.shape[2]
+        # One more than there are, so that the shifted rows are at least S long.
+        distance = torch.arange(start + T - 1, start - S - 1, -1, device=asked.device)
+        if self.config.clamp is not None:
+            distance = distance.clamp(-self.config.clamp, self.config.clamp)
+        rows = sinusoids(self._angles(distance), "concatenated", "sin", 1.0, asked.dtype)
+        product = asked @ (projection @ rows.mT)  # [B, H, T, T + S]; distances fall along a row
+        # Row t starts T - 1 - t entries late: rows one entry shorter than they are line up.
+        shifted = product.flatten(-2)[..., T - 1 : -1].view(*product.shape[:3], T + S - 1)
+        return shifted[..., :S]
+
+    def _turned(self, asked: Tensor, at: Tensor, keys: Tensor) -> Tensor:
+        """For any positions, by the addition theorem; asked = (q + v) W, [B, H, T, dim]."""
+        by_sin, by_cos = asked.chunk(2, dim=-1)
+        turns = over_heads(self._angles(at))  # [T, dim / 2] or [B, 1, T, dim / 2]
+        cos, sin = turns.cos().to(asked.dtype), turns.sin().to(asked.dtype)
+        turned = torch.cat((by_cos * sin - by_sin * cos, by_sin * sin + by_cos * cos), dim=-1)
+        rows = sinusoids(self._angles(keys), "concatenated", "sin", 1.0, asked.dtype)
+        score = turned @ over_heads(rows).mT
+        if self.config.clamp is None:
+            return score
+        clamp = self.config.clamp
+        ends = torch.tensor([clamp, -clamp], device=asked.device)
+        last = asked @ sinusoids(self._angles(ends), "concatenated", "sin", 1.0, asked.dtype).mT
+        distance = over_heads(at.unsqueeze(-1) - keys.unsqueeze(-2))
+        score = torch.where(distance > clamp, last[..., :1], score)
+        return torch.where(distance < -clamp, last[..., 1:], score)
+
+    def _angles(self, positions: Tensor) -> Tensor:
+        ladder = frequencies(self.config.width, self.config.base, "paper", "float64")
+        return tables.angles(positions, ladder.to(positions.device))
+
+    def _by_segment(
+        self, q: Tensor, k: Tensor, segments: Tensor | None, key_segments: Tensor | None, where: str
+    ) -> Tensor:
+        """(q_i + s) . e, with e by whether query and key share a segment: [B, H, T, S]."""
+        asked = q + self.segment_bias.to(q.dtype).unsqueeze(1)
+        same, other = (asked @ self.segment_vectors.to(q.dtype).movedim(0, -1)).chunk(2, dim=-1)
+        if segments is None:
+            if key_segments is not None:
+                raise ValueError(f"{where}: key_segments came without segments; pass both.")
+            return same
+        mine = _segments(segments, q, where, "segments")
+        theirs = mine if key_segments is None else _segments(key_segments, k, where, "key_segments")
+        if theirs.shape[-1] != k.shape[2]:
+            raise ValueError(
+                f"{where}: q has {q.shape[2]} tokens and k has {k.shape[2]}, so one set of segments"
+                " cannot serve both; pass key_segments= for the keys."
+            )
+        shared = over_heads(mine.unsqueeze(-1) == theirs.unsqueeze(-2))
+        return torch.where(shared, same, other)
+
+
+def _segments(given: Tensor, x: Tensor, where: str, what: str) -> Tensor:
+    segments = place(given, x.shape[0], x.shape[2], x.device, where, what)
+    if segments.is_floating_point():
+        raise TypeError(f"{where}: {what} must be integers, the names of segments; got fractions.")
+    return segments
+
+
+def _start(at: Tensor, keys: Tensor) -> int | None:
+    """First query minus first key, if both count up by one and alike in every batch row."""
+    if at.is_floating_point() or keys.is_floating_point() or not at.numel() or not keys.numel():
+        return None
+    start = at[..., 0] - keys[..., 0]
+    first = start.flatten()[0]
+    regular = (at.diff() == 1).all() & (keys.diff() == 1).all() & (start == first).all()
+    return int(first) if bool(regular) else None
