@@ -20,6 +20,7 @@ class Turns(NamedTuple):
 
     inv_freq [P], or [B, P]; scale a number, or [B]. axes: int64 [P], the axis of the positions that
     pair i turns by, where there are several. growth: log2 of a factor per position, float64 [P].
+    inv_freq [N, n, P] turns every pair of N heads along all n axes.
     """
 
     inv_freq: Tensor
@@ -33,9 +34,17 @@ class Turns(NamedTuple):
     ) -> Tensor:
         """[T, 2, P] or [B, T, 2, P], built from the definition; differentiable.
 
+        [1, N, T, 2, P] or [B, N, T, 2, P] where heads turn differently.
         lift: log2 of a factor that is the same at every position, [P] or [B, P].
         """
         positions, first = where
+        if self.inv_freq.dim() == 3:
+            assert positions is not None
+            coordinates = positions.movedim(0, -1).double()  # [T, n] or [B, T, n]
+            if coordinates.dim() == 2:
+                coordinates = coordinates.unsqueeze(0)
+            turned = coordinates.unsqueeze(1) @ self.inv_freq.double()  # [B, N, T, P]
+            return tables.entries(turned, self.scale, dtype)
         axes = self.axes
         if positions is None:
             positions = torch.arange(first, first + length, device=self.inv_freq.device)

@@ -10,7 +10,7 @@ from whorl.kernels import native, ops, tables
 from whorl.kernels.native import Band, Rows
 from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
-from whorl.scaling import Frequencies, Ladder
+from whorl.scaling import Description, Frequencies, Ladder, Linear
 
 from ._angles import Angles, Turns, Where, longest
 from ._checks import (
@@ -198,6 +198,20 @@ class Rotary(Encoding):
         turns = self._frequencies(context_length, label, default_short=True)
         return Frequencies(turns.inv_freq.to(torch.float64, copy=True), turns.attention_scale)
 
+    def describe(
+        self, context_length: int | None = None, *, original_context: int | None = None
+    ) -> Description:
+        """Which pairs the scaling keeps, blends and interpolates, and how far it reaches.
+
+        ``print`` makes a table of it. context_length: for scalings that follow it. original_context:
+        the length of training, where the scaling does not know it.
+        """
+        scaling = getattr(self.config, "scaling", None) or Linear(factor=1.0)
+        found: Description = scaling.describe(
+            self._ladder, context_length, original_context=original_context
+        )
+        return found
+
     def _prepare(self) -> None:
         """Fill ``_ladder``, and ``_axes`` and ``_growth`` where there are such."""
         raise NotImplementedError
@@ -210,6 +224,7 @@ class Rotary(Encoding):
             self._band = Band(layout, config.out_layout or layout, config.rotary_start)
             self._prepare()
             self._angles = None
+            self._frequencies(None, name, default_short=True)  # a scaling may not fit the ladder
             if self._is_fixed:
                 known = 0 if config.table == "on_the_fly" else config.table_length
                 query = Angles(self._turns(None, name, QUERY), known)
@@ -364,7 +379,8 @@ class Rotary(Encoding):
         like = torch.empty(batch, 0, length, 0, device=positions.device, dtype=torch.float32)
         rows = self._rows([where], [like], call)[0]
         if rows.dim() == 3:  # a single row of positions keeps its axis
-            rows = rows.expand(*positions.shape[axes > 1 :], *rows.shape[-2:])
+            several = axes > 1 and positions.dim() > 1
+            rows = rows.expand(*positions.shape[several:], *rows.shape[-2:])
         return rows[..., 0, :], rows[..., 1, :]
 
     def _angles_on(self, device: torch.device) -> tuple[Angles, Angles]:
@@ -385,6 +401,8 @@ class Rotary(Encoding):
         length, band = k.shape[2], self._band
         rows = rows.expand(*rows.shape[:-3], length, *rows.shape[-2:])
         written = Band(band.out_layout, band.out_layout, band.start)
+        if rows.dim() == 5:
+            return rotate_by_head([k], [rows], written, False, self._impl, None)[0]
         return ops.rotate([k], [rows], written, False, self._impl)[0]
 
 

@@ -13,13 +13,13 @@ from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
 from whorl.scaling import Scaling
 
+from ._options import check_choices
 from .base import Config
 
 __all__ = [
     "RotaryConfig",
     "TableStrategy",
     "check_base",
-    "check_choices",
     "frozen_frequencies",
     "frozen_scaling",
 ]
@@ -91,14 +91,6 @@ def check_base(base: Any, owner: str) -> None:
     number = isinstance(base, (int, float)) and not isinstance(base, bool)
     if not number or not 0 < base <= sys.float_info.max:
         raise ValueError(f"{owner}: base must be a finite number above 0; got {base!r}.")
-
-
-def check_choices(config: Config, choices: dict[str, tuple[Any, ...]], owner: str) -> None:
-    """Refuse an option that is none of its choices."""
-    for option, known in choices.items():
-        if (value := getattr(config, option)) not in known:
-            words = " or ".join(map(repr, known))
-            raise ValueError(f"{owner}: {option} must be {words}; got {value!r}.")
 
 
 def frozen_scaling(config: Config, owner: str) -> None:

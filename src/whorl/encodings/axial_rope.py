@@ -1,0 +1,306 @@
+"""AxialRoPE: rotary embedding for positions on several axes, such as rows and columns of an image.
+
+    pair i turns by p_a theta_j              a: the axis of pair i, j: its place among a's pairs
+    theta_j = fastest base_a^(-2 j / R_a)    R_a: channels of axis a
+
+A direct sum: every pair turns along one axis, and the score of two tokens depends on the difference
+of their coordinates only. The mixed variant turns pair i of head h by sum_a p_a f_(h, a, i) with
+trained f, so that diagonals are seen too. Heo et al. 2024, Rotary Position Embedding for Vision
+Transformer, https://arxiv.org/abs/2403.13298. Kernel: csrc/rotate.c.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from whorl.kernels.ops import Impl, Layout
+from whorl.kernels.tables import Precision
+from whorl.scaling import Frequencies, Ladder
+from whorl.scaling.base import ladder
+
+from ._angles import Where
+from ._options import check_choices, check_number
+from ._rotary import Call, Rotary
+from ._rotary_config import RotaryConfig, TableStrategy, check_base, frozen_frequencies
+from .base import Card, register
+
+__all__ = ["AxialRoPE", "AxialRoPEConfig"]
+
+Order = Literal["blocks", "alternating"]
+
+_CHOICES = {"order": ("blocks", "alternating"), "frequencies": ("fixed", "mixed")}
+
+
+@dataclass(frozen=True)
+class AxialRoPEConfig(RotaryConfig):
+    """Options of AxialRoPE, checked on construction; ``AxialRoPE`` says what they mean."""
+
+    axes: int = 2
+    widths: tuple[int, ...] | None = None
+    order: Order = "blocks"
+    fastest: float = 1.0
+    inv_freq: tuple[float, ...] | None = None
+    frequencies: Literal["fixed", "mixed"] = "fixed"
+    num_kv_heads: int | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("base", "widths"):
+            value = getattr(self, option)
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                object.__setattr__(self, option, tuple(value))
+        super().__post_init__()
+        check_choices(self, _CHOICES, "AxialRoPE")
+        self._check_axes()
+        for base in self.bases:
+            check_base(base, "AxialRoPE")
+        check_number(self.fastest, "fastest", "AxialRoPE", bound="above 0")
+        if self.inv_freq is not None:
+            values = frozen_frequencies(self.inv_freq, self.width // 2, "AxialRoPE")
+            object.__setattr__(self, "inv_freq", values)
+        self._check_mixed()
+
+    @property
+    def bases(self) -> tuple[float, ...]:
+        """The base of each axis."""
+        return self.base if isinstance(self.base, tuple) else (self.base,) * self.axes
+
+    @property
+    def pairs(self) -> tuple[int, ...]:
+        """Pairs of each axis."""
+        if self.widths is None:
+            return (self.width // 2 // self.axes,) * self.axes
+        return tuple(width // 2 for width in self.widths)
+
+    def _check_axes(self) -> None:
+        if type(self.axes) is not int or self.axes < 2:
+            raise ValueError(
+                "AxialRoPE: axes must be an int, at least 2; got"
+                f" {self.axes!r}. For one axis use RoPE."
+            )
+        if isinstance(self.base, tuple) and len(self.base) != self.axes:
+            raise ValueError(
+                f"AxialRoPE: base must be one number, or one for each of {self.axes} axes; got"
+                f" {list(self.base)}."
+            )
+        if self.widths is None:
+            if self.width % (2 * self.axes) and self.frequencies == "fixed":
+                raise ValueError(
+                    f"AxialRoPE: {self.width} channels do not split into {self.axes} axes of whole"
+                    " pairs; pass widths=, the channels of each axis, or rotary_dim=."
+                )
+            return
+        even = all(type(w) is int and w >= 0 and w % 2 == 0 for w in self.widths)
+        if len(self.widths) != self.axes or not even or sum(self.widths) != self.width:
+            raise ValueError(
+                f"AxialRoPE: widths must be {self.axes} even numbers of channels that add up to"
+                f" {self.width}; got {list(self.widths)}."
+            )
+
+    def _check_mixed(self) -> None:
+        mixed = self.frequencies == "mixed"
+        if mixed and (type(self.num_kv_heads) is not int or self.num_kv_heads < 1):
+            raise ValueError(
+                "AxialRoPE: mixed frequencies belong to each key head, so num_kv_heads must be"
+                f" a positive int; got {self.num_kv_heads!r}."
+            )
+        if mixed and (self.inv_freq is not None or self.widths is not None):
+            raise ValueError(
+                "AxialRoPE: mixed frequencies turn every pair along all axes, so widths and"
+                " inv_freq have no meaning; leave them out."
+            )
+
+
+@register("axial_rope")
+class AxialRoPE(Rotary):
+    """Rotary embedding for n-dimensional positions.
+
+    Args:
+        head_dim: channels of one head, D.
+        axes: how many coordinates a token has; positions are [axes, T] or [axes, B, T].
+        widths: channels of each axis, even; equal shares of the rotated channels by default.
+        base: of the frequencies, or one for each axis. Language models have 10,000; the paper
+            takes 100 on grids of some ten rows, and 10 for mixed frequencies.
+        order: "blocks" gives axis 0 the first pairs, then axis 1; "alternating" deals pairs out in
+            turn, 0, 1, 0, 1 ... How a pair lies among the channels is ``layout``, as for RoPE.
+        fastest: radians per unit of position of the fastest pair: 1, or 2 pi for coordinates
+            normalised to [-1, 1] (DINOv3).
+        inv_freq: frequencies of your own, one for each pair in the order of the pairs.
+        frequencies: "mixed" trains ``freqs`` [num_kv_heads, axes, R/2] instead.
+        num_kv_heads: heads of the keys, each with mixed frequencies of its own; the queries of a
+            group share them.
+        layout, out_layout, rotary_dim, rotary_start, precision, table, table_length, impl: as for
+            ``RoPE``.
+
+    Positions have no default: ``whorl.positions.grid`` makes those of an image.
+
+    >>> import torch, whorl
+    >>> rope = whorl.AxialRoPE(64, base=100.0)
+    >>> q, k = torch.randn(1, 8, 6, 64), torch.randn(1, 8, 6, 64)
+    >>> rows, columns = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 1, 2, 0, 1, 2])
+    >>> q1, k1 = rope(q, k, torch.stack((rows, columns)))
+    """
+
+    config: AxialRoPEConfig
+
+    card: ClassVar[Card] = Card(
+        formula="pair i turned by p_a theta_j, each pair along its axis a",
+        paper="Heo et al. 2024",
+        url="https://arxiv.org/abs/2403.13298",
+        relative=True,
+        extrapolates="partly",
+        linear_attention=True,
+        many_axes=True,
+        memory="none in place",
+        compute="O((T + S) D)",
+    )
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        axes: int = 2,
+        widths: Sequence[int] | None = None,
+        base: float | Sequence[float] = 10_000.0,
+        order: Order = "blocks",
+        fastest: float = 1.0,
+        inv_freq: Sequence[float] | Tensor | None = None,
+        frequencies: Literal["fixed", "mixed"] = "fixed",
+        num_kv_heads: int | None = None,
+        layout: Layout = "half",
+        out_layout: Layout | None = None,
+        rotary_dim: int | None = None,
+        rotary_start: int = 0,
+        precision: Precision = "float64",
+        table: TableStrategy = "hybrid",
+        table_length: int = 4096,
+        impl: Impl = "auto",
+    ) -> None:
+        super().__init__()
+        self.config = AxialRoPEConfig(
+            head_dim=head_dim,
+            axes=axes,
+            widths=widths,  # type: ignore[arg-type]  # sequences are frozen there
+            base=base,  # type: ignore[arg-type]
+            order=order,
+            fastest=fastest,
+            inv_freq=inv_freq,  # type: ignore[arg-type]
+            frequencies=frequencies,
+            num_kv_heads=num_kv_heads,
+            layout=layout,
+            out_layout=out_layout,
+            rotary_dim=rotary_dim,
+            rotary_start=rotary_start,
+            precision=precision,
+            table=table,
+            table_length=table_length,
+            impl=impl,
+        )
+        self.position_axes = axes
+        if frequencies == "mixed":
+            assert num_kv_heads is not None
+            self.freqs = nn.Parameter(torch.empty(num_kv_heads, axes, self.config.width // 2))
+            self.reset_parameters()
+        self._derive()
+
+    def tables(
+        self, positions: Tensor, *, context_length: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """cos and sin, float32 [T, R/2] or [B, T, R/2]; mixed: [N, T, R/2] or [B, N, T, R/2]."""
+        self._check_coordinates(positions, "AxialRoPE.tables")
+        cos, sin = super().tables(positions, context_length=context_length)
+        if self.config.frequencies == "mixed" and positions.dim() == 2:
+            return cos[0], sin[0]
+        return cos, sin
+
+    def retune(
+        self,
+        k: Tensor,
+        positions: Tensor | None = None,
+        *,
+        old: Frequencies,
+        new: Frequencies,
+        offset: int | Tensor = 0,
+    ) -> Tensor:
+        """As for ``RoPE``, with positions on every axis; not for mixed frequencies."""
+        if self.config.frequencies == "mixed":
+            raise ValueError(
+                "AxialRoPE.retune: mixed frequencies are trained, not scaled; rotate the keys"
+                " afresh from their unrotated copies."
+            )
+        self._check_coordinates(positions, "AxialRoPE.retune")
+        return super().retune(k, positions, old=old, new=new, offset=offset)
+
+    def reset_parameters(self) -> None:
+        """Start mixed frequencies as a ladder along each axis, turned at random for each head."""
+        if self.config.frequencies == "fixed":
+            return
+        axes, pairs = self.config.axes, self.config.width // 2
+        share = -(-pairs // axes)
+        steps = torch.arange(share, dtype=torch.float64, device="cpu") / share
+        bases = torch.tensor(self.config.bases, dtype=torch.float64, device="cpu")
+        size = self.config.fastest * bases[:, None] ** -steps  # [n, share]
+        with torch.no_grad():
+            for head in self.freqs:
+                turn = torch.linalg.qr(torch.randn(axes, axes, dtype=torch.float64, device="cpu")).Q
+                spread = turn[:, :, None] * size[None]  # [n along, n ladders, share]
+                head.copy_(spread.flatten(1)[:, :pairs])
+
+    @property
+    def _is_fixed(self) -> bool:
+        return self.config.frequencies == "fixed"
+
+    def _prepare(self) -> None:
+        config = self.config
+        dtype = torch.float64 if config.precision == "float64" else torch.float32
+        if config.frequencies == "mixed":
+            return
+        dealt = [(a, j) for a, pairs in enumerate(config.pairs) for j in range(pairs)]
+        if config.order == "alternating":
+            dealt.sort(key=lambda pair: (pair[1], pair[0]))
+        self._axes = torch.tensor([a for a, _ in dealt], device="cpu")
+        if config.inv_freq is not None:
+            inv_freq = torch.tensor(config.inv_freq, dtype=dtype, device="cpu")
+        else:
+            ladders = [
+                ladder(2 * max(pairs, 1), base, dtype)
+                for pairs, base in zip(config.pairs, config.bases, strict=True)
+            ]
+            inv_freq = torch.stack([ladders[a][j] for a, j in dealt]) * config.fastest
+        self._ladder = Ladder(inv_freq, None)
+
+    def _frequencies(
+        self, context_length: int | Tensor | None, where: str, default_short: bool = False
+    ) -> Frequencies:
+        if self.config.frequencies == "mixed":
+            return Frequencies(self.freqs.double())
+        return super()._frequencies(context_length, where, default_short)
+
+    def _where(self, xs: tuple[Tensor, ...], call: Call) -> list[Where]:
+        for positions in (
+            call.positions,
+            *([] if call.key_positions is None else [call.key_positions]),
+        ):
+            self._check_coordinates(positions, "AxialRoPE")
+        where = super()._where(xs, call)
+        if self.config.frequencies == "mixed":
+            heads = self.config.num_kv_heads
+            for x in xs:
+                if heads is None or x.shape[1] % heads:
+                    raise ValueError(
+                        f"AxialRoPE: mixed frequencies are for {heads} key heads, so queries and"
+                        f" keys must have a multiple of that many; got {x.shape[1]}."
+                    )
+        return where
+
+    def _check_coordinates(self, positions: Tensor | None, where: str) -> None:
+        """Refuse tokens that are not placed on every axis."""
+        if positions is None or (isinstance(positions, Tensor) and positions.dim() < 2):
+            n = self.config.axes
+            got = "None" if positions is None else f"{list(positions.shape)}"
+            raise ValueError(
+                f"{where}: positions must be [n, T] or [n, B, T], here [{n}, T] or [{n}, B, T], one"
+                f" row for each axis; got {got}. whorl.positions.grid(height, width) makes them."
+            )

@@ -1,0 +1,315 @@
+"""XPos: a rotation whose queries shrink and whose keys grow with position, so that scores decay.
+
+    q' = zeta_i^((p - r)/s) R_p q      k' = zeta_i^(-(p - r)/s) R_p k      s = scale_base
+    zeta_i = (2 i / R + gamma) / (1 + gamma)                                i = 0 .. R/2 - 1
+
+The reference r drops out of every score: pair i contributes zeta_i^((m - n)/s) times its rotated
+product, which falls with the distance m - n >= 0 and would grow for a key after its query: only for
+causal attention. Sun et al. 2022, A Length-Extrapolatable Transformer,
+https://arxiv.org/abs/2212.10554. Kernel: csrc/rotate.c.
+
+Different from the paper's code: the reference is an argument, not half the length of the call, so
+a cached key stays right; its factor is a power of two for each pair, so moving a cache to another
+reference (``rescale``) rounds nothing. The absolute form, r = 0, overflows float16 after 3,000
+positions and float32 after 33,000; that is refused.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from whorl.kernels import reference as plain
+from whorl.kernels.ops import Impl, Layout
+from whorl.kernels.tables import Precision
+from whorl.scaling import Ladder
+from whorl.scaling.base import ladder
+
+from ._angles import Where
+from ._checks import check_input
+from ._options import check_number
+from ._rotary import KEY, QUERY, Call, Rotary
+from ._rotary_config import RotaryConfig, TableStrategy
+from .base import Card, register
+
+__all__ = ["XPos", "XPosConfig"]
+
+Role = Literal["query", "key"]
+
+_ROLES = {"query": QUERY, "key": KEY}
+# log2 of the largest factor on a vector: the exponent range less room for the vector's own size.
+_ROOM = {torch.float16: 11, torch.bfloat16: 119, torch.float32: 119, torch.float64: 1000}
+
+
+@dataclass(frozen=True)
+class XPosConfig(RotaryConfig):
+    """Options of XPos, checked on construction; ``XPos`` says what they mean."""
+
+    base: float = 10_000.0
+    gamma: float = 0.4
+    scale_base: float = 512.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option in ("gamma", "scale_base"):
+            check_number(getattr(self, option), option, "XPos", bound="above 0")
+
+
+@register("xpos")
+class XPos(Rotary):
+    """Rotary embedding with a decay by distance, for causal attention only.
+
+    Args:
+        head_dim: channels of one head, D.
+        gamma: zeta_i = (2 i / R + gamma) / (1 + gamma); small values make fast pairs decay more.
+        scale_base: positions over which pair i falls by zeta_i.
+        base, layout, out_layout, rotary_dim, rotary_start, precision, table, table_length, impl:
+            as for ``RoPE``; the paper's code has layout "interleaved".
+
+    Queries and keys are treated differently, so ``rotate`` and ``tables`` ask for a role. Up to
+    some thousand positions nothing else is needed; past that, pass a ``reference`` near the
+    queries and take cached keys there by ``rescale``:
+
+    >>> import torch, whorl
+    >>> xpos = whorl.XPos(64)
+    >>> q, k = torch.randn(1, 8, 2, 64), torch.randn(1, 8, 2, 64)
+    >>> q1, k1 = xpos(q, k, offset=100_000, reference=xpos.reference_for(100_000))
+    >>> cached = xpos.rotate(k, offset=99_000, role="key", reference=99_000)
+    >>> moved = xpos.rescale(cached, old=99_000, new=xpos.reference_for(100_000))
+    """
+
+    causal: ClassVar[bool] = True
+    config: XPosConfig
+
+    _DERIVED: ClassVar[tuple[str, ...]] = (*Rotary._DERIVED, "_steepest")
+
+    card: ClassVar[Card] = Card(
+        formula="RoPE, times zeta_i^(p/s) on q and zeta_i^(-p/s) on k",
+        paper="Sun et al. 2022",
+        url="https://arxiv.org/abs/2212.10554",
+        relative=True,
+        extrapolates="yes",
+        linear_attention=True,
+        many_axes=False,
+        memory="none in place",
+        compute="O((T + S) D)",
+    )
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10_000.0,
+        layout: Layout = "half",
+        out_layout: Layout | None = None,
+        rotary_dim: int | None = None,
+        rotary_start: int = 0,
+        gamma: float = 0.4,
+        scale_base: float = 512.0,
+        precision: Precision = "float64",
+        table: TableStrategy = "hybrid",
+        table_length: int = 4096,
+        impl: Impl = "auto",
+    ) -> None:
+        super().__init__()
+        self.config = XPosConfig(
+            head_dim=head_dim,
+            base=base,
+            layout=layout,
+            out_layout=out_layout,
+            rotary_dim=rotary_dim,
+            rotary_start=rotary_start,
+            gamma=gamma,
+            scale_base=scale_base,
+            precision=precision,
+            table=table,
+            table_length=table_length,
+            impl=impl,
+        )
+        self._derive()
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        out: tuple[Tensor, Tensor] | None = None,
+        reference: int | Tensor = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """Rotated and scaled queries and keys; arguments as for ``RoPE``.
+
+        reference: position, an int or one per row, that factors are relative to. Queries and keys
+        that meet must have the same.
+        """
+        lift = self._lift(reference, "XPos")
+        call = Call(positions, key_positions, offset, context_length, reference=lift)
+        rotated = self._rotate((q, k), call, out)
+        return rotated[0], rotated[1]
+
+    def forward_(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        reference: int | Tensor = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """``forward`` in place: q and k are overwritten and returned."""
+        pair, lift = (q, k), self._lift(reference, "XPos")
+        call = Call(positions, key_positions, offset, context_length, reference=lift)
+        self._rotate(pair, call, pair)
+        return pair
+
+    def rotate(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        out: Tensor | None = None,
+        inverse: bool = False,
+        role: Role | None = None,
+        reference: int | Tensor = 0,
+    ) -> Tensor:
+        """Rotate and scale one tensor as ``role``, "query" or "key"; ``inverse`` undoes it."""
+        turn, lift = _role(role, "XPos.rotate"), self._lift(reference, "XPos.rotate")
+        call = Call(positions, None, offset, context_length, bool(inverse), turn, lift)
+        return self._rotate((x,), call, None if out is None else (out,))[0]
+
+    def rotate_(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        context_length: int | Tensor | None = None,
+        inverse: bool = False,
+        role: Role | None = None,
+        reference: int | Tensor = 0,
+    ) -> Tensor:
+        """``rotate`` in place; refused where a gradient is needed."""
+        return self.rotate(
+            x,
+            positions,
+            offset=offset,
+            context_length=context_length,
+            out=x,
+            inverse=inverse,
+            role=role,
+            reference=reference,
+        )
+
+    def tables(
+        self,
+        positions: Tensor,
+        *,
+        context_length: int | Tensor | None = None,
+        role: Role | None = None,
+        reference: int | Tensor = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """cos and sin of ``role``, float32 [T, R/2] or [B, T, R/2], factors multiplied in."""
+        turn, lift = _role(role, "XPos.tables"), self._lift(reference, "XPos.tables")
+        return self._tables(
+            Call(positions, context_length=context_length, role=turn, reference=lift)
+        )
+
+    def rescale(self, k: Tensor, *, old: int | Tensor, new: int | Tensor) -> Tensor:
+        """Take rotated keys [B, G, S, D] from reference ``old`` to ``new``; ints, or one per row.
+
+        Multiplies each pair by a power of two, so nothing is rounded; keys so far back that their
+        dtype cannot hold them become 0, as their scores do.
+        """
+        check_input(k, self.config.head_dim, "XPos.rescale", "k")
+        before, after = (self._exponents(r, "XPos.rescale") for r in (old, new))
+        powers = (after - before).to(k.device)
+        wide = plain.merge(powers, powers, self._band.out_layout)  # [R] or [B, R]
+        start, width = self.config.rotary_start, self.config.width
+        rest = wide.new_zeros(*wide.shape[:-1], k.shape[-1] - start - width)
+        whole = torch.cat((wide.new_zeros(*wide.shape[:-1], start), wide, rest), dim=-1)
+        factor = whole.exp2() if whole.dim() == 1 else whole.exp2()[:, None, None, :]
+        compute = torch.float64 if k.dtype == torch.float64 else torch.float32
+        return (k.to(compute) * factor.to(compute)).to(k.dtype)
+
+    def reference_for(self, position: int) -> int:
+        """The start of the block of ``scale_base`` positions that holds ``position``.
+
+        Factors of queries in that block, and of all keys up to it, fit every dtype.
+        """
+        if isinstance(position, bool) or not isinstance(position, int):
+            raise TypeError(f"XPos.reference_for: position must be an int; got {position!r}.")
+        return math.floor(position // self.config.scale_base * self.config.scale_base)
+
+    def _prepare(self) -> None:
+        config = self.config
+        dtype = torch.float64 if config.precision == "float64" else torch.float32
+        self._ladder = Ladder(ladder(config.width, config.base, dtype), config.base)
+        steps = torch.arange(0, config.width, 2, dtype=torch.float64, device="cpu")
+        zeta = (steps / config.width + config.gamma) / (1 + config.gamma)
+        self._growth = zeta.log2() / config.scale_base
+        self._steepest = float(self._growth[0])  # pair 0 has the smallest zeta
+
+    def _exponents(self, reference: int | Tensor, label: str) -> Tensor:
+        """log2 of the factor on keys: whole numbers, float64 [P] or [B, P]."""
+        assert self._growth is not None
+        if isinstance(reference, Tensor):
+            if reference.dim() > 1 or reference.is_floating_point() or reference.is_complex():
+                raise ValueError(_REFERENCE.format(label, f"{reference.dtype}", reference.shape))
+            at = reference.to(torch.float64).unsqueeze(-1)  # [B, 1]
+            return (at * self._growth.to(reference.device)).round()
+        if isinstance(reference, bool) or not isinstance(reference, int | torch.SymInt):
+            raise TypeError(_REFERENCE.format(label, type(reference).__name__, repr(reference)))
+        return (self._growth * reference).round()
+
+    def _lift(self, reference: int | Tensor, label: str) -> Tensor | None:
+        if type(reference) is int and reference == 0:
+            return None
+        return self._exponents(reference, label)
+
+    def _where(self, xs: tuple[Tensor, ...], call: Call) -> list[Where]:
+        where = super()._where(xs, call)
+        if not torch.compiler.is_compiling():
+            for n, (x, place) in enumerate(zip(xs, where, strict=True)):
+                self._check_room(x, place, call, call.role if len(xs) == 1 else n)
+        return where
+
+    def _check_room(self, x: Tensor, where: Where, call: Call, role: int) -> None:
+        """Refuse factors that the dtype cannot hold; keys may vanish, as far ones should."""
+        values, first = where
+        if not x.shape[2] or not x.shape[0] or (values is not None and values.is_meta):
+            return
+        ends = (first, first + x.shape[2] - 1) if values is None else values.aminmax()
+        low, high = float(ends[0]), float(ends[1])
+        lifts = (0.0, 0.0) if call.reference is None else call.reference[..., 0].aminmax()
+        shrunk = -(high * self._steepest - float(lifts[0]))  # queries at the far end, log2
+        grown = low * self._steepest - float(lifts[1])  # and at the near one
+        room = _ROOM[x.dtype]
+        one_sided = role == KEY and not call.inverse
+        if shrunk > room or (grown > room and not one_sided):
+            name, span = "keys" if role == KEY else "queries", int(room / -self._steepest)
+            raise ValueError(
+                f"XPos: {name} at positions {low:g} to {high:g} are too far from their reference"
+                f" for {x.dtype}, which holds factors over about {span} positions; pass"
+                " reference=xpos.reference_for(...) near the queries, and work in blocks."
+            )
+
+
+def _role(role: Role | None, label: str) -> int:
+    if role not in _ROLES:
+        raise ValueError(
+            f"{label}: role must be 'query' or 'key', because queries shrink where keys grow;"
+            f" got {role!r}."
+        )
+    return _ROLES[role]
+
+
+_REFERENCE = "{}: reference must be an int, or integers [B] with one per row; got {} {}."

@@ -1,0 +1,213 @@
+"""AxialRoPE: a direct sum of rotations along axes, and the mixed variant."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import whorl
+
+
+def randn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def grid(*sizes: int) -> Tensor:
+    return torch.stack(torch.meshgrid(*map(torch.arange, sizes), indexing="ij")).flatten(1)
+
+
+def by_definition(
+    x: Tensor, at: Tensor, axes: list[int], freqs: list[float], layout: str
+) -> Tensor:
+    """Every pair by itself, in float64; x [B, H, T, D], at [n, T]."""
+    out, pairs = x.clone(), len(axes)
+    for i in range(pairs):
+        a, b = (i, i + pairs) if layout == "half" else (2 * i, 2 * i + 1)
+        turn = at[axes[i]].double() * freqs[i]
+        out[..., a] = x[..., a] * turn.cos() - x[..., b] * turn.sin()
+        out[..., b] = x[..., b] * turn.cos() + x[..., a] * turn.sin()
+    return out
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize(
+    ("options", "axes", "freqs"),
+    [
+        ({"base": 100.0}, [0, 0, 1, 1], [1.0, 0.1, 1.0, 0.1]),
+        ({"base": 100.0, "order": "alternating"}, [0, 1, 0, 1], [1.0, 1.0, 0.1, 0.1]),
+        ({"base": (100.0, 4.0)}, [0, 0, 1, 1], [1.0, 0.1, 1.0, 0.5]),
+        ({"widths": (6, 2), "base": 1000.0}, [0, 0, 0, 1], [1.0, 0.1, 0.01, 1.0]),
+        (
+            {"widths": (2, 6), "base": 1000.0, "order": "alternating"},
+            [0, 1, 1, 1],
+            [1.0, 1.0, 0.1, 0.01],
+        ),
+        ({"widths": (0, 8), "base": 16.0, "fastest": 2.0}, [1, 1, 1, 1], [2.0, 1.0, 0.5, 0.25]),
+        ({"inv_freq": [1.0, 2.0, 3.0, 0.5]}, [0, 0, 1, 1], [1.0, 2.0, 3.0, 0.5]),
+    ],
+)
+def test_pairs_turn_along_their_axes(
+    options: dict[str, Any], axes: list[int], freqs: list[float], layout: Any
+) -> None:
+    rope = whorl.AxialRoPE(8, layout=layout, **options)
+    x, at = randn(2, 3, 6, 8), grid(2, 3)
+    want = by_definition(x, at, axes, freqs, layout)
+    torch.testing.assert_close(rope.rotate(x, at), want, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        rope.frequencies().inv_freq, torch.tensor(freqs).double(), rtol=1e-7, atol=0
+    )
+
+
+def test_three_axes_and_every_way_to_give_positions() -> None:
+    rope = whorl.AxialRoPE(24, axes=3)
+    x, at = randn(2, 2, 12, 24).float(), grid(2, 2, 3)
+    shared = rope.rotate(x, at)
+    assert torch.equal(rope.rotate(x, at.double()), shared)
+    assert torch.equal(rope.rotate(x, at.unsqueeze(1).expand(3, 2, 12)), shared)
+    assert torch.equal(rope.rotate(x, at, offset=5), rope.rotate(x, at + 5))
+    rows = rope.rotate(x, at, offset=torch.tensor([5, 7]))
+    assert torch.equal(rows[1], rope.rotate(x, at + 7)[1])
+    assert torch.equal(rope.rotate(rope.rotate(x.double(), at), at, inverse=True).float(), x)
+    q, k = rope(x, x, at, at + 1)
+    assert torch.equal(k, rope.rotate(x, at + 1))
+    assert torch.equal(q, shared)
+    far = rope.rotate(x, at + 5000)  # past the table
+    assert torch.equal(far, whorl.AxialRoPE(24, axes=3, table="on_the_fly").rotate(x, at + 5000))
+
+
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from(["fixed", "mixed"]),
+    st.tuples(st.integers(-50, 50), st.floats(-20, 20)),
+)
+def test_scores_depend_on_differences_only(
+    seed: int, frequencies: Any, move: tuple[int, float]
+) -> None:
+    heads = 2 if frequencies == "mixed" else None
+    torch.manual_seed(seed)
+    rope = whorl.AxialRoPE(8, base=50.0, frequencies=frequencies, num_kv_heads=heads)
+    q, k, at = randn(1, 4, 5, 8, seed=seed), randn(1, 2, 5, 8, seed=seed + 1), randn(2, 5) * 9
+    keys = k.repeat_interleave(2, 1)
+    scores = [
+        turned[0] @ turned[1].repeat_interleave(2, 1).mT
+        for turned in (rope(q, k, at), rope(q, k, at + torch.tensor(move)[:, None]))
+    ]
+    torch.testing.assert_close(scores[0], scores[1], rtol=1e-9, atol=1e-9)
+    assert not torch.allclose(scores[0], q @ keys.mT)
+
+
+def test_shift_moves_along_each_axis() -> None:
+    for rope in (
+        whorl.AxialRoPE(8, base=50.0),
+        whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=2),
+    ):
+        k, at = randn(2, 2, 6, 8), grid(2, 3)
+        rotated = rope.rotate(k, at)
+        delta = torch.tensor([[1, 2], [3, 4]])  # [n, B]
+        moved = rope.shift(rotated, delta)
+        for row in range(2):
+            want = rope.rotate(k[row : row + 1], at + delta[:, row : row + 1])
+            torch.testing.assert_close(moved[row : row + 1], want)
+        torch.testing.assert_close(rope.shift(rotated, 2), rope.rotate(k, at + 2))
+
+
+def test_retune_takes_keys_to_other_frequencies() -> None:
+    old, new = whorl.AxialRoPE(8, base=50.0), whorl.AxialRoPE(8, base=500.0)
+    k, at = randn(1, 2, 6, 8), grid(2, 3)
+    tuned = old.retune(old.rotate(k, at), at, old=old.frequencies(), new=new.frequencies())
+    torch.testing.assert_close(tuned, new.rotate(k, at))
+
+
+def test_mixed_frequencies_turn_every_pair_along_all_axes() -> None:
+    rope = whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=2, layout="interleaved")
+    q, at = randn(3, 4, 6, 8), grid(2, 3)
+    turned = rope.rotate(q, at)
+    freqs = rope.freqs.detach().double()
+    for head in range(4):
+        for i in range(4):
+            turn = (at.double() * freqs[head // 2, :, i, None]).sum(0)
+            pair = torch.complex(q[:, head, :, 2 * i], q[:, head, :, 2 * i + 1])
+            want = pair * torch.polar(torch.ones_like(turn), turn)
+            torch.testing.assert_close(turned[:, head, :, 2 * i], want.real)
+            torch.testing.assert_close(turned[:, head, :, 2 * i + 1], want.imag)
+    by_row = rope.rotate(q, torch.stack((at, at + 1, at), 1))
+    torch.testing.assert_close(by_row[0], turned[0])
+    torch.testing.assert_close(by_row[1], rope.rotate(q, at + 1)[1])
+    cos, sin = rope.tables(at)
+    assert cos.shape == (2, 6, 4)
+    torch.testing.assert_close(cos**2 + sin**2, torch.ones_like(cos))
+    q32 = q.float().transpose(1, 2).contiguous().transpose(1, 2)
+    out = torch.full_like(q32, math.nan)
+    assert rope.eval().requires_grad_(False).rotate(q32, at, out=out) is out
+    torch.testing.assert_close(out, turned.float())
+    assert torch.equal(rope.rotate_(q32.clone(), at), out)
+
+
+def test_mixed_frequencies_start_as_turned_ladders() -> None:
+    rope = whorl.AxialRoPE(16, base=10.0, frequencies="mixed", num_kv_heads=3)
+    size = rope.freqs.detach().norm(dim=1)  # [heads, pairs]
+    ladder = 10.0 ** (-torch.arange(4) / 4)
+    torch.testing.assert_close(size, ladder.repeat(2).expand(3, -1))
+    first, second = rope.freqs.detach()[:, :, 0], rope.freqs.detach()[:, :, 4]
+    torch.testing.assert_close((first * second).sum(1), torch.zeros(3), atol=1e-6, rtol=0)
+    assert not torch.allclose(rope.freqs[0], rope.freqs[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"axes": 1}, r"axes must be an int, at least 2; got 1\. For one axis use RoPE\."),
+        ({"axes": 3}, r"16 channels do not split into 3 axes of whole pairs; pass widths="),
+        ({"widths": (8, 6)}, r"widths must be 2 even numbers .* add up to 16; got \[8, 6\]"),
+        ({"widths": (7, 9)}, r"widths must be 2 even numbers of channels"),
+        ({"widths": (16,)}, r"widths must be 2 even numbers of channels"),
+        ({"base": (1.0, 2.0, 3.0)}, r"base must be one number, or one for each of 2 axes; got \["),
+        ({"base": (10.0, -1.0)}, r"base must be a finite number above 0; got -1\.0"),
+        ({"base": "x"}, r"base must be a finite number above 0; got 'x'"),
+        ({"order": "mixed"}, r"order must be 'blocks' or 'alternating'; got 'mixed'"),
+        ({"frequencies": "trained"}, r"frequencies must be 'fixed' or 'mixed'; got 'trained'"),
+        ({"fastest": 0}, r"fastest must be a finite number above 0; got 0"),
+        ({"inv_freq": [1.0]}, r"inv_freq must hold 8 finite frequencies, one for each pair; got 1"),
+        ({"frequencies": "mixed"}, r"num_kv_heads must be a positive int; got None"),
+        (
+            {"frequencies": "mixed", "num_kv_heads": 2, "widths": (8, 8)},
+            r"widths and inv_freq have no meaning; leave them out",
+        ),
+    ],
+)
+def test_constructor_errors(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="AxialRoPE: .*" + message):
+        whorl.AxialRoPE(16, **options)
+
+
+def test_call_errors() -> None:
+    rope, q = whorl.AxialRoPE(8), torch.zeros(2, 2, 6, 8)
+    with pytest.raises(
+        ValueError, match=r"here \[2, T\] or \[2, B, T\].*got None\. whorl\.positions"
+    ):
+        rope(q, q)
+    with pytest.raises(ValueError, match=r"AxialRoPE: positions must be \[n, T\].*got \[6\]"):
+        rope(q, q, torch.arange(6))
+    with pytest.raises(ValueError, match=r"got \[6\]"):
+        rope(q, q, grid(2, 3), torch.arange(6))
+    with pytest.raises(ValueError, match=r"n = 2 axes and T = 6; got \[3, 6\]\. Stack one row for"):
+        rope(q, q, torch.zeros(3, 6, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"has 3 rows for each axis but the batch has 2; give one"):
+        rope(q, q, torch.zeros(2, 3, 6, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"AxialRoPE\.tables: positions must be \[n, T\]"):
+        rope.tables(torch.arange(6))
+    with pytest.raises(
+        ValueError, match=r"delta must be an int, \[n, B\] or \[n, B, S\], here \[2, 2\]"
+    ):
+        rope.shift(q, torch.zeros(3, 2))
+    mixed = whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=4)
+    with pytest.raises(
+        ValueError, match=r"are for 4 key heads, so queries and keys must .*got 2\."
+    ):
+        mixed(q, q, grid(2, 3))
+    with pytest.raises(ValueError, match=r"retune: mixed frequencies are trained, not scaled"):
+        mixed.retune(q, grid(2, 3), old=rope.frequencies(), new=rope.frequencies())
