@@ -203,8 +203,8 @@ class Rotary(Encoding):
     ) -> Description:
         """Which pairs the scaling keeps, blends and interpolates, and how far it reaches.
 
-        ``print`` makes a table of it. context_length: for scalings that follow it. original_context:
-        the length of training, where the scaling does not know it.
+        ``print`` makes a table of it. context_length: for scalings that follow it;
+        original_context: the length of training, where the scaling does not know it.
         """
         scaling = getattr(self.config, "scaling", None) or Linear(factor=1.0)
         found: Description = scaling.describe(

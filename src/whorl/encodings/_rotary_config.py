@@ -52,14 +52,18 @@ class RotaryConfig(Config):
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        if not isinstance(self.base, tuple):
-            check_base(self.base, self._owner)
+        for base in self._bases:
+            check_base(base, self._owner)
         check_choices(self, _CHOICES, self._owner)
 
     @property
     def width(self) -> int:
         """R, the number of rotated channels."""
         return self.head_dim - self.rotary_start if self.rotary_dim is None else self.rotary_dim
+
+    @property
+    def _bases(self) -> tuple[Any, ...]:
+        return (self.base,)
 
     @property
     def _owner(self) -> str:

@@ -24,7 +24,7 @@ from whorl.scaling.base import ladder
 from ._angles import Where
 from ._options import check_choices, check_number
 from ._rotary import Call, Rotary
-from ._rotary_config import RotaryConfig, TableStrategy, check_base, frozen_frequencies
+from ._rotary_config import RotaryConfig, TableStrategy, frozen_frequencies
 from .base import Card, register
 
 __all__ = ["AxialRoPE", "AxialRoPEConfig"]
@@ -54,8 +54,6 @@ class AxialRoPEConfig(RotaryConfig):
         super().__post_init__()
         check_choices(self, _CHOICES, "AxialRoPE")
         self._check_axes()
-        for base in self.bases:
-            check_base(base, "AxialRoPE")
         check_number(self.fastest, "fastest", "AxialRoPE", bound="above 0")
         if self.inv_freq is not None:
             values = frozen_frequencies(self.inv_freq, self.width // 2, "AxialRoPE")
@@ -66,6 +64,10 @@ class AxialRoPEConfig(RotaryConfig):
     def bases(self) -> tuple[float, ...]:
         """The base of each axis."""
         return self.base if isinstance(self.base, tuple) else (self.base,) * self.axes
+
+    @property
+    def _bases(self) -> tuple[float, ...]:
+        return self.base if isinstance(self.base, tuple) else (self.base,)
 
     @property
     def pairs(self) -> tuple[int, ...]:

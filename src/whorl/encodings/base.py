@@ -33,7 +33,17 @@ from whorl._words import did_you_mean
 if TYPE_CHECKING:
     from .composition import Composition
 
-__all__ = ["Card", "Config", "Encoding", "from_dict", "make", "names", "overrides", "register"]
+__all__ = [
+    "Card",
+    "Config",
+    "Encoding",
+    "classes",
+    "from_dict",
+    "make",
+    "names",
+    "overrides",
+    "register",
+]
 
 Hook = Literal["input", "rotation", "score", "value", "scale"]
 
@@ -214,6 +224,11 @@ def register(name: str) -> Callable[[E_], E_]:
         return cls
 
     return add
+
+
+def classes() -> dict[str, type[Encoding]]:
+    """Every registered encoding by its name."""
+    return dict(_REGISTRY)
 
 
 def names() -> list[str]:

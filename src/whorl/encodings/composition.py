@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from .base import Config, Encoding, Hook, from_dict, overrides
@@ -77,9 +78,13 @@ class Composition(Encoding):
     def embed(
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> Tensor:
-        for part in self.parts:
+        adding = [part for part in self.parts if overrides(part, "embed")]
+        dtype = x.dtype
+        if len(adding) > 1 and dtype in (torch.float16, torch.bfloat16):
+            x = x.float()  # round once, after the last
+        for part in adding:
             x = part.embed(x, positions, offset=offset)
-        return x
+        return x.to(dtype)
 
     def forward(
         self,
@@ -135,7 +140,7 @@ class CompositionConfig(Config):
 def _check(parts: list[Encoding]) -> None:
     """Refuse parts that make no sense together."""
     for method, why in _ONE_PART_ONLY.items():
-        both = [part for part in parts if overrides(part, method)]
+        both = [part for part in parts if _has(part, method)]
         if len(both) > 1:
             raise ValueError(
                 f"cannot compose {both[0]!r} with {both[1]!r}, because both would {why};"
@@ -157,6 +162,12 @@ def _check(parts: list[Encoding]) -> None:
                     f"cannot compose {known[0][0]!r} with {part!r}, because their {size} differ:"
                     f" {known[0][1]} and {n}; build both for the same model."
                 )
+
+
+def _has(part: Encoding, method: str) -> bool:
+    if method == "softmax_scale":  # an option may leave it to others
+        return part.softmax_scale(64) is not None
+    return overrides(part, method)
 
 
 def _total(terms: list[Tensor | None]) -> Tensor | None:

@@ -22,14 +22,9 @@ from whorl.kernels.tables import Precision
 from whorl.scaling import Frequencies, Ladder, Scaling
 from whorl.scaling.base import ladder
 
+from ._options import check_choices
 from ._rotary import Rotary
-from ._rotary_config import (
-    RotaryConfig,
-    TableStrategy,
-    check_choices,
-    frozen_frequencies,
-    frozen_scaling,
-)
+from ._rotary_config import RotaryConfig, TableStrategy, frozen_frequencies, frozen_scaling
 from .base import Card, register
 
 __all__ = ["RoPE", "RoPEConfig"]

@@ -1,0 +1,61 @@
+"""One table of all encodings by what people choose them by, made from their cards and modules."""
+
+import inspect
+
+import torch
+
+from .base import Encoding, classes
+
+__all__ = ["SIZES", "markdown", "sample"]
+
+#: Sizes of the model that parameters are counted for: those that an encoding asks for.
+SIZES = {"num_heads": 8, "head_dim": 128, "dim": 1024, "max_length": 2048, "max_distance": 128}
+
+
+def sample(cls: type[Encoding]) -> Encoding:
+    """An encoding with its defaults, at ``SIZES`` where it has none."""
+    needed = [
+        name
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.default is inspect.Parameter.empty
+    ]
+    if unknown := [name for name in needed if name not in SIZES]:
+        raise ValueError(
+            f"{cls.__name__}: options {', '.join(unknown)} have neither a default nor a size in"
+            " whorl.encodings.cards.SIZES; give them one."
+        )
+    with torch.device("meta"):  # only shapes are asked for
+        return cls(**{name: SIZES[name] for name in needed})
+
+
+def markdown(page: str = "{}.md") -> str:
+    """The table as Markdown; ``page`` is where the page of an encoding is found, by its name."""
+    lines = [
+        "| encoding | acts on | formula | relative | longer than trained | linear attention | n-D"
+        " | trained numbers | memory | compute | paper |",
+        "| --- | --- | --- | :-: | :-: | :-: | :-: | ---: | --- | --- | --- |",
+    ]
+    for name, cls in sorted(classes().items()):
+        if (card := cls.card) is None:
+            continue
+        made = sample(cls)
+        count = sum(parameter.numel() for parameter in made.parameters())
+        cells = (
+            f"[`{name}`]({page.format(name)})",
+            ", ".join(sorted(made.hooks)) or "nothing",
+            f"`{card.formula}`" if card.formula != "-" else "-",
+            _yes(card.relative),
+            card.extrapolates,
+            _yes(card.linear_attention),
+            _yes(card.many_axes),
+            f"{count:,}" if count else "-",
+            card.memory,
+            card.compute,
+            f"[{card.paper}]({card.url})",
+        )
+        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "-"
