@@ -2,21 +2,24 @@
 
 import whorl
 
-EXPORTS = {
-    "Card",
-    "Composition",
-    "Config",
-    "DynamicNTK",
-    "Encoding",
-    "Frequencies",
-    "Impl",
-    "Ladder",
-}
-EXPORTS |= {"Layout", "Linear", "NTK", "NoPE", "Precision", "RoPE", "Scaling", "__version__"}
-EXPORTS |= {"from_dict", "make", "names", "positions", "register", "testing"}
+ENCODINGS = {"NoPE", "Sinusoidal", "Learned", "RelativeBias", "Shaw", "TransformerXL", "T5Bias"}
+ENCODINGS |= {"DeBERTa", "ALiBi", "Kerple", "RoPE", "XPos", "AxialRoPE", "MRoPE"}
+SCALINGS = {"Linear", "DynamicLinear", "NTK", "DynamicNTK", "NTKByParts", "YaRN", "DynamicYaRN"}
+SCALINGS |= {"Llama3", "LongRoPE", "Proportional"}
+INTERFACE = {"Card", "Composition", "Config", "Encoding", "Scaling", "Frequencies", "Ladder"}
+INTERFACE |= {"Description", "PairDescription", "Impl", "Layout", "Precision"}
+FUNCTIONS = {"from_dict", "make", "names", "register", "__version__"}
+MODULES = {"analysis", "positions", "testing"}
+EXPORTS = ENCODINGS | SCALINGS | INTERFACE | FUNCTIONS | MODULES
+REGISTERED = "nope sinusoidal learned relative_bias shaw transformer_xl t5 deberta alibi kerple"
+REGISTERED += " rope xpos axial_rope mrope"
 
 
 def test_exports_are_frozen_and_exist() -> None:
     assert set(whorl.__all__) == EXPORTS
     assert len(whorl.__all__) == len(EXPORTS)
     assert [name for name in whorl.__all__ if not hasattr(whorl, name)] == []
+
+
+def test_names_of_the_registry_are_frozen() -> None:
+    assert whorl.names() == sorted(REGISTERED.split())

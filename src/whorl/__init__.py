@@ -3,20 +3,32 @@
 >>> import torch, whorl
 >>> rope = whorl.RoPE(64)
 >>> q, k = rope(torch.randn(1, 8, 16, 64), torch.randn(1, 2, 16, 64))
->>> 'rope' in whorl.names()
-True
+>>> whorl.make("alibi", num_heads=8)
+ALiBi(8)
 """
 
 from importlib.metadata import PackageNotFoundError, version
 
-from . import positions, testing
+from . import analysis, positions, testing
 from .encodings import (
+    ALiBi,
+    AxialRoPE,
     Card,
     Composition,
     Config,
+    DeBERTa,
     Encoding,
+    Kerple,
+    Learned,
+    MRoPE,
     NoPE,
+    RelativeBias,
     RoPE,
+    Shaw,
+    Sinusoidal,
+    T5Bias,
+    TransformerXL,
+    XPos,
     from_dict,
     make,
     names,
@@ -24,25 +36,63 @@ from .encodings import (
 )
 from .kernels.ops import Impl, Layout
 from .kernels.tables import Precision
-from .scaling import NTK, DynamicNTK, Frequencies, Ladder, Linear, Scaling
+from .scaling import (
+    NTK,
+    Description,
+    DynamicLinear,
+    DynamicNTK,
+    DynamicYaRN,
+    Frequencies,
+    Ladder,
+    Linear,
+    Llama3,
+    LongRoPE,
+    NTKByParts,
+    PairDescription,
+    Proportional,
+    Scaling,
+    YaRN,
+)
 
 __all__ = [
     "NTK",
+    "ALiBi",
+    "AxialRoPE",
     "Card",
     "Composition",
     "Config",
+    "DeBERTa",
+    "Description",
+    "DynamicLinear",
     "DynamicNTK",
+    "DynamicYaRN",
     "Encoding",
     "Frequencies",
     "Impl",
+    "Kerple",
     "Ladder",
     "Layout",
+    "Learned",
     "Linear",
+    "Llama3",
+    "LongRoPE",
+    "MRoPE",
+    "NTKByParts",
     "NoPE",
+    "PairDescription",
     "Precision",
+    "Proportional",
+    "RelativeBias",
     "RoPE",
     "Scaling",
+    "Shaw",
+    "Sinusoidal",
+    "T5Bias",
+    "TransformerXL",
+    "XPos",
+    "YaRN",
     "__version__",
+    "analysis",
     "from_dict",
     "make",
     "names",

@@ -1,0 +1,284 @@
+"""The score of attention as a sum: which part of it comes from content, which from position.
+
+Inputs that carry absolute positions score (x_i + p_i) W_q ((x_j + p_j) W_k)^T, four terms:
+
+    content-content     x_i W_q (x_j W_k)^T      content-position     x_i W_q (p_j W_k)^T
+    position-content    p_i W_q (x_j W_k)^T      position-position    p_i W_q (p_j W_k)^T
+
+A relative encoding drops or replaces the last three; a bias by distance is the fourth. A rotation
+has no such sum: what it changes, (R q) . (R k) - q . k, is its "interaction".
+He et al. 2020, DeBERTa, section 3.1, https://arxiv.org/abs/2006.03654, compares encodings this way.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from whorl.encodings import Composition, Encoding
+from whorl.positions import resolve
+
+__all__ = ["Terms", "terms"]
+
+CONTENT = "content-content"
+_SPLIT = ("content-position", "position-content", "position-position")
+
+Projection = Tensor | nn.Linear
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms by name, each float64 [B, H, T, S], and the score that they sum to.
+
+    All are logits: the softmax scale is in them, and so is a scale of the queries.
+    """
+
+    terms: dict[str, Tensor]
+    score: Tensor
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.terms[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.terms)
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def total(self) -> Tensor:
+        """The sum of all terms: ``score``, up to rounding in float64."""
+        return torch.stack(list(self.terms.values())).sum(0)
+
+    def sizes(self) -> dict[str, float]:
+        """Root mean square of each term: how much it has to say."""
+        return {name: float(term.square().mean().sqrt()) for name, term in self.terms.items()}
+
+
+@torch.no_grad()
+def terms(
+    encoding: Encoding,
+    q: Tensor | None = None,
+    k: Tensor | None = None,
+    positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
+    *,
+    x: Tensor | None = None,
+    query_proj: Projection | None = None,
+    key_proj: Projection | None = None,
+    num_heads: int | None = None,
+) -> Terms:
+    """Split the attention score of ``encoding`` into the terms that it is made of.
+
+    q [B, H, T, D], k [B, G, S, D]; or, as encodings of the input need it, embeddings x [B, T, E]
+    with the projections to queries and keys (nn.Linear, or weights [H D, E]) and num_heads.
+    Composed encodings name the part before each term. Everything is computed in float64.
+    """
+    encoding = _widened(encoding)
+    if x is None:
+        pieces = _given(encoding, q, k, query_proj, key_proj, num_heads)
+    elif q is not None or k is not None or key_positions is not None:
+        raise ValueError(
+            "terms: pass q and k, or x with its projections, not both; with x, positions serve the"
+            " keys too."
+        )
+    else:
+        pieces = _projected(encoding, x, positions, query_proj, key_proj, num_heads)
+    return _split(encoding, pieces, positions, key_positions)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Queries and keys by content, and what each input encoding adds to them, all float64."""
+
+    q: Tensor
+    k: Tensor
+    added: dict[str, tuple[Tensor, Tensor]]
+
+    def whole(self) -> tuple[Tensor, Tensor]:
+        q, k = self.q, self.k
+        for more_q, more_k in self.added.values():
+            q, k = q + more_q, k + more_k
+        return q, k
+
+
+def _widened(encoding: Encoding) -> Encoding:
+    """A copy in float64, so that terms add up to the last digits."""
+    if not isinstance(encoding, Encoding):
+        raise TypeError(f"terms: encoding must be a whorl.Encoding; got {encoding!r}.")
+    return copy.deepcopy(encoding).double()
+
+
+def _given(encoding: Encoding, q: Tensor | None, k: Tensor | None, *projections: object) -> _Pieces:
+    if "input" in encoding.hooks:
+        raise ValueError(
+            f"terms: {encoding!r} acts on embeddings, so its terms need x=, query_proj=, key_proj="
+            " and num_heads= instead of q and k."
+        )
+    if q is None or k is None or any(p is not None for p in projections):
+        raise ValueError(
+            "terms: pass q [B, H, T, D] and k [B, G, S, D]; or x=, query_proj=, key_proj= and"
+            " num_heads=."
+        )
+    for name, given in (("q", q), ("k", k)):
+        if not isinstance(given, Tensor) or given.dim() != 4:
+            came = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
+            raise ValueError(f"terms: {name} must be a tensor [B, H, T, D]; got {came}.")
+    if q.shape[1] % max(k.shape[1], 1):
+        raise ValueError(
+            f"terms: the heads of k must divide those of q; got {k.shape[1]} and {q.shape[1]}."
+        )
+    return _Pieces(q.detach().double(), k.detach().double(), {})
+
+
+def _projected(
+    encoding: Encoding,
+    x: Tensor,
+    positions: Tensor | None,
+    query_proj: Projection | None,
+    key_proj: Projection | None,
+    num_heads: int | None,
+) -> _Pieces:
+    if query_proj is None or key_proj is None or type(num_heads) is not int or num_heads < 1:
+        raise ValueError(
+            "terms: with x= come query_proj= and key_proj= (nn.Linear, or weights [H D, E]) and"
+            f" num_heads=, a positive int; got {query_proj!r}, {key_proj!r}, {num_heads!r}."
+        )
+    x = x.detach().double()
+    asked, keyed = _linear(query_proj, x, "query_proj"), _linear(key_proj, x, "key_proj")
+    head_dim, rest = divmod(asked(x).shape[-1], num_heads)
+    if rest or keyed(x).shape[-1] % head_dim:
+        raise ValueError(
+            f"terms: query_proj must give {num_heads} heads of equal width and key_proj heads of"
+            f" the same; got {asked(x).shape[-1]} and {keyed(x).shape[-1]} channels."
+        )
+
+    def heads(t: Tensor) -> Tensor:
+        return t.unflatten(-1, (-1, head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call,no-any-return]
+
+    bias_q, bias_k = asked(torch.zeros_like(x)), keyed(torch.zeros_like(x))
+    added, nothing = {}, torch.zeros_like(x)
+    positions = None if encoding.position_axes > 1 else positions
+    for label, part in _labelled(encoding):
+        if "input" not in part.hooks:
+            continue
+        more = part.embed(nothing, positions)
+        if not torch.allclose(part.embed(x, positions), x + more, rtol=1e-9, atol=1e-9):
+            raise ValueError(
+                f"terms: {part!r} does more to embeddings than add positions, so the score is no"
+                " sum of terms."
+            )
+        added[label] = heads(asked(more) - bias_q), heads(keyed(more) - bias_k)
+    return _Pieces(heads(asked(x)), heads(keyed(x)), added)
+
+
+def _linear(proj: Projection, x: Tensor, name: str) -> Callable[[Tensor], Tensor]:
+    weight, bias = (proj.weight, proj.bias) if isinstance(proj, nn.Linear) else (proj, None)
+    if not isinstance(weight, Tensor) or weight.dim() != 2 or weight.shape[1] != x.shape[-1]:
+        came = list(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
+        raise ValueError(
+            f"terms: {name} must be nn.Linear or weights [H D, E] with E = {x.shape[-1]}, the"
+            f" width of x; got {came}."
+        )
+    wide, shift = weight.detach().double(), None if bias is None else bias.detach().double()
+    return lambda t: nn.functional.linear(t, wide, shift)
+
+
+def _split(
+    encoding: Encoding, pieces: _Pieces, positions: Tensor | None, key_positions: Tensor | None
+) -> Terms:
+    q, k = pieces.whole()
+    at, keys_at = (_steps(given, x, encoding) for given, x in ((positions, q), (key_positions, k)))
+    if key_positions is None and k.shape[2] == q.shape[2]:
+        keys_at = at
+    scale = encoding.softmax_scale(q.shape[3])
+    factor = torch.as_tensor(q.shape[3] ** -0.5 if scale is None else scale, dtype=q.dtype)
+    if (by_query := encoding.query_scale(at)) is not None:
+        factor = factor * _with_heads(by_query.double().unsqueeze(-1))
+    found = {CONTENT: _product(pieces.q, pieces.k)}
+    for label, (more_q, more_k) in pieces.added.items():
+        found[f"{label}content-position"] = _product(pieces.q, more_k)
+        found[f"{label}position-content"] = _product(more_q, pieces.k)
+    if pieces.added:
+        pairs = [(a, b) for a in pieces.added.values() for b in pieces.added.values()]
+        label = next(iter(pieces.added)) if len(pieces.added) == 1 else ""
+        found[f"{label}position-position"] = sum(
+            (_product(a[0], b[1]) for a, b in pairs), torch.zeros(())
+        )
+    turned = encoding(q, k, positions, key_positions)
+    raw = _product(*turned)
+    for label, part in _labelled(encoding):
+        if "rotation" in part.hooks:
+            found[f"{label}interaction"] = raw - _product(q, k)
+        found |= {
+            f"{label}{name}": term for name, term in _content(part, q, k, at, keys_at).items()
+        }
+    if (content := encoding.content_score(q, k, at, keys_at)) is not None:
+        raw = raw + content
+    found = {name: term * factor for name, term in found.items()}
+    score = raw * factor
+    distance = at.unsqueeze(-1) - keys_at.unsqueeze(-2)
+    for label, part in _labelled(encoding):
+        if (bias := part.distance_bias(distance)) is not None:
+            name = f"{label}position-position"
+            found[name] = found.get(name, torch.zeros(())) + _by_batch(bias.double())
+    if (whole := encoding.distance_bias(distance)) is not None:
+        score = score + _by_batch(whole.double())
+    return Terms({name: term.expand_as(score) for name, term in found.items()}, score)
+
+
+def _content(
+    part: Encoding, q: Tensor, k: Tensor, at: Tensor, keys_at: Tensor
+) -> dict[str, Tensor]:
+    """A content score by what meets what: it is linear in q and in k, so zeros take it apart."""
+    whole = part.content_score(q, k, at, keys_at)
+    if whole is None:
+        return {}
+    no_q, no_k = torch.zeros_like(q), torch.zeros_like(k)
+    alone, of_q, of_k = (
+        part.content_score(a, b, at, keys_at) for a, b in ((no_q, no_k), (q, no_k), (no_q, k))
+    )
+    assert alone is not None
+    assert of_q is not None
+    assert of_k is not None
+    split = dict(zip(_SPLIT, (of_q - alone, of_k - alone, alone), strict=True))
+    split["interaction"] = whole - (of_q + of_k - alone)
+    size = float(whole.abs().max()) if whole.numel() else 0.0
+    return {n: t for n, t in split.items() if t.numel() and float(t.abs().max()) > 1e-12 * size}
+
+
+def _labelled(encoding: Encoding) -> list[tuple[str, Encoding]]:
+    """The parts of a composition, each with the words before its terms."""
+    if not isinstance(encoding, Composition):
+        return [("", encoding)]
+    labels: list[tuple[str, Encoding]] = []
+    for part in encoding.parts:
+        again = sum(other.name == part.name for _, other in labels)
+        labels.append((f"{part.name}{f' {again + 1}' if again else ''}: ", part))
+    return labels
+
+
+def _steps(positions: Tensor | None, x: Tensor, encoding: Encoding) -> Tensor:
+    """Positions for the score hooks, which know one axis: of several, the order of the tokens."""
+    length = x.shape[2]
+    if positions is None or encoding.position_axes > 1:
+        return torch.arange(length, device=x.device)
+    resolved, _ = resolve(positions, 0, x.shape[0], length, x.device, "terms")
+    assert resolved is not None
+    return resolved
+
+
+def _product(q: Tensor, k: Tensor) -> Tensor:
+    """q k^T for keys of fewer heads, [B, H, T, S]."""
+    return q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT
+
+
+def _with_heads(t: Tensor) -> Tensor:
+    """[T, 1] or [B, T, 1] with an axis for heads."""
+    return t.unsqueeze(1) if t.dim() == 3 else t
+
+
+def _by_batch(bias: Tensor) -> Tensor:
+    """[H, T, S] or [H, B, T, S] -> [(B,) H, T, S]."""
+    return bias.transpose(0, 1) if bias.dim() == 4 else bias

@@ -1,0 +1,208 @@
+"""Terms of a score: named as they should be, and adding up to what attention computes."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import whorl
+from whorl.analysis import terms
+from whorl.testing.probe import randomized
+
+HEADS, WIDTH, LENGTH = 4, 8, 6
+SIZE = HEADS * WIDTH
+ATTENDING: list[tuple[whorl.Encoding, set[str]]] = [
+    (whorl.NoPE(), {"content-content"}),
+    (whorl.RoPE(WIDTH), {"content-content", "interaction"}),
+    (
+        whorl.RoPE(WIDTH, scaling=whorl.DynamicNTK(factor=2.0, original_context=2)),
+        {"content-content", "interaction"},
+    ),
+    (whorl.XPos(WIDTH), {"content-content", "interaction"}),
+    (whorl.ALiBi(HEADS), {"content-content", "position-position"}),
+    (whorl.T5Bias(HEADS), {"content-content", "position-position"}),
+    (whorl.Kerple(HEADS), {"content-content", "position-position"}),
+    (whorl.Shaw(HEADS, WIDTH, left=3), {"content-content", "content-position"}),
+    (
+        whorl.TransformerXL(HEADS, WIDTH),
+        {"content-content", "content-position", "position-content", "position-position"},
+    ),
+    (
+        whorl.DeBERTa(HEADS, WIDTH, max_distance=4),
+        {"content-content", "content-position", "position-content"},
+    ),
+    (
+        whorl.DeBERTa(HEADS, WIDTH, max_distance=4, terms=("p2c",)),
+        {"content-content", "position-content"},
+    ),
+    (
+        whorl.RoPE(WIDTH) + whorl.T5Bias(HEADS) + whorl.ALiBi(HEADS),
+        {
+            *("content-content", "rope: interaction"),
+            *("t5: position-position", "alibi: position-position"),
+        },
+    ),
+    (
+        whorl.Shaw(HEADS, WIDTH) + whorl.ALiBi(HEADS),
+        {"content-content", "shaw: content-position", "alibi: position-position"},
+    ),
+]
+
+
+def attended(encoding: whorl.Encoding, q: Tensor, k: Tensor, at: Tensor) -> Tensor:
+    """The score as an attention layer forms it, hook by hook."""
+    scale = encoding.softmax_scale(WIDTH)
+    turned_q, turned_k = encoding(q, k, at)
+    score = turned_q @ turned_k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT
+    if (content := encoding.content_score(q, k, at, at)) is not None:
+        score = score + content
+    score = score * (WIDTH**-0.5 if scale is None else scale)
+    if (bias := encoding.distance_bias(at[..., :, None] - at[..., None, :])) is not None:
+        score = score + (bias.transpose(0, 1) if bias.dim() == 4 else bias)
+    return score
+
+
+def pair(seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    q = torch.randn(2, HEADS, LENGTH, WIDTH, generator=generator, dtype=torch.float64)
+    return q, torch.randn(2, 2, LENGTH, WIDTH, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("per_row", [False, True])
+@pytest.mark.parametrize(("encoding", "names"), ATTENDING, ids=lambda v: repr(v)[:60])
+def test_terms_add_up_to_the_score(
+    encoding: whorl.Encoding, names: set[str], per_row: bool
+) -> None:
+    q, k = pair()
+    at = torch.tensor([0, 1, 2, 5, 9, 4])
+    at = at + torch.tensor([[3], [0]]) if per_row else at
+    randomized(encoding)
+    found = terms(encoding, q, k, at)
+    want = attended(encoding.double(), q, k, at).detach()
+    assert set(found) == names
+    torch.testing.assert_close(found.score, want, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.total(), want, rtol=1e-12, atol=1e-12)
+    assert all(term.shape == want.shape for term in found.terms.values())
+    assert len(found) == len(names)
+    assert found.sizes().keys() == names
+    assert min(found.sizes().values()) > 0
+
+
+def test_content_terms_come_from_where_they_say() -> None:
+    q, k = pair()
+    at = torch.arange(LENGTH)
+    xl = randomized(whorl.TransformerXL(HEADS, WIDTH)).double()
+    found = terms(xl, q, k)
+    assert isinstance(xl, whorl.TransformerXL)
+    keys = k.repeat_interleave(2, 1)
+    offered = (xl.u[None, :, None] * keys).sum(-1)[:, :, None, :] * WIDTH**-0.5
+    torch.testing.assert_close(found["position-content"], offered.expand_as(found.score).detach())
+    moved = terms(xl, q, k, at + 7)
+    torch.testing.assert_close(moved["position-position"], found["position-position"])
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        whorl.Sinusoidal(SIZE),
+        whorl.Learned(SIZE, max_length=LENGTH),
+        whorl.Learned(SIZE, max_length=LENGTH) + whorl.RoPE(WIDTH) + whorl.ALiBi(HEADS),
+        whorl.Sinusoidal(SIZE) + whorl.Learned(SIZE, max_length=LENGTH),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_inputs_with_positions_give_four_terms(encoding: whorl.Encoding, bias: bool) -> None:
+    torch.manual_seed(0)
+    query = nn.Linear(SIZE, SIZE, bias=bias, dtype=torch.float64)
+    key = nn.Linear(SIZE, SIZE // 2, bias=bias, dtype=torch.float64)
+    x = torch.randn(2, LENGTH, SIZE, dtype=torch.float64)
+    encoding = randomized(encoding).double()
+    found = terms(encoding, x=x, query_proj=query, key_proj=key, num_heads=HEADS)
+    whole = encoding.embed(x)
+    q, k = (
+        proj(whole).unflatten(-1, (-1, WIDTH)).transpose(1, 2).detach() for proj in (query, key)
+    )
+    want = attended(encoding, q, k, torch.arange(LENGTH)).detach()
+    torch.testing.assert_close(found.score, want, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.total(), want, rtol=1e-12, atol=1e-12)
+    endings = {name.split(": ")[-1] for name in found}
+    assert endings >= {
+        *("content-content", "content-position", "position-content", "position-position"),
+    }
+    weights = terms(encoding, x=x, query_proj=query.weight, key_proj=key.weight, num_heads=HEADS)
+    assert torch.equal(weights.score, found.score) is not bias
+
+
+def test_several_axes() -> None:
+    q, k = pair()
+    at = torch.stack((torch.arange(LENGTH) // 3, torch.arange(LENGTH) % 3))
+    found = terms(whorl.AxialRoPE(WIDTH) + whorl.ALiBi(HEADS), q, k, at)
+    assert list(found) == ["content-content", "axial_rope: interaction", "alibi: position-position"]
+    torch.testing.assert_close(found.total(), found.score)
+
+
+def test_same_part_twice_has_two_names() -> None:
+    q, k = pair()
+    found = terms(whorl.ALiBi(HEADS) + whorl.ALiBi(HEADS), q, k)
+    assert list(found) == [
+        *("content-content", "alibi: position-position", "alibi 2: position-position"),
+    ]
+
+
+def test_leaves_the_encoding_alone() -> None:
+    encoding = whorl.T5Bias(HEADS)
+    terms(encoding, *pair())
+    assert {p.dtype for p in encoding.parameters()} == {torch.float32}
+
+
+class Gate(whorl.Encoding):
+    """Multiplies embeddings instead of adding to them."""
+
+    name = "gate"
+    config = whorl.Config()
+
+    def embed(
+        self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
+    ) -> Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("encoding", "arguments", "message"),
+    [
+        (
+            whorl.Sinusoidal(SIZE),
+            {"q": 1},
+            r"acts on embeddings, so its terms need x=, query_proj=",
+        ),
+        (whorl.RoPE(WIDTH), {}, r"pass q \[B, H, T, D\] and k \[B, G, S, D\]; or x="),
+        (whorl.RoPE(WIDTH), {"x": 1, "q": 1}, r"or x with its projections, not both; with x, pos"),
+        (whorl.RoPE(WIDTH), {"q": 2, "k": 1}, r"q must be a tensor \[B, H, T, D\]; got \[6, 8\]"),
+        (whorl.RoPE(WIDTH), {"q": 1, "k": 3}, r"heads of k must divide those of q; got 3 and 4"),
+        (whorl.NoPE(), {"x": 1}, r"with x= come query_proj= and key_proj=.*got None, None, None"),
+        (whorl.NoPE(), {"x": 1, "w": 5}, r"query_proj must be nn\.Linear or .* E = 32, the width"),
+        (whorl.NoPE(), {"x": 1, "w": SIZE, "h": 3}, r"query_proj must give 3 heads of equal width"),
+        (Gate(), {"x": 1, "w": SIZE, "h": 4}, r"does more to embeddings than add positions"),
+    ],
+)
+def test_errors(encoding: whorl.Encoding, arguments: dict[str, int], message: str) -> None:
+    q, k = pair()
+    given: dict[str, Any] = {}
+    if "q" in arguments:
+        given["q"] = q if arguments["q"] == 1 else q[0, 0]
+    if "k" in arguments:
+        given["k"] = k if arguments["k"] == 1 else k[:, [0, 0, 1]]
+    if "x" in arguments:
+        given["x"] = torch.ones(2, LENGTH, SIZE)
+    if "w" in arguments:
+        given |= dict.fromkeys(("query_proj", "key_proj"), torch.ones(SIZE, arguments["w"]))
+        given["num_heads"] = arguments.get("h", HEADS)
+    with pytest.raises(ValueError, match="terms: .*" + message):
+        terms(encoding, **given)
+
+
+def test_refuses_what_is_no_encoding() -> None:
+    with pytest.raises(TypeError, match=r"terms: encoding must be a whorl\.Encoding; got 3"):
+        terms(3)  # type: ignore[arg-type]
