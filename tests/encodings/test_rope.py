@@ -272,3 +272,27 @@ def test_dynamic_length_is_per_row_and_by_default_the_last_position() -> None:
     assert torch.equal(long, rope.rotate(x[1:], offset=30, context_length=36))
     _, k = rope(x[:1, :, :1], x[:1], torch.tensor([20]), torch.arange(6))
     assert torch.equal(k, rope.rotate(x[:1], context_length=21))  # keys follow the longest of both
+
+
+def test_describe_says_what_the_scaling_does() -> None:
+    rope = whorl.RoPE(128, base=1e6, scaling=whorl.YaRN(factor=4.0, original_context=32_768))
+    found = rope.describe()
+    assert found.counts == {"kept": 24, "blended": 16, "interpolated": 24, "unused": 0}
+    assert found.original_context == 32_768
+    assert "0-23   kept" in str(found)
+    plain = whorl.RoPE(8).describe(original_context=512)
+    assert plain.counts["kept"] == 4
+    assert plain.reach == 512
+    following = whorl.RoPE(8, scaling=whorl.DynamicNTK(factor=2.0, original_context=16))
+    assert following.describe().counts["kept"] == 4
+    assert following.describe(64).counts["kept"] == 1
+
+
+def test_a_scaling_that_does_not_fit_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"LongRoPE: .*short_factors"):
+        whorl.RoPE(
+            16,
+            scaling=whorl.LongRoPE(
+                short_factors=[1.0], long_factors=[2.0], original_context=16, factor=4.0
+            ),
+        )

@@ -42,7 +42,10 @@ X = torch.zeros(2, 3, 5, 8)
         ({"impl": "cuda"}, r"impl must be 'auto' or 'native' or 'reference'; got 'cuda'"),
         ({"base": 10**400}, r"base must be a finite number above 0"),
         ({"inv_freq": 1.0}, r"inv_freq must be numbers, one for each pair; got 1\.0"),
-        ({"scaling": {"rope_type": "linear"}}, r"needs a 'name', one of dynamic_linear, dynamic_ntk, "),
+        (
+            {"scaling": {"rope_type": "linear"}},
+            r"needs a 'name', one of dynamic_linear, dynamic_ntk, ",
+        ),
         (
             {"inv_freq": [1.0, 2.0]},
             r"inv_freq must hold 4 finite frequencies, one for each pair; got",

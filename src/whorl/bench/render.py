@@ -36,14 +36,16 @@ def markdown(report: "Report") -> str:
 
 
 def readme(report: "Report") -> dict[str, str]:
-    """The same in two parts, for the places of a README: "speed" and "accuracy"."""
+    """The same in parts, for places in Markdown files: "speed", "accuracy" and "losses"."""
     accuracy = grids.accuracy_grid(report)
     others = [grid for grid in grids.grids(report, merged=True) if "multiples" in grid.title]
     lost = grids.loss_grid(report)
     speed = [headline(report), *_best(report), *map(_markdown, others), LEGEND, _summary(report)]
-    if lost.rows:
-        speed.append(_markdown(lost))
-    return {"speed": "\n\n".join(speed), "accuracy": _markdown(accuracy)}
+    return {
+        "speed": "\n\n".join(speed),
+        "accuracy": _markdown(accuracy),
+        "losses": _markdown(lost) if lost.rows else "None.",
+    }
 
 
 def _best(report: "Report") -> list[str]:

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from whorl.encodings import Encoding
 
 from ._compare import FROM_POSITIONS, RESHAPED, batched, row, same
-from .probe import Probe, observe, randomized, rounding_tolerance
+from .probe import Probe, observe, randomized, rounding_tolerance, spread
 
 __all__ = ["batch_rows", "chunks", "permutation", "positions_agree", "precision"]
 
@@ -47,7 +47,8 @@ def positions_agree(encoding: Encoding) -> None:
     same(seen(steps + 3), seen(offset=3), "offset=3 differs from positions + 3", relative=RESHAPED)
     complaint = "offset per row differs from positions [B, T]"
     same(seen(steps + starts[:, None]), seen(offset=starts), complaint, relative=RESHAPED)
-    q, k = encoding(probe.q, probe.k, steps, steps + 3, context_length=_CONTEXT)
+    at, keys_at = spread(encoding, steps), spread(encoding, steps + 3)
+    q, k = encoding(probe.q, probe.k, at, keys_at, context_length=_CONTEXT)
     expected = {"q": plain["q"], "k": seen(steps + 3)["k"]}
     same({"q": q, "k": k}, expected, "key_positions are not those of the keys")
     if encoding.fractional:
@@ -173,7 +174,7 @@ def _attend(encoding: Encoding, x: Tensor) -> Tensor:
     mix = torch.randn(3, heads, x.shape[2], head_dim, generator=generator, dtype=x.dtype)
     mix = mix * x.shape[2] ** -0.5  # else one key takes all the weight and hides the others
     q, k, v = (encoding.embed(x).unsqueeze(1) @ m for m in mix)  # [1, H, T, D]
-    q, k = encoding(q, k)
+    q, k = encoding(q, k, None if encoding.position_axes == 1 else spread(encoding, at))
     score = q @ k.mT
     if (term := encoding.content_score(q, k, at, at)) is not None:
         score = score + term

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whorl.encodings import Encoding
 
-__all__ = ["Probe", "observe", "randomized", "rounding_tolerance"]
+__all__ = ["Probe", "observe", "randomized", "rounding_tolerance", "spread"]
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,13 @@ def observe(
     Arguments as for ``Encoding.forward``: ``offset`` moves the queries, and the keys too unless
     they have ``key_positions`` of their own.
     """
+    steps = positions
+    if positions is None and encoding.position_axes > 1:
+        steps = torch.arange(probe.length, device=probe.q.device)
     q, k = encoding(
         probe.q,
         probe.k,
-        *_spread(encoding, probe, positions, key_positions),
+        *(None if at is None else spread(encoding, at) for at in (steps, key_positions)),
         offset=offset,
         context_length=context_length,
     )
@@ -136,21 +139,13 @@ def observe(
     return {name: value for name, value in seen.items() if value is not None}
 
 
-def _spread(
-    encoding: Encoding, probe: Probe, positions: Tensor | None, key_positions: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
-    """The same positions on every axis of the encoding, a little apart: [n, T] or [n, B, T]."""
+def spread(encoding: Encoding, positions: Tensor) -> Tensor:
+    """Positions for every axis of the encoding, a little apart: [n, T] or [n, B, T]."""
     axes = encoding.position_axes
     if axes == 1:
-        return positions, key_positions
-    if positions is None:
-        positions = torch.arange(probe.length, device=probe.q.device)
-    apart = torch.arange(axes, device=positions.device)
-    spread = [
-        None if at is None else at + 3 * apart.view(-1, *[1] * at.dim())
-        for at in (positions, key_positions)
-    ]
-    return spread[0], spread[1]
+        return positions
+    apart = 3 * torch.arange(axes, device=positions.device)
+    return positions + apart.view(-1, *[1] * positions.dim())
 
 
 def _absolute(probe: Probe, positions: Tensor | None, offset: int | Tensor) -> Tensor:
