@@ -52,9 +52,23 @@ INLINE pairs8 even_odd(__m256i v) {
     return (pairs8){_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)), _mm256_castsi256_ps(odd)};
 }
 
+/* To bf16, to nearest even, sixteen at once: the upper halves go up by one where the lower ones,
+ * less one if the upper half is even, are at least 0x8000. Not for NaN. */
+INLINE __m256i round_even_odd(__m256 even, __m256 odd) {
+    const __m256i e = _mm256_castps_si256(even), o = _mm256_castps_si256(odd);
+    const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa);
+    const __m256i low = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
+    const __m256i is_even = _mm256_andnot_si256(high, _mm256_set1_epi16(1));
+    return _mm256_add_epi16(high, _mm256_srli_epi16(_mm256_subs_epu16(low, is_even), 15));
+}
+
 INLINE void store_even_odd(char *out, __m256 even, __m256 odd, int has_nan) {
-    const __m256i e = round_bf16(even, has_nan), o = round_bf16(odd, has_nan);
-    const __m256i both = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa);
+    __m256i both;
+    if (has_nan)
+        both = _mm256_blend_epi16(_mm256_srli_epi32(round_bf16(even, 1), 16), round_bf16(odd, 1),
+                                  0xaa);
+    else
+        both = round_even_odd(even, odd);
     _mm256_storeu_si256((__m256i *)(void *)out, both);
 }
 
@@ -176,6 +190,28 @@ INLINE void rotate16_bf16(const whorl_span *s, const char *x, char *out, const c
     }
 }
 
+/* Pairs i .. i + 7 of `heads` interleaved bf16 vectors. */
+INLINE void rotate8_bf16(const whorl_span *s, const char *x, char *out, const char *row, int64_t i,
+                         int heads) {
+    const __m256 sign = s->negate ? _mm256_set1_ps(-0.0f) : _mm256_setzero_ps();
+    const __m256 c = load8(row, i, WHORL_F32);
+    const __m256 w = _mm256_xor_ps(load8(row, i + s->pairs, WHORL_F32), sign);
+    __m256i v[WHORL_GROUP];
+    for (int g = 0; g < heads; g++)
+        v[g] = load_bits(x + g * s->x_head + 4 * i);
+    __m256 nan = _mm256_setzero_ps();
+    for (int g = 0; g < heads; g++) {
+        const pairs8 p = turn(even_odd(v[g]), c, w);
+        nan = _mm256_or_ps(nan, _mm256_cmp_ps(p.a, p.b, _CMP_UNORD_Q));
+        store_even_odd(out + g * s->out_head + 4 * i, p.a, p.b, 0);
+    }
+    if (_mm256_movemask_ps(nan))
+        for (int g = 0; g < heads; g++) {
+            const pairs8 p = turn(even_odd(v[g]), c, w);
+            store_even_odd(out + g * s->out_head + 4 * i, p.a, p.b, 1);
+        }
+}
+
 INLINE __m256d load4(const char *x, int64_t i) {
     return _mm256_loadu_pd((const double *)(const void *)(x + 8 * i));
 }
@@ -222,6 +258,8 @@ INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char
     const int wide = dtype == WHORL_BF16 && in_layout == WHORL_HALF && out_layout == WHORL_HALF;
     const int woven = (dtype == WHORL_F32 || dtype == WHORL_F16) &&
                       in_layout == WHORL_INTERLEAVED && out_layout == WHORL_INTERLEAVED;
+    const int bf16 =
+        dtype == WHORL_BF16 && in_layout == WHORL_INTERLEAVED && out_layout == WHORL_INTERLEAVED;
     int64_t i = 0;
     for (int g = 0; g < heads; g++)
         whorl_pass_through(s, x + g * s->x_head, out + g * s->out_head);
@@ -229,6 +267,8 @@ INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char
     out += s->head_bytes;
     for (; wide && i + 16 <= s->pairs; i += 16)
         rotate16_bf16(s, x, out, row, i, heads);
+    for (; bf16 && i + 8 <= s->pairs; i += 8)
+        rotate8_bf16(s, x, out, row, i, heads);
     for (; woven && i + 8 <= s->pairs; i += 8)
         rotate8_woven(s, x, out, row, i, heads, dtype);
     for (; dtype == WHORL_F64 && i + 4 <= s->pairs; i += 4)

@@ -106,3 +106,13 @@ def test_no_comparison_may_be_lost(theirs: float, count: int) -> None:
     cell = cell_of({("whorl", "fresh"): 1.0, ("hf", "fresh"): theirs})
     found = target("comparisons lost beyond noise", cell)
     assert (found.measured, found.ok) == (count, count == 0)
+
+
+def test_bound_once_is_set_against_bound_once_only() -> None:
+    ours = {("whorl", "inplace"): 8e-6, ("whorl", "bound"): 5e-6}
+    cell = cell_of({**ours, ("ort", "out"): 9e-6, ("ort", "bound"): 4e-6})
+    found = {(c.mode, c.peer_mode): c.ratio for c in comparisons(cell)}
+    assert found == {
+        ("inplace", "out"): pytest.approx(8 / 9),
+        ("bound", "bound"): pytest.approx(5 / 4),
+    }

@@ -45,9 +45,9 @@ def test_contestant_computes_the_rotation(name: str, cell: Cell) -> None:
             assert verify(peer, entry, case) is None
 
 
-def test_whorl_offers_all_three_forms() -> None:
+def test_whorl_offers_all_forms() -> None:
     case = Case(Cell(PREFILL, "float32", "half", 1))
-    assert [entry.mode for entry in Whorl().entries(case)] == ["inplace", "out", "fresh"]
+    assert [entry.mode for entry in Whorl().entries(case)] == ["inplace", "out", "fresh", "bound"]
 
 
 def test_copy_moves_all_tensors() -> None:

@@ -129,7 +129,7 @@ def _contestants(cells: list[CellResult]) -> list[tuple[str, str]]:
         for r in cell.results
         if r.timing is not None and r.name != COPY
     }
-    order = [(name, mode) for name in (OURS, *NAMES) for mode in ("inplace", "out", "fresh")]
+    order = [(name, mode) for name in (OURS, *NAMES) for mode in FORMS]
     return [row for row in order if row in seen]
 
 

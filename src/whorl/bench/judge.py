@@ -1,8 +1,8 @@
 """Like against like: whorl's ratio to every peer, the losses, and the targets.
 
 In place is set against the fastest form a peer has, since most have no other; ``out=`` against
-``out=``, fresh against fresh, training against training. A target over several cells takes the
-worst of them.
+``out=``, fresh against fresh, training against training, bound once against bound once. A target
+over several cells takes the worst of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ def comparisons(cell: CellResult) -> list[Comparison]:
     """whorl in each of its modes against each peer that was timed."""
     found = []
     peers = dict.fromkeys(r.name for r in cell.results if r.name not in (COPY, OURS))
-    for mode in ("inplace", "out", "fresh", "training"):
+    for mode in FORMS:
         ours = cell.seconds(OURS, mode)
         if ours is None:
             continue

@@ -13,8 +13,9 @@ __all__ = ["headline", "markdown", "readme", "tables"]
 
 LEGEND = (
     "Medians of samples taken in turn. The number in a shape's name is the batch size for decode,"
-    " else the length; training is forward + backward and stands in the fresh rows. whorl in"
-    " place is judged against the fastest form of each peer, its other forms against the same form."
+    " else the length; training is forward + backward and stands in the fresh rows. Bound once runs"
+    " on tensors that were shown to it before and never move. whorl in place is judged against each"
+    " peer's fastest form for new tensors, its other forms against the same form."
 )
 
 # Titles of grids that hold words rather than numbers.

@@ -13,6 +13,7 @@ from whorl.positions import resolve
 from whorl.scaling import Description, Frequencies, Ladder, Linear
 
 from ._angles import Angles, Turns, Where, longest
+from ._bound import Bound
 from ._checks import (
     check_context,
     check_delta,
@@ -107,6 +108,19 @@ class Rotary(Encoding):
         pair = (q, k)
         self._rotate(pair, Call(positions, key_positions, offset, context_length), pair)
         return pair
+
+    def bind(self, q: Tensor, k: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Bound:
+        """Prepare a call for tensors that stay where they are, such as a decode loop's buffers.
+
+        The result rotates q and k in place, or into ``out``, at the offset that it is called with:
+        ``step = rope.bind(q, k)``, then ``step(offset)``. That takes a third of the time of a call
+        on new tensors. Shapes and strides must stay as they are.
+        """
+        name, outs = type(self).__name__, (q, k) if out is None else out
+        self._where((q, k), Call())
+        check_outputs(outs, (q, k), name)
+        known = self._angles[0].table.count if self._angles is not None else 0
+        return Bound(self, q, k, outs, known - q.shape[2])
 
     def rotate(
         self,

@@ -8,7 +8,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,12 +17,14 @@ from torch.autograd.graph import increment_version
 __all__ = [
     "ISAS",
     "Band",
+    "Prepared",
     "Rows",
     "Table",
     "best_isa",
     "library_path",
     "max_threads",
     "new_like",
+    "prepare",
     "problem",
     "rotate",
 ]
@@ -143,6 +145,49 @@ def rotate(
     return list(outs)
 
 
+class Prepared:
+    """A job whose tensors keep their places: only the first row changes from call to call."""
+
+    __slots__ = ("_at", "_job", "_numbers", "_outs", "_tensors")
+
+    def __init__(
+        self, numbers: Sequence[int], xs: Sequence[Tensor], outs: Sequence[Tensor]
+    ) -> None:
+        self._job = bytearray(struct.pack(f"{len(numbers)}q", *numbers))
+        self._numbers = (ctypes.c_int64 * len(numbers)).from_buffer(self._job)
+        self._tensors, self._outs = (*xs, *outs), list(outs)
+        self._at = [t.data_ptr() for t in self._tensors]
+
+    def stays(self) -> bool:
+        """Whether every tensor is where it was."""
+        return [t.data_ptr() for t in self._tensors] == self._at
+
+    def __call__(self, first: int) -> None:
+        """Rotate by the table's rows first, first + 1, ..., which the caller knows to be there."""
+        self._numbers[27] = self._numbers[44] = first  # the last number of each operand
+        if status := _call(self._numbers):
+            raise AssertionError(f"whorl_rotate: status {status} for a prepared job")
+        increment_version(self._outs)
+
+
+def prepare(
+    xs: tuple[Tensor, Tensor], outs: tuple[Tensor, Tensor], table: Table, band: Band
+) -> Prepared | None:
+    """A job for two tensors and their results; None where these need copies on the way."""
+    for n, (x, out) in enumerate(zip(xs, outs, strict=True)):
+        if x.stride(3) != 1 or not x.numel() or _target(xs[n:], x, out, band) is not out:
+            return None
+    batch, _, _, width = xs[0].shape
+    vectors = sum(x.numel() // width for x in xs)
+    threads = 1 if vectors <= _SMALL_VECTORS else torch.get_num_threads()
+    numbers = [_DTYPES[xs[0].dtype], 2, batch, width, band.start, table.pairs]
+    numbers += [_LAYOUTS[band.layout], _LAYOUTS[band.out_layout], False, threads, ISAS["auto"]]
+    for x, out in zip(xs, outs, strict=True):
+        numbers += [x.data_ptr(), out.data_ptr(), *x.shape[1:3], *x.stride()[:3], *out.stride()[:3]]
+        numbers += [table.pointer, table.count, table.batch_stride, 0, 0, 0, 0]
+    return Prepared(numbers, xs, outs)
+
+
 def new_like(x: Tensor) -> Tensor:
     """An uninitialised tensor like ``x``, on huge pages where it is large.
 
@@ -231,7 +276,7 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
             return None, f"{path} speaks ABI {found}, this whorl needs {ABI}; reinstall whorl"
     except (OSError, AttributeError) as error:
         return None, f"{path} does not load: {error}; reinstall whorl"
-    library.whorl_rotate.argtypes = [ctypes.c_char_p]
+    library.whorl_rotate.argtypes = [ctypes.c_void_p]
     library.whorl_prefer_huge_pages.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     for name in ("whorl_rotate", "whorl_best_isa", "whorl_max_threads", "whorl_prefer_huge_pages"):
         getattr(library, name).restype = ctypes.c_int64
@@ -241,8 +286,8 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
 _library, _problem = _load()
 
 
-def _missing(job: bytes) -> int:
+def _missing(job: Any) -> int:
     raise AssertionError(f"callers ask problem() first: {_problem}")
 
 
-_call: Callable[[bytes], int] = _library.whorl_rotate if _library is not None else _missing
+_call: Callable[[Any], int] = _library.whorl_rotate if _library is not None else _missing

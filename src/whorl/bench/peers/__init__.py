@@ -4,7 +4,7 @@ from .base import Entry, Mode, Peer
 from .huggingface import HuggingFace, HuggingFaceCompiled
 from .meta import Meta
 from .mlx_fast import MLX
-from .ort import OnnxRuntime, OnnxRuntimeBound
+from .ort import OnnxRuntime
 from .rotary_embedding import RotaryEmbeddingTorch
 from .torchtune import Torchtune
 from .whorl import Copy, Whorl
@@ -19,7 +19,6 @@ ALL: tuple[Peer, ...] = (
     Meta(),
     RotaryEmbeddingTorch(),
     OnnxRuntime(),
-    OnnxRuntimeBound(),
     MLX(),
     Torchtune(),
 )

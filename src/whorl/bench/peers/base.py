@@ -16,8 +16,9 @@ from whorl.bench.plan import Cell
 __all__ = ["Entry", "Mode", "Peer", "torch_entry"]
 
 # "inplace" overwrites its inputs, "out" writes to given tensors, "fresh" allocates its results,
-# "training" is fresh with the backward pass.
-Mode = Literal["inplace", "out", "fresh", "training"]
+# "training" is fresh with the backward pass. "bound" is "out" on tensors that it was shown before
+# the clock started and that never move; every other mode must take new ones at each call.
+Mode = Literal["inplace", "out", "fresh", "training", "bound"]
 
 Turn = Callable[[Tensor, Tensor], Sequence[Tensor]]
 

@@ -1,6 +1,6 @@
 """onnxruntime: its fused RotaryEmbedding on bound, preallocated tensors, so nothing is copied."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,15 +9,15 @@ from whorl.bench.case import Case
 
 from .base import Entry, Peer
 
-__all__ = ["OnnxRuntime", "OnnxRuntimeBound"]
+__all__ = ["OnnxRuntime"]
 
 
 class OnnxRuntime(Peer):
     """The com.microsoft operator on q and on k in one graph; tables are given in the dtype of q.
 
-    Queries, keys and results are bound at every call, as a caller with new tensors must; tables
-    stay bound. The runtime gets as many threads as the cell has. There is no bfloat16 kernel for
-    the CPU.
+    Queries, keys and results are bound at every call, as a caller with new tensors must, or once;
+    tables stay bound. The runtime gets as many threads as the cell has. There is no bfloat16 kernel
+    for the CPU.
     """
 
     name = "ort"
@@ -26,7 +26,7 @@ class OnnxRuntime(Peer):
     package = "onnxruntime"
     dtypes = ("float32", "float16")
     trains = False
-    note = "com.microsoft.RotaryEmbedding on preallocated memory, q and k bound at every call"
+    note = "com.microsoft.RotaryEmbedding on preallocated memory"
 
     def missing(self) -> str | None:
         problem = super().missing()
@@ -36,8 +36,6 @@ class OnnxRuntime(Peer):
             except ImportError as error:
                 return f"ImportError: {error}"
         return problem
-
-    rebinds: ClassVar[bool] = True
 
     def entries(self, case: Case) -> list[Entry]:
         session = _session(case)
@@ -54,26 +52,17 @@ class OnnxRuntime(Peer):
             binding.bind_output("q_out", "cpu", 0, kind, q_out.shape, q_out.data_ptr())
             binding.bind_output("k_out", "cpu", 0, kind, k_out.shape, k_out.data_ptr())
 
-        bind()
-        rebinds = self.rebinds
-
         # The binding holds addresses only; as a default the tables live as long as the call.
-        def call(alive: object = (cos, sin, first)) -> tuple[Tensor, Tensor]:
-            if rebinds:
-                bind()
+        def run_bound(alive: object = (cos, sin, first)) -> tuple[Tensor, Tensor]:
             run(binding)
             return q_out, k_out
 
-        return [Entry("out", call, call)]
+        def call() -> tuple[Tensor, Tensor]:
+            bind()
+            return run_bound()
 
-
-class OnnxRuntimeBound(OnnxRuntime):
-    """The same with everything bound once: the least that the runtime can take."""
-
-    name = "ort-bound"
-    title = "ORT bound once"
-    note = "q and k always at the same address, which no other contestant may assume"
-    rebinds = False
+        bind()
+        return [Entry("out", call, call), Entry("bound", run_bound, run_bound)]
 
 
 def _session(case: Case) -> Any:

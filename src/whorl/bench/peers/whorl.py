@@ -1,4 +1,4 @@
-"""The memory limit, and whorl in its three forms."""
+"""The memory limit, and whorl in all its forms."""
 
 from whorl import RoPE
 from whorl.bench.case import BASE, Case
@@ -58,8 +58,10 @@ class Whorl(Peer):
         def inplace() -> object:
             return rope.forward_(q_own, k_own, offset=first)
 
+        bound = rope.bind(q, k, out=(q_out, k_out))
         return [
             Entry("inplace", inplace, lambda: (inplace(), (q_own, k_own))[1]),
             Entry("out", out, lambda: (out(), (q_out, k_out))[1]),
             fresh,
+            Entry("bound", lambda: bound(first), lambda: bound(first)),
         ]

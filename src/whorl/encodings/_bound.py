@@ -1,0 +1,55 @@
+"""A rotation prepared once for tensors that stay where they are."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from whorl.kernels import native, ops
+
+if TYPE_CHECKING:
+    from ._rotary import Rotary
+
+__all__ = ["Bound"]
+
+
+class Bound:
+    """What ``bind`` of a rotation returns: call it with the offset of each step.
+
+    Everything but the offset was looked at beforehand. Where the kernel cannot take the tensors as
+    they are, or positions lie past the table, a call does what ``forward`` with ``out`` does.
+    """
+
+    def __init__(
+        self, rotary: "Rotary", q: Tensor, k: Tensor, outs: tuple[Tensor, Tensor], last: int
+    ) -> None:
+        self._rotary, self._xs, self._outs, self._last = rotary, (q, k), outs, last
+        self._prepared: native.Prepared | None = None
+        self._prepare()
+
+    def __call__(self, offset: int = 0) -> tuple[Tensor, Tensor]:
+        """Rotate queries and keys of positions offset, offset + 1, ...; returns the results."""
+        prepared, outs = self._prepared, self._outs
+        if (
+            prepared is not None
+            and type(offset) is int
+            and 0 <= offset <= self._last
+            and prepared.stays()
+            and ops.is_plain(self._xs, gradless=True)
+        ):
+            prepared(offset)
+        else:
+            self._rotary(*self._xs, offset=offset, out=outs)
+            if prepared is not None and not prepared.stays():
+                self._prepare()  # something was resized
+        return outs
+
+    def _prepare(self) -> None:
+        angles, band = self._rotary._angles, self._rotary._band
+        self._prepared = None
+        usable = angles is not None and self._rotary._growth is None
+        if not usable or self._rotary._impl != "native" or self._last < 0:
+            return
+        if self._xs[0].dtype != torch.float64 and ops.is_plain(self._xs, gradless=True):
+            assert angles is not None
+            self._prepared = native.prepare(self._xs, self._outs, angles[0].table, band)
