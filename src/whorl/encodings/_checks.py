@@ -1,5 +1,6 @@
 """Checks of what users pass to a rotation: what must hold, what came, what to do."""
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -41,8 +42,11 @@ def check_input(x: Tensor, head_dim: int, where: str, what: str) -> tuple[int, i
     return shape[0], shape[2]
 
 
-def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> None:
-    """Refuse an ``out`` that cannot take the result; ``x`` itself is welcome."""
+def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> bool:
+    """Refuse an ``out`` that cannot take the result; ``x`` itself is welcome.
+
+    True if all of ``outs`` lie apart in memory from each other and from ``xs``.
+    """
     if not isinstance(outs, (tuple, list)) or len(outs) != len(xs):
         raise ValueError(f"{where}: out must be a pair of tensors, one for q and one for k.")
     for n, out in enumerate(outs):
@@ -50,11 +54,26 @@ def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> N
     check_no_gradient(outs, where)
     if outs is not xs:
         check_no_gradient(xs, where)
+        if not torch.compiler.is_compiling() and _apart(outs, xs):
+            return True
     if len(outs) == 2 and not torch.compiler.is_compiling() and _overlap(outs[0], outs[1]):
         raise ValueError(
             f"{where}: q and k would be written to memory that they share; give each a tensor of"
             " its own."
         )
+    return False
+
+
+def _apart(outs: Sequence[Tensor], xs: Sequence[Tensor]) -> bool:
+    """Whether no two of these tensors can share memory; when in doubt, no."""
+    spans = []
+    for t in (*outs, *xs):
+        begin = t.data_ptr()
+        size = t.nbytes if t.is_contiguous() else _reach(t, (0, 1, 2, 3))
+        spans.append((begin, begin + size))
+    spans.sort()
+    # In order of their beginnings, each must end before the next begins.
+    return all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
 
 
 def _overlap(one: Tensor, other: Tensor) -> bool:

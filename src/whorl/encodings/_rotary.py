@@ -302,11 +302,10 @@ class Rotary(Encoding):
         name, inverse = type(self).__name__, call.inverse
         if call.context_length is not None:
             check_context(call.context_length, name, xs[0].shape[0])
-        if outs is not None:
-            check_outputs(outs, xs, name)
+        apart = outs is not None and check_outputs(outs, xs, name)
         band = self._band.reversed() if inverse else self._band
         if short := self._shortcut(xs, where, call):
-            done = native.rotate(xs, outs, short, band, inverse)
+            done = native.rotate(xs, outs, short, band, inverse, apart=apart)
             if done is not None:
                 return done
         rows = self._rows(where, xs, call)

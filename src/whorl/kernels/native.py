@@ -93,12 +93,14 @@ def rotate(
     band: Band,
     transpose: bool,
     isa: int = 0,
+    apart: bool = False,
 ) -> list[Tensor] | None:
     """Rotate one or two tensors [B, H, T, D] into ``outs``, or into new ones.
 
     None, with nothing written, if a row is not in its table. ``outs`` may be ``xs``. A tensor whose
     last dimension is not contiguous is copied once, and so is a result that would be written over
-    what is still to be read. The caller has checked shapes, dtypes and devices.
+    what is still to be read; ``apart`` says that none is. The caller has checked shapes, dtypes
+    and devices.
     """
     numbers: list[int] = []
     vectors = 0
@@ -115,7 +117,7 @@ def rotate(
             out = torch.empty_like(x) if vectors <= _SMALL_VECTORS else new_like(x)
         else:
             out = outs[n]
-            if out is not x or band.layout != band.out_layout:
+            if not apart and (out is not x or band.layout != band.out_layout):
                 out = _target(xs[n:], x, out, band)
         ob, oh, ot, last = out.stride()
         if last != 1:  # the new tensor of one whose positions overlap, as unfold makes
