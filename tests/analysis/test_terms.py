@@ -206,3 +206,19 @@ def test_errors(encoding: whorl.Encoding, arguments: dict[str, int], message: st
 def test_refuses_what_is_no_encoding() -> None:
     with pytest.raises(TypeError, match=r"terms: encoding must be a whorl\.Encoding; got 3"):
         terms(3)  # type: ignore[arg-type]
+
+
+def test_fewer_queries_are_the_last_ones() -> None:
+    q, k = pair()
+    encoding = whorl.RoPE(WIDTH) + whorl.ALiBi(HEADS)
+    whole, last = terms(encoding, q, k), terms(encoding, q[:, :, 4:], k)
+    for name in whole:
+        torch.testing.assert_close(last[name], whole[name][:, :, 4:])
+    given = terms(encoding, q[:, :, 4:], k, torch.arange(4, 6), torch.arange(6))
+    torch.testing.assert_close(given.score, last.score)
+    for wrong in ((q, k[:, :, :4]), (q[:, :, :3], k, torch.arange(3))):
+        with pytest.raises(ValueError, match=r"terms: . queries and . keys, so it is not clear"):
+            terms(encoding, *wrong)
+    at = torch.zeros(2, 4, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"as many queries as keys where positions have several"):
+        terms(whorl.AxialRoPE(WIDTH), q[:, :, :4], k, at, torch.zeros(2, 6, dtype=torch.long))

@@ -32,7 +32,7 @@ def test_cards_say_whether_scores_are_relative(name: str, cls: type[whorl.Encodi
     assert cls.card is not None
     torch.manual_seed(0)
     with torch.random.fork_rng():
-        sizes = {"num_heads": 2, "head_dim": 8, "dim": 16, "max_length": 40, "max_distance": 9}
+        sizes = {"num_heads": 2, "head_dim": 8, "dim": 16, "max_length": 40}
         options = {k: v for k, v in sizes.items() if k in cls.__init__.__annotations__}
         if name == "mrope":
             options |= {"sections": (1, 1, 2)}  # type: ignore[dict-item]
@@ -48,13 +48,17 @@ def test_cards_say_whether_scores_are_relative(name: str, cls: type[whorl.Encodi
         score = torch.matmul(*(t if n == 0 else t.mT for n, t in enumerate(encoding(q, k, places))))
         if (content := encoding.content_score(q, k, at + move, at + move)) is not None:
             score = score + content
+        keys = at + move
+        if (bias := encoding.distance_bias((at + move)[:, None] - keys[None, :])) is not None:
+            score = score + bias
         scores.append(score.detach())
     assert torch.allclose(scores[0], scores[1], atol=1e-9) is cls.card.relative
 
 
-def test_many_axes_are_declared() -> None:
-    with_axes = {n for n, cls in ALL if cls.card is not None and cls.card.many_axes}
-    assert with_axes == {"axial_rope", "mrope", "nope"}
+@pytest.mark.parametrize(("name", "cls"), ALL)
+def test_cards_say_whether_positions_have_axes(name: str, cls: type[whorl.Encoding]) -> None:
+    assert cls.card is not None
+    assert cls.card.many_axes is (cards.sample(cls).position_axes > 1 or name == "nope")
 
 
 def test_an_option_without_size_is_named() -> None:

@@ -200,7 +200,7 @@ def test_gradients_reach_inputs_and_fractional_positions() -> None:
             r"add up to R/2 = 32, because every pair turns by one axis; got \(16, 24, 24\), 64",
         ),
         ({"sections": (4, 6, 5)}, r"15 in all\. Pass the model's mrope_section, or rotary_dim=30"),
-        ({"sections": (8, 12, 12)}, r"32 in all\. These count channels: halve them"),
+        ({"sections": (8, 12, 12)}, r"32 in all\. If these count channels, halve them"),
         ({"sections": (16,)}, r"sections must be at least 2.*got \(16,\)\. For one axis use RoPE"),
         ({"sections": 16}, r"sections must be ints >= 0, one for each section; got 16"),
         ({"sections": (8.0, 8)}, r"sections must be ints >= 0, one for each section; got \(8\.0"),

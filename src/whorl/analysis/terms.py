@@ -73,7 +73,8 @@ def terms(
 
     q [B, H, T, D], k [B, G, S, D]; or, as encodings of the input need it, embeddings x [B, T, E]
     with the projections to queries and keys (nn.Linear, or weights [H D, E]) and num_heads.
-    Composed encodings name the part before each term. Everything is computed in float64.
+    Fewer queries than keys without positions are the last ones. Composed encodings name the part
+    before each term. Everything is computed in float64.
     """
     encoding = _widened(encoding)
     if x is None:
@@ -189,9 +190,7 @@ def _split(
     encoding: Encoding, pieces: _Pieces, positions: Tensor | None, key_positions: Tensor | None
 ) -> Terms:
     q, k = pieces.whole()
-    at, keys_at = (_steps(given, x, encoding) for given, x in ((positions, q), (key_positions, k)))
-    if key_positions is None and k.shape[2] == q.shape[2]:
-        keys_at = at
+    at, keys_at = _steps(q, k, positions, key_positions, encoding)
     scale = encoding.softmax_scale(q.shape[3])
     factor = torch.as_tensor(q.shape[3] ** -0.5 if scale is None else scale, dtype=q.dtype)
     if (by_query := encoding.query_scale(at)) is not None:
@@ -206,6 +205,8 @@ def _split(
         found[f"{label}position-position"] = sum(
             (_product(a[0], b[1]) for a, b in pairs), torch.zeros(())
         )
+    if positions is None and encoding.position_axes == 1:
+        positions, key_positions = at, keys_at
     turned = encoding(q, k, positions, key_positions)
     raw = _product(*turned)
     for label, part in _labelled(encoding):
@@ -259,14 +260,30 @@ def _labelled(encoding: Encoding) -> list[tuple[str, Encoding]]:
     return labels
 
 
-def _steps(positions: Tensor | None, x: Tensor, encoding: Encoding) -> Tensor:
+def _steps(
+    q: Tensor,
+    k: Tensor,
+    positions: Tensor | None,
+    key_positions: Tensor | None,
+    encoding: Encoding,
+) -> tuple[Tensor, Tensor]:
     """Positions for the score hooks, which know one axis: of several, the order of the tokens."""
-    length = x.shape[2]
-    if positions is None or encoding.position_axes > 1:
-        return torch.arange(length, device=x.device)
-    resolved, _ = resolve(positions, 0, x.shape[0], length, x.device, "terms")
-    assert resolved is not None
-    return resolved
+    T, S, device = q.shape[2], k.shape[2], q.device
+    several = encoding.position_axes > 1
+    if T > S or (T != S and (several or (positions is None) != (key_positions is None))):
+        raise ValueError(
+            f"terms: {T} queries and {S} keys, so it is not clear where they are; pass positions"
+            " and key_positions, or as many queries as keys where positions have several axes."
+        )
+    if positions is None or several:
+        return torch.arange(S - T, S, device=device), torch.arange(S, device=device)
+    at, _ = resolve(positions, 0, q.shape[0], T, device, "terms")
+    keys_at, _ = (at, 0)
+    if key_positions is not None:
+        keys_at, _ = resolve(key_positions, 0, k.shape[0], S, device, "terms")
+    assert at is not None
+    assert keys_at is not None
+    return at, keys_at
 
 
 def _product(q: Tensor, k: Tensor) -> Tensor:

@@ -23,18 +23,17 @@ def rotate_by_head(
     Where all batch rows share the tables, heads take the place of the batch: a view, no copy.
     """
     turned = []
-    for x, table in zip(xs, tables, strict=True):
+    for n, (x, table) in enumerate(zip(xs, tables, strict=True)):
         heads = x.shape[1]
         table = table.repeat_interleave(heads // table.shape[1], 1)
         if table.shape[0] == 1:
-            done = ops.rotate([x.transpose(0, 1)], [table[0]], band, transpose, impl)[0]
+            into = None if outs is None else [outs[n].transpose(0, 1)]
+            done = ops.rotate([x.transpose(0, 1)], [table[0]], band, transpose, impl, into)[0]
             turned.append(done.transpose(0, 1))
         else:
             folded, rows = x.flatten(0, 1).unsqueeze(1), table.flatten(0, 1)
             done = ops.rotate([folded], [rows], band, transpose, impl)[0]
             turned.append(done.view(-1, heads, *done.shape[2:]))
-    if outs is None:
-        return turned
-    for out, result in zip(outs, turned, strict=True):
-        out.copy_(result)
-    return list(outs)
+            if outs is not None:
+                outs[n].copy_(turned[n])
+    return turned if outs is None else list(outs)

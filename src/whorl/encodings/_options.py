@@ -1,6 +1,6 @@
 """Checks of options: what must hold, and what came."""
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -17,9 +17,10 @@ def check_number(
     value: object, option: str, where: str, *, bound: Literal["above 0", ">= 0"]
 ) -> None:
     """Refuse an option that is not a finite number, or out of bounds."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and abs(value) < math.inf and (value > 0 if bound == "above 0" else value >= 0):  # type: ignore[arg-type,operator]
-        return
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        enough = value > 0 if bound == "above 0" else value >= 0
+        if enough and value <= sys.float_info.max:
+            return
     raise ValueError(f"{where}: {option} must be a finite number {bound}; got {value!r}.")
 
 

@@ -66,7 +66,7 @@ class ALiBi(Encoding):
         url="https://arxiv.org/abs/2108.12409",
         relative=True,
         extrapolates="yes",
-        linear_attention=True,
+        linear_attention="causal",
         many_axes=False,
         memory="H (T + S) biases",
         compute="B H T S additions",

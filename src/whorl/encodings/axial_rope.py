@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
-from whorl.scaling import Frequencies, Ladder
+from whorl.scaling import Description, Frequencies, Ladder
 from whorl.scaling.base import ladder
 
 from ._angles import Where
@@ -153,10 +153,10 @@ class AxialRoPE(Rotary):
         url="https://arxiv.org/abs/2403.13298",
         relative=True,
         extrapolates="partly",
-        linear_attention=True,
+        linear_attention="yes",
         many_axes=True,
-        memory="none in place",
-        compute="O((T + S) D)",
+        memory="T R cos and sin",
+        compute="B (H T + G S) D",
     )
 
     def __init__(
@@ -235,6 +235,21 @@ class AxialRoPE(Rotary):
         self._check_coordinates(positions, "AxialRoPE.retune")
         return super().retune(k, positions, old=old, new=new, offset=offset)
 
+    def frequencies(self, context_length: int | Tensor | None = None) -> Frequencies:
+        """Frequencies in force: inv_freq float64 [R/2], mixed [num_kv_heads, axes, R/2]."""
+        return super().frequencies(context_length)
+
+    def describe(
+        self, context_length: int | None = None, *, original_context: int | None = None
+    ) -> Description:
+        """As for ``RoPE``; not for mixed frequencies, which turn along all axes at once."""
+        if self.config.frequencies == "mixed":
+            raise ValueError(
+                "AxialRoPE.describe: mixed frequencies have no wavelength of their own, because a"
+                " pair turns along all axes; look at `freqs`."
+            )
+        return super().describe(context_length, original_context=original_context)
+
     def reset_parameters(self) -> None:
         """Start mixed frequencies as a ladder along each axis, turned at random for each head."""
         if self.config.frequencies == "fixed":
@@ -251,8 +266,8 @@ class AxialRoPE(Rotary):
                 head.copy_(spread.flatten(1)[:, :pairs])
 
     @property
-    def _is_fixed(self) -> bool:
-        return self.config.frequencies == "fixed"
+    def _trained(self) -> bool:
+        return self.config.frequencies == "mixed"
 
     def _prepare(self) -> None:
         config = self.config

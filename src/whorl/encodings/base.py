@@ -41,7 +41,6 @@ __all__ = [
     "from_dict",
     "make",
     "names",
-    "overrides",
     "register",
 ]
 
@@ -93,8 +92,8 @@ class Card:
     relative: bool
     #: Trained short, does it still work when run longer?
     extrapolates: Literal["yes", "partly", "with scaling", "no"]
-    #: Works in attention that never forms the T x S scores.
-    linear_attention: bool
+    #: Works in attention that never forms the T x S scores, perhaps under a causal mask only.
+    linear_attention: Literal["yes", "causal", "no"]
     #: Positions may have several axes, such as rows and columns of an image.
     many_axes: bool
     memory: str
@@ -173,20 +172,24 @@ class Encoding(nn.Module):
         """Scale hook: a factor for each query position, shaped as ``positions``."""
         return None
 
+    def acts(self, method: str) -> bool:
+        """Whether a method of a hook does anything: its class overrides it.
+
+        A class whose options switch a method off says so here.
+        """
+        return getattr(type(self), method) is not getattr(Encoding, method)
+
     @property
     def hooks(self) -> frozenset[Hook]:
-        """Where this encoding acts: the hooks that its class overrides.
-
-        A class whose options switch a hook off leaves it out here.
-        """
+        """Where this encoding acts."""
         return frozenset(
             hook
             for hook, methods in _HOOK_METHODS.items()
-            if any(overrides(self, method) for method in methods)
+            if any(self.acts(method) for method in methods)
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and options, ready for JSON; ``whorl.from_dict`` and ``whorl.make`` read it back."""
+        """Name and options, ready for JSON; ``whorl.from_dict`` reads it back."""
         return {"name": self.name, **self.config.to_dict()}
 
     def __add__(self, other: "Encoding") -> "Composition":
@@ -199,11 +202,6 @@ class Encoding(nn.Module):
         first = next(iter(inspect.signature(type(self)).parameters), None)
         words = [repr(v) if n == first else f"{n}={v!r}" for n, v in options.items()]
         return f"{type(self).__name__}({', '.join(words)})"
-
-
-def overrides(encoding: Encoding, method: str) -> bool:
-    """Whether the class of ``encoding`` has a method of its own for a hook."""
-    return getattr(type(encoding), method) is not getattr(Encoding, method)
 
 
 _REGISTRY: dict[str, type[Encoding]] = {}
@@ -264,4 +262,9 @@ def from_dict(options: Mapping[str, Any]) -> Encoding:
 
     rest = dict(options)
     name = rest.pop("name", None)
+    if name is None:
+        raise ValueError(
+            f"from_dict: an encoding as a dict needs a 'name', one of {', '.join(names())} or"
+            f" {Composition.name!r}; got {dict(options)!r}. Take it from encoding.to_dict()."
+        )
     return Composition.of(rest) if name == Composition.name else make(str(name), **rest)

@@ -9,7 +9,7 @@ from .base import Encoding, classes
 __all__ = ["SIZES", "markdown", "sample"]
 
 #: Sizes of the model that parameters are counted for: those that an encoding asks for.
-SIZES = {"num_heads": 8, "head_dim": 128, "dim": 1024, "max_length": 2048, "max_distance": 128}
+SIZES = {"num_heads": 8, "head_dim": 128, "dim": 1024, "max_length": 2048}
 
 
 def sample(cls: type[Encoding]) -> Encoding:
@@ -46,7 +46,7 @@ def markdown(page: str = "{}.md") -> str:
             f"`{card.formula}`" if card.formula != "-" else "-",
             _yes(card.relative),
             card.extrapolates,
-            _yes(card.linear_attention),
+            card.linear_attention,
             _yes(card.many_axes),
             f"{count:,}" if count else "-",
             card.memory,

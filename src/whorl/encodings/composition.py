@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .base import Config, Encoding, Hook, from_dict, overrides
+from .base import Config, Encoding, from_dict
 
 __all__ = ["Composition"]
 
@@ -27,7 +27,11 @@ class Composition(Encoding):
     def __init__(self, *parts: Encoding) -> None:
         super().__init__()
         flat: list[Encoding] = []
+        if not parts:
+            raise ValueError("a composition needs at least one encoding; got none.")
         for part in parts:
+            if not isinstance(part, Encoding):
+                raise TypeError(f"a composition is made of encodings; got {part!r}.")
             flat += part.parts if isinstance(part, Composition) else [part]
         _check(flat)
         self._parts = nn.ModuleList(flat)
@@ -43,9 +47,8 @@ class Composition(Encoding):
         """The encodings this one is made of, left to right."""
         return list(self._parts)  # type: ignore[arg-type]  # ModuleList forgets its element type
 
-    @property
-    def hooks(self) -> frozenset[Hook]:
-        return frozenset(hook for part in self.parts for hook in part.hooks)
+    def acts(self, method: str) -> bool:
+        return any(part.acts(method) for part in self.parts)
 
     # A class declares these; a composition asks its parts, hence properties over ClassVars.
 
@@ -78,7 +81,7 @@ class Composition(Encoding):
     def embed(
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> Tensor:
-        adding = [part for part in self.parts if overrides(part, "embed")]
+        adding = [part for part in self.parts if part.acts("embed")]
         dtype = x.dtype
         if len(adding) > 1 and dtype in (torch.float16, torch.bfloat16):
             x = x.float()  # round once, after the last
@@ -140,34 +143,30 @@ class CompositionConfig(Config):
 def _check(parts: list[Encoding]) -> None:
     """Refuse parts that make no sense together."""
     for method, why in _ONE_PART_ONLY.items():
-        both = [part for part in parts if _has(part, method)]
+        both = [part for part in parts if part.acts(method)]
         if len(both) > 1:
             raise ValueError(
                 f"cannot compose {both[0]!r} with {both[1]!r}, because both would {why};"
                 " keep one of them."
             )
-    turning = [part for part in parts if overrides(part, "forward")]
-    asking = [part for part in parts if overrides(part, "content_score")]
+    turning = [part for part in parts if part.acts("forward")]
+    asking = [part for part in parts if part.acts("content_score")]
     if turning and asking:
         raise ValueError(
             f"cannot compose {turning[0]!r} with {asking[0]!r}, because the second scores queries"
             " and keys by their content, which the first has rotated; keep one of them, or take a"
-            " bias by distance such as ALiBi or T5Bias."
+            " bias by distance such as ALiBi or T5Bias(scale=None)."
         )
     for size in ("num_heads", "head_dim", "dim"):
-        known = [(part, n) for part in parts if (n := getattr(part.config, size, None)) is not None]
+        # dim is the width of embeddings where there are any; elsewhere it may be another width.
+        sized = [part for part in parts if size != "dim" or part.acts("embed")]
+        known = [(part, n) for part in sized if (n := getattr(part.config, size, None)) is not None]
         for part, n in known[1:]:
             if n != known[0][1]:
                 raise ValueError(
                     f"cannot compose {known[0][0]!r} with {part!r}, because their {size} differ:"
                     f" {known[0][1]} and {n}; build both for the same model."
                 )
-
-
-def _has(part: Encoding, method: str) -> bool:
-    if method == "softmax_scale":  # an option may leave it to others
-        return part.softmax_scale(64) is not None
-    return overrides(part, method)
 
 
 def _total(terms: list[Tensor | None]) -> Tensor | None:

@@ -145,7 +145,7 @@ class DeBERTa(Encoding):
         url="https://arxiv.org/abs/2006.03654",
         relative=True,
         extrapolates="partly",
-        linear_attention=False,
+        linear_attention="no",
         many_axes=False,
         memory="2 N dim + 2 H D dim parameters, B H (T + S) 2 N products",
         compute="2 N H D (2 dim + B (T + S))",

@@ -65,7 +65,7 @@ class Kerple(Encoding):
         url="https://arxiv.org/abs/2205.09921",
         relative=True,
         extrapolates="yes",
-        linear_attention=False,
+        linear_attention="no",
         many_axes=False,
         memory="2 H parameters, H (T + S) biases",
         compute="B H T S additions",

@@ -97,7 +97,7 @@ class Learned(Absolute):
         url="https://arxiv.org/abs/1705.03122",
         relative=False,
         extrapolates="no",
-        linear_attention=True,
+        linear_attention="yes",
         many_axes=False,
         memory="none; max_length E parameters",
         compute="none; B T E once at the input",

@@ -115,10 +115,10 @@ class MRoPE(Rotary):
         url="https://arxiv.org/abs/2409.12191",
         relative=True,
         extrapolates="with scaling",
-        linear_attention=True,
+        linear_attention="yes",
         many_axes=True,
-        memory="none in place",
-        compute="O((T + S) D)",
+        memory="T R cos and sin",
+        compute="B (H T + G S) D",
     )
 
     position_axes = 3
@@ -194,7 +194,7 @@ def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None
     pairs, total = width // 2, sum(sections)
     if total != pairs:
         remedy = (
-            "These count channels: halve them."
+            "If these count channels, halve them; else pass the model's mrope_section."
             if total == width
             else f"Pass the model's mrope_section, or rotary_dim={2 * total}."
         )

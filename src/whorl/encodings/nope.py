@@ -29,7 +29,7 @@ class NoPE(Encoding):
         url="https://arxiv.org/abs/2305.19466",
         relative=True,
         extrapolates="partly",
-        linear_attention=True,
+        linear_attention="yes",
         many_axes=True,
         memory="none",
         compute="none",

@@ -77,7 +77,7 @@ class RelativeBias(Encoding):
         url="https://arxiv.org/abs/1910.10683",
         relative=True,
         extrapolates="partly",
-        linear_attention=False,
+        linear_attention="no",
         many_axes=False,
         memory="N H parameters, H (T + S) biases; N = future + past + 1",
         compute="B H T S additions",

@@ -88,10 +88,10 @@ class RoPE(Rotary):
         url="https://arxiv.org/abs/2104.09864",
         relative=True,
         extrapolates="with scaling",
-        linear_attention=True,
+        linear_attention="yes",
         many_axes=False,
         memory="none in place",
-        compute="O((T + S) D)",
+        compute="B (H T + G S) D",
     )
 
     def __init__(
@@ -137,8 +137,8 @@ class RoPE(Rotary):
             nn.init.zeros_(self.alpha)
 
     @property
-    def _is_fixed(self) -> bool:
-        return super()._is_fixed and self.config.frequencies == "fixed"
+    def _trained(self) -> bool:
+        return self.config.frequencies == "trained"
 
     def _prepare(self) -> None:
         config = self.config

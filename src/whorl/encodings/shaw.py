@@ -25,7 +25,7 @@ from whorl.kernels.tables import table_dtype
 from ._content import check_scored, check_whole, look_up, over_heads, place
 from ._options import check_choice, check_int
 from ._sinusoid import frequencies, sinusoids
-from .base import Card, Config, Encoding, Hook, register
+from .base import Card, Config, Encoding, register
 
 __all__ = ["Shaw", "ShawConfig"]
 
@@ -107,7 +107,7 @@ class Shaw(Encoding):
         url="https://arxiv.org/abs/1803.02155",
         relative=True,
         extrapolates="partly",
-        linear_attention=False,
+        linear_attention="no",
         many_axes=False,
         memory="N D parameters, B H T N products; N = left + right + 1",
         compute="B H T N D",
@@ -137,9 +137,10 @@ class Shaw(Encoding):
             self.register_parameter(name, trained)
         self.reset_parameters()
 
-    @property
-    def hooks(self) -> frozenset[Hook]:
-        return frozenset(("score",) if self.config.values == "none" else ("score", "value"))
+    def acts(self, method: str) -> bool:
+        if method == "value_term":
+            return self.config.values != "none"
+        return super().acts(method)
 
     def reset_parameters(self) -> None:
         """Start trained vectors afresh, as is needed after ``to_empty``."""

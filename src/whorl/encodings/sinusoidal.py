@@ -108,7 +108,7 @@ class Sinusoidal(Absolute):
         url="https://arxiv.org/abs/1706.03762",
         relative=False,
         extrapolates="no",
-        linear_attention=True,
+        linear_attention="yes",
         many_axes=False,
         memory="none; T E once at the input",
         compute="none; B T E once at the input",

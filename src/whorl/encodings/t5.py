@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from ._distance import check_distance, look_up
 from ._options import check_choice, check_int, check_number
-from .base import Card, Config, Encoding, Hook, register
+from .base import Card, Config, Encoding, register
 
 __all__ = ["T5Bias", "T5BiasConfig"]
 
@@ -103,7 +103,7 @@ class T5Bias(Encoding):
         url="https://arxiv.org/abs/1910.10683",
         relative=True,
         extrapolates="partly",
-        linear_attention=False,
+        linear_attention="no",
         many_axes=False,
         memory="N H parameters, H (T + S) biases; N = num_buckets",
         compute="B H T S additions",
@@ -143,9 +143,10 @@ class T5Bias(Encoding):
         """``scale`` instead of 1 / sqrt(D)."""
         return self.config.scale
 
-    @property
-    def hooks(self) -> frozenset[Hook]:
-        return frozenset(("score",) if self.config.scale is None else ("score", "scale"))
+    def acts(self, method: str) -> bool:
+        if method == "softmax_scale":
+            return self.config.scale is not None
+        return super().acts(method)
 
     def reset_parameters(self) -> None:
         """Draw the biases afresh, as is needed after ``to_empty``."""

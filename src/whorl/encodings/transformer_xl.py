@@ -99,7 +99,7 @@ class TransformerXL(Encoding):
         url="https://arxiv.org/abs/1901.02860",
         relative=True,
         extrapolates="partly",
-        linear_attention=False,
+        linear_attention="no",
         many_axes=False,
         memory="H D dim parameters, B H T (T + S) products",
         compute="(T + S) (dim + B T) H D",

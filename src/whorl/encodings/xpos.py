@@ -91,10 +91,10 @@ class XPos(Rotary):
         url="https://arxiv.org/abs/2212.10554",
         relative=True,
         extrapolates="yes",
-        linear_attention=True,
+        linear_attention="causal",
         many_axes=False,
         memory="none in place",
-        compute="O((T + S) D)",
+        compute="B (H T + G S) D",
     )
 
     def __init__(
@@ -249,6 +249,10 @@ class XPos(Rotary):
             raise TypeError(f"XPos.reference_for: position must be an int; got {position!r}.")
         return math.floor(position // self.config.scale_base * self.config.scale_base)
 
+    def span(self, dtype: torch.dtype) -> int:
+        """How far from their reference tokens of ``dtype`` may be."""
+        return int(_ROOM[dtype] / -self._steepest)
+
     def _prepare(self) -> None:
         config = self.config
         dtype = torch.float64 if config.precision == "float64" else torch.float32
@@ -295,7 +299,7 @@ class XPos(Rotary):
         room = _ROOM[x.dtype]
         one_sided = role == KEY and not call.inverse
         if shrunk > room or (grown > room and not one_sided):
-            name, span = "keys" if role == KEY else "queries", int(room / -self._steepest)
+            name, span = "keys" if role == KEY else "queries", self.span(x.dtype)
             raise ValueError(
                 f"XPos: {name} at positions {low:g} to {high:g} are too far from their reference"
                 f" for {x.dtype}, which holds factors over about {span} positions; pass"

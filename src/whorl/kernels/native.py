@@ -150,14 +150,15 @@ def rotate(
 class Prepared:
     """A job whose tensors keep their places: only the first row changes from call to call."""
 
-    __slots__ = ("_at", "_job", "_numbers", "_outs", "_tensors")
+    __slots__ = ("_at", "_job", "_numbers", "_outs", "_table", "_tensors")
 
     def __init__(
-        self, numbers: Sequence[int], xs: Sequence[Tensor], outs: Sequence[Tensor]
+        self, numbers: Sequence[int], xs: Sequence[Tensor], outs: Sequence[Tensor], table: Table
     ) -> None:
         self._job = bytearray(struct.pack(f"{len(numbers)}q", *numbers))
         self._numbers = (ctypes.c_int64 * len(numbers)).from_buffer(self._job)
         self._tensors, self._outs = (*xs, *outs), list(outs)
+        self._table = table  # the job has only its address
         self._at = [t.data_ptr() for t in self._tensors]
 
     def stays(self) -> bool:
@@ -187,7 +188,7 @@ def prepare(
     for x, out in zip(xs, outs, strict=True):
         numbers += [x.data_ptr(), out.data_ptr(), *x.shape[1:3], *x.stride()[:3], *out.stride()[:3]]
         numbers += [table.pointer, table.count, table.batch_stride, 0, 0, 0, 0]
-    return Prepared(numbers, xs, outs)
+    return Prepared(numbers, xs, outs, table)
 
 
 def new_like(x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Where the angles come from: one family of frequency scalings per file, frozen dataclasses."""
 
-from .base import Frequencies, Ladder, Scaling, from_dict, names
+from .base import Frequencies, Ladder, Scaling, from_dict, names, register
 from .by_parts import NTKByParts, Ramp
 from .describe import Description, PairDescription
 from .linear import DynamicLinear, Linear
@@ -30,4 +30,5 @@ __all__ = [
     "YaRN",
     "from_dict",
     "names",
+    "register",
 ]

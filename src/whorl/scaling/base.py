@@ -118,6 +118,16 @@ class Scaling:
         """Whether the result depends on the current length, not on the options alone."""
         return False
 
+    @property
+    def short_up_to(self) -> int | None:
+        """The length up to which frequencies are those of a short context, where there is one."""
+        return None
+
+    @property
+    def fixed_past_it(self) -> bool:
+        """Whether all longer contexts share one set of frequencies too."""
+        return False
+
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         """Scaled frequencies of ``ladder``; context_length is an int or one per row, [B].
 

@@ -56,6 +56,10 @@ class DynamicLinear(Scaling):
     def follows_length(self) -> bool:
         return True
 
+    @property
+    def short_up_to(self) -> int | None:
+        return self.original_context
+
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         return Frequencies(slowed(ladder.inv_freq, growth(context_length, self.original_context)))
 

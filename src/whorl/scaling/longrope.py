@@ -68,6 +68,14 @@ class LongRoPE(Scaling):
     def follows_length(self) -> bool:
         return True
 
+    @property
+    def short_up_to(self) -> int | None:
+        return self.original_context
+
+    @property
+    def fixed_past_it(self) -> bool:
+        return True
+
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         pairs, given = ladder.inv_freq.shape[0], len(self.short_factors)
         if given != pairs:

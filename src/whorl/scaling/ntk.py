@@ -92,6 +92,10 @@ class DynamicNTK(Scaling):
     def follows_length(self) -> bool:
         return self.alpha is None
 
+    @property
+    def short_up_to(self) -> int | None:
+        return self.original_context
+
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         if self.alpha is None and (
             context_length is None

@@ -124,6 +124,10 @@ class DynamicYaRN(_Attention):
     def follows_length(self) -> bool:
         return True
 
+    @property
+    def short_up_to(self) -> int | None:
+        return self.original_context
+
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         stretch = growth(context_length, self.original_context)
         kept = self._kept(ladder, self.original_context)
