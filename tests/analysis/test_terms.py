@@ -222,3 +222,23 @@ def test_fewer_queries_are_the_last_ones() -> None:
     at = torch.zeros(2, 4, dtype=torch.long)
     with pytest.raises(ValueError, match=r"as many queries as keys where positions have several"):
         terms(whorl.AxialRoPE(WIDTH), q[:, :, :4], k, at, torch.zeros(2, 6, dtype=torch.long))
+
+
+def test_far_distances_stay_exact() -> None:
+    q, k = pair()
+    at = torch.arange(LENGTH) * 100_003
+    both = whorl.ALiBi(HEADS, max_bias=7.3) + whorl.ALiBi(HEADS, max_bias=3.3)
+    found = terms(both, q, k, at)
+    torch.testing.assert_close(found.total(), found.score, rtol=1e-14, atol=0)
+    slopes = whorl.ALiBi(HEADS, max_bias=7.3).distance_bias(torch.ones(1, dtype=torch.float64))
+    want = slopes[..., None] * (at[:, None] - at[None, :]).abs().double()
+    got = found["alibi: position-position"][0]
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=0)
+
+
+def test_shapes_that_do_not_belong_together() -> None:
+    q, k = pair()
+    with pytest.raises(ValueError, match=r"q and k must have the same batch size and head width"):
+        terms(whorl.NoPE(), q, k[:1])
+    with pytest.raises(ValueError, match=r"terms: ALiBi\(3\) is for 3 heads but q has 4"):
+        terms(whorl.ALiBi(3), q, k)

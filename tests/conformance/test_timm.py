@@ -86,3 +86,22 @@ def test_mixed_starts_as_theirs_does(timm: Any) -> None:
     theirs = timm.init_random_2d_freqs(16, 1, 4, temperature=10.0)[:, 0].transpose(0, 1)
     ours = whorl.AxialRoPE(16, base=10.0, frequencies="mixed", num_kv_heads=4).freqs.detach()
     torch.testing.assert_close(ours.norm(dim=1), theirs.norm(dim=1))
+
+
+def test_axial_in_two_parts(timm: Any) -> None:
+    peer = timm.RotaryEmbedding(64, temperature=100.0, in_pixels=False)
+    sin, cos = peer.get_embed([5, 7])
+    x = torch.randn(2, 3, 35, 64)
+    ours = whorl.AxialRoPE(64, base=100.0, layout="interleaved")
+    theirs = timm.apply_rot_embed(x, sin, cos)
+    torch.testing.assert_close(ours.rotate(x, grid(5, 7)), theirs, rtol=0, atol=1e-5)
+
+
+def test_mrope_of_an_image(timm: Any) -> None:
+    """Images have no time: their first axis stays at 0."""
+    peer = timm.RotaryEmbeddingMRope(72, mrope_section=(12, 12, 12))
+    ours = whorl.MRoPE(72, sections=(12, 12, 12), order="interleaved")
+    x, at = torch.randn(2, 3, 35, 72), grid(5, 7)
+    places = torch.cat((torch.zeros_like(at[:1]), at))
+    theirs = timm.apply_rot_embed_cat(x, peer.get_embed([5, 7]), half=True)
+    torch.testing.assert_close(ours.rotate(x, places), theirs, rtol=0, atol=1e-5)

@@ -211,3 +211,38 @@ def test_call_errors() -> None:
         mixed(q, q, grid(2, 3))
     with pytest.raises(ValueError, match=r"retune: mixed frequencies are trained, not scaled"):
         mixed.retune(q, grid(2, 3), old=rope.frequencies(), new=rope.frequencies())
+
+
+def test_mixed_frequencies_start_in_every_direction() -> None:
+    torch.manual_seed(0)
+    first = whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=400).freqs.detach()
+    turns = torch.stack((first[:, :, 0], first[:, :, 2]), -1)  # [heads, n, n]
+    assert (torch.linalg.det(turns) > 0).all()  # rotations, no reflections
+    assert 0.4 < (first[:, 0, 0] < 0).double().mean() < 0.6
+    assert whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=1).config.base == 10.0
+    assert whorl.AxialRoPE(8).config.base == 10_000.0
+
+
+@pytest.mark.parametrize("heads", [1, 3, 4, 8])
+def test_the_exam_asks_for_as_many_heads_as_there_are_frequencies(heads: int) -> None:
+    rope = whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=heads)
+    whorl.testing.check_encoding(rope, only=("dtype_kept", "chunks", "batch_rows"))
+
+
+def test_what_belongs_to_mixed_frequencies_is_refused_elsewhere() -> None:
+    with pytest.raises(ValueError, match=r"num_kv_heads belongs to frequencies='mixed', because"):
+        whorl.AxialRoPE(8, num_kv_heads=2)
+    mixed = whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=2)
+    with pytest.raises(
+        ValueError, match=r"describe: mixed frequencies have no wavelength of their"
+    ):
+        mixed.describe()
+    assert mixed.frequencies().inv_freq.shape == (2, 2, 4)
+
+
+def test_an_input_encoding_beside_it_takes_the_order_of_tokens_only() -> None:
+    both = whorl.AxialRoPE(8) + whorl.Learned(16, max_length=9)
+    x = torch.zeros(2, 6, 16)
+    assert torch.equal(both.embed(x), both.embed(x, torch.arange(6)))
+    with pytest.raises(ValueError, match=r"knows one axis, the order of the tokens, but positions"):
+        both.embed(x, grid(2, 3))

@@ -215,3 +215,42 @@ def test_from_dict_refuses_what_a_composition_does_not_have() -> None:
     for wrong in ("nope", ["nope"], {"name": "nope"}):
         with pytest.raises(ValueError, match=r"must have 'parts', a list with the dictionary of"):
             whorl.from_dict({"name": "composition", "parts": wrong})
+
+
+def test_segments_go_through_a_composition() -> None:
+    xl = whorl.TransformerXL(2, 4, segments="xlnet")
+    q, at, ids = torch.randn(1, 2, 3, 4), torch.arange(3), torch.tensor([0, 0, 1])
+    both = xl + whorl.ALiBi(2)
+    want = xl.content_score(q, q, at, at, segments=ids)
+    got = both.content_score(q, q, at, at, segments=ids)
+    assert got is not None
+    assert torch.equal(got, want)
+    with pytest.raises(
+        TypeError, match=r"Shaw\(2, head_dim=4\) has no 'segments' in content_score"
+    ):
+        (whorl.Shaw(2, 4) + whorl.ALiBi(2)).content_score(q, q, at, at, segments=ids)
+
+
+def test_bad_names_and_dictionaries_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"register needs the name of the encoding"):
+        whorl.register(Slope)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"from_dict: an encoding must be a dictionary, as to_dict"):
+        whorl.from_dict(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"needs a 'name', one of alibi, .* or 'composition'; got"):
+        whorl.from_dict({"head_dim": 8})
+    with pytest.raises(ValueError, match=r"a composition needs at least one encoding; got none"):
+        whorl.Composition()
+    with pytest.raises(TypeError, match=r"a composition is made of encodings; got 3"):
+        whorl.Composition(whorl.NoPE(), 3)  # type: ignore[arg-type]
+
+
+def test_a_softmax_scale_that_is_left_to_others_is_no_conflict() -> None:
+    both = whorl.T5Bias(2, scale=None) + whorl.DeBERTa(2, 4)
+    assert both.softmax_scale(4) == whorl.DeBERTa(2, 4).softmax_scale(4)
+    with pytest.raises(ValueError, match=r"both would set the softmax scale"):
+        whorl.T5Bias(2) + whorl.DeBERTa(2, 4)
+    assert whorl.T5Bias(2).hooks == {"score", "scale"}
+    assert whorl.T5Bias(2, scale=None).hooks == {"score"}
+    assert (whorl.RoPE(8) + whorl.ALiBi(2)).acts("distance_bias")
+    assert not (whorl.RoPE(8) + whorl.ALiBi(2)).acts("content_score")
+    whorl.Sinusoidal(16) + whorl.TransformerXL(2, 4, dim=6)  # its dim is that of its sinusoid

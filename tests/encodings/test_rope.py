@@ -1,5 +1,6 @@
 """RoPE does what its definition says, through every door of its interface."""
 
+import math
 from typing import Any
 
 import pytest
@@ -296,3 +297,24 @@ def test_a_scaling_that_does_not_fit_is_refused_at_once() -> None:
                 short_factors=[1.0], long_factors=[2.0], original_context=16, factor=4.0
             ),
         )
+
+
+def test_describe_looks_at_trained_frequencies_too() -> None:
+    rope = whorl.RoPE(8, frequencies="trained")
+    with torch.no_grad():
+        rope.alpha.fill_(-1.0)
+    found = rope.describe(original_context=64)
+    assert found.counts["kept"] == 0
+    assert found.pairs[0].factor == pytest.approx(math.e)
+    assert found.scaling == "no scaling"
+    with pytest.raises(
+        ValueError, match=r"RoPE\.describe: original_context must be a positive int"
+    ):
+        rope.describe(original_context=-5)
+    with pytest.raises(
+        ValueError, match=r"RoPE\.describe: context_length must be an int; got '4k'"
+    ):
+        rope.describe("4k")  # type: ignore[arg-type]
+    yarn = whorl.RoPE(8, scaling=whorl.YaRN(factor=2.0, original_context=64))
+    with pytest.raises(ValueError, match=r"original_context is 64 in the scaling; got 99"):
+        yarn.describe(original_context=99)

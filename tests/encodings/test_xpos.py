@@ -223,3 +223,53 @@ def test_declares_what_it_is() -> None:
     assert whorl.XPos.causal
     assert (whorl.XPos(D) + whorl.NoPE()).causal
     assert not whorl.RoPE(D).causal
+
+
+def test_rows_with_references_of_their_own_are_checked_one_by_one() -> None:
+    xpos, q = whorl.XPos(D), vectors(2, 1, 2, D, dtype=torch.float32)
+    at = torch.tensor([[60_000, 60_001], [0, 1]])
+    near = torch.tensor([60_000, 0])
+    assert all(x.isfinite().all() for x in xpos(q, q, at, reference=near))
+    with pytest.raises(ValueError, match=r"are too far from their reference for torch\.float32"):
+        xpos(q, q, at, reference=near.flip(0))
+    with pytest.raises(ValueError, match=r"reference has 3 rows but the batch has 2; give one for"):
+        xpos(q, q, reference=torch.tensor([0, 1, 2]))
+    with pytest.raises(
+        ValueError, match=r"XPos\.rescale: reference has 3 rows but the batch has 2"
+    ):
+        xpos.rescale(q, old=torch.tensor([0, 1, 2]), new=0)
+
+
+def test_keys_are_not_blown_up() -> None:
+    xpos, k = whorl.XPos(D), torch.zeros(1, 1, 2, D)
+    with pytest.raises(ValueError, match=r"XPos\.rescale: the new reference is too far away for"):
+        xpos.rescale(k, old=100_000, new=0)
+    with pytest.raises(
+        ValueError, match=r"XPos\.shift: the new place is too far away for torch\.fl"
+    ):
+        xpos.shift(k, 500_000)
+    with pytest.raises(ValueError, match=r"rotate the keys afresh from unrotated ones"):
+        xpos.shift(k, torch.tensor([500_000]))
+    assert xpos.shift(k, -500_000).isfinite().all()
+    assert xpos.rescale(k, old=0, new=500_000).isfinite().all()
+
+
+def test_keys_that_fade_lose_digits_and_then_vanish() -> None:
+    xpos, k = whorl.XPos(32), vectors(1, 1, 64, 32, dtype=torch.float16)
+    stepped = xpos.rotate(k, role="key")
+    for block in range(0, 20_000, 512):
+        stepped = xpos.rescale(stepped, old=block, new=block + 512)
+    fresh = xpos.rotate(k, role="key", reference=block + 512)
+    normal = fresh.abs() >= torch.finfo(torch.float16).tiny
+    assert torch.equal(stepped[normal], fresh[normal])
+    assert (stepped - fresh).abs().max() < torch.finfo(torch.float16).tiny
+    assert not stepped[..., 0].any()
+
+
+def test_composed_with_a_bias_it_still_takes_a_reference() -> None:
+    both = whorl.XPos(D) + whorl.ALiBi(2)
+    q = vectors(1, 2, 3, D, dtype=torch.float16)
+    want = whorl.XPos(D)(q, q, offset=60_000, reference=60_000)
+    assert torch.equal(both(q, q, offset=60_000, reference=60_000)[1], want[1])
+    with pytest.raises(TypeError, match=r"RoPE\(8\) has no 'reference' in forward; leave it out"):
+        (whorl.RoPE(D) + whorl.ALiBi(2))(q, q, reference=3)

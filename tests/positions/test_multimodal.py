@@ -155,7 +155,7 @@ ONE_IMAGE = torch.tensor([[0, 1, 1, 1, 1, 0]])
         ),
         (
             lambda: from_token_types(2 * ONE_IMAGE, None, [[1, 4, 4]], intervals=[-1.0]),
-            r"from_token_types: an interval must be a finite number >= 0; got -1\.0",
+            r"from_token_types: an interval must be a number in 0 \.\. 2\^24; got -1\.0",
         ),
         (
             lambda: from_token_types(
@@ -210,7 +210,7 @@ ONE_IMAGE = torch.tensor([[0, 1, 1, 1, 1, 0]])
         ),
         (
             lambda: from_segments([[(1, 2, 2, float("inf"))]]),
-            r"from_segments: an interval must be a finite number >= 0; got inf",
+            r"from_segments: an interval must be a number in 0 \.\. 2\^24; got inf",
         ),
         (
             lambda: from_segments([[1]], padding="both"),  # type: ignore[arg-type]

@@ -121,8 +121,8 @@ def test_the_reach_of_the_well_known() -> None:
     never = Linear(4.0).describe(Ladder.of(8, 10.0), original_context=4096)
     assert (never.reach, never.limited_by) == (None, None)
     assert Linear(4.0).describe(LADDER).reach is None
-    own = YaRN(4.0, 32_768).describe(Ladder.of(128, 1e6), original_context=99)
-    assert own.original_context == 32_768  # a scaling knows its own better
+    with pytest.raises(ValueError, match=r"original_context is 32768 in the scaling; got 99"):
+        YaRN(4.0, 32_768).describe(Ladder.of(128, 1e6), original_context=99)
 
 
 def test_the_table() -> None:
@@ -140,7 +140,7 @@ def test_the_table() -> None:
     assert len(text) == 7
     never = str(Linear(4.0).describe(Ladder.of(8, 10.0), 7, original_context=64))
     assert never.splitlines()[0] == "Linear(factor=4.0) at 7 tokens"
-    assert never.endswith("reach unlimited: every pair turns fully within 64 tokens")
+    assert never.endswith("reach unlimited: what turns, turns fully within 64 tokens")
     assert str(Linear(4.0).describe(LADDER)).endswith("reach unknown: pass original_context=")
     still = str(Proportional(0.5).describe(Ladder.of(4))).splitlines()
     assert still[3].split() == ["1", "unused", "628.3", "-", "-", "-"]

@@ -130,6 +130,15 @@ def _given(encoding: Encoding, q: Tensor | None, k: Tensor | None, *projections:
         raise ValueError(
             f"terms: the heads of k must divide those of q; got {k.shape[1]} and {q.shape[1]}."
         )
+    if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(
+            "terms: q and k must have the same batch size and head width; got"
+            f" {list(q.shape)} and {list(k.shape)}."
+        )
+    for part in encoding.parts if isinstance(encoding, Composition) else [encoding]:
+        heads = getattr(part.config, "num_heads", None)
+        if heads is not None and heads != q.shape[1]:
+            raise ValueError(f"terms: {part!r} is for {heads} heads but q has {q.shape[1]}.")
     return _Pieces(q.detach().double(), k.detach().double(), {})
 
 
@@ -221,11 +230,12 @@ def _split(
     score = raw * factor
     distance = at.unsqueeze(-1) - keys_at.unsqueeze(-2)
     for label, part in _labelled(encoding):
-        if (bias := part.distance_bias(distance)) is not None:
-            name = f"{label}position-position"
-            found[name] = found.get(name, torch.zeros(())) + _by_batch(bias.double())
-    if (whole := encoding.distance_bias(distance)) is not None:
-        score = score + _by_batch(whole.double())
+        # Whole distances would give a bias in float32, where it need not be whole.
+        exact = distance.double() if part.fractional else distance
+        if (bias := part.distance_bias(exact)) is not None:
+            name, bias = f"{label}position-position", _by_batch(bias.double())
+            found[name] = found.get(name, torch.zeros(())) + bias
+            score = score + bias
     return Terms({name: term.expand_as(score) for name, term in found.items()}, score)
 
 

@@ -176,7 +176,8 @@ def check_context(
     if context_length is None:
         return
     if isinstance(context_length, Tensor):
-        if context_length.dim() > 1 or context_length.dtype == torch.bool:
+        whole = not (context_length.is_floating_point() or context_length.dtype == torch.bool)
+        if context_length.dim() > 1 or not whole:
             raise ValueError(_CONTEXT.format(where, context_length))
         rows = context_length.shape[0] if context_length.dim() else 1
         if batch is not None and rows not in (1, batch):

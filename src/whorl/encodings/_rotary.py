@@ -6,7 +6,8 @@ from torch import Tensor
 from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
-from whorl.scaling import Description, Frequencies, Linear
+from whorl.scaling import Description, Frequencies
+from whorl.scaling.describe import describe, known_context
 
 from ._bound import Bound
 from ._checks import (
@@ -171,8 +172,17 @@ class Rotary(Rotation):
         ``print`` makes a table of it. context_length: for scalings that follow it;
         original_context: the length of training, where the scaling does not know it.
         """
-        scaling = getattr(self.config, "scaling", None) or Linear(factor=1.0)
-        found: Description = scaling.describe(
-            self._ladder, context_length, original_context=original_context
+        label = f"{type(self).__name__}.describe"
+        if context_length is not None and type(context_length) is not int:
+            raise ValueError(f"{label}: context_length must be an int; got {context_length!r}.")
+        scaling = getattr(self.config, "scaling", None)
+        own = getattr(scaling, "original_context", None)
+        found = self._frequencies(context_length, label, default_short=True)
+        return describe(
+            "no scaling" if scaling is None else repr(scaling),
+            before=self._ladder.inv_freq,
+            after=Frequencies(found.inv_freq.detach(), found.attention_scale),
+            full_factor=None if scaling is None else scaling.full_factor(context_length),
+            original_context=known_context(original_context, own, type(self).__name__),
+            context_length=context_length,
         )
-        return found

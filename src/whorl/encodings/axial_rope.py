@@ -108,6 +108,11 @@ class AxialRoPEConfig(RotaryConfig):
                 "AxialRoPE: mixed frequencies belong to each key head, so num_kv_heads must be"
                 f" a positive int; got {self.num_kv_heads!r}."
             )
+        if not mixed and self.num_kv_heads is not None:
+            raise ValueError(
+                "AxialRoPE: num_kv_heads belongs to frequencies='mixed', because fixed ones are the"
+                f" same in every head; got {self.num_kv_heads!r}. Leave it out."
+            )
         if mixed and (self.inv_freq is not None or self.widths is not None):
             raise ValueError(
                 "AxialRoPE: mixed frequencies turn every pair along all axes, so widths and"
@@ -123,8 +128,8 @@ class AxialRoPE(Rotary):
         head_dim: channels of one head, D.
         axes: how many coordinates a token has; positions are [axes, T] or [axes, B, T].
         widths: channels of each axis, even; equal shares of the rotated channels by default.
-        base: of the frequencies, or one for each axis. Language models have 10,000; the paper
-            takes 100 on grids of some ten rows, and 10 for mixed frequencies.
+        base: of the frequencies, or one for each axis: by default 10,000, and 10 for mixed ones.
+            The paper takes 100 for fixed ones, on grids of some ten rows.
         order: "blocks" gives axis 0 the first pairs, then axis 1; "alternating" deals pairs out in
             turn, 0, 1, 0, 1 ... How a pair lies among the channels is ``layout``, as for RoPE.
         fastest: radians per unit of position of the fastest pair: 1, or 2 pi for coordinates
@@ -165,7 +170,7 @@ class AxialRoPE(Rotary):
         *,
         axes: int = 2,
         widths: Sequence[int] | None = None,
-        base: float | Sequence[float] = 10_000.0,
+        base: float | Sequence[float] | None = None,
         order: Order = "blocks",
         fastest: float = 1.0,
         inv_freq: Sequence[float] | Tensor | None = None,
@@ -181,6 +186,8 @@ class AxialRoPE(Rotary):
         impl: Impl = "auto",
     ) -> None:
         super().__init__()
+        if base is None:
+            base = 10.0 if frequencies == "mixed" else 10_000.0
         self.config = AxialRoPEConfig(
             head_dim=head_dim,
             axes=axes,
@@ -261,7 +268,7 @@ class AxialRoPE(Rotary):
         size = self.config.fastest * bases[:, None] ** -steps  # [n, share]
         with torch.no_grad():
             for head in self.freqs:
-                turn = torch.linalg.qr(torch.randn(axes, axes, dtype=torch.float64, device="cpu")).Q
+                turn = _random_turn(axes)
                 spread = turn[:, :, None] * size[None]  # [n along, n ladders, share]
                 head.copy_(spread.flatten(1)[:, :pairs])
 
@@ -321,3 +328,13 @@ class AxialRoPE(Rotary):
                 f"{where}: positions must be [n, T] or [n, B, T], here [{n}, T] or [{n}, B, T], one"
                 f" row for each axis; got {got}. whorl.positions.grid(height, width) makes them."
             )
+
+
+def _random_turn(axes: int) -> Tensor:
+    """A rotation [n, n], every one equally likely."""
+    random = torch.randn(axes, axes, dtype=torch.float64, device="cpu")
+    q: Tensor
+    q, r = torch.linalg.qr(random)
+    q = q * r.diagonal().sign()  # else some are more likely than others
+    q[:, 0] *= torch.linalg.det(q).sign()  # no reflection
+    return q

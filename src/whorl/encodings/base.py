@@ -211,6 +211,11 @@ E_ = TypeVar("E_", bound=type[Encoding])
 def register(name: str) -> Callable[[E_], E_]:
     """Class decorator: make an encoding known by ``name`` to ``make``, ``names`` and the exam."""
 
+    if not isinstance(name, str):
+        raise TypeError(
+            f"register needs the name of the encoding: @register('my_encoding'); got {name!r}."
+        )
+
     def add(cls: E_) -> E_:
         if name in _REGISTRY:
             raise ValueError(
@@ -260,6 +265,10 @@ def from_dict(options: Mapping[str, Any]) -> Encoding:
     """The encoding, or composition, that ``to_dict`` described; trained parameters start afresh."""
     from .composition import Composition
 
+    if not isinstance(options, Mapping):
+        raise TypeError(
+            f"from_dict: an encoding must be a dictionary, as to_dict gives; got {options!r}."
+        )
     rest = dict(options)
     name = rest.pop("name", None)
     if name is None:

@@ -1,5 +1,6 @@
 """Several encodings at once, made by ``a + b``."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -82,6 +83,13 @@ class Composition(Encoding):
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> Tensor:
         adding = [part for part in self.parts if part.acts("embed")]
+        axes = self.position_axes
+        shape: tuple[int, ...] = () if positions is None else tuple(positions.shape)
+        if adding and axes > 1 and len(shape) > 1 and shape[0] == axes:
+            raise ValueError(
+                f"embed: {adding[0]!r} knows one axis, the order of the tokens, but positions"
+                f" {list(shape)} may be those of the rotation's {axes} axes; pass [T], or none."
+            )
         dtype = x.dtype
         if len(adding) > 1 and dtype in (torch.float16, torch.bfloat16):
             x = x.float()  # round once, after the last
@@ -98,17 +106,45 @@ class Composition(Encoding):
         *,
         offset: int | Tensor = 0,
         context_length: int | Tensor | None = None,
+        reference: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        """Through the part that rotates; ``reference`` is for one that has it, such as XPos."""
+        more: dict[str, Any] = {} if reference is None else {"reference": reference}
         for part in self.parts:
-            q, k = part(
-                q, k, positions, key_positions, offset=offset, context_length=context_length
-            )
+            if part.acts("forward"):
+                _check_takes(part, "forward", more)
+                q, k = part(
+                    q,
+                    k,
+                    positions,
+                    key_positions,
+                    offset=offset,
+                    context_length=context_length,
+                    **more,
+                )
         return q, k
 
     def content_score(
-        self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor,
+        key_positions: Tensor,
+        *,
+        segments: Tensor | None = None,
+        key_segments: Tensor | None = None,
     ) -> Tensor | None:
-        return _total([p.content_score(q, k, positions, key_positions) for p in self.parts])
+        """The sum over parts; segments are for one that has vectors for them."""
+        given = {"segments": segments, "key_segments": key_segments}
+        more = {name: value for name, value in given.items() if value is not None}
+        scores = []
+        for part in self.parts:
+            takes = not more or part.acts("content_score")
+            if takes:
+                _check_takes(part, "content_score", more)
+            own = more if takes else {}
+            scores.append(part.content_score(q, k, positions, key_positions, **own))
+        return _total(scores)
 
     def distance_bias(self, distance: Tensor) -> Tensor | None:
         return _total([part.distance_bias(distance) for part in self.parts])
@@ -167,6 +203,12 @@ def _check(parts: list[Encoding]) -> None:
                     f"cannot compose {known[0][0]!r} with {part!r}, because their {size} differ:"
                     f" {known[0][1]} and {n}; build both for the same model."
                 )
+
+
+def _check_takes(part: Encoding, method: str, options: Mapping[str, Any]) -> None:
+    for option in options:
+        if option not in inspect.signature(getattr(part, method)).parameters:
+            raise TypeError(f"{part!r} has no {option!r} in {method}; leave it out.")
 
 
 def _total(terms: list[Tensor | None]) -> Tensor | None:

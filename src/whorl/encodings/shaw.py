@@ -165,9 +165,12 @@ class Shaw(Encoding):
         if self.config.values == "none":
             return None
         where = "Shaw.value_term"
-        if not isinstance(weights, Tensor) or weights.dim() != 4:
-            came = list(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-            raise ValueError(f"{where}: weights must be a tensor [B, H, T, S]; got {came}.")
+        if not isinstance(weights, Tensor) or weights.dim() != 4 or not weights.is_floating_point():
+            came = f"{weights.dtype} {list(weights.shape)}" if isinstance(weights, Tensor) else None
+            raise ValueError(
+                f"{where}: weights must be a floating-point tensor [B, H, T, S]; got"
+                f" {came or type(weights).__name__}."
+            )
         B, H, T, S = weights.shape
         if self.config.num_heads != H:
             raise ValueError(

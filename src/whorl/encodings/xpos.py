@@ -10,8 +10,8 @@ https://arxiv.org/abs/2212.10554. Kernel: csrc/rotate.c.
 
 Different from the paper's code: the reference is an argument, not half the length of the call, so
 a cached key stays right; its factor is a power of two for each pair, so moving a cache to another
-reference (``rescale``) rounds nothing. The absolute form, r = 0, overflows float16 after 3,000
-positions and float32 after 33,000; that is refused.
+reference (``rescale``) rounds nothing but what is about to vanish. The absolute form, r = 0,
+overflows float16 after 3,000 positions and float32 after 33,000; that is refused.
 """
 
 import math
@@ -147,7 +147,7 @@ class XPos(Rotary):
         reference: position, an int or one per row, that factors are relative to. Queries and keys
         that meet must have the same.
         """
-        lift = self._lift(reference, "XPos")
+        lift = self._lift(reference, "XPos", q)
         call = Call(positions, key_positions, offset, context_length, reference=lift)
         rotated = self._rotate((q, k), call, out)
         return rotated[0], rotated[1]
@@ -164,7 +164,7 @@ class XPos(Rotary):
         reference: int | Tensor = 0,
     ) -> tuple[Tensor, Tensor]:
         """``forward`` in place: q and k are overwritten and returned."""
-        pair, lift = (q, k), self._lift(reference, "XPos")
+        pair, lift = (q, k), self._lift(reference, "XPos", q)
         call = Call(positions, key_positions, offset, context_length, reference=lift)
         self._rotate(pair, call, pair)
         return pair
@@ -182,7 +182,7 @@ class XPos(Rotary):
         reference: int | Tensor = 0,
     ) -> Tensor:
         """Rotate and scale one tensor as ``role``, "query" or "key"; ``inverse`` undoes it."""
-        turn, lift = _role(role, "XPos.rotate"), self._lift(reference, "XPos.rotate")
+        turn, lift = _role(role, "XPos.rotate"), self._lift(reference, "XPos.rotate", x)
         call = Call(positions, None, offset, context_length, bool(inverse), turn, lift)
         return self._rotate((x,), call, None if out is None else (out,))[0]
 
@@ -218,7 +218,7 @@ class XPos(Rotary):
         reference: int | Tensor = 0,
     ) -> tuple[Tensor, Tensor]:
         """cos and sin of ``role``, float32 [T, R/2] or [B, T, R/2], factors multiplied in."""
-        turn, lift = _role(role, "XPos.tables"), self._lift(reference, "XPos.tables")
+        turn, lift = _role(role, "XPos.tables"), self._lift(reference, "XPos.tables", positions)
         return self._tables(
             Call(positions, context_length=context_length, role=turn, reference=lift)
         )
@@ -226,12 +226,15 @@ class XPos(Rotary):
     def rescale(self, k: Tensor, *, old: int | Tensor, new: int | Tensor) -> Tensor:
         """Take rotated keys [B, G, S, D] from reference ``old`` to ``new``; ints, or one per row.
 
-        Multiplies each pair by a power of two, so nothing is rounded; keys so far back that their
-        dtype cannot hold them become 0, as their scores do.
+        Multiplies each pair by a power of two, so nothing is rounded as long as values are normal
+        numbers of their dtype. Keys further back fade: they lose digits, then become 0, as their
+        scores do.
         """
-        check_input(k, self.config.head_dim, "XPos.rescale", "k")
-        before, after = (self._exponents(r, "XPos.rescale") for r in (old, new))
+        batch, _ = check_input(k, self.config.head_dim, "XPos.rescale", "k")
+        before, after = (self._exponents(r, "XPos.rescale", batch) for r in (old, new))
         powers = (after - before).to(k.device)
+        if not torch.compiler.is_compiling() and not powers.is_meta:
+            self._check_growth(_largest(powers), k.dtype, "XPos.rescale: the new reference is")
         wide = plain.merge(powers, powers, self._band.out_layout)  # [R] or [B, R]
         start, width = self.config.rotary_start, self.config.width
         rest = wide.new_zeros(*wide.shape[:-1], k.shape[-1] - start - width)
@@ -240,10 +243,20 @@ class XPos(Rotary):
         compute = torch.float64 if k.dtype == torch.float64 else torch.float32
         return (k.to(compute) * factor.to(compute)).to(k.dtype)
 
+    def shift(
+        self, k: Tensor, delta: int | Tensor, *, context_length: int | Tensor | None = None
+    ) -> Tensor:
+        """Move rotated keys by ``delta`` positions, as for ``RoPE``; their reference stays."""
+        if not isinstance(delta, Tensor) or not (torch.compiler.is_compiling() or delta.is_meta):
+            far = _largest(delta) if isinstance(delta, Tensor) and delta.numel() else delta
+            if isinstance(far, (int, float)):
+                self._check_growth(far * -self._steepest, k.dtype, "XPos.shift: the new place is")
+        return super().shift(k, delta, context_length=context_length)
+
     def reference_for(self, position: int) -> int:
         """The start of the block of ``scale_base`` positions that holds ``position``.
 
-        Factors of queries in that block, and of all keys up to it, fit every dtype.
+        Factors of queries in that block, and of all keys up to it, are at most 1 / zeta_0 = 3.5.
         """
         if isinstance(position, bool) or not isinstance(position, int):
             raise TypeError(f"XPos.reference_for: position must be an int; got {position!r}.")
@@ -262,22 +275,27 @@ class XPos(Rotary):
         self._growth = zeta.log2() / config.scale_base
         self._steepest = float(self._growth[0])  # pair 0 has the smallest zeta
 
-    def _exponents(self, reference: int | Tensor, label: str) -> Tensor:
+    def _exponents(self, reference: int | Tensor, label: str, batch: int) -> Tensor:
         """log2 of the factor on keys: whole numbers, float64 [P] or [B, P]."""
         assert self._growth is not None
         if isinstance(reference, Tensor):
             if reference.dim() > 1 or reference.is_floating_point() or reference.is_complex():
                 raise ValueError(_REFERENCE.format(label, f"{reference.dtype}", reference.shape))
+            if reference.dim() and reference.shape[0] not in (1, batch):
+                raise ValueError(
+                    f"{label}: reference has {reference.shape[0]} rows but the batch has {batch};"
+                    " give one for each sequence, or one int for all."
+                )
             at = reference.to(torch.float64).unsqueeze(-1)  # [B, 1]
             return (at * self._growth.to(reference.device)).round()
         if isinstance(reference, bool) or not isinstance(reference, int | torch.SymInt):
             raise TypeError(_REFERENCE.format(label, type(reference).__name__, repr(reference)))
         return (self._growth * reference).round()
 
-    def _lift(self, reference: int | Tensor, label: str) -> Tensor | None:
+    def _lift(self, reference: int | Tensor, label: str, x: Tensor) -> Tensor | None:
         if type(reference) is int and reference == 0:
             return None
-        return self._exponents(reference, label)
+        return self._exponents(reference, label, x.shape[0] if x.dim() > 1 else 1)
 
     def _where(self, xs: tuple[Tensor, ...], call: Call) -> list[Where]:
         where = super()._where(xs, call)
@@ -286,25 +304,44 @@ class XPos(Rotary):
                 self._check_room(x, place, call, call.role if len(xs) == 1 else n)
         return where
 
+    def _check_growth(self, power: float, dtype: torch.dtype, what: str) -> None:
+        """Refuse to make keys larger than their dtype holds."""
+        if power > _ROOM.get(dtype, math.inf):
+            raise ValueError(
+                f"{what} too far away for {dtype}, which holds factors over about"
+                f" {self.span(dtype)} positions; rotate the keys afresh from unrotated ones."
+            )
+
     def _check_room(self, x: Tensor, where: Where, call: Call, role: int) -> None:
         """Refuse factors that the dtype cannot hold; keys may vanish, as far ones should."""
         values, first = where
         if not x.shape[2] or not x.shape[0] or (values is not None and values.is_meta):
             return
-        ends = (first, first + x.shape[2] - 1) if values is None else values.aminmax()
-        low, high = float(ends[0]), float(ends[1])
-        lifts = (0.0, 0.0) if call.reference is None else call.reference[..., 0].aminmax()
-        shrunk = -(high * self._steepest - float(lifts[0]))  # queries at the far end, log2
-        grown = low * self._steepest - float(lifts[1])  # and at the near one
+        low: float | Tensor = first
+        high: float | Tensor = first + x.shape[2] - 1
+        if values is not None:
+            low, high = values.amin(-1), values.amax(-1)  # of each row where rows differ
+        lift = 0.0 if call.reference is None else call.reference[..., 0]
+        shrunk = _largest(lift - high * self._steepest)  # queries at the far end, log2
+        grown = _largest(low * self._steepest - lift)  # and at the near one
         room = _ROOM[x.dtype]
         one_sided = role == KEY and not call.inverse
         if shrunk > room or (grown > room and not one_sided):
             name, span = "keys" if role == KEY else "queries", self.span(x.dtype)
             raise ValueError(
-                f"XPos: {name} at positions {low:g} to {high:g} are too far from their reference"
+                f"XPos: {name} at positions {_least(low):g} to {_largest(high):g} are too far"
+                " from their reference"
                 f" for {x.dtype}, which holds factors over about {span} positions; pass"
                 " reference=xpos.reference_for(...) near the queries, and work in blocks."
             )
+
+
+def _largest(value: float | Tensor) -> float:
+    return float(value.max()) if isinstance(value, Tensor) else float(value)
+
+
+def _least(value: float | Tensor) -> float:
+    return float(value.min()) if isinstance(value, Tensor) else float(value)
 
 
 def _role(role: Role | None, label: str) -> int:

@@ -239,8 +239,8 @@ def _checked(segment: Any) -> int | Cells:
 
 def _interval(given: Any, where: str) -> float:
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    if not number or not 0 <= given < math.inf:
-        raise ValueError(f"{where}: an interval must be a finite number >= 0; got {given!r}.")
+    if not number or not 0 <= given <= 2**24:
+        raise ValueError(f"{where}: an interval must be a number in 0 .. 2^24; got {given!r}.")
     return float(given)
 
 

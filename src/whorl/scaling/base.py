@@ -17,7 +17,7 @@ from torch import Tensor
 
 from whorl._words import did_you_mean
 
-from .describe import Description, describe
+from .describe import Description, describe, known_context
 
 __all__ = [
     "Frequencies",
@@ -155,20 +155,23 @@ class Scaling:
                 f"{type(self).__name__}.describe: context_length must be a positive int, or None"
                 f" for a short context; got {context_length!r}."
             )
-        turns = self.frequencies(ladder, context_length)
         own: int | None = getattr(self, "original_context", None)
         return describe(
             repr(self),
             before=ladder.inv_freq,
-            after=turns.inv_freq,
-            attention_scale=float(turns.attention_scale),
+            after=self.frequencies(ladder, context_length),
             full_factor=self.full_factor(context_length),
-            original_context=original_context if own is None else own,
+            original_context=known_context(original_context, own, type(self).__name__),
             context_length=context_length,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Options and name, ready for JSON; ``from_dict`` reads it back."""
+        if not hasattr(self, "name"):
+            raise ValueError(
+                f"{type(self).__name__} has no name to be found by; decorate the class with"
+                " @whorl.scaling.register('my_scaling')."
+            )
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
         return {"name": self.name, **plain}

@@ -20,12 +20,15 @@ It says that no angle is new, which is necessary for good text at that length, n
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["Description", "PairDescription", "Status", "describe"]
+if TYPE_CHECKING:
+    from .base import Frequencies
+
+__all__ = ["Description", "PairDescription", "Status", "describe", "known_context"]
 
 Status = Literal["kept", "blended", "interpolated", "unused"]
 _STATUSES: tuple[Status, ...] = ("kept", "blended", "interpolated", "unused")
@@ -90,7 +93,7 @@ class Description:
         if self.original_context is None:
             return "reach unknown: pass original_context="
         if self.reach is None:
-            return f"reach unlimited: every pair turns fully within {self.original_context} tokens"
+            return f"reach unlimited: what turns, turns fully within {self.original_context} tokens"
         return f"reach {self.reach} tokens, trained on {self.original_context}"
 
 
@@ -98,15 +101,14 @@ def describe(
     scaling: str,
     *,
     before: Tensor,
-    after: Tensor,
-    attention_scale: float,
+    after: "Frequencies",
     full_factor: float | None,
     original_context: int | None,
     context_length: int | None,
 ) -> Description:
-    """Compare two sets of frequencies [P]; ``full_factor`` None takes the largest ratio."""
+    """Compare frequencies [P] with scaled ones; ``full_factor`` None takes the largest ratio."""
     slack = 1e-9 if before.dtype == torch.float64 else 1e-5
-    old, new = [[abs(v) for v in values.tolist()] for values in (before, after)]
+    old, new = [[abs(v) for v in values.tolist()] for values in (before, after.inv_freq)]
     ratios = [a / b if b else None for a, b in zip(old, new, strict=True)]
     full = max((r for r in ratios if r is not None), default=1.0)
     if full_factor is not None:
@@ -123,9 +125,25 @@ def describe(
         for i, ratio in enumerate(ratios)
     )
     reach, limited_by = _reach(pairs, original_context, slack)
-    return Description(
-        scaling, context_length, original_context, attention_scale, pairs, reach, limited_by
-    )
+    scale = float(after.attention_scale)
+    return Description(scaling, context_length, original_context, scale, pairs, reach, limited_by)
+
+
+def known_context(given: int | None, own: int | None, where: str) -> int | None:
+    """The length of training: what the caller says, or what the scaling knows."""
+    if given is None:
+        return own
+    if type(given) is not int or given < 1:
+        raise ValueError(
+            f"{where}.describe: original_context must be a positive int, the length of training;"
+            f" got {given!r}."
+        )
+    if own is not None and own != given:
+        raise ValueError(
+            f"{where}.describe: original_context is {own} in the scaling; got {given}. Leave it"
+            " out."
+        )
+    return given
 
 
 def _status(ratio: float | None, full: float, slack: float) -> Status:

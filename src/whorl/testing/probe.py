@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whorl.encodings import Encoding
 
-__all__ = ["Probe", "observe", "randomized", "rounding_tolerance", "spread"]
+__all__ = ["Probe", "observe", "randomized", "rounding_tolerance", "size_of", "spread"]
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,17 @@ class Probe:
         dtype: torch.dtype = torch.float32,
         seed: int = 0,
     ) -> "Probe":
-        """Inputs of the sizes in the encoding's config; 4 heads of 16 where it is silent."""
-        heads, head_dim = _size(encoding, "num_heads", 4), _size(encoding, "head_dim", 16)
-        width = _size(encoding, "dim", heads * head_dim)
-        key_heads = heads if heads % 2 else heads // 2
+        """Inputs of the sizes in the encoding's config; 4 heads of 16 where it is silent.
+
+        Sizes are called num_heads, num_kv_heads, head_dim and dim there.
+        """
+        own = size_of(encoding, "num_kv_heads", 0)
+        heads, head_dim = (
+            size_of(encoding, "num_heads", 2 * own or 4),
+            size_of(encoding, "head_dim", 16),
+        )
+        width = size_of(encoding, "dim", heads * head_dim)
+        key_heads = own or (heads if heads % 2 else heads // 2)
         generator = torch.Generator().manual_seed(seed)
 
         def random(*shape: int) -> Tensor:
@@ -87,7 +94,7 @@ class Probe:
         )
 
 
-def _size(encoding: Encoding, option: str, default: int) -> int:
+def size_of(encoding: Encoding, option: str, default: int) -> int:
     """An option of the encoding, or of the first part of a composition that has it."""
     for config in (encoding.config, *getattr(encoding.config, "parts", ())):
         if isinstance(value := getattr(config, option, None), int):
