@@ -8,9 +8,10 @@ SCALINGS = {"Linear", "DynamicLinear", "NTK", "DynamicNTK", "NTKByParts", "YaRN"
 SCALINGS |= {"Llama3", "LongRoPE", "Proportional"}
 INTERFACE = {"Card", "Composition", "Config", "Encoding", "Scaling", "Frequencies", "Ladder"}
 INTERFACE |= {"Description", "PairDescription", "Impl", "Layout", "Precision"}
+ATTENTION = {"MultiheadAttention", "attention", "score_mod", "shifted_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "register", "__version__"}
 MODULES = {"analysis", "positions", "testing"}
-EXPORTS = ENCODINGS | SCALINGS | INTERFACE | FUNCTIONS | MODULES
+EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
 REGISTERED = "nope sinusoidal learned relative_bias shaw transformer_xl t5 deberta alibi kerple"
 REGISTERED += " rope xpos axial_rope mrope"
 

@@ -10,6 +10,7 @@ ALiBi(8)
 from importlib.metadata import PackageNotFoundError, version
 
 from . import analysis, positions, testing
+from .attention import MultiheadAttention, attention, score_mod, shifted_attention
 from .encodings import (
     ALiBi,
     AxialRoPE,
@@ -77,6 +78,7 @@ __all__ = [
     "Llama3",
     "LongRoPE",
     "MRoPE",
+    "MultiheadAttention",
     "NTKByParts",
     "NoPE",
     "PairDescription",
@@ -93,11 +95,14 @@ __all__ = [
     "YaRN",
     "__version__",
     "analysis",
+    "attention",
     "from_dict",
     "make",
     "names",
     "positions",
     "register",
+    "score_mod",
+    "shifted_attention",
     "testing",
 ]
 

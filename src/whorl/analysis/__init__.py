@@ -7,6 +7,7 @@
 ['content-content', 'rope: interaction', 'alibi: position-position']
 """
 
+from .permutation import permutation
 from .terms import Terms, terms
 
-__all__ = ["Terms", "terms"]
+__all__ = ["Terms", "permutation", "terms"]

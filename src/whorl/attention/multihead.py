@@ -1,0 +1,190 @@
+"""Multi-head attention as a module: projections around ``attention``, any encoding inside."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from whorl.encodings import Encoding
+
+from .softmax import attention
+
+if TYPE_CHECKING:
+    from .cache import KVCache
+
+__all__ = ["MultiheadAttention"]
+
+
+class MultiheadAttention(nn.Module):
+    """Attention over [B, T, d_model] with grouped keys and an encoding of your choice.
+
+    Args:
+        d_model: width of the model.
+        num_heads: heads of the queries; d_model / num_heads channels each unless ``head_dim``.
+        num_kv_heads: heads of keys and values, as many as ``num_heads`` by default.
+        encoding: any encoding or composition; shared between layers or not, as you like.
+        bias: whether projections have one.
+        dropout: of attention weights, in training.
+        causal: the default of each call.
+
+    Weights start as those of ``nn.MultiheadAttention``, whose inputs of ``batch_first=True`` it
+    takes; ``from_torch`` takes over its weights.
+
+    >>> import torch, whorl
+    >>> layer = whorl.MultiheadAttention(256, 8, num_kv_heads=2, encoding=whorl.RoPE(32))
+    >>> layer(torch.randn(4, 100, 256), causal=True).shape
+    torch.Size([4, 100, 256])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        encoding: Encoding | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        causal: bool = False,
+    ) -> None:
+        super().__init__()
+        kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.head_dim = _head_dim(d_model, num_heads, kv_heads, head_dim)
+        if encoding is not None and not isinstance(encoding, Encoding):
+            raise TypeError(
+                f"MultiheadAttention: encoding must be a whorl encoding, or None; got {encoding!r}."
+            )
+        self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, kv_heads
+        self.dropout, self.causal = dropout, causal
+        self.encoding = encoding
+        self.q_proj = nn.Linear(d_model, num_heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(d_model, kv_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(d_model, kv_heads * self.head_dim, bias=bias)
+        self.out_proj = nn.Linear(num_heads * self.head_dim, d_model, bias=bias)
+        self.reset_parameters()
+
+    @classmethod
+    def from_torch(
+        cls, module: nn.MultiheadAttention, encoding: Encoding | None = None
+    ) -> "MultiheadAttention":
+        """The same layer with the weights of ``nn.MultiheadAttention``, and an encoding."""
+        plain = module.bias_k is None and not module.add_zero_attn
+        if not plain or module.in_proj_weight is None:
+            raise ValueError(
+                "MultiheadAttention.from_torch: kdim, vdim, add_bias_kv and add_zero_attn have no"
+                " counterpart here."
+            )
+        made = cls(
+            module.embed_dim,
+            module.num_heads,
+            encoding=encoding,
+            bias=module.in_proj_bias is not None,
+            dropout=module.dropout,
+        )
+        made = made.to(module.in_proj_weight.device, module.in_proj_weight.dtype)
+        with torch.no_grad():
+            weights = module.in_proj_weight.chunk(3)
+            for proj, weight in zip((made.q_proj, made.k_proj, made.v_proj), weights, strict=True):
+                proj.weight.copy_(weight)
+            made.out_proj.weight.copy_(module.out_proj.weight)
+            if module.in_proj_bias is not None:
+                for proj, bias in zip(
+                    (made.q_proj, made.k_proj, made.v_proj),
+                    module.in_proj_bias.chunk(3),
+                    strict=True,
+                ):
+                    proj.bias.copy_(bias)
+                made.out_proj.bias.copy_(module.out_proj.bias)
+        return made
+
+    def reset_parameters(self) -> None:
+        """Start projections afresh, Glorot-uniform with biases 0; the encoding is left alone."""
+        for proj in (self.q_proj, self.k_proj, self.v_proj):
+            nn.init.xavier_uniform_(proj.weight)
+        self.out_proj.reset_parameters()
+        for proj in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            if proj.bias is not None:
+                nn.init.zeros_(proj.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        causal: bool | None = None,
+        window: int | None = None,
+        sinks: int = 0,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        documents: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        cache: "KVCache | None" = None,
+        context_length: int | Tensor | None = None,
+    ) -> Tensor:
+        """Queries [B, T, d_model] over keys [B, S, d_model], the same by default: [B, T, d_model].
+
+        The options are those of ``whorl.attention``. ``mask`` keeps where it is 1, so pass
+        ``~key_padding_mask`` of torch.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[2] != self.d_model:
+                came = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+                raise ValueError(
+                    f"MultiheadAttention: {name} must be [B, T, d_model] with d_model ="
+                    f" {self.d_model}; got {came}."
+                )
+        q, k, v = (
+            proj(x).unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
+            for proj, x, heads in (
+                (self.q_proj, query, self.num_heads),
+                (self.k_proj, key, self.num_kv_heads),
+                (self.v_proj, value, self.num_kv_heads),
+            )
+        )
+        out = attention(
+            q,
+            k,
+            v,
+            self.encoding,
+            causal=self.causal if causal is None else causal,
+            window=window,
+            sinks=sinks,
+            positions=positions,
+            key_positions=key_positions,
+            mask=mask,
+            documents=documents,
+            cu_seqlens=cu_seqlens,
+            cache=cache,
+            dropout=self.dropout if self.training else 0.0,
+            context_length=context_length,
+        )
+        mixed: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
+        return mixed
+
+    def extra_repr(self) -> str:
+        grouped = "" if self.num_kv_heads == self.num_heads else f", kv {self.num_kv_heads}"
+        return f"{self.d_model}, heads {self.num_heads}{grouped}"
+
+
+def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None) -> int:
+    for name, value in (("d_model", d_model), ("num_heads", num_heads), ("num_kv_heads", kv_heads)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"MultiheadAttention: {name} must be a positive int; got {value!r}.")
+    if num_heads % kv_heads:
+        raise ValueError(
+            f"MultiheadAttention: num_kv_heads must divide num_heads = {num_heads}, because each"
+            f" serves equally many queries; got {kv_heads}."
+        )
+    if head_dim is None and d_model % num_heads:
+        raise ValueError(
+            f"MultiheadAttention: d_model = {d_model} does not divide into {num_heads} heads; pass"
+            " head_dim=."
+        )
+    if head_dim is not None and (type(head_dim) is not int or head_dim < 1):
+        raise ValueError(f"MultiheadAttention: head_dim must be a positive int; got {head_dim!r}.")
+    return d_model // num_heads if head_dim is None else head_dim

@@ -1,0 +1,332 @@
+"""attention: every encoding, mask and path against one dense computation in float64."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import whorl
+from whorl.attention import attention, softmax
+from whorl.testing.probe import randomized
+
+H, D = 4, 8
+ENCODINGS: list[whorl.Encoding] = [
+    whorl.NoPE(),
+    whorl.Sinusoidal(H * D),
+    whorl.RoPE(D),
+    whorl.RoPE(D, scaling=whorl.DynamicNTK(factor=2.0, original_context=8)),
+    whorl.RoPE(D, scaling=whorl.YaRN(factor=4.0, original_context=16)),
+    whorl.MRoPE(D, sections=(1, 1, 2)),
+    whorl.XPos(D),
+    whorl.ALiBi(H),
+    whorl.ALiBi(H, slopes="trained"),
+    whorl.T5Bias(H, max_distance=16),
+    whorl.Kerple(H),
+    whorl.RelativeBias(H, max_distance=5),
+    whorl.Shaw(H, D, left=4, values="trained"),
+    whorl.Shaw(H, D, left=4),
+    whorl.TransformerXL(H, D),
+    whorl.DeBERTa(H, D, max_distance=6),
+    whorl.RoPE(D) + whorl.ALiBi(H),
+    whorl.XPos(D) + whorl.T5Bias(H, scale=None),
+    whorl.Sinusoidal(H * D) + whorl.Shaw(H, D) + whorl.ALiBi(H),
+]
+for each in ENCODINGS:
+    randomized(each)
+
+
+def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def dense(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encoding: whorl.Encoding,
+    at: Tensor,
+    keys_at: Tensor,
+    seen: Tensor,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention with every matrix written out; at [T], keys_at [S], seen [B, H, T, S]."""
+    turned_q, turned_k = encoding(q, k, at, keys_at)
+    group = q.shape[1] // k.shape[1]
+    score = turned_q @ turned_k.repeat_interleave(group, 1).mT
+    if (content := encoding.content_score(q, k, at, keys_at)) is not None:
+        score = score + content
+    scale = encoding.softmax_scale(q.shape[3]) if scale is None else scale
+    score = score * (q.shape[3] ** -0.5 if scale is None else scale)
+    if (bias := encoding.distance_bias(at[:, None] - keys_at[None, :])) is not None:
+        score = score + bias
+    weights = score.masked_fill(~seen, -math.inf).softmax(-1).nan_to_num(0.0)
+    out = weights @ v.repeat_interleave(group, 1)
+    if (more := encoding.value_term(weights, at, keys_at)) is not None:
+        out = out + more
+    return out
+
+
+def visible(
+    at: Tensor, keys_at: Tensor, *, causal: bool, window: int | None = None, sinks: int = 0
+) -> Tensor:
+    """By the definition, pair by pair."""
+    seen = torch.zeros(len(at), len(keys_at), dtype=torch.bool)
+    for i, m in enumerate(at.tolist()):
+        for j, n in enumerate(keys_at.tolist()):
+            near = window is None or abs(m - n) < window or 0 <= n < sinks
+            seen[i, j] = near and (n <= m or not causal)
+    return seen
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("T", "S"), [(13, 13), (3, 13), (1, 9)])
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+def test_every_encoding(encoding: whorl.Encoding, T: int, S: int, causal: bool) -> None:
+    encoding = encoding.double()
+    if encoding.causal and not causal:
+        pytest.skip("causal only")
+    q, k, v = randn(2, H, T, D), randn(2, 2, S, D, seed=1), randn(2, 2, S, D, seed=2)
+    at, keys_at = torch.arange(S - T, S), torch.arange(S)
+    seen = visible(at, keys_at, causal=causal).expand(2, H, T, S)
+    want = dense(q, k, v, encoding, at, keys_at, seen)
+    for block in (4, 256):
+        got = attention(q, k, v, encoding, causal=causal, block=block)
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_masks_windows_sinks_documents_and_positions(data: st.DataObject) -> None:
+    encoding = data.draw(st.sampled_from(ENCODINGS)).double()
+    S = data.draw(st.integers(1, 20))
+    T = data.draw(st.integers(1, S))
+    causal = encoding.causal or data.draw(st.booleans())
+    window = data.draw(st.one_of(st.none(), st.integers(1, S + 2)))
+    sinks = data.draw(st.integers(0, 3)) if window is not None else 0
+    options: dict[str, Any] = {"causal": causal, "window": window, "sinks": sinks}
+    at, keys_at = torch.arange(S - T, S), torch.arange(S)
+    if encoding.position_axes == 1 and data.draw(st.booleans()):
+        steps = data.draw(st.lists(st.integers(0, 3), min_size=S, max_size=S))
+        keys_at = torch.tensor(steps).cumsum(0)
+        at = keys_at[S - T :] + data.draw(st.integers(-1, 2))
+        at, keys_at = at.clamp(min=0), keys_at.clamp(min=0)
+        options |= {"positions": at, "key_positions": keys_at}
+    seen = visible(at, keys_at, causal=causal, window=window, sinks=sinks).expand(2, H, T, S)
+    if data.draw(st.booleans()):
+        kept = randn(2, S, seed=data.draw(st.integers(0, 99))) > -0.5
+        options["mask"] = kept
+        seen = seen & kept[:, None, None, :]
+    q, k, v = randn(2, H, T, D), randn(2, 2, S, D, seed=1), randn(2, 2, S, D, seed=2)
+    wide = data.draw(st.booleans())
+    v = torch.cat((v, v[..., :3]), -1) if wide and "value" not in encoding.hooks else v
+    want = dense(q, k, v, encoding, at, keys_at, seen)
+    got = attention(q, k, v, encoding, block=data.draw(st.sampled_from([3, 256])), **options)
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_several_axes_place_tokens_and_their_order_masks_them() -> None:
+    rope = whorl.AxialRoPE(D)
+    q, k, v = randn(2, H, 6, D), randn(2, 2, 6, D, seed=1), randn(2, 2, 6, D, seed=2)
+    at = whorl.positions.grid(2, 3)
+    turned_q, turned_k = rope(q, k, at)
+    steps = torch.arange(6)
+    seen = visible(steps, steps, causal=True, window=4).expand(2, H, 6, 6)
+    want = dense(turned_q, turned_k, v, whorl.NoPE(), steps, steps, seen)
+    got = attention(q, k, v, rope, causal=True, window=4, positions=at)
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+    both = attention(q, k, v, rope + whorl.ALiBi(H), positions=at)
+    want = dense(turned_q, turned_k, v, whorl.ALiBi(H), steps, steps, torch.ones_like(seen))
+    torch.testing.assert_close(both, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("encoding", [whorl.RoPE(D), whorl.ALiBi(H), whorl.Shaw(H, D)], ids=repr)
+def test_packed_documents_are_as_if_alone(encoding: whorl.Encoding) -> None:
+    encoding = encoding.double()
+    ends = torch.tensor([0, 5, 6, 13])
+    q, k, v = randn(1, H, 13, D), randn(1, 2, 13, D, seed=1), randn(1, 2, 13, D, seed=2)
+    packed = attention(q, k, v, encoding, causal=True, cu_seqlens=ends, block=4)
+    ids = torch.tensor([7] * 5 + [3] + [9] * 7)
+    named = attention(q, k, v, encoding, causal=True, documents=ids)
+    torch.testing.assert_close(packed, named)
+    for a, b in ((0, 5), (5, 6), (6, 13)):
+        alone = attention(q[:, :, a:b], k[:, :, a:b], v[:, :, a:b], encoding, causal=True)
+        torch.testing.assert_close(packed[:, :, a:b], alone)
+
+
+def test_per_row_positions_are_those_of_the_row_alone() -> None:
+    encoding = (whorl.RoPE(D) + whorl.T5Bias(H)).double()
+    q, k, v = randn(2, H, 6, D), randn(2, H, 6, D, seed=1), randn(2, H, 6, D, seed=2)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    at = whorl.positions.from_mask(mask)
+    both = attention(q, k, v, encoding, causal=True, positions=at, mask=mask)
+    alone = attention(q[:1, :, 2:], k[:1, :, 2:], v[:1, :, 2:], encoding, causal=True)
+    torch.testing.assert_close(both[:1, :, 2:], alone)
+
+
+def test_a_query_that_sees_nothing_gives_zero_and_finite_gradients() -> None:
+    q, k, v = (randn(1, H, 5, D, seed=n).requires_grad_() for n in range(3))
+    mask = torch.tensor([[0, 0, 1, 1, 1]])
+    for encoding in (whorl.NoPE(), whorl.ALiBi(H), whorl.Shaw(H, D, values="trained")):
+        out = attention(q, k, v, encoding.double(), causal=True, mask=mask)
+        assert not out[:, :, :2].any()
+        grads = torch.autograd.grad(out.sum(), (q, k, v))
+        assert all(bool(g.isfinite().all()) for g in grads)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+def test_gradients_are_those_of_the_dense_form(encoding: whorl.Encoding) -> None:
+    encoding = encoding.double()
+    q, k, v = (randn(1, H, 7, D, seed=n).requires_grad_() for n in range(3))
+    at = torch.arange(7)
+    seen = visible(at, at, causal=True).expand(1, H, 7, 7)
+    inputs = [q, k, v, *encoding.parameters()]
+    weight = randn(1, H, 7, D, seed=9)
+    results = [
+        torch.autograd.grad((out * weight).sum(), inputs, allow_unused=True)
+        for out in (
+            attention(q, k, v, encoding, causal=True, block=3),
+            dense(q, k, v, encoding, at, at, seen),
+        )
+    ]
+    for mine, theirs in zip(*results, strict=True):
+        if theirs is not None:
+            torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+def test_half_precision_is_near(encoding: whorl.Encoding, dtype: torch.dtype) -> None:
+    q, k, v = (randn(1, H, 40, D, seed=n, dtype=dtype) for n in range(3))
+    at = torch.arange(40)
+    seen = visible(at, at, causal=True).expand(1, H, 40, 40)
+    want = dense(q.double(), k.double(), v.double(), encoding.double(), at, at, seen)
+    got = attention(q, k, v, encoding.float(), causal=True, block=16)
+    assert got.dtype == dtype
+    assert (got.double() - want).abs().max() < 8 * torch.finfo(dtype).eps
+
+
+def test_xpos_far_out_in_float16() -> None:
+    """Positions that no single reference serves: every block has one of its own."""
+    xpos, length = whorl.XPos(D), 600
+    q, k, v = (randn(1, 2, length, D, seed=n, dtype=torch.float16) for n in range(3))
+    far = torch.arange(60_000, 60_000 + length)
+    got = attention(q, k, v, xpos, causal=True, positions=far, block=128)
+    a, b, c = (x.double() for x in (q, k, v))
+    want = attention(a, b, c, xpos, causal=True, positions=far - 60_000)
+    assert (got.double() - want).abs().max() < 8 * torch.finfo(torch.float16).eps
+
+
+def test_dropout_keeps_the_mean_and_needs_the_blocks() -> None:
+    q, k = randn(1, H, 30, D), randn(1, H, 30, D, seed=1)
+    v = torch.ones(1, H, 30, D, dtype=torch.float64)
+    torch.manual_seed(0)
+    out = attention(q, k, v, whorl.ALiBi(H).double(), dropout=0.3)
+    assert not torch.allclose(out, torch.ones_like(out))
+    assert abs(float(out.mean()) - 1) < 0.05
+    q.requires_grad_()
+    torch.manual_seed(1)
+    out = attention(q, k, v, dropout=0.3)
+    (grad,) = torch.autograd.grad(out.sum(), q)
+    assert grad.isfinite().all()
+
+
+def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No bias by distance on consecutive positions may go through blocks of T x S."""
+
+    def refuse(*_: Any, **__: Any) -> Tensor:
+        raise AssertionError("blocks")
+
+    monkeypatch.setattr(softmax._Job, "blocks", refuse)
+    q, k, v = (randn(1, H, 20, D, seed=n, dtype=torch.float32) for n in range(3))
+    fixed = [whorl.ALiBi(H), whorl.T5Bias(H), whorl.Kerple(H), whorl.RoPE(D) + whorl.ALiBi(H)]
+    with torch.no_grad():
+        for encoding in fixed:
+            attention(q, k, v, encoding.float(), causal=True, block=8)
+            attention(q, k, v, encoding, causal=False)
+            attention(q, k, v, encoding, causal=True, window=5)
+            attention(q[:, :, 15:], k, v, encoding, causal=True)
+            attention(q, k, v, encoding, causal=True, positions=torch.arange(7, 27))
+        attention(q, k, v, whorl.RoPE(D), causal=True, window=5)
+        with pytest.raises(AssertionError, match="blocks"):
+            attention(q, k, v, whorl.Shaw(H, D), causal=True)
+    with pytest.raises(AssertionError, match="blocks"):
+        attention(q, k, v, whorl.T5Bias(H), causal=True)  # its bias is trained
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"encoding": 3}, TypeError, r"encoding must be a whorl encoding, or None; got 3"),
+        (
+            {"q": "long"},
+            TypeError,
+            r"q must be a floating-point tensor \[B, H, T, D\]; got torch\.in",
+        ),
+        ({"v": "half"}, ValueError, r"must have one dtype and device; got torch\.float64"),
+        ({"k": "short"}, ValueError, r"k and v heads and length; got"),
+        ({"k": "heads"}, ValueError, r"the heads of k must divide those of q"),
+        (
+            {"encoding": whorl.XPos(D)},
+            ValueError,
+            r"XPos\(8\) is for causal attention only, because",
+        ),
+        (
+            {"encoding": whorl.ALiBi(3)},
+            ValueError,
+            r"is for 3 heads but q has 4; build it with num_h",
+        ),
+        ({"dropout": 1.0}, ValueError, r"dropout must be a number in \[0, 1\); got 1\.0"),
+        ({"block": 0}, ValueError, r"block must be a positive int; got 0"),
+        ({"window": 0}, ValueError, r"window must be a positive int, how many positions back"),
+        ({"sinks": -1}, ValueError, r"sinks must be an int >= 0; got -1"),
+        ({"sinks": 2}, ValueError, r"sinks=2 needs a window, because without one every key is vis"),
+        ({"mask": torch.zeros(1, 6)}, TypeError, r"mask must be boolean, or integers 0 and 1"),
+        (
+            {"mask": torch.ones(1, 5, dtype=torch.bool)},
+            ValueError,
+            r"mask must be \[B, S\] for pad",
+        ),
+        ({"documents": torch.zeros(5).long()}, ValueError, r"documents must be integers \[S\] or"),
+        (
+            {"cu_seqlens": 3},
+            ValueError,
+            r"cu_seqlens must be integers \[N \+ 1\] for one packed row",
+        ),
+        (
+            {"cu_seqlens": torch.tensor([0, 6]), "documents": torch.zeros(6).long()},
+            ValueError,
+            r"pass documents or cu_seqlens, not both",
+        ),
+        ({"key_positions": torch.arange(6)}, ValueError, r"key_positions came without positions"),
+        (
+            {"q": "more"},
+            ValueError,
+            r"7 queries for 6 keys, so it is not clear where the queries are",
+        ),
+        (
+            {"q": "fewer", "positions": torch.arange(5)},
+            ValueError,
+            r"q has 5 tokens and k has 6, so one set of positions cannot serve both",
+        ),
+    ],
+)
+def test_errors(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    arguments: dict[str, Any] = {name: randn(1, H, 6, D) for name in "qkv"}
+    spoilt: dict[str, Any] = {
+        "long": torch.zeros(1, H, 6, D).long(),
+        "half": randn(1, H, 6, D).half(),
+        "short": randn(1, H, 5, D),
+        "heads": randn(1, 3, 6, D),
+        "more": randn(1, H, 7, D),
+        "fewer": randn(1, H, 5, D),
+    }
+    if change.get("k") == "heads":
+        arguments["v"] = spoilt["heads"]
+    arguments |= {n: spoilt.get(v, v) if isinstance(v, str) else v for n, v in change.items()}
+    with pytest.raises(error, match="attention: .*" + message):
+        attention(**arguments)
