@@ -68,6 +68,12 @@ class Scope:
             return [(0, high)]
         return [(0, min(self.sinks, low)), (low, high)]
 
+    def line(self, first: int, last: int, low: int, high: int) -> Tensor:
+        """Distances on regular positions: entry r + j is of query last - 1 - r and key low + j."""
+        assert self.start is not None
+        count = last - first + high - low - 1
+        return self.start + last - 1 - low - torch.arange(count, device=self.at.device)
+
     def visible(self, first: int, last: int, spans: list[Span]) -> Tensor | None:
         """What queries first .. last - 1 see of keys in ``spans``: bool, [B, H, b, s] or less."""
         at = self.at[..., first:last].unsqueeze(-1)

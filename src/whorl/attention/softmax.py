@@ -146,13 +146,7 @@ class _Job:
         assert scope.start is not None
         for first, last in self._steps(q.shape[2]):
             ((low, high),) = scope.keys(first, last)
-            furthest = scope.start + last - 1 - low
-            distance = furthest - torch.arange(last - first + high - low - 1, device=q.device)
-            line = torch.where(scope.seen(distance), 0.0, -math.inf)
-            if (bias := self.encoding.distance_bias(distance)) is not None:
-                line = line + bias.detach()
-            line = line.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
-            line = line.expand(q.shape[1], -1).contiguous()
+            line = self._line(q, first, last, low, high).detach()
             shape = (1, q.shape[1], last - first, high - low)
             rows = line.as_strided(shape, (0, line.stride(0), 1, 1))
             turned = q[:, :, first:last].flip(2)
@@ -186,6 +180,8 @@ class _Job:
         k, v = (_keys(x, spans) for x in (k, v))
         if xpos is not None:
             q, k = self._near(q, k, first, last, spans, xpos)
+        if self.trained and not self.asking and not self.dropout and self.scope.by_distance:
+            return self._diagonal(q, k, v, self._line(q, first, last, *spans[0]))
         added = self._added(q, k, first, last, spans)
         seen = self.scope.visible(first, last, spans)
         some = None
@@ -213,13 +209,23 @@ class _Job:
         added = None
         if (content := self._content(q, k, first, last, spans)) is not None:
             added = content.to(_wide(q)) * self.scale
-        at, keys = self.scope.at[..., first:last], pick(self.scope.keys_at, spans)
-        if self.scored:
-            distance = at.unsqueeze(-1) - keys.unsqueeze(-2)
-            if (bias := self.encoding.distance_bias(distance)) is not None:
-                bias = (bias.transpose(0, 1) if bias.dim() == 4 else bias).to(_wide(q))
-                added = bias if added is None else added + bias
+        if (bias := self._bias(first, last, spans)) is not None:
+            bias = bias.to(_wide(q))
+            added = bias if added is None else added + bias
         return added
+
+    def _bias(self, first: int, last: int, spans: list[Span]) -> Tensor | None:
+        """The bias of queries first .. last - 1 and the keys in ``spans``, [(B,) H, b, s]."""
+        if not self.encoding.acts("distance_bias"):
+            return None
+        scope = self.scope
+        if scope.start is not None and len(spans) == 1 and spans[0][0] < spans[0][1]:
+            ((low, high),) = spans  # the same numbers run along every diagonal
+            line = self.encoding.distance_bias(scope.line(first, last, low, high))
+            return None if line is None else line.unfold(-1, high - low, 1).flip(1)
+        at, keys = scope.at[..., first:last], pick(scope.keys_at, spans)
+        bias = self.encoding.distance_bias(at.unsqueeze(-1) - keys.unsqueeze(-2))
+        return bias.transpose(0, 1) if bias is not None and bias.dim() == 4 else bias
 
     def _content(
         self, q: Tensor, k: Tensor, first: int, last: int, spans: list[Span]
@@ -253,6 +259,25 @@ class _Job:
         if (more := self.encoding.value_term(weights, at, keys)) is not None:
             out = out + more
         return out.to(v.dtype)
+
+    def _line(self, q: Tensor, first: int, last: int, low: int, high: int) -> Tensor:
+        """Bias and mask by distance, [H, b + s - 1]; see ``Scope.line``."""
+        distance = self.scope.line(first, last, low, high)
+        line = torch.where(self.scope.seen(distance), 0.0, -math.inf)
+        if (bias := self.encoding.distance_bias(distance)) is not None:
+            line = line + bias
+        return line.to(_wide(q)).expand(q.shape[1], -1).contiguous()
+
+    def _diagonal(self, q: Tensor, k: Tensor, v: Tensor, line: Tensor) -> Tensor:
+        """With a trained line: its gradient is the sum along each diagonal of the scores'."""
+        B, H, T, _ = q.shape
+        wide, times = line.dtype, H // k.shape[1]
+        rows = line.unfold(-1, k.shape[2], 1)  # [H, b, s], the last query first
+        turned = q.flip(2).to(wide).flatten(0, 1)
+        keys, values = (x.repeat_interleave(times, 1).to(wide).flatten(0, 1) for x in (k, v))
+        added = rows if B == 1 else rows.repeat(B, 1, 1)
+        weights = torch.baddbmm(added, turned, keys.mT, alpha=self.scale).softmax(-1)
+        return (weights @ values).view(B, H, T, -1).flip(2).to(v.dtype)
 
     def _near(
         self, q: Tensor, k: Tensor, first: int, last: int, spans: list[Span], xpos: XPos
