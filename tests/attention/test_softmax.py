@@ -304,7 +304,7 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
         ),
         ({"key_positions": torch.arange(6)}, ValueError, r"key_positions came without positions"),
         (
-            {"q": "more"},
+            {"q": "more", "causal": True},
             ValueError,
             r"7 queries for 6 keys, so it is not clear where the queries are",
         ),
@@ -330,3 +330,30 @@ def test_errors(change: dict[str, Any], error: type[Exception], message: str) ->
     arguments |= {n: spoilt.get(v, v) if isinstance(v, str) else v for n, v in change.items()}
     with pytest.raises(error, match="attention: .*" + message):
         attention(**arguments)
+
+
+def test_plain_cross_attention_may_have_more_queries_than_keys() -> None:
+    q, k, v = randn(1, H, 9, D), randn(1, 2, 5, D, seed=1), randn(1, 2, 5, D, seed=2)
+    mask = torch.tensor([[1, 1, 1, 0, 0]])
+    got = attention(q, k, v, mask=mask)
+    seen = mask.bool()[:, None, None].expand(1, H, 9, 5)
+    want = dense(q, k, v, whorl.NoPE(), torch.arange(9), torch.arange(5), seen)
+    torch.testing.assert_close(got, want)
+    with pytest.raises(ValueError, match=r"9 queries for 5 keys, so it is not clear where"):
+        attention(q, k, v, causal=True)
+
+
+def test_segments_reach_the_encoding() -> None:
+    xl = whorl.TransformerXL(H, D, segments="xlnet").double()
+    randomized(xl)
+    q, k, v = randn(2, H, 4, D), randn(2, H, 9, D, seed=1), randn(2, H, 9, D, seed=2)
+    ids = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2], [0] * 5 + [1] * 4])
+    got = attention(q, k, v, xl, segments=ids, block=3)
+    at, keys_at = torch.arange(5, 9), torch.arange(9)
+    content = xl.content_score(q, k, at, keys_at, segments=ids[:, 5:], key_segments=ids)
+    want = ((q @ k.mT + content) * D**-0.5).softmax(-1) @ v
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match=r"segments must be integers \[S\] or \[B, S\], one for"):
+        attention(q, k, v, xl, segments=ids[:, :4])
+    with pytest.raises(ValueError, match=r"for an encoding with vectors for them"):
+        attention(q, k, v, whorl.RoPE(D), segments=ids)

@@ -129,11 +129,19 @@ def scope_of(
     documents: Tensor | None,
     cu_seqlens: Tensor | None,
     axes: int,
+    placed: bool,
 ) -> Scope:
-    """Check what the caller said about positions and masks, and make a scope of it."""
+    """Check what the caller said about positions and masks, and make a scope of it.
+
+    placed: whether it matters where tokens are; in plain cross attention it does not.
+    """
     _check_window(window, sinks)
     ids = _ids(documents, cu_seqlens, q, k)
-    at, keys_at, start = _places(q, k, positions, key_positions, ids, axes)
+    if q.shape[2] > k.shape[2] and positions is None and not placed:
+        at, keys_at = (torch.arange(x.shape[2], device=q.device) for x in (q, k))
+        start: int | None = 0
+    else:
+        at, keys_at, start = _places(q, k, positions, key_positions, ids, axes)
     kept, rest = _masks(mask, q, k)
     both = None if ids is None else (ids[..., k.shape[2] - q.shape[2] :], ids)
     return Scope(at, keys_at, start, bool(causal), window, sinks, kept, both, rest)

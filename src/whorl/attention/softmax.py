@@ -101,6 +101,7 @@ def attention(
         documents=documents,
         cu_seqlens=cu_seqlens,
         axes=1 if rotated else encoding.position_axes,
+        placed=bool(causal or window is not None or encoding.hooks - {"input"}),
     )
     job = _Job(encoding, scope, _scale(encoding, scale, q), dropout, block)
     if segments is not None:
