@@ -9,6 +9,7 @@ SCALINGS |= {"Llama3", "LongRoPE", "Proportional"}
 INTERFACE = {"Card", "Composition", "Config", "Encoding", "Scaling", "Frequencies", "Ladder"}
 INTERFACE |= {"Description", "PairDescription", "Impl", "Layout", "Precision"}
 ATTENTION = {"MultiheadAttention", "attention", "score_mod", "shifted_attention"}
+ATTENTION |= {"LinearState", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "register", "__version__"}
 MODULES = {"analysis", "positions", "testing"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES

@@ -10,7 +10,14 @@ ALiBi(8)
 from importlib.metadata import PackageNotFoundError, version
 
 from . import analysis, positions, testing
-from .attention import MultiheadAttention, attention, score_mod, shifted_attention
+from .attention import (
+    LinearState,
+    MultiheadAttention,
+    attention,
+    linear_attention,
+    score_mod,
+    shifted_attention,
+)
 from .encodings import (
     ALiBi,
     AxialRoPE,
@@ -75,6 +82,7 @@ __all__ = [
     "Layout",
     "Learned",
     "Linear",
+    "LinearState",
     "Llama3",
     "LongRoPE",
     "MRoPE",
@@ -97,6 +105,7 @@ __all__ = [
     "analysis",
     "attention",
     "from_dict",
+    "linear_attention",
     "make",
     "names",
     "positions",

@@ -1,0 +1,184 @@
+"""Checks of what users pass to linear attention: what must hold, what came, what to do."""
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from whorl.encodings.alibi import ALiBi
+from whorl.encodings.base import Encoding
+from whorl.encodings.composition import Composition
+
+from ._linear_features import FEATURE_MAPS
+from ._linear_places import Asked
+
+if TYPE_CHECKING:
+    from .linear import LinearState
+
+__all__ = [
+    "Acting",
+    "acting_parts",
+    "check_decay_axes",
+    "check_mask",
+    "check_options",
+    "check_state",
+    "check_tensors",
+]
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+class Acting(NamedTuple):
+    """The parts of an encoding that linear attention can use."""
+
+    rotation: Encoding | None = None
+    decay: ALiBi | None = None
+
+
+def acting_parts(encoding: Encoding | None, causal: bool, heads: int) -> Acting:
+    """What acts here; refuse what cannot be written as sums over keys."""
+    if encoding is None:
+        return Acting()
+    if not isinstance(encoding, Encoding):
+        raise TypeError(
+            "linear_attention: encoding must be an Encoding such as whorl.RoPE(64), or None; got"
+            f" {type(encoding).__name__}. whorl.make(name, ...) builds one by its name."
+        )
+    parts = encoding.parts if isinstance(encoding, Composition) else [encoding]
+    acting = Acting()
+    for one in parts:
+        if isinstance(one, ALiBi):
+            acting = acting._replace(decay=_checked_decay(one, acting.decay, causal, heads))
+        elif one.hooks & {"score", "value"}:
+            raise ValueError(
+                f"linear_attention: {one!r} cannot be used, because it acts on the scores of all"
+                " pairs of tokens inside a softmax, and linear attention only ever has sums over"
+                " keys that all queries share; use whorl.attention, or a rotation such as RoPE,"
+                " or under causal=True ALiBi."
+            )
+        if one.causal and not causal:
+            raise ValueError(
+                f"linear_attention: {one!r} is for causal attention only, because a key after its"
+                " query would be scored up without bound; pass causal=True, or use RoPE."
+            )
+        if one.acts("forward"):
+            acting = acting._replace(rotation=one)
+    return acting
+
+
+def _checked_decay(alibi: ALiBi, other: ALiBi | None, causal: bool, heads: int) -> ALiBi:
+    if not causal:
+        raise ValueError(
+            f"linear_attention: {alibi!r} needs causal=True, because exp(-m |i - j|) is a factor of"
+            " the query times one of the key only where no key comes after its query; use"
+            " whorl.attention, or RoPE."
+        )
+    if other is not None:
+        raise ValueError(
+            f"linear_attention: one ALiBi at a time; got {other!r} and {alibi!r}. Their slopes add"
+            " up: build one with slope_scale=."
+        )
+    if alibi.config.num_heads != heads:
+        raise ValueError(
+            f"linear_attention: {alibi!r} has {alibi.config.num_heads} heads but q has {heads};"
+            f" build it with num_heads={heads}."
+        )
+    return alibi
+
+
+def check_decay_axes(asked: Asked) -> None:
+    """Refuse ALiBi beside a rotation by several axes, where tokens differ on them."""
+    for given in (asked.positions, asked.key_positions):
+        if asked.axes > 1 and isinstance(given, Tensor) and given.dim() > 1:
+            raise ValueError(
+                "linear_attention: ALiBi needs one distance between two tokens, but positions have"
+                f" {asked.axes} axes; pass positions [T] as of text, or leave ALiBi out."
+            )
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
+    """Refuse all but q [B, H, T, D], k [B, G, S, D] and v [B, G, S, Dv] of one dtype."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor) or x.dim() != 4:
+            came = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(
+                f"linear_attention: {name} must be a tensor [B, heads, tokens, channels]; got"
+                f" {came}. Reshape [B, T, H * D] with x.unflatten(-1, (H, -1)).transpose(1, 2)."
+            )
+        if x.dtype not in _DTYPES or x.dtype != q.dtype or x.device != q.device:
+            raise TypeError(
+                "linear_attention: q, k and v must be floating-point tensors of one dtype on one"
+                f" device; got {q.dtype} on {q.device} for q and {x.dtype} on {x.device} for"
+                f" {name}. Convert one of them."
+            )
+    B, H, T, D = q.shape
+    G, S = k.shape[1], k.shape[2]
+    if k.shape != (B, G, S, D) or v.shape[:3] != (B, G, S) or not G or H % G:
+        raise ValueError(
+            "linear_attention: shapes must be q [B, H, T, D], k [B, G, S, D], v [B, G, S, Dv], G a"
+            f" divisor of H; got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}."
+        )
+    if causal and T > S:
+        raise ValueError(
+            "linear_attention: under causal=True the queries are the last of the keys' tokens, so"
+            f" there cannot be more of them; got {T} queries and {S} keys."
+        )
+
+
+def check_options(feature_map: str, eps: float, chunk: int) -> None:
+    """Refuse options that have no meaning."""
+    if feature_map not in FEATURE_MAPS:
+        raise ValueError(
+            f"linear_attention: feature_map must be 'elu', 'relu' or 'cosine'; got {feature_map!r}."
+        )
+    if not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
+        raise ValueError(f"linear_attention: eps must be a finite number >= 0; got {eps!r}.")
+    if type(chunk) is not int or chunk < 1:
+        raise ValueError(f"linear_attention: chunk must be an int >= 1, in tokens; got {chunk!r}.")
+
+
+def check_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
+    """Which keys are seen, boolean [B, S]; None for all."""
+    if mask is None:
+        return None
+    B, S = k.shape[0], k.shape[2]
+    whole = isinstance(mask, Tensor) and not (mask.is_floating_point() or mask.is_complex())
+    if not whole or mask.shape != (B, S) or mask.device != k.device:
+        came = (
+            f"{mask.dtype} {list(mask.shape)} on {mask.device}"
+            if isinstance(mask, Tensor)
+            else type(mask).__name__
+        )
+        raise ValueError(
+            f"linear_attention: mask must be [B, S], here {[B, S]}, boolean or integers, 1 for keys"
+            f" to keep, on {k.device}; got {came}. There are no scores to mask pair by pair: for"
+            " the causal mask pass causal=True, for any other use whorl.attention."
+        )
+    return mask.to(torch.bool)
+
+
+def check_state(
+    state: "LinearState | None", wanted: bool, causal: bool, feature_map: str, like: Tensor
+) -> None:
+    """Refuse a state that these tokens cannot follow; like: a numerator as it has to be."""
+    if (state is not None or wanted) and not causal:
+        raise ValueError(
+            "linear_attention: a state holds what came before, so it needs causal=True; without it"
+            " pass all keys in one call."
+        )
+    if state is None:
+        return
+    if state.feature_map != feature_map:
+        raise ValueError(
+            f"linear_attention: the state was made with feature_map={state.feature_map!r} but the"
+            f" call has {feature_map!r}; use one for the whole sequence."
+        )
+    held = state.numerator
+    if held.shape != like.shape or held.dtype != like.dtype or held.device != like.device:
+        raise ValueError(
+            "linear_attention: the state must have the batch, heads, widths and dtype of the call:"
+            f" its numerator is {held.dtype} {list(held.shape)} on {held.device}, but {like.dtype}"
+            f" {list(like.shape)} on {like.device} is needed. Start without a state, or use"
+            " state.reorder for other rows."
+        )

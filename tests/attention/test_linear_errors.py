@@ -1,0 +1,176 @@
+"""Every sentence that linear attention refuses a call with."""
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+
+import whorl
+from whorl.attention.linear import linear_attention
+
+D, H = 8, 4
+
+
+def run(*args: Any, T: int = 6, S: int = 6, heads: int = H, **options: Any) -> Any:
+    q, k, v = torch.randn(2, H, T, D), torch.randn(2, heads, S, D), torch.randn(2, heads, S, 5)
+    return linear_attention(q, k, v, *args, **options)
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        whorl.T5Bias(H),
+        whorl.make("kerple", num_heads=H),
+        whorl.make("relative_bias", num_heads=H, max_distance=8),
+        whorl.make("shaw", num_heads=H, head_dim=D),
+        whorl.make("transformer_xl", num_heads=H, head_dim=D),
+        whorl.make("deberta", num_heads=H, head_dim=D),
+        whorl.RoPE(D) + whorl.T5Bias(H),
+    ],
+    ids=lambda encoding: encoding.name,
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_inside_the_softmax(encoding: whorl.Encoding, causal: bool) -> None:
+    message = (
+        r"linear_attention: .* cannot be used, because it acts on the scores of all pairs of tokens"
+        r" inside a softmax, .* use whorl\.attention, or a rotation such as RoPE, or under causal"
+    )
+    with pytest.raises(ValueError, match=message):
+        run(encoding, causal=causal)
+
+
+def test_every_encoding_works_or_is_refused_by_its_card() -> None:
+    sizes = {"num_heads": H, "head_dim": D, "dim": 16, "max_length": 8, "max_distance": 8}
+    for name, cls in whorl.encodings.base.classes().items():
+        needed: dict[str, Any] = {
+            option: sizes[option]
+            for option, p in inspect.signature(cls).parameters.items()
+            if p.default is p.empty and option in sizes
+        }
+        if name == "mrope":
+            needed["sections"] = (2, 1, 1)
+        encoding = whorl.make(name, **needed)
+        positions = whorl.positions.grid(2, 3) if name == "axial_rope" else None
+        assert encoding.card is not None
+        allowed = encoding.card.linear_attention
+        for causal in (False, True):
+            if allowed == "yes" or (allowed == "causal" and causal):
+                assert run(encoding, causal=causal, positions=positions).isfinite().all()
+            elif "input" not in encoding.hooks:
+                with pytest.raises(ValueError, match=r"linear_attention: "):
+                    run(encoding, causal=causal, positions=positions)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        (whorl.ALiBi(H), r"ALiBi\(4\) needs causal=True, because exp\(-m \|i - j\|\) is a factor"),
+        (whorl.RoPE(D) + whorl.ALiBi(H), r"use whorl\.attention, or RoPE\."),
+        (whorl.XPos(D), r"XPos\(8\) is for causal attention only, because a key after its query"),
+    ],
+)
+def test_causal_only(encoding: whorl.Encoding, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(encoding)
+    assert run(encoding, causal=True).shape == (2, H, 6, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"feature_map": "exp"}, r"feature_map must be 'elu', 'relu' or 'cosine'; got 'exp'\."),
+        ({"eps": -1.0}, r"eps must be a finite number >= 0; got -1\.0\."),
+        ({"chunk": 0}, r"chunk must be an int >= 1, in tokens; got 0\."),
+        ({"encoding": whorl.ALiBi(3)}, r"ALiBi\(3\) has 3 heads but q has 4; build it with num_he"),
+        (
+            {"encoding": whorl.ALiBi(H) + whorl.ALiBi(H)},
+            r"one ALiBi at a time; got ALiBi\(4\) and ALiBi\(4\)\. Their slopes add up: build one",
+        ),
+        (
+            {
+                "encoding": whorl.MRoPE(D, sections=(2, 1, 1)) + whorl.ALiBi(H),
+                "positions": torch.zeros(3, 6, dtype=torch.int64),
+            },
+            r"ALiBi needs one distance between two tokens, but positions have 3 axes; pass posit",
+        ),
+        (
+            {"T": 7},
+            r"the queries are the last of the keys' tokens, so there .* got 7 queries and 6",
+        ),
+        ({"heads": 3}, r"shapes must be q \[B, H, T, D\], .*; got \[2, 4, 6, 8\], \[2, 3, 6, 8\]"),
+        ({"mask": torch.ones(2, 6)}, r"mask must be \[B, S\], here \[2, 6\], boolean .* torch\.fl"),
+        ({"mask": torch.ones(6, 6).bool()}, r"got torch\.bool \[6, 6\] on cpu\. There are no sc"),
+        ({"mask": "causal"}, r"got str\. There are no scores to mask pair by pair: for the caus"),
+        (
+            {"positions": torch.tensor([0, 1, 2, 0, 1, 2])},
+            r"goes by the order of the tokens, so positions must not decrease; got positions that",
+        ),
+        (
+            {"positions": torch.arange(4), "T": 4},
+            r"q has 4 tokens and k has 6, so one set of positions cannot serve both; pass key_pos",
+        ),
+        (
+            {"positions": torch.arange(6), "key_positions": torch.arange(6) + 1},
+            r"positions must be the last of key_positions; leave positions out, or use whorl\.att",
+        ),
+        ({"positions": torch.arange(5)}, r"linear_attention: positions must be \[T\] or \[B, T\]"),
+    ],
+)
+def test_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(**{"encoding": whorl.RoPE(D), "causal": True, **options})
+
+
+def test_two_lengths_without_positions() -> None:
+    with pytest.raises(ValueError, match=r"q has 3 tokens and k has 6, so one set of positions"):
+        run(whorl.RoPE(D), T=3)
+    assert run(T=3).shape == (2, H, 3, 5)  # nothing here asks where they are
+
+
+def test_what_is_no_encoding() -> None:
+    with pytest.raises(
+        TypeError, match=r"encoding must be an Encoding such as .*; got str\. whorl"
+    ):
+        run("rope")
+
+
+def test_tensors() -> None:
+    x = torch.randn(1, 1, 3, D)
+    flat = r"k must be a tensor \[B, heads, tokens, channels\]; got \[3, 8\]\. Reshape"
+    with pytest.raises(ValueError, match=flat):
+        linear_attention(x, x[0, 0], x)
+    with pytest.raises(
+        TypeError, match=r"one dtype .* got torch\.float32 on cpu for q and torch\.f"
+    ):
+        linear_attention(x, x.double(), x)
+    with pytest.raises(
+        TypeError, match=r"must be floating-point tensors of one dtype on one device"
+    ):
+        linear_attention(x.int(), x.int(), x.int())
+
+
+def test_states() -> None:
+    options: dict[str, Any] = {"causal": True, "return_state": True}
+    _, state = run(whorl.RoPE(D), **options)
+    with pytest.raises(
+        ValueError, match=r"a state holds what came before, so it needs causal=True"
+    ):
+        run(whorl.RoPE(D), state=state)
+    with pytest.raises(
+        ValueError, match=r"a state holds what came before, so it needs causal=True"
+    ):
+        run(whorl.RoPE(D), return_state=True)
+    with pytest.raises(ValueError, match=r"made with feature_map='elu' but the call has 'relu'"):
+        run(whorl.RoPE(D), state=state, feature_map="relu", **options)
+    wrong = (
+        r"the state must have the batch, .* its numerator is torch\.float32 \[2, 4, 8, 5\] on cpu,"
+        r" but torch\.float32 \[2, 2, 8, 5\] on cpu is needed\. Start without a state, or use"
+    )
+    with pytest.raises(ValueError, match=wrong):
+        run(whorl.RoPE(D), state=state, heads=2, **options)
+    past = r"must not decrease; got position 2 after a state that ends at 5\. Sort the tokens"
+    with pytest.raises(ValueError, match=past):
+        run(whorl.RoPE(D), state=state, offset=2, **options)
+    with pytest.raises(ValueError, match=r"must not decrease; got positions that do"):
+        run(whorl.RoPE(D), state=state, positions=torch.arange(6), **options)
