@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from . import analysis, positions, testing
 from .attention import (
+    KVCache,
     LinearState,
     MultiheadAttention,
     attention,
@@ -77,6 +78,7 @@ __all__ = [
     "Encoding",
     "Frequencies",
     "Impl",
+    "KVCache",
     "Kerple",
     "Ladder",
     "Layout",

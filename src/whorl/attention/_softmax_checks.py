@@ -1,8 +1,13 @@
 """Checks of what users pass to ``attention``: what must hold, what came, what to do."""
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
 from whorl.encodings import Composition, Encoding
+
+if TYPE_CHECKING:
+    from .cache import KVCache
 
 __all__ = ["check", "check_cached", "check_segments", "parts_of"]
 
@@ -54,11 +59,33 @@ def check(
         )
 
 
-def check_cached(*given: Tensor | None) -> None:
-    if any(value is not None for value in given):
+def check_cached(
+    cache: "KVCache",
+    encoding: Encoding,
+    window: int | None,
+    sinks: int,
+    others: tuple[Tensor | None, ...],
+) -> None:
+    """Refuse what the cache itself knows better."""
+    if any(value is not None for value in others):
         raise ValueError(
             "attention: with a cache, documents, cu_seqlens and key_positions have no meaning: it"
             " knows its keys; leave them out."
+        )
+    if cache.encoding is not None and cache.encoding is not encoding:
+        raise ValueError(
+            f"attention: the cache was made for {cache.encoding!r}; got {encoding!r}. Pass the same"
+            " encoding, or none."
+        )
+    if cache.encoding is None and encoding.acts("forward"):
+        raise ValueError(
+            f"attention: the cache does not rotate keys, but {encoding!r} does; make it with"
+            " KVCache(encoding)."
+        )
+    if (window is not None and window != cache.window) or (sinks and sinks != cache.sinks):
+        raise ValueError(
+            f"attention: the cache has window {cache.window} and sinks {cache.sinks}; got {window}"
+            f" and {sinks}. Leave them out."
         )
 
 

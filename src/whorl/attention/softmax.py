@@ -60,7 +60,8 @@ def attention(
         mask: [B, S], 1 for keys that are no padding; or [B, H, T, S], 1 where a query sees a key.
         documents: ids [S] or [B, S] of packed documents, which do not see each other; or
             cu_seqlens [N + 1] for one row.
-        cache: holds earlier keys and values; q, k, v are then the new tokens.
+        cache: holds earlier keys and values, with its own window and sinks; q, k, v are then the
+            new tokens, and positions and mask are theirs.
         dropout: probability that a weight is dropped.
         scale: softmax scale instead of the encoding's, or of 1 / sqrt(D).
         context_length: for scalings that follow the length.
@@ -74,14 +75,19 @@ def attention(
     >>> whorl.attention(q, k, v, whorl.RoPE(64) + whorl.ALiBi(8), causal=True).shape
     torch.Size([1, 8, 1000, 64])
     """
+    if encoding is None and cache is not None:
+        encoding = cache.encoding
     encoding = NoPE() if encoding is None else encoding
     check(q, k, v, encoding, causal, dropout, block)
     rotated = cache is not None
     if cache is not None:
-        check_cached(documents, cu_seqlens, key_positions)
+        check_cached(cache, encoding, window, sinks, (documents, cu_seqlens, key_positions))
         step = cache.update(q, k, v, positions=positions, mask=mask)
         q, k, v, mask = step.q, step.k, step.v, step.valid
         positions, key_positions = step.positions, step.key_positions
+        window, sinks = cache.window, cache.sinks
+        if step.open:  # a single token that sees all that is held
+            causal, window, sinks = False, None, 0
     scope = scope_of(
         q,
         k,

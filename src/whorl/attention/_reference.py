@@ -1,0 +1,70 @@
+"""The references of XPos in a cache: they move with the queries, block by block, row by row.
+
+Keys carry zeta_i^(-(p - r)/s), so what is held is rescaled when r moves: by powers of two, exactly.
+Going back a little is as exact; far back, keys that had vanished would be missing: refused.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from whorl.encodings import XPos
+
+from ._tokens import Tokens
+from ._turning import per_row
+
+__all__ = ["References"]
+
+# log2 of the factors that queries and keys may carry, and of how far a key may be taken back
+# before what was lost to underflow is more than a rounding.
+_ROOM = {torch.float16: 11, torch.bfloat16: 119, torch.float32: 119, torch.float64: 1000}
+
+
+class References:
+    """The reference of each row, and the furthest that it ever was."""
+
+    def __init__(self, xpos: XPos, batch: int) -> None:
+        self._xpos = xpos
+        self.now, self._peaks = [0] * batch, [0] * batch
+
+    def reorder(self, rows: list[int]) -> None:
+        self.now, self._peaks = [self.now[n] for n in rows], [self._peaks[n] for n in rows]
+
+    def ahead(self, tokens: Tokens, lengths: list[int]) -> list[int]:
+        """The references for new tokens; ``lengths`` says what rows hold already."""
+        found, dtype = list(self.now), tokens.k.dtype
+        for row, held in enumerate(lengths):
+            if not tokens.counts[row]:
+                continue
+            found[row] = self._between(*tokens.ends(row), dtype)
+            if held and self._peaks[row] - found[row] > self._reach(dtype):
+                raise ValueError(
+                    f"KVCache.update: XPos keys cannot go back from position {self._peaks[row]} to"
+                    f" {found[row]}, because far ones have vanished in {dtype}; reset() and feed"
+                    " the prompt again."
+                )
+        return found
+
+    def move(self, new: list[int], held: Tensor, lengths: list[int]) -> None:
+        """Take rotated keys, [B, G, S, D], to new references, in place."""
+        if new != self.now and held.shape[2]:
+            old, now = (per_row(each, held.device) for each in (self.now, new))
+            held.copy_(self._xpos.rescale(held, old=old, new=now))
+        peaks = zip(self._peaks, new, lengths, strict=True)
+        self._peaks = [max(peak, at) if length else at for peak, at, length in peaks]
+        self.now = new
+
+    def _between(self, low: float, high: float, dtype: torch.dtype) -> int:
+        longest = int(2 * (self._reach(dtype) - self._xpos.config.scale_base))
+        if high - low > longest:
+            raise ValueError(
+                f"KVCache.update: XPos in {dtype} holds factors over about {longest} positions at a"
+                f" time; got {low:g} to {high:g}. Feed the prompt in pieces."
+            )
+        return self._xpos.reference_for(math.floor((low + high) / 2))
+
+    def _reach(self, dtype: torch.dtype) -> float:
+        """Positions over which the pair that decays most uses up the range of ``dtype``."""
+        gamma, block = self._xpos.config.gamma, self._xpos.config.scale_base
+        return _ROOM[dtype] / (math.log2((1 + gamma) / gamma) / block)

@@ -1,0 +1,189 @@
+"""KVCache refuses clearly, and what it refuses changes nothing."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import whorl
+from whorl.attention.cache import KVCache
+
+from .cached import D, tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": 0}, r"KVCache: window must be an int, at least 1; got 0\."),
+        ({"window": 2.0}, r"KVCache: window must be an int, at least 1; got 2\.0\."),
+        ({"sinks": -1, "window": 4}, r"KVCache: sinks must be an int, at least 0; got -1\."),
+        ({"steps": 0}, r"KVCache: steps must be an int, at least 1; got 0\."),
+        ({"capacity": None}, r"KVCache: capacity must be an int, at least 0; got None\."),
+        ({"placement": "cache"}, r"placement must be 'absolute' or 'in_cache'; got 'cache'\."),
+        ({"frequencies": "often"}, r"frequencies must be 'exact' or 'stepped'; got 'often'\."),
+        ({"sinks": 4}, r"sinks=4 needs a window, because nothing is dropped without one; pass w"),
+        ({"placement": "in_cache"}, r"placement='in_cache' needs a window, because nothing"),
+    ],
+)
+def test_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        KVCache(whorl.RoPE(D), **options)
+
+
+def test_encodings() -> None:
+    with pytest.raises(TypeError, match=r"KVCache: encoding must be an Encoding or None; got 'ro"):
+        KVCache("rope")  # type: ignore[arg-type]
+    message = r"placement='in_cache' counts tokens, but AxialRoPE\(8\) places them on 2 axes; use"
+    with pytest.raises(ValueError, match=message):
+        KVCache(whorl.AxialRoPE(D), window=4, placement="in_cache")
+
+
+Q, K, V = tokens(2, 3, 0, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"q": 1}, ValueError, r"update: q must be a tensor \[B, H, T, D\]; got int\."),
+        ({"k": K[0]}, ValueError, r"update: k must be a tensor \[B, H, T, D\]; got \[1, 3, 8\]\."),
+        ({"v": V.long()}, TypeError, r"update: v must be float32, .*; got torch\.int64\."),
+        ({"q": Q[:, :, :2]}, ValueError, r"same new tokens, equal in B and T; got q \[2, 2, 2, 8"),
+        ({"k": K[:1]}, ValueError, r"same new tokens, equal in B and T; .*k \[1, 1, 3, 8\]"),
+        ({"v": V.repeat(1, 2, 1, 1)}, ValueError, r"k and v must have the same heads, q and k"),
+        ({"q": Q.half()}, TypeError, r"one dtype and device; got torch\.float16 cpu, torch\.fl"),
+        ({"k": K.clone().requires_grad_()}, ValueError, r"k needs a gradient, but a cache writes"),
+        ({"mask": torch.ones(2, 2)}, ValueError, r"mask must be \[B, T\] = \[2, 3\] on cpu, for"),
+        ({"mask": [1]}, ValueError, r"for the new tokens only; got \[1\]\."),
+        ({"mask": torch.ones(2, 3)}, TypeError, r"mask must be boolean, or integers 0 \(padding"),
+        ({"positions": torch.arange(4)}, ValueError, r"KVCache\.update: positions must be \[T\]"),
+        ({"k": K[..., :6], "q": Q[..., :6]}, ValueError, r"holds k \[2, 1, S, 8\]; got \[2, 1, 3"),
+        ({n: x[:1] for n, x in (("q", Q), ("k", K), ("v", V))}, ValueError, r"Use one cache per"),
+        (
+            {n: x.half() for n, x in (("q", Q), ("k", K), ("v", V))},
+            TypeError,
+            r"the cache holds torch\.float32 on cpu; got k as torch\.float16 on cpu\. reset\(\)",
+        ),
+    ],
+)
+def test_update(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    cache, same = (
+        KVCache(whorl.RoPE(D), window=4, sinks=1),
+        KVCache(whorl.RoPE(D), window=4, sinks=1),
+    )
+    for each in (cache, same):
+        each.update(Q, K, V)
+    with pytest.raises(error, match=message):
+        cache.update(**{"q": Q, "k": K, "v": V, **change})
+    got, want = (each.update(Q, K, V) for each in (cache, same))
+    assert torch.equal(got.k, want.k)
+    assert torch.equal(got.key_positions, want.key_positions)
+
+
+def test_update_where_positions_matter() -> None:
+    with pytest.raises(ValueError, match=r"placement='in_cache' counts positions itself; leave"):
+        KVCache(whorl.RoPE(D), window=4, placement="in_cache").update(Q, K, V, torch.arange(3))
+    with pytest.raises(ValueError, match=r"AxialRoPE\(8\) has no order of its own; pass positions"):
+        KVCache(whorl.AxialRoPE(D)).update(Q, K, V)
+    cache = KVCache(whorl.MRoPE(D, sections=(2, 1, 1)))
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    with pytest.raises(ValueError, match=r"with positions on 3 axes the order of tokens is that"):
+        cache.update(Q, K, V, mask=mask)
+    cache.update(Q, K, V, mask=mask.flip(1))
+    with pytest.raises(ValueError, match=r"only padding to the left of a first prompt can be"):
+        cache.update(Q, K, V, mask=mask.flip(1))
+
+
+def test_what_the_encoding_refuses_empties_the_cache() -> None:
+    cache = KVCache(whorl.RoPE(16))
+    with pytest.raises(ValueError, match=r"RoPE: q must be .* D = head_dim = 16"):
+        cache.update(Q, K, V)
+    assert cache.length == 0
+    cache = KVCache(whorl.RoPE(D, table="precomputed", table_length=4))
+    cache.update(Q, K, V)
+    with pytest.raises(ValueError, match=r"RoPE: positions reach from 3 to 5"):
+        cache.update(Q, K, V)
+    assert cache.length == 0
+    assert cache.update(Q, K, V).positions.tolist() == [0, 1, 2]
+
+
+def test_xpos_has_limits_in_half_precision() -> None:
+    xpos = whorl.XPos(D)
+    cache = KVCache(xpos)
+    half = [x.half() for x in tokens(1, 6000, 0, torch.float32)]
+    message = r"XPos in torch\.float16 holds factors over about 5208 positions at a time; got 0 to"
+    with pytest.raises(ValueError, match=message):
+        cache.update(*half)
+    for start in range(0, 6000, 2000):
+        cache.update(*(x[:, :, start : start + 2000] for x in half))
+    cache.crop(4000)
+    cache.update(*(x[:, :, :1] for x in half))
+    cache.crop(100)
+    with pytest.raises(ValueError, match=r"XPos keys cannot go back from position 4608 to 0, bec"):
+        cache.update(*(x[:, :, :1] for x in half))
+    cache.reset()
+    assert cache.update(*(x[:, :, :1] for x in half)).positions.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (4, r"crop: length must be an int from -3 to 3, as many as are held, or one for each ro"),
+        (-4, r"length must be an int from -3 to 3"),
+        (1.0, r"got 1\.0\."),
+        (torch.tensor([1]), r"an int, or integers \[B\] = \[2\]; got torch\.int64 \[1\]\."),
+        (torch.tensor([1.0, 2.0]), r"got torch\.float32 \[2\]\."),
+        (torch.tensor([1, 4]), r"rows hold \[3, 3\] tokens and can keep at most those; got \[1, 4"),
+    ],
+)
+def test_crop(length: Any, message: str) -> None:
+    cache = KVCache(whorl.RoPE(D))
+    cache.update(Q, K, V)
+    with pytest.raises(ValueError, match=message):
+        cache.crop(length)
+    assert cache.lengths == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("drop", "error", "message"),
+    [
+        ([3], ValueError, r"evict: the cache holds 3 slots, 0 to 2; got \[3\]\."),
+        (
+            "x",
+            TypeError,
+            r"evict: drop must be slots, or a mask \[S\] = \[3\] or \[B, S\] = \[2, 3\]",
+        ),
+        ([0.5], ValueError, r"true for what goes; got torch\.float32 \[1\]\."),
+        (torch.ones(2, dtype=torch.bool), ValueError, r"got torch\.bool \[2\]\."),
+        ([0], ValueError, r"the first 1 tokens of each row are sinks, which are kept; evict oth"),
+    ],
+)
+def test_evict(drop: Any, error: type[Exception], message: str) -> None:
+    cache = KVCache(whorl.RoPE(D), window=4, sinks=1)
+    cache.update(Q, K, V)
+    with pytest.raises(error, match=message):
+        cache.evict(drop)
+    cache.evict([])
+    assert cache.lengths == [3, 3]
+    cache.evict([-1])
+    assert cache.lengths == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ([2], r"reorder: the cache has rows 0 to 1; got \[2\]\."),
+        ([], r"index must be integers, the old row of each new one; got torch\.float32 \[0\]\."),
+        (torch.tensor([[0]]), r"got torch\.int64 \[1, 1\]\."),
+    ],
+)
+def test_reorder(index: Any, message: str) -> None:
+    cache = KVCache(whorl.RoPE(D))
+    cache.update(Q, K, V)
+    with pytest.raises(ValueError, match=message):
+        cache.reorder(index)
+
+
+def test_repr_shows_what_was_chosen() -> None:
+    cache = KVCache(whorl.RoPE(D), window=4, sinks=1)
+    assert repr(cache) == "KVCache(RoPE(8), window=4, sinks=1)"
+    assert repr(KVCache()) == "KVCache(None)"
