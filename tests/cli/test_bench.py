@@ -178,3 +178,10 @@ def test_an_interrupt_says_what_was_kept(
     assert done.code == 0
     assert len(calls) == 3  # the first cell was not measured again
     assert len(json.loads(done.out)["cells"]) == 2
+
+
+def test_attention_has_no_charts_or_peers(whorl: Whorl) -> None:
+    for option, value in (("--chart", "a.png"), ("--peers", "hf")):
+        done = whorl("bench", "attention", option, value)
+        assert (done.code, done.out) == (2, "")
+        assert f"{option} is for whorl bench rotation; leave it out for attention." in done.err

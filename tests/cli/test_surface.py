@@ -22,6 +22,7 @@ SURFACE = {
         "--quick",
         "--resume",
         "--threads",
+        "what",
     ],
     "info": ["--json"],
 }

@@ -1,5 +1,6 @@
 """Refuse before minutes of measuring what could not be read or written after them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from whorl import plots
@@ -7,8 +8,13 @@ from whorl import plots
 __all__ = ["check_files"]
 
 
-def check_files(out: Path | None, chart: Path | None, resume: bool) -> None:
-    """Raise unless results can be kept in ``out``, gone on with from it, and drawn to ``chart``."""
+def check_files(
+    out: Path | None, chart: Path | None, resume: bool, load: Callable[[Path], object]
+) -> None:
+    """Raise unless results can be kept in ``out``, gone on with from it, and drawn to ``chart``.
+
+    load: reads a report of the same benchmark, or raises.
+    """
     if out is not None and (out.suffix != ".json" or not out.parent.is_dir()):
         raise ValueError(f"--out: {str(out)!r} must be a .json file in a folder that exists.")
     if chart is not None and plots.check_path(chart) == out:
@@ -16,14 +22,12 @@ def check_files(out: Path | None, chart: Path | None, resume: bool) -> None:
     if resume and out is None:
         raise ValueError("--resume goes on with the file of --out; add --out FILE.json.")
     if resume and out is not None and out.exists():
-        _check_report(out)
+        _check_report(out, load)
 
 
-def _check_report(path: Path) -> None:
-    from whorl.bench import Report
-
+def _check_report(path: Path, load: Callable[[Path], object]) -> None:
     try:
-        Report.load(path)
+        load(path)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
             f"--resume: {str(path)!r} is not a report of whorl bench ({error}); name another file,"

@@ -1,8 +1,10 @@
-"""``whorl bench``: time whorl against copy_ and its peers, and show where it stands."""
+"""``whorl bench``: time rotation or attention against limits and peers; show where it stands."""
 
 import shlex
 import sys
+from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -18,6 +20,13 @@ from ._progress import progress_bar
 
 __all__ = ["bench"]
 
+
+class What(str, Enum):
+    rotation = "rotation"
+    attention = "attention"
+
+
+Measured = typer.Argument(help="What is measured.")
 Quick = typer.Option("--quick/--full", help="A minute or two, or every shape, dtype and thread.")
 Out = typer.Option("--out", metavar="FILE.json", help="Keep results here, cell by cell.")
 Chart = typer.Option("--chart", metavar="FILE", help="Draw them: .png, .svg, .html or .json.")
@@ -29,6 +38,7 @@ Resume = typer.Option("--resume", help="Measure only what the file of --out does
 
 
 def bench(
+    what: Annotated[What, Measured] = What.rotation,
     quick: Annotated[bool, Quick] = True,
     as_json: JsonFlag = False,
     out: Annotated[Path | None, Out] = None,
@@ -37,19 +47,19 @@ def bench(
     threads: Annotated[str | None, Threads] = None,
     resume: Annotated[bool, Resume] = False,
 ) -> None:
-    """Time the rotation against copy_, the memory limit, and against other libraries."""
-    from whorl.bench import Plan, run
-    from whorl.bench.peers import TITLES
-
-    check_files(out, chart, resume)
-    plan = Plan.quick() if quick else Plan.full()
+    """Time rotation against copy_ and other libraries, or attention against PyTorch's."""
+    part = _part(what, chart, peers)
+    check_files(out, chart, resume, part.Report.load)
+    plan = part.Plan.quick() if quick else part.Plan.full()
     plan = plan.only(peers=words(peers), threads=thread_counts(threads))
     with progress_bar() as show:  # Ctrl-C ends it with what is done
-        report = run(plan, progress=show, sink=out, resume=out if resume else None)
+        report = part.run(plan, progress=show, sink=out, resume=out if resume else None)
     report = report.with_command(shlex.join(["whorl", *sys.argv[1:]]))
     if out is not None:
         report.save(out)
     if chart is not None and report.cells:
+        from whorl.bench.peers import TITLES
+
         plots.save(plots.bench(report.to_dict(), titles=TITLES), chart)
     if as_json:
         print_json(report.to_dict())
@@ -62,3 +72,17 @@ def bench(
         done = f"{len(report.cells)} of {len(plan.cells())} cells measured"
         print(f"{done}, {kept}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+
+
+def _part(what: What, chart: Path | None, peers: str | None) -> ModuleType:
+    """The benchmark of that name: both have Plan, Report and run."""
+    if what is What.rotation:
+        import whorl.bench as rotation
+
+        return rotation
+    if chart is not None or peers is not None:
+        given = "--chart" if chart is not None else "--peers"
+        raise ValueError(f"{given} is for whorl bench rotation; leave it out for attention.")
+    import whorl.bench.attention as attention
+
+    return attention

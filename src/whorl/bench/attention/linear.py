@@ -1,0 +1,98 @@
+"""Linear attention: against SDPA, at doubled lengths, and one token at a time."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whorl import RoPE
+from whorl.attention.linear import linear_attention
+
+from . import oracle
+from .plan import HEAD_DIM, Cell, Plan
+from .results import Contestant
+
+__all__ = ["doubling", "linear", "recurrent"]
+
+FeatureMap = Literal["elu", "cosine"]
+Makers = list[tuple[str, Callable[[], Contestant]]]
+
+
+def linear(cell: Cell, plan: Plan) -> Makers:
+    """Causal, with RoPE; SDPA does without one and so has less to do."""
+    q, k, v = oracle.inputs(cell.length)
+    rows = oracle.rows_of(cell.length)
+
+    def sdpa() -> Contestant:
+        def call() -> Tensor:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+        def problem() -> str | None:
+            return oracle.difference(call()[:, :, rows], oracle.softmax(q, k, v, rows))
+
+        return Contestant("sdpa", call, problem)
+
+    return [
+        ("sdpa", sdpa),
+        ("elu", lambda: _whole("elu", "elu", q, k, v)),
+        ("cosine", lambda: _whole("cosine", "cosine", q, k, v)),
+    ]
+
+
+def doubling(cell: Cell, plan: Plan) -> Makers:
+    """The same call at each length."""
+    tensors = oracle.inputs(max(cell.lengths))
+
+    def make(length: int) -> Contestant:
+        q, k, v = (x[:, :, :length].contiguous() for x in tensors)
+        return _whole(str(length), "elu", q, k, v)
+
+    return [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
+
+
+def recurrent(cell: Cell, plan: Plan) -> Makers:
+    """A run of tokens, each from the state of those before it."""
+    rope = RoPE(HEAD_DIM)
+    q, k, v = oracle.inputs(max(cell.lengths) + 1)
+
+    def make(length: int) -> Contestant:
+        past = [x[:, :, :length] for x in (q, k, v)]
+        _, state = linear_attention(past[0], past[1], past[2], rope, causal=True, return_state=True)
+
+        def step(n: int) -> Tensor:
+            nonlocal state
+            one = slice(n, n + 1)
+            out, state = linear_attention(
+                q[:, :, one], k[:, :, one], v[:, :, one],
+                rope, causal=True, state=state, return_state=True,
+            )  # fmt: skip
+            return out
+
+        def call() -> None:
+            for n in range(plan.run):
+                step(n % q.shape[2])
+
+        def problem() -> str | None:
+            upto = length + 1
+            keys, values = k[:, :, :upto], v[:, :, :upto]
+            expected = oracle.linear(q, keys, values, torch.tensor([length]), "elu")
+            return oracle.difference(step(length), expected)
+
+        return Contestant(str(length), call, problem, plan.run)
+
+    return [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
+
+
+def _whole(name: str, feature_map: FeatureMap, q: Tensor, k: Tensor, v: Tensor) -> Contestant:
+    rope, rows = RoPE(HEAD_DIM), oracle.rows_of(q.shape[2])
+
+    def call() -> Tensor:
+        return linear_attention(q, k, v, rope, feature_map=feature_map, causal=True)
+
+    def problem() -> str | None:
+        expected = oracle.linear(q, k, v, rows, feature_map)
+        return oracle.difference(call()[:, :, rows], expected)
+
+    return Contestant(name, call, problem)

@@ -1,0 +1,154 @@
+"""What is measured, and how long.
+
+    causal      biased causal attention, forward              a cell for each length
+    training    the same with a trained bias, and backward    a cell for each length
+    linear      causal linear attention against SDPA          a cell for each length
+    memory      peak memory of a causal call                  contestants as in causal
+    doubling    linear attention alone                        contestants are lengths
+    recurrent   one token of linear attention                 contestants are tokens before it
+    streaming   one token with sinks and a window             contestants are tokens before it
+    stepped     one token while frequencies follow the length
+
+What a target divides stands in one cell, where contestants take turns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
+
+__all__ = ["HEADS", "HEAD_DIM", "KINDS", "SINKS", "WINDOW", "Cell", "Kind", "Plan"]
+
+Kind = Literal[
+    "causal", "training", "linear", "memory", "doubling", "recurrent", "streaming", "stepped"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+HEADS, HEAD_DIM = 8, 64
+# Of a stream: those of Xiao et al. 2023, https://arxiv.org/abs/2309.17453, table 1 and figure 10.
+SINKS, WINDOW = 4, 1024
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One kind of work on so many threads.
+
+    length: tokens of the call. lengths: of each contestant, where they differ in that alone.
+    """
+
+    kind: Kind
+    threads: int
+    length: int
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Such as "causal/4096/1"; the last part is the number of threads."""
+        return f"{self.kind}/{self.length}/{self.threads}"
+
+    @property
+    def label(self) -> str:
+        """For people: "causal 4096, 1 thread"."""
+        return f"{self.kind} {self.length}, {self.threads} thread{'s' * (self.threads != 1)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "lengths": list(self.lengths)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Cell":
+        return cls(**{**data, "lengths": tuple(data["lengths"])})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Lengths of each kind (none leaves it out), and the effort.
+
+    Args:
+        most_quadratic: the longest call in which contestants that form a T x S matrix are timed,
+            and flex_attention; the memory of one is measured at any length.
+        compiled: the lengths at which flex_attention is compiled, which takes seconds each.
+        run: tokens of one sample of decoding. repeats, sample_seconds, most_seconds: as for the
+            rotation, see ``whorl.bench.Plan``.
+        window: of a stream.
+    """
+
+    causal: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
+    training: tuple[int, ...] = (1024, 4096)
+    linear: tuple[int, ...] = (512, 2048, 4096, 8192)
+    memory: tuple[int, ...] = (16384,)
+    doubling: tuple[int, ...] = (8192, 16384, 32768, 65536)
+    recurrent: tuple[int, ...] = (1024, 8192, 65536)
+    streaming: tuple[int, ...] = (1024, 8192, 65536)
+    stepped: tuple[int, ...] = (4096,)
+    threads: tuple[int, ...] = (1,)
+    most_quadratic: int = 4096
+    compiled: tuple[int, ...] = (512, 1024, 2048, 4096)
+    window: int = WINDOW
+    run: int = 256
+    repeats: int = 9
+    sample_seconds: float = 2e-3
+    most_seconds: float = 4.0
+
+    def __post_init__(self) -> None:
+        lengths = [n for kind in KINDS for n in getattr(self, kind)]
+        least = min([*lengths, self.repeats, self.run, self.window, *self.threads])
+        if least < 1 or not self.threads or self.sample_seconds < 0:
+            raise ValueError(
+                "attention Plan: lengths, threads, window, run and repeats must be at least 1 and"
+                f" sample_seconds at least 0; got {self!r}."
+            )
+
+    @classmethod
+    def quick(cls) -> "Plan":
+        """What fits into a minute or so: no target at 16384 tokens or of a long stream."""
+        return cls(
+            causal=(512, 4096),
+            training=(1024,),
+            linear=(2048,),
+            memory=(4096,),
+            streaming=(1024, 4096),
+            compiled=(4096,),
+            run=64,
+            repeats=3,
+            most_seconds=1.0,
+        )
+
+    @classmethod
+    def full(cls) -> "Plan":
+        """Every length on one thread: ten minutes or so."""
+        return cls()
+
+    def only(
+        self, *, peers: Sequence[str] | None = None, threads: Sequence[int] | None = None
+    ) -> "Plan":
+        """The same plan with other thread counts; it has no peers to choose from."""
+        if peers is not None:
+            raise ValueError(
+                "attention Plan: the contestants of attention are parts of PyTorch, all of them are"
+                " measured; leave peers out."
+            )
+        return self if threads is None else replace(self, threads=tuple(threads))
+
+    def cells(self) -> list[Cell]:
+        """The first thread count first; memory and decoding are measured with that one only."""
+        found = []
+        for threads in self.threads:
+            for kind in KINDS:
+                lengths: tuple[int, ...] = getattr(self, kind)
+                if kind in ("doubling", "recurrent", "streaming"):
+                    if lengths and threads == self.threads[0]:
+                        found.append(Cell(kind, threads, max(lengths), lengths))
+                elif kind not in ("memory", "stepped") or threads == self.threads[0]:
+                    found += [Cell(kind, threads, length) for length in lengths]
+        return found
+
+    def effort(self) -> dict[str, Any]:
+        """What must agree for the cells of two runs to stand side by side."""
+        return {
+            "most_quadratic": self.most_quadratic,
+            "compiled": list(self.compiled),
+            "window": self.window,
+            "run": self.run,
+            "repeats": self.repeats,
+            "sample_seconds": self.sample_seconds,
+            "most_seconds": self.most_seconds,
+        }

@@ -1,0 +1,186 @@
+"""Softmax attention under a causal mask: whorl with biases, and the ways PyTorch offers.
+
+A contestant gets q, k, v and returns the call to be timed. What may be done once for many calls is
+done before: compiling, and for "matrix-ready" making the matrix. "matrix" makes it in the call, as
+every layer must whose bias is its own or is trained.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whorl import ALiBi, Kerple, T5Bias, attention
+from whorl.encodings import Encoding
+
+from . import oracle
+from .plan import HEAD_DIM, HEADS, Cell, Plan
+from .results import Contestant
+
+__all__ = ["FORWARD", "causal", "matrix_bytes", "training"]
+
+Forward = Callable[[], Tensor]
+Maker = Callable[[Tensor, Tensor, Tensor], Forward]
+
+SCALE = HEAD_DIM**-0.5
+
+
+def t5() -> T5Bias:
+    """A causal T5 bias with weights as after training; the scale is that of the others."""
+    torch.manual_seed(0)
+    return T5Bias(HEADS, direction="causal", scale=None, std=1.0)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _whorl(encoding: Callable[[], Encoding]) -> Maker:
+    def make(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+        built = encoding()
+        return lambda: attention(q, k, v, built, causal=True)
+
+    return make
+
+
+def _matrix(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+    def call() -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=alibi_matrix(q.shape[2]))
+
+    return call
+
+
+def _matrix_ready(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+    bias = alibi_matrix(q.shape[2])
+    return lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+def _naive(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+    bias = alibi_matrix(q.shape[2])
+    return lambda: (q @ k.mT * SCALE + bias).softmax(-1) @ v
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    slopes, length = _slopes(), q.shape[2]
+
+    def bias(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score - slopes[h] * (i - j)
+
+    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return i >= j
+
+    torch.compiler.reset()  # compiled code keeps the number of threads it was made for
+    mask = create_block_mask(seen, None, None, length, length, device="cpu")
+    compiled = torch.compile(flex_attention, dynamic=False)
+    call: Forward = lambda: compiled(q, k, v, score_mod=bias, block_mask=mask)  # noqa: E731
+    call()
+    return call
+
+
+FORWARD: dict[str, Maker] = {
+    "sdpa": _sdpa,
+    "alibi": _whorl(lambda: ALiBi(HEADS)),
+    "t5": _whorl(t5),
+    "matrix": _matrix,
+    "matrix-ready": _matrix_ready,
+    "flex": _flex,
+    "naive": _naive,
+}
+QUADRATIC = ("matrix", "matrix-ready", "flex", "naive")
+
+
+def causal(cell: Cell, plan: Plan) -> list[tuple[str, Callable[[], Contestant]]]:
+    """Names and makers of the contestants of a cell."""
+    q, k, v = oracle.inputs(cell.length)
+    names = [n for n in FORWARD if n not in QUADRATIC or cell.length <= plan.most_quadratic]
+    names = [n for n in names if n != "flex" or cell.length in plan.compiled]
+    rows = oracle.rows_of(cell.length)
+
+    def make(name: str) -> Contestant:
+        call = FORWARD[name](q, k, v)
+        encoding = {"sdpa": None, "t5": t5()}.get(name, ALiBi(HEADS))
+
+        def problem() -> str | None:
+            expected = oracle.softmax(q, k, v, rows, encoding)
+            return oracle.difference(call()[:, :, rows], expected)
+
+        return Contestant(name, call, problem)
+
+    return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
+
+
+def training(cell: Cell, plan: Plan) -> list[tuple[str, Callable[[], Contestant]]]:
+    """Forward and backward, with gradients of q, k, v and of the bias."""
+    tensors = [x.requires_grad_() for x in oracle.inputs(cell.length)]
+    dense = oracle.inputs(cell.length, seed=1)[0]
+    rows = oracle.rows_of(cell.length)
+    sparse = torch.zeros_like(dense)
+    sparse[:, :, rows] = dense[:, :, rows]
+    encodings: dict[str, Encoding | None] = {"sdpa": None, "t5": t5(), "kerple": Kerple(HEADS)}
+    if cell.length <= plan.most_quadratic:
+        encodings["matrix"] = t5()
+
+    def make(name: str) -> Contestant:
+        encoding = encodings[name]
+        forward = _trained(name, tensors, encoding)
+        weights = [] if encoding is None else list(encoding.parameters())
+
+        def call(cotangent: Tensor = dense) -> tuple[Tensor, ...]:
+            return torch.autograd.grad(forward(), [*tensors, *weights], cotangent)
+
+        def problem() -> str | None:
+            # A cotangent that is 0 outside these rows makes their float64 gradients the whole.
+            out = oracle.softmax(tensors[0], tensors[1], tensors[2], rows, encoding)
+            wanted = torch.autograd.grad(out, [*tensors, *weights], dense[:, :, rows].double())
+            for n, (found, right) in enumerate(zip(call(sparse), wanted, strict=True)):
+                if wrong := oracle.difference(found, right.double(), f"gradient {n}"):
+                    return wrong
+            return None
+
+        return Contestant(name, call, problem)
+
+    return [(name, lambda name=name: make(name)) for name in encodings]  # type: ignore[misc]
+
+
+def alibi_matrix(length: int) -> Tensor:
+    """ALiBi and the causal mask as [1, H, T, T], made block by block to need no more memory."""
+    bias = torch.empty(1, HEADS, length, length)
+    at, slopes = torch.arange(length, dtype=torch.float32), _slopes()[:, None, None]
+    for first in range(0, length, 256):
+        rows = slice(first, first + 256)
+        distance = at[rows, None] - at
+        bias[0, :, rows] = (-slopes * distance).masked_fill(distance < 0, -math.inf)
+    return bias
+
+
+def matrix_bytes(length: int) -> int:
+    """Bytes of a bias for every head, query and key."""
+    return HEADS * length**2 * 4
+
+
+def _trained(name: str, tensors: Sequence[Tensor], encoding: Encoding | None) -> Forward:
+    q, k, v = tensors
+    if name == "sdpa":
+        return _sdpa(q, k, v)
+    assert encoding is not None
+    if name != "matrix":
+        return lambda: attention(q, k, v, encoding, causal=True)
+    at = torch.arange(q.shape[2])
+    distance = at[:, None] - at
+    hidden = distance < 0
+
+    def call() -> Tensor:
+        bias = encoding.distance_bias(distance)
+        assert bias is not None
+        mask = bias.masked_fill(hidden, -math.inf).unsqueeze(0)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    return call
+
+
+def _slopes() -> Tensor:
+    return 2.0 ** (-8.0 * torch.arange(1, HEADS + 1) / HEADS)
