@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl import DynamicNTK, RoPE, attention
-from whorl.attention.cache import KVCache
+from whorl import DynamicNTK, KVCache, RoPE, attention
 from whorl.kernels import reference
 
 from . import oracle
@@ -82,14 +81,16 @@ def streaming(cell: Cell, plan: Plan) -> Makers:
 def stepped(cell: Cell, plan: Plan) -> Makers:
     """A token after ``length`` others: fixed frequencies, and those that follow the length.
 
-    Caches grow while they are timed, all alike: a run has its share of keys rotated anew.
+    Caches grow while they are timed, all alike. Every sample is as long as one step, so that each
+    has its share of keys rotated anew.
     """
+    run = max(1, cell.length // _STEPS)
     scaling = DynamicNTK(factor=_FACTOR, original_context=max(2, cell.length // 2))
 
     def make(name: str) -> Contestant:
         rope = RoPE(HEAD_DIM, scaling=None if name == "fixed" else scaling)
         how = "stepped" if name == "follows-stepped" else "exact"
-        capacity = cell.length + plan.run * (plan.repeats + 2)
+        capacity = cell.length + run * (plan.repeats + 2)
         cache = KVCache(rope, frequencies=how, steps=_STEPS, capacity=capacity)  # type: ignore[arg-type]
         decoder = _Decoder(cache)
         past = oracle.inputs(_POOL)
@@ -103,7 +104,7 @@ def stepped(cell: Cell, plan: Plan) -> Makers:
             freqs = _followed(length, max(2, cell.length // 2))
             return oracle.difference(out, decoder.right(range(now), freqs))
 
-        return Contestant(name, lambda: decoder.run(plan.run), problem, plan.run)
+        return Contestant(name, lambda: decoder.run(run), problem, run)
 
     names = ("fixed", "follows-stepped", "follows-exact")
     return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl import RoPE
-from whorl.attention.linear import linear_attention
+from whorl import RoPE, linear_attention
 
 from . import oracle
 from .plan import HEAD_DIM, Cell, Plan

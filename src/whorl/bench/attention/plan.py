@@ -24,7 +24,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 HEADS, HEAD_DIM = 8, 64
-# Of a stream: those of Xiao et al. 2023, https://arxiv.org/abs/2309.17453, table 1 and figure 10.
+# Of a stream, see Xiao et al. 2023, https://arxiv.org/abs/2309.17453.
 SINKS, WINDOW = 4, 1024
 
 
@@ -63,11 +63,11 @@ class Plan:
     """Lengths of each kind (none leaves it out), and the effort.
 
     Args:
-        most_quadratic: the longest call in which contestants that form a T x S matrix are timed,
-            and flex_attention; the memory of one is measured at any length.
+        most_quadratic, most_naive: the longest call in which a bias as a matrix and a softmax of
+            all scores are timed; the memory of the former is measured at any length.
         compiled: the lengths at which flex_attention is compiled, which takes seconds each.
-        run: tokens of one sample of decoding. repeats, sample_seconds, most_seconds: as for the
-            rotation, see ``whorl.bench.Plan``.
+        run: tokens of one sample of decoding, but for stepped.
+        repeats, sample_seconds, most_seconds: as for the rotation, see ``whorl.bench.Plan``.
         window: of a stream.
     """
 
@@ -81,6 +81,7 @@ class Plan:
     stepped: tuple[int, ...] = (4096,)
     threads: tuple[int, ...] = (1,)
     most_quadratic: int = 4096
+    most_naive: int = 4096
     compiled: tuple[int, ...] = (512, 1024, 2048, 4096)
     window: int = WINDOW
     run: int = 256
@@ -99,13 +100,16 @@ class Plan:
 
     @classmethod
     def quick(cls) -> "Plan":
-        """What fits into a minute or so: no target at 16384 tokens or of a long stream."""
+        """A minute and a half; no target at 16384 tokens, of training or of long decoding."""
         return cls(
             causal=(512, 4096),
             training=(1024,),
             linear=(2048,),
             memory=(4096,),
+            recurrent=(1024, 16384),
             streaming=(1024, 4096),
+            stepped=(2048,),
+            most_naive=512,
             compiled=(4096,),
             run=64,
             repeats=3,
@@ -114,7 +118,7 @@ class Plan:
 
     @classmethod
     def full(cls) -> "Plan":
-        """Every length on one thread: ten minutes or so."""
+        """Every length, on one thread: about ten minutes."""
         return cls()
 
     def only(
@@ -145,6 +149,7 @@ class Plan:
         """What must agree for the cells of two runs to stand side by side."""
         return {
             "most_quadratic": self.most_quadratic,
+            "most_naive": self.most_naive,
             "compiled": list(self.compiled),
             "window": self.window,
             "run": self.run,

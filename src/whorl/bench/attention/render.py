@@ -57,7 +57,8 @@ def tables(report: "Report") -> Iterator[Any]:
 
     yield Text(headline(report), style="bold")
     for grid in grids(report):
-        table = Table(title=grid.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        yield Text(f"\n{grid.title}", style="italic")  # a title of the table would be folded
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.collapse_padding = True
         for n, head in enumerate(grid.heads):
             words = n == 0 or grid.title.startswith(_WORDY)

@@ -90,13 +90,14 @@ FORWARD: dict[str, Maker] = {
     "flex": _flex,
     "naive": _naive,
 }
-QUADRATIC = ("matrix", "matrix-ready", "flex", "naive")
 
 
 def causal(cell: Cell, plan: Plan) -> list[tuple[str, Callable[[], Contestant]]]:
     """Names and makers of the contestants of a cell."""
     q, k, v = oracle.inputs(cell.length)
-    names = [n for n in FORWARD if n not in QUADRATIC or cell.length <= plan.most_quadratic]
+    most = {"naive": plan.most_naive}
+    most |= dict.fromkeys(("matrix", "matrix-ready"), plan.most_quadratic)
+    names = [n for n in FORWARD if cell.length <= most.get(n, cell.length)]
     names = [n for n in names if n != "flex" or cell.length in plan.compiled]
     rows = oracle.rows_of(cell.length)
 
@@ -137,7 +138,8 @@ def training(cell: Cell, plan: Plan) -> list[tuple[str, Callable[[], Contestant]
             out = oracle.softmax(tensors[0], tensors[1], tensors[2], rows, encoding)
             wanted = torch.autograd.grad(out, [*tensors, *weights], dense[:, :, rows].double())
             for n, (found, right) in enumerate(zip(call(sparse), wanted, strict=True)):
-                if wrong := oracle.difference(found, right.double(), f"gradient {n}"):
+                # A score's gradient is a difference of larger terms: SDPA's own is off by 43 eps.
+                if wrong := oracle.difference(found, right.double(), f"gradient {n}", slack=256):
                     return wrong
             return None
 
