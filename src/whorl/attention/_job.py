@@ -22,6 +22,25 @@ from ._scope import Scope, Span, pick
 __all__ = ["Job"]
 
 
+class _Parts:
+    """Results of blocks, written straight to their place where no gradient is needed."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, trained: bool = False) -> None:
+        tracked = trained or any(x.requires_grad for x in (q, k, v))
+        self._kept: list[Tensor] = []
+        self._into = q.new_empty(*q.shape[:3], v.shape[3])
+        self._tracked = torch.is_grad_enabled() and tracked
+
+    def add(self, part: Tensor, first: int, last: int) -> None:
+        if self._tracked:
+            self._kept.append(part)
+        else:
+            self._into[:, :, first:last] = part
+
+    def joined(self) -> Tensor:
+        return torch.cat(self._kept, 2) if self._kept else self._into
+
+
 class Job:
     """One attention call whose queries and keys are rotated."""
 
@@ -52,7 +71,7 @@ class Job:
 
     def vector(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Bias and mask from one vector per head; see the top of this file."""
-        scope, outs = self.scope, []
+        scope, parts = self.scope, _Parts(q, k, v)
         assert scope.start is not None
         for first, last in self._steps(q.shape[2]):
             ((low, high),) = scope.keys(first, last)
@@ -61,14 +80,14 @@ class Job:
             rows = line.as_strided(shape, (0, line.stride(0), 1, 1))
             turned = q[:, :, first:last].flip(2)
             part = self._fused(turned, k[:, :, low:high], v[:, :, low:high], attn_mask=rows)
-            outs.append(part.flip(2))
-        return torch.cat(outs, 2) if outs else self._empty(q, v)
+            parts.add(part.flip(2), first, last)
+        return parts.joined()
 
     def blocks(self, q: Tensor, k: Tensor, v: Tensor, xpos: XPos | None = None) -> Tensor:
         """Blocks of queries, each with the keys that it sees and a bias of its own."""
         grads = torch.is_grad_enabled() and (self.trained or q.requires_grad or k.requires_grad)
         again = grads or (torch.is_grad_enabled() and v.requires_grad)
-        outs = []
+        parts = _Parts(q, k, v, self.trained)
         for first, last in self._steps(q.shape[2]):
             arguments = (q[:, :, first:last], k, v, first, last, xpos)
             if again:
@@ -80,8 +99,8 @@ class Job:
                 )
             else:
                 part = self._one(*arguments)
-            outs.append(part)
-        return torch.cat(outs, 2) if outs else self._empty(q, v)
+            parts.add(part, first, last)
+        return parts.joined()
 
     def _one(
         self, q: Tensor, k: Tensor, v: Tensor, first: int, last: int, xpos: XPos | None
