@@ -28,7 +28,7 @@ def bench(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
 
 
 def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None) -> Any:
-    """Time of every contestant in its fastest form, as a multiple of ``copy_``, shape by shape.
+    """Time of every contestant as a multiple of ``copy_``: its fastest form for new tensors.
 
     Shows the smallest thread count of the report, because larger ones depend on the neighbours.
     """
@@ -66,7 +66,7 @@ def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
         .properties(
             title=alt.TitleParams(
                 "Rotating queries and keys",
-                subtitle=f"time as a multiple of copy_, fastest form of each; {where}",
+                subtitle=f"multiples of copy_'s time, fastest form for new tensors; {where}",
             )
         )
         .resolve_scale(y="independent")
