@@ -7,13 +7,15 @@ import typer
 import whorl
 
 from .bench import bench
+from .compare import compare
 from .info import info
+from .train import train
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Position encodings for PyTorch: what is installed, and how fast it is here.",
-    epilog="Example: whorl info",
+    help="Position encodings for PyTorch: which to choose, and how fast they are here.",
+    epilog="Example: whorl compare",
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -40,5 +42,7 @@ def _root(
     pass
 
 
+app.command(epilog="Example: whorl compare --encodings rope,alibi --seeds 3")(compare)
+app.command(epilog="Example: whorl train --encoding rope --steps 1000 --export model")(train)
 app.command(epilog="Example: whorl info --json")(info)
 app.command(epilog="Example: whorl bench --quick --out bench.json --chart bench.png")(bench)

@@ -12,6 +12,7 @@ from typing import Any
 from whorl._extras import need
 
 from .bench import accuracy, bench, speed
+from .lab import lab, lab_costs, lab_lengths, lab_positions, lab_training
 from .theme import PALETTE, Theme, theme
 
 __all__ = [
@@ -21,8 +22,14 @@ __all__ = [
     "accuracy",
     "bench",
     "check_path",
+    "lab",
+    "lab_costs",
+    "lab_lengths",
+    "lab_positions",
+    "lab_training",
     "save",
     "speed",
+    "svg",
     "theme",
 ]
 
@@ -44,6 +51,11 @@ def save(chart: Any, path: str | Path, *, scale: float = 2, theme: Theme | None 
     spec = _spec(chart, theme)
     _write(path, _render(spec, path.suffix.lower(), scale))
     return path
+
+
+def svg(chart: Any, *, theme: Theme | None = "light") -> str:
+    """An Altair chart as the text of an SVG image, for pages that hold it inside."""
+    return _render(_spec(chart, theme), ".svg", 1).decode()
 
 
 def check_path(path: str | Path) -> Path:

@@ -1,0 +1,84 @@
+"""The live view of ``whorl compare``: every run that is under way, and how far all of them are."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from whorl.lab.compare import Lane
+
+from ._training import clock
+
+__all__ = ["live_view"]
+
+# Rows of the view: what is running, and around it what fits on a small screen.
+_ROWS = 16
+
+
+@contextmanager
+def live_view() -> Iterator[Callable[[Sequence[Lane]], None]]:
+    """A function of all lanes that draws them on standard error; without a terminal, lines."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _lines(console)
+        return
+    begun = time.monotonic()
+    with Live(console=console, transient=True, refresh_per_second=5) as live:
+        yield lambda lanes: live.update(_view(lanes, time.monotonic() - begun))
+
+
+def _view(lanes: Sequence[Lane], seconds: float) -> Group:
+    table = Table.grid(padding=(0, 2))
+    for justify in ("left", "left", "left", "right", "right", "right"):
+        table.add_column(justify=justify, no_wrap=True)
+    for lane in _chosen(lanes):
+        table.add_row(*_cells(lane))
+    ended = sum(lane.state in ("done", "failed") for lane in lanes)
+    line = f"{ended} of {len(lanes)} runs done, {clock(seconds)}"
+    hidden = len(lanes) - min(len(lanes), _ROWS)
+    return Group(table, Text(line + (f"; {hidden} not shown" if hidden else ""), "dim"))
+
+
+def _chosen(lanes: Sequence[Lane]) -> list[Lane]:
+    """Those that are running, the latest that ended and the next that wait, in their order."""
+    order = {"running": 0, "failed": 1, "interrupted": 1, "waiting": 3, "done": 2}
+    ended = [n for n, lane in enumerate(lanes) if lane.state == "done"]
+    rank = {n: len(ended) - place for place, n in enumerate(ended)}
+    keys = [(order[lane.state], rank.get(n, n), n) for n, lane in enumerate(lanes)]
+    return [lanes[n] for n in sorted(key[2] for key in sorted(keys)[:_ROWS])]
+
+
+def _cells(lane: Lane) -> tuple[Text | ProgressBar, ...]:
+    style = {"done": "green", "failed": "red", "waiting": "dim"}.get(lane.state, "")
+    what = lane.phase if lane.state == "running" else lane.state
+    bar = ProgressBar(total=lane.total, completed=lane.done, width=24)
+    speed = "" if lane.tokens_per_second is None else f"{lane.tokens_per_second:,.0f} tokens/s"
+    loss = "" if lane.loss is None else f"loss {lane.loss:.3f}"
+    left = "" if lane.seconds_left is None else f"{clock(lane.seconds_left)} left"
+    running = lane.state == "running"
+    return (
+        Text(lane.name, style),
+        Text(what, style),
+        bar if running else Text(lane.reason[:60], style),
+        Text(loss if running or lane.state == "done" else ""),
+        Text(speed if running else ""),
+        Text(left if running else ""),
+    )
+
+
+def _lines(console: Console) -> Callable[[Sequence[Lane]], None]:
+    told: set[str] = set()
+
+    def show(lanes: Sequence[Lane]) -> None:
+        for lane in lanes:
+            mark = f"{lane.name}: {lane.state}"
+            if lane.state in ("running", "done", "failed", "interrupted") and mark not in told:
+                told.add(mark)
+                console.print(Text(mark + (f" ({lane.reason})" if lane.reason else "")))
+
+    return show

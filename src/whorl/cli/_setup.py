@@ -1,0 +1,110 @@
+"""Options that ``whorl train`` and ``whorl compare`` share, and how they change a config."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whorl.lab import RunConfig
+from whorl.lab.config import read_toml
+from whorl.lab.rates import learning_rate
+
+__all__ = [
+    "Attention",
+    "Batch",
+    "ConfigFile",
+    "Data",
+    "Force",
+    "Heads",
+    "Kind",
+    "Layers",
+    "Length",
+    "Steps",
+    "Task",
+    "Tokenizer",
+    "Width",
+    "configured",
+]
+
+_DATA = "Data"
+_MODEL = "Model and training"
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CONFIG.toml]", help="Settings; options below win over it."),
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="PATH",
+        rich_help_panel=_DATA,
+        help="A file or folder to train on, several times if you like; else the source of Python's"
+        " standard library.",
+    ),
+]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", rich_help_panel=_DATA, help="A tokenizer.json; else bytes are tokens."
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=_DATA,
+        help="text, or a puzzle: passkey, copy, reverse, parity, recall.",
+    ),
+]
+Length = Annotated[
+    int | None, typer.Option(rich_help_panel=_MODEL, help="Tokens of a training sequence [128].")
+]
+Batch = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Sequences a step [16].")]
+Steps = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Training steps [350].")]
+Layers = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Layers [3].")]
+Width = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Model width [96].")]
+Heads = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Attention heads [4].")]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="decoder|encoder",
+        rich_help_panel=_MODEL,
+        help="Predict the next token, or hidden ones.",
+    ),
+]
+Attention = Annotated[
+    str | None,
+    typer.Option(metavar="softmax|linear", rich_help_panel=_MODEL, help="Kind of attention."),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Delete runs of other settings that are in the way.")
+]
+
+
+def configured(
+    file: Path | None, options: Mapping[str, Any], start: RunConfig | None = None
+) -> RunConfig:
+    """``start``, changed by a TOML file, changed by options such as {"model.width": 64}.
+
+    Options that are None were not given. Without a learning rate the encoding's own is taken.
+    """
+    tables = (start or RunConfig()).to_dict()
+    del tables["training"]["learning_rate"]
+    for name, values in (read_toml(file) if file is not None else {}).items():
+        known = isinstance(values, dict) and name in tables
+        tables[name] = {**tables[name], **values} if known else values
+    for option, value in options.items():
+        if value is not None:
+            table, name = option.split(".")
+            tables[table][name] = value
+    try:
+        config = RunConfig.from_dict(tables)
+        if "learning_rate" in tables["training"]:
+            return config
+        rate = learning_rate(config.model.encoding, config.model.width)
+        return replace(config, training=replace(config.training, learning_rate=rate))
+    except TypeError as error:  # a string where TOML should have a number, and so on
+        raise ValueError(str(error)) from None

@@ -1,0 +1,100 @@
+"""What ``whorl train`` shows: a bar while it runs, a table at the end."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from whorl.lab import Moment
+
+__all__ = ["clock", "run_table", "training_bar"]
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def training_bar() -> Iterator[Callable[[Moment], None]]:
+    """A function of a ``Moment`` that moves a bar on standard error, or prints a line at times."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _lines(console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=None, state="")
+
+        def show(moment: Moment) -> None:
+            progress.update(
+                task,
+                description=moment.phase,
+                completed=moment.done,
+                total=moment.total,
+                state=_state(moment),
+            )
+
+        yield show
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people read them: 48 s, 3:05 min, 2:10 h."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
+
+
+def run_table(found: Mapping[str, Any]) -> Group:
+    """Results by length, one line per evaluation, and what the run cost."""
+    lengths = list(found["results"][0]["by_length"])
+    measure = found["measure"]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column(f"{measure} at tokens")
+    for length in lengths:
+        trained = int(length) == found["length"]
+        table.add_column(f"{length}*" if trained else length, justify="right")
+    for result in found["results"]:
+        values = (result["by_length"][length][measure] for length in lengths)
+        table.add_row(Text(result["name"]), *(f"{value:.3f}" for value in values))
+    cost = (
+        f"* trained length. {found['parameters']:,} parameters, {clock(found['seconds'])},"
+        f" {found['tokens_per_second']:,.0f} tokens/s, {found['memory_mb']:.0f} MB;"
+        f" learning rate {found['learning_rate']:g}."
+    )
+    return Group(table, "", Text(cost), Text(f"kept in {found['folder']}"))
+
+
+def _lines(console: Console) -> Callable[[Moment], None]:
+    last = 0.0
+
+    def show(moment: Moment) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES or moment.done == moment.total:
+            last = time.monotonic()
+            state = f"{moment.phase} {moment.done}/{moment.total} {_state(moment)}".rstrip()
+            console.print(Text(state))
+
+    return show
+
+
+def _state(moment: Moment) -> str:
+    words = []
+    if moment.loss is not None:
+        words.append(f"loss {moment.loss:.3f}")
+    if moment.tokens_per_second is not None:
+        words.append(f"{moment.tokens_per_second:,.0f} tokens/s")
+    if moment.seconds_left is not None:
+        words.append(f"{clock(moment.seconds_left)} left")
+    return "  ".join(words)

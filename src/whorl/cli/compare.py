@@ -1,0 +1,157 @@
+"""``whorl compare``: which encoding to choose, by experiment on this machine."""
+
+import dataclasses
+import shlex
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+
+from whorl import plots
+from whorl.lab import compare as experiment
+
+from . import INTERRUPTED
+from ._json import JsonFlag, print_json
+from ._lists import words
+from ._live import live_view
+from ._setup import (
+    Attention,
+    Batch,
+    ConfigFile,
+    Data,
+    Force,
+    Heads,
+    Kind,
+    Layers,
+    Length,
+    Steps,
+    Task,
+    Tokenizer,
+    Width,
+    configured,
+)
+
+__all__ = ["compare"]
+
+
+class Budget(str, Enum):
+    quick = "quick"
+    standard = "standard"
+    full = "full"
+
+
+Size = typer.Option(help="A few minutes, about half an hour, or a night on two cores.")
+Encodings = typer.Option(metavar="A,B", help="Only these, such as rope,alibi,learned+rope.")
+Scalings = typer.Option(metavar="A,B", help="Put into trained rotations: yarn,ntk,... or none.")
+Seeds = typer.Option(help="Runs per encoding, for intervals [1; 3 for standard and full].")
+Minutes = typer.Option(help="Choose the steps so that it takes about as long.")
+Rates = typer.Option(metavar="A,B", help="Train at these learning rates, to find the best.")
+Out = typer.Option("--out", metavar="FOLDER", help="Where runs and report go [runs/BUDGET].")
+From = typer.Option("--from", metavar="RUNS", help="Report on runs that are there, untrained.")
+Chart = typer.Option(metavar="FILE", help="Draw the result: .png, .svg, .html or .json.")
+Workers = typer.Option(help="Runs at a time [one per core].")
+
+
+def compare(
+    config: ConfigFile = None,
+    budget: Annotated[Budget, Size] = Budget.quick,
+    encodings: Annotated[str | None, Encodings] = None,
+    scalings: Annotated[str | None, Scalings] = None,
+    seeds: Annotated[int | None, Seeds] = None,
+    minutes: Annotated[float | None, Minutes] = None,
+    out: Annotated[Path | None, Out] = None,
+    rebuild: Annotated[Path | None, From] = None,
+    chart: Annotated[Path | None, Chart] = None,
+    workers: Annotated[int | None, Workers] = None,
+    data: Data = None,
+    tokenizer: Tokenizer = None,
+    task: Task = None,
+    length: Length = None,
+    batch: Batch = None,
+    steps: Steps = None,
+    layers: Layers = None,
+    width: Width = None,
+    heads: Heads = None,
+    kind: Kind = None,
+    attention: Attention = None,
+    learning_rates: Annotated[str | None, Rates] = None,
+    force: Force = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train the same small model with each encoding, and judge all at 0.5 to 16 times the length.
+
+    Prints a table and writes report.html. Stop it whenever you like: the same command goes on.
+    """
+    if chart is not None:
+        plots.check_path(chart)
+    if rebuild is not None:
+        _show(experiment.rebuild(rebuild), rebuild, chart, as_json)
+        return
+    plan = experiment.Plan.of(
+        budget.value, encodings=words(encodings), scalings=_scalings(scalings), seeds=seeds
+    )
+    options = {
+        "model.layers": layers,
+        "model.width": width,
+        "model.heads": heads,
+        "model.kind": kind,
+        "model.attention": attention,
+        "data.files": data,
+        "data.tokenizer": tokenizer,
+        "data.task": task,
+        "training.length": length,
+        "training.batch": batch,
+        "training.steps": steps,
+    }
+    plan = dataclasses.replace(
+        plan,
+        base=configured(config, options, plan.base),
+        learning_rates=tuple(_rates(learning_rates)),
+    )
+    folder = out or Path("runs") / budget.value
+    if minutes is not None:
+        plan = experiment.within(plan, minutes, folder, workers or experiment.cores())
+    command = shlex.join(["whorl", *sys.argv[1:]])
+    try:
+        with live_view() as show:
+            outcome = experiment.compare(
+                plan, folder, workers=workers, show=show, force=force, command=command
+            )
+    except KeyboardInterrupt:
+        print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    for lane in outcome.failed:
+        print(f"{lane.name} failed: {lane.reason}", file=sys.stderr)
+    if outcome.comparison is not None:
+        _show(outcome.comparison, folder, chart, as_json)
+    if outcome.failed:
+        raise typer.Exit(2)
+
+
+def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json: bool) -> None:
+    if chart is not None:
+        plots.save(plots.lab(comparison), chart)
+    if as_json:
+        print_json(comparison)
+        return
+    from whorl.lab.compare.tables import terminal
+
+    console = Console(highlight=False)
+    console.print(Group(*terminal(comparison)))
+    console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
+
+
+def _scalings(text: str | None) -> list[str] | None:
+    return [] if text == "none" else words(text)
+
+
+def _rates(text: str | None) -> list[float]:
+    try:
+        return [float(word) for word in words(text) or []]
+    except ValueError:
+        raise ValueError(
+            f"--learning-rates takes numbers such as 0.002,0.004; got {text!r}."
+        ) from None

@@ -1,0 +1,113 @@
+"""``whorl train``: one small model from text to results, resumed by the same command."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from whorl import lab
+from whorl.lab.encodings import title_of
+
+from . import INTERRUPTED
+from ._json import JsonFlag, print_json
+from ._setup import (
+    Attention,
+    Batch,
+    ConfigFile,
+    Data,
+    Force,
+    Heads,
+    Kind,
+    Layers,
+    Length,
+    Steps,
+    Task,
+    Tokenizer,
+    Width,
+    configured,
+)
+from ._training import run_table, training_bar
+
+__all__ = ["train"]
+
+Encoding = typer.Option(metavar="NAME", help="An encoding, or several: learned+rope.")
+Out = typer.Option("--out", metavar="FOLDER", help="Where the run is kept [runs/ENCODING].")
+Rate = typer.Option(help="Peak learning rate; else the one swept for the encoding.")
+Export = typer.Option(
+    metavar="FOLDER", help="Write the trained model in Hugging Face format (rope only)."
+)
+Scalings = typer.Option(metavar="A,B", help="Also evaluate with these put in, such as yarn.")
+Threads = typer.Option(help="Threads; the same number gives the same numbers again.")
+ShowConfig = typer.Option("--show-config", help="Print the settings as TOML, and stop.")
+
+
+def train(
+    config: ConfigFile = None,
+    encoding: Annotated[str | None, Encoding] = None,
+    out: Annotated[Path | None, Out] = None,
+    data: Data = None,
+    tokenizer: Tokenizer = None,
+    task: Task = None,
+    length: Length = None,
+    batch: Batch = None,
+    steps: Steps = None,
+    layers: Layers = None,
+    width: Width = None,
+    heads: Heads = None,
+    kv_heads: Annotated[int | None, typer.Option(help="Key heads, for grouped queries.")] = None,
+    kind: Kind = None,
+    attention: Attention = None,
+    learning_rate: Annotated[float | None, Rate] = None,
+    precision: Annotated[str | None, typer.Option(metavar="float32|bfloat16")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights and the order of data.")] = None,
+    scalings: Annotated[str | None, Scalings] = None,
+    threads: Annotated[int | None, Threads] = None,
+    export: Annotated[Path | None, Export] = None,
+    force: Force = False,
+    as_json: JsonFlag = False,
+    show_config: Annotated[bool, ShowConfig] = False,
+) -> None:
+    """Train one small model and judge it at 0.5 to 16 times its training length.
+
+    Stop it whenever you like: the same command goes on with the same numbers.
+    """
+    options = {
+        "model.encoding": encoding,
+        "model.layers": layers,
+        "model.width": width,
+        "model.heads": heads,
+        "model.kv_heads": kv_heads,
+        "model.kind": kind,
+        "model.attention": attention,
+        "data.files": data,
+        "data.tokenizer": tokenizer,
+        "data.task": task,
+        "training.length": length,
+        "training.batch": batch,
+        "training.steps": steps,
+        "training.learning_rate": learning_rate,
+        "training.precision": precision,
+        "training.seed": seed,
+    }
+    settings = configured(config, options)
+    if show_config:
+        print(settings.to_toml(), end="")
+        return
+    if export is not None:
+        lab.check_export(settings, export)
+    folder = out or Path("runs") / title_of(settings.model.encoding)
+    chosen = tuple(word for word in (scalings or "").split(",") if word)
+    try:
+        with training_bar() as show, lab.threads(threads):
+            run = lab.train(settings, folder, scalings=chosen, progress=show, force=force)
+    except lab.Interrupted:
+        print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    if export is not None:
+        lab.export_run(run, export)
+    if as_json:
+        print_json(lab.results(run, chosen))
+    else:
+        Console(highlight=False).print(run_table(lab.results(run, chosen)))

@@ -1,0 +1,36 @@
+"""Checks of single options; each error names the option as it stands in TOML."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from whorl._words import did_you_mean
+
+__all__ = ["check_choice", "check_count", "check_number"]
+
+
+def check_count(name: str, value: Any, *, least: int = 1) -> None:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+
+
+def check_number(
+    name: str, value: Any, low: float, high: float, *, open_below: bool = False
+) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if (
+        not number
+        or not math.isfinite(value)
+        or not low <= value <= high
+        or (open_below and value == low)
+    ):
+        bounds = (
+            f"above {low:g} and at most {high:g}" if open_below else f"from {low:g} to {high:g}"
+        )
+        raise ValueError(f"{name} must be a number {bounds}; got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        guess = did_you_mean(value, choices)
+        raise ValueError(f"{name} {value!r} is unknown{guess} Known: {', '.join(choices)}.")

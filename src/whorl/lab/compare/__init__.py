@@ -1,0 +1,106 @@
+"""``compare``: the same small model with one encoding after another, judged at many lengths."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whorl.lab import files
+from whorl.lab.data import open_source
+from whorl.lab.model import Model
+from whorl.lab.runs import Run
+
+from .gather import document, find, load
+from .plan import BUDGETS, Budget, Plan
+from .pool import Lane, Show, cores, run_all
+from .timing import steps_for, within
+
+__all__ = [
+    "BUDGETS",
+    "Budget",
+    "Lane",
+    "Outcome",
+    "Plan",
+    "compare",
+    "cores",
+    "document",
+    "load",
+    "rebuild",
+    "steps_for",
+    "within",
+    "write_report",
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The comparison, None if nothing finished; the runs that failed; the folder of all."""
+
+    comparison: dict[str, Any] | None
+    failed: tuple[Lane, ...]
+    folder: Path
+
+
+def compare(
+    plan: Plan,
+    folder: str | Path,
+    *,
+    workers: int | None = None,
+    show: Show | None = None,
+    force: bool = False,
+    command: str = "",
+) -> Outcome:
+    """Train and evaluate everything in ``plan`` below ``folder``, and write the report there.
+
+    What is there already is kept, so that the same call goes on after an interruption. Ctrl-C
+    saves every run before KeyboardInterrupt is raised.
+
+    Args:
+        workers: runs at a time; as many as there are cores by default.
+        show: called with the state of all runs several times a second.
+        force: runs of other configs with the same names are deleted.
+    """
+    folder = Path(folder)
+    jobs = plan.jobs()
+    source = open_source(jobs[0].config)  # too little text fails before any process starts
+    for job in jobs:  # and so does an encoding that the model cannot have
+        Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
+    lanes = run_all(
+        jobs,
+        folder,
+        source.about,
+        workers=workers or min(cores(), len(jobs)),
+        show=show or _silent,
+        force=force,
+    )
+    failed = tuple(lane for lane in lanes if lane.state == "failed")
+    runs = [Run(folder / job.name) for job in jobs]
+    made = [run for run in runs if run.config_path.exists() and run.evaluation() is not None]
+    if not made:
+        return Outcome(None, failed, folder)
+    comparison = document(made, command=command)
+    comparison["unfinished"] = [{"name": lane.name, "reason": lane.reason} for lane in failed]
+    write_report(comparison, folder)
+    return Outcome(comparison, failed, folder)
+
+
+def rebuild(folder: str | Path) -> dict[str, Any]:
+    """The comparison of all runs in ``folder``, with its report written anew, without training."""
+    folder = Path(folder)
+    comparison = document(find(folder))
+    write_report(comparison, folder)
+    return comparison
+
+
+def write_report(comparison: dict[str, Any], folder: Path) -> None:
+    """comparison.json, the tables as report.md, and report.html, which stands alone."""
+    from .page import page
+    from .tables import markdown
+
+    files.write_json(folder / "comparison.json", comparison)
+    files.write(folder / "report.md", markdown(comparison).encode())
+    files.write(folder / "report.html", page(comparison).encode())
+
+
+def _silent(lanes: Sequence[Lane]) -> None:
+    pass

@@ -1,0 +1,244 @@
+"""Published claims, each put to the test of a comparison: reproduced, not, or inconclusive.
+
+A claim is a number that should be above a bound, such as the loss at 4 times the training length
+minus the loss at it. It is reproduced if the whole 95 % interval is above the bound, not reproduced
+if it is below, else inconclusive; a claim about how much of RoPE's rise is spared needs such a rise
+to begin with. With several seeds differences are paired by seed; with one, by window of text, which
+leaves the luck of the seed out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from whorl.lab.config import RunConfig
+
+from .gather import Entry
+from .statistics import Estimate, over_seeds, over_windows
+
+__all__ = ["CLAIMS", "Claim", "judge"]
+
+# A rise in nats per token that no run-to-run noise makes: about a tenth of the loss of byte models.
+_BREAK = 0.2
+_FAR = 4  # times the training length
+
+#: Loss of an encoding at a multiple of the training length, in one seed or one window.
+Loss = Callable[[str, int], float]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """value(loss) is above a bound where the claim holds; ``shown`` says what it is."""
+
+    id: str
+    claim: str
+    published: str
+    url: str
+    needs: tuple[str, ...]
+    value: Callable[[Loss], float]
+    shown: str
+    bound: float = 0.0
+    #: Says nothing unless RoPE breaks as well.
+    spares: bool = False
+
+
+def _rise(loss: Loss, name: str) -> float:
+    return loss(name, _FAR) - loss(name, 1)
+
+
+def _breaks(name: str) -> Callable[[Loss], float]:
+    return lambda loss: _rise(loss, name)
+
+
+def _holds(name: str) -> Callable[[Loss], float]:
+    return lambda loss: 0.5 * _rise(loss, "rope") - _rise(loss, name)
+
+
+_PRESS = "https://arxiv.org/abs/2108.12409"
+_YARN = "https://arxiv.org/abs/2309.00071"
+_ELEUTHER = "https://blog.eleuther.ai/rotary-embeddings/"
+_ELEUTHER_NUMBERS = (
+    "Biderman et al. 2021: 125M parameters, OpenWebText2, 55k steps, validation loss 2.759 with"
+    " rotary, 2.809 learned, 2.801 T5"
+)
+
+CLAIMS = (
+    Claim(
+        "learned-breaks",
+        "Learned positions break past the training length",
+        "by construction: no row past the training length was ever trained",
+        "",
+        ("learned",),
+        _breaks("learned"),
+        f"rise at {_FAR}x",
+        _BREAK,
+    ),
+    Claim(
+        "sinusoidal-breaks",
+        "Sinusoidal positions break past the training length",
+        "Press et al. 2021, Figure 1: perplexity rises soon after the training length",
+        _PRESS,
+        ("sinusoidal",),
+        _breaks("sinusoidal"),
+        f"rise at {_FAR}x",
+        _BREAK,
+    ),
+    Claim(
+        "rope-degrades",
+        "RoPE degrades past the training length",
+        "Peng et al. 2023, Table 6: perplexity of Mistral 7B 36.8 at 16k without an extension,"
+        " 2.65 with YaRN",
+        _YARN,
+        ("rope",),
+        _breaks("rope"),
+        f"rise at {_FAR}x",
+        _BREAK,
+    ),
+    Claim(
+        "alibi-holds",
+        "ALiBi rises much less than RoPE past the training length",
+        "Press et al. 2021, abstract: 1.3B parameters trained on 1024 tokens reach at 2048 the"
+        " perplexity of a sinusoidal model trained on 2048",
+        _PRESS,
+        ("alibi", "rope"),
+        _holds("alibi"),
+        f"half of RoPE's rise at {_FAR}x, less ALiBi's",
+        spares=True,
+    ),
+    Claim(
+        "kerple-holds",
+        "Kerple rises much less than RoPE past the training length",
+        "Chi et al. 2022: trained on 512 tokens, evaluated up to 16k, the logarithmic variant best",
+        "https://arxiv.org/abs/2205.09921",
+        ("kerple", "rope"),
+        _holds("kerple"),
+        f"half of RoPE's rise at {_FAR}x, less Kerple's",
+        spares=True,
+    ),
+    Claim(
+        "t5-holds",
+        "T5's bias rises much less than RoPE past the training length",
+        "Press et al. 2021, Figure 1: T5's bias extrapolates further than rotary",
+        _PRESS,
+        ("t5", "rope"),
+        _holds("t5"),
+        f"half of RoPE's rise at {_FAR}x, less T5's",
+        spares=True,
+    ),
+    Claim(
+        "yarn-carries",
+        "YaRN carries RoPE to 4 times the training length",
+        "Peng et al. 2023, Table 6: perplexity of Mistral 7B at 16k 36.8 without, 2.65 with YaRN"
+        " (fine-tuned for it; here as it is)",
+        _YARN,
+        ("rope", "rope+yarn"),
+        lambda loss: 0.5 * _rise(loss, "rope") - (loss("rope+yarn", _FAR) - loss("rope", 1)),
+        f"half of RoPE's rise at {_FAR}x, less what remains of it with YaRN",
+        spares=True,
+    ),
+    Claim(
+        "rope-beats-learned",
+        "RoPE learns faster than learned positions within the training length",
+        _ELEUTHER_NUMBERS + ", and about 30 % fewer steps than learned",
+        _ELEUTHER,
+        ("rope", "learned"),
+        lambda loss: loss("learned", 1) - loss("rope", 1),
+        "loss of learned at 1x, less RoPE's",
+    ),
+    Claim(
+        "rope-beats-t5",
+        "RoPE learns faster than T5's bias within the training length",
+        _ELEUTHER_NUMBERS + ", and 10 to 20 % fewer steps than T5's",
+        _ELEUTHER,
+        ("rope", "t5"),
+        lambda loss: loss("t5", 1) - loss("rope", 1),
+        "loss of T5 at 1x, less RoPE's",
+    ),
+)
+
+
+def judge(entries: Sequence[Entry], config: RunConfig) -> list[dict[str, Any]]:
+    """Every claim whose encodings and lengths the comparison has, as plain values."""
+    at = {1: config.training.length, _FAR: _FAR * config.training.length}
+    if not set(at.values()) <= set(config.lengths):
+        return []
+    known = {entry.name: entry for entry in entries}
+    found = []
+    for claim in CLAIMS:
+        if not set(claim.needs) <= known.keys():
+            continue
+        these = {name: known[name] for name in claim.needs}
+        estimate, over = _estimate(claim.value, these, at)
+        outcome, shown, bound = _outcome(estimate, claim.bound), claim.shown, claim.bound
+        if claim.spares:
+            rise, _ = _estimate(_breaks("rope"), these, at)
+            if _outcome(rise, _BREAK) != "reproduced":
+                outcome, shown = "inconclusive", f"RoPE's own rise at {_FAR}x"
+                estimate, bound = rise, _BREAK
+        losses = ", ".join(f"{name} {_losses(entry, at)}" for name, entry in these.items())
+        found.append(
+            {
+                "id": claim.id,
+                "claim": claim.claim,
+                "published": claim.published,
+                "url": claim.url,
+                "outcome": outcome,
+                "evidence": f"{losses}; {shown}: {estimate}, to be above {bound:g} ({over})",
+                "value": {"mean": estimate.mean, "low": estimate.low, "high": estimate.high},
+            }
+        )
+    return found
+
+
+def _losses(entry: Entry, at: Mapping[int, int]) -> str:
+    """Mean losses at the training length and far past it: 1.75 to 2.63."""
+    means = (fmean(entry.by_seed(length, "loss").values()) for length in at.values())
+    return " to ".join(f"{mean:.2f}" for mean in means)
+
+
+def _estimate(
+    value: Callable[[Loss], float], entries: Mapping[str, Entry], at: Mapping[int, int]
+) -> tuple[Estimate, str]:
+    """A claim's value over seeds, or over windows if there is one seed; and over which."""
+    seeds = sorted(set.intersection(*(set(entry.evaluations) for entry in entries.values())))
+    if len(seeds) > 1:
+        losses = {
+            (name, times): entry.by_seed(length, "loss")
+            for name, entry in entries.items()
+            for times, length in at.items()
+        }
+        return over_seeds(_each(value, losses, seeds)), f"{len(seeds)} seeds"
+    if not seeds:
+        return Estimate(float("nan")), "no seed in common"
+    windows = {
+        (name, times): dict(enumerate(_windows(entry, seeds[0], length)))
+        for name, entry in entries.items()
+        for times, length in at.items()
+    }
+    places = list(next(iter(windows.values())))
+    return over_windows(_each(value, windows, places)), f"one seed, {len(places)} windows"
+
+
+def _each(
+    value: Callable[[Loss], float],
+    losses: Mapping[tuple[str, int], Mapping[int, float]],
+    which: Sequence[int],
+) -> list[float]:
+    """The value in each seed, or in each window."""
+
+    def at(n: int) -> Loss:
+        return lambda name, times: losses[name, times][n]
+
+    return [value(at(n)) for n in which]
+
+
+def _windows(entry: Entry, seed: int, length: int) -> list[float]:
+    found: list[float] = entry.evaluations[seed]["by_length"][str(length)]["windows"]
+    return found
+
+
+def _outcome(estimate: Estimate, bound: float) -> str:
+    if estimate.low is None or estimate.high is None or estimate.low <= bound <= estimate.high:
+        return "inconclusive"
+    return "reproduced" if estimate.low > bound else "not reproduced"

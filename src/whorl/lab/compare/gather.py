@@ -1,0 +1,225 @@
+"""From run folders to one plain document: rows by encoding, settings, claims.
+
+The document is all that tables, charts and the report are made from; ``comparison.json`` holds it.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from whorl.lab import files
+from whorl.lab.config import RunConfig
+from whorl.lab.encodings import title_of
+from whorl.lab.runs import Run
+
+from .statistics import Estimate, over_seeds
+
+__all__ = ["FORMAT", "Entry", "document", "find", "load"]
+
+FORMAT = 1
+# Points of a training curve: enough for a line, few enough for a page.
+_CURVE = 120
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All seeds of one encoding, perhaps with a scaling put in for the evaluation."""
+
+    name: str
+    encoding: str
+    scaling: str | None
+    rate: float
+    runs: dict[int, Run]  # by seed
+    evaluations: dict[int, dict[str, Any]]
+
+    @property
+    def trained_as(self) -> str:
+        """The name of what was trained: this one without its scaling."""
+        return self.name if self.scaling is None else self.name.replace(f"+{self.scaling}", "", 1)
+
+    def by_seed(self, length: int, measure: str) -> dict[int, float]:
+        """The result of every seed at ``length``."""
+        return {
+            seed: found["by_length"][str(length)][measure]
+            for seed, found in self.evaluations.items()
+        }
+
+
+def find(folder: Path) -> list[Run]:
+    """Every run folder below ``folder``, by name."""
+    if not folder.is_dir():
+        raise ValueError(f"{str(folder)!r} is no folder; name one that whorl compare made.")
+    found = [Run(path.parent) for path in sorted(folder.glob("*/config.toml"))]
+    if not found:
+        raise ValueError(f"{str(folder)!r} holds no runs; name a folder that whorl compare made.")
+    return found
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A document that was saved before."""
+    found = files.read_json(path)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"{str(path)!r} is no comparison of this version of whorl.")
+    return found
+
+
+def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
+    """Everything that finished ``runs`` show; they may differ in encoding, rate and seed only."""
+    from .claims import judge
+
+    configs = [run.config() for run in runs]
+    _check_alike(runs, configs)
+    entries, unfinished = _entries(runs, configs)
+    if not entries:
+        raise ValueError("none of the runs is finished; run the same command again to go on.")
+    config = configs[0]
+    environment = files.read_json(runs[0].folder / "environment.json")
+    corpus = environment.pop("corpus")
+    measure = "loss" if config.data.task == "text" else "accuracy"
+    environment["command"] = command or environment["command"]
+    seeds = sorted({c.training.seed for c in configs})
+    return {
+        "format": FORMAT,
+        "settings": {
+            "task": config.data.task,
+            "measure": measure,
+            "length": config.training.length,
+            "lengths": config.lengths,
+            "steps": config.training.steps,
+            "batch": config.training.batch,
+            "precision": config.training.precision,
+            "seeds": seeds,
+            "windows": config.evaluation.windows,
+            "factor": config.evaluation.factor,
+            **{
+                name: getattr(config.model, name)
+                for name in ("kind", "attention", "layers", "width", "heads")
+            },
+        },
+        "corpus": corpus,
+        "environment": environment,
+        "rows": [_row(entry, config, measure) for entry in entries],
+        "claims": judge(entries, config) if measure == "loss" else [],
+        "unfinished": unfinished,
+        "notes": _notes(seeds, config),
+    }
+
+
+def _check_alike(runs: Sequence[Run], configs: Sequence[RunConfig]) -> None:
+    def common(config: RunConfig) -> RunConfig:
+        model = dataclasses.replace(config.model, encoding="nope")
+        training = dataclasses.replace(config.training, learning_rate=1.0, seed=0)
+        return dataclasses.replace(config, model=model, training=training)
+
+    first = common(configs[0])
+    for run, config in zip(runs, configs, strict=True):
+        if common(config) != first:
+            raise ValueError(
+                f"{run.folder.name!r} and {runs[0].folder.name!r} differ in more than encoding,"
+                " learning rate and seed, so they cannot be compared; move one of them away."
+            )
+
+
+def _entries(
+    runs: Sequence[Run], configs: Sequence[RunConfig]
+) -> tuple[list[Entry], list[dict[str, str]]]:
+    groups: dict[tuple[str, float], dict[int, Run]] = {}
+    rates: dict[str, set[float]] = {}
+    unfinished = []
+    for run, config in zip(runs, configs, strict=True):
+        if run.evaluation() is None:
+            unfinished.append({"name": run.folder.name, "reason": "not finished"})
+            continue
+        name, rate = title_of(config.model.encoding), config.training.learning_rate
+        rates.setdefault(name, set()).add(rate)
+        groups.setdefault((name, rate), {})[config.training.seed] = run
+    entries = []
+    for (encoding, rate), group in groups.items():
+        swept = f" at {rate:g}" if len(rates[encoding]) > 1 else ""
+        for scaling in (None, *_scalings(group.values())):
+            name = encoding if scaling is None else f"{encoding}+{scaling}"
+            found = {seed: run.evaluation(scaling) for seed, run in sorted(group.items())}
+            have = {seed: one for seed, one in found.items() if one is not None}
+            mine = {seed: group[seed] for seed in have}
+            entries.append(Entry(name + swept, encoding, scaling, rate, mine, have))
+    return entries, unfinished
+
+
+def _scalings(runs: Iterable[Run]) -> list[str]:
+    names: dict[str, None] = {}
+    for run in runs:
+        for path in sorted(run.folder.glob("evaluation-*.json")):
+            names[path.stem.removeprefix("evaluation-")] = None
+    return list(names)
+
+
+def _row(entry: Entry, config: RunConfig, measure: str) -> dict[str, Any]:
+    found = list(entry.evaluations.values())
+    first = found[0]
+    seconds = fmean(one["seconds"] for one in found)
+    tokens = config.training.steps * config.training.batch * config.training.length
+    trained = entry.scaling is None
+    row: dict[str, Any] = {
+        "name": entry.name,
+        "encoding": entry.encoding,
+        "scaling": entry.scaling,
+        "trained_as": entry.trained_as,
+        "learning_rate": entry.rate,
+        "parameters": first["parameters"],
+        "encoding_parameters": first["encoding_parameters"],
+        "seconds": seconds if trained else None,
+        "tokens_per_second": tokens / seconds if trained else None,
+        "memory_mb": fmean(one["memory_mb"] for one in found) if trained else None,
+        "by_length": {str(length): _by_length(entry, length, measure) for length in config.lengths},
+    }
+    profiles = [one["by_position"] for one in found]
+    if all(profiles):
+        row["by_position"] = {
+            "position": profiles[0]["position"],
+            "loss": [fmean(column) for column in zip(*(p["loss"] for p in profiles), strict=True)],
+        }
+    if trained:
+        row["curve"] = _curve(entry)
+    return row
+
+
+def _by_length(entry: Entry, length: int, measure: str) -> dict[str, Any]:
+    values = list(entry.by_seed(length, measure).values())
+    found: Estimate = over_seeds(values)
+    return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": values}
+
+
+def _curve(entry: Entry) -> dict[str, list[float]]:
+    """Training loss over all seeds, each point the mean of a stretch of steps."""
+    runs = [[line["loss"] for line in run.metrics()] for run in entry.runs.values()]
+    steps = min(map(len, runs))
+    stretch = max(1, -(-steps // _CURVE))
+    points = range(0, steps - stretch + 1, stretch)
+    return {
+        "step": [n + stretch for n in points],
+        "loss": [fmean(x for run in runs for x in run[n : n + stretch]) for n in points],
+    }
+
+
+def _notes(seeds: Sequence[int], config: RunConfig) -> list[str]:
+    notes = [
+        "Every length is judged on the same last"
+        f" {config.lengths[0]} tokens of {config.evaluation.windows} held-out windows, with more"
+        " and more text before them."
+        if config.data.task == "text"
+        else "Every length is judged on questions of its own, the same for every encoding."
+    ]
+    if len(seeds) == 1:
+        notes.append(
+            "One seed: another could change small differences. Intervals of claims are over windows"
+            " of text, not over seeds; --seeds 3 gives both."
+        )
+    else:
+        notes.append(
+            f"{len(seeds)} seeds: 95 % intervals by Student's t over seeds, differences paired by"
+            " seed."
+        )
+    return notes

@@ -1,0 +1,90 @@
+"""How many steps fit into some minutes on this machine."""
+
+import dataclasses
+import time
+from pathlib import Path
+
+import torch
+
+from whorl.lab import files
+from whorl.lab.config import RunConfig
+from whorl.lab.data import Source, open_source
+from whorl.lab.model import Model
+
+from .plan import Plan
+
+__all__ = ["steps_for", "within"]
+
+_LEAST = 40
+_STEPS = 3
+# Imports, data and folders of one run, and the slowdown of cores that share their cache.
+_SECONDS_A_RUN = 5.0
+_CROWDED = 1.25
+
+
+def steps_for(plan: Plan, minutes: float, workers: int) -> int:
+    """Steps of every run such that the whole plan takes about ``minutes``; times a few steps.
+
+    Never fewer than 40, below which nothing is learnt; so a very short time is exceeded.
+    """
+    if minutes <= 0:
+        raise ValueError(f"--minutes must be above 0; got {minutes:g}.")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        jobs = [job for job in plan.jobs() if job.config.training.seed == 0]
+        source = open_source(jobs[0].config)
+        per_step = fixed = 0.0
+        for job in jobs:
+            model = Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
+            model.reset_parameters(0)
+            per_step += _seconds_of_step(model, source)
+            evaluations = 1 + len(job.scalings)
+            fixed += _SECONDS_A_RUN + evaluations * _seconds_of_evaluation(
+                model, source, job.config
+            )
+    finally:
+        torch.set_num_threads(threads)
+    room = minutes * 60 * min(workers, len(plan.jobs())) / (plan.seeds * _CROWDED)
+    return max(_LEAST, int((room - fixed) / per_step))
+
+
+def _seconds_of_step(model: Model, source: Source) -> float:
+    best = float("inf")
+    for step in range(1, _STEPS + 1):
+        questions = source.batch(step)
+        start = time.perf_counter()
+        model.loss(questions.tokens, questions.targets).backward()  # type: ignore[no-untyped-call]
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+@torch.no_grad()
+def _seconds_of_evaluation(model: Model, source: Source, config: RunConfig) -> float:
+    """From one window of the longest length, which takes as long as the others together."""
+    questions = source.evaluation(config.longest)
+    start = time.perf_counter()
+    model(questions.tokens[:1], context_length=config.longest)
+    return 2 * config.evaluation.windows * (time.perf_counter() - start)
+
+
+def within(plan: Plan, minutes: float, folder: Path, workers: int) -> Plan:
+    """``plan`` with as many steps as fit into ``minutes``.
+
+    The number is kept in ``folder``, so that the same call goes on with the same plan.
+    """
+    note = folder / "minutes.json"
+    asked = {"minutes": minutes, "plan": repr(plan), "workers": workers}
+    if note.exists() and (found := files.read_json(note)).get("asked") == asked:
+        return _with_steps(plan, found["steps"])
+    steps = steps_for(plan, minutes, workers)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(note, {"asked": asked, "steps": steps})
+    return _with_steps(plan, steps)
+
+
+def _with_steps(plan: Plan, steps: int) -> Plan:
+    """A tenth of the steps at most are warm-up."""
+    training = plan.base.training
+    training = dataclasses.replace(training, steps=steps, warmup=min(training.warmup, steps // 10))
+    return dataclasses.replace(plan, base=dataclasses.replace(plan.base, training=training))

@@ -1,0 +1,287 @@
+"""What a run is made from: frozen dataclasses, and the same as TOML.
+
+    [model]       shape, encoding, kind of attention
+    [data]        text or a synthetic task
+    [training]    lengths, steps, learning rate
+    [evaluation]  multiples of the training length
+
+Two runs with equal configs, corpora and thread counts give the same numbers.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from whorl._extras import need
+from whorl._words import did_you_mean
+
+from ._checks import check_choice, check_count, check_number
+
+__all__ = ["DataConfig", "EvaluationConfig", "ModelConfig", "RunConfig", "TrainingConfig"]
+
+Kind = Literal["decoder", "encoder"]
+AttentionKind = Literal["softmax", "linear"]
+FeatureMap = Literal["elu", "relu", "cosine"]
+Precision = Literal["float32", "bfloat16"]
+Sharing = Literal["model", "layer"]
+#: "rope", "learned+rope", {"name": "rope", "base": 500000.0}, or a list of such.
+EncodingSpec = str | dict[str, Any] | list[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Shape of the model; ``model.py`` builds it.
+
+    encoding_per: "model" lets all layers share the encoding's trained parameters, as T5 and
+    Kerple do; "layer" gives each its own.
+    """
+
+    encoding: EncodingSpec = "rope"
+    kind: Kind = "decoder"
+    attention: AttentionKind = "softmax"
+    feature_map: FeatureMap = "elu"
+    layers: int = 3
+    width: int = 96
+    heads: int = 4
+    kv_heads: int | None = None
+    hidden: int | None = None
+    dropout: float = 0.0
+    encoding_per: Sharing = "model"
+    tied: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width", "heads"):
+            check_count(f"model.{name}", getattr(self, name))
+        for name in ("kv_heads", "hidden"):
+            if getattr(self, name) is not None:
+                check_count(f"model.{name}", getattr(self, name))
+        check_choice("model.kind", self.kind, get_args(Kind))
+        check_choice("model.attention", self.attention, get_args(AttentionKind))
+        check_choice("model.feature_map", self.feature_map, get_args(FeatureMap))
+        check_choice("model.encoding_per", self.encoding_per, get_args(Sharing))
+        check_number("model.dropout", self.dropout, 0.0, 0.95)
+        if not isinstance(self.tied, bool):
+            raise TypeError(f"model.tied must be true or false; got {self.tied!r}.")
+        if self.width % self.heads:
+            raise ValueError(
+                f"model.width must be a multiple of model.heads = {self.heads}, because heads share"
+                f" it equally; got {self.width}."
+            )
+        if self.heads % self.key_heads:
+            raise ValueError(
+                f"model.kv_heads must divide model.heads = {self.heads}, because each serves"
+                f" equally many queries; got {self.kv_heads}."
+            )
+        if self.attention == "linear" and self.dropout:
+            raise ValueError("model.dropout must be 0 with linear attention, which has no weights.")
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def key_heads(self) -> int:
+        return self.heads if self.kv_heads is None else self.kv_heads
+
+    @property
+    def inner(self) -> int:
+        """Width inside the MLP: 8/3 of the width, in multiples of 16, unless ``hidden`` is set."""
+        return self.hidden or -(-8 * self.width // 3 // 16) * 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where tokens come from: files, or a task of ``tasks.py`` by name.
+
+    files: files and folders; none means the source of Python's standard library. tokenizer: a
+    ``tokenizers`` file; none means that bytes are tokens.
+    """
+
+    task: str = "text"
+    files: tuple[str, ...] = ()
+    tokenizer: str | None = None
+
+    def __post_init__(self) -> None:
+        from .tasks import NAMES
+
+        check_choice("data.task", self.task, ("text", *NAMES))
+        if self.task != "text" and (self.files or self.tokenizer):
+            raise ValueError(
+                f"data: the task {self.task!r} makes its own tokens; leave out files and tokenizer."
+            )
+        if not all(isinstance(name, str) and name for name in self.files):
+            raise TypeError(f"data.files must be paths; got {list(self.files)!r}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """One AdamW run with linear warm-up and a cosine down to a tenth of the learning rate."""
+
+    length: int = 128
+    batch: int = 16
+    steps: int = 350
+    learning_rate: float = 4e-3
+    warmup: int = 30
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    precision: Precision = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("length", "batch", "steps"):
+            check_count(f"training.{name}", getattr(self, name))
+        check_count("training.warmup", self.warmup, least=0)
+        check_count("training.seed", self.seed, least=0)
+        check_number("training.learning_rate", self.learning_rate, 0.0, 10.0, open_below=True)
+        check_number("training.weight_decay", self.weight_decay, 0.0, 10.0)
+        check_number("training.clip", self.clip, 0.0, 1e6, open_below=True)
+        check_choice("training.precision", self.precision, get_args(Precision))
+        if self.length < 2:
+            raise ValueError("training.length must be at least 2: a token and the one after it.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """Lengths as multiples of the training length, each on the same ``windows`` of held-out text.
+
+    What is judged is the last tokens of every window, as many as the shortest length holds: the
+    same tokens at every length, with more and more text before them. factor: of scalings that are
+    put into a trained model.
+    """
+
+    multiples: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    windows: int = 64
+    factor: float = 4.0
+
+    def __post_init__(self) -> None:
+        check_count("evaluation.windows", self.windows)
+        check_number("evaluation.factor", self.factor, 1.0, 1024.0)
+        if not self.multiples or list(self.multiples) != sorted(set(self.multiples)):
+            raise ValueError(
+                f"evaluation.multiples must be different and ascending, such as 0.5, 1, 2, 4;"
+                f" got {list(self.multiples)}."
+            )
+        for multiple in self.multiples:
+            check_number("evaluation.multiples", multiple, 0.0, 1024.0, open_below=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that the numbers of a run depend on.
+
+    >>> config = RunConfig(model=ModelConfig(encoding="alibi"))
+    >>> RunConfig.from_dict(config.to_dict()) == config
+    True
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        lengths = self.lengths
+        if lengths[0] < 2 or len(set(lengths)) != len(lengths):
+            raise ValueError(
+                f"evaluation.multiples {list(self.evaluation.multiples)} of a training length of"
+                f" {self.training.length} give lengths {lengths}; they must differ and be at"
+                " least 2."
+            )
+
+    @property
+    def lengths(self) -> list[int]:
+        """Evaluation lengths in tokens, ascending."""
+        return [round(m * self.training.length) for m in self.evaluation.multiples]
+
+    @property
+    def longest(self) -> int:
+        """The longest sequence that the model will see."""
+        return max(self.training.length, *self.lengths)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; options that are None are left out, as TOML has no None."""
+        tables: dict[str, Any] = {}
+        for part in dataclasses.fields(self):
+            values = dataclasses.asdict(getattr(self, part.name))
+            tables[part.name] = {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in values.items()
+                if value is not None
+            }
+        return tables
+
+    @classmethod
+    def from_dict(cls, tables: Mapping[str, Any]) -> "RunConfig":
+        """Read back what ``to_dict`` gave; an unknown table or option is an error."""
+        hints = get_type_hints(cls)
+        known = [part.name for part in dataclasses.fields(cls)]
+        parts: dict[str, Any] = {}
+        for name, values in tables.items():
+            if name not in known:
+                raise ValueError(
+                    f"unknown table [{name}]{did_you_mean(name, known)} Known: {', '.join(known)}."
+                )
+            parts[name] = _read(name, hints[name], values)
+        return cls(**parts)
+
+    def to_toml(self) -> str:
+        writer = need("tomli_w", by="whorl.lab", extra="lab")
+        return str(writer.dumps(self.to_dict()))
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> "RunConfig":
+        """The config in a TOML file; what is not there takes its default."""
+        try:
+            return cls.from_dict(read_toml(path))
+        except TypeError as error:  # a string where a number should be, and so on
+            raise ValueError(f"{str(path)!r}: {error}") from None
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file, or an error that names the file and the line."""
+    module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+    reader = need(module, by="whorl.lab", extra="lab")
+    path = Path(path)
+    try:
+        tables: dict[str, Any] = reader.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(
+            f"{str(path)!r} cannot be read: {error.strerror or error}; check its name."
+        ) from None
+    except (UnicodeDecodeError, reader.TOMLDecodeError) as error:
+        raise ValueError(f"{str(path)!r} is not TOML: {error}.") from None
+    return tables
+
+
+def _read(table: str, cls: type, values: Any) -> Any:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"[{table}] must be a table of options; got {values!r}.")
+    hints = get_type_hints(cls)
+    known = [part.name for part in dataclasses.fields(cls)]
+    options: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(
+                f"[{table}] has no option {name!r}{did_you_mean(name, known)}"
+                f" It has: {', '.join(known)}."
+            )
+        options[name] = _fitted(f"{table}.{name}", hints[name], value)
+    return cls(**options)
+
+
+def _fitted(name: str, hint: Any, value: Any) -> Any:
+    """``value`` as its option wants it: lists become tuples, whole numbers floats."""
+    if get_origin(hint) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{name} must be a list; got {value!r}.")
+        floats = get_args(hint)[0] is float
+        return tuple(float(v) if floats and type(v) is int else v for v in value)
+    choices = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    tables = any(get_origin(choice) is dict for choice in choices)  # encodings may be tables
+    if str in choices and not tables and not isinstance(value, str):
+        raise TypeError(f"{name} must be a string; got {value!r}.")
+    return float(value) if hint is float and type(value) is int else value

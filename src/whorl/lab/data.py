@@ -1,0 +1,126 @@
+"""Questions for a model: tokens in, targets out, from a corpus or a task.
+
+A decoder is asked for the next token, an encoder for tokens hidden behind a mask token, which has
+the id after the vocabulary. Where a target is -1 nothing is asked. What a step trains on follows
+from the seed and the step's number alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from . import corpus, tasks
+from .config import RunConfig
+from .model import number
+
+__all__ = ["Questions", "Source", "open_source"]
+
+# BERT hides 15 of 100 tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
+_HIDDEN = 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """tokens [B, T] as the model reads them; targets [B, T], -1 where nothing is asked.
+
+    judged [B, T]: those that count towards the result at this length.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    judged: Tensor
+
+
+class Source(Protocol):
+    """Where questions come from."""
+
+    vocab: int
+    about: dict[str, Any]
+
+    def batch(self, step: int) -> Questions:
+        """What step ``step`` trains on."""
+
+    def evaluation(self, length: int) -> Questions:
+        """What a model is judged by at ``length``: the same at every call."""
+
+
+def open_source(config: RunConfig) -> Source:
+    """The source that a config asks for; raises if it has too little for it."""
+    if config.data.task != "text":
+        return _Task(config)
+    return _Text(config)
+
+
+class _Text:
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self._corpus = corpus.load(config.data.files, config.data.tokenizer)
+        self._ahead = config.model.kind == "decoder"  # one more token: what the last is asked for
+        self._corpus.check_length(config.training.length + self._ahead)
+        self._windows = self._corpus.windows(
+            config.evaluation.windows, config.longest + self._ahead
+        )
+        self.about = self._corpus.about
+        self.vocab = self._corpus.vocab + (not self._ahead)
+
+    def batch(self, step: int) -> Questions:
+        training = self.config.training
+        source = torch.Generator().manual_seed(number(training.seed, "batch", step))
+        text = self._corpus.batch(training.batch, training.length + self._ahead, source)
+        if self._ahead:
+            return _next(text, torch.ones_like(text, dtype=torch.bool))
+        hidden = torch.rand(text.shape, generator=source) < _HIDDEN
+        return _masked(text, hidden, self.vocab - 1)
+
+    def evaluation(self, length: int) -> Questions:
+        shortest = self.config.lengths[0]
+        text = self._windows[:, self._windows.shape[1] - length - self._ahead :]
+        if self._ahead:
+            questions = _next(text, torch.ones_like(text, dtype=torch.bool))
+            judged = torch.zeros_like(questions.judged)
+            judged[:, length - shortest :] = True
+            return Questions(questions.tokens, questions.targets, judged)
+        # The same tokens are hidden at every length.
+        source = torch.Generator().manual_seed(number("evaluation", shortest))
+        hidden = torch.zeros_like(text, dtype=torch.bool)
+        hidden[:, length - shortest :] = torch.rand(len(text), shortest, generator=source) < _HIDDEN
+        hidden[:, length - 1] = True  # at least one in each window
+        return _masked(text, hidden, self.vocab - 1)
+
+
+class _Task:
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self._task = tasks.task(config.data.task)
+        self._ahead = config.model.kind == "decoder"
+        for length in (config.training.length, *config.lengths):
+            if length < self._task.shortest:
+                raise ValueError(
+                    f"the task {self._task.name!r} needs at least {self._task.shortest} tokens;"
+                    f" got {length}. Train longer, or leave out small multiples."
+                )
+        self.about: dict[str, Any] = {"title": self._task.title, "unit": "bytes"}
+        self.vocab = 256 + (not self._ahead)
+
+    def batch(self, step: int) -> Questions:
+        training = self.config.training
+        seed = number(training.seed, "batch", step)
+        return self._questions(*self._task.examples(training.batch, training.length, seed))
+
+    def evaluation(self, length: int) -> Questions:
+        seed = number("evaluation", length)
+        return self._questions(*self._task.examples(self.config.evaluation.windows, length, seed))
+
+    def _questions(self, tokens: Tensor, asked: Tensor) -> Questions:
+        return _next(tokens, asked) if self._ahead else _masked(tokens, asked, self.vocab - 1)
+
+
+def _next(tokens: Tensor, asked: Tensor) -> Questions:
+    targets = torch.where(asked[:, 1:], tokens[:, 1:], -1)
+    return Questions(tokens[:, :-1].contiguous(), targets, asked[:, 1:])
+
+
+def _masked(tokens: Tensor, asked: Tensor, mask: int) -> Questions:
+    return Questions(torch.where(asked, mask, tokens), torch.where(asked, tokens, -1), asked)

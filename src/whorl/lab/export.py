@@ -1,0 +1,357 @@
+"""Write a lab model in Hugging Face format, as the Llama that it is when its encoding is RoPE.
+
+    config.json                              shape, base and scaling
+    model.safetensors                        qkv and gate_up split, tied weights once
+    tokenizer.json, tokenizer_config.json    a copy of the given file, or bytes: id = byte
+
+``transformers.AutoModelForCausalLM.from_pretrained(folder)`` then gives a LlamaForCausalLM with
+equal logits: Touvron et al. 2023, Llama, https://arxiv.org/abs/2302.13971.
+
+Equal, up to the angles: whorl forms them in float64 and transformers in float32, so cos and sin
+differ by 1e-5 at 64 positions, 8e-4 at 4096. Layout "interleaved" becomes "half" by a permutation
+of the rows of q and k, which is exact. A dynamic scaling agrees on whole sequences; transformers
+remembers the longest that it has seen, and leaves cached keys as they were rotated.
+
+Absent: generation_config.json, as the lab has no token that ends a text, and config.json says so.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from whorl._extras import need
+from whorl.encodings import RoPE
+from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
+
+from ._checks import check_count
+from .checkpoint import load_weights
+from .config import RunConfig
+from .files import flush_folder, write
+from .model import NORM_EPS, Block, Model
+from .runs import Run
+
+__all__ = ["check_export", "export", "export_run"]
+
+_BYTES = 256
+
+
+def export(
+    model: Model, folder: str | Path, *, tokenizer: str | Path | None = None, length: int
+) -> Path:
+    """Write ``model`` to ``folder`` for transformers, whole or not at all; gives the folder.
+
+    Args:
+        model: a decoder with softmax attention and RoPE over the whole head, with no scaling or one
+            that transformers has. Everything else is refused: Llama cannot express it.
+        folder: does not exist yet, or is empty. What a killed process leaves is a hidden folder
+            beside it that ends in ".part".
+        tokenizer: the ``tokenizers`` file that the model was trained with; None for bytes.
+        length: the trained length. It becomes ``max_position_embeddings``, except that YaRN, Llama3
+            and LongRoPE have a field of their own for it: there it is the stretched length.
+
+    Raises:
+        ValueError: the model cannot be a Llama, or the folder is not free.
+        OSError: the folder cannot be written.
+    """
+    if not isinstance(model, Model):
+        raise TypeError(f"export: model must be a whorl.lab Model; got {type(model).__name__}.")
+    check_count("export: length", length)
+    target = _free(Path(folder))
+    safetensors = need("safetensors.torch", by="whorl.lab", extra="lab")
+    rope = _rope_of(model)
+    contents = {
+        "config.json": _json(_config(model, *_rope_parameters(rope, length))),
+        "tokenizer.json": _tokenizer(tokenizer, model.vocab),
+        "tokenizer_config.json": _json(
+            # Without a class transformers takes Llama's own, which splits text in another way.
+            {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        ),
+        "model.safetensors": safetensors.save(_weights(model, rope), metadata={"format": "pt"}),
+    }
+    _write_folder(target, contents)
+    return Path(folder)
+
+
+def check_export(config: RunConfig, folder: str | Path) -> None:
+    """Raise what ``export`` would raise, before the hours of training that come first."""
+    model = Model(config.model, vocab=_BYTES, longest=config.training.length)
+    _rope_parameters(_rope_of(model), config.training.length)
+    _free(Path(folder))
+
+
+def export_run(run: Run, folder: str | Path) -> Path:
+    """``export`` the model that a run has trained, as far as it has."""
+    config, vocab = run.config(), run.vocab()
+    model = Model(config.model, vocab=vocab, longest=config.longest)
+    load_weights(run.checkpoint_path, model)
+    tokenizer = config.data.tokenizer
+    return export(model, folder, tokenizer=tokenizer, length=config.training.length)
+
+
+def _rope_of(model: Model) -> RoPE:
+    """The model's RoPE; an error if the model is anything but a Llama."""
+    config, encoding = model.config, model.encoding
+    if config.kind != "decoder":
+        _refuse(f"kind = {config.kind!r}", "in Llama a token never sees later ones")
+    if config.attention != "softmax":
+        _refuse(f"attention = {config.attention!r}", "Llama's attention is softmax attention")
+    if type(encoding) is not RoPE:
+        _refuse(f"the encoding {encoding!r}", "the only positions that Llama knows are RoPE's")
+    options = encoding.config
+    if options.width != options.head_dim:
+        why = f"Llama rotates all {options.head_dim} channels of a head"
+        _refuse(f"RoPE with rotary_dim={options.width}", why)
+    if options.inv_freq is not None:
+        _refuse("RoPE with inv_freq=", "Llama's frequencies follow from a base")
+    if options.frequencies != "fixed":
+        _refuse("RoPE with frequencies='trained'", "Llama's frequencies are constants")
+    if options.precision != "float64":
+        why = "config.json has no field for it, so it would be lost; leave the option out"
+        _refuse(f"RoPE with precision={options.precision!r}", why)
+    return encoding
+
+
+def _refuse(what: str, why: str) -> NoReturn:
+    raise ValueError(
+        f"export: {what} cannot be written as a Llama: {why}. What can be: a decoder with softmax"
+        " attention and RoPE over the whole head, in any layout and base, with no scaling or one of"
+        " linear, ntk, dynamic_ntk, yarn (ramp='index'), llama3, longrope."
+    )
+
+
+def _config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict[str, Any]:
+    shape = model.config
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": model.vocab,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.inner,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.key_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "max_position_embeddings": longest,
+        "rope_parameters": rope_parameters,
+        "rms_norm_eps": NORM_EPS,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_dropout": shape.dropout,
+        "tie_word_embeddings": shape.tied,
+        # Llama's defaults, 1 and 2, are bytes like any other here.
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        "dtype": str(model.embedding.weight.dtype).removeprefix("torch."),
+    }
+
+
+def _rope_parameters(rope: RoPE, length: int) -> tuple[dict[str, Any], int]:
+    """``rope_parameters`` and ``max_position_embeddings``."""
+    scaling, width = rope.config.scaling, rope.config.width
+    base = float(rope.config.base)
+    if isinstance(scaling, NTK) or (isinstance(scaling, DynamicNTK) and scaling.alpha is not None):
+        stretch = scaling.factor if isinstance(scaling, NTK) else scaling.alpha
+        assert stretch is not None
+        # A raised base is all that it is; of a single pair the base does not matter.
+        base *= stretch ** (width / (width - 2)) if width > 2 else 1.0
+        scaling = None
+    if scaling is None:
+        kind, options, longest = "default", {}, length
+    elif isinstance(scaling, Linear):
+        kind, options, longest = "linear", {"factor": scaling.factor}, length
+    elif isinstance(scaling, DynamicNTK):
+        kind, options, longest = "dynamic", _dynamic(scaling, width, length), length
+    else:
+        kind, options = _stretched(scaling, rope, length)
+        original = options["original_max_position_embeddings"]
+        longest = max(length, round(options["factor"] * original))
+    return {"rope_type": kind, "rope_theta": base, **options}, longest
+
+
+def _dynamic(scaling: DynamicNTK, width: int, length: int) -> dict[str, Any]:
+    if scaling.original_context != length:
+        raise ValueError(
+            f"export: DynamicNTK has original_context {scaling.original_context} and length is"
+            f" {length}; they must be equal, because transformers starts to stretch at"
+            " max_position_embeddings. Pass that length, or build the model with the other context."
+        )
+    if width == 2:
+        _refuse("DynamicNTK on a head of 2 channels", "transformers divides by their number - 2")
+    return {"factor": scaling.factor}
+
+
+def _stretched(scaling: Scaling, rope: RoPE, length: int) -> tuple[str, dict[str, Any]]:
+    """Type and options of the scalings that know the original context, all with their factor."""
+    if isinstance(scaling, YaRN) and scaling.ramp == "index":
+        names = ["factor", "beta_fast", "beta_slow", "truncate"]
+        given = ["attention_factor", "mscale", "mscale_all_dim"]
+        options = {name: getattr(scaling, name) for name in names}
+        options |= {n: float(getattr(scaling, n)) for n in given if getattr(scaling, n) is not None}
+        if scaling.mscale_rule == "each":  # transformers has the other rule only
+            options["attention_factor"] = float(rope.frequencies().attention_scale)
+        kind = "yarn"
+    elif isinstance(scaling, Llama3):
+        names = ["factor", "low_freq_factor", "high_freq_factor"]
+        kind, options = "llama3", {name: getattr(scaling, name) for name in names}
+    elif isinstance(scaling, LongRoPE) and scaling.long_attention_factor in (
+        None,
+        scaling.attention_factor,
+    ):
+        factor = scaling.factor or max(1.0, length / scaling.original_context)
+        lists = {"short_factor": scaling.short_factors, "long_factor": scaling.long_factors}
+        kind, options = "longrope", {"factor": factor, **{n: list(v) for n, v in lists.items()}}
+        if scaling.attention_factor is not None:
+            options["attention_factor"] = float(scaling.attention_factor)
+    else:
+        _refuse(f"the scaling {scaling!r}", "transformers has none that gives the same angles")
+    return kind, {**options, "original_max_position_embeddings": scaling.original_context}
+
+
+def _weights(model: Model, rope: RoPE) -> dict[str, Tensor]:
+    """Every weight under its name in transformers."""
+    weights = {"model.embed_tokens": model.embedding.weight, "model.norm": model.norm.weight}
+    if not model.config.tied:
+        weights["lm_head"] = model.head.weight
+    for n, block in enumerate(model.blocks):
+        assert isinstance(block, Block)
+        layer = _layer(block, interleaved=rope.config.layout == "interleaved")
+        weights |= {f"model.layers.{n}.{name}": weight for name, weight in layer.items()}
+    # Copies: safetensors refuses tensors that share memory, as parts of qkv do.
+    return {f"{n}.weight": w.detach().cpu().clone().contiguous() for n, w in weights.items()}
+
+
+def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
+    D, H, G = block.config.head_dim, block.config.heads, block.config.key_heads
+    q, k, v = torch.split(block.qkv.weight, [H * D, G * D, G * D])
+    if interleaved:
+        q, k = _halves(q, D), _halves(k, D)
+    gate, up = block.gate_up.weight.chunk(2)
+    return {
+        "input_layernorm": block.attention_norm.weight,
+        "self_attn.q_proj": q,
+        "self_attn.k_proj": k,
+        "self_attn.v_proj": v,
+        "self_attn.o_proj": block.out.weight,
+        "post_attention_layernorm": block.mlp_norm.weight,
+        "mlp.gate_proj": gate,
+        "mlp.up_proj": up,
+        "mlp.down_proj": block.down.weight,
+    }
+
+
+def _halves(weight: Tensor, head_dim: int) -> Tensor:
+    """Rows 2i and 2i + 1 of each head to i and i + D/2."""
+    pairs = weight.reshape(-1, head_dim // 2, 2, weight.shape[1])  # [H, D/2, 2, E]
+    return pairs.transpose(1, 2).flatten(0, 2)
+
+
+def _tokenizer(source: str | Path | None, vocab: int) -> bytes:
+    """What goes into tokenizer.json."""
+    if source is None:
+        if vocab != _BYTES:
+            raise ValueError(
+                f"export: the model has {vocab} tokens, so they are not the {_BYTES} bytes; pass"
+                " tokenizer=, the tokenizers file that it was trained with."
+            )
+        return _json(_byte_tokenizer())
+    try:
+        data = Path(source).read_bytes()
+        size = _tokens_in(json.loads(data))
+    except OSError as error:
+        why = error.strerror or error
+        raise ValueError(f"export: tokenizer {str(source)!r} cannot be read: {why}.") from None
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"export: tokenizer {str(source)!r} is no tokenizers file; give a tokenizer.json."
+        ) from None
+    if size != vocab:
+        raise ValueError(
+            f"export: tokenizer {str(source)!r} has {size} tokens and the model {vocab}; pass the"
+            " one that the model was trained with."
+        )
+    return data
+
+
+def _tokens_in(document: Any) -> int:
+    vocab = document["model"]["vocab"]  # {token: id}, or [[token, score], ...]
+    tokens = {*vocab} if isinstance(vocab, dict) else {token for token, _ in vocab}
+    return len(tokens | {token["content"] for token in document.get("added_tokens") or []})
+
+
+def _byte_tokenizer() -> dict[str, Any]:
+    """Byte-level BPE without merges, id = byte; written by hand so that ids are not chosen for us.
+
+    Radford et al. 2019, GPT-2, section 2.2. Its alphabet shows bytes as characters: those that
+    print as themselves, the others as the characters from 256 on.
+    """
+    itself = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)}
+    others = [byte for byte in range(_BYTES) if byte not in itself]
+    shown = {byte: chr(byte if byte in itself else 256 + others.index(byte)) for byte in range(256)}
+    # No regular expression: with nothing to merge there is nothing to keep apart.
+    bytewise = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    bytewise["use_regex"] = False
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": bytewise,
+        "post_processor": None,
+        "decoder": bytewise,
+        "model": {
+            "type": "BPE",
+            "vocab": {character: byte for byte, character in shown.items()},
+            "merges": [],
+        },
+    }
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _free(folder: Path) -> Path:
+    """The absolute folder, if it may be written to."""
+    target = folder.resolve()
+    if target.exists() and not target.is_dir():
+        raise ValueError(f"export: {str(folder)!r} is a file; name a folder.")
+    if target == Path.cwd():
+        raise ValueError(
+            f"export: {str(folder)!r} is the folder you are in, which a finished export would"
+            " replace; name a new one inside it."
+        )
+    if target.exists() and any(target.iterdir()):
+        raise ValueError(
+            f"export: {str(folder)!r} is not empty, and nothing is overwritten; name another"
+            " folder, or remove this one first."
+        )
+    return target
+
+
+def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+    """All files in a folder beside ``target``, flushed, then renamed to it."""
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.part")
+    try:
+        part.mkdir(parents=True)
+        for name, data in contents.items():
+            write(part / name, data)
+        if target.exists():
+            target.rmdir()  # Windows renames onto nothing, not even onto an empty folder
+        os.rename(part, target)
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(
+            f"export: {str(target)!r} cannot be written: {why}; nothing was left there. Make room,"
+            " or name another folder."
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    flush_folder(target.parent)

@@ -1,0 +1,205 @@
+"""A Transformer in one file: the model that the lab trains, with any encoding at any hook.
+
+    x = embedding(tokens)                       [B, T, E]   encoding.embed: sinusoidal, learned
+    per layer:
+      x += out(attention(q, k, v of norm(x)))               encoding in attention: all others
+      x += down(silu(gate) * up), gate, up of norm(x)       Shazeer 2020, arXiv:2002.05202
+    logits = head(norm(x))                      [B, T, V]
+
+Norms come before each part (Xiong et al. 2020, arXiv:2002.04745) and are root mean squares (Zhang
+and Sennrich 2019, arXiv:1910.07467); there are no biases. With RoPE this is Llama's architecture,
+so that ``export.py`` can write it as one. A decoder sees the past only; an encoder sees everything.
+
+Projections that read the same input are one matrix: q, k and v, and gate and up.
+"""
+
+import hashlib
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import whorl
+from whorl.encodings import Encoding
+
+from .config import ModelConfig
+from .encodings import EMBEDDING_STD, build_encoding
+
+__all__ = ["Model", "number"]
+
+NORM_EPS = 1e-5
+
+
+class Model(nn.Module):
+    """Tokens [B, T] to logits [B, T, vocab].
+
+    Args:
+        config: the shape.
+        vocab: how many tokens there are.
+        longest: longest sequence that the encoding must serve (the size of a learned table).
+
+    >>> model = Model(ModelConfig(encoding="alibi", width=64, layers=2), vocab=256, longest=512)
+    >>> model(torch.zeros(1, 10, dtype=torch.long)).shape
+    torch.Size([1, 10, 256])
+    """
+
+    def __init__(self, config: ModelConfig, *, vocab: int, longest: int) -> None:
+        super().__init__()
+        self.config, self.vocab = config, vocab
+        encoding = build_encoding(config.encoding, config, longest)
+        _check(config, encoding)
+        own = config.encoding_per == "layer" and any(True for _ in encoding.parameters())
+        self.embedding = nn.Embedding(vocab, config.width)
+        self.encoding = encoding
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.layer_encodings = nn.ModuleList(
+            build_encoding(config.encoding, config, longest) for _ in range(config.layers * own)
+        )
+        self.norm = RMSNorm(config.width)
+        self.head = nn.Linear(config.width, vocab, bias=False)
+        if config.tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor, *, context_length: int | None = None) -> Tensor:
+        """Logits [B, T, vocab] for tokens [B, T]; context_length is for scalings that follow it."""
+        axes = self.encoding.position_axes
+        positions = None
+        if axes > 1:  # text has one axis: all of them count tokens
+            positions = torch.arange(tokens.shape[1], device=tokens.device).expand(axes, -1)
+        x = self.encoding.embed(self.embedding(tokens), positions)  # [B, T, E]
+        for n, block in enumerate(self.blocks):
+            encoding = self.layer_encodings[n] if self.layer_encodings else self.encoding
+            x = block(x, encoding, positions, context_length)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross entropy in nats of targets [B, T]; where a target is -1 nothing is asked."""
+        logits = self(tokens).flatten(0, 1).float()
+        return F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
+
+    @torch.no_grad()
+    def reset_parameters(self, seed: int) -> None:
+        """Start afresh: equal names, shapes and seeds give equal weights, whatever the encoding.
+
+        Normal with standard deviation 0.02, less where a matrix writes to the residual stream
+        (Radford et al. 2019, GPT-2, section 2.3).
+        """
+        thin = EMBEDDING_STD / math.sqrt(2 * self.config.layers)
+        for name, weight in self.named_parameters():
+            if "encoding" in name:
+                continue
+            if weight.dim() == 1:
+                weight.fill_(1.0)
+                continue
+            source = torch.Generator().manual_seed(number(seed, name, tuple(weight.shape)))
+            std = thin if name.endswith(("out.weight", "down.weight")) else EMBEDDING_STD
+            weight.normal_(std=std, generator=source)
+        with torch.random.fork_rng(devices=[]):
+            for n, encoding in enumerate([self.encoding, *self.layer_encodings]):
+                torch.manual_seed(number(seed, "encoding", n))
+                for part in encoding.modules():
+                    if hasattr(part, "reset_parameters"):
+                        part.reset_parameters()
+
+    def part_of(self, name: str) -> str:
+        """Which part of the model a parameter belongs to, for people."""
+        if "encoding" in name:
+            return "encoding"
+        if "norm" in name:
+            return "norms"
+        if name.startswith("blocks."):
+            return "attention" if name.split(".")[2] in ("qkv", "out") else "mlp"
+        return name.split(".")[0]
+
+
+class Block(nn.Module):
+    """One layer: attention, then an MLP, each added to what comes in."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        D, H, G = config.head_dim, config.heads, config.key_heads
+        self.attention_norm = RMSNorm(config.width)
+        self.qkv = nn.Linear(config.width, (H + 2 * G) * D, bias=False)
+        self.out = nn.Linear(H * D, config.width, bias=False)
+        self.mlp_norm = RMSNorm(config.width)
+        self.gate_up = nn.Linear(config.width, 2 * config.inner, bias=False)
+        self.down = nn.Linear(config.inner, config.width, bias=False)
+
+    def forward(
+        self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
+    ) -> Tensor:
+        x = x + self.out(self._attend(self.attention_norm(x), encoding, positions, context_length))
+        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
+        x = x + self.down(F.silu(gate) * up)
+        return x
+
+    def _attend(
+        self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
+    ) -> Tensor:
+        config = self.config
+        H, G = config.heads, config.key_heads
+        heads = self.qkv(x).unflatten(-1, (H + 2 * G, config.head_dim)).transpose(1, 2)
+        q, k, v = heads.split((H, G, G), dim=1)  # [B, H or G, T, D]
+        causal = config.kind == "decoder"
+        if config.attention == "linear":
+            mixed = whorl.linear_attention(
+                q,
+                k,
+                v,
+                encoding,
+                feature_map=config.feature_map,
+                causal=causal,
+                positions=positions,
+                context_length=context_length,
+            )
+        else:
+            mixed = whorl.attention(
+                q,
+                k,
+                v,
+                encoding,
+                causal=causal,
+                positions=positions,
+                dropout=config.dropout if self.training else 0.0,
+                context_length=context_length,
+            )
+        return mixed.transpose(1, 2).flatten(2)  # [B, T, H D]
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * weight, the mean in float32."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), self.weight.shape, self.weight.float(), NORM_EPS).to(x.dtype)
+
+
+def _check(config: ModelConfig, encoding: Encoding) -> None:
+    """Refuse what could not run, before anything is trained."""
+    linear = config.attention == "linear"
+    cards = [part.card for part in getattr(encoding, "parts", [encoding])]
+    if linear and any(card is not None and card.linear_attention == "no" for card in cards):
+        raise ValueError(
+            f"model.encoding {config.encoding!r} scores pairs of tokens, which linear attention"
+            " never forms; choose rope, alibi or an input encoding, or attention = 'softmax'."
+        )
+    causal = encoding.causal or (
+        linear and any(card is not None and card.linear_attention == "causal" for card in cards)
+    )
+    if config.kind == "encoder" and causal:
+        raise ValueError(
+            f"model.encoding {config.encoding!r} is for causal attention only, and an encoder sees"
+            " both ways; choose another, or kind = 'decoder'."
+        )
+
+
+def number(*parts: object) -> int:
+    """A seed made from all parts, the same in every process."""
+    digest = hashlib.sha256(repr(parts).encode()).digest()
+    return int.from_bytes(digest[:7], "big")

@@ -1,0 +1,221 @@
+"""A run's folder: what it was made from, and what came of it.
+
+config.toml              the run's config
+environment.json         machine, versions, threads, corpus, command
+metrics.jsonl            one line per step
+checkpoint.safetensors   weights and optimizer at some step
+evaluation.json          results by length, once training is done; evaluation-NAME.json with
+                         the scaling NAME put in for the evaluation
+"""
+
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+import whorl
+from whorl._extras import need
+from whorl.info import cpu
+from whorl.kernels import native
+
+from . import files
+from .config import RunConfig
+from .encodings import title_of
+
+__all__ = ["Run", "environment", "results"]
+
+
+class Run:
+    """One folder. ``prepare`` makes it fit for a config, or says why it is not."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def config_path(self) -> Path:
+        return self.folder / "config.toml"
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    def evaluation_path(self, scaling: str | None = None) -> Path:
+        return self.folder / ("evaluation.json" if not scaling else f"evaluation-{scaling}.json")
+
+    def config(self) -> RunConfig:
+        """The config that the folder holds."""
+        if not self.config_path.is_file():
+            raise ValueError(
+                f"{str(self.folder)!r} is no run folder: it has no config.toml; name one that"
+                " whorl train or whorl compare made."
+            )
+        return RunConfig.from_toml(self.config_path)
+
+    def prepare(self, config: RunConfig, about: Mapping[str, Any], *, force: bool = False) -> None:
+        """Make the folder for ``config`` and the corpus ``about``, or check that it is for them.
+
+        force: what was there for another config is deleted; only files that a run makes. The
+        folder must be ours alone (``held``).
+        """
+        for part in self.folder.glob(".*.part"):  # of a process that was killed
+            part.unlink()
+        if self.config_path.exists():
+            problem = self._problem(config, about)
+            if problem is None:
+                return
+            if not force:
+                raise ValueError(
+                    f"{str(self.folder)!r} holds another run: {problem}. Name another folder with"
+                    " --out, or pass --force to delete that run and start anew."
+                )
+            self.clear()
+        elif stray := self._strange():
+            raise ValueError(
+                f"{str(self.folder)!r} is not empty and no run folder (it has {stray[0]!r}); name"
+                " another with --out."
+            )
+        files.write_json(self.folder / "environment.json", environment(about))
+        files.write(self.config_path, config.to_toml().encode())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder if it is not there, and keep other processes out of it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"the folder {str(self.folder)!r} cannot be made: {error.strerror or error}."
+            ) from None
+        with files.locked(self.folder):
+            yield
+
+    def _strange(self) -> list[str]:
+        """Files that no run makes; environment.json is the first that one does."""
+        names = [path.name for path in self.folder.iterdir()]
+        return [n for n in names if not n.startswith(".") and n != "environment.json"]
+
+    def _problem(self, config: RunConfig, about: Mapping[str, Any]) -> str | None:
+        try:
+            other, saved = self.config(), files.read_json(self.folder / "environment.json")
+        except (ValueError, TypeError) as error:
+            return str(error).rstrip(".")
+        if differing := _differences(other.to_dict(), config.to_dict()):
+            return differing
+        if saved.get("corpus", {}).get("sha256") != about.get("sha256"):
+            return "its text was another (files have changed since)"
+        return None
+
+    def finished(
+        self, config: RunConfig, about: Mapping[str, Any], scalings: Sequence[str] = ()
+    ) -> bool:
+        """Whether the folder holds all results of ``config`` on the corpus ``about``."""
+        if not self.config_path.exists() or self._problem(config, about) is not None:
+            return False
+        return all(self.evaluation_path(name).exists() for name in (None, *scalings))
+
+    def clear(self) -> None:
+        """Delete what a run makes."""
+        for pattern in ("config.toml", "environment.json", "metrics.jsonl", "evaluation*.json"):
+            for path in self.folder.glob(pattern):
+                path.unlink()
+        self.checkpoint_path.unlink(missing_ok=True)
+
+    def vocab(self) -> int:
+        """How many tokens the run's model knows: the rows of its embedding."""
+        safe = need("safetensors", by="whorl.lab", extra="lab")
+        if not self.checkpoint_path.exists():
+            raise ValueError(f"{str(self.folder)!r} has no checkpoint yet; train it first.")
+        with safe.safe_open(self.checkpoint_path, framework="pt") as file:
+            return int(file.get_slice("model.embedding.weight").get_shape()[0])
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines so far; one that was cut off by a crash is left out."""
+        if not self.metrics_path.exists():
+            return []
+        lines = []
+        for text in self.metrics_path.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(text))
+            except ValueError:
+                break
+        return lines
+
+    def open_metrics(self, step: int) -> IO[str]:
+        """The file of metrics, cut back to ``step``, ready for the lines after it."""
+        kept = [line for line in self.metrics() if line["step"] <= step]
+        files.write(self.metrics_path, "".join(json.dumps(x) + "\n" for x in kept).encode())
+        return open(self.metrics_path, "a", encoding="utf-8")
+
+    def evaluation(self, scaling: str | None = None) -> dict[str, Any] | None:
+        """Results at every length, or None if they are not there yet."""
+        path = self.evaluation_path(scaling)
+        return files.read_json(path) if path.exists() else None
+
+
+def environment(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Machine, versions and corpus, as plain values."""
+    problem = native.problem()
+    return {
+        "cpu": cpu().model,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "whorl": whorl.__version__,
+        "kernel": f"PyTorch reference: {problem}" if problem else f"native, {native.best_isa()}",
+        "corpus": dict(about),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "command": shlex.join(["whorl", *sys.argv[1:]]),
+    }
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """What differs between two configs, such as "model.width is 64 there, 96 here"."""
+    words = []
+    for table in old.keys() | new.keys():
+        was, now = old.get(table, {}), new.get(table, {})
+        words += [
+            f"{table}.{name} is {was.get(name)!r} there, {now.get(name)!r} here"
+            for name in sorted(was.keys() | now.keys())
+            if was.get(name) != now.get(name)
+        ]
+    return "; ".join(sorted(words)[:3])
+
+
+def results(run: Run, scalings: Sequence[str] = ()) -> dict[str, Any]:
+    """What a finished run shows, as one plain document."""
+    config, title = run.config(), title_of(run.config().model.encoding)
+    found = {name: run.evaluation(name) for name in (None, *scalings)}
+    plain = found[None]
+    if plain is None:
+        raise ValueError(f"{str(run.folder)!r} is not finished; train it first.")
+    training = config.training
+    return {
+        "folder": str(run.folder),
+        "measure": "loss" if config.data.task == "text" else "accuracy",
+        "length": training.length,
+        "learning_rate": training.learning_rate,
+        "parameters": plain["parameters"],
+        "encoding_parameters": plain["encoding_parameters"],
+        "seconds": plain["seconds"],
+        "tokens_per_second": training.steps * training.batch * training.length / plain["seconds"],
+        "memory_mb": plain["memory_mb"],
+        "results": [
+            {"name": title if name is None else f"{title}+{name}", **one}
+            for name, one in found.items()
+            if one is not None
+        ],
+    }

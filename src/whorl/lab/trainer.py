@@ -1,0 +1,290 @@
+"""``train``: one run from its config to its results, in a folder, to be interrupted at any time.
+
+A step depends on the config, its number and the state in the checkpoint, and on nothing else: so a
+run that was stopped, by Ctrl-C or a crash, goes on with the numbers it would have had.
+"""
+
+import json
+import math
+import resource
+import signal
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import files
+from .checkpoint import Checkpoint, load_weights
+from .config import RunConfig, TrainingConfig
+from .data import Source, open_source
+from .evaluate import evaluate, with_scaling
+from .model import Model, number
+from .runs import Run
+
+__all__ = ["Interrupted", "Moment", "threads", "train"]
+
+# At most so much work is lost by a crash.
+_SECONDS_BETWEEN_CHECKPOINTS = 20.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a run is: for progress bars. done and total count steps, or tokens of evaluation."""
+
+    phase: str  # "training", "evaluation", "evaluation with yarn", ...
+    done: int
+    total: int
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+
+
+class Interrupted(Exception):  # noqa: N818  # no error: asked for
+    """The run was asked to stop; its folder holds everything up to here."""
+
+
+def train(
+    config: RunConfig,
+    folder: str | Path,
+    *,
+    scalings: tuple[str, ...] = (),
+    progress: Callable[[Moment], None] | None = None,
+    force: bool = False,
+) -> Run:
+    """Train and evaluate ``config`` in ``folder``, going on where an earlier call stopped.
+
+    Args:
+        scalings: put into the trained model one after another, for further evaluations.
+        progress: called with a ``Moment`` after every step.
+        force: delete a run of another config that the folder holds.
+
+    Raises:
+        Interrupted: after SIGINT or SIGTERM; the checkpoint is saved.
+        ValueError: the folder holds another run, or the data do not suffice.
+    """
+    models = [with_scaling(config, name) for name in (None, *scalings)]  # bad names fail first
+    source = open_source(config)
+    model = Model(config.model, vocab=source.vocab, longest=config.longest)
+    run, tell = Run(folder), progress or _silent
+    with run.held(), _asked_to_stop() as stop:
+        run.prepare(config, source.about, force=force)
+        names = (None, *scalings)
+        if all(run.evaluation(name) is not None for name in names):
+            return run
+        _train(model, source, config, run, tell, stop)
+        for name, shape in zip(names, models, strict=True):
+            if run.evaluation(name) is None:
+                other = Model(shape, vocab=source.vocab, longest=config.longest)
+                load_weights(run.checkpoint_path, other)
+                _evaluate(other, source, config, run, name, tell, stop)
+    return run
+
+
+def _train(
+    model: Model,
+    source: Source,
+    config: RunConfig,
+    run: Run,
+    tell: Callable[[Moment], None],
+    stop: threading.Event,
+) -> None:
+    training = config.training
+    before = _peak_megabytes()
+    model.reset_parameters(training.seed)
+    optimizer = _optimizer(model, training)
+    at = Checkpoint(0, 0.0)
+    if run.checkpoint_path.exists():
+        at = Checkpoint.load(run.checkpoint_path, model, optimizer)
+    if at.step >= training.steps:
+        return
+    tokens = training.batch * training.length
+    parts = _parts(model)
+    last_saved = begun = time.monotonic()
+    model.train()
+    with run.open_metrics(at.step) as metrics:
+        for step in range(at.step + 1, training.steps + 1):
+            line = _step(model, optimizer, source, training, step, parts)
+            now = time.monotonic()
+            seconds = at.seconds + now - begun
+            speed = (step - at.step) * tokens / (now - begun)
+            line |= {"seconds": round(seconds, 3), "memory_mb": _peak_megabytes() - before}
+            metrics.write(json.dumps(line) + "\n")
+            metrics.flush()
+            left = (training.steps - step) * tokens / speed
+            tell(Moment("training", step, training.steps, line["loss"], speed, left))
+            stopping = stop.is_set() or step == training.steps
+            if stopping or now - last_saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                _save(Checkpoint(step, seconds), run, model, optimizer)
+                last_saved = time.monotonic()
+            if stop.is_set():
+                raise Interrupted
+
+
+def _step(
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    source: Source,
+    training: TrainingConfig,
+    step: int,
+    parts: Mapping[str, list[Tensor]],
+) -> dict[str, Any]:
+    """One update of the weights; returns what is worth a line of metrics."""
+    rate = _learning_rate(training, step)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    questions = source.batch(step)
+    torch.manual_seed(number(training.seed, "dropout", step))
+    with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bfloat16"):
+        loss = model.loss(questions.tokens, questions.targets)
+    loss.backward()  # type: ignore[no-untyped-call]
+    norms = {name: _norm(weights) for name, weights in parts.items()}
+    total = math.sqrt(sum(norm * norm for norm in norms.values()))
+    value = float(loss.detach())
+    if not math.isfinite(value) or not math.isfinite(total):
+        raise ValueError(
+            f"training diverged at step {step}: the loss is {value}, the gradient norm {total};"
+            f" lower the learning rate of {training.learning_rate}."
+        )
+    if total > training.clip:
+        grads = [w.grad for weights in parts.values() for w in weights if w.grad is not None]
+        torch._foreach_mul_(grads, training.clip / total)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    rounded = {name: float(f"{norm:.4g}") for name, norm in norms.items()}
+    return {
+        "step": step,
+        "loss": value,
+        "learning_rate": rate,
+        "gradient_norm": total,
+        "gradient_norms": rounded,
+    }
+
+
+def _evaluate(
+    model: Model,
+    source: Source,
+    config: RunConfig,
+    run: Run,
+    scaling: str | None,
+    tell: Callable[[Moment], None],
+    stop: threading.Event,
+) -> None:
+    phase = "evaluation" if scaling is None else f"evaluation with {scaling}"
+
+    def show(done: int, total: int) -> None:
+        tell(Moment(phase, done, total))
+        if stop.is_set():  # nothing is kept of it: it takes seconds
+            raise Interrupted
+
+    found = evaluate(model, source, config, progress=show)
+    lines = run.metrics()
+    found |= {
+        "scaling": scaling,
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "encoding_parameters": sum(
+            weight.numel() for name, weight in model.named_parameters() if "encoding" in name
+        ),
+        "seconds": lines[-1]["seconds"],
+        "memory_mb": max(line["memory_mb"] for line in lines),
+    }
+    files.write_json(run.evaluation_path(scaling), found)
+
+
+def _optimizer(model: Model, training: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW whose decay spares norms, biases and whatever an encoding trains."""
+    matrices: list[Tensor] = []
+    others: list[Tensor] = []
+    for name, weight in model.named_parameters():
+        decayed = weight.dim() > 1 and "encoding" not in name
+        (matrices if decayed else others).append(weight)
+    groups = [
+        {"params": matrices, "weight_decay": training.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.95), fused=True)
+
+
+def _learning_rate(training: TrainingConfig, step: int) -> float:
+    """Linear warm-up, then a cosine to a tenth; ``step`` counts from 1."""
+    if step <= training.warmup:
+        return training.learning_rate * step / training.warmup
+    share = (step - training.warmup) / max(1, training.steps - training.warmup)
+    return training.learning_rate * (0.55 + 0.45 * math.cos(math.pi * share))
+
+
+def _parts(model: Model) -> dict[str, list[Tensor]]:
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    for name, weight in model.named_parameters():
+        parts[model.part_of(name)].append(weight)
+    return dict(parts)
+
+
+def _norm(weights: list[Tensor]) -> float:
+    grads = [weight.grad for weight in weights if weight.grad is not None]
+    if not grads:
+        return 0.0
+    return float(torch.stack(torch._foreach_norm(grads)).norm())
+
+
+def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimizer) -> None:
+    try:
+        at.save(run.checkpoint_path, model, optimizer)
+    except OSError as error:
+        kept = "the last checkpoint is whole" if run.checkpoint_path.exists() else "there was none"
+        raise OSError(
+            error.errno,
+            f"the checkpoint of step {at.step} could not be written to {str(run.folder)!r}"
+            f" ({error.strerror or error}); {kept}. Make room and run the same command to go on",
+        ) from None
+
+
+def _peak_megabytes() -> float:
+    """The most memory that this process has held so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set, so that no step is cut in two; twice stops at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {name: signal.signal(name, handle) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """torch on ``count`` threads inside the block; None leaves it as it is."""
+    if count is not None and count < 1:
+        raise ValueError(f"--threads must be at least 1; got {count}.")
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _silent(moment: Moment) -> None:
+    pass

@@ -1,0 +1,57 @@
+"""One run in a process of its own: ``python -m whorl.lab.worker`` with a job on standard input.
+
+The job is one JSON document: folder, config, scalings, force, argv. Answers are JSON lines on
+standard output: moments of the run, and at the end {"end": "done" | "interrupted" | "failed"}. When
+nobody reads them any more the run stops.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from typing import Any
+
+__all__ = ["main"]
+
+_SECONDS_BETWEEN_LINES = 0.2
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    sys.argv[1:] = job["argv"]
+    import torch
+
+    from .config import RunConfig
+    from .trainer import Interrupted, Moment, train
+
+    torch.set_num_threads(1)
+    last = 0.0
+
+    def tell(moment: Moment) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES or moment.done == moment.total:
+            last = time.monotonic()
+            _say(dataclasses.asdict(moment))
+
+    try:
+        config = RunConfig.from_dict(job["config"])
+        scalings = tuple(job["scalings"])
+        train(config, job["folder"], scalings=scalings, progress=tell, force=job["force"])
+        _say({"end": "done"})
+    except BrokenPipeError:
+        # Whoever asked is gone. Python would complain once more when it closes the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (Interrupted, KeyboardInterrupt):
+        _say({"end": "interrupted"})
+    except (ValueError, TypeError, OSError) as error:
+        _say({"end": "failed", "reason": str(error)})
+
+
+def _say(document: dict[str, Any]) -> None:
+    print(json.dumps(document), flush=True)
+
+
+if __name__ == "__main__":
+    main()

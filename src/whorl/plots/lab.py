@@ -1,0 +1,335 @@
+"""Charts of a comparison of encodings: by length, by position, over training, and their cost.
+
+They read the plain document that ``whorl compare`` saves. Losses are in nats per token; where the
+measure is accuracy, values are shares of right answers.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from whorl._extras import need
+
+from ._series import GREY, Axes, Point, Series, at_least, ceiling, draw, finite
+from .theme import PALETTE
+
+__all__ = ["lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"]
+
+# Points of a position or training curve that are averaged into one.
+_PER_OCTAVE = 2
+_TRAINING_POINTS = 60
+
+
+def lab(comparison: Mapping[str, Any]) -> Any:
+    """All charts that the comparison has numbers for, one below the other."""
+    alt = need("altair", by="whorl.plots", extra="plots")
+    charts = [lab_lengths(comparison), lab_costs(comparison)]
+    if _with(comparison, "by_position"):
+        charts.append(lab_positions(comparison))
+    if _with(comparison, "curve"):
+        charts.append(lab_training(comparison))
+    return alt.vconcat(*charts, spacing=44).resolve_scale(
+        x="independent", y="independent", color="independent", strokeDash="independent"
+    )
+
+
+def lab_lengths(comparison: Mapping[str, Any]) -> Any:
+    """Loss or accuracy by the length of the text, with bands where there are several seeds."""
+    settings = comparison["settings"]
+    several = len(settings["seeds"]) > 1
+    found = {}
+    for row in _rows(comparison, "lab_lengths"):
+        points = []
+        for length in settings["lengths"]:
+            cell = row["by_length"].get(str(length), {})
+            value = finite(cell.get("mean"))
+            if value is not None:
+                low, high = finite(cell.get("low")), finite(cell.get("high"))
+                band = (low, high) if several else (None, None)
+                points.append(Point(length, value, *band))
+        found[row["name"]] = tuple(points)
+    seeds = f", {len(settings['seeds'])} seeds, bands: interval of the mean" if several else ""
+    accuracy = settings["measure"] == "accuracy"
+    return _lines(
+        comparison,
+        found,
+        Axes(
+            title=f"{_measure(settings).capitalize()} by evaluation length",
+            subtitle=f"{_task(comparison)}{seeds}",
+            x=f"evaluation length ({_unit(comparison)}, log scale)",
+            y=_measured(comparison),
+            ticks=tuple(settings["lengths"]),
+            mark=(settings["length"], f"trained at {settings['length']}"),
+            accuracy=accuracy,
+            height=380,
+        ),
+        "lab_lengths",
+    )
+
+
+def lab_positions(comparison: Mapping[str, Any]) -> Any:
+    """Loss at every position of the longest text, averaged over half octaves."""
+    settings = comparison["settings"]
+    longest = max(settings["lengths"])
+    found = {}
+    for row in _rows(comparison, "lab_positions"):
+        curve = row.get("by_position") or {}
+        places = zip(curve.get("position", ()), curve.get("loss", ()), strict=True)
+        found[row["name"]] = _octaves(places, settings["length"])
+    first = min((p.x for points in found.values() for p in points), default=1)
+    ticks = [longest]
+    while ticks[0] / 2 >= first:
+        ticks.insert(0, ticks[0] // 2)
+    return _lines(
+        comparison,
+        found,
+        Axes(
+            title=f"Loss by position in texts of {longest} {_unit(comparison)}",
+            subtitle="means over half octaves",
+            x=f"position ({_unit(comparison)}, log scale)",
+            y=_loss(comparison),
+            ticks=tuple(ticks),
+            mark=(settings["length"], f"trained to {settings['length']}"),
+        ),
+        "lab_positions",
+    )
+
+
+def lab_training(comparison: Mapping[str, Any]) -> Any:
+    """Training loss by step, of the rows that were trained themselves."""
+    settings = comparison["settings"]
+    found = {}
+    for row in _rows(comparison, "lab_training"):
+        curve = row.get("curve") or {}
+        if row["trained_as"] == row["name"]:
+            places = zip(curve.get("step", ()), curve.get("loss", ()), strict=True)
+            found[row["name"]] = _averaged(list(places), _TRAINING_POINTS)
+    quarter = max(1, settings["steps"] // 5)
+    return _lines(
+        comparison,
+        found,
+        Axes(
+            title="Training loss",
+            subtitle=f"batches of {settings['batch']} x {settings['length']} {_unit(comparison)}",
+            x="step",
+            y=_loss(comparison),
+            ticks=tuple(range(0, settings["steps"] + 1, quarter)),
+            log=False,
+        ),
+        "lab_training",
+    )
+
+
+def lab_costs(comparison: Mapping[str, Any]) -> Any:
+    """What each encoding gives and costs: loss here and far, training speed, memory."""
+    alt = need("altair", by="whorl.plots", extra="plots")
+    settings = comparison["settings"]
+    accuracy = settings["measure"] == "accuracy"
+    near, far = settings["length"], max(settings["lengths"])
+    rows = []
+    for row in _rows(comparison, "lab_costs"):
+        cells = row["by_length"]
+        rows.append(
+            {
+                "name": row["name"],
+                "near": finite(cells.get(str(near), {}).get("mean")),
+                "far": finite(cells.get(str(far), {}).get("mean")),
+                "speed": finite(row.get("tokens_per_second")),
+                "memory": finite(row.get("memory_mb")),
+                "trained": "" if row["trained_as"] == row["name"] else f"as {row['trained_as']}",
+            }
+        )
+    worst = float("-inf") if accuracy else float("inf")
+    rows.sort(
+        key=lambda row: worst if row["far"] is None else row["far"],
+        reverse=accuracy,
+    )
+    panels = [_reach(alt, comparison, rows, near, far)]
+    for field, title in (("speed", "tokens/s in training"), ("memory", "peak memory (MB)")):
+        if any(row[field] is not None for row in rows):
+            panels.append(_bars(alt, rows, field, title))
+    layers = "1 layer" if settings["layers"] == 1 else f"{settings['layers']} layers"
+    note = f"{layers}, width {settings['width']}; best at {far} first"
+    cpu = comparison["environment"].get("cpu", "unknown CPU")
+    return (
+        alt.hconcat(*panels, spacing=22)
+        .resolve_scale(y="shared", x="independent", color="independent")
+        .properties(
+            title=alt.TitleParams("What each encoding gives and costs", subtitle=[f"{note}; {cpu}"])
+        )
+    )
+
+
+def _reach(
+    alt: Any, comparison: Mapping[str, Any], rows: list[dict[str, Any]], near: int, far: int
+) -> Any:
+    """Two dots for each row, at the training length and at the longest, joined by a line."""
+    accuracy = comparison["settings"]["measure"] == "accuracy"
+    values = [row[key] for row in rows for key in ("near", "far") if row[key] is not None]
+    top = None if accuracy else ceiling(values)
+    high = 1.0 if accuracy else max(values, default=1.0) if top is None else top
+    low = 0.0 if accuracy else min(values, default=0.0)
+    low, high = at_least(low, high)
+    margin = 0.06 * (high - low)
+    before = 0.16 * (high - low) if any(_falls(row) for row in rows) else margin
+    heads = {"near": f"at {near} (trained)", "far": f"at {far}"}
+    dots = _dots(rows, heads, high, ".0%" if accuracy else ".2f")
+    y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows]).axis(
+        grid=True, labelLimit=150
+    )
+    scale = alt.Scale(domain=[low - before, high + margin], nice=False, zero=False)
+    form, ticks = (".0%", [0, 0.5, 1]) if accuracy else (".3~g", alt.Undefined)
+    axis = alt.Axis(format=form, values=ticks, tickCount=4, grid=False)
+    x = alt.X("value:Q", title=_measured(comparison), scale=scale, axis=axis)
+    base = alt.Chart(alt.Data(values=dots)).encode(x, y)
+    ends = alt.Chart(alt.Data(values=[_joined(row, high) for row in rows if _both(row)]))
+    line = ends.mark_rule(strokeWidth=2, color=GREY, opacity=0.6).encode(
+        alt.X("near:Q").scale(scale), alt.X2("far:Q"), y
+    )
+    colour = alt.Color("which:N", title=None, sort=list(heads.values())).scale(
+        domain=list(heads.values()), range=[PALETTE["sky blue"], PALETTE["vermilion"]]
+    )
+    points = base.mark_point(size=70, opacity=1).encode(
+        colour.legend(orient="top", padding=0, offset=4)
+    )
+    # On the side away from the other dot.
+    texts = [
+        base.mark_text(align=align, dx=dx, fontSize=11)
+        .encode(text="words:N")
+        .transform_filter(f"datum.side == '{side}'")
+        for side, align, dx in (("right", "left", 8), ("left", "right", -8))
+    ]
+    return alt.layer(line, points, *texts).properties(width=250, height=alt.Step(20))
+
+
+def _dots(
+    rows: list[dict[str, Any]], heads: Mapping[str, str], high: float, form: str
+) -> list[dict[str, Any]]:
+    """A dot for each value that there is; those beyond the axis stand at its end with an arrow."""
+    dots = []
+    for row in rows:
+        for key, head in heads.items():
+            if row[key] is None:
+                continue
+            words = format(row[key], form)
+            side = "none" if key == "near" else "left" if _falls(row) else "right"
+            dots.append(
+                {"name": row["name"], "which": head, "value": min(row[key], high), "side": side}
+                | {"words": f"{words} \u2192" if row[key] > high else words}
+            )
+    return dots
+
+
+def _falls(row: Mapping[str, Any]) -> bool:
+    """Whether the value at the longest length is the smaller one."""
+    return _both(row) and row["far"] < row["near"]
+
+
+def _both(row: Mapping[str, Any]) -> bool:
+    return row["near"] is not None and row["far"] is not None
+
+
+def _joined(row: Mapping[str, Any], high: float) -> dict[str, Any]:
+    return {"name": row["name"], "near": min(row["near"], high), "far": min(row["far"], high)}
+
+
+def _bars(alt: Any, rows: list[dict[str, Any]], field: str, title: str) -> Any:
+    """Bars with their numbers; a row that was not trained says whose weights it has."""
+    values = [
+        {
+            "name": row["name"],
+            "value": row[field] or 0,
+            "words": f"{row[field]:,.0f}" if row[field] is not None else row["trained"],
+        }
+        for row in rows
+    ]
+    y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows]).axis(None)
+    axis = alt.Axis(orient="top", titleAnchor="start", labels=False, ticks=False, grid=False)
+    axis.domain = False
+    x = alt.X("value:Q", title=title, axis=axis)
+    base = alt.Chart(alt.Data(values=values)).encode(x, y)
+    text = base.mark_text(align="left", dx=5, fontSize=11).encode(text="words:N")
+    return alt.layer(base.mark_bar(height=11, opacity=0.75), text).properties(
+        width=110, height=alt.Step(20)
+    )
+
+
+def _lines(
+    comparison: Mapping[str, Any], found: Mapping[str, tuple[Point, ...]], axes: Axes, who: str
+) -> Any:
+    """Draw the rows that have points; colours and dashes are the same in every chart."""
+    series: list[Series] = []
+    hues: list[str] = []
+    for row in comparison["rows"]:
+        if found.get(row["name"]):
+            dash = hues.count(row["encoding"])
+            series.append(Series(row["name"], row["encoding"], dash, found[row["name"]]))
+        hues.append(row["encoding"])
+    if not series:
+        raise ValueError(f"plots.{who}: no row of the comparison has numbers for this chart.")
+    if not axes.accuracy:
+        spread = 2.0 if who == "lab_training" else 3.0
+        top = ceiling((p.y for line in series for p in line.points), spread)
+        axes = replace(axes, top=top)
+    return draw(series, axes)
+
+
+def _rows(comparison: Mapping[str, Any], who: str) -> Sequence[Mapping[str, Any]]:
+    rows: Sequence[Mapping[str, Any]] = comparison["rows"]
+    if not rows:
+        raise ValueError(f"plots.{who}: the comparison holds no rows; let one run finish.")
+    return rows
+
+
+def _with(comparison: Mapping[str, Any], key: str) -> bool:
+    return any(row.get(key) for row in comparison["rows"])
+
+
+def _octaves(places: Iterable[tuple[float, float]], length: int) -> tuple[Point, ...]:
+    """Means over half octaves of the position, none of which spans ``length``."""
+    groups: dict[int, list[tuple[float, float]]] = {}
+    for position, value in places:
+        number = finite(value)
+        if number is not None and position > 0:
+            group = math.floor(_PER_OCTAVE * math.log2(position / length))
+            groups.setdefault(group, []).append((position, number))
+    return tuple(_mean(group) for _, group in sorted(groups.items()))
+
+
+def _averaged(places: Sequence[tuple[float, float]], count: int) -> tuple[Point, ...]:
+    """Means over neighbours, so that at most ``count`` points remain."""
+    known = [(x, y) for x, y in places if finite(y) is not None]
+    size = -(-len(known) // count) or 1
+    return tuple(_mean(known[n : n + size]) for n in range(0, len(known), size))
+
+
+def _mean(group: Sequence[tuple[float, float]]) -> Point:
+    return Point(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group))
+
+
+def _unit(comparison: Mapping[str, Any]) -> str:
+    return str((comparison.get("corpus") or {}).get("unit") or "tokens")
+
+
+def _measure(settings: Mapping[str, Any]) -> str:
+    return "accuracy" if settings["measure"] == "accuracy" else "loss"
+
+
+def _loss(comparison: Mapping[str, Any]) -> str:
+    return f"loss (nats per {_unit(comparison).removesuffix('s')})"
+
+
+def _measured(comparison: Mapping[str, Any]) -> str:
+    if comparison["settings"]["measure"] == "accuracy":
+        return "accuracy (share of right answers)"
+    return _loss(comparison)
+
+
+def _task(comparison: Mapping[str, Any]) -> str:
+    task = comparison["settings"]["task"]
+    if task != "text":
+        return f"task: {task}"
+    title = str((comparison.get("corpus") or {}).get("title") or "text")
+    title = title.encode("utf-8", "replace").decode()  # a path may hold bytes that are no text
+    return title if len(title) <= 60 else f"{title[:59]}\u2026"

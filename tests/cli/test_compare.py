@@ -1,0 +1,94 @@
+"""``whorl compare``: the plan it makes of its options, what it prints and writes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whorl.lab import compare as experiment
+from whorl.lab.compare import Lane, Outcome, Plan
+
+for package in ("safetensors", "tomli_w", "altair", "vl_convert"):
+    pytest.importorskip(package)
+
+Whorl = Callable[..., Any]
+TINY = ["--layers=1", "--width=32", "--heads=2", "--length=32", "--batch=4", "--steps=6"]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command asks of ``compare``, which trains nothing here."""
+    found: dict[str, Any] = {}
+
+    def compare(plan: Plan, folder: Path, **options: Any) -> Outcome:
+        found.update(options, plan=plan, folder=folder)
+        lanes = [Lane("rope-seed0", "running", "training", 3, 9, 2.5, 1000.0, 70.0), Lane("x")]
+        options["show"](lanes)
+        return Outcome(None, (Lane("x", "failed", reason="no reason"),), folder)
+
+    monkeypatch.setattr(experiment, "compare", compare)
+    return found
+
+
+def test_quick_is_the_default(whorl: Whorl, asked: dict[str, Any]) -> None:
+    done = whorl("compare")
+    assert asked["plan"] == Plan.of("quick", base=asked["plan"].base)
+    assert asked["plan"].base.model == Plan.of("quick").base.model
+    assert asked["folder"] == Path("runs/quick")
+    assert done.code == 2
+    assert "x failed: no reason" in done.err
+    assert "rope-seed0: running" in done.err
+
+
+def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any]) -> None:
+    whorl(
+        "compare", "--encodings", "rope, alibi", "--scalings", "none", "--seeds", "2", "--task",
+        "copy", "--learning-rates", "0.1,0.2", "--width", "64", "--budget", "standard",
+    )  # fmt: skip
+    plan = asked["plan"]
+    assert (plan.encodings, plan.scalings, plan.seeds) == (("rope", "alibi"), (), 2)
+    assert plan.learning_rates == (0.1, 0.2)
+    assert (plan.base.data.task, plan.base.model.width) == ("copy", 64)
+    assert asked["folder"] == Path("runs/standard")
+
+
+@pytest.mark.slow
+def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{n} and {n * n} and on\n" for n in range(900)))
+    out, chart = tmp_path / "out", tmp_path / "chart.svg"
+    args = [*TINY, "--encodings", "rope,alibi", "--data", str(text), "--out", str(out)]
+    done = whorl("compare", *args, "--chart", str(chart))
+    assert done.code == 0, done.err
+    for name in ("rope", "rope+yarn", "alibi"):
+        assert name in done.out
+    assert str(out / "report.html") in done.out.replace("\n", "")
+    assert chart.read_text().startswith("<svg")
+    again = whorl("compare", *args, "--json")
+    assert json.loads(again.out)["settings"]["lengths"] == [16, 32, 64, 128, 256, 512]
+    assert whorl("compare", "--from", str(out)).code == 0
+    other = whorl("compare", *args, "--steps", "5")
+    assert other.code == 2
+    assert "holds another run: training.steps is 6 there, 5 here" in other.err
+    assert whorl("compare", *args, "--steps", "5", "--force").code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--encodings", "rop"], "--encodings: 'rop' is unknown; did you mean 'rope'?"),
+        (["--learning-rates", "a"], "--learning-rates takes numbers such as 0.002,0.004; got 'a'"),
+        (["--from", "/nowhere"], "'/nowhere' is no folder; name one that whorl compare made"),
+        (["--minutes", "0"], "--minutes must be above 0; got 0"),
+        (["--chart", "x.gif"], "must end in .png, .svg, .html or .json"),
+        (["--length", "60000"], "the longest evaluation needs 960001 bytes in a row"),
+    ],
+)
+def test_bad_input(whorl: Whorl, args: list[str], message: str, tmp_path: Path) -> None:
+    done = whorl("compare", "--out", str(tmp_path / "run"), *args)
+    assert done.code == 2
+    assert done.out == ""
+    assert message in done.err.replace("\n", " ")
+    assert not (tmp_path / "run").exists()

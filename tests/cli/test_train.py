@@ -1,0 +1,117 @@
+"""``whorl train``: from the command line to a run folder, its messages and its exports."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whorl.lab
+from whorl.lab import Interrupted, Run, RunConfig
+
+for package in ("safetensors", "tomli_w"):
+    pytest.importorskip(package)
+
+Whorl = Callable[..., Any]
+TINY = ["--layers=1", "--width=32", "--heads=2", "--length=32", "--batch=4", "--steps=6"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{n} and {n * n} and on\n" for n in range(600)))
+    return path
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command asks of ``lab.train``, which then is interrupted."""
+    found: dict[str, Any] = {}
+
+    def train(config: RunConfig, folder: Path, **options: Any) -> Run:
+        found.update(options, config=config, folder=folder)
+        raise Interrupted
+
+    monkeypatch.setattr(whorl.lab, "train", train)
+    return found
+
+
+def test_options_reach_the_config(whorl: Whorl, asked: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[model]\nwidth = 64\nencoding = "alibi"\n[training]\nlearning_rate = 0.5\n')
+    done = whorl("train", str(file), "--encoding", "learned+rope", "--kv-heads", "2", "--force")
+    assert done.code == 130
+    assert "the same command goes on from 'runs/learned+rope'" in done.err
+    config = asked["config"]
+    assert config.model.encoding == "learned+rope"
+    assert (config.model.width, config.model.kv_heads) == (64, 2)
+    assert config.training.learning_rate == 0.5
+    assert asked["force"] is True
+
+
+def test_without_a_rate_it_takes_the_swept_one(whorl: Whorl, asked: dict[str, Any]) -> None:
+    whorl("train", "--encoding", "alibi", "--width", "192")
+    rate = asked["config"].training.learning_rate
+    assert rate == whorl_rate("alibi", 192)
+    whorl("train", "--learning-rate", "0.25")
+    assert asked["config"].training.learning_rate == 0.25
+
+
+def whorl_rate(name: str, width: int) -> float:
+    return whorl.lab.learning_rate(name, width)
+
+
+@pytest.mark.slow
+def test_a_run_and_its_export(whorl: Whorl, text: Path, tmp_path: Path) -> None:
+    where = ["--out", str(tmp_path / "run"), "--data", str(text)]
+    done = whorl("train", *TINY, *where, "--scalings", "yarn", "--export", str(tmp_path / "hf"))
+    assert done.code == 0, done.err
+    assert "rope+yarn" in done.out
+    assert "tokens/s" in done.out
+    assert "training 6/6" in done.err
+    saved = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert saved["architectures"] == ["LlamaForCausalLM"]
+    again = whorl("train", *TINY, *where, "--scalings", "yarn", "--json")
+    assert again.code == 0
+    assert again.err == ""
+    found = json.loads(again.out)
+    assert [one["name"] for one in found["results"]] == ["rope", "rope+yarn"]
+    other = whorl("train", *TINY, *where, "--encoding", "alibi")
+    assert other.code == 2
+    assert "holds another run: model.encoding is 'rope' there, 'alibi' here" in other.err
+
+
+def test_show_config(whorl: Whorl, tmp_path: Path) -> None:
+    done = whorl("train", "--encoding", "t5", "--show-config")
+    (tmp_path / "c.toml").write_text(done.out)
+    config = RunConfig.from_toml(tmp_path / "c.toml")
+    assert config.model.encoding == "t5"
+    assert config.training.learning_rate == whorl_rate("t5", 96)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--encoding", "rop"], "unknown encoding 'rop'; did you mean 'rope'?"),
+        (["--data", "/nowhere"], "--data: '/nowhere' cannot be read: No such file"),
+        (["--task", "copi"], "data.task 'copi' is unknown; did you mean 'copy'?"),
+        (["--width", "50"], "model.width must be a multiple of model.heads = 4"),
+        (["--encoding", "alibi", "--export", "x"], "cannot be written as a Llama"),
+        (["--kind", "encoder", "--encoding", "xpos"], "is for causal attention only"),
+        (["nowhere.toml"], "'nowhere.toml' cannot be read: No such file"),
+        (["--threads", "0"], "--threads must be at least 1; got 0"),
+    ],
+)
+def test_bad_input(whorl: Whorl, args: list[str], message: str, tmp_path: Path) -> None:
+    done = whorl("train", "--out", str(tmp_path / "run"), *args)
+    assert done.code == 2
+    assert done.out == ""
+    assert message in done.err.replace("\n", " ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_type_in_toml(whorl: Whorl, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[data]\nfiles = 3\n")
+    done = whorl("train", str(tmp_path / "c.toml"))
+    assert (done.code, done.err) == (2, "error: data.files must be a list; got 3.\n")

@@ -1,0 +1,103 @@
+"""Published claims against made-up results: each outcome comes up where it should."""
+
+from typing import Any
+
+import pytest
+
+from whorl.lab import RunConfig
+from whorl.lab.compare.claims import CLAIMS, judge
+from whorl.lab.compare.statistics import Estimate, over_seeds, over_windows
+
+from .test_compare import made
+
+CONFIG = RunConfig()  # trains on 128 tokens, judges at 512 among others
+FLAT = [[2.0, 2.1, 1.9]]
+
+
+def risen(by: float, noise: float = 0.01) -> list[list[float]]:
+    return [[value + by + noise * n for n, value in enumerate(FLAT[0])]]
+
+
+def outcome(claim: str, **losses: Any) -> str:
+    found = {one["id"]: one for one in judge(made(**losses), CONFIG)}
+    return str(found[claim]["outcome"])
+
+
+@pytest.mark.parametrize(
+    ("rise", "expected"),
+    [(1.0, "reproduced"), (0.0, "not reproduced"), (0.19, "inconclusive")],
+)
+@pytest.mark.parametrize("name", ["learned", "sinusoidal"])
+def test_breaking(name: str, rise: float, expected: str) -> None:
+    assert outcome(f"{name}-breaks", **{name: {128: FLAT, 512: risen(rise)}}) == expected
+
+
+@pytest.mark.parametrize(
+    ("rise", "expected"),
+    [(0.1, "reproduced"), (0.9, "not reproduced"), (0.49, "inconclusive")],
+)
+@pytest.mark.parametrize("name", ["alibi", "kerple", "t5"])
+def test_holding(name: str, rise: float, expected: str) -> None:
+    losses = {"rope": {128: FLAT, 512: risen(1.0)}, name: {128: FLAT, 512: risen(rise)}}
+    assert outcome(f"{name}-holds", **losses) == expected
+
+
+def test_yarn() -> None:
+    rope = {128: FLAT, 512: risen(1.0)}
+    assert outcome("yarn-carries", rope=rope, rope_yarn={128: FLAT, 512: risen(0.2)}) == (
+        "reproduced"
+    )
+    assert outcome("yarn-carries", rope=rope, rope_yarn={128: FLAT, 512: risen(0.8)}) == (
+        "not reproduced"
+    )
+
+
+def test_nothing_is_spared_where_nothing_rises() -> None:
+    losses: dict[str, Any] = {"rope": {128: FLAT, 512: FLAT}, "alibi": {128: FLAT, 512: risen(-1)}}
+    assert outcome("alibi-holds", **losses) == "inconclusive"
+    found = judge(made(**losses), CONFIG)[-1]
+    assert found["evidence"].split("; ")[1].startswith("RoPE's own rise at 4x: 0.00")
+
+
+@pytest.mark.parametrize("name", ["learned", "t5"])
+def test_learning_faster(name: str) -> None:
+    worse = {128: risen(0.1), 512: risen(0.1)}
+    even = {128: FLAT, 512: FLAT}
+    claim = f"rope-beats-{name}"
+    assert outcome(claim, **{"rope": even, name: worse}) == "reproduced"
+    assert outcome(claim, **{"rope": worse, name: even}) == "not reproduced"
+    assert outcome(claim, **{"rope": even, name: even}) == "inconclusive"
+
+
+def test_seeds_are_paired() -> None:
+    """Seeds that differ much, encodings that differ little but always the same way."""
+    rope = {128: [[1.0], [3.0], [5.0]], 512: [[1.0], [3.0], [5.0]]}
+    learned = {128: [[1.1], [3.11], [5.09]], 512: [[9.0], [9.0], [9.0]]}
+    found = {one["id"]: one for one in judge(made(rope=rope, learned=learned), CONFIG)}
+    assert found["rope-beats-learned"]["outcome"] == "reproduced"
+    assert found["rope-beats-learned"]["evidence"].endswith("to be above 0 (3 seeds)")
+
+
+def test_only_what_can_be_judged() -> None:
+    assert [one["id"] for one in judge(made(rope={128: FLAT, 512: FLAT}), CONFIG)] == [
+        "rope-degrades"
+    ]
+    from whorl.lab import EvaluationConfig
+
+    short = RunConfig(evaluation=EvaluationConfig(multiples=(1.0, 2.0)))
+    assert judge(made(rope={128: FLAT, 256: FLAT}), short) == []
+
+
+def test_every_claim_is_published() -> None:
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) == 9
+    for claim in CLAIMS:
+        assert claim.url.startswith("https://") or "by construction" in claim.published
+
+
+def test_statistics() -> None:
+    assert over_seeds([2.0]) == Estimate(2.0)
+    two = over_seeds([1.0, 2.0])
+    assert two.high == pytest.approx(1.5 + 12.706 * 0.5, rel=1e-3)
+    many = over_seeds([1.0, 2.0] * 20)
+    assert many.high == pytest.approx(over_windows([1.0, 2.0] * 20).high)
+    assert str(over_windows([1.0])) == "1.00"

@@ -1,0 +1,215 @@
+"""Comparisons end to end: side by side, interrupted, resumed, and rebuilt from their folders."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whorl.lab import Run, RunConfig
+from whorl.lab.compare import Lane, Plan, compare, load, rebuild
+from whorl.lab.compare.plan import Job
+from whorl.lab.compare.pool import run_all
+
+pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
+pytest.importorskip("rich")
+
+
+@pytest.fixture
+def plan(small: RunConfig) -> Plan:
+    return Plan(encodings=("rope", "alibi"), scalings=("yarn",), seeds=2, base=small)
+
+
+@pytest.mark.slow
+def test_from_plan_to_report(plan: Plan, tmp_path: Path) -> None:
+    seen: list[Sequence[Lane]] = []
+    outcome = compare(plan, tmp_path / "out", workers=2, show=lambda lanes: seen.append([*lanes]))
+    found = outcome.comparison
+    assert found is not None
+    assert outcome.failed == ()
+    assert [row["name"] for row in found["rows"]] == ["rope", "rope+yarn", "alibi"]
+    rope, yarn, _ = found["rows"]
+    assert yarn["trained_as"] == "rope"
+    assert yarn["seconds"] is None
+    assert rope["seconds"] > 0
+    assert len(rope["by_length"]["32"]["seeds"]) == 2
+    assert rope["by_length"]["32"]["low"] < rope["by_length"]["32"]["mean"]
+    assert found["settings"]["seeds"] == [0, 1]
+    assert max(len([x for x in lanes if x.state == "running"]) for lanes in seen) == 2
+    assert {"training", "evaluation"} <= {lane.phase for lanes in seen for lane in lanes}
+    for name in ("comparison.json", "report.html", "report.md"):
+        assert (tmp_path / "out" / name).stat().st_size > 200
+
+    kept = (tmp_path / "out" / "comparison.json").read_text()
+    assert load(tmp_path / "out" / "comparison.json") == found
+    again = rebuild(tmp_path / "out")
+    by_name = {row["name"]: row for row in again["rows"]}
+    assert [by_name[row["name"]] for row in found["rows"]] == found["rows"]
+    (tmp_path / "out" / "comparison.json").write_text(kept)
+
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/*/metrics.jsonl")}
+    wider = dataclasses.replace(plan, encodings=("rope", "alibi", "nope"), seeds=1)
+    outcome = compare(wider, tmp_path / "out", workers=1)
+    assert outcome.comparison is not None
+    assert len(outcome.comparison["rows"]) == 4
+    after = {path: path.stat().st_mtime_ns for path in before}
+    assert after == before  # what was done was left alone
+
+
+INTERRUPTED = """
+import json, sys
+from whorl.lab import RunConfig
+from whorl.lab.compare import Plan, compare
+job = json.load(sys.stdin)
+config = RunConfig.from_dict(job["config"])
+plan = Plan(encodings=("rope", "alibi"), base=config)
+def show(lanes):
+    print(max((lane.done for lane in lanes if lane.phase == "training"), default=0), flush=True)
+try:
+    compare(plan, job["folder"], workers=2, show=show)
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_and_on(small: RunConfig, tmp_path: Path, how: signal.Signals) -> None:
+    training = dataclasses.replace(small.training, steps=200)
+    config = dataclasses.replace(small, training=training)
+    job = {"folder": str(tmp_path / "out"), "config": config.to_dict()}
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(job))
+    process.stdin.close()
+    with process:
+        for line in process.stdout:
+            if line.strip().isdecimal() and int(line) > 20:
+                process.send_signal(how)
+                break
+        said = process.stdout.read()
+    assert ("stopped" in said) == (how == signal.SIGINT)
+    runs = [Run(tmp_path / "out" / name) for name in ("rope-seed0", "alibi-seed0")]
+    _wait_until_free(runs)
+    assert all(run.evaluation() is None for run in runs)
+    if how == signal.SIGINT:
+        assert all(run.checkpoint_path.exists() for run in runs if run.metrics())
+    outcome = compare(Plan(encodings=("rope", "alibi"), base=config), tmp_path / "out", workers=2)
+    whole = compare(Plan(encodings=("rope", "alibi"), base=config), tmp_path / "whole", workers=2)
+    assert outcome.comparison is not None
+    assert whole.comparison is not None
+    for one, other in zip(outcome.comparison["rows"], whole.comparison["rows"], strict=True):
+        for same in ("name", "by_length", "by_position", "curve"):
+            assert one[same] == other[same]
+
+
+def _wait_until_free(runs: list[Run]) -> None:
+    """Workers whose reader is gone stop by themselves."""
+    for _ in range(300):
+        try:
+            for run in runs:
+                with run.held():
+                    pass
+            return
+        except ValueError:
+            time.sleep(0.1)
+    raise AssertionError("a worker goes on though nobody reads its words")
+
+
+@pytest.mark.slow
+def test_a_failing_run_does_not_stop_the_others(small: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "out" / "alibi-seed0").mkdir(parents=True)
+    (tmp_path / "out" / "alibi-seed0" / "letter.txt").write_text("mine")
+    outcome = compare(Plan(encodings=("alibi", "rope"), base=small), tmp_path / "out")
+    assert [lane.name for lane in outcome.failed] == ["alibi-seed0"]
+    assert "is not empty and no run folder" in outcome.failed[0].reason
+    assert outcome.comparison is not None
+    assert [row["name"] for row in outcome.comparison["rows"]] == ["rope"]
+    assert outcome.comparison["unfinished"][0]["name"] == "alibi-seed0"
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed(small: RunConfig, tmp_path: Path) -> None:
+    training = dataclasses.replace(small.training, steps=100_000)
+    config = dataclasses.replace(small, training=training)
+
+    def kill(lanes: Sequence[Lane]) -> None:
+        if lanes[0].done > 5:
+            pids = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True)
+            for pid in pids.stdout.split():
+                with open(f"/proc/{pid}/cmdline") as file:
+                    if "whorl.lab.worker" in file.read():
+                        os.kill(int(pid), signal.SIGKILL)
+
+    lanes = run_all([Job("rope", config)], tmp_path, {}, workers=1, show=kill)
+    assert lanes[0].state == "failed"
+    assert "killed by signal 9 (out of memory?)" in lanes[0].reason
+
+
+def test_too_little_text_fails_before_any_process(small: RunConfig, tmp_path: Path) -> None:
+    longer = dataclasses.replace(
+        small, evaluation=dataclasses.replace(small.evaluation, multiples=(1.0, 500.0))
+    )
+    with pytest.raises(ValueError, match=r"the longest evaluation needs 16001 bytes in a row"):
+        compare(Plan(encodings=("rope",), base=longer), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_rebuild_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none' is no folder; name one that whorl compare made"):
+        rebuild(tmp_path / "none")
+    with pytest.raises(ValueError, match=r"holds no runs; name a folder that whorl compare made"):
+        rebuild(tmp_path)
+    (tmp_path / "comparison.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"is no comparison of this version of whorl"):
+        load(tmp_path / "comparison.json")
+
+
+def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
+    for name, width in (("a", 32), ("b", 64)):
+        folder = tmp_path / name
+        folder.mkdir()
+        model = dataclasses.replace(small.model, width=width)
+        (folder / "config.toml").write_text(dataclasses.replace(small, model=model).to_toml())
+    with pytest.raises(ValueError, match=r"'b' and 'a' differ in more than encoding, learning"):
+        rebuild(tmp_path)
+    (tmp_path / "b" / "config.toml").unlink()
+    with pytest.raises(ValueError, match=r"none of the runs is finished; run the same command"):
+        rebuild(tmp_path)
+
+
+def made(**losses: dict[int, list[list[float]]]) -> Any:
+    """Entries whose windows have the given losses by length and seed."""
+    from whorl.lab.compare.gather import Entry
+
+    entries = []
+    for name, by_length in losses.items():
+        seeds = len(next(iter(by_length.values())))
+        evaluations = {
+            seed: {
+                "by_length": {
+                    str(length): {
+                        "windows": rows[seed],
+                        "loss": sum(rows[seed]) / len(rows[seed]),
+                    }
+                    for length, rows in by_length.items()
+                }
+            }
+            for seed in range(seeds)
+        }
+        entries.append(Entry(name.replace("_", "+"), name, None, 0.0, {}, evaluations))
+    return entries

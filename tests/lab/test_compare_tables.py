@@ -1,0 +1,84 @@
+"""A comparison as Markdown and in the terminal."""
+
+import io
+import math
+from typing import Any
+
+import pytest
+
+from tests.plots.lab_document import comparison
+from whorl.lab.compare.tables import markdown, terminal
+
+
+def table(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_markdown_says_where_and_what_then_rows_by_length() -> None:
+    text = markdown(comparison())
+    where, what, *_ = text.split("\n\n")
+    assert where == (
+        "Some CPU, 2 cores, 2026-11-16; whorl 0.1.0, torch 2.13.0+cpu, Python 3.11.2."
+        " Command: `whorl compare`."
+    )
+    assert what == (
+        "Python 3.11.2 standard library: loss in nats per byte by evaluation length; 3 layers,"
+        " width 96, trained for 350 steps at 128 bytes, 1 seed."
+    )
+    heads, rule, *rows = table(text)
+    assert heads == ["encoding", "64", "128 (trained)", "256", "512", "1024", "2048", "tokens/s"]
+    assert rule == ["---"] + ["---:"] * 7
+    assert [row[0] for row in rows][:3] == ["alibi", "kerple", "xpos"]
+    best = ["**2.04**", "**2.05**", "**2.06**", "**2.08**"]
+    assert rows[0] == ["alibi", "2.12", "2.02", *best, "13,600"]
+    assert next(row for row in rows if row[0] == "rope+yarn")[-1] == "\u2013"
+    assert "Not finished: deberta (the time of --minutes 8 was over)." in text
+    assert text.endswith("windows only.\n")
+
+
+def test_markdown_shows_words_of_users_as_they_are() -> None:
+    document = comparison(2)
+    document["rows"][0]["name"] = "a|b\n<script>"
+    text = markdown(document)
+    assert "| a\\|b &lt;script> |" in text
+    assert "<script>" not in text
+
+
+def test_markdown_of_accuracy_marks_the_most() -> None:
+    heads, _, *rows = table(markdown(comparison(measure="accuracy")))
+    assert rows[0][heads.index("2048")] == "**63.1%**"
+    assert "passkey: accuracy by evaluation length" in markdown(comparison(measure="accuracy"))
+
+
+def rendered(document: dict[str, Any], width: int = 100) -> str:
+    console = pytest.importorskip("rich.console").Console(width=width, file=io.StringIO())
+    for part in terminal(document):
+        console.print(part)
+    return str(console.file.getvalue())
+
+
+def test_terminal_shows_the_table_the_summary_and_the_claims() -> None:
+    text = rendered(comparison())
+    assert text.index("alibi ") < text.index("kerple ") < text.index("learned ")
+    for words in ("tokens/s", "rope+yarn", "2.51", "Published claims", "not reproduced"):
+        assert words in text
+    assert "hold (a rise of at most 0.1" in " ".join(text.split())
+    assert "Not finished: deberta" in text
+
+
+def test_terminal_fits_80_columns_and_takes_no_markup() -> None:
+    document = comparison()
+    document["rows"][0]["name"] = "[red]x[/]"
+    document["rows"][1]["by_length"]["512"]["mean"] = math.inf
+    text = rendered(document, 80)
+    assert "[red]x[/]" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\u2026" not in text
+
+
+def test_terminal_of_nothing() -> None:
+    document = {**comparison(), "rows": [], "claims": [], "notes": [], "unfinished": []}
+    text = rendered(document)
+    assert "No run has finished" in text
+    assert "tokens/s" not in text

@@ -1,0 +1,137 @@
+"""Text in, tokens out: what is held out, and what is refused."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from whorl.lab import corpus
+
+
+def test_the_standard_library() -> None:
+    found = corpus.load()
+    assert found.about["tokens"] > 8_000_000
+    assert found.about["held_out_files"] == found.about["files"] // 10
+    assert len(found.train) + sum(map(len, found.held_out)) == found.about["tokens"]
+    assert found.vocab == 256
+    assert corpus.load().about == found.about
+    # A whole file is held out: none of its windows is in the training text.
+    window = bytes(found.held_out[0][:200].tolist())
+    assert window not in bytes(found.train.tolist())
+
+
+def test_windows_lie_in_one_document_and_are_spread(texts: Path) -> None:
+    found = corpus.load([str(texts)])
+    windows = found.windows(6, 100)
+    assert windows.shape == (6, 100)
+    documents = [bytes(text.tolist()) for text in found.held_out]
+    places = []
+    for row in windows.tolist():
+        inside = [(n, text.find(bytes(row))) for n, text in enumerate(documents)]
+        places += [place for place in inside if place[1] >= 0][:1]
+    assert len(set(places)) == 6
+    assert {n for n, _ in places} == {0, 1}
+
+
+def test_few_files_give_their_last_tenth(tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_bytes(bytes(range(100)))
+    found = corpus.load([str(path)])
+    assert found.train.tolist() == list(range(90))
+    assert [text.tolist() for text in found.held_out] == [list(range(90, 100))]
+
+
+def test_batches_come_from_the_training_text(texts: Path) -> None:
+    found = corpus.load([str(texts)])
+    source = torch.Generator().manual_seed(0)
+    text = bytes(found.train.tolist())
+    batch = found.batch(4, 30, source)
+    assert batch.dtype == torch.int64
+    assert all(bytes(row) in text for row in batch.tolist())
+
+
+def test_folders_skip_what_is_no_text(texts: Path) -> None:
+    (texts / "picture.bin").write_bytes(b"\x00\x01")
+    (texts / "latin.txt").write_bytes("é".encode("latin-1"))
+    (texts / ".hidden").write_text("x")
+    found = corpus.load([str(texts)])
+    assert found.about["skipped_files"] == 2
+    assert found.about["files"] == 20
+
+
+def test_a_named_file_may_hold_any_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("é".encode("latin-1") * 100)
+    assert corpus.load([str(path)]).about["tokens"] == 100
+
+
+def test_a_tokenizer(texts: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    vocab = {"[UNK]": 0, "line": 1, "text": 2, "times": 3}
+    tokenizer: dict[str, object] = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+        "decoder": None,
+        "truncation": None,
+        "padding": None,
+        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"},
+    }
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer))
+    found = corpus.load([str(texts)], str(path))
+    assert (found.vocab, found.about["unit"]) == (4, "tokens")
+    assert found.train[:6].tolist() == [1, 0, 0, 2, 0, 0]
+    (texts / "text00.txt").write_text("changed")
+    assert corpus.load([str(texts)], str(path)).about["sha256"] != found.about["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: folder / "none", r"none' cannot be read: No such file"),
+        (lambda folder: folder, r"has no files; name one that has"),
+        (lambda folder: _written(folder / "empty", b""), r"nothing in .* but empty files"),
+        (lambda folder: _written(folder / "tiny", b"abc"), r"too little text to train on one"),
+        (lambda folder: _written(folder / "d" / "x", b"\0").parent, r"none of the 1 files in"),
+    ],
+)
+def test_bad_data(tmp_path: Path, make: object, message: str) -> None:
+    assert callable(make)
+    with pytest.raises(ValueError, match=message):
+        corpus.load([str(make(tmp_path))])
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads all")
+def test_an_unreadable_file(tmp_path: Path) -> None:
+    path = _written(tmp_path / "secret", b"x" * 100)
+    path.chmod(0)
+    with pytest.raises(ValueError, match=r"secret' cannot be read: Permission denied"):
+        corpus.load([str(path)])
+
+
+def test_bad_tokenizers(texts: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    with pytest.raises(ValueError, match=r"--tokenizer: '.*none' is no file; give a tokenizer"):
+        corpus.load([str(texts)], str(tmp_path / "none"))
+    path = _written(tmp_path / "bad.json", b"{}")
+    with pytest.raises(ValueError, match=r"bad.json' is no tokenizers file: "):
+        corpus.load([str(texts)], str(path))
+
+
+def test_lengths_longer_than_the_data(texts: Path) -> None:
+    found = corpus.load([str(texts)])
+    with pytest.raises(ValueError, match=r"needs 9999 bytes in a row, and the longest held-out"):
+        found.windows(2, 9999)
+    with pytest.raises(ValueError, match=r"fewer than a window of 99999999; give more text"):
+        found.check_length(99999999)
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return path

@@ -1,0 +1,248 @@
+"""Training: the same numbers again, after Ctrl-C, after kill -9, and nothing half-written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from whorl.lab import Interrupted, Model, Moment, Run, RunConfig, train
+from whorl.lab import trainer as module
+from whorl.lab.checkpoint import load_weights
+
+SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def numbers(run: Run) -> list[Any]:
+    """All that must be equal: every step's numbers, and every result."""
+    steps = [[line[name] for name in SAME] for line in run.metrics()]
+    found = run.evaluation()
+    assert found is not None
+    for result in found["by_length"].values():
+        del result["seconds"]
+    return [steps, found["by_length"], found["by_position"]]
+
+
+@pytest.fixture
+def whole(small: RunConfig, tmp_path: Path) -> Run:
+    return train(small, tmp_path / "whole")
+
+
+def test_a_run(whole: Run, small: RunConfig) -> None:
+    lines = whole.metrics()
+    assert [line["step"] for line in lines] == list(range(1, 9))
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert set(lines[0]["gradient_norms"]) == {"attention", "embedding", "head", "mlp", "norms"}
+    squares = sum(norm**2 for norm in lines[0]["gradient_norms"].values())
+    assert squares == pytest.approx(lines[0]["gradient_norm"] ** 2, rel=1e-2)
+    found = whole.evaluation()
+    assert found is not None
+    assert list(found["by_length"]) == ["16", "32", "128"]
+    at = found["by_length"]["32"]
+    assert at["loss"] == pytest.approx(sum(at["windows"]) / len(at["windows"]), abs=1e-5)
+    assert found["by_position"]["position"][-1] > 100
+    assert {path.name for path in whole.folder.iterdir()} == {
+        ".lock",
+        "checkpoint.safetensors",
+        "config.toml",
+        "environment.json",
+        "evaluation.json",
+        "metrics.jsonl",
+    }
+    saved = json.loads((whole.folder / "environment.json").read_text())
+    assert saved["corpus"]["files"] == 20
+    assert saved["threads"] == 1
+
+
+def test_it_is_the_same_again(whole: Run, small: RunConfig, tmp_path: Path) -> None:
+    assert numbers(train(small, tmp_path / "again")) == numbers(whole)
+    seeded = replace(small, training=replace(small.training, seed=1))
+    assert numbers(train(seeded, tmp_path / "other"))[0] != numbers(whole)[0]
+
+
+def test_a_finished_run_is_left_alone(whole: Run, small: RunConfig) -> None:
+    seen: list[Moment] = []
+    before = whole.metrics_path.stat().st_mtime_ns
+    train(small, whole.folder, progress=seen.append)
+    assert seen == []
+    assert whole.metrics_path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("stop_at", [1, 5, 8])
+def test_ctrl_c_and_on(small: RunConfig, whole: Run, tmp_path: Path, stop_at: int) -> None:
+    def interrupt(moment: Moment) -> None:
+        if (moment.phase, moment.done) == ("training", stop_at):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        train(small, tmp_path / "run", progress=interrupt)
+    assert [line["step"] for line in Run(tmp_path / "run").metrics()] == list(range(1, stop_at + 1))
+    run = train(small, tmp_path / "run")
+    assert numbers(run) == numbers(whole)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_dropout_resumes_exactly(small: RunConfig, tmp_path: Path) -> None:
+    config = replace(small, model=replace(small.model, dropout=0.2))
+    test_ctrl_c_and_on(config, train(config, tmp_path / "whole"), tmp_path, 3)
+
+
+KILLED = """
+import json, os, signal, sys, torch
+from whorl.lab import RunConfig, train, trainer
+torch.set_num_threads(1)
+trainer._SECONDS_BETWEEN_CHECKPOINTS = 0.0
+job = json.load(sys.stdin)
+calls = 0
+def count(event, args):
+    # Any moment will do: at the n-th file that is opened, renamed or removed, the process dies.
+    global calls
+    if event in ("open", "os.rename", "os.remove") and job["folder"] in str(args[0]):
+        calls += 1
+        if calls == job["kill"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+train(RunConfig.from_dict(job["config"]), job["folder"])
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_at_many_moments(small: RunConfig, whole: Run, tmp_path: Path) -> None:
+    """A run that is killed again and again, each time a little later, ends as if it never was."""
+    folder = tmp_path / "killed"
+    for kill in (1, 3, 5, 8, 9, 14, 10_000):
+        job = {"folder": str(folder), "config": small.to_dict(), "kill": kill}
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED], input=json.dumps(job), text=True, capture_output=True
+        )
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        if Run(folder).checkpoint_path.exists():
+            assert load_weights(Run(folder).checkpoint_path, _model(small)) >= 1
+    assert done.returncode == 0
+    assert numbers(Run(folder)) == numbers(whole)
+    assert not list(folder.glob(".*.part"))
+
+
+def _model(config: RunConfig) -> Any:
+    return Model(config.model, vocab=256, longest=config.longest)
+
+
+def test_a_line_that_was_cut_off(small: RunConfig, whole: Run, tmp_path: Path) -> None:
+    def interrupt(moment: Moment) -> None:
+        if (moment.phase, moment.done) == ("training", 4):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        train(small, tmp_path / "run", progress=interrupt)
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
+    assert numbers(train(small, tmp_path / "run")) == numbers(whole)
+
+
+def test_another_config_is_refused(whole: Run, small: RunConfig) -> None:
+    other = replace(small, model=replace(small.model, encoding="alibi"))
+    with pytest.raises(
+        ValueError,
+        match=r"whole' holds another run: model.encoding is 'rope' there, 'alibi' here. Name",
+    ):
+        train(other, whole.folder)
+    assert whole.evaluation() is not None
+    train(other, whole.folder, force=True)
+    assert whole.config() == other
+
+
+def test_another_text_is_refused(whole: Run, small: RunConfig, texts: Path) -> None:
+    (texts / "text00.txt").write_text("other words " * 50)
+    with pytest.raises(ValueError, match=r"holds another run: its text was another"):
+        train(small, whole.folder)
+
+
+def test_a_folder_with_other_things_is_refused(small: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.txt").write_text("x")
+    for force in (False, True):
+        with pytest.raises(ValueError, match=r"is not empty and no run folder \(it has 'chapter1"):
+            train(small, tmp_path / "thesis", force=force)
+
+
+def test_a_folder_in_use_is_refused(small: RunConfig, tmp_path: Path) -> None:
+    def again(moment: Moment) -> None:
+        with pytest.raises(ValueError, match=r"is in use by another process; wait for it"):
+            train(small, tmp_path / "run")
+
+    train(small, tmp_path / "run", progress=again)
+
+
+def test_a_full_disk(small: RunConfig, whole: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    """The last checkpoint stays, the message says what to do, and the run goes on."""
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    real, calls = os.fsync, []
+
+    def full(handle: int) -> None:
+        calls.append(handle)
+        if len(calls) > 12:
+            raise OSError(28, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"\(No space left on device\); the last checkpoint is whole"):
+        train(small, tmp_path / "run")
+    monkeypatch.undo()
+    torch.set_num_threads(1)
+    assert not list((tmp_path / "run").glob("*.part"))
+    assert numbers(train(small, tmp_path / "run")) == numbers(whole)
+
+
+def test_divergence_is_said(small: RunConfig, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Model, "loss", lambda *a: torch.tensor(float("nan")).requires_grad_())
+    with pytest.raises(ValueError, match=r"training diverged at step 1: the loss is nan"):
+        train(small, tmp_path / "run")
+
+
+def test_bfloat16(small: RunConfig, tmp_path: Path) -> None:
+    config = replace(small, training=replace(small.training, precision="bfloat16"))
+    run = train(config, tmp_path / "run")
+    assert run.metrics()[-1]["loss"] < run.metrics()[0]["loss"]
+
+
+def test_scalings_are_evaluated_too(small: RunConfig, tmp_path: Path) -> None:
+    run = train(small, tmp_path / "run")
+    train(small, tmp_path / "run", scalings=("yarn", "dynamic_ntk"))
+    plain, yarn, dynamic = (run.evaluation(name) for name in (None, "yarn", "dynamic_ntk"))
+    assert plain is not None
+    assert yarn is not None
+    assert dynamic is not None
+    assert yarn["by_length"]["128"]["loss"] != plain["by_length"]["128"]["loss"]
+    assert dynamic["by_length"]["32"]["loss"] == plain["by_length"]["32"]["loss"]
+    assert dynamic["by_length"]["128"]["loss"] != plain["by_length"]["128"]["loss"]
+    with pytest.raises(ValueError, match=r"--scalings: 'longrope' cannot be put into a trained"):
+        train(small, tmp_path / "run", scalings=("longrope",))
+    alibi = replace(small, model=replace(small.model, encoding="alibi"))
+    with pytest.raises(ValueError, match=r"'yarn' needs a rotation without one, such as rope"):
+        train(alibi, tmp_path / "other", scalings=("yarn",))
+
+
+def test_progress(small: RunConfig, tmp_path: Path) -> None:
+    seen: list[Moment] = []
+    start = time.monotonic()
+    train(small, tmp_path / "run", scalings=("yarn",), progress=seen.append)
+    spent = time.monotonic() - start
+    assert [m.done for m in seen if m.phase == "training"] == list(range(1, 9))
+    assert {m.phase for m in seen} == {"training", "evaluation", "evaluation with yarn"}
+    assert all(m.done == m.total for m in seen if m is seen[-1])
+    assert all(0 <= m.seconds_left <= 60 * spent for m in seen if m.seconds_left is not None)
