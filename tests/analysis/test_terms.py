@@ -242,3 +242,20 @@ def test_shapes_that_do_not_belong_together() -> None:
         terms(whorl.NoPE(), q, k[:1])
     with pytest.raises(ValueError, match=r"terms: ALiBi\(3\) is for 3 heads but q has 4"):
         terms(whorl.ALiBi(3), q, k)
+
+
+def test_more_queries_than_keys_where_both_are_placed() -> None:
+    q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 4, 3, 8)
+    found = whorl.analysis.terms(whorl.ALiBi(4), q, k, torch.arange(5), torch.arange(3))
+    assert found.score.shape == (1, 4, 5, 3)
+    with pytest.raises(ValueError, match=r"5 queries and 3 keys, so it is not clear where"):
+        whorl.analysis.terms(whorl.ALiBi(4), q, k)
+
+
+@pytest.mark.parametrize(
+    ("x", "error"), [("text", TypeError), (torch.zeros(3, 8), ValueError)], ids=["str", "rank"]
+)
+def test_embeddings_are_a_tensor(x: Any, error: type[Exception]) -> None:
+    weight = torch.zeros(8, 8)
+    with pytest.raises(error, match=r"terms: x must be a tensor of embeddings \[B, T, E\]; got"):
+        whorl.analysis.terms(whorl.NoPE(), x=x, query_proj=weight, key_proj=weight, num_heads=2)

@@ -41,7 +41,7 @@ def scores(
 
 
 def weighed(score: Tensor, v: Tensor, seen: Tensor) -> Tensor:
-    """Softmax attention [H, T, E]; 0 where nothing is seen."""
+    """Softmax attention [H, T, Dv]; 0 where nothing is seen."""
     weights = (score / D**0.5).masked_fill(~seen, -torch.inf).softmax(-1)
     return weights.nan_to_num(0.0) @ v
 
@@ -54,7 +54,7 @@ def seen(at: Tensor, keys_at: Tensor, window: int | None, sinks: int) -> Tensor:
 
 
 def attended(step: Step, cache: KVCache) -> Tensor:
-    """Attention over what a cache returned, in float64: [B, H, T, E]."""
+    """Attention over what a cache returned, in float64: [B, H, T, Dv]."""
     outs = []
     for row in range(step.q.shape[0]):
         at, keys_at = (x if x.dim() == 1 else x[row] for x in (step.positions, step.key_positions))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["naive", "random", "rotary", "unrotated"]
+__all__ = ["Turn", "naive", "random", "rotary", "unrotated"]
 
 Turn = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 

@@ -145,6 +145,19 @@ def test_positions_of_your_own(dtype: torch.dtype, batch: int, data: st.DataObje
         close(attended(step, cache), want, q, v)
 
 
+def test_sinks_keep_fractions_of_their_positions() -> None:
+    """The copies of sinks are written back when others are dropped: nothing may be cut off."""
+    cache = KVCache(whorl.RoPE(D), window=2, sinks=2)
+    reference = Reference(cache, 1)
+    for seed in range(6):
+        q, k, v = tokens(1, 1, seed, torch.float64)
+        at = torch.tensor([[seed * 0.25]])
+        step = cache.update(q, k, v, positions=at)
+        want = reference.update(q, k, v, at, None)
+        torch.testing.assert_close(attended(step, cache), want, rtol=1e-12, atol=1e-12)
+    assert step.key_positions.tolist()[:2] == [0.0, 0.25]
+
+
 @pytest.mark.parametrize("name", ["rope", "xpos", *SCALINGS])
 def test_decode_equals_prefill(name: str) -> None:
     """Token by token, in pieces and at once: the same last result, and the same keys."""

@@ -31,7 +31,9 @@ def test_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_encodings() -> None:
-    with pytest.raises(TypeError, match=r"KVCache: encoding must be an Encoding or None; got 'ro"):
+    with pytest.raises(
+        TypeError, match=r"KVCache: encoding must be a whorl\.Encoding .*; got 'rope'\."
+    ):
         KVCache("rope")  # type: ignore[arg-type]
     message = r"placement='in_cache' counts tokens, but AxialRoPE\(8\) places them on 2 axes; use"
     with pytest.raises(ValueError, match=message):
@@ -44,17 +46,26 @@ Q, K, V = tokens(2, 3, 0, torch.float32)
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"q": 1}, ValueError, r"update: q must be a tensor \[B, H, T, D\]; got int\."),
-        ({"k": K[0]}, ValueError, r"update: k must be a tensor \[B, H, T, D\]; got \[1, 3, 8\]\."),
+        (
+            {"q": 1},
+            TypeError,
+            r"update: q must be a tensor \[B, heads, tokens, channels\]; got int",
+        ),
+        (
+            {"k": K[0]},
+            ValueError,
+            r"update: k must be \[B, heads, tokens, .*; got \[1, 3, 8\]\. Re",
+        ),
         ({"v": V.long()}, TypeError, r"update: v must be float32, .*; got torch\.int64\."),
-        ({"q": Q[:, :, :2]}, ValueError, r"same new tokens, equal in B and T; got q \[2, 2, 2, 8"),
-        ({"k": K[:1]}, ValueError, r"same new tokens, equal in B and T; .*k \[1, 1, 3, 8\]"),
-        ({"v": V.repeat(1, 2, 1, 1)}, ValueError, r"k and v must have the same heads, q and k"),
-        ({"q": Q.half()}, TypeError, r"one dtype and device; got torch\.float16 cpu, torch\.fl"),
+        ({"q": Q[:, :, :2]}, ValueError, r"same new tokens, equally many; got \[2, 2, 2, 8\], \["),
+        ({"k": K[:1]}, ValueError, r"update: shapes must be q \[B, H, T, D\], .*\[1, 1, 3, 8\]"),
+        ({"v": V.repeat(1, 2, 1, 1)}, ValueError, r"G a divisor of H; got \[2, 2, 3, 8\], \["),
+        ({"q": Q.half()}, TypeError, r"one dtype and device; got torch\.float16 on cpu, torch"),
         ({"k": K.clone().requires_grad_()}, ValueError, r"k needs a gradient, but a cache writes"),
-        ({"mask": torch.ones(2, 2)}, ValueError, r"mask must be \[B, T\] = \[2, 3\] on cpu, for"),
-        ({"mask": [1]}, ValueError, r"for the new tokens only; got \[1\]\."),
-        ({"mask": torch.ones(2, 3)}, TypeError, r"mask must be boolean, or integers 0 \(padding"),
+        ({"mask": torch.ones(2, 2).bool()}, ValueError, r"\[2, 3\], for the new tokens only; got"),
+        ({"mask": [1]}, TypeError, r"mask must be a tensor, boolean or integers .* got \[1\]\."),
+        ({"mask": torch.ones(2, 3)}, TypeError, r"got torch\.float32 on cpu\. An additive mask"),
+        ({"mask": K.bool()[:, 0, :, 0].to("meta")}, TypeError, r"on cpu; got torch\.bool on meta"),
         ({"positions": torch.arange(4)}, ValueError, r"KVCache\.update: positions must be \[T\]"),
         ({"k": K[..., :6], "q": Q[..., :6]}, ValueError, r"holds k \[2, 1, S, 8\]; got \[2, 1, 3"),
         ({n: x[:1] for n, x in (("q", Q), ("k", K), ("v", V))}, ValueError, r"Use one cache per"),
@@ -80,8 +91,9 @@ def test_update(change: dict[str, Any], error: type[Exception], message: str) ->
 
 
 def test_update_where_positions_matter() -> None:
+    at = torch.arange(3)
     with pytest.raises(ValueError, match=r"placement='in_cache' counts positions itself; leave"):
-        KVCache(whorl.RoPE(D), window=4, placement="in_cache").update(Q, K, V, torch.arange(3))
+        KVCache(whorl.RoPE(D), window=4, placement="in_cache").update(Q, K, V, positions=at)
     with pytest.raises(ValueError, match=r"AxialRoPE\(8\) has no order of its own; pass positions"):
         KVCache(whorl.AxialRoPE(D)).update(Q, K, V)
     cache = KVCache(whorl.MRoPE(D, sections=(2, 1, 1)))
@@ -125,20 +137,21 @@ def test_xpos_has_limits_in_half_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "message"),
+    ("length", "error", "message"),
     [
-        (4, r"crop: length must be an int from -3 to 3, as many as are held, or one for each ro"),
-        (-4, r"length must be an int from -3 to 3"),
-        (1.0, r"got 1\.0\."),
-        (torch.tensor([1]), r"an int, or integers \[B\] = \[2\]; got torch\.int64 \[1\]\."),
-        (torch.tensor([1.0, 2.0]), r"got torch\.float32 \[2\]\."),
-        (torch.tensor([1, 4]), r"rows hold \[3, 3\] tokens and can keep at most those; got \[1, 4"),
+        (4, ValueError, r"crop: length must be from -3 to 3, as many as are held, or one for each"),
+        (-4, ValueError, r"length must be from -3 to 3"),
+        (1.0, TypeError, r"crop: length must be an int, or integers \[B\]; got 1\.0\."),
+        (True, TypeError, r"got True\."),
+        (torch.tensor([1]), ValueError, r"an int, or integers \[B\] = \[2\]; got \[1\]\."),
+        (torch.tensor([1.0, 2.0]), TypeError, r"got torch\.float32\."),
+        (torch.tensor([1, 4]), ValueError, r"rows hold \[3, 3\] tokens and can keep at most those"),
     ],
 )
-def test_crop(length: Any, message: str) -> None:
+def test_crop(length: Any, error: type[Exception], message: str) -> None:
     cache = KVCache(whorl.RoPE(D))
     cache.update(Q, K, V)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(error, match=message):
         cache.crop(length)
     assert cache.lengths == [3, 3]
 
@@ -152,7 +165,7 @@ def test_crop(length: Any, message: str) -> None:
             TypeError,
             r"evict: drop must be slots, or a mask \[S\] = \[3\] or \[B, S\] = \[2, 3\]",
         ),
-        ([0.5], ValueError, r"true for what goes; got torch\.float32 \[1\]\."),
+        ([0.5], TypeError, r"true for what goes; got torch\.float32 \[1\]\."),
         (torch.ones(2, dtype=torch.bool), ValueError, r"got torch\.bool \[2\]\."),
         ([0], ValueError, r"the first 1 tokens of each row are sinks, which are kept; evict oth"),
     ],
@@ -169,18 +182,24 @@ def test_evict(drop: Any, error: type[Exception], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "message"),
+    ("index", "error", "message"),
     [
-        ([2], r"reorder: the cache has rows 0 to 1; got \[2\]\."),
-        ([], r"index must be integers, the old row of each new one; got torch\.float32 \[0\]\."),
-        (torch.tensor([[0]]), r"got torch\.int64 \[1, 1\]\."),
+        ([2], ValueError, r"there are rows 0 to 1; got \[2\]\."),
+        ([-1], ValueError, r"there are rows 0 to 1; got \[-1\]\."),
+        ([], ValueError, r"index must be \[N\], one old row for each new one, .* got \[0\]\."),
+        (torch.tensor([[0]]), ValueError, r"got \[1, 1\]\."),
+        ([0.0], TypeError, r"index must be integers, the old row of each new one; got torch\.fl"),
+        ("all", TypeError, r"index must be integers, the old row of each new one; got 'all'\."),
     ],
 )
-def test_reorder(index: Any, message: str) -> None:
-    cache = KVCache(whorl.RoPE(D))
+def test_reorder(index: Any, error: type[Exception], message: str) -> None:
+    cache, x = KVCache(whorl.RoPE(D)), torch.ones(2, 1, 3, D)
     cache.update(Q, K, V)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(error, match=r"KVCache\.reorder: .*" + message):
         cache.reorder(index)
+    _, state = whorl.linear_attention(x, x, x, causal=True, return_state=True)
+    with pytest.raises(error, match=r"LinearState\.reorder: .*" + message):
+        state.reorder(index)
 
 
 def test_repr_shows_what_was_chosen() -> None:

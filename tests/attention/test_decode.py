@@ -1,14 +1,15 @@
 """Decoding with a cache gives what attention over the whole sequence gives."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 import whorl
 from whorl.attention import KVCache, attention
-from whorl.testing.probe import randomized
 
-from .test_softmax import ENCODINGS, D, H, randn
+from .test_softmax import ENCODINGS, D, H, fresh, randn
 
 CAUSAL = [e for e in ENCODINGS if e.position_axes == 1]
 
@@ -29,13 +30,13 @@ def follows(encoding: whorl.Encoding) -> bool:
 @torch.no_grad()
 @pytest.mark.parametrize("encoding", [e for e in CAUSAL if not follows(e)], ids=repr)
 def test_steps_equal_the_whole(encoding: whorl.Encoding) -> None:
-    encoding = encoding.double()
+    encoding = fresh(encoding)
     q, k, v = tokens(14)
     want = attention(q, k, v, encoding, causal=True)
     cache, outs = KVCache(encoding), []
     for a, b in ((0, 6), (6, 7), (7, 8), (8, 11), (11, 14)):
         outs.append(attention(*cut((q, k, v), a, b), encoding, causal=True, cache=cache))
-    torch.testing.assert_close(torch.cat(outs, 2), want, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(torch.cat(outs, 2), want, rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
@@ -46,13 +47,13 @@ def test_frequencies_that_follow_the_length_are_those_of_now() -> None:
     for t in range(14):
         out = attention(*cut((q, k, v), t, t + 1), causal=True, cache=cache)
         now = attention(q[:, :, : t + 1], k[:, :, : t + 1], v[:, :, : t + 1], rope, causal=True)
-        torch.testing.assert_close(out, now[:, :, t:], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(out, now[:, :, t:], rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("encoding", [whorl.RoPE(D) + whorl.ALiBi(H), whorl.T5Bias(H)], ids=repr)
 def test_windows_sinks_and_padding_are_those_of_the_cache(encoding: whorl.Encoding) -> None:
-    encoding = randomized(encoding).double()
+    encoding = fresh(encoding)
     q, k, v = tokens(20)
     mask = torch.ones(2, 6, dtype=torch.bool)
     mask[0, :2] = False
@@ -64,8 +65,8 @@ def test_windows_sinks_and_padding_are_those_of_the_cache(encoding: whorl.Encodi
     for t in range(6, 20):
         outs.append(attention(*cut((q, k, v), t, t + 1), causal=True, cache=cache))
     got = torch.cat(outs, 2)
-    torch.testing.assert_close(got[1], want[1], rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(got[0, :, 2:], want[0, :, 2:], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(got[1], want[1], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(got[0, :, 2:], want[0, :, 2:], rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
@@ -78,14 +79,34 @@ def test_the_module_decodes() -> None:
     torch.testing.assert_close(torch.cat(steps, 1), layer(x))
 
 
-def test_errors() -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"causal": False}, r"with a cache pass causal=True, because tokens that were fed cannot"),
+        ({"key_positions": torch.arange(3)}, r"with a cache there is no key_positions, because it"),
+        ({"segments": torch.arange(3)}, r"there is no segments, because it knows its keys and the"),
+        ({"context_length": 9}, r"with a cache there is no context_length, .*; leave it out\."),
+        ({"encoding": whorl.ALiBi(H)}, r"the cache was made for RoPE\(8\); got ALiBi\(4\)"),
+        ({"window": 5}, r"the cache has window 4 and sinks 0; got 5 and 0"),
+        ({"scale": "big"}, r"could not convert string to float"),
+        ({"mask": torch.ones(2, 2).bool()}, r"KVCache.update: mask must be \[B, T\] = \[2, 3\]"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_is_refused_is_not_cached(options: dict[str, Any], message: str) -> None:
     rope = whorl.RoPE(D)
     q, k, v = tokens(3)
-    with pytest.raises(ValueError, match=r"with a cache, documents, cu_seqlens and key_positions"):
-        attention(q, k, v, rope, cache=KVCache(rope), key_positions=torch.arange(3))
-    with pytest.raises(ValueError, match=r"the cache was made for RoPE\(8\); got ALiBi\(4\)"):
-        attention(q, k, v, whorl.ALiBi(H), cache=KVCache(rope))
+    cache = KVCache(rope, window=4)
+    attention(q, k, v, causal=True, cache=cache)
+    with pytest.raises(ValueError, match=message):
+        attention(q, k, v, **{"encoding": rope, "cache": cache, "causal": True, **options})
+    assert cache.length == 3
+
+
+def test_caches_that_do_not_fit() -> None:
+    rope = whorl.RoPE(D)
+    q, k, v = tokens(3)
     with pytest.raises(ValueError, match=r"the cache does not rotate keys, but RoPE\(8\) does"):
-        attention(q, k, v, rope, cache=KVCache())
-    with pytest.raises(ValueError, match=r"the cache has window 4 and sinks 0; got 5 and 0"):
-        attention(q, k, v, rope, cache=KVCache(rope, window=4), window=5)
+        attention(q, k, v, rope, causal=True, cache=KVCache())
+    with pytest.raises(TypeError, match=r"cache must be a whorl\.KVCache, or None; got \{\}\."):
+        attention(q, k, v, rope, causal=True, cache={})  # type: ignore[arg-type]

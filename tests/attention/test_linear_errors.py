@@ -99,9 +99,10 @@ def test_causal_only(encoding: whorl.Encoding, message: str) -> None:
             r"the queries are the last of the keys' tokens, so there .* got 7 queries and 6",
         ),
         ({"heads": 3}, r"shapes must be q \[B, H, T, D\], .*; got \[2, 4, 6, 8\], \[2, 3, 6, 8\]"),
-        ({"mask": torch.ones(2, 6)}, r"mask must be \[B, S\], here \[2, 6\], boolean .* torch\.fl"),
-        ({"mask": torch.ones(6, 6).bool()}, r"got torch\.bool \[6, 6\] on cpu\. There are no sc"),
-        ({"mask": "causal"}, r"got str\. There are no scores to mask pair by pair: for the caus"),
+        (
+            {"mask": torch.ones(6, 6).bool()},
+            r"mask must be \[B, S\], here \[2, 6\]; got \[6, 6\]\. There are no scores to mask",
+        ),
         (
             {"positions": torch.tensor([0, 1, 2, 0, 1, 2])},
             r"goes by the order of the tokens, so positions must not decrease; got positions that",
@@ -130,24 +131,36 @@ def test_two_lengths_without_positions() -> None:
 
 def test_what_is_no_encoding() -> None:
     with pytest.raises(
-        TypeError, match=r"encoding must be an Encoding such as .*; got str\. whorl"
+        TypeError, match=r"encoding must be a whorl\.Encoding such as .*; got 'rope'\. whorl\.make"
     ):
         run("rope")
 
 
+def test_what_is_no_mask() -> None:
+    for mask, came in (
+        (torch.ones(2, 6), r"torch\.float32 on cpu"),
+        ("causal", "'causal'"),
+        (torch.ones(2, 6, device="meta").bool(), r"torch\.bool on meta"),
+    ):
+        message = r"mask must be a tensor, boolean or integers, .*, on cpu; got " + came
+        with pytest.raises(TypeError, match=message):
+            run(mask=mask)
+
+
 def test_tensors() -> None:
     x = torch.randn(1, 1, 3, D)
-    flat = r"k must be a tensor \[B, heads, tokens, channels\]; got \[3, 8\]\. Reshape"
+    flat = r"linear_attention: k must be \[B, heads, tokens, channels\]; got \[3, 8\]\. Reshape"
     with pytest.raises(ValueError, match=flat):
         linear_attention(x, x[0, 0], x)
-    with pytest.raises(
-        TypeError, match=r"one dtype .* got torch\.float32 on cpu for q and torch\.f"
-    ):
+    mixed = (
+        r"one dtype and device; got torch\.float32 on cpu, torch\.float64 on cpu, torch\.float32"
+    )
+    with pytest.raises(TypeError, match=mixed):
         linear_attention(x, x.double(), x)
-    with pytest.raises(
-        TypeError, match=r"must be floating-point tensors of one dtype on one device"
-    ):
+    with pytest.raises(TypeError, match=r"q must be float32, .* or float16; got torch\.int32\."):
         linear_attention(x.int(), x.int(), x.int())
+    with pytest.raises(TypeError, match=r"v must be a tensor \[B, heads, .*\]; got list\."):
+        linear_attention(x, x, [x])  # type: ignore[call-overload]
 
 
 def test_states() -> None:
@@ -164,11 +177,19 @@ def test_states() -> None:
     with pytest.raises(ValueError, match=r"made with feature_map='elu' but the call has 'relu'"):
         run(whorl.RoPE(D), state=state, feature_map="relu", **options)
     wrong = (
-        r"the state must have the batch, .* its numerator is torch\.float32 \[2, 4, 8, 5\] on cpu,"
-        r" but torch\.float32 \[2, 2, 8, 5\] on cpu is needed\. Start without a state, or use"
+        r"the state must have the batch, .* its numerator is \[2, 4, 8, 5\], but \[2, 2, 8, 5\] is"
+        r" needed\. Start without a state, or use"
     )
     with pytest.raises(ValueError, match=wrong):
         run(whorl.RoPE(D), state=state, heads=2, **options)
+    q = torch.zeros(2, H, 1, D).double()
+    wide = r"the state is torch\.float32 on cpu, but these tokens need torch\.float64 on cpu; start"
+    with pytest.raises(TypeError, match=wide):
+        linear_attention(q, q, q[..., :5], whorl.RoPE(D), state=state, **options)
+    with pytest.raises(
+        TypeError, match=r"state must be a LinearState, from return_state=True; got"
+    ):
+        run(whorl.RoPE(D), state=state.numerator, **options)
     past = r"must not decrease; got position 2 after a state that ends at 5\. Sort the tokens"
     with pytest.raises(ValueError, match=past):
         run(whorl.RoPE(D), state=state, offset=2, **options)

@@ -154,6 +154,24 @@ def test_gradients(which: str, causal: bool, kind: Any) -> None:
     assert torch.autograd.gradcheck(run, inputs)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradient_of_elu_at_zero(causal: bool) -> None:
+    """phi(x) = exp(x) below 0 and x + 1 above: its slope at 0 is 1 from both sides."""
+    q, k, v = random(1, 2, 9, D), random(1, 2, 9, D, seed=1), random(1, 2, 9, D, seed=2)
+    q[..., ::2], k[..., 1::2] = 0.0, 0.0
+    weights = torch.ones(9, 9).tril() if causal else None
+    cotangent = random(1, 2, 9, D, seed=3)
+    found = []
+    for attend in (
+        lambda q, k: linear_attention(q, k, v, causal=causal, chunk=4),
+        lambda q, k: naive(q, k, v, weights=weights),
+    ):
+        leaves = [x.clone().requires_grad_() for x in (q, k)]
+        found.append(torch.autograd.grad(attend(*leaves), leaves, cotangent))
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+
+
 def test_gradient_of_large_inputs_is_finite() -> None:
     """where(x > 0, x + 1, exp(x)) has NaN here."""
     q, k, v = (torch.full((1, 1, 2, D), 200.0, requires_grad=True) for _ in range(3))

@@ -157,6 +157,8 @@ def test_rows_for_beams() -> None:
     _, counted = linear_attention(*prompt, encoding, causal=True, return_state=True)
     assert counted.reorder(rows).next_position == 10
     assert counted.reorder(rows).numerator.shape[0] == 3
+    listed = state.reorder(rows.tolist())
+    assert torch.equal(listed.numerator, state.reorder(rows).numerator)
 
 
 def test_a_state_is_never_changed() -> None:

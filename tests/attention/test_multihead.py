@@ -1,5 +1,6 @@
 """MultiheadAttention: torch's module with an encoding inside."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -22,10 +23,10 @@ def test_is_that_of_torch_with_its_weights(bias: bool) -> None:
     padded[0, 6:] = True
     want, _ = theirs(x, y, y, key_padding_mask=padded)
     got = ours(x, y, y, mask=~padded)
-    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
     future = torch.ones(7, 7, dtype=torch.bool).triu(1)
     want, _ = theirs(x, x, x, attn_mask=future)
-    torch.testing.assert_close(ours(x, causal=True), want, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(ours(x, causal=True), want, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -45,11 +46,39 @@ def test_the_encoding_acts_and_trains(encoding: whorl.Encoding) -> None:
 
 
 def test_initial_weights_are_those_of_torch() -> None:
+    """Uniform over the same range: the largest of many weights and their deviation say so."""
     torch.manual_seed(0)
-    ours, theirs = whorl.MultiheadAttention(64, 4), nn.MultiheadAttention(64, 4)
-    # Theirs is Glorot over the three projections at once; ours over each.
-    assert not any(proj.bias.any() for proj in (ours.q_proj, ours.k_proj, ours.out_proj))
-    assert theirs.in_proj_weight.std() < ours.q_proj.weight.std() < 2 * theirs.in_proj_weight.std()
+    ours, theirs = whorl.MultiheadAttention(256, 4), nn.MultiheadAttention(256, 4)
+    for proj in (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj):
+        assert not proj.bias.any()
+    pairs = [(proj.weight, theirs.in_proj_weight) for proj in (ours.q_proj, ours.k_proj)]
+    for mine, other in [*pairs, (ours.out_proj.weight, theirs.out_proj.weight)]:
+        torch.testing.assert_close(mine.abs().max(), other.abs().max(), rtol=1e-3, atol=0.0)
+        torch.testing.assert_close(mine.std(), other.std(), rtol=0.02, atol=0.0)
+    grouped = whorl.MultiheadAttention(256, 4, num_kv_heads=1)  # a stack of 256 + 64 + 64 rows
+    bound = (6 / (256 + 384)) ** 0.5
+    assert 0.99 * bound < float(grouped.k_proj.weight.detach().abs().max()) <= bound
+
+
+def test_options_are_those_of_attention() -> None:
+    torch.manual_seed(0)
+    taken, known = (
+        set(inspect.signature(f).parameters)
+        for f in (whorl.attention, whorl.MultiheadAttention.forward)
+    )
+    own = {"q", "k", "v", "encoding", "dropout"}, {"self", "query", "key", "value"}
+    assert taken - own[0] == known - own[1]
+    layer = whorl.MultiheadAttention(32, 4).double()
+    x = torch.randn(1, 6, 32).double()
+    doubled = layer(x, scale=2 * 8**-0.5)
+    layer.q_proj.weight.data *= 2
+    torch.testing.assert_close(doubled, layer(x))
+    torch.testing.assert_close(layer(x, causal=True, block=2), layer(x, causal=True))
+    xlnet = whorl.TransformerXL(4, 8, segments="xlnet")
+    nn.init.normal_(xlnet.segment_vectors)
+    layer = whorl.MultiheadAttention(32, 4, encoding=xlnet).double()
+    told = layer(x, segments=torch.tensor([0, 0, 0, 1, 1, 1]))
+    assert not torch.allclose(told, layer(x, segments=torch.zeros(6, dtype=torch.int64)))
 
 
 def test_dropout_in_training_only() -> None:
@@ -71,7 +100,7 @@ def test_dropout_in_training_only() -> None:
         (
             {"encoding": "rope"},
             TypeError,
-            r"encoding must be a whorl encoding, or None; got 'rope'",
+            r"encoding must be a whorl\.Encoding such as .*, or None; got 'rope'",
         ),
     ],
 )
@@ -86,5 +115,12 @@ def test_call_errors() -> None:
         ValueError, match=r"key must be \[B, T, d_model\] with d_model = 32; got \[1"
     ):
         layer(torch.zeros(1, 5, 32), torch.zeros(1, 5, 16))
+    with pytest.raises(TypeError, match=r"query must be \[B, T, d_model\] .* = 32; got NoneType"):
+        layer(None)
+    theirs = nn.MultiheadAttention(32, 4, add_zero_attn=True, batch_first=True)
     with pytest.raises(ValueError, match=r"from_torch: kdim, vdim, add_bias_kv and add_zero_attn"):
-        whorl.MultiheadAttention.from_torch(nn.MultiheadAttention(32, 4, add_zero_attn=True))
+        whorl.MultiheadAttention.from_torch(theirs)
+    with pytest.raises(ValueError, match=r"module has batch_first=False, inputs \[T, B, d_model\]"):
+        whorl.MultiheadAttention.from_torch(nn.MultiheadAttention(32, 4))
+    with pytest.raises(TypeError, match=r"must be an nn\.MultiheadAttention; got Linear\."):
+        whorl.MultiheadAttention.from_torch(nn.Linear(2, 2))  # type: ignore[arg-type]

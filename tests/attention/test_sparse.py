@@ -1,5 +1,6 @@
 """Shifted sparse attention equals dense attention under the mask that it means."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ ENCODINGS: list[whorl.Encoding] = [
     whorl.ALiBi(H),
     whorl.T5Bias(H),
     whorl.Shaw(H, D, left=3),
+    whorl.Shaw(H, D, left=3, values="trained"),
     whorl.TransformerXL(H, D),
     whorl.DeBERTa(H, D, max_distance=5),
     whorl.RoPE(D) + whorl.Kerple(H),
@@ -43,17 +45,22 @@ def meant(length: int, group: int) -> Tensor:
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(ENCODINGS), st.integers(1, 23), st.sampled_from([2, 4, 6, 30]), st.booleans()
+    st.sampled_from(ENCODINGS),
+    st.integers(0, 23),
+    st.sampled_from([2, 4, 6, 30]),
+    st.booleans(),
+    st.sampled_from([1, 2, 4]),
 )
 def test_equals_the_masked_dense_form(
-    encoding: whorl.Encoding, length: int, group: int, causal: bool
+    encoding: whorl.Encoding, length: int, group: int, causal: bool, G: int
 ) -> None:
     causal = causal or encoding.causal
-    encoding = randomized(encoding).double()
-    q, k, v = randn(2, H, length, D), randn(2, 2, length, D, seed=1), randn(2, 2, length, 5, seed=2)
+    encoding = randomized(copy.deepcopy(encoding)).double()
+    width = D if "value" in encoding.hooks else 5
+    q, (k, v) = randn(2, H, length, D), (randn(2, G, length, n, seed=n) for n in (D, width))
     got = shifted_attention(q, k, v, encoding, group=group, causal=causal)
     want = attention(q, k, v, encoding, causal=causal, mask=meant(length, group))
-    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
 def test_nothing_leaks_from_later_tokens() -> None:
@@ -74,24 +81,44 @@ def test_gradients_flow() -> None:
     )
 
 
+def test_far_xpos_and_scaled_queries_go_by_positions() -> None:
+    class Warm(whorl.XPos):
+        def query_scale(self, positions: Tensor) -> Tensor:
+            return 1 + (positions % 5).float() / 5
+
+    xpos, length = Warm(D), 40
+    q, k, v = (randn(2, H, length, D, seed=n).float() for n in range(3))
+    far = torch.arange(length) + torch.tensor([[150_000], [90_000]])
+    got = shifted_attention(q, k, v, xpos, group=8, causal=True, positions=far)
+    options: dict[str, Any] = {"causal": True, "mask": meant(length, 8)}
+    want = attention(q, k, v, xpos, positions=far, block=5, **options)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+    near = attention(q, k, v, whorl.XPos(D), **options)
+    assert (got - near).abs().max() > 1e-3  # the scale of the queries
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"encoding": 3}, TypeError, r"encoding must be a whorl encoding, or None; got 3"),
+        ({"encoding": 3}, TypeError, r"encoding must be a whorl\.Encoding such as .*; got 3"),
         ({"group": 3}, ValueError, r"group must be an even int >= 2; got 3"),
-        ({"k": 5}, ValueError, r"must be tensors \[B, H, T, D\] of one batch and length"),
-        ({"q": 5}, ValueError, r"q and k must be as long and as wide as each other"),
-        ({"heads": 3}, ValueError, r"half of the heads are shifted, so q must have an even number"),
-        ({"encoding": whorl.XPos(D)}, ValueError, r"XPos\(8\) is for causal attention only"),
         (
-            {"encoding": whorl.Shaw(H, D, values="trained")},
+            {"k": randn(1, H, 5, D)},
             ValueError,
-            r"adds vectors to the values, which groups do not support",
+            r"shapes must be q \[B, H, T, D\], k \[B, G, S, D\]",
         ),
+        ({"q": randn(1, H, 5, D)}, ValueError, r"q and k must be as long as each other, because"),
+        ({"q": 3}, TypeError, r"q must be a tensor"),
+        (
+            {name: randn(1, 3, 6, D) for name in "qkv"},
+            ValueError,
+            r"half of the heads are shifted, so q must have an even number",
+        ),
+        ({"encoding": whorl.XPos(D)}, ValueError, r"XPos\(8\) is for causal attention only"),
+        ({"encoding": whorl.ALiBi(6)}, ValueError, r"ALiBi\(6\) is for 6 heads but q has 4"),
     ],
 )
 def test_errors(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    heads = change.pop("heads", H)
-    arguments: dict[str, Any] = {n: randn(1, heads, change.pop(n, 6), D) for n in "qkv"}
+    arguments: dict[str, Any] = {n: randn(1, H, 6, D) for n in "qkv"}
     with pytest.raises(error, match="shifted_attention: .*" + message):
         shifted_attention(**{"group": 4, **arguments, **change})

@@ -202,24 +202,6 @@ def test_roformer(padding: Padding, rotary_value: bool, decoder: bool) -> None:
     compare(lambda encoding: roformer(model, ids, mask, encoding), right, wrong, want, mask)
 
 
-class Segmented(Encoding):
-    """TransformerXL with the segments [B, S] of a text, looked up by position."""
-
-    def __init__(self, xl: TransformerXL, segments: Tensor | None) -> None:
-        super().__init__()
-        self.xl, self.segments, self.config = xl, segments, xl.config
-
-    def content_score(
-        self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
-    ) -> Tensor:
-        if self.segments is None:
-            return self.xl.content_score(q, k, positions, key_positions)
-        mine, theirs = self.segments[:, positions], self.segments[:, key_positions]
-        return self.xl.content_score(
-            q, k, positions, key_positions, segments=mine, key_segments=theirs
-        )
-
-
 def from_xlnet(model: Any, clamp: int | None) -> list[TransformerXL]:
     made = []
     for layer in model.layer:
@@ -254,7 +236,8 @@ def xlnet(
             torch.einsum("bth,hnd->bntd", h, w)
             for h, w in ((x, part.q), (keys, part.k), (keys, part.v))
         )
-        out = attend(q, k, v, Segmented(xl, segments), causal=model.attn_type == "uni", mask=mask)
+        causal = model.attn_type == "uni"
+        out = attend(q, k, v, xl, causal=causal, mask=mask, segments=segments)
         mixed = torch.einsum("bntd,hnd->bth", out, part.o)
         x = layer.ff(part.layer_norm(mixed + x))
     return x, kept

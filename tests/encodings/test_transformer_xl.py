@@ -65,7 +65,7 @@ def test_both_ways_agree(T: int, S: int, start: int, clamp: int | None) -> None:
     xl = filled(TransformerXL(2, 4, dim=6, clamp=clamp))
     asked, at, key_at = random(2, 2, T, 4), torch.arange(T) + start, torch.arange(S)
     projection = xl.projection.view(2, 4, 6)
-    shifted = xl._shifted(asked, projection, start, S)
+    shifted = xl._shifted(asked, start, S, None)
     turned = xl._turned(asked @ projection, at, key_at)
     torch.testing.assert_close(shifted, turned, rtol=0, atol=1e-12)
 

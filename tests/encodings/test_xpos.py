@@ -273,3 +273,25 @@ def test_composed_with_a_bias_it_still_takes_a_reference() -> None:
     assert torch.equal(both(q, q, offset=60_000, reference=60_000)[1], want[1])
     with pytest.raises(TypeError, match=r"RoPE\(8\) has no 'reference' in forward; leave it out"):
         (whorl.RoPE(D) + whorl.ALiBi(2))(q, q, reference=3)
+
+
+@pytest.mark.parametrize("scale_base", [512.0, 100.5, 0.75])
+def test_reference_near_is_that_of_the_middle(scale_base: float) -> None:
+    xpos = whorl.XPos(8, scale_base=scale_base)
+    at = torch.tensor([[0, 3, 7], [90_000, 90_400, 91_000], [-5, -1, -9]])
+    want = [xpos.reference_for(middle) for middle in (3, 90_500, -5)]
+    assert [xpos.reference_near(row) for row in at] == want
+    assert all(type(xpos.reference_near(row)) is int for row in at)
+    assert torch.equal(torch.as_tensor(xpos.reference_near(at)), torch.tensor(want))
+    assert torch.equal(torch.as_tensor(xpos.reference_near(at.double() + 0.25)), torch.tensor(want))
+    assert xpos.reference_near(at[0, :0]) == 0
+    assert torch.equal(torch.as_tensor(xpos.reference_near(at[:, :0])), torch.zeros(3).long())
+    shape = torch.as_tensor(xpos.reference_near(at.to("meta"))).shape
+    assert shape == (3,)
+
+
+def test_reference_near_refuses_what_are_no_positions() -> None:
+    with pytest.raises(TypeError, match=r"positions must be a tensor \[T\] or \[B, T\]; got 5"):
+        whorl.XPos(8).reference_near(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"\[T\] or \[B, T\]; got \[\]"):
+        whorl.XPos(8).reference_near(torch.tensor(5))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
+from whorl.encodings.base import Scorer
 
 from .sound import Bucket, Cool, Lookback, PerHead, Slope
 
@@ -279,6 +280,25 @@ class ParameterTyped(PerHead):
         return self.slopes.double().view(-1, *[1] * distance.dim()) * far
 
 
+class Stale(Lookback):
+    """scorer: what it prepares for the blocks of a call is not what it scores by."""
+
+    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+        return lambda *block: 2 * self.content_score(*block)
+
+
+class Hidden(Lookback):
+    """scorer: pairs that will be hidden spoil the sum."""
+
+    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+        def score(q: Tensor, k: Tensor, at: Tensor, keys: Tensor) -> Tensor:
+            out = self.content_score(q, k, at, keys)
+            after = at.unsqueeze(-1) < keys.unsqueeze(-2)
+            return out.masked_fill(after, torch.inf) if reach and reach[0] == 0 else out
+
+        return score
+
+
 class BiasBreaking(Slope):
     """compiles: breaks the graph in the bias."""
 
@@ -319,6 +339,7 @@ BROKEN: dict[str, list[whorl.Encoding]] = {
     "positions_agree": [FirstRow(16), OneClock(16), Rounding(), Lenient()],
     "chunks": [Normalised(16), BiasNormalised(), ScaleNormalised(), ValueNormalised()],
     "history": [Remembering(16), Shared(16), Drifting()],
+    "scorer": [Stale(), Hidden()],
     "constants": [Buffered(16)],
     "precision": [HalfPositions(16), HiddenRounding(), ParameterTyped()],
     "compiles": [Breaking(16), Specialised(16), BiasBreaking()],

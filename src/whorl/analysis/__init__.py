@@ -7,7 +7,8 @@
 ['content-content', 'rope: interaction', 'alibi: position-position']
 """
 
+from .drift import Drift, cache_drift
 from .permutation import permutation
 from .terms import Terms, terms
 
-__all__ = ["Terms", "permutation", "terms"]
+__all__ = ["Drift", "Terms", "cache_drift", "permutation", "terms"]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from whorl.encodings import Composition, Encoding
+from whorl.encodings import Encoding
 
 from .terms import terms
 
@@ -56,7 +56,7 @@ def _attend(encoding: Encoding, x: Tensor, weights: list[Tensor], heads: int) ->
         encoding, x=x, query_proj=query, key_proj=key, num_heads=heads, positions=places
     ).score
     carried = encoding.embed(x) @ value.T
-    v = carried.unflatten(-1, (heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call]
+    v = torch.unflatten(carried, -1, (heads, -1)).transpose(1, 2)
     weight = score.softmax(-1)
     out: Tensor = weight @ v
     if (more := encoding.value_term(weight, at, at)) is not None:
@@ -65,6 +65,5 @@ def _attend(encoding: Encoding, x: Tensor, weights: list[Tensor], heads: int) ->
 
 
 def _size(encoding: Encoding, option: str, default: int) -> int:
-    parts = encoding.parts if isinstance(encoding, Composition) else [encoding]
-    known = [getattr(part.config, option, None) for part in parts]
+    known = [getattr(part.config, option, None) for part in encoding.parts]
     return next((n for n in known if isinstance(n, int)), default)

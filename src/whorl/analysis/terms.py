@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from whorl.encodings import Composition, Encoding
+from whorl.encodings import Encoding
 from whorl.positions import resolve
 
 __all__ = ["Terms", "terms"]
@@ -103,6 +103,19 @@ class _Pieces:
             q, k = q + more_q, k + more_k
         return q, k
 
+    def products(self) -> dict[str, Tensor]:
+        """The terms of q k^T, unscaled."""
+        found = {CONTENT: _product(self.q, self.k)}
+        for label, (more_q, more_k) in self.added.items():
+            found[f"{label}content-position"] = _product(self.q, more_k)
+            found[f"{label}position-content"] = _product(more_q, self.k)
+        if self.added:
+            pairs = [(a, b) for a in self.added.values() for b in self.added.values()]
+            label = next(iter(self.added)) if len(self.added) == 1 else ""
+            total = sum((_product(a[0], b[1]) for a, b in pairs), torch.zeros(()))
+            found[f"{label}position-position"] = total
+        return found
+
 
 def _widened(encoding: Encoding) -> Encoding:
     """A copy in float64, so that terms add up to the last digits."""
@@ -135,7 +148,7 @@ def _given(encoding: Encoding, q: Tensor | None, k: Tensor | None, *projections:
             "terms: q and k must have the same batch size and head width; got"
             f" {list(q.shape)} and {list(k.shape)}."
         )
-    for part in encoding.parts if isinstance(encoding, Composition) else [encoding]:
+    for part in encoding.parts:
         heads = getattr(part.config, "num_heads", None)
         if heads is not None and heads != q.shape[1]:
             raise ValueError(f"terms: {part!r} is for {heads} heads but q has {q.shape[1]}.")
@@ -155,6 +168,10 @@ def _projected(
             "terms: with x= come query_proj= and key_proj= (nn.Linear, or weights [H D, E]) and"
             f" num_heads=, a positive int; got {query_proj!r}, {key_proj!r}, {num_heads!r}."
         )
+    if not isinstance(x, Tensor) or x.dim() != 3:
+        came = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        error = ValueError if isinstance(x, Tensor) else TypeError
+        raise error(f"terms: x must be a tensor of embeddings [B, T, E]; got {came}.")
     x = x.detach().double()
     asked, keyed = _linear(query_proj, x, "query_proj"), _linear(key_proj, x, "key_proj")
     head_dim, rest = divmod(asked(x).shape[-1], num_heads)
@@ -165,7 +182,7 @@ def _projected(
         )
 
     def heads(t: Tensor) -> Tensor:
-        return t.unflatten(-1, (-1, head_dim)).transpose(1, 2)  # type: ignore[no-untyped-call,no-any-return]
+        return torch.unflatten(t, -1, (-1, head_dim)).transpose(1, 2)
 
     bias_q, bias_k = asked(torch.zeros_like(x)), keyed(torch.zeros_like(x))
     added, nothing = {}, torch.zeros_like(x)
@@ -204,16 +221,7 @@ def _split(
     factor = torch.as_tensor(q.shape[3] ** -0.5 if scale is None else scale, dtype=q.dtype)
     if (by_query := encoding.query_scale(at)) is not None:
         factor = factor * _with_heads(by_query.double().unsqueeze(-1))
-    found = {CONTENT: _product(pieces.q, pieces.k)}
-    for label, (more_q, more_k) in pieces.added.items():
-        found[f"{label}content-position"] = _product(pieces.q, more_k)
-        found[f"{label}position-content"] = _product(more_q, pieces.k)
-    if pieces.added:
-        pairs = [(a, b) for a in pieces.added.values() for b in pieces.added.values()]
-        label = next(iter(pieces.added)) if len(pieces.added) == 1 else ""
-        found[f"{label}position-position"] = sum(
-            (_product(a[0], b[1]) for a, b in pairs), torch.zeros(())
-        )
+    found = pieces.products()
     if positions is None and encoding.position_axes == 1:
         positions, key_positions = at, keys_at
     turned = encoding(q, k, positions, key_positions)
@@ -261,8 +269,8 @@ def _content(
 
 def _labelled(encoding: Encoding) -> list[tuple[str, Encoding]]:
     """The parts of a composition, each with the words before its terms."""
-    if not isinstance(encoding, Composition):
-        return [("", encoding)]
+    if len(encoding.parts) == 1:
+        return [("", encoding.parts[0])]
     labels: list[tuple[str, Encoding]] = []
     for part in encoding.parts:
         again = sum(other.name == part.name for _, other in labels)
@@ -280,7 +288,10 @@ def _steps(
     """Positions for the score hooks, which know one axis: of several, the order of the tokens."""
     T, S, device = q.shape[2], k.shape[2], q.device
     several = encoding.position_axes > 1
-    if T > S or (T != S and (several or (positions is None) != (key_positions is None))):
+    both = positions is not None and key_positions is not None
+    if T != S and (
+        several or (not both and (T > S or positions is not None or key_positions is not None))
+    ):
         raise ValueError(
             f"terms: {T} queries and {S} keys, so it is not clear where they are; pass positions"
             " and key_positions, or as many queries as keys where positions have several axes."

@@ -10,17 +10,16 @@ from whorl.encodings import Encoding
 from whorl.encodings.base import Config
 from whorl.positions.resolve import INTEGERS
 
+from ._checks import check_qkv
+
 __all__ = [
     "CacheConfig",
     "check_crop",
     "check_drop",
-    "check_encoding",
     "check_mask",
-    "check_rows",
+    "check_placement",
     "check_tokens",
 ]
-
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,8 @@ class CacheConfig(Config):
                 )
 
 
-def check_encoding(encoding: Any, placement: str) -> None:
-    """Refuse what is no encoding, and positions in the cache for tokens on several axes."""
-    if encoding is not None and not isinstance(encoding, Encoding):
-        raise TypeError(f"KVCache: encoding must be an Encoding or None; got {encoding!r}.")
+def check_placement(encoding: Encoding | None, placement: str) -> None:
+    """Refuse positions in the cache for tokens on several axes."""
     if encoding is not None and placement == "in_cache" and encoding.position_axes > 1:
         raise ValueError(
             f"KVCache: placement='in_cache' counts tokens, but {encoding!r} places them on"
@@ -73,35 +70,17 @@ def check_encoding(encoding: Any, placement: str) -> None:
 
 def check_tokens(q: Any, k: Any, v: Any, held: dict[str, Tensor] | None) -> None:
     """Refuse tensors that do not belong together, or not to what the cache holds."""
+    check_qkv(q, k, v, "KVCache.update")
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, Tensor) or x.dim() != 4:
-            got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"KVCache.update: {name} must be a tensor [B, H, T, D]; got {got}.")
-        if x.dtype not in _DTYPES:
-            raise TypeError(
-                f"KVCache.update: {name} must be float32, float64, bfloat16 or float16;"
-                f" got {x.dtype}."
-            )
         if torch.is_grad_enabled() and x.requires_grad:
             raise ValueError(
                 f"KVCache.update: {name} needs a gradient, but a cache writes over its memory and"
                 " passes none on; decode under torch.no_grad(), train without a cache."
             )
-    shapes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
-    if not q.shape[0] == k.shape[0] == v.shape[0] or not q.shape[2] == k.shape[2] == v.shape[2]:
+    if q.shape[2] != k.shape[2]:
         raise ValueError(
-            "KVCache.update: q, k and v must be the same new tokens, equal in B and T;"
-            f" got {shapes}."
-        )
-    if k.shape[1] != v.shape[1] or k.shape[3] != q.shape[3]:
-        raise ValueError(
-            "KVCache.update: k and v must have the same heads, q and k the same head width;"
-            f" got {shapes}."
-        )
-    if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
-        raise TypeError(
-            "KVCache.update: q, k and v must have one dtype and device; got"
-            f" {q.dtype} {q.device}, {k.dtype} {k.device}, {v.dtype} {v.device}."
+            "KVCache.update: q, k and v must be the same new tokens, equally many;"
+            f" got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}."
         )
     if held is not None:
         _check_held(k, v, held)
@@ -125,16 +104,17 @@ def _check_held(k: Tensor, v: Tensor, held: dict[str, Tensor]) -> None:
 
 def check_mask(mask: Any, batch: int, count: int, device: torch.device) -> Tensor:
     """A boolean mask [B, T] of the new tokens, true for real ones."""
-    if not isinstance(mask, Tensor) or mask.shape != (batch, count) or mask.device != device:
-        got = f"{list(mask.shape)} on {mask.device}" if isinstance(mask, Tensor) else repr(mask)
-        raise ValueError(
-            f"KVCache.update: mask must be [B, T] = [{batch}, {count}] on {device}, for the new"
-            f" tokens only; got {got}."
-        )
-    if mask.dtype != torch.bool and mask.dtype not in INTEGERS:
+    whole = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.dtype in INTEGERS)
+    if not whole or mask.device != device:
+        got = f"{mask.dtype} on {mask.device}" if isinstance(mask, Tensor) else repr(mask)
         raise TypeError(
-            "KVCache.update: mask must be boolean, or integers 0 (padding) and 1 (token);"
-            f" got {mask.dtype}. An additive mask of 0 and -inf becomes one by `mask == 0`."
+            "KVCache.update: mask must be a tensor, boolean or integers 0 (padding) and 1 (token),"
+            f" on {device}; got {got}. An additive mask of 0 and -inf becomes one by `mask == 0`."
+        )
+    if mask.shape != (batch, count):
+        raise ValueError(
+            f"KVCache.update: mask must be [B, T] = [{batch}, {count}], for the new tokens only;"
+            f" got {list(mask.shape)}."
         )
     wanted: Tensor = mask != 0
     return wanted
@@ -142,21 +122,25 @@ def check_mask(mask: Any, batch: int, count: int, device: torch.device) -> Tenso
 
 def check_crop(length: Any, held: int, lengths: list[int]) -> None:
     """Refuse a length that the cache, or a row, does not have."""
+    whole = length.dtype in INTEGERS if isinstance(length, Tensor) else type(length) is int
+    if not whole:
+        got = length.dtype if isinstance(length, Tensor) else repr(length)
+        raise TypeError(f"KVCache.crop: length must be an int, or integers [B]; got {got}.")
     if isinstance(length, Tensor):
-        if length.dtype not in INTEGERS or length.shape != (len(lengths),):
+        if length.shape != (len(lengths),):
             raise ValueError(
                 f"KVCache.crop: length must be an int, or integers [B] = [{len(lengths)}];"
-                f" got {length.dtype} {list(length.shape)}."
+                f" got {list(length.shape)}."
             )
         if not all(0 <= n <= m for n, m in zip(length.tolist(), lengths, strict=True)):
             raise ValueError(
                 f"KVCache.crop: rows hold {lengths} tokens and can keep at most those;"
                 f" got {length.tolist()}."
             )
-    elif type(length) is not int or not -held <= length <= held:
+    elif not -held <= length <= held:
         raise ValueError(
-            f"KVCache.crop: length must be an int from {-held} to {held}, as many as are held, or"
-            f" one for each row; got {length!r}."
+            f"KVCache.crop: length must be from {-held} to {held}, as many as are held, or one for"
+            f" each row; got {length!r}."
         )
 
 
@@ -186,7 +170,8 @@ def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
         whole: Tensor = drop.to(device).expand(batch, held)
         return whole
     if drop.dtype not in INTEGERS or drop.dim() > 1:
-        raise ValueError(
+        kind = ValueError if drop.dtype == torch.bool or drop.dtype in INTEGERS else TypeError
+        raise kind(
             f"KVCache.evict: {_DROP.format(held, batch)}; got {drop.dtype} {list(drop.shape)}."
         )
     index = drop.to(device, torch.int64).reshape(-1)
@@ -200,18 +185,3 @@ def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
 
 
 _DROP = "drop must be slots, or a mask [S] = [{0}] or [B, S] = [{1}, {0}], true for what goes"
-
-
-def check_rows(index: Any, batch: int, device: torch.device) -> Tensor:
-    """Rows as int64 [B']."""
-    rows = torch.as_tensor(index, device=device)
-    if rows.dtype not in INTEGERS or rows.dim() != 1 or not rows.numel():
-        raise ValueError(
-            "KVCache.reorder: index must be integers, the old row of each new one; got"
-            f" {rows.dtype} {list(rows.shape)}."
-        )
-    if int(rows.min()) < 0 or int(rows.max()) >= batch:
-        raise ValueError(
-            f"KVCache.reorder: the cache has rows 0 to {batch - 1}; got {rows.tolist()}."
-        )
-    return rows.to(torch.int64)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from whorl.encodings.alibi import ALiBi
 from whorl.encodings.base import Encoding
-from whorl.encodings.composition import Composition
 
+from ._checks import check_encoding, check_qkv
 from ._linear_features import FEATURE_MAPS
 from ._linear_places import Asked
 
@@ -26,8 +26,6 @@ __all__ = [
     "check_tensors",
 ]
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
 
 class Acting(NamedTuple):
     """The parts of an encoding that linear attention can use."""
@@ -38,16 +36,11 @@ class Acting(NamedTuple):
 
 def acting_parts(encoding: Encoding | None, causal: bool, heads: int) -> Acting:
     """What acts here; refuse what cannot be written as sums over keys."""
+    check_encoding(encoding, "linear_attention")
     if encoding is None:
         return Acting()
-    if not isinstance(encoding, Encoding):
-        raise TypeError(
-            "linear_attention: encoding must be an Encoding such as whorl.RoPE(64), or None; got"
-            f" {type(encoding).__name__}. whorl.make(name, ...) builds one by its name."
-        )
-    parts = encoding.parts if isinstance(encoding, Composition) else [encoding]
     acting = Acting()
-    for one in parts:
+    for one in encoding.parts:
         if isinstance(one, ALiBi):
             acting = acting._replace(decay=_checked_decay(one, acting.decay, causal, heads))
         elif one.hooks & {"score", "value"}:
@@ -98,27 +91,9 @@ def check_decay_axes(asked: Asked) -> None:
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
-    """Refuse all but q [B, H, T, D], k [B, G, S, D] and v [B, G, S, Dv] of one dtype."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, Tensor) or x.dim() != 4:
-            came = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(
-                f"linear_attention: {name} must be a tensor [B, heads, tokens, channels]; got"
-                f" {came}. Reshape [B, T, H * D] with x.unflatten(-1, (H, -1)).transpose(1, 2)."
-            )
-        if x.dtype not in _DTYPES or x.dtype != q.dtype or x.device != q.device:
-            raise TypeError(
-                "linear_attention: q, k and v must be floating-point tensors of one dtype on one"
-                f" device; got {q.dtype} on {q.device} for q and {x.dtype} on {x.device} for"
-                f" {name}. Convert one of them."
-            )
-    B, H, T, D = q.shape
-    G, S = k.shape[1], k.shape[2]
-    if k.shape != (B, G, S, D) or v.shape[:3] != (B, G, S) or not G or H % G:
-        raise ValueError(
-            "linear_attention: shapes must be q [B, H, T, D], k [B, G, S, D], v [B, G, S, Dv], G a"
-            f" divisor of H; got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}."
-        )
+    """Refuse tensors that do not belong together."""
+    check_qkv(q, k, v, "linear_attention")
+    T, S = q.shape[2], k.shape[2]
     if causal and T > S:
         raise ValueError(
             "linear_attention: under causal=True the queries are the last of the keys' tokens, so"
@@ -144,16 +119,17 @@ def check_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
         return None
     B, S = k.shape[0], k.shape[2]
     whole = isinstance(mask, Tensor) and not (mask.is_floating_point() or mask.is_complex())
-    if not whole or mask.shape != (B, S) or mask.device != k.device:
-        came = (
-            f"{mask.dtype} {list(mask.shape)} on {mask.device}"
-            if isinstance(mask, Tensor)
-            else type(mask).__name__
+    if not whole or mask.device != k.device:
+        came = f"{mask.dtype} on {mask.device}" if isinstance(mask, Tensor) else repr(mask)
+        raise TypeError(
+            "linear_attention: mask must be a tensor, boolean or integers, 1 for keys to keep, on"
+            f" {k.device}; got {came}. An additive mask of 0 and -inf becomes one by `mask == 0`."
         )
+    if mask.shape != (B, S):
         raise ValueError(
-            f"linear_attention: mask must be [B, S], here {[B, S]}, boolean or integers, 1 for keys"
-            f" to keep, on {k.device}; got {came}. There are no scores to mask pair by pair: for"
-            " the causal mask pass causal=True, for any other use whorl.attention."
+            f"linear_attention: mask must be [B, S], here {[B, S]}; got {list(mask.shape)}. There"
+            " are no scores to mask pair by pair: for the causal mask pass causal=True, for any"
+            " other use whorl.attention."
         )
     return mask.to(torch.bool)
 
@@ -169,16 +145,27 @@ def check_state(
         )
     if state is None:
         return
+    from .linear import LinearState  # which needs this file
+
+    if not isinstance(state, LinearState):
+        raise TypeError(
+            "linear_attention: state must be a LinearState, from return_state=True; got"
+            f" {type(state).__name__}."
+        )
     if state.feature_map != feature_map:
         raise ValueError(
             f"linear_attention: the state was made with feature_map={state.feature_map!r} but the"
             f" call has {feature_map!r}; use one for the whole sequence."
         )
     held = state.numerator
-    if held.shape != like.shape or held.dtype != like.dtype or held.device != like.device:
+    if held.dtype != like.dtype or held.device != like.device:
+        raise TypeError(
+            f"linear_attention: the state is {held.dtype} on {held.device}, but these tokens need"
+            f" {like.dtype} on {like.device}; start without a state."
+        )
+    if held.shape != like.shape:
         raise ValueError(
-            "linear_attention: the state must have the batch, heads, widths and dtype of the call:"
-            f" its numerator is {held.dtype} {list(held.shape)} on {held.device}, but {like.dtype}"
-            f" {list(like.shape)} on {like.device} is needed. Start without a state, or use"
-            " state.reorder for other rows."
+            "linear_attention: the state must have the batch, heads and widths of the call: its"
+            f" numerator is {list(held.shape)}, but {list(like.shape)} is needed. Start without a"
+            " state, or use state.reorder for other rows."
         )

@@ -82,7 +82,8 @@ class Features(NamedTuple):
     def _mapped(self, x: Tensor) -> Tensor:
         x = x.to(self.dtype)
         if self.kind == "elu":
-            return x.clamp(max=0).exp_() + x.clamp(min=0)
+            # relu, not clamp(min=0): at 0 both clamps would pass the gradient on, which is 1.
+            return x.clamp(max=0).exp_() + x.relu()
         if self.kind == "relu":
             return x.relu()
         length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)

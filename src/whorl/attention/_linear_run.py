@@ -14,12 +14,14 @@ from torch import Tensor
 
 from whorl.encodings._angles import Where
 from whorl.encodings.xpos import XPos
+from whorl.kernels.tables import table_dtype
 
 from ._linear_checks import Acting
 from ._linear_features import KEY, QUERY, FeatureMap, Features, Pair, part, unscaling
 from ._linear_places import Places, current_length
 from ._linear_sums import Sums, Weigher, Weights, advance, attend, divide
 from ._linear_xpos import moved, reference_at, shortened, within_reach
+from ._output import Output
 
 __all__ = ["Call", "Past", "bidirectional", "causal_chunks"]
 
@@ -40,7 +42,7 @@ class Call(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+        return table_dtype(self.q)
 
     @property
     def groups(self) -> int:
@@ -92,29 +94,6 @@ class Call(NamedTuple):
         return out if self.groups == 1 else torch.unflatten(out, 2, (self.groups, -1)).flatten(1, 2)
 
 
-class _Output:
-    """The result of a call, from pieces [B, H, ., Dv].
-
-    Pieces that need no gradient are written where they belong and let go: their memory serves the
-    next ones while it is in the cache.
-    """
-
-    def __init__(self, call: Call) -> None:
-        self._out = call.q.new_empty(*call.q.shape[:3], call.v.shape[3])
-        self._pieces: list[Tensor] = []
-        self._length = 0
-
-    def append(self, piece: Tensor) -> None:
-        if piece.requires_grad:
-            self._pieces.append(piece)
-        else:
-            self._out[:, :, self._length : self._length + piece.shape[2]] = piece
-        self._length += piece.shape[2]
-
-    def whole(self) -> Tensor:
-        return torch.cat(self._pieces, 2) if self._pieces else self._out
-
-
 @dataclass
 class Past:
     """What the tokens so far have left; last: their last position, [1] or [B], where known.
@@ -139,7 +118,7 @@ class Past:
 def bidirectional(call: Call, queries: Where, keys: Where) -> Tensor:
     """Every query sees every key."""
     features, sums = call.features(queries, keys, stateful=False), call.zero()
-    start, outs = 0, _Output(call)
+    start, outs = 0, Output(call.q, call.v)
     for k, v in zip(_cut(call.k, _BLOCK), _cut(call.v, _BLOCK), strict=True):
         made = features.of(k, part(keys, start, k.shape[2]), KEY)
         sums = advance(sums, *call.ready(made, v, start), Weights())
@@ -161,14 +140,14 @@ def causal_chunks(call: Call, places: Places, past: Past, chunk: int, stateful: 
         block, where = shortened(xpos, block), within_reach(xpos, places)
     features = call.features(part(where, S - T, T), where, stateful)
     weigher = _weigher(call, places)
-    unseen, seen = _sizes(S - T, block), _sizes(T, block)
-    ks, vs = (_cut(x, [*unseen, *seen]) for x in (call.k, call.v))
-    qs = [*[None] * len(unseen), *_cut(call.q, seen)]
-    start, outs = 0, _Output(call)
+    ks, vs = (_blocks(x, S - T, block) for x in (call.k, call.v))
+    seen = _blocks(call.q, 0, block)
+    qs = [*[None] * (len(ks) - len(seen)), *seen]
+    start, outs = 0, Output(call.q, call.v)
     for q, k, v in zip(qs, ks, vs, strict=True):
         length = k.shape[2]
         if xpos is not None:
-            past.move(xpos, reference_at(xpos, places, start, k.shape[0]), call.feature_map)
+            past.move(xpos, reference_at(xpos, places, start, k), call.feature_map)
         # Keys without a query of their own stand in for it: its features are not used.
         pair = (k if q is None else q), k
         queries, keys = features.both(*pair, part(where, start, length), past.reference)
@@ -212,9 +191,11 @@ def _weigher(call: Call, places: Places) -> Weigher:
     return Weigher(like, 1, decay.slopes(), line.double(), even=where[0] is None)
 
 
-def _sizes(length: int, size: int) -> list[int]:
-    """``length`` in pieces of ``size`` and a rest."""
-    return [size] * (length // size) + ([length % size] if length % size else [])
+def _blocks(x: Tensor, before: int, size: int) -> list[Tensor]:
+    """Blocks of the first ``before`` tokens, and of the others."""
+    # By one size, not by a list of them: compiled code then fits other lengths as well.
+    parts = torch.split(x, [before, x.shape[2] - before], 2) if before else (x,)
+    return [block for part in parts if part.shape[2] for block in _cut(part, size)]
 
 
 def _each(pair: Pair, change: Callable[[Tensor], Tensor]) -> Pair:
@@ -229,6 +210,6 @@ def _split(pair: Pair, size: int, dim: int) -> list[Pair]:
     return [Pair(*both) for both in zip(f, g, strict=True)]
 
 
-def _cut(x: Tensor, sizes: int | list[int], dim: int = 2) -> tuple[Tensor, ...]:
-    """Pieces along the tokens; sizes [] for none."""
-    return torch.split(x, sizes, dim) if sizes else ()
+def _cut(x: Tensor, size: int, dim: int = 2) -> tuple[Tensor, ...]:
+    """Pieces along the tokens, and a rest."""
+    return torch.split(x, size, dim)

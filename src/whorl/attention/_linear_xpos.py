@@ -32,14 +32,18 @@ def within_reach(xpos: XPos, places: Places) -> Where:
     return torch.clamp(values, line - reach, line + reach), 0
 
 
-def reference_at(xpos: XPos, places: Places, start: int, batch: int) -> int | Tensor:
-    """The reference of a block that begins at token ``start``: an int, or one per row [B]."""
+def reference_at(xpos: XPos, places: Places, start: int, k: Tensor) -> int | Tensor:
+    """The reference of the block of keys that begins at token ``start``: an int, or one per row."""
     (_, first), line, _ = places
-    if line is None:
-        return xpos.reference_for(first + start)
-    span = xpos.config.scale_base
-    near = (line[:, start].double() // span * span).floor().to(torch.int64)  # [1] or [B]
-    return near.expand(batch)
+    batch, length = k.shape[0], k.shape[2]
+    if line is not None:
+        near = xpos.reference_near(line[:, start : start + length])  # [1] or [B]
+    elif torch.compiler.is_compiling():  # as a tensor: the graph then fits other lengths as well
+        first = first + start
+        near = xpos.reference_near(torch.arange(first, first + length, device=k.device))
+    else:  # what it says of numbers that are known
+        return xpos.reference_for(first + start + (length - 1) // 2)
+    return torch.as_tensor(near).expand(batch)
 
 
 def _reach(xpos: XPos) -> int:

@@ -4,8 +4,6 @@ Keys carry zeta_i^(-(p - r)/s), so what is held is rescaled when r moves: by pow
 Going back a little is as exact; far back, keys that had vanished would be missing: refused.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -15,10 +13,6 @@ from ._tokens import Tokens
 from ._turning import per_row
 
 __all__ = ["References"]
-
-# log2 of the factors that queries and keys may carry, and of how far a key may be taken back
-# before what was lost to underflow is more than a rounding.
-_ROOM = {torch.float16: 11, torch.bfloat16: 119, torch.float32: 119, torch.float64: 1000}
 
 
 class References:
@@ -34,15 +28,20 @@ class References:
     def ahead(self, tokens: Tokens, lengths: list[int]) -> list[int]:
         """The references for new tokens; ``lengths`` says what rows hold already."""
         found, dtype = list(self.now), tokens.k.dtype
-        for row, held in enumerate(lengths):
-            if not tokens.counts[row]:
-                continue
-            found[row] = self._between(*tokens.ends(row), dtype)
-            if held and self._peaks[row] - found[row] > self._reach(dtype):
+        new = [row for row, count in enumerate(tokens.counts) if count]
+        if not new:
+            return found
+        ends = torch.tensor([tokens.ends(row) for row in new], dtype=torch.float64)
+        near = torch.as_tensor(self._xpos.reference_near(ends)).tolist()
+        for row, at, (low, high) in zip(new, near, ends.tolist(), strict=True):
+            found[row] = at
+            self._check_between(low, high, dtype)
+            # Taken back further, more than a rounding of what was lost to underflow is missing.
+            if lengths[row] and self._peaks[row] - at > self._xpos.span(dtype):
                 raise ValueError(
                     f"KVCache.update: XPos keys cannot go back from position {self._peaks[row]} to"
-                    f" {found[row]}, because far ones have vanished in {dtype}; reset() and feed"
-                    " the prompt again."
+                    f" {at}, because far ones have vanished in {dtype}; reset() and feed the prompt"
+                    " again."
                 )
         return found
 
@@ -55,16 +54,10 @@ class References:
         self._peaks = [max(peak, at) if length else at for peak, at, length in peaks]
         self.now = new
 
-    def _between(self, low: float, high: float, dtype: torch.dtype) -> int:
-        longest = int(2 * (self._reach(dtype) - self._xpos.config.scale_base))
+    def _check_between(self, low: float, high: float, dtype: torch.dtype) -> None:
+        longest = int(2 * (self._xpos.span(dtype) - self._xpos.config.scale_base))
         if high - low > longest:
             raise ValueError(
                 f"KVCache.update: XPos in {dtype} holds factors over about {longest} positions at a"
                 f" time; got {low:g} to {high:g}. Feed the prompt in pieces."
             )
-        return self._xpos.reference_for(math.floor((low + high) / 2))
-
-    def _reach(self, dtype: torch.dtype) -> float:
-        """Positions over which the pair that decays most uses up the range of ``dtype``."""
-        gamma, block = self._xpos.config.gamma, self._xpos.config.scale_base
-        return _ROOM[dtype] / (math.log2((1 + gamma) / gamma) / block)

@@ -11,7 +11,7 @@ twice the room. So a token is copied a constant number of times, however many fo
 import torch
 from torch import Tensor
 
-__all__ = ["Slots"]
+__all__ = ["Slots", "empty"]
 
 _FEWEST = 16
 
@@ -29,6 +29,11 @@ class Slots:
     def held(self) -> int:
         """Slots in use, which is the length of the longest row."""
         return self.end - self.start
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each row."""
+        return [self.end - slot for slot in self.first]
 
     @property
     def ragged(self) -> bool:
@@ -58,24 +63,40 @@ class Slots:
         self.start = self.end = 0
         self.first = []
 
+    @property
+    def device(self) -> torch.device:
+        found = next(iter(self.buffers.values()), None)
+        return torch.device("cpu") if found is None else found.device
+
     def view(self, name: str) -> Tensor:
         """What is held, [B, *, S, *], without a copy."""
         return self.buffers[name][:, :, self.start : self.end]
+
+    def room(self, name: str, count: int) -> Tensor:
+        """The next ``count`` slots, for which there was made room."""
+        return self.buffers[name][:, :, self.end : self.end + count]
+
+    def part(self, name: str, rows: slice, slot: int, count: int) -> Tensor:
+        """Slots slot .. slot + count - 1 of some rows."""
+        return self.buffers[name][rows, :, slot : slot + count]
+
+    def firsts(self, name: str) -> Tensor:
+        """What each row's first token has, [B, *, 1, *]; of an empty row, anything."""
+        whole = self.view(name)
+        if not self.ragged:
+            return whole[:, :, :1]
+        begun = (self._begun() - self.start).clamp(max=self.held - 1)[:, :, None, None]
+        return whole.gather(2, begun.expand(-1, whole.shape[1], 1, whole.shape[3]))
 
     def valid(self) -> Tensor | None:
         """[B, S], False in front of shorter rows; None where there are none."""
         if not self.ragged:
             return None
-        device = next(iter(self.buffers.values())).device
-        begun = torch.tensor(self.first, device=device).unsqueeze(-1)
-        return torch.arange(self.start, self.end, device=device) >= begun
+        return self._inside() >= self._begun()
 
     def order(self, count: int) -> tuple[Tensor, Tensor]:
         """Places of the newest ``count`` tokens, and of all, in their rows: [S] or [B, S]."""
-        device = next(iter(self.buffers.values())).device
-        places = torch.arange(self.held, device=device)
-        if self.ragged:
-            places = places - torch.tensor(self.first, device=device).unsqueeze(-1) + self.start
+        places = self._inside() - (self._begun() if self.ragged else self.start)
         return places[..., self.held - count :], places
 
     def reserve(self, count: int) -> None:
@@ -92,6 +113,30 @@ class Slots:
             self.buffers[name] = target
         self.first = [slot - self.start for slot in self.first]
         self.start, self.end = 0, self.held
+
+    def extend(self, counts: list[int], count: int) -> None:
+        """Take in ``count`` slots that were filled, of which each row's last counts[b] are tokens.
+
+        Padding between a row's old tokens and its new ones is closed up.
+        """
+        held = self.lengths
+        self.end += count
+        if all(new == count for new in counts):
+            return
+        if not any(old and new < count for old, new in zip(held, counts, strict=True)):
+            rows = zip(self.first, held, counts, strict=True)
+            self.first = [slot if old else self.end - new for slot, old, new in rows]
+            self.start = min(self.first)
+            return
+        inside = self._inside()
+        old = (inside >= self._begun()) & (inside < self.end - count)
+        fresh = self.end - torch.tensor(counts, device=self.device).unsqueeze(-1)
+        self.keep(old | (inside >= fresh))
+
+    def keep_first(self, lengths: Tensor) -> None:
+        """Keep the first ``lengths[b]`` tokens of each row."""
+        inside, begun = self._inside(), self._begun()
+        self.keep((inside >= begun) & (inside < begun + lengths.to(self.device).unsqueeze(-1)))
 
     def drop_front(self, count: int) -> None:
         """Drop the oldest ``count`` slots."""
@@ -122,6 +167,17 @@ class Slots:
             self.buffers[name] = target
         self.first = [self.first[row] for row in rows.tolist()]
         self.start = min(self.first, default=self.end)
+
+    def widen(self, name: str) -> None:
+        """Make whole numbers float64: fractions came."""
+        with torch.inference_mode(False):
+            self.buffers[name] = self.buffers[name].double()
+
+    def _inside(self) -> Tensor:
+        return torch.arange(self.start, self.end, device=self.device)
+
+    def _begun(self) -> Tensor:
+        return torch.tensor(self.first, device=self.device).unsqueeze(-1)  # [B, 1]
 
 
 def empty(like: Tensor, rows: int, size: int) -> Tensor:

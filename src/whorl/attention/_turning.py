@@ -11,10 +11,9 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from whorl.encodings import AxialRoPE, Composition, Encoding, XPos
+from whorl.encodings import AxialRoPE, Encoding, XPos
+from whorl.encodings._ahead import Ahead
 from whorl.encodings._rotary import Rotary
-
-from ._ahead import Ahead
 
 __all__ = ["Turning", "per_row"]
 
@@ -25,8 +24,8 @@ class Turning:
     def __init__(
         self, encoding: Encoding | None, frequencies: Literal["exact", "stepped"], steps: int
     ) -> None:
-        parts = encoding.parts if isinstance(encoding, Composition) else [encoding]
-        found = [part for part in parts if part is not None and "rotation" in part.hooks]
+        parts = [] if encoding is None else encoding.parts
+        found = [part for part in parts if "rotation" in part.hooks]
         self.part = found[0] if found else None
         self.xpos = self.part if isinstance(self.part, XPos) else None
         self.needs_positions = any(isinstance(part, AxialRoPE) for part in parts)
@@ -43,7 +42,8 @@ class Turning:
             self.kind = "stepped"
         # One for new tokens, one for sinks, which lie a window behind.
         self._ahead, self._behind = (
-            Ahead.of(self.part) if self.kind in ("once", "stepped") else None for _ in range(2)
+            Ahead.of(cast(Rotary, self.part)) if self.kind in ("once", "stepped") else None
+            for _ in range(2)
         )
 
     def pair(

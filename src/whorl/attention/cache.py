@@ -24,16 +24,11 @@ from torch import Tensor
 
 from whorl.encodings import Encoding
 
-from ._cache_checks import (
-    CacheConfig,
-    check_crop,
-    check_drop,
-    check_encoding,
-    check_rows,
-    check_tokens,
-)
+from ._cache_checks import CacheConfig, check_crop, check_drop, check_placement, check_tokens
+from ._checks import check_encoding, check_rows
 from ._reference import References
-from ._slots import Slots, empty
+from ._sinks import Now, Sinks
+from ._slots import Slots
 from ._tokens import Tokens, arrange, placed, public, real
 from ._turning import Turning
 
@@ -99,12 +94,13 @@ class KVCache:
         capacity: int = 0,
     ) -> None:
         self.config = CacheConfig(window, sinks, placement, frequencies, steps, capacity)
-        check_encoding(encoding, placement)
+        check_encoding(encoding, "KVCache")
+        check_placement(encoding, placement)
         self.encoding = encoding
         self._axes = 1 if encoding is None else encoding.position_axes
         self._turning = Turning(encoding, frequencies, steps)
         self._slots = Slots(capacity)
-        self._sinks: dict[str, Tensor] = {}  # the first tokens: k unrotated, v, positions
+        self._sinks = Sinks(sinks, placement == "in_cache", self._turning)
         self.reset()
 
     def reset(self) -> None:
@@ -136,12 +132,12 @@ class KVCache:
     @property
     def lengths(self) -> list[int]:
         """Tokens held of each row."""
-        return [self._slots.end - slot for slot in self._slots.first]
+        return self._slots.lengths
 
     @property
     def memory(self) -> int:
         """Bytes allocated."""
-        return self._slots.nbytes + sum(tensor.nbytes for tensor in self._sinks.values())
+        return self._slots.nbytes + self._sinks.nbytes
 
     def __repr__(self) -> str:
         options = [f"{n}={v!r}" for n, v in self.config.changed().items()]
@@ -152,6 +148,7 @@ class KVCache:
         q: Tensor,
         k: Tensor,
         v: Tensor,
+        *,
         positions: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Step:
@@ -190,17 +187,14 @@ class KVCache:
         lengths = self.lengths
         check_crop(length, slots.held, lengths)
         if isinstance(length, Tensor):
-            kept = length.to(slots.buffers["v"].device).unsqueeze(-1)
-            inside = torch.arange(slots.start, slots.end, device=kept.device)
-            begun = torch.tensor(slots.first, device=kept.device).unsqueeze(-1)
             self._together = self._together and len(set(length.tolist())) == 1
-            slots.keep((inside >= begun) & (inside < begun + kept))
+            slots.keep_first(length)
         else:
             slots.drop_back(-length if length < 0 else slots.held - length)
         if not slots.held:
             return self.reset()
         if self.lengths != lengths and min(self.lengths) <= self.sinks:
-            self._place_sinks()  # nothing is left that they were moved up to
+            self._sinks.place(slots, self._now)  # nothing is left that they were moved up to
         at, valid = slots.view("positions")[..., 0], slots.valid()
         if valid is not None:
             at = at.masked_fill(~valid[:, None], -1)
@@ -215,32 +209,26 @@ class KVCache:
         The others keep their positions; only sinks placed in the cache close up to the window.
         """
         slots = self._slots
-        gone = check_drop(drop, self.lengths, slots.held, self.sinks, self._device)
+        gone = check_drop(drop, self.lengths, slots.held, self.sinks, slots.device)
         valid = slots.valid()
         wanted = ~gone if valid is None else valid & ~gone
         self._together = self._together and bool((wanted == wanted[:1]).all())
         self._regular = self._regular and self.window is None
         slots.keep(wanted)
-        if self.config.placement == "in_cache" and self.sinks and slots.held:
-            self._place_sinks()
+        if self.config.placement == "in_cache" and slots.held:
+            self._sinks.place(slots, self._now)
 
     @torch.no_grad()
     def reorder(self, index: Tensor | list[int]) -> None:
         """Row n becomes what row ``index[n]`` was, for beams; the batch may grow or shrink."""
-        rows = check_rows(index, len(self._slots.first), self._device)
-        self._slots.reorder(rows)
-        for name, old in self._sinks.items():
-            self._sinks[name] = empty(old, rows.shape[0], self.sinks)
-            self._sinks[name].copy_(old[rows])
+        slots = self._slots
+        rows = check_rows(index, len(slots.first), slots.device, "KVCache.reorder")
+        slots.reorder(rows)
+        self._sinks.reorder(rows)
         listed = rows.tolist()
         self._next, self._tuned = ([now[n] for n in listed] for now in (self._next, self._tuned))
         if self._references is not None:
             self._references.reorder(listed)
-
-    @property
-    def _device(self) -> torch.device:
-        buffers = self._slots.buffers
-        return buffers["v"].device if buffers else torch.device("cpu")
 
     def _open(self, k: Tensor, v: Tensor) -> None:
         """Make memory for a first call."""
@@ -250,9 +238,7 @@ class KVCache:
         if self._turning.kind == "stepped":
             like["raw"] = k
         self._slots.open(like, count)
-        if self.sinks:
-            kept = {n: like[n] for n in ("k", "v", "positions")}
-            self._sinks = {name: empty(x, batch, self.sinks) for name, x in kept.items()}
+        self._sinks.open(like)
         self._next, self._tuned = [0] * batch, [1] * batch
         xpos = self._turning.xpos
         self._references = None if xpos is None else References(xpos, batch)
@@ -266,11 +252,11 @@ class KVCache:
             self._references.move(refers, slots.view("k"), self.lengths)
         self._next, self._together = upto, self._together and tokens.together
         self._regular = self._regular and tokens.counted
-        self._capture(tokens)
+        self._sinks.capture(tokens, self.lengths)
         self._retune(tokens)
         q_turned = self._append(q, tokens)
         if moved:
-            self._place_sinks()
+            self._sinks.place(slots, self._now)
         return self._step(q, q_turned, tokens)
 
     def _tokens(
@@ -294,6 +280,12 @@ class KVCache:
     @property
     def _refers(self) -> list[int]:
         return [] if self._references is None else self._references.now
+
+    @property
+    def _now(self) -> Now:
+        plain = self._regular and self._together
+        first = self._next[0] - self._slots.held if plain else None
+        return Now(self._together, first, self._tuned, self._refers)
 
     def _drop_old(self, count: int) -> bool:
         """Drop what no query of this call sees; whether there was such."""
@@ -326,37 +318,22 @@ class KVCache:
             raw, k, at = (slots.view(name)[part] for name in ("raw", "k", "positions"))
             turning.keys(raw, public(at, self._together), self._tuned[part], [], out=k)
 
-    def _capture(self, tokens: Tokens) -> None:
-        """Keep a copy of each row's first tokens."""
-        length = tokens.k.shape[2]
-        for row, have in enumerate(self.lengths if self.sinks else []):
-            count = tokens.counts[row]
-            take = min(self.sinks - have, count)
-            if take > 0:
-                new = slice(length - count, length - count + take)
-                for name, x in (("k", tokens.k), ("v", tokens.v), ("positions", tokens.at)):
-                    self._sinks[name][row, :, have : have + take] = x[row, :, new]
-
     def _append(self, q: Tensor, tokens: Tokens) -> Tensor:
         """Write new tokens behind the others; returns rotated queries."""
         slots, turning, count = self._slots, self._turning, tokens.k.shape[2]
-        buffers = slots.buffers
-        if tokens.at.is_floating_point() and not buffers["positions"].is_floating_point():
-            with torch.inference_mode(False):
-                for held in (buffers, self._sinks) if self.sinks else (buffers,):
-                    held["positions"] = held["positions"].double()
-        new = slice(slots.end, slots.end + count)
-        buffers["v"][:, :, new] = tokens.v
-        buffers["positions"][:, :, new] = tokens.at
+        if tokens.at.is_floating_point() and not slots.view("positions").is_floating_point():
+            slots.widen("positions")
+        slots.room("v", count).copy_(tokens.v)
+        slots.room("positions", count).copy_(tokens.at)
         if turning.kind == "stepped":
-            buffers["raw"][:, :, new] = tokens.k
-        slot = buffers["k"][:, :, new]
+            slots.room("raw", count).copy_(tokens.k)
+        slot = slots.room("k", count)
         if turning.kind in ("once", "stepped"):
             out = torch.empty_like(q), slot
             q = self._turn(q, tokens, out)
         else:
             slot.copy_(tokens.k)
-        self._close_up(tokens, count)
+        slots.extend(tokens.counts, count)
         return q
 
     def _turn(self, q: Tensor, tokens: Tokens, out: tuple[Tensor, Tensor]) -> Tensor:
@@ -370,56 +347,6 @@ class KVCache:
                 where["key_positions"] = public(tokens.at, tokens.together)
         turned, _ = self._turning.pair(q, tokens.k, where, self._tuned, self._refers)
         return turned
-
-    def _close_up(self, tokens: Tokens, count: int) -> None:
-        """Count the new tokens in; take padding between old and new ones out."""
-        slots, held = self._slots, self.lengths
-        slots.end += count
-        if all(c == count for c in tokens.counts):
-            return
-        whole = zip(held, tokens.counts, strict=True)
-        if not any(n and c < count for n, c in whole):
-            pairs = zip(slots.first, held, tokens.counts, strict=True)
-            slots.first = [s if n else slots.end - c for s, n, c in pairs]
-            slots.start = min(slots.first)
-            return
-        begun = torch.tensor(slots.first, device=tokens.k.device).unsqueeze(-1)
-        inside = torch.arange(slots.start, slots.end, device=tokens.k.device)
-        fresh = slots.end - torch.tensor(tokens.counts, device=tokens.k.device).unsqueeze(-1)
-        slots.keep(((inside >= begun) & (inside < slots.end - count)) | (inside >= fresh))
-
-    def _place_sinks(self) -> None:
-        """Write the first tokens of each row in front of its others, from unrotated copies."""
-        slots = self._slots
-        if not self.sinks:
-            return
-        if not slots.ragged:
-            return self._place(slice(None), slots.start, min(self.sinks, slots.held))
-        for row, slot in enumerate(slots.first):
-            self._place(slice(row, row + 1), slot, min(self.sinks, slots.end - slot))
-
-    def _place(self, rows: slice, slot: int, count: int) -> None:
-        buffers, kind = self._slots.buffers, self._turning.kind
-        raw, v, at = (self._sinks[name][rows, :, :count] for name in ("k", "v", "positions"))
-        after = slot + self.sinks
-        closed_up = self.config.placement == "in_cache" and after < self._slots.end
-        if closed_up:
-            oldest = buffers["positions"][rows, :, after : after + 1]
-            at = oldest + torch.arange(-count, 0, device=at.device)[:, None]
-        k, held_v, held_at = (
-            buffers[name][rows, :, slot : slot + count] for name in ("k", "v", "positions")
-        )
-        held_v.copy_(v)
-        held_at.copy_(at)
-        if kind == "stepped":
-            buffers["raw"][rows, :, slot : slot + count] = raw
-        if kind in ("once", "stepped") and count:
-            where: int | Tensor = public(at, self._together)
-            if closed_up and self._regular and self._together:
-                where = self._next[0] - self._slots.held  # the same, as the number it is
-            self._turning.keys(raw, where, self._tuned[rows], self._refers[rows], out=k)
-        else:
-            k.copy_(raw)
 
     def _step(self, q: Tensor, turned: Tensor, tokens: Tokens) -> Step:
         slots, turning, k = self._slots, self._turning, self._slots.view("k")
@@ -440,10 +367,7 @@ class KVCache:
 
     def _first_at(self) -> Tensor:
         """The position of the first token held: a number, or one for each row, [B, 1]."""
-        slots, at = self._slots, self._slots.view("positions")[:, 0, :, 0]
-        if not slots.held:
-            return at.new_zeros(1)
-        if self._together:
-            return at[0, :1]
-        begun = torch.tensor(slots.first, device=at.device).unsqueeze(-1) - slots.start
-        return at.gather(1, begun.clamp(max=slots.held - 1))
+        if not self._slots.held:
+            return self._slots.view("positions").new_zeros(1)
+        first = self._slots.firsts("positions")[:, 0, :, 0]
+        return first[0] if self._together else first

@@ -36,7 +36,10 @@ def score_mod(
     -0.125
     """
     if not isinstance(encoding, Encoding):
-        raise TypeError(f"score_mod: encoding must be a whorl encoding; got {encoding!r}.")
+        raise TypeError(
+            "score_mod: encoding must be a whorl.Encoding such as whorl.ALiBi(8); got"
+            f" {encoding!r}."
+        )
     for method in ("content_score", "value_term", "query_scale"):
         if encoding.acts(method):
             raise ValueError(

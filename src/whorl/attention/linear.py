@@ -24,6 +24,7 @@ from torch import Tensor
 
 from whorl.encodings.base import Encoding
 
+from ._checks import check_rows
 from ._linear_checks import (
     acting_parts,
     check_decay_axes,
@@ -56,15 +57,17 @@ class LinearState:
     feature_map: FeatureMap
     reference: int | Tensor | None = None
 
-    def reorder(self, rows: Tensor) -> "LinearState":
-        """The state of batch rows ``rows`` [N], in that order: for beam search."""
-        return self._mapped(lambda t: t.index_select(0, rows.to(t.device)))
+    def reorder(self, index: Tensor | list[int]) -> "LinearState":
+        """A state whose row n is row ``index[n]`` of this one, for beams."""
+        batch, device = self.numerator.shape[0], self.numerator.device
+        rows = check_rows(index, batch, device, "LinearState.reorder")
+        return self._mapped(lambda t: t.index_select(0, rows))
 
     def detach(self) -> "LinearState":
         """The same numbers without their history: for training on one piece after another."""
         return self._mapped(Tensor.detach)
 
-    def past(self, ends: bool) -> Past:
+    def _past(self, ends: bool) -> Past:
         """What the next call starts from; ends: with the position that the sums end at."""
         sums, last = Sums(self.numerator, self.denominator), None
         if ends:
@@ -190,7 +193,7 @@ def linear_attention(
             return bidirectional(call, *both_places(q, k, asked, parts.rotation is not None))
         following = None
         if state is not None:
-            past = state.past(ends=parts.decay is not None)
+            past = state._past(ends=parts.decay is not None)
             empty = (state.denominator == 0).all(-1).all(-1)
             following = Following(state.next_position, empty)
         places = causal_places(q, k, asked, keep, following)

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from whorl.encodings import Encoding
 
-from .softmax import attention
+from ._checks import check_encoding
+from .softmax import BLOCK, attention
 
 if TYPE_CHECKING:
     from .cache import KVCache
@@ -27,8 +28,9 @@ class MultiheadAttention(nn.Module):
         dropout: of attention weights, in training.
         causal: the default of each call.
 
-    Weights start as those of ``nn.MultiheadAttention``, whose inputs of ``batch_first=True`` it
-    takes; ``from_torch`` takes over its weights.
+    Weights start as those of ``nn.MultiheadAttention`` do: Glorot-uniform over the projections of
+    queries, keys and values together. Its inputs are those of ``batch_first=True``; ``from_torch``
+    takes over trained weights.
 
     >>> import torch, whorl
     >>> layer = whorl.MultiheadAttention(256, 8, num_kv_heads=2, encoding=whorl.RoPE(32))
@@ -51,10 +53,7 @@ class MultiheadAttention(nn.Module):
         super().__init__()
         kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self.head_dim = _head_dim(d_model, num_heads, kv_heads, head_dim)
-        if encoding is not None and not isinstance(encoding, Encoding):
-            raise TypeError(
-                f"MultiheadAttention: encoding must be a whorl encoding, or None; got {encoding!r}."
-            )
+        check_encoding(encoding, "MultiheadAttention")
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, kv_heads
         self.dropout, self.causal = dropout, causal
         self.encoding = encoding
@@ -69,12 +68,7 @@ class MultiheadAttention(nn.Module):
         cls, module: nn.MultiheadAttention, encoding: Encoding | None = None
     ) -> "MultiheadAttention":
         """The same layer with the weights of ``nn.MultiheadAttention``, and an encoding."""
-        plain = module.bias_k is None and not module.add_zero_attn
-        if not plain or module.in_proj_weight is None:
-            raise ValueError(
-                "MultiheadAttention.from_torch: kdim, vdim, add_bias_kv and add_zero_attn have no"
-                " counterpart here."
-            )
+        _check_module(module)
         made = cls(
             module.embed_dim,
             module.num_heads,
@@ -83,27 +77,26 @@ class MultiheadAttention(nn.Module):
             dropout=module.dropout,
         )
         made = made.to(module.in_proj_weight.device, module.in_proj_weight.dtype)
+        inward = (made.q_proj, made.k_proj, made.v_proj)
         with torch.no_grad():
-            weights = module.in_proj_weight.chunk(3)
-            for proj, weight in zip((made.q_proj, made.k_proj, made.v_proj), weights, strict=True):
+            for proj, weight in zip(inward, module.in_proj_weight.chunk(3), strict=True):
                 proj.weight.copy_(weight)
             made.out_proj.weight.copy_(module.out_proj.weight)
             if module.in_proj_bias is not None:
-                for proj, bias in zip(
-                    (made.q_proj, made.k_proj, made.v_proj),
-                    module.in_proj_bias.chunk(3),
-                    strict=True,
-                ):
+                for proj, bias in zip(inward, module.in_proj_bias.chunk(3), strict=True):
                     proj.bias.copy_(bias)
                 made.out_proj.bias.copy_(module.out_proj.bias)
         return made
 
     def reset_parameters(self) -> None:
-        """Start projections afresh, Glorot-uniform with biases 0; the encoding is left alone."""
-        for proj in (self.q_proj, self.k_proj, self.v_proj):
-            nn.init.xavier_uniform_(proj.weight)
+        """Start projections afresh, as torch does, biases at 0; the encoding is left alone."""
+        inward = (self.q_proj, self.k_proj, self.v_proj)
+        rows = sum(proj.out_features for proj in inward)  # of torch's one stacked matrix
+        bound = (6 / (self.d_model + rows)) ** 0.5
+        for proj in inward:
+            nn.init.uniform_(proj.weight, -bound, bound)
         self.out_proj.reset_parameters()
-        for proj in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+        for proj in (*inward, self.out_proj):
             if proj.bias is not None:
                 nn.init.zeros_(proj.bias)
 
@@ -122,22 +115,20 @@ class MultiheadAttention(nn.Module):
         documents: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         cache: "KVCache | None" = None,
+        scale: float | None = None,
         context_length: int | Tensor | None = None,
+        segments: Tensor | None = None,
+        block: int = BLOCK,
     ) -> Tensor:
         """Queries [B, T, d_model] over keys [B, S, d_model], the same by default: [B, T, d_model].
 
-        The options are those of ``whorl.attention``. ``mask`` keeps where it is 1, so pass
-        ``~key_padding_mask`` of torch.
+        The options are those of ``whorl.attention``; dropout is that of the layer. ``mask`` keeps
+        where it is 1, so pass ``~key_padding_mask`` of torch.
         """
         key = query if key is None else key
         value = key if value is None else value
         for name, x in (("query", query), ("key", key), ("value", value)):
-            if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[2] != self.d_model:
-                came = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
-                raise ValueError(
-                    f"MultiheadAttention: {name} must be [B, T, d_model] with d_model ="
-                    f" {self.d_model}; got {came}."
-                )
+            _check_input(x, name, self.d_model)
         q, k, v = (
             proj(x).unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
             for proj, x, heads in (
@@ -161,7 +152,10 @@ class MultiheadAttention(nn.Module):
             cu_seqlens=cu_seqlens,
             cache=cache,
             dropout=self.dropout if self.training else 0.0,
+            scale=scale,
             context_length=context_length,
+            segments=segments,
+            block=block,
         )
         mixed: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
         return mixed
@@ -169,6 +163,32 @@ class MultiheadAttention(nn.Module):
     def extra_repr(self) -> str:
         grouped = "" if self.num_kv_heads == self.num_heads else f", kv {self.num_kv_heads}"
         return f"{self.d_model}, heads {self.num_heads}{grouped}"
+
+
+def _check_module(module: nn.MultiheadAttention) -> None:
+    where = "MultiheadAttention.from_torch"
+    if not isinstance(module, nn.MultiheadAttention):
+        raise TypeError(
+            f"{where}: module must be an nn.MultiheadAttention; got {type(module).__name__}."
+        )
+    if module.bias_k is not None or module.add_zero_attn or module.in_proj_weight is None:
+        raise ValueError(
+            f"{where}: kdim, vdim, add_bias_kv and add_zero_attn have no counterpart here."
+        )
+    if not module.batch_first:
+        raise ValueError(
+            f"{where}: module has batch_first=False, inputs [T, B, d_model], which would be taken"
+            " for [B, T, d_model] here; transpose them where it is called, and set"
+            " module.batch_first = True."
+        )
+
+
+def _check_input(x: Tensor, name: str, d_model: int) -> None:
+    wanted = f"MultiheadAttention: {name} must be [B, T, d_model] with d_model = {d_model}; got"
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{wanted} {type(x).__name__}.")
+    if x.dim() != 3 or x.shape[2] != d_model:
+        raise ValueError(f"{wanted} {list(x.shape)}.")
 
 
 def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None) -> int:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from whorl.encodings import Encoding, NoPE, XPos
 
+from ._asked import Asked, scope_of
 from ._job import Job
-from ._scope import Scope, scope_of
-from ._softmax_checks import check, check_cached, check_segments, parts_of
+from ._scope import Scope
+from ._softmax_checks import check, check_cached, check_segments
 
 if TYPE_CHECKING:
     from .cache import KVCache
@@ -47,7 +48,7 @@ def attention(
     segments: Tensor | None = None,
     block: int = BLOCK,
 ) -> Tensor:
-    """Softmax attention of q [B, H, T, D] over k [B, G, S, D], v [B, G, S, E]: [B, H, T, E].
+    """Softmax attention of q [B, H, T, D] over k [B, G, S, D], v [B, G, S, Dv]: [B, H, T, Dv].
 
     Args:
         encoding: any encoding or composition; its input hook belongs to the embeddings and does
@@ -61,7 +62,7 @@ def attention(
         documents: ids [S] or [B, S] of packed documents, which do not see each other; or
             cu_seqlens [N + 1] for one row.
         cache: holds earlier keys and values, with its own window and sinks; q, k, v are then the
-            new tokens, and positions and mask are theirs.
+            new tokens, and positions and mask are theirs. causal=True only.
         dropout: probability that a weight is dropped.
         scale: softmax scale instead of the encoding's, or of 1 / sqrt(D).
         context_length: for scalings that follow the length.
@@ -75,57 +76,55 @@ def attention(
     >>> whorl.attention(q, k, v, whorl.RoPE(64) + whorl.ALiBi(8), causal=True).shape
     torch.Size([1, 8, 1000, 64])
     """
-    if encoding is None and cache is not None:
-        encoding = cache.encoding
-    encoding = NoPE() if encoding is None else encoding
+    if encoding is None:
+        encoding = getattr(cache, "encoding", None) or NoPE()
     check(q, k, v, encoding, causal, dropout, block)
+    scale = softmax_scale(encoding, scale, q)
     rotated = cache is not None
     if cache is not None:
-        check_cached(cache, encoding, window, sinks, (documents, cu_seqlens, key_positions))
+        unused: dict[str, object] = {"documents": documents, "cu_seqlens": cu_seqlens}
+        unused |= {"key_positions": key_positions, "segments": segments}
+        unused |= {"context_length": context_length}
+        check_cached(cache, encoding, causal, (window, sinks), unused)
         step = cache.update(q, k, v, positions=positions, mask=mask)
         q, k, v, mask = step.q, step.k, step.v, step.valid
         positions, key_positions = step.positions, step.key_positions
         window, sinks = cache.window, cache.sinks
         if step.open:  # a single token that sees all that is held
             causal, window, sinks = False, None, 0
-    scope = scope_of(
-        q,
-        k,
-        causal=causal,
-        window=window,
-        sinks=sinks,
-        positions=positions,
-        key_positions=key_positions,
-        mask=mask,
-        documents=documents,
-        cu_seqlens=cu_seqlens,
-        axes=1 if rotated else encoding.position_axes,
-        placed=bool(causal or window is not None or encoding.hooks - {"input"}),
+    asked = Asked(causal, window, sinks, positions, key_positions, mask, documents, cu_seqlens)
+    placed = bool(causal or window is not None or encoding.hooks - {"input"})
+    scope = scope_of(q, k, asked, axes=1 if rotated else encoding.position_axes, placed=placed)
+    named = None if segments is None else check_segments(segments, q, k, encoding, rotated)
+    job = Job(
+        encoding,
+        scope,
+        scale=scale,
+        block=block,
+        dropout=dropout,
+        segments=named,
     )
-    job = Job(encoding, scope, _scale(encoding, scale, q), dropout, block)
-    if segments is not None:
-        job.segments = check_segments(segments, q, k, encoding, rotated)
-    if not rotated:
-        if (xpos := _moving(encoding)) is not None and not _fits(xpos, scope, q):
-            return job.blocks(q, k, v, xpos)
-        q, k = _turned(encoding, q, k, positions, key_positions, scope, context_length)
-    return job.run(q, k, v)
+    xpos = None if rotated else _far(encoding, scope, q)
+    if not rotated and xpos is None:
+        q, k = _turned(encoding, q, k, asked, scope, context_length)
+    return job.run(q, k, v, xpos)
 
 
 def _turned(
     encoding: Encoding,
     q: Tensor,
     k: Tensor,
-    positions: Tensor | None,
-    key_positions: Tensor | None,
+    asked: Asked,
     scope: Scope,
     context_length: int | Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Queries and keys through the encoding's rotation."""
     if "rotation" not in encoding.hooks:
         return q, k
+    positions, key_positions = asked.positions, asked.key_positions
     if positions is None and encoding.position_axes == 1 and scope.start is None:
-        positions, key_positions = scope.at, scope.keys_at  # packed documents
+        positions = scope.at  # packed documents
+        key_positions = None if q.shape[2] == k.shape[2] else scope.keys_at
     more = 0
     if positions is None and q.shape[2] != k.shape[2]:
         more, key_positions = k.shape[2] - q.shape[2], scope.keys_at
@@ -135,20 +134,33 @@ def _turned(
     return turned
 
 
-def _scale(encoding: Encoding, scale: float | None, q: Tensor) -> float:
+def softmax_scale(encoding: Encoding, scale: float | None, q: Tensor) -> float:
+    """What scores are multiplied by: what the user said, the encoding, or 1 / sqrt(D)."""
     if scale is None:
         scale = encoding.softmax_scale(q.shape[3])
     return q.shape[3] ** -0.5 if scale is None else float(scale)
 
 
-def _moving(encoding: Encoding) -> XPos | None:
-    return next((part for part in parts_of(encoding) if isinstance(part, XPos)), None)
+def _far(encoding: Encoding, scope: Scope, q: Tensor) -> XPos | None:
+    """The encoding's XPos, where position 0 as the one reference does not serve the whole call."""
+    xpos = next((part for part in encoding.parts if isinstance(part, XPos)), None)
+    return None if xpos is None or _fits(xpos, scope, q) else xpos
 
 
 def _fits(xpos: XPos, scope: Scope, q: Tensor) -> bool:
-    """Whether one reference, position 0, serves the whole call."""
-    if torch.compiler.is_compiling() or not scope.keys_at.numel() or not scope.at.numel():
+    T, S = scope.at.shape[-1], scope.keys_at.shape[-1]
+    if not T or not S:
         return True
-    low = min(float(scope.at.min()), float(scope.keys_at.min()))
-    high = max(float(scope.at.max()), float(scope.keys_at.max()))
-    return max(abs(low), abs(high)) <= xpos.span(q.dtype)
+    if scope.start is not None:
+        first = scope.begun + scope.start
+        low, high = min(first, scope.begun), max(first + T, scope.begun + S) - 1
+    elif torch.compiler.is_compiling() or scope.at.is_meta:
+        return False  # they may be anywhere
+    else:
+        ends = torch.stack([x.double() for each in _ends(scope) for x in each]).tolist()
+        low, high = min(ends), max(ends)
+    return bool(max(abs(low), abs(high)) <= xpos.span(q.dtype))
+
+
+def _ends(scope: Scope) -> list[tuple[Tensor, Tensor]]:
+    return [torch.aminmax(at) for at in (scope.at, scope.keys_at)]

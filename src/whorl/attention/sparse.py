@@ -12,13 +12,20 @@ own.
 Windows, sinks and packed documents are options of ``attention``.
 """
 
-import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.encodings import Encoding, NoPE
+from whorl.encodings import Encoding, NoPE, XPos
+from whorl.positions import resolve
+
+from ._checks import check_encoding, check_qkv
+from ._job import Job, scaled
+from ._scope import Scope
+from ._softmax_checks import check_fits
+from .softmax import BLOCK, softmax_scale
 
 __all__ = ["shifted_attention"]
 
@@ -35,112 +42,147 @@ def shifted_attention(
     scale: float | None = None,
     context_length: int | Tensor | None = None,
 ) -> Tensor:
-    """Attention of q [B, H, T, D] within groups of k [B, G, T, D], v [B, G, T, E]: [B, H, T, E].
+    """Attention of q [B, H, T, D] within groups of k [B, G, T, D], v [B, G, T, Dv]: [B, H, T, Dv].
 
-    group: tokens of a group, even. positions: for the rotation; scores go by the order of tokens.
+    group: tokens of a group, even. positions: for the rotation and the scale of queries; scores go
+    by the order of tokens.
 
     >>> import torch, whorl
     >>> q, k, v = (torch.randn(1, 8, 1000, 64) for _ in range(3))
     >>> whorl.shifted_attention(q, k, v, whorl.RoPE(64), group=256, causal=True).shape
     torch.Size([1, 8, 1000, 64])
     """
+    check_encoding(encoding, "shifted_attention")
     encoding = NoPE() if encoding is None else encoding
     _check(q, k, v, encoding, group, causal)
-    q, k = encoding(q, k, positions, context_length=context_length)
-    H, times = q.shape[1], q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
-    if scale is None:
-        scale = encoding.softmax_scale(q.shape[3])
-    scale = q.shape[3] ** -0.5 if scale is None else scale
-    if (by_query := encoding.query_scale(torch.arange(q.shape[2], device=q.device))) is not None:
-        q = q * by_query.unsqueeze(-1).to(q.dtype)
-    halves = []
-    for heads, shift in ((slice(0, H // 2), 0), (slice(H // 2, H), group // 2)):
-        parts = []
-        for start, count, size in _runs(q.shape[2], group, shift):
-            cut = slice(start, start + count * size)
-            folded = [_fold(x[:, :, cut], count) for x in (q, k, v)]
-            out = _within(folded[0], folded[1], folded[2], encoding, heads, causal, scale)
-            parts.append(_unfold(out, count))
-        halves.append(torch.cat(parts, 2) if parts else v[:, heads])
-    return torch.cat(halves, 1)
+    at = _places(q, encoding, positions)
+    if (by_query := encoding.query_scale(at)) is not None:
+        q = scaled(q, by_query)
+    xpos = next((part for part in encoding.parts if isinstance(part, XPos)), None)
+    if xpos is None:
+        q, k = encoding(q, k, positions, context_length=context_length)
+    if k.shape[1] % 2:  # one of its heads would be in both halves
+        times = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+    number = softmax_scale(encoding, scale, q)
+    halves: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for panel in _panels(q.shape[2], group):
+        a, b, c = (panel.of(x) for x in (q, k, v))
+        if xpos is not None:
+            a, b = _turned(xpos, a, b, panel, at)
+        job = Job(encoding, panel.scope(a, causal), scale=number, block=BLOCK)
+        for half, out in zip(halves, panel.undo(job.attend(a, b, c)), strict=True):
+            half.append(out)
+    if not halves[0]:
+        return q.new_zeros(*q.shape[:3], v.shape[3])
+    return torch.cat([torch.cat(half, 2) for half in halves], 1)
 
 
-def _runs(length: int, group: int, shift: int) -> list[tuple[int, int, int]]:
-    """Runs of groups of one size: first token, how many groups, tokens of each."""
-    runs, start = [], min(shift, length)
-    if start:
-        runs.append((0, 1, start))
-    whole = (length - start) // group
+class _Panel(NamedTuple):
+    """Groups that are worked on at once: tokens (start, count) of either half of the heads.
+
+    Each half starts at the first token of its group: only differences of places matter. The shorter
+    one is padded behind.
+    """
+
+    straight: tuple[int, int]
+    shifted: tuple[int, int]
+    groups: int = 1
+
+    @property
+    def width(self) -> int:
+        return max(self.straight[1], self.shifted[1])
+
+    def of(self, x: Tensor) -> Tensor:
+        """[B, H, T, D] -> [B groups, H, width, D]."""
+        cut = []
+        for half, (start, count) in zip(x.chunk(2, 1), (self.straight, self.shifted), strict=True):
+            tokens = half[:, :, start : start + count]
+            cut.append(F.pad(tokens, (0, 0, 0, self.width - count)))
+        grouped = torch.unflatten(torch.cat(cut, 1), 2, (self.groups, -1))
+        return grouped.transpose(1, 2).flatten(0, 1)
+
+    def places(self, at: Tensor) -> list[Tensor]:
+        """Positions [B, T] of both halves, [B groups, width] each; padding is at the last token."""
+        found = []
+        for start, count in (self.straight, self.shifted):
+            index = torch.arange(start, start + self.width, device=at.device)
+            index = index.clamp(max=max(start + count, 1) - 1)
+            found.append(at[:, index].reshape(at.shape[0] * self.groups, -1))
+        return found
+
+    def scope(self, x: Tensor, causal: bool) -> Scope:
+        """Who sees whom in each group of ``x``; under a causal mask nobody sees padding anyway."""
+        size, mask = x.shape[2], None
+        at = torch.arange(size, device=x.device)
+        counts = (self.straight[1], self.shifted[1])
+        if not causal and counts[0] != counts[1]:
+            half = x.shape[1] // 2
+            mask = torch.stack([at < count for count in counts]).repeat_interleave(half, 0)
+            mask = mask[None, :, None]  # [1, H, 1, width]
+        return Scope(at, at, 0, 0, causal, mask=mask)
+
+    def undo(self, out: Tensor) -> list[Tensor]:
+        """The halves [B, H / 2, count, Dv], without padding."""
+        N, H, size, width = out.shape
+        folded = out.view(N // self.groups, self.groups, H, size, width)
+        flat = folded.transpose(1, 2).flatten(2, 3)
+        spans = zip(flat.chunk(2, 1), (self.straight[1], self.shifted[1]), strict=True)
+        return [half[:, :, :count] for half, count in spans]
+
+
+def _panels(length: int, group: int) -> list[_Panel]:
+    """All tokens of both halves, in order; whole groups are worked on together."""
+    half, whole = group // 2, length // group
+    panels = [_Panel((0, min(group, length)), (0, min(half, length)))] if length else []
+    if whole > 1:
+        count = (whole - 1) * group
+        panels.append(_Panel((group, count), (half, count), whole - 1))
+    done = whole * group
     if whole:
-        runs.append((start, whole, group))
-    if rest := length - start - whole * group:
-        runs.append((length - rest, 1, rest))
-    return runs
+        panels.append(
+            _Panel((done, length - done), (done - half, min(group, length - done + half)))
+        )
+    if length > done + half:
+        panels.append(_Panel((length, 0), (done + half, length - done - half)))
+    return panels
 
 
-def _fold(x: Tensor, count: int) -> Tensor:
-    """[B, H, count g, D] -> [B count, H, g, D]."""
-    B, H, T, D = x.shape
-    return x.reshape(B, H, count, T // count, D).transpose(1, 2).flatten(0, 1)
+def _turned(xpos: XPos, q: Tensor, k: Tensor, panel: _Panel, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Each group with a reference of its own, so that no factor overflows."""
+    at = at if at.dim() == 2 else at.unsqueeze(0)
+    at = at.expand(q.shape[0] // panel.groups, -1)
+    turned: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for a, b, here in zip(q.chunk(2, 1), k.chunk(2, 1), panel.places(at), strict=True):
+        near = xpos.reference_near(here)
+        turned[0].append(xpos.rotate(a, here, role="query", reference=near))
+        turned[1].append(xpos.rotate(b, here, role="key", reference=near))
+    return torch.cat(turned[0], 1), torch.cat(turned[1], 1)
 
 
-def _unfold(x: Tensor, count: int) -> Tensor:
-    N, H, size, D = x.shape
-    return x.view(N // count, count, H, size, D).transpose(1, 2).flatten(2, 3)
-
-
-def _within(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    encoding: Encoding,
-    heads: slice,
-    causal: bool,
-    scale: float,
-) -> Tensor:
-    """Dense attention of some heads within groups [N, H, g, D]."""
-    at = torch.arange(q.shape[2], device=q.device)
-    distance = at[:, None] - at[None, :]
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    added = torch.zeros(distance.shape, dtype=wide, device=q.device)
-    if causal:
-        added = added.masked_fill(distance < 0, -math.inf)
-    if (bias := encoding.distance_bias(distance)) is not None:
-        added = added + bias[heads].to(wide)
-    if (content := encoding.content_score(q, k, at, at)) is not None:
-        added = added + content[:, heads].to(wide) * scale
-    q, k, v = q[:, heads], k[:, heads], v[:, heads]
-    added = added.expand(q.shape[0], q.shape[1], *distance.shape)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale)
+def _places(q: Tensor, encoding: Encoding, positions: Tensor | None) -> Tensor:
+    """Positions of all tokens, [T] or [B, T]: of several axes, their order."""
+    order = torch.arange(q.shape[2], device=q.device)
+    if positions is None or encoding.position_axes > 1:
+        return order
+    at, _ = resolve(positions, 0, q.shape[0], q.shape[2], q.device, "shifted_attention")
+    assert at is not None
+    return at
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, encoding: Encoding, group: int, causal: bool) -> None:
     where = "shifted_attention"
-    if not isinstance(encoding, Encoding):
-        raise TypeError(f"{where}: encoding must be a whorl encoding, or None; got {encoding!r}.")
-    tensors = all(isinstance(x, Tensor) and x.dim() == 4 for x in (q, k, v))
-    if not tensors or k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0]:
-        raise ValueError(f"{where}: q, k, v must be tensors [B, H, T, D] of one batch and length.")
-    if q.shape[2] != k.shape[2] or q.shape[3] != k.shape[3]:
+    check_qkv(q, k, v, where)
+    if q.shape[2] != k.shape[2]:
         raise ValueError(
-            f"{where}: q and k must be as long and as wide as each other, because groups hold"
-            f" queries with their keys; got {list(q.shape)} and {list(k.shape)}."
+            f"{where}: q and k must be as long as each other, because groups hold queries with"
+            f" their keys; got {list(q.shape)} and {list(k.shape)}."
         )
-    if q.shape[1] % 2 or not k.shape[1] or q.shape[1] % k.shape[1]:
+    if q.shape[1] % 2:
         raise ValueError(
-            f"{where}: half of the heads are shifted, so q must have an even number of them, which"
-            f" the heads of k divide; got {q.shape[1]} and {k.shape[1]}."
+            f"{where}: half of the heads are shifted, so q must have an even number of them; got"
+            f" {q.shape[1]}."
         )
     if type(group) is not int or group < 2 or group % 2:
         raise ValueError(f"{where}: group must be an even int >= 2; got {group!r}.")
-    if encoding.acts("value_term"):
-        raise ValueError(
-            f"{where}: {encoding!r} adds vectors to the values, which groups do not support; build"
-            " it with values='none'."
-        )
-    if encoding.causal and not causal:
-        raise ValueError(
-            f"{where}: {encoding!r} is for causal attention only, because a key after its query"
-            " would be scored up; pass causal=True."
-        )
+    check_fits(q, encoding, causal, where)

@@ -1,7 +1,8 @@
 """What encodings that score by content and distance share.
 
 A score against a vector of each distance, x_i . r_(i-j), needs no T x S x D tensor: x is multiplied
-with every row of a table, and each pair (i, j) reads its own entry of that product.
+with every row of a table, and each pair (i, j) reads its own entry of that product. Where positions
+count up by one, the table has a row for each distance in turn, and reading is a shift (``skew``).
 """
 
 import torch
@@ -11,7 +12,16 @@ from whorl.positions import resolve
 
 from ._checks import check_pair
 
-__all__ = ["check_scored", "check_whole", "look_up", "over_heads", "place", "repeat_heads"]
+__all__ = [
+    "check_scored",
+    "check_whole",
+    "first_distance",
+    "look_up",
+    "over_heads",
+    "place",
+    "repeat_heads",
+    "skew",
+]
 
 
 def check_scored(
@@ -93,3 +103,26 @@ def look_up(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     # Contiguous, because gather takes more than twice as long along a transposed index.
     index = over_heads(index.contiguous()).expand(*scores.shape[:3], index.shape[-1])
     return scores.gather(-1, index)
+
+
+def skew(product: Tensor, late: int, size: int) -> Tensor:
+    """Entries [..., N, size] of product [..., N, L]: [n, m] is of column m + late - n.
+
+    late <= N and size < L. Columns outside 0 .. L - 1 give entries of neighbouring rows.
+    """
+    N, L = product.shape[-2:]
+    # Rows one entry shorter than they are start one entry earlier each.
+    flat = product.flatten(-2)[..., late : late + N * (L - 1)]
+    return flat.view(*product.shape[:-1], L - 1)[..., :size]
+
+
+def first_distance(at: Tensor, keys: Tensor) -> int | None:
+    """First query minus first key, if both count up by one and alike in every batch row."""
+    if torch.compiler.is_compiling() or at.is_meta or not at.numel() or not keys.numel():
+        return None
+    if at.is_floating_point() or keys.is_floating_point():
+        return None
+    start = at[..., 0] - keys[..., 0]
+    first = start.flatten()[0]
+    regular = (at.diff() == 1).all() & (keys.diff() == 1).all() & (start == first).all()
+    return int(first) if bool(regular) else None

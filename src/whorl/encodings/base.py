@@ -12,7 +12,9 @@ An encoding acts at one or more of five places, each a method that does nothing 
 
 embed, forward, content_score and value_term keep the dtype of their input; distance_bias and
 query_scale are float32 or wider. content_score gets q and k as the model made them: an encoding
-with a content score does not go together with one that rotates.
+with a content score does not go together with one that rotates. One whose content score needs
+preparing, such as projected vectors of distances, may also override ``scorer``, which prepares once
+for all blocks of a call.
 
 Axes: B batch, H heads, G key heads (G divides H), T queries, S keys, D head width. To add an
 encoding, write one file with a frozen ``Config`` and a subclass under ``@register("name")``, and
@@ -37,6 +39,7 @@ __all__ = [
     "Card",
     "Config",
     "Encoding",
+    "Scorer",
     "classes",
     "from_dict",
     "make",
@@ -45,6 +48,8 @@ __all__ = [
 ]
 
 Hook = Literal["input", "rotation", "score", "value", "scale"]
+#: Called as ``content_score`` is.
+Scorer = Callable[..., Tensor | None]
 
 _HOOK_METHODS: dict[Hook, tuple[str, ...]] = {
     "input": ("embed",),
@@ -123,6 +128,20 @@ class Encoding(nn.Module):
 
     config: Config
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+
+        def depth(name: str) -> int:
+            return next(n for n, base in enumerate(cls.__mro__) if name in vars(base))
+
+        if depth("content_score") < depth("scorer"):  # which would bypass the overridden one
+            cls.scorer = Encoding.scorer  # type: ignore[method-assign]
+
+    @property
+    def parts(self) -> list["Encoding"]:
+        """The encodings that this one is made of, left to right: itself, unless composed."""
+        return [self]
+
     def embed(
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> Tensor:
@@ -150,6 +169,16 @@ class Encoding(nn.Module):
         q [B, H, T, D], k [B, G, S, D]; positions [T] or [B, T], key_positions [S] or [B, S].
         """
         return None
+
+    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+        """``content_score`` for the blocks of a call, with what they share prepared once.
+
+        q: all queries of the call, or as many to come, [B, H, T, D]. reach: the lowest and highest
+        distance i - j of any pair that is seen, if queries and keys of each block count up by one;
+        scores of pairs outside it are hidden later, and may be any finite number. None: positions
+        may be anything.
+        """
+        return self.content_score
 
     def distance_bias(self, distance: Tensor) -> Tensor | None:
         """Score hook, after the softmax scale: [H, ...] for distances i - j of any shape [...].

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .base import Config, Encoding, from_dict
+from .base import Config, Encoding, Scorer, from_dict
 
-__all__ = ["Composition"]
+__all__ = ["Composition", "takes"]
 
 #: Methods that two parts of a composition cannot both have, with what both would do.
 _ONE_PART_ONLY = {
@@ -33,7 +33,7 @@ class Composition(Encoding):
         for part in parts:
             if not isinstance(part, Encoding):
                 raise TypeError(f"a composition is made of encodings; got {part!r}.")
-            flat += part.parts if isinstance(part, Composition) else [part]
+            flat += part.parts
         _check(flat)
         self._parts = nn.ModuleList(flat)
         self.config = CompositionConfig(tuple(part.config for part in flat))
@@ -45,7 +45,6 @@ class Composition(Encoding):
 
     @property
     def parts(self) -> list[Encoding]:
-        """The encodings this one is made of, left to right."""
         return list(self._parts)  # type: ignore[arg-type]  # ModuleList forgets its element type
 
     def acts(self, method: str) -> bool:
@@ -135,16 +134,44 @@ class Composition(Encoding):
         key_segments: Tensor | None = None,
     ) -> Tensor | None:
         """The sum over parts; segments are for one that has vectors for them."""
+        scores = [part.content_score for part in self.parts]
+        return self._score(scores, q, k, positions, key_positions, segments, key_segments)
+
+    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+        scores = [part.scorer(q, reach) for part in self.parts]
+
+        def score(
+            q: Tensor,
+            k: Tensor,
+            positions: Tensor,
+            key_positions: Tensor,
+            *,
+            segments: Tensor | None = None,
+            key_segments: Tensor | None = None,
+        ) -> Tensor | None:
+            return self._score(scores, q, k, positions, key_positions, segments, key_segments)
+
+        return score
+
+    def _score(
+        self,
+        scores: list[Scorer],
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor,
+        key_positions: Tensor,
+        segments: Tensor | None,
+        key_segments: Tensor | None,
+    ) -> Tensor | None:
         given = {"segments": segments, "key_segments": key_segments}
         more = {name: value for name, value in given.items() if value is not None}
-        scores = []
-        for part in self.parts:
+        terms = []
+        for part, score in zip(self.parts, scores, strict=True):
             takes = not more or part.acts("content_score")
             if takes:
                 _check_takes(part, "content_score", more)
-            own = more if takes else {}
-            scores.append(part.content_score(q, k, positions, key_positions, **own))
-        return _total(scores)
+            terms.append(score(q, k, positions, key_positions, **(more if takes else {})))
+        return _total(terms)
 
     def distance_bias(self, distance: Tensor) -> Tensor | None:
         return _total([part.distance_bias(distance) for part in self.parts])
@@ -205,9 +232,14 @@ def _check(parts: list[Encoding]) -> None:
                 )
 
 
+def takes(part: Encoding, method: str, option: str) -> bool:
+    """Whether a method of an encoding has an option."""
+    return option in inspect.signature(getattr(part, method)).parameters
+
+
 def _check_takes(part: Encoding, method: str, options: Mapping[str, Any]) -> None:
     for option in options:
-        if option not in inspect.signature(getattr(part, method)).parameters:
+        if not takes(part, method, option):
             raise TypeError(f"{part!r} has no {option!r} in {method}; leave it out.")
 
 

@@ -17,7 +17,7 @@ number.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,13 +25,15 @@ from torch import Tensor, nn
 
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, check_whole, look_up, repeat_heads
+from ._content import check_scored, check_whole, first_distance, look_up, repeat_heads, skew
 from ._options import check_choice, check_int, check_number
-from .base import Card, Config, Encoding, register
+from .base import Card, Config, Encoding, Scorer, register
 
 __all__ = ["DeBERTa", "DeBERTaConfig"]
 
 _TERMS = ("c2p", "p2c")
+# Keys to meet their distances at a time, at least: fewer make many small products.
+_KEYS = 64
 
 
 @dataclass(frozen=True)
@@ -245,20 +247,59 @@ class DeBERTa(Encoding):
         self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
     ) -> Tensor:
         """q_i . K_r[d] + k_j . Q_r[d], [B, H, T, S]."""
+        return self._score(None, q, k, positions, key_positions)
+
+    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+        """``content_score`` with the vectors of all distances projected once."""
+        rows = None
+        if reach is not None and not q.is_meta and not torch.compiler.is_compiling():
+            rows = self._rows(reach, q)
+
+        def score(q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
+            return self._score(rows, q, k, positions, key_positions)
+
+        return score
+
+    def _score(
+        self,
+        rows: "_Rows | None",
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor,
+        key_positions: Tensor,
+    ) -> Tensor:
         where, heads = "DeBERTa.content_score", self.config.num_heads
         at, keys = check_scored(q, k, positions, key_positions, heads, self.config.head_dim, where)
         check_whole(at, where)
         check_whole(keys, where)
-        wide = table_dtype(q)
-        vectors, index = _reached(self.vectors, self._index(at, keys))
-        vectors = self._normed(vectors.to(wide))
-        score = torch.zeros((), dtype=wide, device=q.device)
+        wide, S = table_dtype(q), k.shape[2]
+        asked, offered = q.to(wide), repeat_heads(k.to(wide), heads)
+        start = None if rows is None else first_distance(at, keys)
+        if rows is not None and start is not None and rows.reach(start, q.shape[2], S):
+            terms = rows.scores(asked, offered, start)
+        else:
+            vectors, index = _reached(self.vectors, self._index(at, keys))
+            vectors, terms = self._normed(vectors.to(wide)), []
+            if "c2p" in self.config.terms:
+                terms.append(look_up(asked, self._projected("key", vectors), index))
+            if "p2c" in self.config.terms:
+                terms.append(look_up(offered, self._projected("query", vectors), index.mT).mT)
+        return (terms[0] if len(terms) == 1 else terms[0] + terms[1]).to(q.dtype)
+
+    def _rows(self, reach: tuple[int, int], like: Tensor) -> "_Rows":
+        """K_r and Q_r of every distance in ``reach``."""
+        # One more than there are, as ``skew`` needs, at the end where it does.
+        distance = torch.arange(reach[0] - 1, reach[1] + 2, device=like.device)
+        none = torch.zeros(1, dtype=torch.int64, device=like.device)
+        vectors, index = _reached(self.vectors, self._index(distance, none).squeeze(-1))
+        vectors = self._normed(vectors.to(table_dtype(like)))
+        asked = offered = None
         if "c2p" in self.config.terms:
-            score = score + look_up(q.to(wide), self._projected("key", vectors), index)
+            falling = index[:-1].flip(0)
+            asked = self._projected("key", vectors).index_select(1, falling)
         if "p2c" in self.config.terms:
-            offered = repeat_heads(k.to(wide), heads)
-            score = score + look_up(offered, self._projected("query", vectors), index.mT).mT
-        return score.to(q.dtype)
+            offered = self._projected("query", vectors).index_select(1, index[1:])
+        return _Rows(*reach, asked, offered)
 
     def _index(self, at: Tensor, keys: Tensor) -> Tensor:
         """The row of P for each query's distance to each key, [(B,) T, S]."""
@@ -312,6 +353,50 @@ class DeBERTa(Encoding):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._derive()
+
+
+class _Rows(NamedTuple):
+    """Projected vectors of distances first .. last, and one more, [H, ., D].
+
+    keys: K_r for distances that fall from ``last``; queries: Q_r for distances that rise from
+    ``first``; None for a term that is left out.
+    """
+
+    first: int
+    last: int
+    keys: Tensor | None
+    queries: Tensor | None
+
+    def reach(self, start: int, T: int, S: int) -> bool:
+        """Whether they serve distances start + t - s."""
+        last = start + T - 1
+        return last <= self.last and last - self.first + 1 >= S and self.first <= start
+
+    def scores(self, asked: Tensor, offered: Tensor, start: int) -> list[Tensor]:
+        """q_i . K_r and k_j . Q_r of asked [B, H, T, D] and offered [B, H, S, D]: [B, H, T, S]."""
+        T, S, terms = asked.shape[2], offered.shape[2], []
+        first, last = max(start - S + 1, self.first), start + T - 1
+        if self.keys is not None:
+            rows = self.keys[:, self.last - last : self.last - first + 2]
+            terms.append(skew(asked @ rows.mT, T - 1, S))
+        if self.queries is not None:
+            terms.append(self._by_key(offered, start, T))
+        return terms
+
+    def _by_key(self, offered: Tensor, start: int, T: int) -> Tensor:
+        """k_j . Q_r, [B, H, T, S]. Keys some at a time, as each needs T distances of all T + S."""
+        assert self.queries is not None
+        size, parts, begun = max(T, _KEYS), [], 0
+        # The odd chunk first: under a causal mask the last one must begin no later than queries do.
+        odd = offered.shape[2] % size
+        sizes = [odd] * (odd > 0) + [size] * (offered.shape[2] // size)
+        for keys in torch.split(offered, sizes, 2):
+            here, S = start - begun, keys.shape[2]
+            begun += S
+            first = max(here - S + 1, self.first)
+            rows = self.queries[:, first - self.first : here + T - self.first + 1]
+            parts.append(skew(keys @ rows.mT, here - first, T).mT)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
 def _log_buckets(count: int, max_distance: int) -> Tensor:

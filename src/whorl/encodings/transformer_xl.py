@@ -16,7 +16,7 @@ cannot look at positions and takes the second way.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, over_heads, place
+from ._content import check_scored, first_distance, over_heads, place, skew
 from ._options import check_choice, check_int, check_number
 from ._sinusoid import frequencies, sinusoids
-from .base import Card, Config, Encoding, register
+from .base import Card, Config, Encoding, Scorer, register
 
 __all__ = ["TransformerXL", "TransformerXLConfig"]
 
@@ -147,48 +147,90 @@ class TransformerXL(Encoding):
         segments: [T] or [B, T], any integers, equal in one segment; key_segments of the keys, as
         ``segments`` by default. None stands for one segment, which softmax cannot tell from none.
         """
+        given = (segments, key_segments)
+        return self._score(None, q, k, positions, key_positions, given)
+
+    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+        """``content_score`` with the vectors of all distances projected once."""
+        rows = None
+        if reach is not None and not q.is_meta and not torch.compiler.is_compiling():
+            count = reach[1] - reach[0] + 1
+            rows = self._rows(reach, q) if self._pays(q, count, count) else None
+
+        def score(
+            q: Tensor,
+            k: Tensor,
+            positions: Tensor,
+            key_positions: Tensor,
+            *,
+            segments: Tensor | None = None,
+            key_segments: Tensor | None = None,
+        ) -> Tensor:
+            given = (segments, key_segments)
+            return self._score(rows, q, k, positions, key_positions, given)
+
+        return score
+
+    def _score(
+        self,
+        rows: "_Rows | None",
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor,
+        key_positions: Tensor,
+        segments: tuple[Tensor | None, Tensor | None],
+    ) -> Tensor:
         where, sizes = "TransformerXL.content_score", (self.config.num_heads, self.config.head_dim)
         at, keys = check_scored(q, k, positions, key_positions, *sizes, where)
         wide = table_dtype(q)
         u = self.u.to(wide).view(k.shape[1], -1, sizes[1])  # by key head, [G, H / G, D]
         offered = (u @ k.to(wide).mT).flatten(1, 2).unsqueeze(2)  # [B, H, 1, S]
         asked = q.to(wide) + self.v.to(wide).unsqueeze(1)
-        score = offered + self._by_distance(asked, at, keys)
+        score = self._by_distance(asked, at, keys, rows) + offered
         if self.config.segments == "xlnet":
-            score = score + self._by_segment(q.to(wide), k, segments, key_segments, where)
-        elif segments is not None or key_segments is not None:
+            score = score + self._by_segment(q.to(wide), k, *segments, where)
+        elif any(ids is not None for ids in segments):
             raise ValueError(
                 f"{where}: segments came, but this encoding has no vectors for them; build it with"
                 " segments='xlnet'."
             )
         return score.to(q.dtype)
 
-    def _by_distance(self, asked: Tensor, at: Tensor, keys: Tensor) -> Tensor:
+    def _by_distance(self, asked: Tensor, at: Tensor, keys: Tensor, rows: "_Rows | None") -> Tensor:
         """(q_i + v) . W R_(i-j) for asked = q + v, [B, H, T, D]: [B, H, T, S]."""
-        B, H, T, D = asked.shape
-        S, width = keys.shape[-1], self.config.width
-        projection = self.projection.to(asked.dtype).view(H, D, width)
-        if torch.compiler.is_compiling() or asked.is_meta:
+        (_, H, T, D), S, start = asked.shape, keys.shape[-1], None
+        # Compiled code takes no look at lengths either: each would be compiled anew.
+        if not torch.compiler.is_compiling() and (rows or self._pays(asked, T + S, S)):
+            start = first_distance(at, keys)
+        if start is None:
+            projection = self.projection.to(asked.dtype).view(H, D, -1)
             return self._turned(asked @ projection, at, keys)
-        # Multiplications of each way; a few queries do not pay for projecting every distance.
-        if (T + S) * (width + B * T) * D <= B * T * width * (D + S):
-            start = _start(at, keys)
-            if start is not None:
-                return self._shifted(asked, projection, start, S)
-        return self._turned(asked @ projection, at, keys)
+        return self._shifted(asked, start, S, rows)
 
-    def _shifted(self, asked: Tensor, projection: Tensor, start: int, S: int) -> Tensor:
+    def _shifted(self, asked: Tensor, start: int, S: int, rows: "_Rows | None") -> Tensor:
         """For distances start + t - s of query t and key s, by the relative shift."""
         T = asked.shape[2]
-        # One more than there are, so that the shifted rows are at least S long.
-        distance = torch.arange(start + T - 1, start - S - 1, -1, device=asked.device)
+        last = start + T - 1
+        if rows is None or last > rows.last or last - rows.first + 1 < S:
+            rows = self._rows((start - S + 1, last), asked)
+        lowest = max(start - S + 1, rows.first)
+        return skew(asked @ rows.between(lowest, last), T - 1, S)
+
+    def _pays(self, q: Tensor, count: int, S: int) -> bool:
+        """Whether projecting ``count`` distances takes fewer multiplications than ``_turned``."""
+        (B, _, T, D), width = q.shape, self.config.width
+        return count * (width + B * T) * D <= B * T * width * (D + S)
+
+    def _rows(self, reach: tuple[int, int], like: Tensor) -> "_Rows":
+        """W R_d of all distances d in ``reach``."""
+        # One more than there are, as ``skew`` needs.
+        distance = torch.arange(reach[1], reach[0] - 2, -1, device=like.device)
         if self.config.clamp is not None:
             distance = distance.clamp(-self.config.clamp, self.config.clamp)
-        rows = sinusoids(self._angles(distance), "concatenated", "sin", 1.0, asked.dtype)
-        product = asked @ (projection @ rows.mT)  # [B, H, T, T + S]; distances fall along a row
-        # Row t starts T - 1 - t entries late: rows one entry shorter than they are line up.
-        shifted = product.flatten(-2)[..., T - 1 : -1].view(*product.shape[:3], T + S - 1)
-        return shifted[..., :S]
+        wide = table_dtype(like)
+        rows = sinusoids(self._angles(distance), "concatenated", "sin", 1.0, wide)
+        projection = self.projection.to(wide).view(*like.shape[1:4:2], -1)
+        return _Rows(*reach, projection @ rows.mT)
 
     def _turned(self, asked: Tensor, at: Tensor, keys: Tensor) -> Tensor:
         """For any positions, by the addition theorem; asked = (q + v) W, [B, H, T, dim]."""
@@ -232,18 +274,20 @@ class TransformerXL(Encoding):
         return torch.where(shared, same, other)
 
 
+class _Rows(NamedTuple):
+    """W R_d [H, D, .] for distances d that fall from ``last`` to ``first``, and one more."""
+
+    first: int
+    last: int
+    values: Tensor
+
+    def between(self, first: int, last: int) -> Tensor:
+        """Those from ``last`` down to ``first``, and one more."""
+        return self.values[..., self.last - last : self.last - first + 2]
+
+
 def _segments(given: Tensor, x: Tensor, where: str, what: str) -> Tensor:
     segments = place(given, x.shape[0], x.shape[2], x.device, where, what)
     if segments.is_floating_point():
         raise TypeError(f"{where}: {what} must be integers, the names of segments; got fractions.")
     return segments
-
-
-def _start(at: Tensor, keys: Tensor) -> int | None:
-    """First query minus first key, if both count up by one and alike in every batch row."""
-    if at.is_floating_point() or keys.is_floating_point() or not at.numel() or not keys.numel():
-        return None
-    start = at[..., 0] - keys[..., 0]
-    first = start.flatten()[0]
-    regular = (at.diff() == 1).all() & (keys.diff() == 1).all() & (start == first).all()
-    return int(first) if bool(regular) else None

@@ -262,6 +262,25 @@ class XPos(Rotary):
             raise TypeError(f"XPos.reference_for: position must be an int; got {position!r}.")
         return math.floor(position // self.config.scale_base * self.config.scale_base)
 
+    def reference_near(self, positions: Tensor) -> int | Tensor:
+        """The reference for tokens that are worked on at once: that of the middle of their range.
+
+        positions [T]: an int; [B, T]: one per row, [B]. Compiled code and meta tensors give a
+        tensor either way. No tokens: 0.
+        """
+        if not isinstance(positions, Tensor) or positions.dim() not in (1, 2):
+            came = list(positions.shape) if isinstance(positions, Tensor) else repr(positions)
+            raise TypeError(
+                f"XPos.reference_near: positions must be a tensor [T] or [B, T]; got {came}."
+            )
+        if not positions.shape[-1]:
+            return 0 if positions.dim() == 1 else positions.new_zeros(len(positions)).long()
+        middle = ((positions.amin(-1).double() + positions.amax(-1)) / 2).floor()
+        block = self.config.scale_base
+        near = (middle // block * block).floor().to(torch.int64)
+        known = near.dim() == 0 and not near.is_meta and not torch.compiler.is_compiling()
+        return int(near) if known else near
+
     def span(self, dtype: torch.dtype) -> int:
         """How far from their reference tokens of ``dtype`` may be."""
         return int(_ROOM[dtype] / -self._steepest)

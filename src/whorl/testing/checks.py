@@ -18,7 +18,7 @@ from .checks_config import (
     state_dict,
 )
 from .checks_positions import batch_rows, chunks, permutation, positions_agree, precision
-from .checks_results import compiles, dtype_kept, empty, gradients, history, strides
+from .checks_results import compiles, dtype_kept, empty, gradients, history, scorer, strides
 
 __all__ = ["CHECKS"]
 
@@ -34,6 +34,7 @@ _ALL: tuple[Callable[[Encoding], None], ...] = (
     positions_agree,
     chunks,
     history,
+    scorer,
     constants,
     precision,
     compiles,

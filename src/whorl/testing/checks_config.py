@@ -27,8 +27,9 @@ def config_round_trip(encoding: Encoding) -> None:
         except dataclasses.FrozenInstanceError:
             continue
         raise AssertionError(f"config.{field.name} can be changed; use a frozen dataclass")
-    parts = getattr(encoding, "parts", [])  # refused as a whole only where from_dict knows them all
-    for one in (*parts, encoding) if registered(options) else parts or [encoding]:
+    # Refused as a whole only where from_dict knows all parts.
+    whole = [encoding] if len(encoding.parts) > 1 and registered(options) else []
+    for one in (*encoding.parts, *whole):
         try:
             rebuild(one, {**one.to_dict(), "no_such_option": 1})
         except TypeError:
@@ -38,7 +39,7 @@ def config_round_trip(encoding: Encoding) -> None:
 
 def repr_round_trip(encoding: Encoding) -> None:
     """The repr is an expression that builds an equal encoding."""
-    known = {type(part).__name__: type(part) for part in getattr(encoding, "parts", [encoding])}
+    known = {type(part).__name__: type(part) for part in encoding.parts}
     again = eval(repr(encoding), {**vars(whorl), **known})
     assert again.config == encoding.config, f"{again!r} came back for {encoding!r}"
 

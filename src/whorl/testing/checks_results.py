@@ -11,7 +11,7 @@ from whorl.encodings import Encoding
 from ._compare import FROM_POSITIONS, RESHAPED, same, shapes
 from .probe import Probe, observe, randomized
 
-__all__ = ["compiles", "dtype_kept", "empty", "gradients", "history", "strides"]
+__all__ = ["compiles", "dtype_kept", "empty", "gradients", "history", "scorer", "strides"]
 
 
 def dtype_kept(encoding: Encoding) -> None:
@@ -75,6 +75,30 @@ def history(encoding: Encoding) -> None:
             observe(disturbed, Probe.of(encoding, length=length, dtype=dtype), offset=5)
     same(observe(encoding, probe), before, "the same call gives another result afterwards")
     same(observe(other, probe), before, "another instance gives another result")
+
+
+def scorer(encoding: Encoding) -> None:
+    """A scorer for the blocks of a call gives what content_score gives, where it is looked at."""
+    probe = Probe.of(randomized(encoding), length=13)
+    steps = torch.arange(probe.length) + 5
+    for at, reach in ((steps * 3, None), (steps, (-12, 12)), (steps, (0, 12))):
+        score = encoding.scorer(probe.q, reach)
+        for a, b in ((0, 5), (5, 12), (12, 13)):
+            end = probe.length if reach != (0, 12) else b  # a causal block ends where it ends
+            block = probe.q[:, :, a:b], probe.k[:, :, :end], at[a:b], at[:end]
+            got, want = score(*block), encoding.content_score(*block)
+            assert (got is None) == (want is None), "one of scorer and content_score gives None"
+            if got is None or want is None:
+                continue
+            distance = block[2].unsqueeze(-1) - block[3].unsqueeze(-2)
+            seen = (
+                torch.ones_like(distance, dtype=torch.bool)
+                if reach is None
+                else distance >= reach[0]
+            )
+            assert bool(got.isfinite().all()), "a score that will be hidden is not finite"
+            mine, theirs = ({"content_score": t[..., seen]} for t in (got, want))
+            same(mine, theirs, f"the scorer for reach {reach} differs", relative=RESHAPED)
 
 
 def compiles(encoding: Encoding) -> None:

@@ -8,9 +8,9 @@ at once. They are the same numbers.
 import torch
 from torch import Tensor
 
-from whorl.encodings import RoPE
 from whorl.kernels import ops
-from whorl.kernels.native import Band
+
+from ._rotary import Rotary
 
 __all__ = ["Ahead"]
 
@@ -20,22 +20,20 @@ _ROWS = 128
 class Ahead:
     """Rotates at consecutive positions past the table of ``rotary``; its rows serve some calls."""
 
-    def __init__(self, rotary: RoPE) -> None:
-        config = rotary.config
+    def __init__(self, rotary: Rotary) -> None:
         self._rotary = rotary
-        follows = config.scaling is not None and config.scaling.follows_length
-        self._known = config.table_length if config.table == "hybrid" and not follows else 0
-        self._band = Band(config.layout, config.out_layout or config.layout, config.rotary_start)
-        self._impl = ops.chosen_impl(config.impl, type(rotary).__name__)
+        angles = rotary._angles  # None where frequencies follow the length: no table serves them
+        self._known = 0 if angles is None else angles[0].table.count
         self._first, self._rows = 0, torch.empty(0)
         self._context: int | None = None
 
     @classmethod
-    def of(cls, rotary: object) -> "Ahead | None":
-        """For RoPE whose frequencies are fixed and which takes any position."""
-        if type(rotary) is not RoPE or rotary.config.frequencies != "fixed":
+    def of(cls, rotary: Rotary) -> "Ahead | None":
+        """For a rotation by one number, alike for queries and keys, that takes any position."""
+        one = rotary._axes is None and rotary._growth is None and rotary.position_axes == 1
+        if not one or rotary._trained or rotary.config.table == "precomputed":
             return None
-        return None if rotary.config.table == "precomputed" else cls(rotary)
+        return cls(rotary)
 
     def rotate(
         self, xs: list[Tensor], first: int, outs: list[Tensor], context: int | Tensor | None
@@ -52,6 +50,6 @@ class Ahead:
             cos_sin = self._rotary.tables(places, context_length=context)
             self._rows = torch.stack(cos_sin, dim=1)  # [N, 2, P]
             self._first, self._context, at = first, context, 0
-        rows = self._rows[at : at + count]
-        ops.rotate(xs, [rows] * len(xs), self._band, False, self._impl, outs)
+        rows, rotary = self._rows[at : at + count], self._rotary
+        ops.rotate(xs, [rows] * len(xs), rotary._band, False, rotary._impl, outs)
         return True

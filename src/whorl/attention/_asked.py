@@ -1,0 +1,191 @@
+"""From what the caller of attention said of positions and masks to a scope."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from whorl.positions import from_documents, resolve
+
+from ._scope import Scope
+
+__all__ = ["Asked", "scope_of"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options of ``attention`` that say who sees whom."""
+
+    causal: bool = False
+    window: int | None = None
+    sinks: int = 0
+    positions: Tensor | None = None
+    key_positions: Tensor | None = None
+    mask: Tensor | None = None
+    documents: Tensor | None = None
+    cu_seqlens: Tensor | None = None
+
+
+def scope_of(q: Tensor, k: Tensor, asked: Asked, *, axes: int, placed: bool) -> Scope:
+    """Check what the caller said, and make a scope of it.
+
+    axes: of the positions. placed: whether it matters where tokens are; in plain cross attention it
+    does not.
+    """
+    _check_window(asked.window, asked.sinks)
+    ids = _ids(asked, q, k)
+    if q.shape[2] > k.shape[2] and asked.positions is None and not placed:
+        at, keys_at = (torch.arange(x.shape[2], device=q.device) for x in (q, k))
+        places = _Places(at, keys_at, 0)
+    else:
+        places = _places(q, k, asked, ids, axes)
+    kept, rest = _masks(asked.mask, q, k)
+    return Scope(
+        at=places.at,
+        keys_at=places.keys_at,
+        start=places.start,
+        begun=places.begun,
+        causal=bool(asked.causal),
+        window=asked.window,
+        sinks=asked.sinks,
+        kept=kept,
+        documents=None if ids is None else (ids[..., k.shape[2] - q.shape[2] :], ids),
+        counted=ids is not None and asked.positions is None,
+        mask=rest,
+    )
+
+
+def _check_window(window: int | None, sinks: int) -> None:
+    if window is not None and (type(window) is not int or window < 1):
+        raise ValueError(
+            "attention: window must be a positive int, how many positions back a query sees"
+            f" counting its own, or None; got {window!r}."
+        )
+    if type(sinks) is not int or sinks < 0:
+        raise ValueError(f"attention: sinks must be an int >= 0; got {sinks!r}.")
+    if sinks and window is None:
+        raise ValueError(
+            f"attention: sinks={sinks} needs a window, because without one every key is visible"
+            " anyway; pass window= or leave sinks out."
+        )
+
+
+def _ids(asked: Asked, q: Tensor, k: Tensor) -> Tensor | None:
+    documents, cu_seqlens = asked.documents, asked.cu_seqlens
+    S, T = k.shape[2], q.shape[2]
+    if cu_seqlens is not None:
+        if documents is not None:
+            raise ValueError("attention: pass documents or cu_seqlens, not both.")
+        _check_ends(cu_seqlens, k)
+        # Not repeat_interleave, whose length compiled code cannot know.
+        inner = cu_seqlens[1:-1].to(torch.int64)
+        documents = torch.bucketize(torch.arange(S, device=k.device), inner, right=True)
+    if documents is None:
+        return None
+    _check_whole(documents, "documents", "integers [S] or [B, S]")
+    if documents.shape not in ((S,), (k.shape[0], S)) or T > S:
+        raise ValueError(
+            f"attention: documents must be integers [S] or [B, S], one id for each of the {S} keys,"
+            f" and T <= S; got {list(documents.shape)} for T = {T}."
+        )
+    return documents
+
+
+def _check_whole(given: Tensor, name: str, what: str) -> None:
+    if not isinstance(given, Tensor) or given.is_floating_point() or given.is_complex():
+        came = given.dtype if isinstance(given, Tensor) else type(given).__name__
+        raise TypeError(f"attention: {name} must be {what}; got {came}.")
+
+
+def _check_ends(cu_seqlens: Tensor, k: Tensor) -> None:
+    _check_whole(cu_seqlens, "cu_seqlens", "integers [N + 1]")
+    B, S = k.shape[0], k.shape[2]
+    right = cu_seqlens.dim() == 1 and len(cu_seqlens) > 0 and B == 1
+    if right and not cu_seqlens.is_meta and not torch.compiler.is_compiling():
+        ends = cu_seqlens.tolist()
+        right = ends == sorted(ends) and ends[0] == 0 and ends[-1] == S
+    if not right:
+        came = list(cu_seqlens.shape) if torch.compiler.is_compiling() else cu_seqlens
+        raise ValueError(
+            "attention: cu_seqlens must be integers [N + 1] for one packed row, B = 1, that rise"
+            f" from 0 to the {S} keys; got {came} and B = {B}. Use documents= for several rows."
+        )
+
+
+class _Places(NamedTuple):
+    """Positions that masks and scores go by; start and begun as in ``Scope``."""
+
+    at: Tensor
+    keys_at: Tensor
+    start: int | None
+    begun: int = 0
+
+
+def _places(q: Tensor, k: Tensor, asked: Asked, ids: Tensor | None, axes: int) -> _Places:
+    positions, key_positions = asked.positions, asked.key_positions
+    B, T, S, device = q.shape[0], q.shape[2], k.shape[2], q.device
+    if positions is not None and key_positions is None and T != S:
+        raise ValueError(
+            f"attention: q has {T} tokens and k has {S}, so one set of positions cannot serve both;"
+            " pass key_positions= for the keys."
+        )
+    if positions is None and key_positions is not None:
+        raise ValueError("attention: key_positions came without positions; pass both.")
+    if positions is None and T > S:
+        raise ValueError(
+            f"attention: {T} queries for {S} keys, so it is not clear where the queries are; pass"
+            " positions= and key_positions=."
+        )
+    if positions is None or axes > 1:  # several axes place a token; its order is that of the rows
+        if ids is not None and positions is None:
+            counted = from_documents(ids)
+            return _Places(counted[..., S - T :], counted, None)
+        keys = torch.arange(S, device=device)
+        if positions is not None and T != S:
+            return _Places(torch.arange(T, device=device), keys, 0)
+        return _Places(keys[S - T :], keys, S - T)
+    at, _ = resolve(positions, 0, B, T, device, "attention")
+    assert at is not None
+    if key_positions is None:
+        return _Places(at, at, *_regular(at, at))
+    keys_at, _ = resolve(key_positions, 0, B, S, device, "attention")
+    assert keys_at is not None
+    return _Places(at, keys_at, *_regular(at, keys_at))
+
+
+def _regular(at: Tensor, keys_at: Tensor) -> tuple[int | None, int]:
+    """First query minus first key, where both count up by one, alike in every row; and the key."""
+    if torch.compiler.is_compiling() or at.is_meta or not at.numel() or not keys_at.numel():
+        return None, 0
+    if at.dim() > 1 or keys_at.dim() > 1 or at.is_floating_point() or keys_at.is_floating_point():
+        return None, 0
+    if not all(bool((x.diff() == 1).all()) for x in ((at,) if at is keys_at else (at, keys_at))):
+        return None, 0
+    first = int(keys_at[0])
+    return int(at[0]) - first, first
+
+
+def _masks(mask: Tensor | None, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Padding [B, S] and any other mask [B, H, T, S], of which a call may have one."""
+    if mask is None:
+        return None, None
+    B, H, T, _ = q.shape
+    S = k.shape[2]
+    if not isinstance(mask, Tensor) or mask.is_floating_point():
+        came = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(
+            f"attention: mask must be boolean, or integers 0 and 1, where 1 keeps; got {came}. An"
+            " additive mask of 0 and -inf becomes one by `mask == 0`."
+        )
+    if mask.shape == (B, S):
+        return mask.bool(), None
+    fits = mask.dim() == 4 and all(
+        n in (1, size) for n, size in zip(mask.shape, (B, H, T, S), strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"attention: mask must be [B, S] for padding, here [{B}, {S}], or [B, H, T, S] with 1"
+            f" where it is the same, here [{B}, {H}, {T}, {S}]; got {list(mask.shape)}."
+        )
+    return None, mask.bool()

@@ -1,0 +1,78 @@
+"""What every kind of attention refuses alike: TypeError for what a thing is, ValueError for shapes.
+
+``where`` is the function that speaks: "attention", "linear_attention", "KVCache.update".
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whorl.encodings.base import Encoding
+from whorl.positions.resolve import INTEGERS
+
+__all__ = ["check_encoding", "check_qkv", "check_rows"]
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def check_encoding(encoding: Any, where: str) -> None:
+    """Refuse what is neither an encoding nor None."""
+    if encoding is not None and not isinstance(encoding, Encoding):
+        raise TypeError(
+            f"{where}: encoding must be a whorl.Encoding such as whorl.RoPE(64), or None; got"
+            f" {encoding!r}. whorl.make('rope', head_dim=64) builds one by its name."
+        )
+
+
+def check_qkv(q: Any, k: Any, v: Any, where: str) -> None:
+    """Refuse all but q [B, H, T, D], k [B, G, S, D] and v [B, G, S, Dv] of one dtype and device."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"{where}: {name} must be a tensor [B, heads, tokens, channels]; got"
+                f" {type(x).__name__}."
+            )
+        if x.dtype not in _DTYPES:
+            raise TypeError(
+                f"{where}: {name} must be float32, float64, bfloat16 or float16; got {x.dtype}."
+                f" Convert it with {name}.float()."
+            )
+        if x.dim() != 4:
+            raise ValueError(
+                f"{where}: {name} must be [B, heads, tokens, channels]; got {list(x.shape)}."
+                f" Reshape [B, T, H * D] with {name}.unflatten(-1, (H, -1)).transpose(1, 2)."
+            )
+    if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
+        raise TypeError(
+            f"{where}: q, k and v must have one dtype and device; got {q.dtype} on {q.device},"
+            f" {k.dtype} on {k.device}, {v.dtype} on {v.device}. Convert one of them."
+        )
+    (B, H, _, D), (G, S) = q.shape, k.shape[1:3]
+    if k.shape != (B, G, S, D) or v.shape[:3] != (B, G, S) or not G or H % G:
+        raise ValueError(
+            f"{where}: shapes must be q [B, H, T, D], k [B, G, S, D], v [B, G, S, Dv], G a divisor"
+            f" of H; got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}."
+        )
+
+
+def check_rows(index: Any, batch: int, device: torch.device, where: str) -> Tensor:
+    """Rows of a batch, at least one, as int64 [N]."""
+    try:
+        rows = torch.as_tensor(index, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        rows = None
+    if rows is None or (rows.dtype not in INTEGERS and rows.numel()):
+        came = repr(index) if rows is None else str(rows.dtype)
+        raise TypeError(
+            f"{where}: index must be integers, the old row of each new one; got {came}."
+        )
+    if rows.dim() != 1 or not rows.numel():
+        raise ValueError(
+            f"{where}: index must be [N], one old row for each new one, at least one; got"
+            f" {list(rows.shape)}."
+        )
+    known = not rows.is_meta and not torch.compiler.is_compiling()
+    if known and (int(rows.min()) < 0 or int(rows.max()) >= batch):
+        raise ValueError(f"{where}: there are rows 0 to {batch - 1}; got {rows.tolist()}.")
+    return rows.to(torch.int64)

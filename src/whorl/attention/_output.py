@@ -1,0 +1,40 @@
+"""The result of attention that is worked on in blocks of queries."""
+
+import torch
+from torch import Tensor
+
+__all__ = ["Output"]
+
+
+class Output:
+    """[B, H, T, Dv] in the dtype of q, from pieces [B, H, ., Dv] that come in order.
+
+    Pieces that need no gradient are written where they belong and let go: their memory serves the
+    next ones while it is in the cache of the processor. From the first that needs one on they are
+    kept, and joined at the end.
+    """
+
+    def __init__(self, q: Tensor, v: Tensor) -> None:
+        self._like, self._shape = q, (*q.shape[:3], v.shape[3])
+        self._out: Tensor | None = None
+        self._pieces: list[Tensor] = []
+        self._length = 0
+
+    def append(self, piece: Tensor) -> None:
+        first, self._length = self._length, self._length + piece.shape[2]
+        if self._pieces or piece.requires_grad:
+            if self._out is not None:
+                self._pieces.append(self._out[:, :, :first])
+                self._out = None
+            self._pieces.append(piece)
+            return
+        if self._out is None:  # not before: a call with gradients never needs it
+            self._out = self._like.new_empty(self._shape)
+        self._out[:, :, first : self._length] = piece
+
+    def whole(self) -> Tensor:
+        """All pieces; nothing may be missing."""
+        assert self._length == self._shape[2]
+        if self._pieces:
+            return torch.cat(self._pieces, 2)
+        return self._like.new_empty(self._shape) if self._out is None else self._out

@@ -1,0 +1,166 @@
+"""Blocks of queries: which keys they read, what is prepared once, where XPos refers to."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import whorl
+from whorl.attention import _job, attention
+from whorl.attention._asked import Asked, scope_of
+from whorl.attention._scope import Block, Scope
+from whorl.encodings import deberta, transformer_xl
+from whorl.encodings.base import Scorer
+
+from .test_softmax import D, H, fresh, randn, visible
+
+
+def scope(T: int, S: int, **options: Any) -> Scope:
+    q, k = torch.empty(options.pop("B", 1), 1, T, 2), torch.empty(1, 1, S, 2)
+    return scope_of(q, k.expand(len(q), -1, -1, -1), Asked(**options), axes=1, placed=True)
+
+
+def spans(blocks: list[Block]) -> list[tuple[tuple[int, int], ...]]:
+    return [block.spans for block in blocks]
+
+
+def test_consecutive_positions_need_no_look() -> None:
+    assert spans(scope(6, 6, causal=True).blocks(4)) == [((0, 4),), ((0, 6),)]
+    assert spans(scope(6, 6).blocks(9)) == [((0, 6),)]
+    assert spans(scope(9, 9, causal=True, window=2).blocks(3)) == [((0, 3),), ((2, 6),), ((5, 9),)]
+    sinks = scope(9, 9, causal=True, window=2, sinks=2)
+    assert spans(sinks.blocks(3)) == [((0, 3),), ((0, 6),), ((0, 2), (5, 9))]
+    later = scope(9, 9, causal=True, window=2, sinks=5, positions=torch.arange(3, 12))
+    assert spans(later.blocks(3)) == [((0, 3),), ((0, 6),), ((0, 2), (5, 9))]
+    both = scope(4, 4, window=1, sinks=3)  # sinks after the query are seen too
+    assert spans(both.blocks(1)) == [((0, 3),), ((0, 3),), ((0, 3),), ((0, 4),)]
+
+
+def test_documents_and_rows_read_their_own_keys() -> None:
+    ids = torch.tensor([7] * 4 + [3] * 2 + [9] * 6)
+    packed = scope(12, 12, causal=True, documents=ids).blocks(4)
+    assert spans(packed) == [((0, 4),), ((4, 8),), ((6, 12),)]
+    open_ = scope(12, 12, documents=ids).blocks(4)
+    assert spans(open_) == [((0, 4),), ((4, 12),), ((6, 12),)]
+    scattered = scope(6, 6, causal=True, documents=torch.tensor([1, 1, 2, 2, 1, 3])).blocks(2)
+    assert spans(scattered)[0] == ((0, 5),)  # counted anew, token 4 is at 0 and not after token 1
+    rows = torch.arange(8) + torch.tensor([[0], [5]])
+    assert spans(scope(8, 8, B=2, causal=True, positions=rows).blocks(4)) == [((0, 4),), ((0, 8),)]
+    near = scope(8, 8, B=2, causal=True, window=3, positions=rows).blocks(4)
+    assert spans(near) == [((0, 4),), ((2, 8),)]
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_every_key_that_is_seen_is_read(data: st.DataObject) -> None:
+    S = data.draw(st.integers(1, 12))
+    T = data.draw(st.integers(1, S))
+    places = st.lists(st.integers(-3, 9), min_size=S, max_size=S)
+    keys_at = torch.tensor(data.draw(places))
+    at = torch.tensor(data.draw(places))[:T]
+    options: dict[str, Any] = {"causal": data.draw(st.booleans())}
+    options["window"] = data.draw(st.one_of(st.none(), st.integers(1, 6)))
+    options["sinks"] = data.draw(st.integers(0, 3)) if options["window"] else 0
+    seen = visible(at, keys_at, **options)
+    if data.draw(st.booleans()):
+        ids = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=S, max_size=S)))
+        options["documents"] = ids
+        seen = seen & (ids[S - T :, None] == ids[None, :])
+    if data.draw(st.booleans()):
+        at, keys_at = at.double(), keys_at.double()
+    whole = scope(T, S, positions=at, key_positions=keys_at, **options)
+    for block in whole.blocks(data.draw(st.integers(1, 5))):
+        read = torch.zeros(S, dtype=torch.bool)
+        for low, high in block.spans:
+            assert not read[low:high].any()
+            read[low:high] = True
+        assert not (seen[block.first : block.last] & ~read).any()
+
+
+def test_one_block_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Tensor:
+        raise AssertionError("again")
+
+    monkeypatch.setattr(_job, "checkpoint", refuse)
+    q, k, v = (randn(1, H, 6, D, seed=n).requires_grad_() for n in range(3))
+    for encoding in (whorl.T5Bias(H), whorl.Shaw(H, D)):
+        attention(q, k, v, encoding.double(), causal=True).sum().backward()
+    with pytest.raises(AssertionError, match="again"):
+        attention(q, k, v, whorl.T5Bias(H).double(), causal=True, block=3)
+
+
+@pytest.mark.parametrize("kind", ["transformer_xl", "deberta"])
+def test_vectors_of_distances_are_projected_once(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For training in blocks too, each of which runs twice; and pairs read them by a shift."""
+    encoding = fresh(whorl.make(kind, num_heads=H, head_dim=D, dim=64))
+    calls = {"rows": 0, "skew": 0}
+    module = transformer_xl if kind == "transformer_xl" else deberta
+    make, shift = type(encoding)._rows, module.skew  # type: ignore[attr-defined]
+
+    def counted(*args: Any) -> Any:
+        calls["rows"] += 1
+        return make(*args)
+
+    def shifted(*args: Any) -> Tensor:
+        calls["skew"] += 1
+        return shift(*args)
+
+    monkeypatch.setattr(type(encoding), "_rows", counted)
+    monkeypatch.setattr(module, "skew", shifted)
+    q, k, v = (randn(2, H, 40, D, seed=n).requires_grad_() for n in range(3))
+    for causal in (True, False):
+        calls |= {"rows": 0, "skew": 0}
+        attention(q, k, v, encoding, causal=causal, block=16).sum().backward()
+        assert calls["rows"] == 1
+        assert calls["skew"] >= 6
+
+
+def test_an_overridden_content_score_is_not_bypassed() -> None:
+    class Doubled(whorl.DeBERTa):
+        def content_score(self, *args: Tensor) -> Tensor:
+            return 2 * super().content_score(*args)
+
+    class Mixed:
+        def content_score(self, q: Tensor, k: Tensor, *_: Tensor) -> Tensor:
+            return q.new_zeros(*q.shape[:3], k.shape[2])
+
+    class Silent(Mixed, whorl.DeBERTa):
+        pass
+
+    class Own(whorl.DeBERTa):
+        def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+            return super().scorer(q, None)
+
+    q, k, v = (randn(1, H, 9, D, seed=n) for n in range(3))
+    at, seen = torch.arange(9), visible(torch.arange(9), torch.arange(9), causal=True)
+    for cls in (Doubled, Silent, Own, whorl.DeBERTa):
+        encoding = fresh(cls(H, D, max_distance=5))
+        score = q @ k.mT + encoding.content_score(q, k, at, at)  # type: ignore[operator]
+        score = (score * encoding.softmax_scale(D)).masked_fill(~seen, -torch.inf)  # type: ignore[operator]
+        got = attention(q, k, v, encoding, causal=True, block=4)
+        torch.testing.assert_close(got, score.softmax(-1) @ v, rtol=1e-12, atol=1e-12)
+
+
+class Warm(whorl.XPos):
+    """XPos whose queries have a scale."""
+
+    def query_scale(self, positions: Tensor) -> Tensor:
+        return 1 + (positions % 7).float() / 7
+
+
+@pytest.mark.parametrize("scale_base", [512.0, 0.75, 100.5])
+def test_far_xpos_keeps_the_scale_of_its_queries(scale_base: float) -> None:
+    xpos = Warm(D, scale_base=scale_base)
+    q, k, v = (randn(2, H, 20, D, seed=n) for n in range(3))
+    steps = torch.arange(20)
+    far = steps + 7 * torch.tensor([[10**6], [3 * 10**6]])
+    got = attention(q, k, v, xpos, causal=True, positions=far, block=6)
+    want = attention(q, k, v, xpos, causal=True, positions=steps)
+    torch.testing.assert_close(got, want, rtol=1e-7, atol=1e-9)  # angles of 10^7 in float64
+    plain = attention(q, k, v, whorl.XPos(D, scale_base=scale_base), causal=True, positions=steps)
+    assert (got - plain).abs().max() > 1e-2

@@ -1,0 +1,106 @@
+"""torch.compile takes attention whole: one graph, equal results."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import whorl
+from whorl.attention import attention, shifted_attention
+
+from .test_softmax import D, H, fresh, randn
+
+ENCODINGS: list[whorl.Encoding] = [
+    whorl.NoPE(),
+    whorl.RoPE(D),
+    whorl.XPos(D),
+    whorl.T5Bias(H),
+    whorl.TransformerXL(H, D),
+    whorl.DeBERTa(H, D, max_distance=6),
+    whorl.RoPE(D) + whorl.ALiBi(H),
+    whorl.Shaw(H, D, left=4, values="trained"),
+]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "causal": {"causal": True},
+    "window and sinks": {"causal": True, "window": 3, "sinks": 2},
+    "positions": {"causal": True, "positions": torch.arange(9) * 2},
+    "padding": {"causal": True, "mask": torch.ones(1, 9).bool().index_fill(1, torch.tensor(0), 0)},
+    "documents": {"causal": True, "documents": torch.arange(9) // 4},
+    "cu_seqlens": {"causal": True, "cu_seqlens": torch.tensor([0, 2, 9])},
+}
+
+
+CASES = [(encoding, "window and sinks", 4) for encoding in ENCODINGS]
+CASES += [(whorl.RoPE(D) + whorl.ALiBi(H), name, 256) for name in OPTIONS]
+CASES += [(whorl.DeBERTa(H, D), "causal", 4), (whorl.XPos(D), "documents", 4)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("encoding", "name", "block"), CASES, ids=map(str, CASES))
+def test_one_graph(encoding: whorl.Encoding, name: str, block: int) -> None:
+    encoding, options = fresh(encoding), OPTIONS[name]
+    q, k, v = randn(1, H, 9, D), randn(1, 2, 9, D, seed=1), randn(1, 2, 9, D, seed=2)
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attention(q, k, v, encoding, block=block, **options)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(q, k, v), call(q, k, v), rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_one_graph_serves_all_lengths() -> None:
+    graphs = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    encoding = fresh(whorl.RoPE(D) + whorl.T5Bias(H))
+    torch._dynamo.reset()
+    compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend=backend)
+    for length in (11, 17, 34):
+        q, k, v = (randn(2, H, length, D, seed=n) for n in range(3))
+        want = attention(q, k, v, encoding, causal=True)
+        torch.testing.assert_close(compiled(q, k, v, encoding, causal=True), want)
+    assert len(graphs) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{"causal": True}, {"causal": True, "block": 5}], ids=str)
+def test_xpos_far_out(options: dict[str, Any]) -> None:
+    """Compiled code cannot look where tokens are: it must expect them anywhere."""
+    xpos = whorl.XPos(D)
+    q, k, v = (randn(1, H, 9, D, seed=n).float() for n in range(3))
+    torch._dynamo.reset()
+    compiled = torch.compile(attention, fullgraph=True, backend="eager")
+    want = attention(q, k, v, xpos, causal=True)
+    for first in (0, 200_000, -200_000):
+        got = compiled(q, k, v, xpos, positions=torch.arange(first, first + 9), **options)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", [whorl.T5Bias(H), whorl.Shaw(H, D)], ids=repr)
+def test_training(encoding: whorl.Encoding) -> None:
+    encoding = fresh(encoding)
+    q, k, v = (randn(1, H, 9, D, seed=n).requires_grad_() for n in range(3))
+    torch._dynamo.reset()
+    compiled = torch.compile(attention, fullgraph=True, backend="eager")
+    grads = []
+    for call in (compiled, attention):
+        out = call(q, k, v, encoding, causal=True)
+        grads.append(torch.autograd.grad(out.square().sum(), (q, k, v, *encoding.parameters())))
+    for mine, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_shifted_attention() -> None:
+    q, k, v = (randn(1, H, 21, D, seed=n) for n in range(3))
+    torch._dynamo.reset()
+    compiled = torch.compile(shifted_attention, fullgraph=True, backend="eager")
+    xpos = whorl.XPos(D)
+    got = compiled(q, k, v, xpos, group=8, causal=True)
+    want = shifted_attention(q, k, v, xpos, group=8, causal=True)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,27 @@
+"""Results of blocks are joined, whether they need gradients or not."""
+
+import pytest
+import torch
+
+from whorl.attention._output import Output
+
+
+@pytest.mark.parametrize("needing", [(), (0, 1, 2), (1,), (2,)])
+def test_pieces_are_joined(needing: tuple[int, ...]) -> None:
+    pieces = [torch.randn(2, 3, n, 5) for n in (4, 1, 2)]
+    for n in needing:
+        pieces[n].requires_grad_()
+    output = Output(torch.empty(2, 3, 7, 8), torch.empty(2, 1, 9, 5))
+    for piece in pieces:
+        output.append(piece)
+    whole = output.whole()
+    assert torch.equal(whole, torch.cat(pieces, 2))
+    assert whole.requires_grad == bool(needing)
+    for n in needing:
+        (grad,) = torch.autograd.grad(whole.sum(), pieces[n], retain_graph=True)
+        assert torch.equal(grad, torch.ones_like(pieces[n]))
+
+
+def test_no_queries() -> None:
+    nothing = Output(torch.empty(2, 3, 0, 8), torch.empty(2, 1, 9, 5)).whole()
+    assert nothing.shape == (2, 3, 0, 5)
