@@ -6,7 +6,7 @@ import pytest
 
 from whorl.bench import Cell, Plan, Shape
 from whorl.bench.measure import Timing
-from whorl.bench.results import CellResult, Result
+from whorl.bench.rotation.results import CellResult, Result
 
 from .shapes import PREFILL, TRAINING
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from whorl.bench import Accuracy, accuracy
-from whorl.bench.accuracy import POSITIONS, exact
+from whorl.bench.rotation.accuracy import POSITIONS, exact
 
 
 def test_reference_agrees_with_mpmath() -> None:

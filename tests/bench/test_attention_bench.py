@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import whorl
+from whorl.bench._run import Contestant
 from whorl.bench.attention import (
     Cell,
     CellResult,
@@ -29,7 +30,6 @@ from whorl.bench.attention import (
     softmax,
     targets,
 )
-from whorl.bench.attention.results import Contestant
 from whorl.bench.measure import Timing
 
 TINY = Plan(

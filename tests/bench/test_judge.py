@@ -2,9 +2,9 @@
 
 import pytest
 
-from whorl.bench import Shape
-from whorl.bench.judge import Target, comparisons, losses, targets
-from whorl.bench.peers import TITLES
+from whorl.bench import Shape, Target
+from whorl.bench.rotation.judge import comparisons, losses, targets
+from whorl.bench.rotation.peers import TITLES
 
 from .conftest import cell_of
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from whorl.bench import Accuracy, Report, Shape
-from whorl.bench.grids import duration, ratio
-from whorl.bench.results import CellResult, Result
+from whorl.bench._render import duration, ratio
+from whorl.bench.rotation.results import CellResult, Result
 
 from .conftest import cell_of
 
@@ -46,7 +46,7 @@ def report() -> Report:
     )
     effort = {"peers": None, "compiled": None, "repeats": 3, "sample_seconds": 0.001}
     errors: dict[str, tuple[float, ...]] = {"whorl": (3e-8, 3e-8), "Hugging Face": (5e-8, 0.7)}
-    return Report(environment, effort, cells, Accuracy((1, 2**24 - 1), errors))
+    return Report(environment, effort, cells, accuracy=Accuracy((1, 2**24 - 1), errors))
 
 
 def test_round_trip_through_json(report: Report, tmp_path: Any) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.bench import Plan, Report, run, runner
-from whorl.bench.results import CellResult
+from whorl.bench import Plan, Report, run
+from whorl.bench.rotation import runner
+from whorl.bench.rotation.results import CellResult
+
+from .shapes import PREFILL
 
 
 @pytest.fixture
@@ -97,6 +100,32 @@ def test_another_date_and_command_do_not_matter(
     counted.clear()
     assert run(tiny_plan, resume=path).complete
     assert counted == []
+
+
+def test_cells_of_another_size_are_measured_again(
+    tiny_plan: Plan, tmp_path: Path, counted: list[str]
+) -> None:
+    """The key of a cell names its length, not its heads."""
+    path = tmp_path / "report.json"
+    plan = dataclasses.replace(tiny_plan, shapes=(PREFILL,)).only(peers=[])
+    run(plan, sink=path)
+    wider = dataclasses.replace(plan, shapes=(dataclasses.replace(PREFILL, heads=8),))
+    assert [c.key for c in wider.cells()] == [c.key for c in plan.cells()]
+    found = run(wider, resume=path)
+    assert len(counted) == 2
+    assert [c.cell for c in found.cells] == wider.cells()
+
+
+def test_accuracy_is_kept_when_a_run_goes_on(
+    tiny_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.json"
+    plan = dataclasses.replace(tiny_plan, accuracy=True).only(shapes=["prefill-70"], peers=[])
+    steps: list[str] = []
+    first = run(plan, sink=path, progress=lambda *step: steps.append(step[2]))
+    assert steps[-2:] == ["accuracy of tables", "done"]
+    monkeypatch.setattr(runner, "accuracy", None)  # must not be called again
+    assert run(plan, resume=path).accuracy == first.accuracy
 
 
 def test_nothing_to_resume_is_no_error(tiny_plan: Plan, tmp_path: Path) -> None:

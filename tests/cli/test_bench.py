@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-import whorl.bench
-from whorl.bench import Plan, Report, runner
+import whorl.bench.rotation
+from whorl.bench import Plan, Report
+from whorl.bench.rotation import runner
 
 Whorl = Callable[..., Any]
 
@@ -46,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         }
         return Report(environment | {"missing": {}, "command": ""}, plan.effort())
 
-    monkeypatch.setattr(whorl.bench, "run", run)
+    monkeypatch.setattr(whorl.bench.rotation, "run", run)
     return found
 
 

@@ -1,5 +1,6 @@
 """``whorl compare``: the plan it makes of its options, what it prints and writes."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -92,3 +93,26 @@ def test_bad_input(whorl: Whorl, args: list[str], message: str, tmp_path: Path) 
     assert done.out == ""
     assert message in done.err.replace("\n", " ")
     assert not (tmp_path / "run").exists()
+
+
+def lanes() -> list[Lane]:
+    return [
+        Lane("nope-seed0", "done", "evaluation", 10, 10, 2.125),
+        Lane("t5-seed0", "failed", "training", 3, 350, reason="training diverged at step 3"),
+        Lane("learned-seed0", "running", "training", 120, 350, 2.31, 15230.0, 185.0),
+        *(Lane(f"waits-seed{n}") for n in range(30)),
+    ]
+
+
+def test_the_live_view_fits_a_small_screen() -> None:
+    rich = pytest.importorskip("rich.console")
+    from whorl.cli._live import _view
+
+    console = rich.Console(width=80, record=True, file=io.StringIO())
+    console.print(_view(lanes(), 3700.0))
+    text = console.export_text()
+    for words in ("2.125", "15,230", "3:05 min", "t5-seed0 failed: training diverged at step 3"):
+        assert words in text
+    assert "2 of 33 runs done, 1:01 h; 17 not shown" in text
+    assert len(text.splitlines()) <= 20
+    assert "\u2026" not in text

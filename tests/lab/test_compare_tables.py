@@ -63,6 +63,10 @@ def test_terminal_shows_the_table_the_summary_and_the_claims() -> None:
     assert text.index("alibi ") < text.index("kerple ") < text.index("learned ")
     for words in ("tokens/s", "rope+yarn", "2.51", "Published claims", "not reproduced"):
         assert words in text
+    assert "Loss by position, in windows of 2048 bytes" in text
+    assert "1024-2047" in text
+    assert "params" in text
+    assert "381,600" in text
     assert "hold (a rise of at most 0.1" in " ".join(text.split())
     assert "Not finished: deberta" in text
 

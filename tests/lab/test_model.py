@@ -8,6 +8,7 @@ import torch
 import whorl
 from whorl.lab import Model, ModelConfig
 from whorl.lab.encodings import build_encoding, parts_of, title_of
+from whorl.lab.model import NORM_EPS, RMSNorm, _RootMeanSquare
 
 
 def built(encoding: Any = "rope", seed: int = 0, **options: Any) -> Model:
@@ -110,6 +111,22 @@ def test_dropout_is_for_training() -> None:
     assert torch.equal(model(tokens()), model(tokens()))
     model.train()
     assert not torch.equal(model(tokens()), model(tokens()))
+
+
+def test_the_norm_is_torchs() -> None:
+    norm = RMSNorm(12).double()
+    x = torch.randn(3, 5, 12, dtype=torch.float64, requires_grad=True)
+    with torch.no_grad():
+        norm.weight.normal_()
+    weight = norm.weight.float()
+    expected = torch.nn.functional.rms_norm(x.float(), (12,), weight, NORM_EPS)
+    torch.testing.assert_close(norm(x).float(), expected)
+
+    def apply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = _RootMeanSquare.apply(x, w)  # type: ignore[no-untyped-call]
+        return found
+
+    assert torch.autograd.gradcheck(apply, (x, norm.weight))
 
 
 def test_parts() -> None:

@@ -4,7 +4,7 @@ import os
 import platform
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -12,12 +12,30 @@ import whorl
 from whorl.info import cpu
 from whorl.kernels import native
 
-from .peers import Peer
-
 __all__ = ["describe", "same"]
 
 
-def describe(peers: Sequence[Peer]) -> dict[str, Any]:
+class Peer(Protocol):
+    """What is told of another library; see ``rotation.peers``."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def package(self) -> str | None: ...
+
+    @property
+    def note(self) -> str: ...
+
+    def missing(self) -> str | None: ...
+
+    def version(self) -> str | None: ...
+
+
+def describe(peers: Sequence[Peer] = ()) -> dict[str, Any]:
     """CPU, date and versions; peers that do not import stand under "missing" with the reason."""
     missing = {peer.name: problem for peer in peers if (problem := peer.missing())}
     versions = {peer.package: peer.version() for peer in peers if peer.name not in missing}

@@ -33,15 +33,19 @@ def live_view() -> Iterator[Callable[[Sequence[Lane]], None]]:
 
 
 def _view(lanes: Sequence[Lane], seconds: float) -> Group:
-    table = Table.grid(padding=(0, 2))
-    for justify in ("left", "left", "left", "right", "right", "right"):
-        table.add_column(justify=justify, no_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for head in ("run", "state", ""):
+        table.add_column(head, no_wrap=True)
+    for head in ("loss", "tokens/s", "left"):
+        table.add_column(head, justify="right", no_wrap=True)
     for lane in _chosen(lanes):
         table.add_row(*_cells(lane))
     ended = sum(lane.state in ("done", "failed") for lane in lanes)
     line = f"{ended} of {len(lanes)} runs done, {clock(seconds)}"
     hidden = len(lanes) - min(len(lanes), _ROWS)
-    return Group(table, Text(line + (f"; {hidden} not shown" if hidden else ""), "dim"))
+    failed = [Text(f"{x.name} failed: {x.reason}", "red") for x in lanes if x.state == "failed"]
+    end = Text(line + (f"; {hidden} not shown" if hidden else ""), "dim")
+    return Group(table, *failed, end)
 
 
 def _chosen(lanes: Sequence[Lane]) -> list[Lane]:
@@ -56,15 +60,15 @@ def _chosen(lanes: Sequence[Lane]) -> list[Lane]:
 def _cells(lane: Lane) -> tuple[Text | ProgressBar, ...]:
     style = {"done": "green", "failed": "red", "waiting": "dim"}.get(lane.state, "")
     what = lane.phase if lane.state == "running" else lane.state
-    bar = ProgressBar(total=lane.total, completed=lane.done, width=24)
-    speed = "" if lane.tokens_per_second is None else f"{lane.tokens_per_second:,.0f} tokens/s"
-    loss = "" if lane.loss is None else f"loss {lane.loss:.3f}"
-    left = "" if lane.seconds_left is None else f"{clock(lane.seconds_left)} left"
+    bar = ProgressBar(total=lane.total, completed=lane.done, width=16)
+    speed = "" if lane.tokens_per_second is None else f"{lane.tokens_per_second:,.0f}"
+    loss = "" if lane.loss is None else f"{lane.loss:.3f}"
+    left = "" if lane.seconds_left is None else clock(lane.seconds_left)
     running = lane.state == "running"
     return (
         Text(lane.name, style),
         Text(what, style),
-        bar if running else Text(lane.reason[:60], style),
+        bar if running else Text(),
         Text(loss if running or lane.state == "done" else ""),
         Text(speed if running else ""),
         Text(left if running else ""),

@@ -1,11 +1,10 @@
-"""``whorl bench``: time rotation or attention against limits and peers; show where it stands."""
+"""``whorl bench``: time rotation, attention or training; show where it stands."""
 
 import shlex
 import sys
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group
@@ -18,12 +17,16 @@ from ._json import JsonFlag, print_json
 from ._lists import thread_counts, words
 from ._progress import progress_bar
 
+if TYPE_CHECKING:
+    from whorl.bench._run import Benchmark
+
 __all__ = ["bench"]
 
 
 class What(str, Enum):
     rotation = "rotation"
     attention = "attention"
+    training = "training"
 
 
 Measured = typer.Argument(help="What is measured.")
@@ -47,7 +50,7 @@ def bench(
     threads: Annotated[str | None, Threads] = None,
     resume: Annotated[bool, Resume] = False,
 ) -> None:
-    """Time rotation against copy_ and other libraries, or attention against PyTorch's."""
+    """Time rotation against other libraries, attention against PyTorch's, training against GPT."""
     part = _part(what, chart, peers)
     check_files(out, chart, resume, part.Report.load)
     plan = part.Plan.quick() if quick else part.Plan.full()
@@ -58,7 +61,7 @@ def bench(
     if out is not None:
         report.save(out)
     if chart is not None and report.cells:
-        from whorl.bench.peers import TITLES
+        from whorl.bench.rotation.peers import TITLES
 
         plots.save(plots.bench(report.to_dict(), titles=TITLES), chart)
     if as_json:
@@ -74,15 +77,15 @@ def bench(
         raise typer.Exit(INTERRUPTED)
 
 
-def _part(what: What, chart: Path | None, peers: str | None) -> ModuleType:
-    """The benchmark of that name: both have Plan, Report and run."""
+def _part(what: What, chart: Path | None, peers: str | None) -> "Benchmark":
+    """The benchmark of that name."""
     if what is What.rotation:
-        import whorl.bench as rotation
+        from whorl.bench import rotation
 
         return rotation
     if chart is not None or peers is not None:
         given = "--chart" if chart is not None else "--peers"
-        raise ValueError(f"{given} is for whorl bench rotation; leave it out for attention.")
-    import whorl.bench.attention as attention
+        raise ValueError(f"{given} is for whorl bench rotation; leave it out for {what.value}.")
+    from whorl.bench import attention, training
 
-    return attention
+    return attention if what is What.attention else training

@@ -33,7 +33,6 @@ Progress = Callable[[int, int], None]
 
 # Tokens of one forward pass: enough to fill the matrices, few enough for the cache.
 _TOKENS = 4096
-_BUCKETS = 32
 
 #: Scalings that stretch a trained rotation as it is, and the options that each needs.
 SCALINGS = {
@@ -70,7 +69,7 @@ def evaluate(
         by_length[str(length)] = _summary(losses, right, questions.judged)
         by_length[str(length)]["seconds"] = time.perf_counter() - start
         if length == config.longest:
-            by_position = _profile(losses, questions.targets)
+            by_position = _profile(losses, questions.targets, config)
     return {"by_length": by_length, "by_position": by_position}
 
 
@@ -135,18 +134,17 @@ def _summary(losses: Tensor, right: Tensor, judged: Tensor) -> dict[str, Any]:
     }
 
 
-def _profile(losses: Tensor, targets: Tensor) -> dict[str, Any] | None:
-    """Mean loss around each of some positions, where every token was asked."""
+def _profile(losses: Tensor, targets: Tensor, config: RunConfig) -> dict[str, Any] | None:
+    """Mean loss between half octaves of the position, where every token was asked."""
     if bool((targets < 0).any()):
         return None
-    length = losses.shape[1]
-    edges = _edges(length)
+    edges = _edges(losses.shape[1], (config.training.length, *config.lengths))
     means = [float(losses[:, a:b].double().mean()) for a, b in pairwise(edges)]
     middles = [(a + b - 1) / 2 for a, b in pairwise(edges)]
-    return {"position": middles, "loss": means}
+    return {"position": middles, "start": edges[:-1], "end": edges[1:], "loss": means}
 
 
-def _edges(length: int) -> Sequence[int]:
-    """Bounds of buckets that grow with the position, at most ``_BUCKETS`` of them."""
-    growth = max(length, 2) ** (1 / _BUCKETS)
-    return sorted({0, *(round(growth**n) for n in range(1, _BUCKETS)), length})
+def _edges(length: int, more: Sequence[int]) -> list[int]:
+    """0, 1, 2, 3, 4, 6, 8, 12, ... up to ``length``, and the lengths that are judged."""
+    halves = (base << n for n in range(length.bit_length()) for base in (2, 3))
+    return sorted({n for n in (0, 1, *halves, *more) if n < length} | {length})

@@ -1,7 +1,7 @@
 """Write a lab model in Hugging Face format, as the Llama that it is when its encoding is RoPE.
 
     config.json                              shape, base and scaling
-    model.safetensors                        qkv and gate_up split, tied weights once
+    model.safetensors                        qkv split, tied weights once
     tokenizer.json, tokenizer_config.json    a copy of the given file, or bytes: id = byte
 
 ``transformers.AutoModelForCausalLM.from_pretrained(folder)`` then gives a LlamaForCausalLM with
@@ -234,7 +234,6 @@ def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
     q, k, v = torch.split(block.qkv.weight, [H * D, G * D, G * D])
     if interleaved:
         q, k = _halves(q, D), _halves(k, D)
-    gate, up = block.gate_up.weight.chunk(2)
     return {
         "input_layernorm": block.attention_norm.weight,
         "self_attn.q_proj": q,
@@ -242,8 +241,8 @@ def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
         "self_attn.v_proj": v,
         "self_attn.o_proj": block.out.weight,
         "post_attention_layernorm": block.mlp_norm.weight,
-        "mlp.gate_proj": gate,
-        "mlp.up_proj": up,
+        "mlp.gate_proj": block.gate.weight,
+        "mlp.up_proj": block.up.weight,
         "mlp.down_proj": block.down.weight,
     }
 

@@ -10,11 +10,13 @@ Norms come before each part (Xiong et al. 2020, arXiv:2002.04745) and are root m
 and Sennrich 2019, arXiv:1910.07467); there are no biases. With RoPE this is Llama's architecture,
 so that ``export.py`` can write it as one. A decoder sees the past only; an encoder sees everything.
 
-Projections that read the same input are one matrix: q, k and v, and gate and up.
+q, k and v are one matrix, whose result is looked at in three parts. gate and up are two, because
+element-wise work on parts of one result is slower.
 """
 
 import hashlib
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -125,15 +127,16 @@ class Block(nn.Module):
         self.qkv = nn.Linear(config.width, (H + 2 * G) * D, bias=False)
         self.out = nn.Linear(H * D, config.width, bias=False)
         self.mlp_norm = RMSNorm(config.width)
-        self.gate_up = nn.Linear(config.width, 2 * config.inner, bias=False)
+        self.gate = nn.Linear(config.width, config.inner, bias=False)
+        self.up = nn.Linear(config.width, config.inner, bias=False)
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
     def forward(
         self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
     ) -> Tensor:
         x = x + self.out(self._attend(self.attention_norm(x), encoding, positions, context_length))
-        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
-        x = x + self.down(F.silu(gate) * up)
+        y = self.mlp_norm(x)
+        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
         return x
 
     def _attend(
@@ -141,8 +144,8 @@ class Block(nn.Module):
     ) -> Tensor:
         config = self.config
         H, G = config.heads, config.key_heads
-        heads = self.qkv(x).unflatten(-1, (H + 2 * G, config.head_dim)).transpose(1, 2)
-        q, k, v = heads.split((H, G, G), dim=1)  # [B, H or G, T, D]
+        heads = self.qkv(x).unflatten(-1, (H + 2 * G, config.head_dim)).split((H, G, G), dim=2)
+        q, k, v = (part.transpose(1, 2) for part in heads)  # [B, H or G, T, D]
         causal = config.kind == "decoder"
         if config.attention == "linear":
             mixed = whorl.linear_attention(
@@ -177,13 +180,37 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x.float(), self.weight.shape, self.weight.float(), NORM_EPS).to(x.dtype)
+        wide = x.float(), self.weight.float()
+        y: Tensor = _RootMeanSquare.apply(*wide)  # type: ignore[no-untyped-call]
+        return y.to(x.dtype)
+
+
+class _RootMeanSquare(torch.autograd.Function):
+    """y = n w, n = x r, r = 1 / sqrt(mean(x^2) + eps); dx = r (g w - n mean(g w n)), dw = sum g n.
+
+    ``F.rms_norm`` is the same; on a CPU its backward pass, put together from small steps, takes
+    three times as long.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        r = torch.rsqrt((x * x).mean(-1, keepdim=True) + NORM_EPS)
+        n = x * r
+        ctx.save_for_backward(n, weight, r)
+        return n * weight
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        n, weight, r = ctx.saved_tensors
+        product = g * n
+        mean = (product @ weight).unsqueeze(-1) / n.shape[-1]
+        return torch.addcmul(g * weight, n, mean, value=-1).mul_(r), product.flatten(0, -2).sum(0)
 
 
 def _check(config: ModelConfig, encoding: Encoding) -> None:
     """Refuse what could not run, before anything is trained."""
     linear = config.attention == "linear"
-    cards = [part.card for part in getattr(encoding, "parts", [encoding])]
+    cards = [part.card for part in encoding.parts]
     if linear and any(card is not None and card.linear_attention == "no" for card in cards):
         raise ValueError(
             f"model.encoding {config.encoding!r} scores pairs of tokens, which linear attention"

@@ -6,7 +6,6 @@ run that was stopped, by Ctrl-C or a crash, goes on with the numbers it would ha
 
 import json
 import math
-import resource
 import signal
 import sys
 import threading
@@ -247,7 +246,11 @@ def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimiz
 
 
 def _peak_megabytes() -> float:
-    """The most memory that this process has held so far."""
+    """The most memory that this process has held so far; 0 where the system does not say."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 

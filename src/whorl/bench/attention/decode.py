@@ -4,22 +4,20 @@ Every token before the clock starts is generated too, one by one, so that a cach
 long use. Token t is entry t modulo the size of a pool.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from whorl import DynamicNTK, KVCache, RoPE, attention
+from whorl.bench._run import Contestant, Makers
 from whorl.kernels import reference
 
 from . import oracle
 from .plan import HEAD_DIM, SINKS, Cell, Plan
-from .results import Contestant
 
 __all__ = ["stepped", "streaming"]
-
-Makers = list[tuple[str, Callable[[], Contestant]]]
 
 _POOL = 4096
 _STEPS = 16  # for each doubling, of frequencies that follow the length

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
-from whorl.bench.judge import Target
+from whorl.bench._report import Target
 
 from .plan import Kind
 from .results import CellResult
@@ -12,38 +11,25 @@ from .results import CellResult
 __all__ = ["targets"]
 
 
-class _Most(NamedTuple):
-    """What is measured must be at most ``limit`` (at least, where ``least``)."""
-
-    name: str
-    limit: float
-    measured: float | None
-    least: bool = False
-
-
 def targets(cells: Sequence[CellResult]) -> list[Target]:
     """(name, limit, measured, ok) of every target; the last two are None where no cell shows it."""
     single = [cell for cell in cells if cell.cell.threads == 1]
-    found = []
-    for name, limit, measured, least in (*_softmax(single), *_linear(single), *_decode(single)):
-        ok = None
-        if measured is not None:
-            ok = measured >= limit if least else measured <= limit
-        found.append(Target(name, f"{'>=' if least else '<='} {limit:g}", measured, ok))
-    return found
+    return [*_softmax(single), *_linear(single), *_decode(single)]
 
 
-def _softmax(cells: Sequence[CellResult]) -> list[_Most]:
+def _softmax(cells: Sequence[CellResult]) -> list[Target]:
     found = []
     for length in (4096, 16384):
         worst = _worst(_cell(cells, "causal", length), ("alibi", "t5"))
-        found.append(_Most(f"biased forward at {length}, time / SDPA without bias", 1.2, worst))
+        found.append(
+            Target.most(f"biased forward at {length}, time / SDPA without bias", 1.2, worst)
+        )
     memory = _cell(cells, "memory", 16384)
     extra = None
     if memory is not None and (plain := memory.value("sdpa")) is not None:
         peaks = [p for n in ("alibi", "t5") if (p := memory.value(n)) is not None]
         extra = (max(peaks) - plain) / 1e6 if peaks else None
-    found.append(_Most("biased forward at 16384, MB beyond SDPA without bias", 64, extra))
+    found.append(Target.most("biased forward at 16384, MB beyond SDPA without bias", 64, extra))
     cell = _cell(cells, "causal", 4096)
     for peer, what, limit in (
         ("matrix", "a bias as a matrix", 3.0),
@@ -51,41 +37,41 @@ def _softmax(cells: Sequence[CellResult]) -> list[_Most]:
         ("flex", "flex_attention compiled", 1.0),
     ):
         ratio = None if cell is None else cell.ratio(peer, "alibi")
-        found.append(_Most(f"ALiBi at 4096, times faster than {what}", limit, ratio, least=True))
+        found.append(Target.least(f"ALiBi at 4096, times faster than {what}", limit, ratio))
     worst = _worst(_cell(cells, "training", 4096), ("t5", "kerple"))
-    found.append(_Most("trained bias at 4096, fwd + bwd, time / SDPA without", 2.5, worst))
+    found.append(Target.most("trained bias at 4096, fwd + bwd, time / SDPA without", 2.5, worst))
     return found
 
 
-def _linear(cells: Sequence[CellResult]) -> list[_Most]:
+def _linear(cells: Sequence[CellResult]) -> list[Target]:
     name = "linear attention, 2n / n from 8k to 64k"
     steps = []
     for cell in (c for c in cells if c.cell.kind == "doubling"):
         values = [cell.value(str(n)) for n in sorted(cell.cell.lengths) if n >= 8192]
         steps += [b / a for a, b in pairwise(values) if a and b]
-    found = [_Most(name, 2.2, max(steps, default=None))]
+    found = [Target.most(name, 2.2, max(steps, default=None))]
     speedups = []
     for cell in (c for c in cells if c.cell.kind == "linear" and c.cell.length >= 2048):
         speedups += [s for n in ("elu", "cosine") if (s := cell.ratio("sdpa", n)) is not None]
     name = "linear attention from 2048 on, times faster than SDPA"
-    found.append(_Most(name, 1.0, min(speedups, default=None), least=True))
+    found.append(Target.least(name, 1.0, min(speedups, default=None)))
     flat = _spread(cells, "recurrent")
-    return [*found, _Most("recurrent decode from 1k to 64k, slowest / fastest", 1.2, flat)]
+    return [*found, Target.most("recurrent decode from 1k to 64k, slowest / fastest", 1.2, flat)]
 
 
-def _decode(cells: Sequence[CellResult]) -> list[_Most]:
+def _decode(cells: Sequence[CellResult]) -> list[Target]:
     flat = _spread(cells, "streaming")
-    found = [_Most("streaming decode from 1k to 64k, slowest / fastest", 1.2, flat)]
+    found = [Target.most("streaming decode from 1k to 64k, slowest / fastest", 1.2, flat)]
     speedup = None
     for cell in (c for c in cells if c.cell.kind == "streaming"):
         ours = [v for n in cell.cell.lengths if (v := cell.value(str(n))) is not None]
         window = cell.value("recomputed")
         speedup = window / max(ours) if ours and window is not None else None
     name = "streaming decode, times faster than the window recomputed"
-    found.append(_Most(name, 20.0, speedup, least=True))
+    found.append(Target.least(name, 20.0, speedup))
     stepped = [r for c in cells if (r := _worst(c, ("follows-stepped",))) is not None]
     name = "stepped frequencies, time / fixed ones"
-    return [*found, _Most(name, 1.2, max(stepped, default=None))]
+    return [*found, Target.most(name, 1.2, max(stepped, default=None))]
 
 
 def _cell(cells: Sequence[CellResult], kind: Kind, length: int) -> CellResult | None:

@@ -1,6 +1,5 @@
 """Linear attention: against SDPA, at doubled lengths, and one token at a time."""
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -8,15 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl import RoPE, linear_attention
+from whorl.bench._run import Contestant, Makers
 
 from . import oracle
 from .plan import HEAD_DIM, Cell, Plan
-from .results import Contestant
 
 __all__ = ["doubling", "linear", "recurrent"]
 
 FeatureMap = Literal["elu", "cosine"]
-Makers = list[tuple[str, Callable[[], Contestant]]]
 
 
 def linear(cell: Cell, plan: Plan) -> Makers:

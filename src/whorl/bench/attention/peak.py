@@ -8,7 +8,6 @@ everything before it: here that is the same.
 """
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -87,5 +86,7 @@ def _mark() -> int:
     for line in lines:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
+    import resource  # not on every system
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

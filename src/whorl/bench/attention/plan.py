@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+from whorl.bench._render import thread_count
+
 __all__ = ["HEADS", "HEAD_DIM", "KINDS", "SINKS", "WINDOW", "Cell", "Kind", "Plan"]
 
 Kind = Literal[
@@ -48,7 +50,7 @@ class Cell:
     @property
     def label(self) -> str:
         """For people: "causal 4096, 1 thread"."""
-        return f"{self.kind} {self.length}, {self.threads} thread{'s' * (self.threads != 1)}"
+        return f"{self.kind} {self.length}, {thread_count(self.threads)}"
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lengths": list(self.lengths)}

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from whorl.bench.grids import Grid, duration, ratio
+from whorl.bench import _render
+from whorl.bench._render import Grid, duration, ratio, target_grid, thread_count
 
 from .plan import Kind
 from .results import TITLES, UNIT, CellResult, Result
@@ -11,7 +12,7 @@ from .results import TITLES, UNIT, CellResult, Result
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["grids", "headline", "markdown", "tables"]
+__all__ = ["grids", "markdown", "tables"]
 
 _TITLES: dict[Kind, str] = {
     "causal": "Causal, forward: multiples of SDPA without bias",
@@ -24,8 +25,7 @@ _TITLES: dict[Kind, str] = {
     "stepped": "Frequencies that follow the length, time for one token after",
 }
 _WIDE: tuple[Kind, ...] = ("causal", "training", "linear")
-# Titles of grids that hold words rather than numbers.
-_WORDY = ("Targets", "Not measured")
+_SIZES = "8 heads of 64, batch 1, float32."
 
 
 def grids(report: "Report") -> list[Grid]:
@@ -34,53 +34,24 @@ def grids(report: "Report") -> list[Grid]:
     for threads in sorted({c.cell.threads for c in report.cells}):
         for kind, title in _TITLES.items():
             cells = [c for c in report.cells if (c.cell.kind, c.cell.threads) == (kind, threads)]
-            plural = f"{threads} thread{'s' * (threads != 1)}"
+            plural = thread_count(threads)
             if kind in _WIDE and cells:
                 found.append(_wide(f"{title}, {plural}", cells))
             elif kind not in _WIDE:
                 found += [_tall(title, plural, cell) for cell in cells]
-    found += [_target_grid(report), _problem_grid(report)]
+    found += [target_grid(report), _problem_grid(report)]
     return [grid for grid in found if grid.rows]
 
 
 def markdown(report: "Report") -> str:
     """Where it was measured, every table, and how many targets were reached."""
-    parts = [headline(report), *map(_markdown, grids(report)), _counts(report)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [_render.headline(report, _SIZES), *map(_render.markdown, grids(report))]
+    return "\n\n".join([*parts, *_counts(report)]) + "\n"
 
 
 def tables(report: "Report") -> Iterator[Any]:
     """One renderable for each grid; needs rich."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    yield Text(headline(report), style="bold")
-    for grid in grids(report):
-        yield Text(f"\n{grid.title}", style="italic")  # a title of the table would be folded
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        table.collapse_padding = True
-        for n, head in enumerate(grid.heads):
-            words = n == 0 or grid.title.startswith(_WORDY)
-            table.add_column(head, justify="left" if words else "right", overflow="fold")
-        for row in grid.rows:
-            style = "red" if "missed" in row else None
-            table.add_row(*(Text(text) for text in row), style=style)
-        yield table
-    if counts := _counts(report):
-        yield Text(counts)
-
-
-def headline(report: "Report") -> str:
-    """CPU, date, versions and command in one paragraph."""
-    where = report.environment
-    text = (
-        f"{where['cpu']}, {where['cores']} cores, {where['date']}; torch {where['torch']};"
-        f" kernel: {where['kernel']}. 8 heads of 64, batch 1, float32."
-    )
-    if where["command"]:
-        text += f" Command: `{where['command']}`."
-    return text if report.complete else text + " The run was not finished."
+    return _render.tables(_render.headline(report, _SIZES), grids(report), "".join(_counts(report)))
 
 
 def _wide(title: str, cells: Sequence[CellResult]) -> Grid:
@@ -114,15 +85,6 @@ def _amount(result: Result) -> str:
     return f"{result.peak / 1e6:,.0f} MB"
 
 
-def _target_grid(report: "Report") -> Grid:
-    rows = [
-        (name, limit, f"{measured:.3g}", "reached" if ok else "missed")
-        for name, limit, measured, ok in report.targets()
-        if measured is not None
-    ]
-    return Grid("Targets, 1 thread", ("target", "limit", "measured", ""), rows)
-
-
 def _problem_grid(report: "Report") -> Grid:
     rows = [
         (cell.cell.key, result.title, result.problem)
@@ -130,22 +92,9 @@ def _problem_grid(report: "Report") -> Grid:
         for result in cell.results
         if result.problem is not None
     ]
-    return Grid("Not measured", ("cell", "contestant", "reason"), rows)
+    return Grid("Not measured", ("cell", "contestant", "reason"), rows, numbers=False)
 
 
-def _markdown(grid: Grid) -> str:
-    aligned = "---" if grid.title.startswith(_WORDY) else "---:"
-    rule = ["---"] + [aligned] * (len(grid.heads) - 1)
-    lines = [f"**{grid.title}**", "", *map(_line, (grid.heads, rule, *grid.rows))]
-    return "\n".join(lines)
-
-
-def _line(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
-
-
-def _counts(report: "Report") -> str:
-    judged = [target.ok for target in report.targets() if target.ok is not None]
-    if not judged:
-        return ""
-    return f"Targets reached on one thread: {sum(judged)} of {len(judged)} measured."
+def _counts(report: "Report") -> list[str]:
+    judged = any(target.ok is not None for target in report.targets())
+    return [_render.target_counts(report)] if judged else []

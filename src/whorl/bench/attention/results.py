@@ -1,6 +1,5 @@
 """What a cell yields: seconds, or bytes, of each contestant."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,7 +7,7 @@ from whorl.bench.measure import Timing
 
 from .plan import Cell
 
-__all__ = ["TITLES", "UNIT", "CellResult", "Contestant", "Result"]
+__all__ = ["TITLES", "UNIT", "CellResult", "Result"]
 
 # The contestant that others are multiples of.
 UNIT = {"causal": "sdpa", "training": "sdpa", "linear": "sdpa", "memory": "sdpa"}
@@ -31,19 +30,6 @@ TITLES = {
     "follows-stepped": "DynamicNTK, stepped",
     "follows-exact": "DynamicNTK, exact",
 }
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """call: the work that is timed. problem: does it once; None if the result is right.
-
-    units: what a call does so many times, and is reported per one of.
-    """
-
-    name: str
-    call: Callable[[], object]
-    problem: Callable[[], str | None]
-    units: int = 1
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl import ALiBi, Kerple, T5Bias, attention
+from whorl.bench._run import Contestant, Makers
 from whorl.encodings import Encoding
 
 from . import oracle
 from .plan import HEAD_DIM, HEADS, Cell, Plan
-from .results import Contestant
 
 __all__ = ["FORWARD", "causal", "matrix_bytes", "training"]
 
@@ -92,7 +92,7 @@ FORWARD: dict[str, Maker] = {
 }
 
 
-def causal(cell: Cell, plan: Plan) -> list[tuple[str, Callable[[], Contestant]]]:
+def causal(cell: Cell, plan: Plan) -> Makers:
     """Names and makers of the contestants of a cell."""
     q, k, v = oracle.inputs(cell.length)
     most = {"naive": plan.most_naive}
@@ -114,7 +114,7 @@ def causal(cell: Cell, plan: Plan) -> list[tuple[str, Callable[[], Contestant]]]
     return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
 
 
-def training(cell: Cell, plan: Plan) -> list[tuple[str, Callable[[], Contestant]]]:
+def training(cell: Cell, plan: Plan) -> Makers:
     """Forward and backward, with gradients of q, k, v and of the bias."""
     tensors = [x.requires_grad_() for x in oracle.inputs(cell.length)]
     dense = oracle.inputs(cell.length, seed=1)[0]

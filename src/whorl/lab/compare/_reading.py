@@ -89,6 +89,16 @@ class Reading:
             return None
         return near - far if self.accuracy else far - near
 
+    def between(self, row: Mapping[str, Any], start: int, end: int) -> float | None:
+        """Mean loss of tokens at positions start .. end - 1 in windows of the longest length."""
+        found = row.get("by_position") or {}
+        columns = (found.get(key, ()) for key in ("start", "end", "loss"))
+        inside = [
+            (b - a, loss) for a, b, loss in zip(*columns, strict=True) if start <= a and b <= end
+        ]
+        total = sum(width for width, _ in inside)
+        return sum(width * loss for width, loss in inside) / total if total else None
+
     def words(self, value: float | None) -> str:
         if value is None:
             return MISSING

@@ -178,7 +178,7 @@ def _row(entry: Entry, config: RunConfig, measure: str) -> dict[str, Any]:
     profiles = [one["by_position"] for one in found]
     if all(profiles):
         row["by_position"] = {
-            "position": profiles[0]["position"],
+            **{key: profiles[0][key] for key in ("position", "start", "end")},
             "loss": [fmean(column) for column in zip(*(p["loss"] for p in profiles), strict=True)],
         }
     if trained:

@@ -157,6 +157,8 @@ class _Pool:
         if "end" in said:
             self._set(n, state=said["end"], reason=said.get("reason", ""))
         else:
+            if said["loss"] is None:  # an evaluation: the loss of training stays in view
+                del said["loss"]
             self._set(n, **said)
 
     def _set(self, n: int, **changes: Any) -> None:

@@ -1,6 +1,7 @@
 """A comparison as Markdown for a README and as tables for the terminal."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from whorl._markdown import table as markdown_table
@@ -9,6 +10,7 @@ from ._reading import MISSING, Reading, number
 
 __all__ = ["headline", "markdown", "terminal"]
 
+_COSTS = ("tokens_per_second", "memory_mb", "seconds", "parameters")
 _OUTCOMES = {"reproduced": "green", "not reproduced": "red", "inconclusive": "yellow"}
 
 
@@ -41,6 +43,8 @@ def terminal(comparison: Mapping[str, Any]) -> Iterator[Any]:
     yield Text(headline(comparison), style="bold")
     if comparison["rows"]:
         yield _results(Reading(comparison))
+    if any(row.get("by_position") for row in comparison["rows"]):
+        yield _positions(Reading(comparison))
     yield Text(f"{Reading(comparison).summary()}\n")
     if comparison.get("claims"):
         yield _claims(comparison)
@@ -83,7 +87,7 @@ def _results(reading: Reading) -> Any:
     table.add_column("encoding", overflow="fold")
     for length in reading.lengths:
         table.add_column(_head(reading, length), justify="right", no_wrap=True)
-    for head in ("tokens/s", "MB", "s"):
+    for head in ("tokens/s", "MB", "s", "params"):
         table.add_column(head, justify="right", no_wrap=True)
     rows = reading.rows
     best = []
@@ -98,8 +102,26 @@ def _results(reading: Reading) -> Any:
             )
             for length, found in zip(reading.lengths, best, strict=True)
         ]
-        costs = (row.get(key) for key in ("tokens_per_second", "memory_mb", "seconds"))
+        costs = (row.get(key) for key in _COSTS)
         table.add_row(Text(str(row["name"])), *cells, *map(_count, costs))
+    return table
+
+
+def _positions(reading: Reading) -> Any:
+    """Loss by position in the longest windows, between one length and the next."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    title = f"Loss by position, in windows of {reading.far} {reading.unit}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("encoding", overflow="fold")
+    spans = list(pairwise([0, *reading.lengths]))
+    for start, end in spans:
+        table.add_column(f"{start}-{end - 1}", justify="right", no_wrap=True)
+    for row in reading.rows:
+        cells = [reading.words(reading.between(row, *span)) for span in spans]
+        table.add_row(Text(str(row["name"])), *cells)
     return table
 
 

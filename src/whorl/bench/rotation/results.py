@@ -3,7 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .measure import Timing
+from whorl.bench.measure import Timing
+
 from .peers import COPY
 from .plan import Cell
 

@@ -1,7 +1,7 @@
 """The memory limit, and whorl in all its forms."""
 
 from whorl import RoPE
-from whorl.bench.case import BASE, Case
+from whorl.bench.rotation.case import BASE, Case
 
 from .base import Entry, Peer, torch_entry
 

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from whorl.bench.case import Case
-from whorl.bench.plan import Cell
+from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.plan import Cell
 
 __all__ = ["Entry", "Mode", "Peer", "torch_entry"]
 

@@ -1,7 +1,8 @@
 """A report as plain tables of text, which ``render`` turns into Markdown or a terminal table."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from whorl.bench._render import Grid, duration, ratio, target_grid, thread_count
 
 from .peers import COPY, NAMES, OURS, TITLES
 from .results import FORMS, CellResult
@@ -9,18 +10,10 @@ from .results import FORMS, CellResult
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["Grid", "accuracy_grid", "duration", "grids", "loss_grid", "ratio", "speed_grid"]
+__all__ = ["accuracy_grid", "grids", "loss_grid", "problem_grid", "speed_grid"]
 
 # Positions of the accuracy that are shown; a saved report holds all.
 _SHOWN = (1, 257, 4_000, 131_071, 1_000_000, 2**24 - 1)
-
-
-class Grid(NamedTuple):
-    """A title, the heads of the columns, and rows of as many texts."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
 
 
 def grids(report: "Report", *, merged: bool) -> list[Grid]:
@@ -55,8 +48,7 @@ def speed_grid(report: "Report", threads: int, dtype: str, layouts: tuple[str, .
     for name, mode in _contestants(cells):
         texts = [_layouts_text(group, layouts, name, mode) for group in shapes.values()]
         rows.append((_head(name, mode), *texts))
-    plural = "1 thread" if threads == 1 else f"{threads} threads"
-    title = f"{dtype}, {' / '.join(layouts)}, {plural}: multiples of copy_"
+    title = f"{dtype}, {' / '.join(layouts)}, {thread_count(threads)}: multiples of copy_"
     return Grid(title, ("", *(name.replace("-", " ") for name in shapes)), rows)
 
 
@@ -71,24 +63,14 @@ def accuracy_grid(report: "Report") -> Grid:
     return Grid(title, ("", *(_short(found.positions[n]) for n in shown)), rows)
 
 
-def target_grid(report: "Report") -> Grid:
-    """Targets that were measured."""
-    words = {True: "reached", False: "missed"}
-    rows = [
-        (name, limit, f"{measured:.3g}", words[ok])
-        for name, limit, measured, ok in report.targets()
-        if measured is not None and ok is not None
-    ]
-    return Grid("Targets, 1 thread", ("target", "limit", "measured", ""), rows)
-
-
 def loss_grid(report: "Report") -> Grid:
     """Comparisons lost beyond noise."""
     rows = [
         (cell, FORMS[mode], f"{TITLES[peer]} {FORMS[peer_mode]}", f"{value:.2f}")
         for cell, mode, peer, peer_mode, value, _ in report.losses()
     ]
-    return Grid("Slower than a peer", ("cell", "whorl", "peer", "time / peer"), rows)
+    heads = ("cell", "whorl", "peer", "time / peer")
+    return Grid("Slower than a peer", heads, rows, numbers=False)
 
 
 def problem_grid(report: "Report") -> Grid:
@@ -99,26 +81,7 @@ def problem_grid(report: "Report") -> Grid:
             if result.problem is not None:
                 who = f"{TITLES[result.name]} {FORMS.get(result.mode, '')}".strip()
                 rows.append((cell.cell.key, who, result.problem))
-    return Grid("Not timed", ("cell", "contestant", "reason"), rows)
-
-
-def duration(seconds: float) -> str:
-    """Three digits in a unit that suits: "12.3 ms", "4.56 us".
-
-    >>> duration(0.0123), duration(4.56e-6), duration(1.5)
-    ('12.3 ms', '4.56 us', '1.5 s')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} us"
-
-
-def ratio(value: float | None) -> str:
-    """Two decimals below 10, one below 100."""
-    if value is None:
-        return "-"
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+    return Grid("Not timed", ("cell", "contestant", "reason"), rows, numbers=False)
 
 
 def _contestants(cells: list[CellResult]) -> list[tuple[str, str]]:

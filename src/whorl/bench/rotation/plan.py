@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import torch
 
+from whorl.bench._render import thread_count
+
 __all__ = ["DTYPES", "SHAPES", "Cell", "Kind", "Plan", "Shape"]
 
 Kind = Literal["prefill", "decode", "training"]
@@ -79,8 +81,7 @@ class Cell:
     @property
     def label(self) -> str:
         """For people: "prefill-4096 float32 half, 1 thread"."""
-        plural = "" if self.threads == 1 else "s"
-        return f"{self.shape.name} {self.dtype} {self.layout}, {self.threads} thread{plural}"
+        return f"{self.shape.name} {self.dtype} {self.layout}, {thread_count(self.threads)}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -95,7 +96,7 @@ class Plan:
     """The cells to measure and the effort for each.
 
     Args:
-        peers: names of peers (``whorl.bench.peers.NAMES``); None means every one that imports.
+        peers: names of peers (``peers.NAMES``); None means every one that imports.
             whorl itself and ``copy_`` always run.
         compiled: beginnings of the keys of those cells in which the compiled peer runs, because
             compiling takes seconds; None means all.

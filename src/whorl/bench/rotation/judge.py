@@ -8,6 +8,8 @@ over several cells takes the worst of them.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from whorl.bench._report import Target
+
 from .peers import COPY, OURS, TITLES
 from .results import FORMS, CellResult
 
@@ -29,15 +31,6 @@ class Comparison(NamedTuple):
 
 
 Loss = Comparison
-
-
-class Target(NamedTuple):
-    """A figure to reach on one thread; measured and ok are None where no cell shows it."""
-
-    name: str
-    limit: str
-    measured: float | None
-    ok: bool | None
 
 
 def comparisons(cell: CellResult) -> list[Comparison]:
@@ -70,14 +63,14 @@ def targets(cells: Sequence[CellResult]) -> list[Target]:
     for shape, dtype, mode, limit in _COPY_LIMITS:
         ratios = _over(cells, shape, dtype, _to_copy(mode))
         name = f"{shape} {dtype} {FORMS[mode]}, time / copy_"
-        found.append(_target(name, "<=", limit, max(ratios, default=None)))
+        found.append(Target.most(name, limit, max(ratios, default=None)))
     for shape, mode, peer, limit in _SPEEDUPS:
         for dtype in ("float32", "bfloat16", "float16"):
             speedups = _over(cells, shape, dtype, _speedup(mode, peer))
             name = f"{shape} {dtype} {FORMS[mode]}, times faster than {TITLES[peer]}"
-            found.append(_target(name, ">=", limit, min(speedups, default=None)))
+            found.append(Target.least(name, limit, min(speedups, default=None)))
     count = len(losses(_single(cells))) if any(comparisons(c) for c in _single(cells)) else None
-    found.append(_target("comparisons lost beyond noise", "<=", 0, count))
+    found.append(Target.most("comparisons lost beyond noise", 0, count))
     return found
 
 
@@ -132,10 +125,3 @@ def _speedup(mode: str, peer: str) -> Callable[[CellResult], float | None]:
         return None
 
     return figure
-
-
-def _target(name: str, sign: str, limit: float, measured: float | None) -> Target:
-    ok = None
-    if measured is not None:
-        ok = measured <= limit if sign == "<=" else measured >= limit
-    return Target(name, f"{sign} {limit:g}", measured, ok)

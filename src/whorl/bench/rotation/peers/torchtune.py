@@ -2,7 +2,7 @@
 
 import torch
 
-from whorl.bench.case import BASE, Case
+from whorl.bench.rotation.case import BASE, Case
 
 from .base import Entry, Peer, torch_entry
 

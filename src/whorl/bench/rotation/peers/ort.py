@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl.bench.case import Case
+from whorl.bench.rotation.case import Case
 
 from .base import Entry, Peer
 

@@ -6,7 +6,7 @@ Written out here, because the package that held it needs a GPU stack. It wants [
 import torch
 from torch import Tensor
 
-from whorl.bench.case import Case
+from whorl.bench.rotation.case import Case
 
 from .base import Entry, Peer, torch_entry
 

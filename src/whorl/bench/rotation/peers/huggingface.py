@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from whorl.bench.case import Case
-from whorl.bench.plan import Cell
+from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.plan import Cell
 
 from .base import Entry, Peer, torch_entry
 

@@ -1,0 +1,33 @@
+"""The targets of training, on one thread, as far as cells show them."""
+
+from collections.abc import Sequence
+
+from whorl.bench._report import Target
+
+from .plan import Plan
+from .results import CellResult
+
+__all__ = ["NOISE", "targets"]
+
+# Differences that a repeated run does not confirm.
+NOISE = 0.05
+
+
+def targets(cells: Sequence[CellResult]) -> list[Target]:
+    """(name, limit, measured, ok) of every target; the last two are None where no cell shows it.
+
+    Each divides two times. RoPE is at least as fast as the baseline at every shape, up to noise,
+    and ALiBi within 25 % of RoPE at 1024 tokens and a width of 512 or more.
+    """
+    single = {cell.cell: cell for cell in cells if cell.cell.threads == 1}
+    shapes = dict.fromkeys([*Plan().only(threads=[1]).cells(), *single])
+    found = []
+    for shape in shapes:
+        cell = single.get(shape)
+        ratio = None if cell is None else cell.ratio("rope")
+        name = f"RoPE / plain GPT, {shape.size}"
+        found.append(Target.most(name, 1 + NOISE, ratio))
+    wide = [c for s, c in single.items() if s.length == 1024 and s.width >= 512]
+    ratios = [r for c in wide if (r := c.ratio("alibi", "rope")) is not None]
+    name = "ALiBi / RoPE, width >= 512, 1024 tokens"
+    return [*found, Target.most(name, 1.25, max(ratios, default=None))]

@@ -1,0 +1,53 @@
+"""Runs a plan cell by cell, verifying every model before its steps are timed."""
+
+from pathlib import Path
+
+import torch
+
+from whorl.bench import environment
+from whorl.bench._run import Progress, ready, run_cells
+from whorl.bench.measure import measure, settle_allocator, threads
+
+from .contestants import contestants, sizes
+from .plan import Cell, Plan
+from .report import Report
+from .results import CellResult, Result
+
+__all__ = ["measure_cell", "run"]
+
+
+def run(
+    plan: Plan,
+    *,
+    progress: Progress | None = None,
+    sink: str | Path | None = None,
+    resume: str | Path | None = None,
+) -> Report:
+    """Measure ``plan``; the options are those of ``run_cells``."""
+    return run_cells(
+        Report(environment.describe(), plan.effort()),
+        plan.cells(),
+        lambda cell: measure_cell(cell, plan),
+        progress=progress,
+        sink=sink,
+        resume=resume,
+    )
+
+
+def measure_cell(cell: Cell, plan: Plan) -> CellResult:
+    """Set up, verify and time the contestants of one cell."""
+    settle_allocator()
+    with threads(cell.threads), torch.random.fork_rng(devices=[]):
+        able, problems = ready(contestants(cell, plan))
+        timings = measure(
+            [contestant.call for contestant in able],
+            repeats=plan.repeats,
+            sample_seconds=plan.sample_seconds,
+            most_seconds=plan.most_seconds,
+        )
+    timed = [
+        Result(contestant.name, timing, *sizes(contestant.name, cell))
+        for contestant, timing in zip(able, timings, strict=True)
+    ]
+    wrong = [Result(name, problem=problem) for name, problem in problems.items()]
+    return CellResult(cell, (*timed, *wrong))
