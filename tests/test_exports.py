@@ -13,6 +13,8 @@ ATTENTION |= {"KVCache", "LinearState", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "register", "__version__"}
 MODULES = {"analysis", "positions", "testing"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
+ANALYSIS = {"Denominator", "Denominators", "Drift", "Terms"}
+ANALYSIS |= {"cache_drift", "denominators", "permutation", "terms"}
 REGISTERED = "nope sinusoidal learned relative_bias shaw transformer_xl t5 deberta alibi kerple"
 REGISTERED += " rope xpos axial_rope mrope"
 
@@ -21,6 +23,11 @@ def test_exports_are_frozen_and_exist() -> None:
     assert set(whorl.__all__) == EXPORTS
     assert len(whorl.__all__) == len(EXPORTS)
     assert [name for name in whorl.__all__ if not hasattr(whorl, name)] == []
+
+
+def test_analysis_is_frozen_and_exists() -> None:
+    assert set(whorl.analysis.__all__) == ANALYSIS
+    assert all(hasattr(whorl.analysis, name) for name in ANALYSIS)
 
 
 def test_names_of_the_registry_are_frozen() -> None:

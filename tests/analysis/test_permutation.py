@@ -30,7 +30,31 @@ def test_compositions_and_seeds() -> None:
     assert permutation(whorl.Shaw(2, 8, values="trained")) > 1e-6
 
 
+def test_the_order_is_never_the_one_they_had() -> None:
+    """Nor, from 3 tokens on, its reverse, which a bias by |i - j| cannot tell from it."""
+    for seed in range(20):
+        assert permutation(whorl.RoPE(8), length=2, seed=seed) > 1e-3
+        assert permutation(whorl.ALiBi(2), length=3, seed=seed) > 1e-3
+
+
+def test_num_heads() -> None:
+    mixed = whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=2)
+    assert permutation(mixed) == permutation(mixed, num_heads=4)
+    assert permutation(whorl.RoPE(8)) == permutation(whorl.RoPE(8), num_heads=4)
+    assert permutation(whorl.RoPE(8)) != permutation(whorl.RoPE(8), num_heads=3)
+    with pytest.raises(ValueError, match=r"num_heads must be a multiple of the 2 key heads of Ax"):
+        permutation(mixed, num_heads=3)
+    with pytest.raises(ValueError, match=r"ALiBi\(2\) is for 2 heads; got num_heads=3\. Leave it"):
+        permutation(whorl.ALiBi(2), num_heads=3)
+    for wrong in (-1, 0, 2.0):
+        with pytest.raises(ValueError, match=rf"num_heads must be a positive int; got {wrong}\."):
+            permutation(whorl.RoPE(8), num_heads=wrong)  # type: ignore[arg-type]
+
+
 def test_errors() -> None:
+    for seed in ("a", 2**64, None):
+        with pytest.raises(ValueError, match=rf"seed must be an int of 64 bits; got '?{seed}'?\."):
+            permutation(whorl.NoPE(), seed=seed)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"permutation: encoding must be a whorl\.Encoding; got 3"):
         permutation(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"permutation: length must be an int >= 2; got 1"):

@@ -77,10 +77,27 @@ class Row:
     v: list[Tensor] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
     next: int = 0
+    # Tokens and next position: at first or when the window last dropped some; before the last call.
+    before: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
 
     def keep(self, index: list[int]) -> None:
         self.k, self.v = ([x[n] for n in index] for x in (self.k, self.v))
         self.at = [self.at[n] for n in index]
+
+    def call(self, lost: bool, count: int) -> None:
+        """Remember how it is before a call; what came before a loss cannot come back."""
+        here = (len(self.at), self.next)
+        if lost or count:
+            self.before = [here if lost else self.before[0], here]
+
+    def undo(self, length: int) -> None:
+        """Go back to before the call, then take again what is still wanted of it."""
+        if self.before[-1][0] > length:
+            self.before = self.before[:1]
+        first, self.next = self.before[-1]
+        self.keep(list(range(length)))
+        for place in self.at[first:]:
+            self.next = max(self.next, int(place) + 1)
 
 
 class Reference:
@@ -101,10 +118,12 @@ class Reference:
         outs = torch.zeros(*q.shape[:3], v.shape[3], dtype=torch.float64)
         for b, row in enumerate(self.rows):
             window, sinks = self.cache.window, self.cache.sinks
-            if window is not None and len(row.at) > sinks + window - 1:
+            lost = window is not None and len(row.at) > sinks + window - 1
+            if window is not None and lost:
                 last = range(len(row.at) - window + 1, len(row.at))
                 row.keep([*range(sinks), *last])
             real = range(k.shape[2]) if mask is None else mask[b].nonzero().flatten().tolist()
+            row.call(lost, len(real))
             for t in real:
                 place = row.next if positions is None else float(positions[b, t])
                 row.k.append(k[b, :, t].double())
@@ -129,28 +148,37 @@ class Reference:
         score = scores(self.encoding, q, k, at, keys_at, context)
         return weighed(score, v, seen(at, keys_at, cache.window, sinks))
 
-    def crop(self, length: int | Tensor) -> None:
-        longest = self.length
+    def crop(self, length: int | Tensor) -> bool:
+        """Whether it can be done: not to before a window has dropped something."""
+        longest, kept = self.length, []
         for b, row in enumerate(self.rows):
             if isinstance(length, Tensor):
-                kept = int(length[b])
+                kept.append(int(length[b]))
             else:
                 gone = -length if length < 0 else longest - length
-                kept = max(0, len(row.at) - gone)
-            if kept < len(row.at):
-                row.keep(list(range(kept)))
-                row.next = int(max(row.at)) + 1 if row.at else 0
+                kept.append(max(0, len(row.at) - gone))
+        pairs = list(zip(self.rows, kept, strict=True))
+        if any(n < row.before[0][0] for row, n in pairs):
+            return False
+        for row, n in pairs:
+            if n < len(row.at):
+                row.undo(n)
+        return True
 
     def evict(self, gone: Tensor) -> None:
         longest = self.length
         for b, row in enumerate(self.rows):
             pad = longest - len(row.at)
+            row.before = [(n - int(gone[b, pad : pad + n].sum()), after) for n, after in row.before]
             row.keep([n for n in range(len(row.at)) if not gone[b, n + pad]])
 
     def reorder(self, index: list[int]) -> None:
         old = self.rows
         self.rows = [
-            Row(list(old[n].k), list(old[n].v), list(old[n].at), old[n].next) for n in index
+            Row(
+                **{**vars(old[n]), **{x: list(vars(old[n])[x]) for x in ("k", "v", "at", "before")}}
+            )
+            for n in index
         ]
 
 

@@ -90,6 +90,24 @@ def test_update(change: dict[str, Any], error: type[Exception], message: str) ->
     assert torch.equal(got.key_positions, want.key_positions)
 
 
+def test_positions_that_a_later_step_would_choke_on() -> None:
+    """Refused before anything changes: attention would fail with the tokens already held."""
+    for wrong in (torch.nan, torch.inf):
+        cache = KVCache(whorl.RoPE(D))
+        cache.update(Q, K, V)
+        with pytest.raises(ValueError, match=r"update: positions must be finite numbers, because"):
+            cache.update(Q, K, V, positions=torch.tensor([0.0, wrong, 1.0]))
+        assert cache.update(Q, K, V).positions.tolist() == [3, 4, 5]
+    halves, x = torch.tensor([0.0, 0.5, 1.0]), torch.randn(1, 2, 3, D)
+    t5, both = whorl.T5Bias(2), whorl.RoPE(D) + whorl.RelativeBias(2, max_distance=4)
+    for bias, cache in ((t5, KVCache(t5)), (both, KVCache(both))):
+        with pytest.raises(TypeError, match=r"positions must be integers for .*, whose table"):
+            whorl.attention(x, x, x, bias, causal=True, cache=cache, positions=halves)
+        assert cache.length == 0
+    learned = KVCache(whorl.Learned(dim=16, max_length=4) + whorl.RoPE(D))  # not by its table here
+    assert learned.update(x, x, x, positions=halves).positions.tolist() == [0.0, 0.5, 1.0]
+
+
 def test_update_where_positions_matter() -> None:
     at = torch.arange(3)
     with pytest.raises(ValueError, match=r"placement='in_cache' counts positions itself; leave"):
@@ -154,6 +172,41 @@ def test_crop(length: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         cache.crop(length)
     assert cache.lengths == [3, 3]
+
+
+def test_crop_to_before_a_window_dropped_something() -> None:
+    cache = KVCache(whorl.RoPE(D), window=3, sinks=1)
+    cache.update(Q, K, V)
+    cache.crop(1)  # nothing was dropped yet
+    for _ in range(3):
+        cache.update(Q, K, V)
+    assert cache.lengths == [6, 6]
+    message = (
+        r"KVCache\.crop: row 0 can go back to 3 tokens, not to {}, because the window has dropped"
+        r" tokens that the next query would see; take back no more than the last call added, or"
+    )
+    for length, kept in ((2, 2), (-4, 2), (0, 0), (torch.tensor([2, 3]), 2)):
+        with pytest.raises(ValueError, match=message.format(kept)):
+            cache.crop(length)
+        assert cache.lengths == [6, 6]
+    cache.crop(-3)
+    assert cache.update(Q, K, V).positions.tolist() == [7, 8, 9]
+
+
+def test_an_empty_cache() -> None:
+    for cache in (KVCache(), KVCache(whorl.RoPE(D), window=4, sinks=1)):
+        for _ in range(2):
+            cache.crop(0)
+            cache.evict([])
+            assert cache.length == 0
+            with pytest.raises(ValueError, match=r"crop: length must be 0, as nothing is held; go"):
+                cache.crop(-1)
+            with pytest.raises(ValueError, match=r"evict: nothing is held; got \[0\]\."):
+                cache.evict([0])
+            with pytest.raises(ValueError, match=r"reorder: nothing is held, so there are no rows"):
+                cache.reorder([0])
+            cache.update(Q, K, V)
+            cache.crop(0)
 
 
 @pytest.mark.parametrize(

@@ -153,9 +153,12 @@ def test_xpos_far_out_in_half_precision() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 3])
-@pytest.mark.parametrize("options", [{}, {"sinks": 2}, {"sinks": 2, "placement": "in_cache"}])
-def test_guesses_can_be_taken_back_from_a_full_window(options: Any, wrong: int) -> None:
-    plain, guessing = (KVCache(whorl.RoPE(D), window=6, **options) for _ in range(2))
+@pytest.mark.parametrize("window", [1, 2, 6])
+@pytest.mark.parametrize("options", [{}, {"sinks": 3}, {"sinks": 3, "placement": "in_cache"}])
+def test_guesses_can_be_taken_back_from_a_full_window(
+    options: Any, window: int, wrong: int
+) -> None:
+    plain, guessing = (KVCache(whorl.RoPE(D), window=window, **options) for _ in range(2))
     q, k, v = tokens(1, 40, 0, torch.float32)
     for t in range(36):
         new, ahead = slice(t, t + 1), slice(t, t + 1 + wrong)
@@ -167,6 +170,39 @@ def test_guesses_can_be_taken_back_from_a_full_window(options: Any, wrong: int) 
         assert torch.equal(got.k, want.k)
         assert torch.equal(got.v, want.v)
         assert torch.equal(got.key_positions, want.key_positions)
+
+
+def test_undoing_a_call_restores_the_position_that_follows() -> None:
+    """Also where the largest position is no longer held: evicted, or dropped by the window."""
+    q, k, v = tokens(1, 4, 0, torch.float32)
+    cache = KVCache(whorl.RoPE(D))
+    cache.update(q, k, v)
+    cache.evict([3])
+    assert cache.update(q, k, v).positions.tolist() == [4, 5, 6, 7]
+    cache.crop(-3)
+    assert cache.update(q, k, v).positions.tolist() == [5, 6, 7, 8]
+    cache.crop(-2)
+    cache.crop(-2)
+    assert cache.update(q, k, v).positions.tolist() == [5, 6, 7, 8]
+    window = KVCache(whorl.RoPE(D), window=2)
+    window.update(q, k, v, positions=torch.tensor([0, 90, 5, 6]))
+    assert window.update(q, k, v).positions.tolist() == [91, 92, 93, 94]
+    window.crop(-4)
+    assert window.update(q, k, v).positions.tolist() == [91, 92, 93, 94]
+
+
+def test_rows_are_taken_back_by_what_each_got() -> None:
+    q, k, v = tokens(2, 4, 0, torch.float32)
+    mask = torch.tensor([[1, 1, 1, 1], [0, 0, 0, 1]])
+    caches = [KVCache(whorl.RoPE(D), window=2, sinks=1) for _ in range(2)]
+    for cache in caches:
+        cache.update(q, k, v)
+    caches[0].update(q, k, v, mask=mask)
+    assert caches[0].lengths == [6, 3]
+    caches[0].crop(torch.tensor([2, 2]))
+    got, want = (cache.update(q, k, v) for cache in caches)
+    assert torch.equal(got.k, want.k)
+    assert torch.equal(got.positions, torch.arange(4, 8).expand_as(got.positions))
 
 
 def test_modes_may_change_between_calls() -> None:

@@ -1,6 +1,7 @@
 """Every sentence that linear attention refuses a call with."""
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -190,8 +191,28 @@ def test_states() -> None:
         TypeError, match=r"state must be a LinearState, from return_state=True; got"
     ):
         run(whorl.RoPE(D), state=state.numerator, **options)
+    with pytest.raises(TypeError, match=r"must be a LinearState, from return_state=True; got int"):
+        run(whorl.RoPE(D), state=3, **options)
     past = r"must not decrease; got position 2 after a state that ends at 5\. Sort the tokens"
     with pytest.raises(ValueError, match=past):
         run(whorl.RoPE(D), state=state, offset=2, **options)
     with pytest.raises(ValueError, match=r"must not decrease; got positions that do"):
         run(whorl.RoPE(D), state=state, positions=torch.arange(6), **options)
+
+
+def test_states_of_another_encoding() -> None:
+    options: dict[str, Any] = {"causal": True, "return_state": True}
+    rope = whorl.RoPE(D)
+    _, state = run(rope, **options)
+    assert state.reorder([1, 0]).detach().encoding is rope
+    for same in (rope, whorl.RoPE(D), rope + whorl.NoPE(), whorl.Sinusoidal(32) + rope):
+        assert run(same, state=state, **options)[0].isfinite().all()
+    other = [None, whorl.ALiBi(H), whorl.XPos(D), whorl.RoPE(D, base=500.0), rope + whorl.ALiBi(H)]
+    for encoding in other:
+        message = f"the state was made with {rope!r} but the call has {encoding!r}; use one for the"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            run(encoding, state=state, **options)
+    _, plain = run(**options)
+    assert run(whorl.NoPE(), state=plain, **options)[0].isfinite().all()
+    with pytest.raises(ValueError, match=r"was made with None but the call has RoPE\(8\); use one"):
+        run(rope, state=plain, **options)

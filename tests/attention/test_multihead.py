@@ -97,6 +97,27 @@ def test_dropout_in_training_only() -> None:
         ({"num_heads": 0}, ValueError, r"num_heads must be a positive int; got 0"),
         ({"num_kv_heads": 3}, ValueError, r"num_kv_heads must divide num_heads = 4, because each"),
         ({"head_dim": 0}, ValueError, r"head_dim must be a positive int; got 0"),
+        ({"dropout": 2}, ValueError, r"dropout must be a number in \[0, 1\); got 2\."),
+        (
+            {"encoding": whorl.RoPE(16)},
+            ValueError,
+            r"RoPE\(16\) has head_dim=16, but the layer has 8; build it with head_dim=8\.",
+        ),
+        (
+            {"encoding": whorl.RoPE(8) + whorl.ALiBi(3)},
+            ValueError,
+            r"ALiBi\(3\) has num_heads=3, but the layer has 4; build it with num_heads=4\.",
+        ),
+        (
+            {"encoding": whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=2)},
+            ValueError,
+            r"has num_kv_heads=2, but the layer has 4; build it with num_kv_heads=4\.",
+        ),
+        (
+            {"encoding": whorl.Sinusoidal(32) + whorl.NoPE()},
+            ValueError,
+            r"acts on embeddings, not in attention, so it would do nothing here; call encoding\.e",
+        ),
         (
             {"encoding": "rope"},
             TypeError,
@@ -109,8 +130,39 @@ def test_constructor_errors(options: dict[str, Any], error: type[Exception], mes
         whorl.MultiheadAttention(**{"d_model": 32, "num_heads": 4, **options})
 
 
+def test_encodings_of_embeddings_beside_others_and_none_at_all_are_welcome() -> None:
+    x = torch.randn(1, 5, 32)
+    for encoding in (whorl.Sinusoidal(32) + whorl.RoPE(8), whorl.NoPE()):
+        assert whorl.MultiheadAttention(32, 4, encoding=encoding)(x).shape == x.shape
+
+
+def test_a_mask_of_queries_and_keys() -> None:
+    """That of torch, inverted; where T = B it would be one of padding, and is."""
+    theirs = nn.MultiheadAttention(32, 4, batch_first=True).double()
+    ours, x, y = whorl.MultiheadAttention.from_torch(theirs), *torch.randn(2, 3, 5, 32).double()
+    hidden = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)) > 0.6
+    hidden.fill_diagonal_(False)
+    want, _ = theirs(x, y, y, attn_mask=hidden)
+    torch.testing.assert_close(ours(x, y, mask=~hidden), want, rtol=1e-12, atol=1e-12)
+    padded = hidden[:3]
+    want, _ = theirs(x[:, :3], y, y, key_padding_mask=padded)
+    torch.testing.assert_close(ours(x[:, :3], y, mask=~padded), want, rtol=1e-12, atol=1e-12)
+
+
+def test_from_torch_keeps_the_mode() -> None:
+    theirs = nn.MultiheadAttention(32, 4, dropout=0.5, batch_first=True)
+    assert whorl.MultiheadAttention.from_torch(theirs).training
+    ours = whorl.MultiheadAttention.from_torch(theirs.eval(), whorl.RoPE(8))
+    assert not any(module.training for module in ours.modules())
+    assert ours.dropout == 0.5
+
+
 def test_call_errors() -> None:
     layer = whorl.MultiheadAttention(32, 4)
+    with pytest.raises(
+        ValueError, match=r"got \[5, 32\]\. For one sequence .* query\.unsqueeze\(0"
+    ):
+        layer(torch.zeros(5, 32))
     with pytest.raises(
         ValueError, match=r"key must be \[B, T, d_model\] with d_model = 32; got \[1"
     ):

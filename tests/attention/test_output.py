@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from whorl.attention._output import Output
 
@@ -20,6 +21,18 @@ def test_pieces_are_joined(needing: tuple[int, ...]) -> None:
     for n in needing:
         (grad,) = torch.autograd.grad(whole.sum(), pieces[n], retain_graph=True)
         assert torch.equal(grad, torch.ones_like(pieces[n]))
+
+
+def test_vmap_over_what_only_pieces_depend_on() -> None:
+    q, v = torch.empty(2, 3, 7, 8), torch.randn(4, 2, 3, 7, 5)
+
+    def joined(v: Tensor) -> Tensor:
+        output = Output(q, v)
+        for piece in v.split(3, 2):
+            output.append(piece)
+        return output.whole()
+
+    assert torch.equal(torch.func.vmap(joined)(v), v)
 
 
 def test_no_queries() -> None:

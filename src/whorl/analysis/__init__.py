@@ -7,8 +7,18 @@
 ['content-content', 'rope: interaction', 'alibi: position-position']
 """
 
+from .denominators import Denominator, Denominators, denominators
 from .drift import Drift, cache_drift
 from .permutation import permutation
 from .terms import Terms, terms
 
-__all__ = ["Drift", "Terms", "cache_drift", "permutation", "terms"]
+__all__ = [
+    "Denominator",
+    "Denominators",
+    "Drift",
+    "Terms",
+    "cache_drift",
+    "denominators",
+    "permutation",
+    "terms",
+]

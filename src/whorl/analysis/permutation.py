@@ -18,7 +18,10 @@ def permutation(
 
     Attention of random tokens with each other, without a mask; the largest change relative to the
     largest output. 0 up to rounding means that the encoding is blind to order, as NoPE is; a causal
-    mask would itself give order away.
+    mask would itself give order away. The order is never the one that they had, nor, from 3 tokens
+    on, its reverse, which biases by |i - j| such as ALiBi do not tell from it.
+
+    num_heads: that of the encoding by default, or 4.
 
     >>> import whorl
     >>> whorl.analysis.permutation(whorl.NoPE()) < 1e-12
@@ -30,7 +33,9 @@ def permutation(
         raise TypeError(f"permutation: encoding must be a whorl.Encoding; got {encoding!r}.")
     if type(length) is not int or length < 2:
         raise ValueError(f"permutation: length must be an int >= 2; got {length!r}.")
-    heads = num_heads or _size(encoding, "num_heads", 2 * _size(encoding, "num_kv_heads", 2))
+    if type(seed) is not int or not -(2**63) <= seed < 2**64:
+        raise ValueError(f"permutation: seed must be an int of 64 bits; got {seed!r}.")
+    heads = _heads(encoding, num_heads)
     head_dim = _size(encoding, "head_dim", 16)
     width = _size(encoding, "dim", heads * head_dim) if encoding.acts("embed") else heads * head_dim
     generator = torch.Generator().manual_seed(seed)
@@ -38,7 +43,7 @@ def permutation(
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    x, order = random(1, length, width), torch.randperm(length, generator=generator)
+    x, order = random(1, length, width), _order(length, generator)
     weights = [random(heads * head_dim, width) * width**-0.5 for _ in range(3)]
     straight = _attend(encoding, x, weights, heads)
     shuffled = _attend(encoding, x[:, order], weights, heads)
@@ -62,6 +67,36 @@ def _attend(encoding: Encoding, x: Tensor, weights: list[Tensor], heads: int) ->
     if (more := encoding.value_term(weight, at, at)) is not None:
         out = out + more
     return out
+
+
+def _order(length: int, generator: torch.Generator) -> Tensor:
+    """A random order that differs from the straight one, and from its reverse if it can."""
+    straight = torch.arange(length)
+    if length == 2:
+        return straight.flip(0)
+    while True:
+        order = torch.randperm(length, generator=generator)
+        if not torch.equal(order, straight) and not torch.equal(order, straight.flip(0)):
+            return order
+
+
+def _heads(encoding: Encoding, asked: int | None) -> int:
+    """Heads to try with: as asked, if the encoding has no other number."""
+    known, groups = _size(encoding, "num_heads", 0), _size(encoding, "num_kv_heads", 0)
+    if asked is None:
+        return known or 2 * (groups or 2)
+    if type(asked) is not int or asked < 1:
+        raise ValueError(f"permutation: num_heads must be a positive int; got {asked!r}.")
+    if known and asked != known:
+        raise ValueError(
+            f"permutation: {encoding!r} is for {known} heads; got num_heads={asked}. Leave it out."
+        )
+    if groups and asked % groups:
+        raise ValueError(
+            f"permutation: num_heads must be a multiple of the {groups} key heads of {encoding!r};"
+            f" got {asked}."
+        )
+    return asked
 
 
 def _size(encoding: Encoding, option: str, default: int) -> int:

@@ -18,6 +18,7 @@ __all__ = [
     "check_drop",
     "check_mask",
     "check_placement",
+    "check_positions",
     "check_tokens",
 ]
 
@@ -102,6 +103,23 @@ def _check_held(k: Tensor, v: Tensor, held: dict[str, Tensor]) -> None:
             )
 
 
+def check_positions(positions: Any, encoding: Encoding | None, where: str) -> None:
+    """Refuse positions that a later step would choke on, when the tokens are already held."""
+    if not isinstance(positions, Tensor) or not positions.is_floating_point():
+        return
+    for part in [] if encoding is None else encoding.parts:
+        if not part.fractional and part.hooks - {"input"}:
+            raise TypeError(
+                f"{where}: positions must be integers for {part!r}, whose table is read by"
+                f" distance; got {positions.dtype}. Use positions.long() if they are whole."
+            )
+    if not bool(positions.isfinite().all()):
+        raise ValueError(
+            f"{where}: positions must be finite numbers, because tokens are ordered by them; got"
+            " NaN or infinity."
+        )
+
+
 def check_mask(mask: Any, batch: int, count: int, device: torch.device) -> Tensor:
     """A boolean mask [B, T] of the new tokens, true for real ones."""
     whole = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.dtype in INTEGERS)
@@ -137,6 +155,8 @@ def check_crop(length: Any, held: int, lengths: list[int]) -> None:
                 f"KVCache.crop: rows hold {lengths} tokens and can keep at most those;"
                 f" got {length.tolist()}."
             )
+    elif length and not held:
+        raise ValueError(f"KVCache.crop: length must be 0, as nothing is held; got {length!r}.")
     elif not -held <= length <= held:
         raise ValueError(
             f"KVCache.crop: length must be from {-held} to {held}, as many as are held, or one for"
@@ -175,6 +195,8 @@ def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
             f"KVCache.evict: {_DROP.format(held, batch)}; got {drop.dtype} {list(drop.shape)}."
         )
     index = drop.to(device, torch.int64).reshape(-1)
+    if index.numel() and not held:
+        raise ValueError(f"KVCache.evict: nothing is held; got {drop.tolist()}.")
     if index.numel() and not (-held <= int(index.min()) and int(index.max()) < held):
         raise ValueError(
             f"KVCache.evict: the cache holds {held} slots, 0 to {held - 1}; got {drop.tolist()}."

@@ -72,6 +72,8 @@ def check_rows(index: Any, batch: int, device: torch.device, where: str) -> Tens
             f"{where}: index must be [N], one old row for each new one, at least one; got"
             f" {list(rows.shape)}."
         )
+    if not batch:
+        raise ValueError(f"{where}: nothing is held, so there are no rows yet; feed tokens first.")
     known = not rows.is_meta and not torch.compiler.is_compiling()
     if known and (int(rows.min()) < 0 or int(rows.max()) >= batch):
         raise ValueError(f"{where}: there are rows 0 to {batch - 1}; got {rows.tolist()}.")

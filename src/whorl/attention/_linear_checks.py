@@ -22,6 +22,7 @@ __all__ = [
     "check_decay_axes",
     "check_mask",
     "check_options",
+    "check_same",
     "check_state",
     "check_tensors",
 ]
@@ -88,6 +89,25 @@ def check_decay_axes(asked: Asked) -> None:
                 "linear_attention: ALiBi needs one distance between two tokens, but positions have"
                 f" {asked.axes} axes; pass positions [T] as of text, or leave ALiBi out."
             )
+
+
+def check_same(made: Encoding | None, encoding: Encoding | None) -> None:
+    """Refuse to go on from keys that another encoding has turned or weighed."""
+    if made is encoding or torch.compiler.is_compiling():
+        return
+    before, now = (
+        [] if each is None else [part for part in each.parts if part.hooks - {"input", "scale"}]
+        for each in (made, encoding)
+    )
+    alike = len(before) == len(now) and all(
+        old is new or (type(old) is type(new) and old.to_dict() == new.to_dict())
+        for old, new in zip(before, now, strict=True)
+    )
+    if not alike:
+        raise ValueError(
+            f"linear_attention: the state was made with {made!r} but the call has {encoding!r}; use"
+            " one for the whole sequence, because sums hold keys as they were turned."
+        )
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:

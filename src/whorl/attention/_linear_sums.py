@@ -64,7 +64,10 @@ class Weigher:
         if alike and known is not None and known.shape[-1] == length:
             return known
         if self._slopes is None:
-            made = self._like.new_ones(length, length).tril_().repeat(self._groups, 1)
+            # Not of ``like``, which vmap may have given an axis.
+            dtype, device = self._like.dtype, self._like.device
+            made = torch.ones(length, length, dtype=dtype, device=device).tril()
+            made = made.repeat(self._groups, 1)
         else:
             at = self._at(start, length)
             made = self._decay(at - at.mT).tril()

@@ -29,7 +29,8 @@ class Output:
             self._pieces.append(piece)
             return
         if self._out is None:  # not before: a call with gradients never needs it
-            self._out = self._like.new_empty(self._shape)
+            # Of the piece, not of q: under vmap over v alone, only the piece has its axis.
+            self._out = piece.new_empty(self._shape, dtype=self._like.dtype)
         self._out[:, :, first : self._length] = piece
 
     def whole(self) -> Tensor:

@@ -80,6 +80,10 @@ class Slots:
         """Slots slot .. slot + count - 1 of some rows."""
         return self.buffers[name][rows, :, slot : slot + count]
 
+    def last(self, name: str, row: int, count: int) -> Tensor:
+        """The newest ``count`` tokens of a row, [*, count, *]."""
+        return self.buffers[name][row, :, self.end - count : self.end]
+
     def firsts(self, name: str) -> Tensor:
         """What each row's first token has, [B, *, 1, *]; of an empty row, anything."""
         whole = self.view(name)

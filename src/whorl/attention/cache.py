@@ -24,8 +24,16 @@ from torch import Tensor
 
 from whorl.encodings import Encoding
 
-from ._cache_checks import CacheConfig, check_crop, check_drop, check_placement, check_tokens
+from ._cache_checks import (
+    CacheConfig,
+    check_crop,
+    check_drop,
+    check_placement,
+    check_positions,
+    check_tokens,
+)
 from ._checks import check_encoding, check_rows
+from ._marks import Marks
 from ._reference import References
 from ._sinks import Now, Sinks
 from ._slots import Slots
@@ -109,6 +117,7 @@ class KVCache:
         self._together = True  # every row has the same positions
         self._regular = True  # positions count up, without gaps that matter to a window
         self._next: list[int] = []  # the position that follows on, of each row
+        self._marks = Marks(0)
         self._tuned: list[int] = []  # the length whose frequencies keys have, where they follow it
         self._references: References | None = None  # of XPos
 
@@ -176,31 +185,38 @@ class KVCache:
 
     @torch.no_grad()
     def crop(self, length: int | Tensor) -> None:
-        """Keep the first ``length`` slots, or drop the last ``-length``; padding counts.
+        """Keep the first ``length`` slots, or drop the last ``-length`` of each row.
 
         A tensor [B] says how many tokens each row keeps. The next token of a row that lost some
-        follows on from the last one kept; if nothing is left anywhere, it is as after ``reset``.
-        Tokens that a window has dropped do not come back, but those of the last call were added
-        to a full window, and cropping them undoes that call.
+        follows on from the last one kept, so cropping what a call added undoes that call. Once a
+        window has dropped tokens that is as far as it goes: further back the next query would not
+        see what it should, and a crop is refused, that to nothing too: use ``reset``.
         """
-        slots = self._slots
-        lengths = self.lengths
+        slots, lengths = self._slots, self.lengths
         check_crop(length, slots.held, lengths)
         if isinstance(length, Tensor):
-            self._together = self._together and len(set(length.tolist())) == 1
+            kept = length.tolist()
+        else:
+            gone = -length if length < 0 else slots.held - length
+            kept = [max(0, n - gone) for n in lengths]
+        if kept == lengths:
+            return
+        marks = [self._marks.back(row, n) for row, n in enumerate(kept)]  # refuses
+        if isinstance(length, Tensor):
+            self._together = self._together and len(set(kept)) == 1
             slots.keep_first(length)
         else:
-            slots.drop_back(-length if length < 0 else slots.held - length)
-        if not slots.held:
-            return self.reset()
-        if self.lengths != lengths and min(self.lengths) <= self.sinks:
+            slots.drop_back(gone)
+        if min(kept) <= self.sinks:
             self._sinks.place(slots, self._now)  # nothing is left that they were moved up to
-        at, valid = slots.view("positions")[..., 0], slots.valid()
-        if valid is not None:
-            at = at.masked_fill(~valid[:, None], -1)
-        for row, last in enumerate(at.amax((1, 2)).tolist()):
-            if self.lengths[row] < lengths[row]:
-                self._next[row] = math.floor(last) + 1
+        for row, (n, mark) in enumerate(zip(kept, marks, strict=True)):
+            if n < lengths[row]:
+                later = slots.last("positions", row, n - mark.length)
+                last = math.floor(later.max().item()) + 1 if later.numel() else 0
+                self._next[row] = max(mark.next, last)
+                self._marks.crop(row, n)
+        if not any(kept) and not any(self._next):
+            self.reset()
 
     @torch.no_grad()
     def evict(self, drop: Tensor | list[int]) -> None:
@@ -210,7 +226,10 @@ class KVCache:
         """
         slots = self._slots
         gone = check_drop(drop, self.lengths, slots.held, self.sinks, slots.device)
+        if not slots.held:
+            return
         valid = slots.valid()
+        self._marks.evict(gone, self.lengths)
         wanted = ~gone if valid is None else valid & ~gone
         self._together = self._together and bool((wanted == wanted[:1]).all())
         self._regular = self._regular and self.window is None
@@ -227,6 +246,7 @@ class KVCache:
         self._sinks.reorder(rows)
         listed = rows.tolist()
         self._next, self._tuned = ([now[n] for n in listed] for now in (self._next, self._tuned))
+        self._marks.reorder(listed)
         if self._references is not None:
             self._references.reorder(listed)
 
@@ -239,14 +259,15 @@ class KVCache:
             like["raw"] = k
         self._slots.open(like, count)
         self._sinks.open(like)
-        self._next, self._tuned = [0] * batch, [1] * batch
+        self._next, self._tuned, self._marks = [0] * batch, [1] * batch, Marks(batch)
         xpos = self._turning.xpos
         self._references = None if xpos is None else References(xpos, batch)
 
     def _update(self, q: Tensor, tokens: Tokens, refers: list[int]) -> Step:
         slots = self._slots
-        count, upto = tokens.k.shape[2], tokens.follow(self._next)
+        count, upto, held = tokens.k.shape[2], tokens.follow(self._next), self.lengths
         moved = self._drop_old(count) or min(self.lengths) <= self.sinks
+        self._marks.set(held, self.lengths, self._next, tokens.counts)
         slots.reserve(count)
         if self._references is not None:
             self._references.move(refers, slots.view("k"), self.lengths)
@@ -273,6 +294,7 @@ class KVCache:
                 f"KVCache.update: {self.encoding!r} has no order of its own; pass positions="
                 f" [{self._axes}, T] or [{self._axes}, B, T]."
             )
+        check_positions(positions, self.encoding, "KVCache.update")
         mask = real(mask, k)
         where = placed(k, positions, mask, self._next, self._axes)
         return arrange(k, v, where, mask, self.lengths)._replace(counted=positions is None)

@@ -49,6 +49,11 @@ def score_mod(
     for name, value in (("queries", queries), ("keys", keys)):
         if type(value) is not int or value < 1:
             raise ValueError(f"score_mod: {name} must be a positive int; got {value!r}.")
+    if offset is not None and type(offset) is not int:
+        raise ValueError(
+            "score_mod: offset must be an int, how far the first query is from the first key, or"
+            f" None; got {offset!r}."
+        )
     start = keys - queries if offset is None else offset
     distance = torch.arange(start - keys + 1, start + queries, device=device)
     bias = encoding.distance_bias(distance)  # [H, T + S - 1]

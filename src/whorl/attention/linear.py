@@ -30,6 +30,7 @@ from ._linear_checks import (
     check_decay_axes,
     check_mask,
     check_options,
+    check_same,
     check_state,
     check_tensors,
 )
@@ -48,7 +49,8 @@ class LinearState:
     numerator [B, G, F, Dv] and denominator [B, G, F] are sums over keys, float32 or float64; F is
     D, or D + 1 for "cosine"; G is the number of key heads, or of query heads with ALiBi.
     next_position: where the next token is unless positions say otherwise; an int, or one per row.
-    reference: of XPos. Never changed in place: a state may be kept and continued twice.
+    reference: of XPos. encoding: what turned and weighed the keys; another cannot go on from them.
+    Never changed in place: a state may be kept and continued twice.
     """
 
     numerator: Tensor
@@ -56,6 +58,7 @@ class LinearState:
     next_position: int | Tensor
     feature_map: FeatureMap
     reference: int | Tensor | None = None
+    encoding: Encoding | None = None
 
     def reorder(self, index: Tensor | list[int]) -> "LinearState":
         """A state whose row n is row ``index[n]`` of this one, for beams."""
@@ -193,6 +196,7 @@ def linear_attention(
             return bidirectional(call, *both_places(q, k, asked, parts.rotation is not None))
         following = None
         if state is not None:
+            check_same(state.encoding, encoding)
             past = state._past(ends=parts.decay is not None)
             empty = (state.denominator == 0).all(-1).all(-1)
             following = Following(state.next_position, empty)
@@ -200,7 +204,8 @@ def linear_attention(
         out = causal_chunks(call, places, past, chunk, return_state or state is not None)
     if not return_state:
         return out
-    return out, LinearState(*past.sums, places.next_position, feature_map, past.reference)
+    at, reference = places.next_position, past.reference
+    return out, LinearState(*past.sums, at, feature_map, reference, encoding)
 
 
 def _full_precision(device: str) -> AbstractContextManager[None]:

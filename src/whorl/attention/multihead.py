@@ -23,7 +23,8 @@ class MultiheadAttention(nn.Module):
         d_model: width of the model.
         num_heads: heads of the queries; d_model / num_heads channels each unless ``head_dim``.
         num_kv_heads: heads of keys and values, as many as ``num_heads`` by default.
-        encoding: any encoding or composition; shared between layers or not, as you like.
+        encoding: any encoding or composition that acts in attention; shared between layers or not,
+            as you like. What acts on embeddings is called there, once: ``encoding.embed(x)``.
         bias: whether projections have one.
         dropout: of attention weights, in training.
         causal: the default of each call.
@@ -54,6 +55,8 @@ class MultiheadAttention(nn.Module):
         kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self.head_dim = _head_dim(d_model, num_heads, kv_heads, head_dim)
         check_encoding(encoding, "MultiheadAttention")
+        _check_fits(encoding, num_heads, kv_heads, self.head_dim)
+        _check_dropout(dropout)
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, kv_heads
         self.dropout, self.causal = dropout, causal
         self.encoding = encoding
@@ -67,7 +70,10 @@ class MultiheadAttention(nn.Module):
     def from_torch(
         cls, module: nn.MultiheadAttention, encoding: Encoding | None = None
     ) -> "MultiheadAttention":
-        """The same layer with the weights of ``nn.MultiheadAttention``, and an encoding."""
+        """The same layer with the weights of ``nn.MultiheadAttention``, and an encoding.
+
+        Device, dtype and mode, training or not, are those of the module.
+        """
         _check_module(module)
         made = cls(
             module.embed_dim,
@@ -86,7 +92,7 @@ class MultiheadAttention(nn.Module):
                 for proj, bias in zip(inward, module.in_proj_bias.chunk(3), strict=True):
                     proj.bias.copy_(bias)
                 made.out_proj.bias.copy_(module.out_proj.bias)
-        return made
+        return made.train(module.training)
 
     def reset_parameters(self) -> None:
         """Start projections afresh, as torch does, biases at 0; the encoding is left alone."""
@@ -123,7 +129,8 @@ class MultiheadAttention(nn.Module):
         """Queries [B, T, d_model] over keys [B, S, d_model], the same by default: [B, T, d_model].
 
         The options are those of ``whorl.attention``; dropout is that of the layer. ``mask`` keeps
-        where it is 1, so pass ``~key_padding_mask`` of torch.
+        where it is 1, so pass ``~key_padding_mask`` or ``~attn_mask`` of torch: besides [B, S] and
+        [B, H, T, S] it may be [T, S] here, one for all rows, unless T = B, when it is padding.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -147,7 +154,7 @@ class MultiheadAttention(nn.Module):
             sinks=sinks,
             positions=positions,
             key_positions=key_positions,
-            mask=mask,
+            mask=mask if cache is not None else _four_axes(mask, query, key),
             documents=documents,
             cu_seqlens=cu_seqlens,
             cache=cache,
@@ -187,8 +194,47 @@ def _check_input(x: Tensor, name: str, d_model: int) -> None:
     wanted = f"MultiheadAttention: {name} must be [B, T, d_model] with d_model = {d_model}; got"
     if not isinstance(x, Tensor):
         raise TypeError(f"{wanted} {type(x).__name__}.")
+    if x.dim() == 2:
+        raise ValueError(
+            f"{wanted} {list(x.shape)}. For one sequence without a batch pass {name}.unsqueeze(0)."
+        )
     if x.dim() != 3 or x.shape[2] != d_model:
         raise ValueError(f"{wanted} {list(x.shape)}.")
+
+
+def _four_axes(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+    """A mask [T, S] as [1, 1, T, S], where it cannot be one of padding, [B, S]."""
+    (B, T, _), S = query.shape, key.shape[1]
+    if isinstance(mask, Tensor) and mask.shape == (T, S) and T != B:
+        return mask[None, None]
+    return mask
+
+
+def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: int) -> None:
+    """Refuse an encoding that is for other sizes, or for embeddings only."""
+    if encoding is None:
+        return
+    if encoding.hooks == {"input"}:
+        raise ValueError(
+            f"MultiheadAttention: {encoding!r} acts on embeddings, not in attention, so it would do"
+            " nothing here; call encoding.embed(x) before the first layer, and leave encoding= out."
+        )
+    sizes = (("num_heads", heads), ("num_kv_heads", kv_heads), ("head_dim", head_dim))
+    for part in encoding.parts:
+        for option, wanted in sizes:
+            size = getattr(getattr(part, "config", None), option, None)
+            if size is not None and size != wanted:
+                raise ValueError(
+                    f"MultiheadAttention: {part!r} has {option}={size}, but the layer has {wanted};"
+                    f" build it with {option}={wanted}."
+                )
+
+
+def _check_dropout(dropout: float) -> None:
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+        raise ValueError(
+            f"MultiheadAttention: dropout must be a number in [0, 1); got {dropout!r}."
+        )
 
 
 def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None) -> int:
