@@ -123,7 +123,7 @@ def test_the_norm_is_torchs() -> None:
     torch.testing.assert_close(norm(x).float(), expected)
 
     def apply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = _RootMeanSquare.apply(x, w)  # type: ignore[no-untyped-call]
+        found: torch.Tensor = _RootMeanSquare.apply(x, w)
         return found
 
     assert torch.autograd.gradcheck(apply, (x, norm.weight))
