@@ -70,9 +70,12 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
     again = whorl("compare", *args, "--json")
     assert json.loads(again.out)["settings"]["lengths"] == [16, 32, 64, 128, 256, 512]
     assert whorl("compare", "--from", str(out)).code == 0
+    kept = (out / "comparison.json").read_text()
     other = whorl("compare", *args, "--steps", "5")
     assert other.code == 2
     assert "holds another run: training.steps is 6 there, 5 here" in other.err
+    assert other.out == ""  # another run's results are not shown as this one's
+    assert (out / "comparison.json").read_text() == kept
     assert whorl("compare", *args, "--steps", "5", "--force").code == 0
 
 
@@ -83,6 +86,8 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
         (["--learning-rates", "a"], "--learning-rates takes numbers such as 0.002,0.004; got 'a'"),
         (["--from", "/nowhere"], "'/nowhere' is no folder; name one that whorl compare made"),
         (["--minutes", "0"], "--minutes must be above 0; got 0"),
+        (["--minutes", "nan"], "--minutes must be above 0; got nan"),
+        (["--workers", "-1"], "--workers must be at least 1; got -1"),
         (["--chart", "x.gif"], "must end in .png, .svg, .html or .json"),
         (["--length", "60000"], "the longest evaluation needs 960001 bytes in a row"),
     ],
@@ -116,3 +121,20 @@ def test_the_live_view_fits_a_small_screen() -> None:
     assert "2 of 33 runs done, 1:01 h; 17 not shown" in text
     assert len(text.splitlines()) <= 20
     assert "\u2026" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[model]\nencoding = "rope"\n', "chooses model.encoding itself; leave it out, and say"),
+        ("[training]\nseed = 3\n", "chooses training.seed itself; leave it out, and say --seeds"),
+        ("[training]\nlearning_rate = 1.0\n", "and say --learning-rates instead"),
+    ],
+)
+def test_nothing_in_a_config_is_dropped(
+    whorl: Whorl, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    done = whorl("compare", str(tmp_path / "c.toml"), "--out", str(tmp_path / "run"))
+    assert done.code == 2
+    assert message in done.err.replace("\n", " ")

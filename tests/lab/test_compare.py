@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -83,7 +82,7 @@ except KeyboardInterrupt:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_and_on(small: RunConfig, tmp_path: Path, how: signal.Signals) -> None:
-    training = dataclasses.replace(small.training, steps=200)
+    training = dataclasses.replace(small.training, steps=600)
     config = dataclasses.replace(small, training=training)
     job = {"folder": str(tmp_path / "out"), "config": config.to_dict()}
     process = subprocess.Popen(
@@ -143,16 +142,16 @@ def test_a_failing_run_does_not_stop_the_others(small: RunConfig, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the worker in /proc")
 def test_a_worker_that_is_killed(small: RunConfig, tmp_path: Path) -> None:
     training = dataclasses.replace(small.training, steps=100_000)
     config = dataclasses.replace(small, training=training)
 
     def kill(lanes: Sequence[Lane]) -> None:
         if lanes[0].done > 5:
-            pids = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True)
-            for pid in pids.stdout.split():
-                with open(f"/proc/{pid}/cmdline") as file:
-                    if "whorl.lab.worker" in file.read():
+            for children in Path("/proc/self/task").glob("*/children"):
+                for pid in children.read_text().split():
+                    if "whorl.lab.worker" in Path(f"/proc/{pid}/cmdline").read_text():
                         os.kill(int(pid), signal.SIGKILL)
 
     lanes = run_all([Job("rope", config)], tmp_path, {}, workers=1, show=kill)
@@ -180,36 +179,19 @@ def test_rebuild_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
-    for name, width in (("a", 32), ("b", 64)):
-        folder = tmp_path / name
-        folder.mkdir()
-        model = dataclasses.replace(small.model, width=width)
-        (folder / "config.toml").write_text(dataclasses.replace(small, model=model).to_toml())
+    wider = dataclasses.replace(small, model=dataclasses.replace(small.model, width=64))
+    for name, config in (("a", small), ("b", wider)):
+        run = Run(tmp_path / name)
+        with run.held():
+            run.prepare(config, {})
     with pytest.raises(ValueError, match=r"'b' and 'a' differ in more than encoding, learning"):
+        rebuild(tmp_path)
+    (tmp_path / "b" / "config.toml").write_text(small.to_toml())
+    environment = json.loads((tmp_path / "b" / "environment.json").read_text())
+    environment["threads"] += 1
+    (tmp_path / "b" / "environment.json").write_text(json.dumps(environment))
+    with pytest.raises(ValueError, match=r"'b' and 'a' differ in text, threads or versions"):
         rebuild(tmp_path)
     (tmp_path / "b" / "config.toml").unlink()
     with pytest.raises(ValueError, match=r"none of the runs is finished; run the same command"):
         rebuild(tmp_path)
-
-
-def made(**losses: dict[int, list[list[float]]]) -> Any:
-    """Entries whose windows have the given losses by length and seed."""
-    from whorl.lab.compare.gather import Entry
-
-    entries = []
-    for name, by_length in losses.items():
-        seeds = len(next(iter(by_length.values())))
-        evaluations = {
-            seed: {
-                "by_length": {
-                    str(length): {
-                        "windows": rows[seed],
-                        "loss": sum(rows[seed]) / len(rows[seed]),
-                    }
-                    for length, rows in by_length.items()
-                }
-            }
-            for seed in range(seeds)
-        }
-        entries.append(Entry(name.replace("_", "+"), name, None, 0.0, {}, evaluations))
-    return entries

@@ -33,7 +33,7 @@ def test_lengths() -> None:
     config = RunConfig(training=TrainingConfig(length=100))
     assert config.lengths == [50, 100, 200, 400, 800, 1600]
     assert config.longest == 1600
-    short = replace(config, evaluation=EvaluationConfig(multiples=(0.5,)))
+    short = replace(config, evaluation=EvaluationConfig(multiples=(0.5, 1.0)))
     assert short.longest == 100
 
 
@@ -79,7 +79,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (TrainingConfig, {"seed": -1}, r"training.seed must be a whole number of at least 0"),
         (EvaluationConfig, {"multiples": (2.0, 1.0)}, r"must be different and ascending"),
         (EvaluationConfig, {"multiples": ()}, r"must be different and ascending"),
-        (EvaluationConfig, {"multiples": (-1.0,)}, r"evaluation.multiples must be a number above"),
+        (EvaluationConfig, {"multiples": (-1.0, 1.0)}, r"evaluation.multiples must be a number ab"),
+        (EvaluationConfig, {"multiples": (2.0, 4.0)}, r"multiples must contain 1, the training"),
         (EvaluationConfig, {"factor": 0.5}, r"evaluation.factor must be a number from 1 to 1024"),
     ],
 )

@@ -24,7 +24,7 @@ def test_the_standard_library() -> None:
 
 def test_windows_lie_in_one_document_and_are_spread(texts: Path) -> None:
     found = corpus.load([str(texts)])
-    windows = found.windows(6, 100)
+    windows = found.windows(6, 100, apart=10)
     assert windows.shape == (6, 100)
     documents = [bytes(text.tolist()) for text in found.held_out]
     places = []
@@ -32,7 +32,18 @@ def test_windows_lie_in_one_document_and_are_spread(texts: Path) -> None:
         inside = [(n, text.find(bytes(row))) for n, text in enumerate(documents)]
         places += [place for place in inside if place[1] >= 0][:1]
     assert len(set(places)) == 6
-    assert {n for n, _ in places} == {0, 1}
+    assert [n for n, _ in places] == [0, 0, 0, 1, 1, 1]
+
+
+def test_no_window_counts_twice(tmp_path: Path) -> None:
+    """Of 200 held-out tokens there are three windows of 100 whose last 50 tokens differ."""
+    path = tmp_path / "one.txt"
+    path.write_bytes(bytes(n % 251 for n in range(2000)))
+    windows = corpus.load([str(path)]).windows(64, 100, apart=50)
+    assert windows.shape == (3, 100)
+    judged = [set(range(int(row[0]), int(row[0]) + 50)) for row in windows[:, -50:]]
+    assert not judged[0] & judged[1]
+    assert not judged[1] & judged[2]
 
 
 def test_few_files_give_their_last_tenth(tmp_path: Path) -> None:
@@ -126,7 +137,7 @@ def test_bad_tokenizers(texts: Path, tmp_path: Path) -> None:
 def test_lengths_longer_than_the_data(texts: Path) -> None:
     found = corpus.load([str(texts)])
     with pytest.raises(ValueError, match=r"needs 9999 bytes in a row, and the longest held-out"):
-        found.windows(2, 9999)
+        found.windows(2, 9999, apart=1)
     with pytest.raises(ValueError, match=r"fewer than a window of 99999999; give more text"):
         found.check_length(99999999)
 

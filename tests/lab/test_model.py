@@ -94,10 +94,15 @@ def test_a_start_leaves_the_generator_alone() -> None:
 def test_encodings_by_layer() -> None:
     shared, own = built("t5"), built("t5", encoding_per="layer")
     count = sum(p.numel() for p in shared.encoding.parameters())
-    assert len(own.layer_encodings) == 2
     more = sum(p.numel() for p in own.parameters()) - sum(p.numel() for p in shared.parameters())
-    assert more == 2 * count
-    assert len(built("rope", encoding_per="layer").layer_encodings) == 0
+    assert more == count  # two layers, two tables
+    for name in ("rope", "learned"):
+        assert len(built(name, encoding_per="layer").layer_encodings) == 0
+    both = built("learned+t5", encoding_per="layer")
+    assert repr(both.layer_encodings[0]).startswith("T5Bias")
+    both.loss(tokens(), tokens()).backward()
+    assert all(p.grad is not None for p in both.parameters())
+    assert not torch.equal(own.encoding.weight, own.layer_encodings[0].weight)  # type: ignore[arg-type]
 
 
 def test_grouped_keys_and_tied_weights() -> None:
@@ -146,7 +151,7 @@ def test_what_is_not_asked_does_not_count() -> None:
 def test_specs() -> None:
     assert title_of("learned + rope") == "learned+rope"
     assert parts_of({"name": "rope", "base": 5.0}) == [{"name": "rope", "base": 5.0}]
-    assert title_of([{"name": "rope", "base": 5.0}, "alibi"]) == "rope+alibi"
+    assert title_of([{"name": "rope", "base": 5.0}, "alibi"]) == "rope(base=5.0)+alibi"
     shape = ModelConfig(width=48, heads=4)
     assert repr(build_encoding({"name": "rope", "base": 5.0}, shape, 64)) == "RoPE(12, base=5.0)"
     assert build_encoding("t5", shape, 64).softmax_scale(12) is None

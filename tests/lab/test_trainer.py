@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,12 @@ SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms")
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Any:
-    before = torch.get_num_threads()
+    """And Ctrl-C as in a terminal, also where this suite runs in the background."""
+    before, handler = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
+    signal.signal(signal.SIGINT, handler)
     torch.set_num_threads(before)
 
 
@@ -180,6 +182,23 @@ def test_a_folder_with_other_things_is_refused(small: RunConfig, tmp_path: Path)
             train(small, tmp_path / "thesis", force=force)
 
 
+def test_force_is_finished_after_a_crash(whole: Run, small: RunConfig) -> None:
+    """Killed while it deletes the other run, the next call takes the folder."""
+    whole.config_path.unlink()
+    other = replace(small, model=replace(small.model, encoding="alibi"))
+    train(other, whole.folder)
+    assert whole.config() == other
+
+
+def test_files_of_others_are_left_alone(small: RunConfig, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".film.part").write_text("mine")
+    (folder / ".metrics.jsonl.123.part").write_text("ours, of a process that was killed")
+    train(small, folder)
+    assert [path.name for path in folder.glob(".*.part")] == [".film.part"]
+
+
 def test_a_folder_in_use_is_refused(small: RunConfig, tmp_path: Path) -> None:
     def again(moment: Moment) -> None:
         with pytest.raises(ValueError, match=r"is in use by another process; wait for it"):
@@ -195,7 +214,7 @@ def test_a_full_disk(small: RunConfig, whole: Run, tmp_path: Path, monkeypatch: 
 
     def full(handle: int) -> None:
         calls.append(handle)
-        if len(calls) > 12:
+        if len(calls) > 16:
             raise OSError(28, "No space left on device")
         real(handle)
 
@@ -239,10 +258,9 @@ def test_scalings_are_evaluated_too(small: RunConfig, tmp_path: Path) -> None:
 
 def test_progress(small: RunConfig, tmp_path: Path) -> None:
     seen: list[Moment] = []
-    start = time.monotonic()
     train(small, tmp_path / "run", scalings=("yarn",), progress=seen.append)
-    spent = time.monotonic() - start
     assert [m.done for m in seen if m.phase == "training"] == list(range(1, 9))
     assert {m.phase for m in seen} == {"training", "evaluation", "evaluation with yarn"}
     assert all(m.done == m.total for m in seen if m is seen[-1])
-    assert all(0 <= m.seconds_left <= 60 * spent for m in seen if m.seconds_left is not None)
+    assert seen[7].seconds_left == 0
+    assert all(m.tokens_per_second for m in seen[:8])

@@ -12,6 +12,7 @@ from rich.console import Console, Group
 
 from whorl import plots
 from whorl.lab import compare as experiment
+from whorl.lab.config import read_toml
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
@@ -106,6 +107,7 @@ def compare(
         "training.batch": batch,
         "training.steps": steps,
     }
+    _check_config(config)
     plan = dataclasses.replace(
         plan,
         base=configured(config, options, plan.base),
@@ -142,6 +144,21 @@ def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json:
     console = Console(highlight=False)
     console.print(Group(*terminal(comparison)))
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
+
+
+def _check_config(file: Path | None) -> None:
+    """Refuse what a comparison chooses by itself, rather than drop it."""
+    tables = {} if file is None else read_toml(file)
+    for table, name, instead in (
+        ("model", "encoding", "--encodings"),
+        ("training", "learning_rate", "--learning-rates"),
+        ("training", "seed", "--seeds"),
+    ):
+        if isinstance(tables.get(table), dict) and name in tables[table]:
+            raise ValueError(
+                f"{str(file)!r}: a comparison chooses {table}.{name} itself; leave it out, and say"
+                f" {instead} instead."
+            )
 
 
 def _scalings(text: str | None) -> list[str] | None:

@@ -1,5 +1,6 @@
 """``whorl train``: one small model from text to results, resumed by the same command."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -101,7 +102,14 @@ def train(
     chosen = tuple(word for word in (scalings or "").split(",") if word)
     try:
         with training_bar() as show, lab.threads(threads):
-            run = lab.train(settings, folder, scalings=chosen, progress=show, force=force)
+            run = lab.train(
+                settings,
+                folder,
+                scalings=chosen,
+                progress=show,
+                force=force,
+                command=shlex.join(["whorl", *sys.argv[1:]]),
+            )
     except lab.Interrupted:
         print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

@@ -165,6 +165,11 @@ class EvaluationConfig:
                 f"evaluation.multiples must be different and ascending, such as 0.5, 1, 2, 4;"
                 f" got {list(self.multiples)}."
             )
+        if 1.0 not in self.multiples:
+            raise ValueError(
+                "evaluation.multiples must contain 1, the training length, which everything is"
+                f" compared with; got {list(self.multiples)}."
+            )
         for multiple in self.multiples:
             check_number("evaluation.multiples", multiple, 0.0, 1024.0, open_below=True)
 

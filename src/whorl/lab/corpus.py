@@ -42,10 +42,11 @@ class Corpus:
         starts = torch.randint(len(self.train) - length + 1, (count,), generator=source)
         return self.train[starts.unsqueeze(1) + torch.arange(length)].long()
 
-    def windows(self, count: int, length: int) -> Tensor:
-        """``count`` windows of ``length`` held-out tokens, each within one document.
+    def windows(self, count: int, length: int, apart: int) -> Tensor:
+        """At most ``count`` windows of ``length`` held-out tokens, each within one document.
 
-        Documents that are long enough take turns; the windows of one are spread evenly over it.
+        Documents that are long enough take turns; the windows of one are spread evenly over it,
+        at least ``apart`` tokens from each other, so that their last ``apart`` tokens differ.
         """
         fit = [text for text in self.held_out if len(text) >= length]
         if not fit:
@@ -55,12 +56,16 @@ class Corpus:
                 f" longest held-out document has {longest}; give longer files, or evaluate at"
                 " smaller multiples of the training length."
             )
+        room = [1 + (len(text) - length) // apart for text in fit]
+        shares = [0] * len(fit)
+        while sum(shares) < min(count, sum(room)):
+            for n in range(len(fit)):
+                shares[n] += shares[n] < room[n] and sum(shares) < count
         rows = []
-        for n in range(count):
-            text = fit[n % len(fit)]
-            turn, turns = n // len(fit), -(-(count - n % len(fit)) // len(fit))
-            start = (2 * turn + 1) * (len(text) - length) // (2 * turns)
-            rows.append(text[start : start + length])
+        for text, share in zip(fit, shares, strict=True):
+            free = len(text) - length
+            starts = [free // 2] if share == 1 else [n * free // (share - 1) for n in range(share)]
+            rows += [text[start : start + length] for start in starts]
         return torch.stack(rows).long()
 
     def check_length(self, length: int) -> None:

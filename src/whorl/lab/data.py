@@ -13,7 +13,7 @@ from torch import Tensor
 
 from . import corpus, tasks
 from .config import RunConfig
-from .model import number
+from .model import seed_of
 
 __all__ = ["Questions", "Source", "open_source"]
 
@@ -60,14 +60,14 @@ class _Text:
         self._ahead = config.model.kind == "decoder"  # one more token: what the last is asked for
         self._corpus.check_length(config.training.length + self._ahead)
         self._windows = self._corpus.windows(
-            config.evaluation.windows, config.longest + self._ahead
+            config.evaluation.windows, config.longest + self._ahead, config.lengths[0]
         )
         self.about = self._corpus.about
         self.vocab = self._corpus.vocab + (not self._ahead)
 
     def batch(self, step: int) -> Questions:
         training = self.config.training
-        source = torch.Generator().manual_seed(number(training.seed, "batch", step))
+        source = torch.Generator().manual_seed(seed_of(training.seed, "batch", step))
         text = self._corpus.batch(training.batch, training.length + self._ahead, source)
         if self._ahead:
             return _next(text, torch.ones_like(text, dtype=torch.bool))
@@ -83,7 +83,7 @@ class _Text:
             judged[:, length - shortest :] = True
             return Questions(questions.tokens, questions.targets, judged)
         # The same tokens are hidden at every length.
-        source = torch.Generator().manual_seed(number("evaluation", shortest))
+        source = torch.Generator().manual_seed(seed_of("evaluation", shortest))
         hidden = torch.zeros_like(text, dtype=torch.bool)
         hidden[:, length - shortest :] = torch.rand(len(text), shortest, generator=source) < _HIDDEN
         hidden[:, length - 1] = True  # at least one in each window
@@ -106,11 +106,11 @@ class _Task:
 
     def batch(self, step: int) -> Questions:
         training = self.config.training
-        seed = number(training.seed, "batch", step)
+        seed = seed_of(training.seed, "batch", step)
         return self._questions(*self._task.examples(training.batch, training.length, seed))
 
     def evaluation(self, length: int) -> Questions:
-        seed = number("evaluation", length)
+        seed = seed_of("evaluation", length)
         return self._questions(*self._task.examples(self.config.evaluation.windows, length, seed))
 
     def _questions(self, tokens: Tensor, asked: Tensor) -> Questions:

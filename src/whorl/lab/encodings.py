@@ -33,8 +33,18 @@ def build_encoding(spec: EncodingSpec, model: ModelConfig, longest: int) -> Enco
 
 
 def title_of(spec: EncodingSpec) -> str:
-    """A short name for a spec: its parts joined by +."""
-    return "+".join(options["name"] for options in parts_of(spec))
+    """A short name for a spec: its parts joined by +, with the options that were given.
+
+    >>> title_of([{"name": "rope", "base": 500.0, "scaling": {"name": "linear", "factor": 2.0}}])
+    'rope(base=500.0,scaling=linear)'
+    """
+    return "+".join(_title(dict(options)) for options in parts_of(spec))
+
+
+def _title(options: dict[str, Any]) -> str:
+    name = str(options.pop("name"))
+    words = (f"{k}={v['name'] if isinstance(v, dict) else v}" for k, v in options.items())
+    return f"{name}({','.join(words)})" if options else name
 
 
 def parts_of(spec: EncodingSpec) -> list[dict[str, Any]]:

@@ -54,7 +54,8 @@ def evaluate(
     model.eval()
     by_length: dict[str, Any] = {}
     by_position: dict[str, Any] | None = None
-    total = sum(config.lengths) * config.evaluation.windows
+    windows = len(source.evaluation(config.lengths[0]).tokens)
+    total = sum(config.lengths) * windows
     done = 0
     for length in config.lengths:
         questions = source.evaluation(length)
@@ -128,9 +129,7 @@ def _summary(losses: Tensor, right: Tensor, judged: Tensor) -> dict[str, Any]:
     return {
         "loss": float((losses * judged).double().sum() / counts.sum()),
         "accuracy": float(hits.sum() / counts.sum()),
-        "all_right": float((hits == counts).double().mean()),
         "windows": [round(x, 6) for x in windows.tolist()],
-        "window_accuracy": [round(x, 6) for x in (hits / counts).tolist()],
     }
 
 

@@ -47,7 +47,7 @@ def locked(folder: Path) -> Iterator[None]:
     with open(folder / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise ValueError(
                 f"{str(folder)!r} is in use by another process; wait for it, or name another"
                 " folder."

@@ -16,6 +16,7 @@ element-wise work on parts of one result is slower.
 
 import hashlib
 import math
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -23,12 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import whorl
-from whorl.encodings import Encoding
+from whorl.encodings import Composition, Encoding
 
 from .config import ModelConfig
 from .encodings import EMBEDDING_STD, build_encoding
 
-__all__ = ["Model", "number"]
+__all__ = ["Model", "seed_of"]
 
 NORM_EPS = 1e-5
 
@@ -51,12 +52,14 @@ class Model(nn.Module):
         self.config, self.vocab = config, vocab
         encoding = build_encoding(config.encoding, config, longest)
         _check(config, encoding)
-        own = config.encoding_per == "layer" and any(True for _ in encoding.parameters())
+        inside = [part for part in encoding.parts if part.hooks - {"input"}]
+        own = config.encoding_per == "layer" and any(list(part.parameters()) for part in inside)
         self.embedding = nn.Embedding(vocab, config.width)
         self.encoding = encoding
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        # The first layer takes what all share; what acts on the input needs no copies.
         self.layer_encodings = nn.ModuleList(
-            build_encoding(config.encoding, config, longest) for _ in range(config.layers * own)
+            _copy_of(inside) for _ in range((config.layers - 1) * own)
         )
         self.norm = RMSNorm(config.width)
         self.head = nn.Linear(config.width, vocab, bias=False)
@@ -71,7 +74,7 @@ class Model(nn.Module):
             positions = torch.arange(tokens.shape[1], device=tokens.device).expand(axes, -1)
         x = self.encoding.embed(self.embedding(tokens), positions)  # [B, T, E]
         for n, block in enumerate(self.blocks):
-            encoding = self.layer_encodings[n] if self.layer_encodings else self.encoding
+            encoding = self.layer_encodings[n - 1] if self.layer_encodings and n else self.encoding
             x = block(x, encoding, positions, context_length)
         logits: Tensor = self.head(self.norm(x))
         return logits
@@ -95,12 +98,12 @@ class Model(nn.Module):
             if weight.dim() == 1:
                 weight.fill_(1.0)
                 continue
-            source = torch.Generator().manual_seed(number(seed, name, tuple(weight.shape)))
+            source = torch.Generator().manual_seed(seed_of(seed, name, tuple(weight.shape)))
             std = thin if name.endswith(("out.weight", "down.weight")) else EMBEDDING_STD
             weight.normal_(std=std, generator=source)
         with torch.random.fork_rng(devices=[]):
             for n, encoding in enumerate([self.encoding, *self.layer_encodings]):
-                torch.manual_seed(number(seed, "encoding", n))
+                torch.manual_seed(seed_of(seed, "encoding", n))
                 for part in encoding.modules():
                     if hasattr(part, "reset_parameters"):
                         part.reset_parameters()
@@ -207,6 +210,11 @@ class _RootMeanSquare(torch.autograd.Function):
         return torch.addcmul(g * weight, n, mean, value=-1).mul_(r), product.flatten(0, -2).sum(0)
 
 
+def _copy_of(parts: list[Encoding]) -> Encoding:
+    """The same encodings once more, with parameters of their own."""
+    return deepcopy(Composition(*parts) if len(parts) > 1 else parts[0])
+
+
 def _check(config: ModelConfig, encoding: Encoding) -> None:
     """Refuse what could not run, before anything is trained."""
     linear = config.attention == "linear"
@@ -226,7 +234,7 @@ def _check(config: ModelConfig, encoding: Encoding) -> None:
         )
 
 
-def number(*parts: object) -> int:
+def seed_of(*parts: object) -> int:
     """A seed made from all parts, the same in every process."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:7], "big")

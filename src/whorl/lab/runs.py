@@ -11,8 +11,7 @@ evaluation.json          results by length, once training is done; evaluation-NA
 import json
 import os
 import platform
-import shlex
-import sys
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -31,6 +30,12 @@ from .config import RunConfig
 from .encodings import title_of
 
 __all__ = ["Run", "environment", "results"]
+
+
+_OURS = re.compile(
+    r"config\.toml|environment\.json|metrics\.jsonl|checkpoint\.safetensors|evaluation.*\.json"
+)
+_PART = re.compile(rf"\.({_OURS.pattern})\.\d+\.part")
 
 
 class Run:
@@ -63,17 +68,23 @@ class Run:
             )
         return RunConfig.from_toml(self.config_path)
 
-    def prepare(self, config: RunConfig, about: Mapping[str, Any], *, force: bool = False) -> None:
+    def prepare(
+        self,
+        config: RunConfig,
+        about: Mapping[str, Any],
+        *,
+        force: bool = False,
+        command: str = "",
+    ) -> None:
         """Make the folder for ``config`` and the corpus ``about``, or check that it is for them.
 
         force: what was there for another config is deleted; only files that a run makes. The
         folder must be ours alone (``held``).
         """
-        for part in self.folder.glob(".*.part"):  # of a process that was killed
-            part.unlink()
         if self.config_path.exists():
             problem = self._problem(config, about)
             if problem is None:
+                self._sweep()
                 return
             if not force:
                 raise ValueError(
@@ -86,7 +97,8 @@ class Run:
                 f"{str(self.folder)!r} is not empty and no run folder (it has {stray[0]!r}); name"
                 " another with --out."
             )
-        files.write_json(self.folder / "environment.json", environment(about))
+        self._sweep()
+        files.write_json(self.folder / "environment.json", environment(about, command))
         files.write(self.config_path, config.to_toml().encode())
 
     @contextmanager
@@ -102,9 +114,15 @@ class Run:
             yield
 
     def _strange(self) -> list[str]:
-        """Files that no run makes; environment.json is the first that one does."""
+        """Files that no run makes. Without config.toml, others may be left of a killed process."""
         names = [path.name for path in self.folder.iterdir()]
-        return [n for n in names if not n.startswith(".") and n != "environment.json"]
+        return [n for n in names if not n.startswith(".") and not _OURS.fullmatch(n)]
+
+    def _sweep(self) -> None:
+        """Delete what a process left that was killed while it wrote."""
+        for part in self.folder.glob(".*.part"):
+            if _PART.fullmatch(part.name):
+                part.unlink()
 
     def _problem(self, config: RunConfig, about: Mapping[str, Any]) -> str | None:
         try:
@@ -126,11 +144,10 @@ class Run:
         return all(self.evaluation_path(name).exists() for name in (None, *scalings))
 
     def clear(self) -> None:
-        """Delete what a run makes."""
-        for pattern in ("config.toml", "environment.json", "metrics.jsonl", "evaluation*.json"):
-            for path in self.folder.glob(pattern):
+        """Delete what a run makes; config.toml, by which a run is known, at the end."""
+        for path in sorted(self.folder.iterdir(), key=lambda path: path == self.config_path):
+            if _OURS.fullmatch(path.name):
                 path.unlink()
-        self.checkpoint_path.unlink(missing_ok=True)
 
     def vocab(self) -> int:
         """How many tokens the run's model knows: the rows of its embedding."""
@@ -164,8 +181,8 @@ class Run:
         return files.read_json(path) if path.exists() else None
 
 
-def environment(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Machine, versions and corpus, as plain values."""
+def environment(about: Mapping[str, Any], command: str = "") -> dict[str, Any]:
+    """Machine, versions, corpus and the command that asked, as plain values."""
     problem = native.problem()
     return {
         "cpu": cpu().model,
@@ -178,7 +195,7 @@ def environment(about: Mapping[str, Any]) -> dict[str, Any]:
         "kernel": f"PyTorch reference: {problem}" if problem else f"native, {native.best_isa()}",
         "corpus": dict(about),
         "date": datetime.now(timezone.utc).date().isoformat(),
-        "command": shlex.join(["whorl", *sys.argv[1:]]),
+        "command": command,
     }
 
 

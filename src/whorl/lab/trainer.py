@@ -6,8 +6,8 @@ run that was stopped, by Ctrl-C or a crash, goes on with the numbers it would ha
 
 import json
 import math
+import os
 import signal
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -20,12 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whorl import _memory
+
 from . import files
 from .checkpoint import Checkpoint, load_weights
 from .config import RunConfig, TrainingConfig
 from .data import Source, open_source
 from .evaluate import evaluate, with_scaling
-from .model import Model, number
+from .model import Model, seed_of
 from .runs import Run
 
 __all__ = ["Interrupted", "Moment", "threads", "train"]
@@ -57,6 +59,7 @@ def train(
     scalings: tuple[str, ...] = (),
     progress: Callable[[Moment], None] | None = None,
     force: bool = False,
+    command: str = "",
 ) -> Run:
     """Train and evaluate ``config`` in ``folder``, going on where an earlier call stopped.
 
@@ -64,6 +67,7 @@ def train(
         scalings: put into the trained model one after another, for further evaluations.
         progress: called with a ``Moment`` after every step.
         force: delete a run of another config that the folder holds.
+        command: what to note as the command that asked for it.
 
     Raises:
         Interrupted: after SIGINT or SIGTERM; the checkpoint is saved.
@@ -74,7 +78,7 @@ def train(
     model = Model(config.model, vocab=source.vocab, longest=config.longest)
     run, tell = Run(folder), progress or _silent
     with run.held(), _asked_to_stop() as stop:
-        run.prepare(config, source.about, force=force)
+        run.prepare(config, source.about, force=force, command=command)
         names = (None, *scalings)
         if all(run.evaluation(name) is not None for name in names):
             return run
@@ -96,7 +100,7 @@ def _train(
     stop: threading.Event,
 ) -> None:
     training = config.training
-    before = _peak_megabytes()
+    before = _memory.reset_peak()
     model.reset_parameters(training.seed)
     optimizer = _optimizer(model, training)
     at = Checkpoint(0, 0.0)
@@ -114,13 +118,14 @@ def _train(
             now = time.monotonic()
             seconds = at.seconds + now - begun
             speed = (step - at.step) * tokens / (now - begun)
-            line |= {"seconds": round(seconds, 3), "memory_mb": _peak_megabytes() - before}
+            line |= {"seconds": round(seconds, 3), "memory_mb": _megabytes(before)}
             metrics.write(json.dumps(line) + "\n")
             metrics.flush()
             left = (training.steps - step) * tokens / speed
             tell(Moment("training", step, training.steps, line["loss"], speed, left))
             stopping = stop.is_set() or step == training.steps
             if stopping or now - last_saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                os.fsync(metrics.fileno())  # a checkpoint never knows steps that metrics lack
                 _save(Checkpoint(step, seconds), run, model, optimizer)
                 last_saved = time.monotonic()
             if stop.is_set():
@@ -140,7 +145,7 @@ def _step(
     for group in optimizer.param_groups:
         group["lr"] = rate
     questions = source.batch(step)
-    torch.manual_seed(number(training.seed, "dropout", step))
+    torch.manual_seed(seed_of(training.seed, "dropout", step))
     with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bfloat16"):
         loss = model.loss(questions.tokens, questions.targets)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -245,14 +250,9 @@ def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimiz
         ) from None
 
 
-def _peak_megabytes() -> float:
-    """The most memory that this process has held so far; 0 where the system does not say."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+def _megabytes(before: int) -> float:
+    """By how much the process has grown at its largest."""
+    return round((_memory.peak() - before) / 2**20, 1)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """One run in a process of its own: ``python -m whorl.lab.worker`` with a job on standard input.
 
-The job is one JSON document: folder, config, scalings, force, argv. Answers are JSON lines on
+The job is one JSON document: folder, config, scalings, force, command. Answers are JSON lines on
 standard output: moments of the run, and at the end {"end": "done" | "interrupted" | "failed"}. When
 nobody reads them any more the run stops.
 """
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import IO, Any
 
 __all__ = ["main"]
 
@@ -19,7 +19,9 @@ _SECONDS_BETWEEN_LINES = 0.2
 
 def main() -> None:
     job = json.load(sys.stdin)
-    sys.argv[1:] = job["argv"]
+    # Answers have a channel of their own: what a library prints must not come between them.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     import torch
 
     from .config import RunConfig
@@ -32,25 +34,26 @@ def main() -> None:
         nonlocal last
         if time.monotonic() - last >= _SECONDS_BETWEEN_LINES or moment.done == moment.total:
             last = time.monotonic()
-            _say(dataclasses.asdict(moment))
+            _say(answers, dataclasses.asdict(moment))
 
     try:
         config = RunConfig.from_dict(job["config"])
         scalings = tuple(job["scalings"])
-        train(config, job["folder"], scalings=scalings, progress=tell, force=job["force"])
-        _say({"end": "done"})
+        options = {name: job[name] for name in ("force", "command")}
+        train(config, job["folder"], scalings=scalings, progress=tell, **options)
+        _say(answers, {"end": "done"})
     except BrokenPipeError:
         # Whoever asked is gone. Python would complain once more when it closes the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
         sys.exit(1)
     except (Interrupted, KeyboardInterrupt):
-        _say({"end": "interrupted"})
+        _say(answers, {"end": "interrupted"})
     except (ValueError, TypeError, OSError) as error:
-        _say({"end": "failed", "reason": str(error)})
+        _say(answers, {"end": "failed", "reason": str(error)})
 
 
-def _say(document: dict[str, Any]) -> None:
-    print(json.dumps(document), flush=True)
+def _say(answers: IO[str], document: dict[str, Any]) -> None:
+    print(json.dumps(document), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
     bytes = high-water mark of resident memory after the call - resident memory before it
 
-A small call comes first, so that threads, libraries and their buffers are not counted. Linux keeps
-a mark that can be reset; elsewhere ``getrusage`` has one that cannot, which sees what goes beyond
-everything before it: here that is the same.
+A small call comes first, so that threads, libraries and their buffers are not counted. A mark that
+cannot be reset, as outside Linux, sees the same here.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +13,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from whorl import _memory
 
 from . import oracle, softmax
 from .plan import Cell
@@ -52,9 +52,9 @@ def main() -> None:
 
 def peak_of(call: Callable[[], Tensor]) -> int:
     """Bytes by which ``call`` raises the high-water mark above what is resident before it."""
-    before = _reset()
+    before = _memory.reset_peak()
     call()
-    return max(0, _mark() - before)
+    return max(0, _memory.peak() - before)
 
 
 def available() -> int | None:
@@ -65,28 +65,3 @@ def available() -> int | None:
         return None
     found = [line for line in lines if line.startswith("MemAvailable:")]
     return int(found[0].split()[1]) * 1024 if found else None
-
-
-def _reset() -> int:
-    """Bring the mark down to what is resident; returns that."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return _mark()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _mark() -> int:
-    """The high-water mark of this process. That of ``getrusage`` may be inherited on Linux."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    import resource  # not on every system
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -60,22 +60,27 @@ def compare(
         show: called with the state of all runs several times a second.
         force: runs of other configs with the same names are deleted.
     """
+    if workers is not None and workers < 1:
+        raise ValueError(f"--workers must be at least 1; got {workers}.")
     folder = Path(folder)
     jobs = plan.jobs()
     source = open_source(jobs[0].config)  # too little text fails before any process starts
     for job in jobs:  # and so does an encoding that the model cannot have
         Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
-    lanes = run_all(
-        jobs,
-        folder,
-        source.about,
-        workers=workers or min(cores(), len(jobs)),
-        show=show or _silent,
-        force=force,
-    )
+    workers = min(cores(), len(jobs)) if workers is None else workers
+    folder.mkdir(parents=True, exist_ok=True)
+    with files.locked(folder):
+        lanes = run_all(
+            jobs,
+            folder,
+            source.about,
+            workers=workers,
+            show=show or _silent,
+            force=force,
+            command=command,
+        )
     failed = tuple(lane for lane in lanes if lane.state == "failed")
-    runs = [Run(folder / job.name) for job in jobs]
-    made = [run for run in runs if run.config_path.exists() and run.evaluation() is not None]
+    made = [Run(folder / lane.name) for lane in lanes if lane.state == "done"]
     if not made:
         return Outcome(None, failed, folder)
     comparison = document(made, command=command)

@@ -1,22 +1,15 @@
-"""What the page and the tables read out of a comparison: values, order, verdicts, words.
-
-A row *holds* if its value at the longest length is nearly that at the training length, and
-*breaks* if it is far worse. Nearly is 0.1 nats or 5 points of accuracy, far is 0.5 nats (a
-perplexity 1.65 times as high) or 25 points.
-"""
+"""What the page and the tables read out of a comparison: values, order, verdicts, words."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .thresholds import BREAKS, HOLDS, SEED_NOISE
+
 __all__ = ["MISSING", "Reading"]
 
 MISSING = "\u2013"
-_HOLD = {"loss": 0.1, "accuracy": 0.05}
-_BREAK = {"loss": 0.5, "accuracy": 0.25}
-# Another seed changes a value by about this much, where there is no interval to tell.
-_CLOSE = 0.03
 
 
 @dataclass(frozen=True)
@@ -141,10 +134,10 @@ class Reading:
             worse, near = self.loss_of(row), self.value(row, self.near)
             if worse is None or near is None or near < least:
                 kind = "fails"
-            elif worse <= _HOLD[self.measure]:
+            elif worse <= HOLDS[self.measure]:
                 kind = "holds"
             else:
-                kind = "breaks" if worse > _BREAK[self.measure] else "weakens"
+                kind = "breaks" if worse > BREAKS[self.measure] else "weakens"
             found[kind].append(str(row["name"]))
         return found
 
@@ -186,7 +179,7 @@ class Reading:
         if not close:
             return f"{text}."
         verb = "is" if len(close) == 1 else "are"
-        near = f"{100 * _CLOSE:g} points" if self.accuracy else f"{_CLOSE:g} nats"
+        near = f"{100 * SEED_NOISE:g} points" if self.accuracy else f"{SEED_NOISE:g} nats"
         why = "intervals overlap" if interval else f"within {near}"
         return f"{text}; {listed(close, 4)} {verb} too close to call ({why})."
 
@@ -197,14 +190,14 @@ class Reading:
         assert theirs is not None
         halves = (self.half_width(best, length), self.half_width(row, length))
         if halves[0] is None or halves[1] is None:
-            return abs(ours - theirs) <= _CLOSE
+            return abs(ours - theirs) <= SEED_NOISE
         edges = ("low", "high") if self.accuracy else ("high", "low")
         ours = float(self.cell(best, length)[edges[0]])
         theirs = float(self.cell(row, length)[edges[1]])
         return theirs >= ours if self.accuracy else theirs <= ours
 
     def _fates(self) -> list[str]:
-        hold, far = _HOLD[self.measure], _BREAK[self.measure]
+        hold, far = HOLDS[self.measure], BREAKS[self.measure]
         small, large = (
             (f"{hold * 100:g} points", f"{far * 100:g} points")
             if self.accuracy

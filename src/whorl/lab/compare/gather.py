@@ -15,13 +15,15 @@ from whorl.lab.config import RunConfig
 from whorl.lab.encodings import title_of
 from whorl.lab.runs import Run
 
-from .statistics import Estimate, over_seeds
+from .statistics import Estimate, estimate
 
 __all__ = ["FORMAT", "Entry", "document", "find", "load"]
 
 FORMAT = 1
 # Points of a training curve: enough for a line, few enough for a page.
 _CURVE = 120
+# What else must agree for numbers to be comparable.
+_SAME = ("threads", "torch", "whorl")
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,18 @@ def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
     from .claims import judge
 
     configs = [run.config() for run in runs]
-    _check_alike(runs, configs)
+    places = [files.read_json(run.folder / "environment.json") for run in runs]
+    _check_alike(runs, configs, places)
     entries, unfinished = _entries(runs, configs)
     if not entries:
         raise ValueError("none of the runs is finished; run the same command again to go on.")
     config = configs[0]
-    environment = files.read_json(runs[0].folder / "environment.json")
+    environment = places[0]
     corpus = environment.pop("corpus")
     measure = "loss" if config.data.task == "text" else "accuracy"
     environment["command"] = command or environment["command"]
-    seeds = sorted({c.training.seed for c in configs})
+    windows = len(_first(entries)["by_length"][str(config.longest)]["windows"])
+    seeds = sorted({seed for entry in entries for seed in entry.evaluations})
     return {
         "format": FORMAT,
         "settings": {
@@ -92,7 +96,7 @@ def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
             "batch": config.training.batch,
             "precision": config.training.precision,
             "seeds": seeds,
-            "windows": config.evaluation.windows,
+            "windows": windows,
             "factor": config.evaluation.factor,
             **{
                 name: getattr(config.model, name)
@@ -104,22 +108,29 @@ def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
         "rows": [_row(entry, config, measure) for entry in entries],
         "claims": judge(entries, config) if measure == "loss" else [],
         "unfinished": unfinished,
-        "notes": _notes(seeds, config),
+        "notes": _notes(seeds, config, windows),
     }
 
 
-def _check_alike(runs: Sequence[Run], configs: Sequence[RunConfig]) -> None:
+def _check_alike(
+    runs: Sequence[Run], configs: Sequence[RunConfig], places: Sequence[dict[str, Any]]
+) -> None:
     def common(config: RunConfig) -> RunConfig:
         model = dataclasses.replace(config.model, encoding="nope")
         training = dataclasses.replace(config.training, learning_rate=1.0, seed=0)
         return dataclasses.replace(config, model=model, training=training)
 
+    def where(place: dict[str, Any]) -> tuple[Any, ...]:
+        return (place["corpus"].get("sha256"), *(place[name] for name in _SAME))
+
     first = common(configs[0])
-    for run, config in zip(runs, configs, strict=True):
-        if common(config) != first:
+    for run, config, place in zip(runs, configs, places, strict=True):
+        if common(config) != first or where(place) != where(places[0]):
+            what = "more than encoding, learning rate and seed"
+            what = what if common(config) != first else "text, threads or versions"
             raise ValueError(
-                f"{run.folder.name!r} and {runs[0].folder.name!r} differ in more than encoding,"
-                " learning rate and seed, so they cannot be compared; move one of them away."
+                f"{run.folder.name!r} and {runs[0].folder.name!r} differ in {what}, so they cannot"
+                " be compared; move one of them away."
             )
 
 
@@ -146,6 +157,10 @@ def _entries(
             mine = {seed: group[seed] for seed in have}
             entries.append(Entry(name + swept, encoding, scaling, rate, mine, have))
     return entries, unfinished
+
+
+def _first(entries: Sequence[Entry]) -> dict[str, Any]:
+    return next(iter(entries[0].evaluations.values()))
 
 
 def _scalings(runs: Iterable[Run]) -> list[str]:
@@ -188,7 +203,7 @@ def _row(entry: Entry, config: RunConfig, measure: str) -> dict[str, Any]:
 
 def _by_length(entry: Entry, length: int, measure: str) -> dict[str, Any]:
     values = list(entry.by_seed(length, measure).values())
-    found: Estimate = over_seeds(values)
+    found: Estimate = estimate(values)
     return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": values}
 
 
@@ -204,10 +219,10 @@ def _curve(entry: Entry) -> dict[str, list[float]]:
     }
 
 
-def _notes(seeds: Sequence[int], config: RunConfig) -> list[str]:
+def _notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[str]:
     notes = [
         "Every length is judged on the same last"
-        f" {config.lengths[0]} tokens of {config.evaluation.windows} held-out windows, with more"
+        f" {config.lengths[0]} tokens of {windows} held-out windows, with more"
         " and more text before them."
         if config.data.task == "text"
         else "Every length is judged on questions of its own, the same for every encoding."

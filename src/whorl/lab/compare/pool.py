@@ -9,12 +9,13 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from whorl.lab.runs import Run
 
@@ -59,13 +60,14 @@ def run_all(
     workers: int,
     show: Show,
     force: bool = False,
+    command: str = "",
 ) -> list[Lane]:
     """Run every job in its folder below ``folder``; a failed one does not stop the others.
 
     Jobs whose folders hold all results on the corpus ``about`` are done already.
     KeyboardInterrupt asks all of them to stop, waits until they have saved, and is raised again.
     """
-    pool = _Pool(jobs, folder, about, force)
+    pool = _Pool(jobs, folder, about, force, command)
     show(pool.lanes)
     try:
         while pool.waiting or pool.busy:
@@ -84,21 +86,30 @@ def run_all(
 
 class _Pool:
     def __init__(
-        self, jobs: Sequence[Job], folder: Path, about: Mapping[str, Any], force: bool
+        self,
+        jobs: Sequence[Job],
+        folder: Path,
+        about: Mapping[str, Any],
+        force: bool,
+        command: str,
     ) -> None:
-        self.jobs, self.folder, self.force = list(jobs), folder, force
+        self.jobs, self.folder, self.force, self.command = list(jobs), folder, force, command
         self.lanes = [_lane(job, folder, about) for job in jobs]
         self.waiting = [n for n, lane in enumerate(self.lanes) if lane.state == "waiting"]
         self.busy: dict[int, subprocess.Popen[str]] = {}
+        self._words: dict[int, IO[str]] = {}  # what each prints to standard error
+        self._stopping = False
         self._heard: queue.Queue[tuple[int, str | None]] = queue.Queue()
 
     def start(self) -> None:
         n = self.waiting.pop(0)
         job = self.jobs[n]
+        words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # until it ends
         process = subprocess.Popen(
             [sys.executable, "-m", "whorl.lab.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=words,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             start_new_session=True,  # Ctrl-C reaches this process only, which tells the others
@@ -109,11 +120,11 @@ class _Pool:
             "config": job.config.to_dict(),
             "scalings": list(job.scalings),
             "force": self.force,
-            "argv": sys.argv[1:],  # environment.json is to name the command that was typed
+            "command": self.command,
         }
         process.stdin.write(json.dumps(order))
         process.stdin.close()
-        self.busy[n] = process
+        self.busy[n], self._words[n] = process, words
         self._set(n, state="running", phase="starting")
         threading.Thread(target=self._follow, args=(n, process), daemon=True).start()
 
@@ -126,6 +137,7 @@ class _Pool:
 
     def stop(self) -> None:
         """Ask workers to save and end; wait until they have, or a second Ctrl-C."""
+        self._stopping = True
         for process in self.busy.values():
             with suppress(OSError):
                 process.send_signal(signal.SIGTERM)
@@ -150,8 +162,11 @@ class _Pool:
     def _take(self, n: int, line: str | None) -> None:
         if line is None:
             process = self.busy.pop(n)
-            if self.lanes[n].state == "running":  # it ended without a word
-                self._set(n, state="failed", reason=_death(process.returncode))
+            with self._words.pop(n) as words:
+                if self.lanes[n].state == "running":  # it ended without a word
+                    words.seek(0)
+                    end = {"state": "failed", "reason": _death(process.returncode, words.read())}
+                    self._set(n, **({"state": "interrupted"} if self._stopping else end))
             return
         said = json.loads(line)
         if "end" in said:
@@ -170,7 +185,8 @@ def _lane(job: Job, folder: Path, about: Mapping[str, Any]) -> Lane:
     return Lane(job.name, "done", done=1) if done else Lane(job.name)
 
 
-def _death(code: int) -> str:
+def _death(code: int, words: str) -> str:
     if code < 0:
         return f"its process was killed by signal {-code} (out of memory?); run again to go on"
-    return f"its process ended with code {code}; its message stands above"
+    last = (words.strip().splitlines() or ["without a word"])[-1]
+    return f"its process ended with code {code}: {last}"

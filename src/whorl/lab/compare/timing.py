@@ -1,6 +1,7 @@
 """How many steps fit into some minutes on this machine."""
 
 import dataclasses
+import math
 import time
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def steps_for(plan: Plan, minutes: float, workers: int) -> int:
 
     Never fewer than 40, below which nothing is learnt; so a very short time is exceeded.
     """
-    if minutes <= 0:
+    if not 0 < minutes < math.inf:
         raise ValueError(f"--minutes must be above 0; got {minutes:g}.")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -74,7 +75,14 @@ def within(plan: Plan, minutes: float, folder: Path, workers: int) -> Plan:
     The number is kept in ``folder``, so that the same call goes on with the same plan.
     """
     note = folder / "minutes.json"
-    asked = {"minutes": minutes, "plan": repr(plan), "workers": workers}
+    asked = {
+        "minutes": minutes,
+        "encodings": list(plan.encodings),
+        "scalings": list(plan.scalings),
+        "seeds": plan.seeds,
+        "learning_rates": list(plan.learning_rates),
+        "base": plan.base.to_dict(),
+    }
     if note.exists() and (found := files.read_json(note)).get("asked") == asked:
         return _with_steps(plan, found["steps"])
     steps = steps_for(plan, minutes, workers)

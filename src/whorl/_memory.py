@@ -1,0 +1,38 @@
+"""The most memory that a process held, as the system saw it.
+
+Linux keeps a high-water mark that can be reset; elsewhere ``getrusage`` has one that cannot, which
+sees what goes beyond everything before it.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["peak", "reset_peak"]
+
+
+def reset_peak() -> int:
+    """Bring the mark down to what is resident; returns that, in bytes."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return peak()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak() -> int:
+    """The high-water mark of this process. That of ``getrusage`` may be inherited on Linux."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    try:
+        import resource  # not on every system
+    except ModuleNotFoundError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

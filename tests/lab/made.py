@@ -1,0 +1,26 @@
+"""Results of a comparison that was never run."""
+
+from whorl.lab.compare.gather import Entry
+
+__all__ = ["made"]
+
+
+def made(**losses: dict[int, list[list[float]]]) -> list[Entry]:
+    """Entries whose windows have the given losses by length and seed."""
+    entries = []
+    for name, by_length in losses.items():
+        seeds = len(next(iter(by_length.values())))
+        evaluations = {
+            seed: {
+                "by_length": {
+                    str(length): {
+                        "windows": rows[seed],
+                        "loss": sum(rows[seed]) / len(rows[seed]),
+                    }
+                    for length, rows in by_length.items()
+                }
+            }
+            for seed in range(seeds)
+        }
+        entries.append(Entry(name.replace("_", "+"), name, None, 0.0, {}, evaluations))
+    return entries
