@@ -84,7 +84,7 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
     [
         (["--encodings", "rop"], "--encodings: 'rop' is unknown; did you mean 'rope'?"),
         (["--learning-rates", "a"], "--learning-rates takes numbers such as 0.002,0.004; got 'a'"),
-        (["--from", "/nowhere"], "'/nowhere' is no folder; name one that whorl compare made"),
+        (["--encodings", "rope", "--from", "/x"], "--from reports on runs as they are"),
         (["--minutes", "0"], "--minutes must be above 0; got 0"),
         (["--minutes", "nan"], "--minutes must be above 0; got nan"),
         (["--workers", "-1"], "--workers must be at least 1; got -1"),

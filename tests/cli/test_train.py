@@ -115,3 +115,17 @@ def test_a_wrong_type_in_toml(whorl: Whorl, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[data]\nfiles = 3\n")
     done = whorl("train", str(tmp_path / "c.toml"))
     assert (done.code, done.err) == (2, "error: data.files must be a list; got 3.\n")
+    (tmp_path / "c.toml").write_text("training = 3\n")
+    done = whorl("train", str(tmp_path / "c.toml"), "--steps", "5")
+    assert (done.code, done.err) == (2, "error: [training] must be a table of options; got 3.\n")
+    (tmp_path / "c.toml").write_text('[model]\nencoding = {name = "rope", bse = 3}\n')
+    done = whorl("train", str(tmp_path / "c.toml"), "--out", str(tmp_path / "run"))
+    assert done.code == 2
+    assert "model.encoding: encoding 'rope' has no option 'bse'; did you mean 'base'?" in done.err
+
+
+def test_a_short_run_warms_up_shortly(whorl: Whorl, asked: dict[str, Any]) -> None:
+    whorl("train", "--steps", "40")
+    assert asked["config"].training.warmup == 4
+    whorl("train")
+    assert asked["config"].training.warmup == 30

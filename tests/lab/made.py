@@ -12,13 +12,14 @@ def made(**losses: dict[int, list[list[float]]]) -> list[Entry]:
         seeds = len(next(iter(by_length.values())))
         evaluations = {
             seed: {
+                "frequencies_loss": 9.0,
                 "by_length": {
                     str(length): {
                         "windows": rows[seed],
                         "loss": sum(rows[seed]) / len(rows[seed]),
                     }
                     for length, rows in by_length.items()
-                }
+                },
             }
             for seed in range(seeds)
         }

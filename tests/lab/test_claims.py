@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from whorl.lab import RunConfig
+from whorl.lab import EvaluationConfig, ModelConfig, RunConfig
 from whorl.lab.compare.claims import CLAIMS, judge
 from whorl.lab.compare.statistics import Estimate, estimate
 
@@ -67,7 +67,7 @@ def test_learning_faster(name: str) -> None:
     claim = f"rope-beats-{name}"
     assert outcome(claim, **{"rope": even, name: worse}) == "reproduced"
     assert outcome(claim, **{"rope": worse, name: even}) == "not reproduced"
-    assert outcome(claim, **{"rope": even, name: even}) == "not reproduced"
+    assert outcome(claim, **{"rope": even, name: even}) == "inconclusive"
     near = {128: risen(0.02), 512: risen(0.1)}
     assert outcome(claim, **{"rope": even, name: near}) == "inconclusive"  # within seed noise
 
@@ -85,10 +85,30 @@ def test_only_what_can_be_judged() -> None:
     assert [one["id"] for one in judge(made(rope={128: FLAT, 512: FLAT}), CONFIG)] == [
         "rope-degrades"
     ]
-    from whorl.lab import EvaluationConfig
-
     short = RunConfig(evaluation=EvaluationConfig(multiples=(1.0, 2.0)))
     assert judge(made(rope={128: FLAT, 256: FLAT}), short) == []
+
+
+def test_models_that_know_nothing_are_not_judged() -> None:
+    entries = made(learned={128: [[8.7, 8.8]], 512: [[9.7, 9.9]]})
+    (found,) = judge(entries, CONFIG)
+    assert found["outcome"] == "inconclusive"
+    assert found["evidence"] == "learned learnt hardly more than how often each token comes"
+
+
+def test_a_loss_that_is_no_number() -> None:
+    entries = made(rope={128: FLAT, 512: [[float("nan"), 2.0, 2.0]]})
+    (found,) = judge(entries, CONFIG)
+    assert found["outcome"] == "inconclusive"
+
+
+def test_claims_are_about_decoders() -> None:
+    entries = made(rope={128: FLAT, 512: FLAT})
+    for model in (ModelConfig(kind="encoder"), ModelConfig(attention="linear")):
+        assert judge(entries, RunConfig(model=model)) == []
+    yarn = made(rope={128: FLAT, 512: FLAT}, rope_yarn={128: FLAT, 512: FLAT})
+    twice = RunConfig(evaluation=EvaluationConfig(factor=2.0))
+    assert [one["id"] for one in judge(yarn, twice)] == ["rope-degrades"]
 
 
 def test_every_claim_is_published() -> None:

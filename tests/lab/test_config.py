@@ -77,6 +77,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (TrainingConfig, {"learning_rate": float("nan")}, r"learning_rate must be a number above"),
         (TrainingConfig, {"length": 1}, r"training.length must be at least 2"),
         (TrainingConfig, {"seed": -1}, r"training.seed must be a whole number of at least 0"),
+        (EvaluationConfig, {"multiples": ("a", 1.0)}, r"evaluation.multiples must be a number ab"),
         (EvaluationConfig, {"multiples": (2.0, 1.0)}, r"must be different and ascending"),
         (EvaluationConfig, {"multiples": ()}, r"must be different and ascending"),
         (EvaluationConfig, {"multiples": (-1.0, 1.0)}, r"evaluation.multiples must be a number ab"),

@@ -72,6 +72,26 @@ def test_folders_skip_what_is_no_text(texts: Path) -> None:
     assert found.about["files"] == 20
 
 
+def test_no_text_is_on_both_sides(texts: Path) -> None:
+    """Named twice, by two paths, a file must not be held out under one and trained on under the
+    other."""
+    (texts / "deep").mkdir()
+    for n in range(12):
+        (texts / "deep" / f"more{n}.txt").write_text(f"the text of file {n}\n" * 20)
+    found = corpus.load([str(texts), str(texts / "deep")])
+    assert found.about["repeated_files"] == 12
+    train = bytes(found.train.tolist())
+    assert all(bytes(text.tolist()) not in train for text in found.held_out)
+
+
+def test_the_loss_of_frequencies(tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_bytes(b"ab" * 5000)
+    found = corpus.load([str(path)])
+    expected = -torch.tensor(4501 / (9000 + 256)).log()
+    assert found.frequencies_loss(found.held_out[0].long()) == pytest.approx(float(expected))
+
+
 def test_a_named_file_may_hold_any_bytes(tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
     path.write_bytes("é".encode("latin-1") * 100)

@@ -38,6 +38,14 @@ def test_an_encoder_is_asked_for_what_is_hidden(small: RunConfig) -> None:
     assert 0.05 < float(hidden.float().mean()) < 0.3
 
 
+def test_an_encoder_is_always_asked_something(small: RunConfig) -> None:
+    model = replace(small.model, kind="encoder")
+    training = replace(small.training, length=2, batch=3)
+    evaluation = EvaluationConfig(multiples=(1.0,))
+    source = open_source(replace(small, model=model, training=training, evaluation=evaluation))
+    assert all(bool((source.batch(n).targets >= 0).any(1).all()) for n in range(50))
+
+
 def test_the_same_tokens_are_judged_at_every_length(source: Source, small: RunConfig) -> None:
     judged = []
     for length in small.lengths:

@@ -163,7 +163,7 @@ def test_specs() -> None:
         ("rop", ValueError, r"unknown encoding 'rop'; did you mean 'rope'\? Known: alibi, "),
         ({"base": 3.0}, ValueError, r"model.encoding as a table needs a name; got \{'base': 3.0\}"),
         ({"name": "rope+alibi", "base": 3.0}, ValueError, r"options go with one encoding; write"),
-        ({"name": "rope", "bse": 3.0}, TypeError, r"'rope' has no option 'bse'; did you mean"),
+        ({"name": "rope", "bse": 3.0}, ValueError, r"model.encoding: encoding 'rope' has no opti"),
         (3, TypeError, r"model.encoding must be a name such as 'rope' or 'learned\+rope'"),
         ([], TypeError, r"model.encoding must be a name such as 'rope' or 'learned\+rope'"),
     ],

@@ -182,6 +182,36 @@ def test_a_folder_with_other_things_is_refused(small: RunConfig, tmp_path: Path)
             train(small, tmp_path / "thesis", force=force)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("checkpoint.safetensors", "short", r"is damaged: .*checkpoint.safetensors' cannot be rea"),
+        ("metrics.jsonl", '{"x": 1}\n', r"is damaged: 'step'"),
+        ("metrics.jsonl", "", r"is damaged: metrics.jsonl does not hold the 8 steps of the check"),
+        ("evaluation.json", "{}", r"is damaged: evaluation.json lacks by_length"),
+        ("environment.json", "[]", r"is damaged: "),
+        ("environment.json", "[", r"is damaged: .*environment.json' cannot be read"),
+    ],
+)
+def test_a_damaged_run(whole: Run, small: RunConfig, name: str, text: str, message: str) -> None:
+    expected = numbers(whole)
+    (whole.folder / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        train(small, whole.folder)
+    assert numbers(train(small, whole.folder, force=True)) == expected
+
+
+def test_a_config_of_others_is_never_deleted(small: RunConfig, tmp_path: Path) -> None:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    (folder / "config.toml").write_text("[server]\nport = 80\n")
+    (folder / "metrics.jsonl").write_text("mine")
+    for force in (False, True):
+        with pytest.raises(ValueError, match=r"server' is no run folder: unknown table \[server\]"):
+            train(small, folder, force=force)
+    assert (folder / "metrics.jsonl").read_text() == "mine"
+
+
 def test_force_is_finished_after_a_crash(whole: Run, small: RunConfig) -> None:
     """Killed while it deletes the other run, the next call takes the folder."""
     whole.config_path.unlink()

@@ -19,9 +19,9 @@ def main(args: list[str] | None = None) -> int:
     except ModuleNotFoundError:
         _say("the whorl command needs typer and rich: pip install 'whorl[cli]'.")
         return 1
-    from .app import app
-
     try:
+        from .app import app
+
         code = app(args, prog_name="whorl")
     except SystemExit as done:
         code = done.code

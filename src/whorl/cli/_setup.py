@@ -92,19 +92,23 @@ def configured(
     Options that are None were not given. Without a learning rate the encoding's own is taken.
     """
     tables = (start or RunConfig()).to_dict()
-    del tables["training"]["learning_rate"]
+    for default in ("learning_rate", "warmup"):
+        del tables["training"][default]
     for name, values in (read_toml(file) if file is not None else {}).items():
         known = isinstance(values, dict) and name in tables
         tables[name] = {**tables[name], **values} if known else values
     for option, value in options.items():
-        if value is not None:
-            table, name = option.split(".")
+        table, name = option.split(".")
+        if value is not None and isinstance(tables[table], dict):  # else it is refused below
             tables[table][name] = value
     try:
         config = RunConfig.from_dict(tables)
-        if "learning_rate" in tables["training"]:
-            return config
-        rate = learning_rate(config.model.encoding, config.model.width)
-        return replace(config, training=replace(config.training, learning_rate=rate))
+        given, training = tables["training"], config.training
+        if "learning_rate" not in given:
+            rate = learning_rate(config.model.encoding, config.model.width)
+            training = replace(training, learning_rate=rate)
+        if "warmup" not in given:  # a short run must reach its rate
+            training = replace(training, warmup=min(training.warmup, training.steps // 10))
+        return replace(config, training=training)
     except TypeError as error:  # a string where TOML should have a number, and so on
         raise ValueError(str(error)) from None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+import signal
 import sys
 from enum import Enum
 from pathlib import Path
@@ -89,6 +90,10 @@ def compare(
     if chart is not None:
         plots.check_path(chart)
     if rebuild is not None:
+        others = (config, encodings, scalings, seeds, minutes, out, workers, data, tokenizer, task)
+        sizes = (length, batch, steps, layers, width, heads, kind, attention, learning_rates)
+        if any(value is not None for value in (*others, *sizes)):
+            raise ValueError("--from reports on runs as they are; leave out everything else.")
         _show(experiment.rebuild(rebuild), rebuild, chart, as_json)
         return
     plan = experiment.Plan.of(
@@ -117,6 +122,7 @@ def compare(
     if minutes is not None:
         plan = experiment.within(plan, minutes, folder, workers or experiment.cores())
     command = shlex.join(["whorl", *sys.argv[1:]])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
         with live_view() as show:
             outcome = experiment.compare(

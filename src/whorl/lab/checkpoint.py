@@ -15,7 +15,7 @@ from whorl._extras import need
 from . import files
 from .model import Model
 
-__all__ = ["Checkpoint", "load_weights"]
+__all__ = ["Checkpoint", "load_weights", "step_of"]
 
 FORMAT = "1"
 _WEIGHT, _STATE = "model.", "adamw."
@@ -59,6 +59,11 @@ def load_weights(path: Path, model: Model) -> int:
     tensors, about = _read(path)
     _fill(model, tensors, path)
     return int(about["step"])
+
+
+def step_of(path: Path) -> int:
+    """The step that a checkpoint was saved at."""
+    return int(_read(path)[1]["step"])
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -160,6 +160,8 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         check_count("evaluation.windows", self.windows)
         check_number("evaluation.factor", self.factor, 1.0, 1024.0)
+        for multiple in self.multiples:
+            check_number("evaluation.multiples", multiple, 0.0, 1024.0, open_below=True)
         if not self.multiples or list(self.multiples) != sorted(set(self.multiples)):
             raise ValueError(
                 f"evaluation.multiples must be different and ascending, such as 0.5, 1, 2, 4;"
@@ -170,8 +172,6 @@ class EvaluationConfig:
                 "evaluation.multiples must contain 1, the training length, which everything is"
                 f" compared with; got {list(self.multiples)}."
             )
-        for multiple in self.multiples:
-            check_number("evaluation.multiples", multiple, 0.0, 1024.0, open_below=True)
 
 
 @dataclass(frozen=True, kw_only=True)

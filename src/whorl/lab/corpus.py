@@ -68,6 +68,11 @@ class Corpus:
             rows += [text[start : start + length] for start in starts]
         return torch.stack(rows).long()
 
+    def frequencies_loss(self, tokens: Tensor) -> float:
+        """Mean loss in nats of ``tokens`` by how often each comes in the training text."""
+        counts = torch.bincount(self.train.int(), minlength=self.vocab).double() + 1
+        return float(-(counts / counts.sum()).log()[tokens].mean())
+
     def check_length(self, length: int) -> None:
         """Raise unless training windows of ``length`` tokens can be cut."""
         if len(self.train) < length:
@@ -85,6 +90,7 @@ def load(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
     else:
         title, skipped = f"Python {platform.python_version()} standard library", 0
         documents = _standard_library()
+    documents, repeated = _distinct(documents)
     if not documents:
         raise ValueError(f"no text in {title}: give files with something in them.")
     if tokenizer is None:
@@ -107,12 +113,19 @@ def load(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
         "files": len(texts),
         "held_out_files": len(held_out),
         "skipped_files": skipped,
+        "repeated_files": repeated,
         "tokens": sum(len(text) for _, text in texts),
         "unit": unit,
         "sha256": _fingerprint(documents, tokenizer),
     }
     longest_first = sorted(held_out, key=len, reverse=True)
     return Corpus(torch.cat(train), tuple(longest_first), vocab, about)
+
+
+def _distinct(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], int]:
+    """Each text once: what is held out must not be trained on under another name."""
+    kept = {hashlib.sha256(data).digest(): (name, data) for name, data in reversed(documents)}
+    return list(reversed(kept.values())), len(documents) - len(kept)
 
 
 def _split(texts: list[tuple[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:

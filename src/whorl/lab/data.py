@@ -5,6 +5,7 @@ the id after the vocabulary. Where a target is -1 nothing is asked. What a step 
 from the seed and the step's number alone.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,6 +39,8 @@ class Source(Protocol):
 
     vocab: int
     about: dict[str, Any]
+    #: Loss of one who knows nothing but how often each token comes; NaN for a task.
+    frequencies_loss: float
 
     def batch(self, step: int) -> Questions:
         """What step ``step`` trains on."""
@@ -64,6 +67,8 @@ class _Text:
         )
         self.about = self._corpus.about
         self.vocab = self._corpus.vocab + (not self._ahead)
+        judged = self._windows[:, self._windows.shape[1] - config.lengths[0] :]
+        self.frequencies_loss = self._corpus.frequencies_loss(judged)
 
     def batch(self, step: int) -> Questions:
         training = self.config.training
@@ -72,6 +77,7 @@ class _Text:
         if self._ahead:
             return _next(text, torch.ones_like(text, dtype=torch.bool))
         hidden = torch.rand(text.shape, generator=source) < _HIDDEN
+        hidden[:, 0] |= ~hidden.any(1)  # at least one in each row
         return _masked(text, hidden, self.vocab - 1)
 
     def evaluation(self, length: int) -> Questions:
@@ -103,6 +109,7 @@ class _Task:
                 )
         self.about: dict[str, Any] = {"title": self._task.title, "unit": "bytes"}
         self.vocab = 256 + (not self._ahead)
+        self.frequencies_loss = math.nan
 
     def batch(self, step: int) -> Questions:
         training = self.config.training

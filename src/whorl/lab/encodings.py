@@ -87,7 +87,10 @@ def _part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding
     parameters = inspect.signature(known[name]).parameters.values()
     wanted = [p.name for p in parameters if p.default is p.empty]
     sized = {size: sizes[size] for size in wanted if size in sizes}
-    return base.make(name, **{**sized, **_defaults(name, model), **given})
+    try:
+        return base.make(name, **{**sized, **_defaults(name, model), **given})
+    except TypeError as error:  # an option that it has not, or of the wrong type: from a TOML file
+        raise ValueError(f"model.encoding: {error}") from None
 
 
 def _defaults(name: str, model: ModelConfig) -> dict[str, Any]:

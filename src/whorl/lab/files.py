@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, whatever happens while they are written."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,16 @@ def write(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    write(path, (json.dumps(document, indent=1) + "\n").encode())
+    """Write JSON that every reader takes: what is no number (NaN, infinity) becomes null."""
+    write(path, (json.dumps(_plain(document), indent=1, allow_nan=False) + "\n").encode())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: Path) -> Any:

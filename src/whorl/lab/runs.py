@@ -26,6 +26,7 @@ from whorl.info import cpu
 from whorl.kernels import native
 
 from . import files
+from .checkpoint import step_of
 from .config import RunConfig
 from .encodings import title_of
 
@@ -88,8 +89,8 @@ class Run:
                 return
             if not force:
                 raise ValueError(
-                    f"{str(self.folder)!r} holds another run: {problem}. Name another folder with"
-                    " --out, or pass --force to delete that run and start anew."
+                    f"{str(self.folder)!r} {problem}. Name another folder with --out, or pass"
+                    " --force to delete that run and start anew."
                 )
             self.clear()
         elif stray := self._strange():
@@ -125,15 +126,39 @@ class Run:
                 part.unlink()
 
     def _problem(self, config: RunConfig, about: Mapping[str, Any]) -> str | None:
+        """Why this folder's run is not the one that is asked for, or cannot go on."""
         try:
-            other, saved = self.config(), files.read_json(self.folder / "environment.json")
-        except (ValueError, TypeError) as error:
-            return str(error).rstrip(".")
+            other = self.config()
+        except ValueError as error:  # somebody else's config.toml: not ours to delete
+            raise ValueError(
+                f"{str(self.folder)!r} is no run folder: {str(error).rstrip('.')}. Name another"
+                " with --out."
+            ) from None
         if differing := _differences(other.to_dict(), config.to_dict()):
-            return differing
-        if saved.get("corpus", {}).get("sha256") != about.get("sha256"):
-            return "its text was another (files have changed since)"
+            return f"holds another run: {differing}"
+        try:
+            saved = files.read_json(self.folder / "environment.json")
+            if saved["corpus"].get("sha256") != about.get("sha256"):
+                return "holds another run: its text was another (files have changed since)"
+            self._check_sound()
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            return f"is damaged: {str(error).rstrip('.') or type(error).__name__}"
         return None
+
+    def _check_sound(self) -> None:
+        """Raise unless the files fit together."""
+        if not self.checkpoint_path.exists():
+            if any(self.folder.glob("evaluation*.json")):
+                raise ValueError("it has results and no checkpoint")
+            return
+        step, lines = step_of(self.checkpoint_path), self.metrics()
+        if [line["step"] for line in lines[:step]] != list(range(1, step + 1)):
+            raise ValueError(f"metrics.jsonl does not hold the {step} steps of the checkpoint")
+        for path in self.folder.glob("evaluation*.json"):
+            found = files.read_json(path)
+            missing = {"by_length", "parameters", "seconds", "frequencies_loss"} - set(found)
+            if missing:
+                raise ValueError(f"{path.name} lacks {min(missing)}")
 
     def finished(
         self, config: RunConfig, about: Mapping[str, Any], scalings: Sequence[str] = ()

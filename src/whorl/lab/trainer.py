@@ -192,6 +192,7 @@ def _evaluate(
     lines = run.metrics()
     found |= {
         "scaling": scaling,
+        "frequencies_loss": source.frequencies_loss,
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "encoding_parameters": sum(
             weight.numel() for name, weight in model.named_parameters() if "encoding" in name

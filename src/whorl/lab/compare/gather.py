@@ -4,6 +4,7 @@ The document is all that tables, charts and the report are made from; ``comparis
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +45,11 @@ class Entry:
 
     def by_seed(self, length: int, measure: str) -> dict[int, float]:
         """The result of every seed at ``length``."""
-        return {
+        values = {
             seed: found["by_length"][str(length)][measure]
             for seed, found in self.evaluations.items()
         }
+        return {seed: math.nan if value is None else value for seed, value in values.items()}
 
 
 def find(folder: Path) -> list[Run]:
@@ -227,6 +229,8 @@ def _notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[str]:
         if config.data.task == "text"
         else "Every length is judged on questions of its own, the same for every encoding."
     ]
+    if config.training.precision == "bfloat16":
+        notes.append("Trained in bfloat16, evaluated in float32.")
     if len(seeds) == 1:
         notes.append(
             "One seed: another could change small differences. Intervals of claims are over windows"

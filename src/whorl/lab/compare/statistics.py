@@ -32,6 +32,8 @@ def estimate(values: Sequence[float]) -> Estimate:
     >>> print(estimate([1.0, 1.1, 1.2]))
     1.10 [0.85, 1.35]
     """
+    if not all(map(math.isfinite, values)):
+        return Estimate(math.nan)
     mean = fmean(values)
     if len(values) < 2:
         return Estimate(mean)
