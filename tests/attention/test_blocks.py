@@ -1,5 +1,7 @@
 """Blocks of queries: which keys they read, what is prepared once, where XPos refers to."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -45,8 +47,11 @@ def test_documents_and_rows_read_their_own_keys() -> None:
     assert spans(packed) == [((0, 4),), ((4, 8),), ((6, 12),)]
     open_ = scope(12, 12, documents=ids).blocks(4)
     assert spans(open_) == [((0, 4),), ((4, 12),), ((6, 12),)]
-    scattered = scope(6, 6, causal=True, documents=torch.tensor([1, 1, 2, 2, 1, 3])).blocks(2)
-    assert spans(scattered)[0] == ((0, 5),)  # counted anew, token 4 is at 0 and not after token 1
+    again = torch.tensor([1, 1, 2, 2, 1, 3])
+    parted = scope(6, 6, causal=True, documents=again).blocks(2)
+    assert spans(parted) == [((0, 2),), ((2, 4),), ((4, 6),)]  # an id that comes back is a new one
+    joined = scope(6, 6, documents=again, positions=torch.arange(6)).blocks(2)
+    assert spans(joined)[0] == ((0, 5),)
     rows = torch.arange(8) + torch.tensor([[0], [5]])
     assert spans(scope(8, 8, B=2, causal=True, positions=rows).blocks(4)) == [((0, 4),), ((0, 8),)]
     near = scope(8, 8, B=2, causal=True, window=3, positions=rows).blocks(4)
@@ -78,6 +83,42 @@ def test_every_key_that_is_seen_is_read(data: st.DataObject) -> None:
             assert not read[low:high].any()
             read[low:high] = True
         assert not (seen[block.first : block.last] & ~read).any()
+
+
+def test_tapered_blocks_shrink_from_the_last_and_cover_all() -> None:
+    sizes = [b.last - b.first for b in scope(3000, 3000).blocks(256, 4)]
+    assert sum(sizes) == 3000
+    assert sizes[:0:-1] == [256 - 4 * n for n in range(len(sizes) - 1)]
+    assert min(b.last - b.first for b in scope(20_000, 20_000).blocks(256, 4)[1:]) >= 128
+
+
+_MEASURE = """
+import sys, torch, whorl
+from whorl.bench.attention.peak import peak_of
+torch.set_num_threads(1)
+causal, length = sys.argv[1] == "True", int(sys.argv[2])
+def step(tensors):
+    whorl.attention(*tensors, causal=causal, dropout=0.1).sum().backward()
+    return tensors[0]
+for _ in range(3):
+    step([torch.randn(1, 2, 300, 16, requires_grad=True) for _ in range(3)])
+tensors = [torch.randn(1, 2, length, 16, requires_grad=True) for _ in range(3)]
+print(peak_of(lambda: step(tensors)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="measured as Linux counts it")
+@pytest.mark.parametrize("causal", [True, False])
+def test_memory_of_training_is_linear_as_the_system_sees_it(causal: bool) -> None:
+    """Some 5 matrices of a block are alive; before freed ones were used again it was 27 to 60."""
+    found = {}
+    for length in (4096, 8192):
+        command = [sys.executable, "-c", _MEASURE, str(causal), str(length)]
+        runs = [subprocess.run(command, capture_output=True, check=True) for _ in range(2)]
+        found[length] = min(int(run.stdout) for run in runs)
+        assert found[length] < 18 * (2 * 256 * length * 4)
+    assert found[8192] < 3.5 * found[4096]
 
 
 def test_one_block_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:

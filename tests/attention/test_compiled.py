@@ -49,22 +49,52 @@ def test_one_graph(encoding: whorl.Encoding, name: str, block: int) -> None:
     torch.testing.assert_close(compiled(q, k, v), call(q, k, v), rtol=1e-12, atol=1e-12)
 
 
-@torch.no_grad()
-def test_one_graph_serves_all_lengths() -> None:
-    graphs = []
+def test_fewer_queries_than_keys_in_documents() -> None:
+    q, k, v = randn(1, H, 3, D), randn(1, 2, 9, D, seed=1), randn(1, 2, 9, D, seed=2)
+    options: dict[str, Any] = {"causal": True, "documents": torch.arange(9) // 4}
+    torch._dynamo.reset()
+    compiled = torch.compile(attention, fullgraph=True, backend="eager")
+    for rope in (whorl.RoPE(D), whorl.MRoPE(D, sections=(1, 1, 2))):
+        want = attention(q, k, v, rope, **options)
+        torch.testing.assert_close(compiled(q, k, v, rope, **options), want, rtol=1e-12, atol=1e-12)
 
-    def backend(graph: Any, _: Any) -> Any:
-        graphs.append(graph)
+
+class Counted:
+    """A backend that counts graphs."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, graph: Any, _: Any) -> Any:
+        self.graphs += 1
         return graph.forward
 
-    encoding = fresh(whorl.RoPE(D) + whorl.T5Bias(H))
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+def test_one_graph_serves_all_lengths(encoding: whorl.Encoding, gradients: bool) -> None:
+    encoding, backend = fresh(encoding), Counted()
     torch._dynamo.reset()
     compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend=backend)
-    for length in (11, 17, 34):
-        q, k, v = (randn(2, H, length, D, seed=n) for n in range(3))
-        want = attention(q, k, v, encoding, causal=True)
-        torch.testing.assert_close(compiled(q, k, v, encoding, causal=True), want)
-    assert len(graphs) == 1
+    with torch.set_grad_enabled(gradients):
+        for length in (11, 17, 34):
+            q, k, v = (randn(2, H, length, D, seed=n) for n in range(3))
+            want = attention(q, k, v, encoding, causal=True)
+            torch.testing.assert_close(compiled(q, k, v, encoding, causal=True), want)
+    assert backend.graphs == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", [whorl.ALiBi(H), whorl.Shaw(H, D)], ids=repr)
+def test_beyond_one_block_a_graph_for_each_number_of_them(encoding: whorl.Encoding) -> None:
+    encoding, backend = fresh(encoding), Counted()
+    torch._dynamo.reset()
+    compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend=backend)
+    for length in (10, 15, 16, 22):  # of 8: two or three blocks
+        q, k, v = (randn(1, H, length, D, seed=n) for n in range(3))
+        want = attention(q, k, v, encoding, causal=True, block=8)
+        torch.testing.assert_close(compiled(q, k, v, encoding, causal=True, block=8), want)
+    assert backend.graphs == 2
 
 
 @torch.no_grad()

@@ -88,7 +88,7 @@ def test_the_module_decodes() -> None:
         ({"context_length": 9}, r"with a cache there is no context_length, .*; leave it out\."),
         ({"encoding": whorl.ALiBi(H)}, r"the cache was made for RoPE\(8\); got ALiBi\(4\)"),
         ({"window": 5}, r"the cache has window 4 and sinks 0; got 5 and 0"),
-        ({"scale": "big"}, r"could not convert string to float"),
+        ({"scale": "big"}, r"scale must be a finite number, or None"),
         ({"mask": torch.ones(2, 2).bool()}, r"KVCache.update: mask must be \[B, T\] = \[2, 3\]"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -110,3 +110,12 @@ def test_caches_that_do_not_fit() -> None:
         attention(q, k, v, rope, causal=True, cache=KVCache())
     with pytest.raises(TypeError, match=r"cache must be a whorl\.KVCache, or None; got \{\}\."):
         attention(q, k, v, rope, causal=True, cache={})  # type: ignore[arg-type]
+
+
+def test_what_is_refused_is_not_held() -> None:
+    cache = whorl.KVCache()
+    x = torch.randn(1, 2, 3, 8)
+    at = torch.tensor([0.0, 0.5, 1.0])
+    with pytest.raises(TypeError, match=r"attention: positions must be integers for T5Bias"):
+        whorl.attention(x, x, x, whorl.T5Bias(2), causal=True, cache=cache, positions=at)
+    assert len(cache) == 0

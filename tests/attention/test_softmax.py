@@ -133,35 +133,6 @@ def test_masks_windows_sinks_documents_and_positions(data: st.DataObject) -> Non
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
-def test_several_axes_place_tokens_and_their_order_masks_them() -> None:
-    rope = whorl.AxialRoPE(D)
-    q, k, v = randn(2, H, 6, D), randn(2, 2, 6, D, seed=1), randn(2, 2, 6, D, seed=2)
-    at = whorl.positions.grid(2, 3)
-    turned_q, turned_k = rope(q, k, at)
-    steps = torch.arange(6)
-    seen = visible(steps, steps, causal=True, window=4).expand(2, H, 6, 6)
-    want = dense(turned_q, turned_k, v, whorl.NoPE(), steps, steps, seen)
-    got = attention(q, k, v, rope, causal=True, window=4, positions=at)
-    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-    both = attention(q, k, v, rope + whorl.ALiBi(H), positions=at)
-    want = dense(turned_q, turned_k, v, whorl.ALiBi(H), steps, steps, torch.ones_like(seen))
-    torch.testing.assert_close(both, want, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("encoding", [whorl.RoPE(D), whorl.ALiBi(H), whorl.Shaw(H, D)], ids=repr)
-def test_packed_documents_are_as_if_alone(encoding: whorl.Encoding) -> None:
-    encoding = fresh(encoding)
-    ends = torch.tensor([0, 5, 6, 13])
-    q, k, v = randn(1, H, 13, D), randn(1, 2, 13, D, seed=1), randn(1, 2, 13, D, seed=2)
-    packed = attention(q, k, v, encoding, causal=True, cu_seqlens=ends, block=4)
-    ids = torch.tensor([7] * 5 + [3] + [9] * 7)
-    named = attention(q, k, v, encoding, causal=True, documents=ids)
-    torch.testing.assert_close(packed, named)
-    for a, b in ((0, 5), (5, 6), (6, 13)):
-        alone = attention(q[:, :, a:b], k[:, :, a:b], v[:, :, a:b], encoding, causal=True)
-        torch.testing.assert_close(packed[:, :, a:b], alone)
-
-
 def test_per_row_positions_are_those_of_the_row_alone() -> None:
     encoding = (whorl.RoPE(D) + whorl.T5Bias(H)).double()
     q, k, v = randn(2, H, 6, D), randn(2, H, 6, D, seed=1), randn(2, H, 6, D, seed=2)
@@ -288,8 +259,49 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
         ),
         ({"dropout": 1.0}, ValueError, r"dropout must be a number in \[0, 1\); got 1\.0"),
         ({"block": 0}, ValueError, r"block must be a positive int; got 0"),
-        ({"window": 0}, ValueError, r"window must be a positive int, how many positions back"),
-        ({"sinks": -1}, ValueError, r"sinks must be an int >= 0; got -1"),
+        (
+            {"window": 0},
+            ValueError,
+            r"window must be a positive int up to 2\^62, how many positions back",
+        ),
+        ({"window": 2**70}, ValueError, r"window must be a positive int up to 2\^62"),
+        ({"sinks": -1}, ValueError, r"sinks must be an int >= 0, up to 2\^62; got -1"),
+        ({"causal": "no"}, TypeError, r"causal must be True or False; got 'no'"),
+        ({"scale": math.nan}, ValueError, r"scale must be a finite number, or None for that"),
+        ({"scale": "x"}, ValueError, r"scale must be a finite number, or None for that"),
+        ({"cache": 3}, TypeError, r"cache must be a whorl\.KVCache, or None; got 3"),
+        ({"q": "empty", "k": "empty"}, ValueError, r"q and k must have channels, because"),
+        ({"q": "fp8", "k": "fp8", "v": "fp8"}, TypeError, r"got torch\.float8_e4m3fn"),
+        (
+            {"positions": torch.full((6,), math.nan)},
+            ValueError,
+            r"positions must be finite, because a token at NaN or infinity is nowhere; got some",
+        ),
+        (
+            {"positions": torch.arange(6), "key_positions": torch.arange(6.0) / 0},
+            ValueError,
+            r"key_positions must be finite, because",
+        ),
+        (
+            {
+                "encoding": whorl.AxialRoPE(D),
+                "positions": torch.zeros(2, 6).long(),
+                "key_positions": torch.arange(6),
+            },
+            ValueError,
+            r"positions and key_positions must both be \[T\], .*, or both have 2 axes; got \[\[",
+        ),
+        (
+            {
+                "q": "more",
+                "causal": True,
+                "encoding": whorl.AxialRoPE(D),
+                "positions": torch.zeros(2, 7).long(),
+                "key_positions": torch.zeros(2, 6).long(),
+            },
+            ValueError,
+            r"7 queries for 6 keys on several axes, so it is not clear which keys",
+        ),
         ({"sinks": 2}, ValueError, r"sinks=2 needs a window, because without one every key is vis"),
         ({"mask": torch.zeros(1, 6)}, TypeError, r"mask must be boolean, or integers 0 and 1"),
         (
@@ -337,6 +349,8 @@ def test_errors(change: dict[str, Any], error: type[Exception], message: str) ->
         "heads": randn(1, 3, 6, D),
         "more": randn(1, H, 7, D),
         "fewer": randn(1, H, 5, D),
+        "empty": randn(1, H, 6, 0),
+        "fp8": randn(1, H, 6, D).to(torch.float8_e4m3fn),
     }
     if change.get("k") == "heads":
         arguments["v"] = spoilt["heads"]

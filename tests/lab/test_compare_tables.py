@@ -61,7 +61,7 @@ def rendered(document: dict[str, Any], width: int = 100) -> str:
 def test_terminal_shows_the_table_the_summary_and_the_claims() -> None:
     text = rendered(comparison())
     assert text.index("alibi ") < text.index("kerple ") < text.index("learned ")
-    for words in ("tokens/s", "rope+yarn", "2.51", "Published claims", "not reproduced"):
+    for words in ("seconds", "128*", "rope+yarn", "2.51", "Published claims", "not reproduced"):
         assert words in text
     assert "Loss by position, in windows of 2048 bytes" in text
     assert "1024-2047" in text
@@ -85,4 +85,4 @@ def test_terminal_of_nothing() -> None:
     document = {**comparison(), "rows": [], "claims": [], "notes": [], "unfinished": []}
     text = rendered(document)
     assert "No run has finished" in text
-    assert "tokens/s" not in text
+    assert "params" not in text

@@ -113,6 +113,8 @@ def row(name: str, start: float, rise: float, measure: str, seeds: int) -> dict[
         "by_length": by_length,
         "by_position": {
             "position": positions,
+            "start": [round(p - 8) for p in positions],
+            "end": [round(p + 8) for p in positions],
             "loss": [
                 loss(p) + 0.9 * math.exp(-p / 12) + n for p, n in zip(positions, noise, strict=True)
             ],

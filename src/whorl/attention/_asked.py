@@ -26,20 +26,31 @@ class Asked:
     documents: Tensor | None = None
     cu_seqlens: Tensor | None = None
 
+    @property
+    def masked(self) -> bool:
+        """Whether positions decide who sees whom."""
+        return self.causal or self.window is not None
 
-def scope_of(q: Tensor, k: Tensor, asked: Asked, *, axes: int, placed: bool) -> Scope:
+
+def scope_of(
+    q: Tensor, k: Tensor, asked: Asked, *, axes: int, placed: bool, scored: bool = False
+) -> Scope:
     """Check what the caller said, and make a scope of it.
 
-    axes: of the positions. placed: whether it matters where tokens are; in plain cross attention it
-    does not.
+    axes: of the encoding's positions. placed: whether it matters where tokens are; in plain cross
+    attention it does not. scored: whether it does to more than a rotation.
     """
     _check_window(asked.window, asked.sinks)
     ids = _ids(asked, q, k)
+    ordered = asked.positions is None or _by_order(asked, axes)
+    if ids is not None and ordered:
+        ids = _runs(ids)
     if q.shape[2] > k.shape[2] and asked.positions is None and not placed:
         at, keys_at = (torch.arange(x.shape[2], device=q.device) for x in (q, k))
         places = _Places(at, keys_at, 0)
     else:
-        places = _places(q, k, asked, ids, axes)
+        places = _places(q, k, asked, ids, ordered)
+        _check_order(q, k, asked, ordered, scored)
     kept, rest = _masks(asked.mask, q, k)
     return Scope(
         at=places.at,
@@ -51,19 +62,63 @@ def scope_of(q: Tensor, k: Tensor, asked: Asked, *, axes: int, placed: bool) -> 
         sinks=asked.sinks,
         kept=kept,
         documents=None if ids is None else (ids[..., k.shape[2] - q.shape[2] :], ids),
-        counted=ids is not None and asked.positions is None,
+        counted=ids is not None and ordered,
         mask=rest,
     )
 
 
-def _check_window(window: int | None, sinks: int) -> None:
-    if window is not None and (type(window) is not int or window < 1):
+# Distances are int64.
+_MOST = 2**62
+
+
+def _by_order(asked: Asked, axes: int) -> bool:
+    """Whether tokens are placed on several axes: masks and biases then go by their order."""
+    given = [x for x in (asked.positions, asked.key_positions) if isinstance(x, Tensor)]
+    if axes == 1 or not given:
+        return False
+    several = [x.dim() > 1 for x in given]
+    if any(several) and not all(several):
         raise ValueError(
-            "attention: window must be a positive int, how many positions back a query sees"
-            f" counting its own, or None; got {window!r}."
+            "attention: positions and key_positions must both be [T], a token's place on every"
+            f" axis, or both have {axes} axes; got {[list(x.shape) for x in given]}."
         )
-    if type(sinks) is not int or sinks < 0:
-        raise ValueError(f"attention: sinks must be an int >= 0; got {sinks!r}.")
+    return all(several)
+
+
+def _check_order(q: Tensor, k: Tensor, asked: Asked, ordered: bool, scored: bool) -> None:
+    """Refuse positions without an order where there has to be one, and such as are nowhere."""
+    if asked.positions is None:
+        return
+    T, S = q.shape[2], k.shape[2]
+    if ordered and T > S and (asked.masked or scored):
+        raise ValueError(
+            f"attention: {T} queries for {S} keys on several axes, so it is not clear which keys a"
+            " query comes after; leave out causal, window and biases, or pass positions [T]."
+        )
+    for name, at in (("positions", asked.positions), ("key_positions", asked.key_positions)):
+        if at is None or at.is_meta or torch.compiler.is_compiling():
+            continue
+        if at.is_floating_point() and not bool(at.isfinite().all()):
+            raise ValueError(
+                f"attention: {name} must be finite, because a token at NaN or infinity is nowhere;"
+                " got some that are not. Give padding any position, and hide it with mask=."
+            )
+
+
+def _runs(ids: Tensor) -> Tensor:
+    """Each run of one id as a document of its own: positions start again in it."""
+    changed = ids[..., 1:] != ids[..., :-1]
+    return torch.nn.functional.pad(changed.cumsum(-1), (1, 0))
+
+
+def _check_window(window: int | None, sinks: int) -> None:
+    if window is not None and (type(window) is not int or not 1 <= window <= _MOST):
+        raise ValueError(
+            "attention: window must be a positive int up to 2^62, how many positions back a query"
+            f" sees counting its own, or None; got {window!r}."
+        )
+    if type(sinks) is not int or not 0 <= sinks <= _MOST:
+        raise ValueError(f"attention: sinks must be an int >= 0, up to 2^62; got {sinks!r}.")
     if sinks and window is None:
         raise ValueError(
             f"attention: sinks={sinks} needs a window, because without one every key is visible"
@@ -122,7 +177,7 @@ class _Places(NamedTuple):
     begun: int = 0
 
 
-def _places(q: Tensor, k: Tensor, asked: Asked, ids: Tensor | None, axes: int) -> _Places:
+def _places(q: Tensor, k: Tensor, asked: Asked, ids: Tensor | None, ordered: bool) -> _Places:
     positions, key_positions = asked.positions, asked.key_positions
     B, T, S, device = q.shape[0], q.shape[2], k.shape[2], q.device
     if positions is not None and key_positions is None and T != S:
@@ -137,14 +192,13 @@ def _places(q: Tensor, k: Tensor, asked: Asked, ids: Tensor | None, axes: int) -
             f"attention: {T} queries for {S} keys, so it is not clear where the queries are; pass"
             " positions= and key_positions=."
         )
-    if positions is None or axes > 1:  # several axes place a token; its order is that of the rows
-        if ids is not None and positions is None:
+    if ordered:
+        if ids is not None:
             counted = from_documents(ids)
             return _Places(counted[..., S - T :], counted, None)
         keys = torch.arange(S, device=device)
-        if positions is not None and T != S:
-            return _Places(torch.arange(T, device=device), keys, 0)
-        return _Places(keys[S - T :], keys, S - T)
+        return _Places(keys[S - T :] if T <= S else torch.arange(T, device=device), keys, S - T)
+    assert positions is not None
     at, _ = resolve(positions, 0, B, T, device, "attention")
     assert at is not None
     if key_positions is None:

@@ -7,7 +7,7 @@ for a call. Spans are half open, [first, last).
 import torch
 from torch import Tensor
 
-__all__ = ["Span", "by_document", "by_position", "contiguous", "sinks_between"]
+__all__ = ["Span", "by_document", "by_position", "sinks_between"]
 
 Span = tuple[int, int]
 
@@ -47,14 +47,6 @@ def by_document(mine: Tensor, theirs: Tensor, steps: list[Span]) -> list[Span]:
     low = torch.stack([begun[:, a:b].amin() for a, b in steps]).tolist()
     high = torch.stack([ended[:, a:b].amax() for a, b in steps]).tolist()
     return [(a, b + 1) for a, b in zip(low, high, strict=True)]
-
-
-def contiguous(ids: Tensor) -> bool:
-    """Whether every document is in one piece."""
-    first, last, named = _ends(ids)
-    present = (last >= first).sum(-1)
-    runs = (named.diff() != 0).sum(-1) + min(1, named.shape[1])
-    return bool((present == runs).all())
 
 
 def sinks_between(keys_at: Tensor, sinks: int) -> Span:

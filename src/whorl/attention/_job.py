@@ -9,6 +9,8 @@ blocks    anything else: a block of queries with all keys that it sees, computed
 """
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +25,15 @@ from whorl.kernels.tables import table_dtype
 from ._output import Output
 from ._scope import Block, Scope
 
-__all__ = ["Job"]
+__all__ = ["Job", "full_precision", "lowered", "scaled"]
+
+_transform: Callable[[], object]
+try:  # torch has no public way to ask
+    from torch._C._functorch import peek_interpreter_stack
+
+    _transform = peek_interpreter_stack
+except ImportError:  # pragma: no cover
+    _transform = lambda: None  # noqa: E731
 
 
 class _Added(NamedTuple):
@@ -55,8 +65,9 @@ class Job:
         self.dropout, self.block, self.segments = dropout, block, segments
         self.scored = "score" in encoding.hooks
         self.asking = encoding.acts("content_score")
-        trained = any(p.requires_grad for p in encoding.parameters())
-        self.trained = trained and self.scored and torch.is_grad_enabled()
+        scoring = [part for part in encoding.parts if "score" in part.hooks]
+        trained = any(p.requires_grad for part in scoring for p in part.parameters())
+        self.trained = trained and torch.is_grad_enabled()
 
     def run(self, q: Tensor, k: Tensor, v: Tensor, xpos: XPos | None = None) -> Tensor:
         """Attention of rotated q and k; of unrotated ones with ``xpos``, which each block turns."""
@@ -93,23 +104,39 @@ class Job:
 
     def blocks(self, q: Tensor, k: Tensor, v: Tensor, xpos: XPos | None = None) -> Tensor:
         """Blocks of queries, each with the keys that it sees and a bias of its own."""
-        blocks = self.scope.blocks(self.block)
+        tracked = self._tracked(q, k, v)
+        blocks = self.scope.blocks(self.block, self.block // 64 if tracked else 0)
         scorer = self.encoding.scorer(q, self._reach(blocks)) if self.asking else None
         if len(blocks) == 1:  # nothing is saved by computing it again
             return self._one(q, k, v, blocks[0], scorer, xpos)
-        tracked = self.trained or any(x.requires_grad for x in (q, k, v))
         out = Output(q, v)
-        for block in blocks:
+        if not tracked:
+            for block in blocks:
+                part = q[:, :, block.first : block.last]
+                out.append(self._one(part, k, v, block, scorer, xpos))
+            return out.whole()
+        # The last block first: it is the largest, and what it frees holds what the others need.
+        # Else the heap is in pieces that are just too small, and grows with the square.
+        done = []
+        for block in reversed(blocks):
             arguments = (q[:, :, block.first : block.last], k, v, block, scorer, xpos)
-            if tracked and torch.is_grad_enabled():
-                random = self.dropout > 0
-                part = checkpoint(
-                    self._one, *arguments, use_reentrant=False, preserve_rng_state=random
+            done.append(
+                checkpoint(
+                    self._one,
+                    *arguments,
+                    use_reentrant=False,
+                    preserve_rng_state=self.dropout > 0,
                 )
-            else:
-                part = self._one(*arguments)
+            )
+        for part in reversed(done):
             out.append(part)
         return out.whole()
+
+    def _tracked(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
+        """Whether blocks are to be computed again for gradients; torch.func has no way to."""
+        if not torch.is_grad_enabled() or _transformed():
+            return False
+        return self.trained or any(x.requires_grad for x in (q, k, v))
 
     def _reach(self, blocks: list[Block]) -> tuple[int, int] | None:
         """The distances of pairs that may be seen, if all blocks are of consecutive positions."""
@@ -143,7 +170,9 @@ class Job:
         if self.trained and bare and self.scope.by_distance:
             return self._diagonal(q, k, v, self._line(q, block))
         added = self._added(q, k, block, scorer)
-        grown = any(x is not None and x.requires_grad for x in (added.content, added.rest))
+        known = [x for x in (added.content, added.rest) if x is not None]
+        # Under vmap a tensor does not say that it needs a gradient.
+        grown = any(x.requires_grad or self.trained or _transformed() for x in known)
         if self.dropout or "value" in self.encoding.hooks or grown:
             out = self._weighed(q, k, v, added, block)
         else:
@@ -178,7 +207,7 @@ class Job:
         if self.scope.start is not None and len(block.spans) == 1:
             # The same numbers run along every diagonal.
             line = self.encoding.distance_bias(self.scope.line(block))
-            return None if line is None else line.unfold(-1, block.keys_at.shape[-1], 1).flip(1)
+            return None if line is None else _windows(line, block.keys_at.shape[-1]).flip(1)
         bias = self.encoding.distance_bias(block.at.unsqueeze(-1) - block.keys_at.unsqueeze(-2))
         return bias.transpose(0, 1) if bias is not None and bias.dim() == 4 else bias
 
@@ -216,22 +245,52 @@ class Job:
     def _diagonal(self, q: Tensor, k: Tensor, v: Tensor, line: Tensor) -> Tensor:
         """With a trained line: its gradient is the sum along each diagonal of the scores'."""
         wide = line.dtype
-        rows = line.unfold(-1, k.shape[2], 1)  # [H, b, s], the last query first
+        rows = _windows(line, k.shape[2])  # [H, b, s], the last query first
         turned = q.flip(2).to(wide) * self.scale
         weights = (_product(turned, k.to(wide).mT) + rows).softmax(-1)
         return _product(weights, v.to(wide)).flip(2).to(v.dtype)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        grouped = k.shape[1] != q.shape[1]
-        return F.scaled_dot_product_attention(
-            q, k, v, scale=self.scale, enable_gqa=grouped, **options
-        )
+        if k.shape[1] != q.shape[1]:  # decided here: the kernel does not take a symbol
+            options["enable_gqa"] = True
+        return F.scaled_dot_product_attention(q, k, v, scale=self.scale, **options)
 
 
 def scaled(q: Tensor, by_query: Tensor) -> Tensor:
     """Queries times their scale, [T] or [B, T]."""
     factor = by_query.unsqueeze(-1)
     return q * (factor.unsqueeze(1) if factor.dim() == 3 else factor).to(q.dtype)
+
+
+def lowered(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """What autocast makes of the inputs of attention: its dtype, but for float64."""
+    kind = tensors[0].device.type
+    if not _autocasts(kind) or tensors[0].dtype == torch.float64:
+        return tensors
+    return tuple(x.to(torch.get_autocast_dtype(kind)) for x in tensors)
+
+
+def full_precision(q: Tensor) -> AbstractContextManager[None]:
+    """Outside autocast, which would round scores, biases and masks to half precision."""
+    kind = q.device.type
+    return torch.autocast(kind, enabled=False) if _autocasts(kind) else nullcontext()
+
+
+def _autocasts(kind: str) -> bool:
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def _transformed() -> bool:
+    """Whether a transform of torch.func looks on."""
+    return not torch.compiler.is_compiling() and _transform() is not None
+
+
+def _windows(line: Tensor, width: int) -> Tensor:
+    """[H, b + s - 1] -> [H, b, s]: entry r + j. ``unfold`` would fit a graph to one length."""
+    if not torch.compiler.is_compiling():
+        return line.unfold(-1, width, 1)
+    starts = torch.arange(line.shape[-1] - width + 1, device=line.device)
+    return line[:, starts.unsqueeze(-1) + torch.arange(width, device=line.device)]
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._bounds import Span, by_document, by_position, contiguous, sinks_between
+from ._bounds import Span, by_document, by_position, sinks_between
 
 __all__ = ["Block", "Scope"]
 
@@ -35,8 +35,9 @@ class Scope:
 
     at [T] or [B, T], keys_at [S] or [B, S]. start: first query minus first key where both count up
     by one, alike in every row, else None; begun: the first key where start is known. kept [B, S]:
-    keys that are no padding. documents: ids of queries and of keys; counted: positions start again
-    in each. mask: anything else, [B, H, T, S] with axes of size 1 where it is the same.
+    keys that are no padding. documents: ids of queries and of keys; counted: each is in one piece,
+    and positions start again in it. mask: anything else, [B, H, T, S] with axes of size 1 where it
+    is the same.
     """
 
     at: Tensor
@@ -71,11 +72,13 @@ class Scope:
         assert self.start is not None
         return not self.causal or self.start >= self.keys_at.shape[-1] - 1
 
-    def blocks(self, size: int) -> list[Block]:
-        """All queries, ``size`` at a time, with the keys that they may see; when in doubt, all."""
+    def blocks(self, size: int, taper: int = 0) -> list[Block]:
+        """All queries, ``size`` at a time, with the keys that they may see; when in doubt, all.
+
+        taper: by how much each block is smaller than the one after it.
+        """
         T, S = self.at.shape[-1], self.keys_at.shape[-1]
-        # One block is not counted out, so that compiled code need not know how long it is.
-        steps = [(0, T)] if size >= T else [(n, min(T, n + size)) for n in range(0, T, size)]
+        steps = _steps(T, size, taper)
         near = by_id = [(0, S)] * len(steps)
         sinks = (0, 0)
         looking = len(steps) > 1 and not torch.compiler.is_compiling() and not self.at.is_meta
@@ -108,7 +111,7 @@ class Scope:
 
     def _order(self) -> tuple[Tensor, Tensor]:
         """Positions whose distances decide within a document; across them, anything goes."""
-        if self.counted and self.documents is not None and contiguous(self.documents[1]):
+        if self.counted:
             S, device = self.keys_at.shape[-1], self.at.device
             order = torch.arange(S, device=device)
             return order[S - self.at.shape[-1] :], order
@@ -158,6 +161,21 @@ class Scope:
             if not self.causal:
                 seen = seen & (distance > -self.window)
         return seen
+
+
+def _steps(T: int, size: int, taper: int) -> list[Span]:
+    if size >= T:
+        return [(0, T)]
+    if not taper:
+        # Compiled code has to know how many there are, and nothing else of the length.
+        count = (T + size - 1) // size
+        steps = [(n * size, (n + 1) * size) for n in range(count - 1)]
+        return [*steps, ((count - 1) * size, T)]
+    steps, last, now = [], T, size
+    while last > 0:
+        steps.append((max(0, last - now), last))
+        last, now = last - now, now - taper if 2 * (now - taper) >= size else size
+    return steps[::-1]
 
 
 def _spans(near: Span, by_id: Span, sinks: Span, causal: bool) -> tuple[Span, ...]:

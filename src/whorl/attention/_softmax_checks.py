@@ -1,5 +1,6 @@
 """Checks of what users pass to ``attention``: what must hold, what came, what to do."""
 
+import math
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -12,7 +13,7 @@ from ._checks import check_encoding, check_qkv
 if TYPE_CHECKING:
     from .cache import KVCache
 
-__all__ = ["check", "check_cached", "check_fits", "check_segments"]
+__all__ = ["check", "check_cached", "check_fits", "check_scale", "check_segments"]
 
 
 def check(
@@ -28,7 +29,14 @@ def check(
 
 
 def check_fits(q: Tensor, encoding: Encoding, causal: bool, where: str) -> None:
-    """Refuse an encoding that is for causal attention, or for other heads."""
+    """Refuse an encoding that is for causal attention, or for other heads; and empty heads."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"{where}: causal must be True or False; got {causal!r}.")
+    if not q.shape[3]:
+        raise ValueError(
+            f"{where}: q and k must have channels, because scores are their products; got"
+            f" {list(q.shape)}."
+        )
     if encoding.causal and not causal:
         raise ValueError(
             f"{where}: {encoding!r} is for causal attention only, because a key after its query"
@@ -40,6 +48,17 @@ def check_fits(q: Tensor, encoding: Encoding, causal: bool, where: str) -> None:
         raise ValueError(
             f"{where}: {encoding!r} is for {heads} heads but q has {q.shape[1]}; build it with"
             f" num_heads={q.shape[1]}."
+        )
+
+
+def check_scale(scale: float | None, where: str) -> None:
+    if scale is None:
+        return
+    number = isinstance(scale, int | float) and not isinstance(scale, bool)
+    if not number or not -math.inf < scale < math.inf:
+        raise ValueError(
+            f"{where}: scale must be a finite number, or None for that of the encoding; got"
+            f" {scale!r}."
         )
 
 

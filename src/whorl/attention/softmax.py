@@ -13,9 +13,10 @@ from torch import Tensor
 from whorl.encodings import Encoding, NoPE, XPos
 
 from ._asked import Asked, scope_of
-from ._job import Job
+from ._cache_checks import check_positions
+from ._job import Job, full_precision, lowered
 from ._scope import Scope
-from ._softmax_checks import check, check_cached, check_segments
+from ._softmax_checks import check, check_cached, check_scale, check_segments
 
 if TYPE_CHECKING:
     from .cache import KVCache
@@ -60,7 +61,8 @@ def attention(
             queries the last T of them; with documents, positions start again in each.
         mask: [B, S], 1 for keys that are no padding; or [B, H, T, S], 1 where a query sees a key.
         documents: ids [S] or [B, S] of packed documents, which do not see each other; or
-            cu_seqlens [N + 1] for one row.
+            cu_seqlens [N + 1] for one row. Without positions an id that comes back is a new
+            document; with them it is the same one.
         cache: holds earlier keys and values, with its own window and sinks; q, k, v are then the
             new tokens, and positions and mask are theirs. causal=True only.
         dropout: probability that a weight is dropped.
@@ -79,35 +81,33 @@ def attention(
     if encoding is None:
         encoding = getattr(cache, "encoding", None) or NoPE()
     check(q, k, v, encoding, causal, dropout, block)
-    scale = softmax_scale(encoding, scale, q)
+    scale = softmax_scale(encoding, scale, q, "attention")
     rotated = cache is not None
     if cache is not None:
         unused: dict[str, object] = {"documents": documents, "cu_seqlens": cu_seqlens}
         unused |= {"key_positions": key_positions, "segments": segments}
         unused |= {"context_length": context_length}
         check_cached(cache, encoding, causal, (window, sinks), unused)
+        check_positions(positions, encoding, "attention")
         step = cache.update(q, k, v, positions=positions, mask=mask)
         q, k, v, mask = step.q, step.k, step.v, step.valid
         positions, key_positions = step.positions, step.key_positions
         window, sinks = cache.window, cache.sinks
         if step.open:  # a single token that sees all that is held
             causal, window, sinks = False, None, 0
+    q, k, v = lowered(q, k, v)
     asked = Asked(causal, window, sinks, positions, key_positions, mask, documents, cu_seqlens)
-    placed = bool(causal or window is not None or encoding.hooks - {"input"})
-    scope = scope_of(q, k, asked, axes=1 if rotated else encoding.position_axes, placed=placed)
+    axes = 1 if rotated else encoding.position_axes
+    scored = bool(encoding.hooks - {"input", "rotation"})
+    placed = asked.masked or scored or "rotation" in encoding.hooks
+    scope = scope_of(q, k, asked, axes=axes, placed=placed, scored=scored)
     named = None if segments is None else check_segments(segments, q, k, encoding, rotated)
-    job = Job(
-        encoding,
-        scope,
-        scale=scale,
-        block=block,
-        dropout=dropout,
-        segments=named,
-    )
-    xpos = None if rotated else _far(encoding, scope, q)
-    if not rotated and xpos is None:
-        q, k = _turned(encoding, q, k, asked, scope, context_length)
-    return job.run(q, k, v, xpos)
+    job = Job(encoding, scope, scale=scale, block=block, dropout=dropout, segments=named)
+    with full_precision(q):
+        xpos = None if rotated else _far(encoding, scope, q)
+        if not rotated and xpos is None:
+            q, k = _turned(encoding, q, k, asked, scope, context_length)
+        return job.run(q, k, v, xpos)
 
 
 def _turned(
@@ -122,9 +122,10 @@ def _turned(
     if "rotation" not in encoding.hooks:
         return q, k
     positions, key_positions = asked.positions, asked.key_positions
-    if positions is None and encoding.position_axes == 1 and scope.start is None:
-        positions = scope.at  # packed documents
-        key_positions = None if q.shape[2] == k.shape[2] else scope.keys_at
+    if positions is None and scope.start is None:  # packed documents
+        positions = _on_axes(scope.at, encoding.position_axes)
+        same = q.shape[2] == k.shape[2]
+        key_positions = None if same else _on_axes(scope.keys_at, encoding.position_axes)
     more = 0
     if positions is None and q.shape[2] != k.shape[2]:
         more, key_positions = k.shape[2] - q.shape[2], scope.keys_at
@@ -134,8 +135,14 @@ def _turned(
     return turned
 
 
-def softmax_scale(encoding: Encoding, scale: float | None, q: Tensor) -> float:
+def _on_axes(at: Tensor, axes: int) -> Tensor:
+    """[T] or [B, T] as a place on every axis."""
+    return at if axes == 1 else at.expand(axes, *at.shape)
+
+
+def softmax_scale(encoding: Encoding, scale: float | None, q: Tensor, where: str) -> float:
     """What scores are multiplied by: what the user said, the encoding, or 1 / sqrt(D)."""
+    check_scale(scale, where)
     if scale is None:
         scale = encoding.softmax_scale(q.shape[3])
     return q.shape[3] ** -0.5 if scale is None else float(scale)

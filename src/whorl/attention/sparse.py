@@ -22,7 +22,7 @@ from whorl.encodings import Encoding, NoPE, XPos
 from whorl.positions import resolve
 
 from ._checks import check_encoding, check_qkv
-from ._job import Job, scaled
+from ._job import Job, full_precision, lowered, scaled
 from ._scope import Scope
 from ._softmax_checks import check_fits
 from .softmax import BLOCK, softmax_scale
@@ -55,24 +55,26 @@ def shifted_attention(
     check_encoding(encoding, "shifted_attention")
     encoding = NoPE() if encoding is None else encoding
     _check(q, k, v, encoding, group, causal)
-    at = _places(q, encoding, positions)
-    if (by_query := encoding.query_scale(at)) is not None:
-        q = scaled(q, by_query)
-    xpos = next((part for part in encoding.parts if isinstance(part, XPos)), None)
-    if xpos is None:
-        q, k = encoding(q, k, positions, context_length=context_length)
-    if k.shape[1] % 2:  # one of its heads would be in both halves
-        times = q.shape[1] // k.shape[1]
-        k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
-    number = softmax_scale(encoding, scale, q)
-    halves: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for panel in _panels(q.shape[2], group):
-        a, b, c = (panel.of(x) for x in (q, k, v))
-        if xpos is not None:
-            a, b = _turned(xpos, a, b, panel, at)
-        job = Job(encoding, panel.scope(a, causal), scale=number, block=BLOCK)
-        for half, out in zip(halves, panel.undo(job.attend(a, b, c)), strict=True):
-            half.append(out)
+    number = softmax_scale(encoding, scale, q, "shifted_attention")
+    q, k, v = lowered(q, k, v)
+    with full_precision(q):
+        at = _places(q, encoding, positions)
+        if (by_query := encoding.query_scale(at)) is not None:
+            q = scaled(q, by_query)
+        xpos = next((part for part in encoding.parts if isinstance(part, XPos)), None)
+        if xpos is None:
+            q, k = encoding(q, k, positions, context_length=context_length)
+        if k.shape[1] % 2:  # one of its heads would be in both halves
+            times = q.shape[1] // k.shape[1]
+            k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+        halves: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for panel in _panels(q.shape[2], group):
+            a, b, c = (panel.of(x) for x in (q, k, v))
+            if xpos is not None:
+                a, b = _turned(xpos, a, b, panel, at)
+            job = Job(encoding, panel.scope(a, causal), scale=number, block=BLOCK)
+            for half, out in zip(halves, panel.undo(job.attend(a, b, c)), strict=True):
+                half.append(out)
     if not halves[0]:
         return q.new_zeros(*q.shape[:3], v.shape[3])
     return torch.cat([torch.cat(half, 2) for half in halves], 1)

@@ -241,7 +241,7 @@ class Rotation(Encoding):
         rows = both[call.role].shortcut(where[0], xs[0].shape[2])
         if rows is None or len(xs) == 1:
             return None if rows is None else [rows]
-        if where[1] is where[0] and both[1] is both[0]:
+        if call.key_positions is None and both[1] is both[0]:
             return [rows, rows]
         key_rows = both[KEY].shortcut(where[1], xs[1].shape[2])
         return None if key_rows is None else [rows, key_rows]
@@ -263,7 +263,7 @@ class Rotation(Encoding):
             rows = both[call.role].rows(where[0], lengths[0], dtype)
             if len(xs) == 1:
                 return [rows]
-            if where[1] is where[0] and plain:
+            if call.key_positions is None and plain:
                 return [rows, rows]
             return [rows, both[KEY].rows(where[1], lengths[1], dtype)]
         context_length = call.context_length
@@ -271,7 +271,7 @@ class Rotation(Encoding):
             context_length = longest(where, lengths, self.position_axes)
         made: list[Tensor] = []
         for n, (place, length) in enumerate(zip(where, lengths, strict=True)):
-            if n and plain and place is where[0]:
+            if n and plain and call.key_positions is None:
                 return [made[0], made[0]]
             role = call.role if len(xs) == 1 else n
             turns = self._turns(context_length, type(self).__name__, role, power).on(device)

@@ -17,11 +17,11 @@ from whorl.lab.config import RunConfig
 
 from .gather import Entry
 from .statistics import Estimate, estimate
-from .thresholds import BREAKS, HOLDS, SEED_NOISE
+from .thresholds import HOLDS, SEED_NOISE
 
 __all__ = ["CLAIMS", "Claim", "judge"]
 
-_BREAKS, _DEGRADES = BREAKS["loss"], HOLDS["loss"]
+_DEGRADES = HOLDS["loss"]
 _FAR = 4  # times the training length
 _UNKNOWN = "inconclusive"
 # Nats below the loss of token frequencies that a model must reach before it is judged.
@@ -71,24 +71,24 @@ _ELEUTHER_NUMBERS = (
 
 CLAIMS = (
     Claim(
-        "learned-breaks",
-        "Learned positions break past the training length",
+        "learned-rises",
+        "Learned positions do not extrapolate: the loss rises past the training length",
         "by construction: no row past the training length was ever trained",
         "",
         ("learned",),
         _risen("learned"),
         f"rise at {_FAR}x",
-        _BREAKS,
+        _DEGRADES,
     ),
     Claim(
-        "sinusoidal-breaks",
-        "Sinusoidal positions break past the training length",
+        "sinusoidal-rises",
+        "Sinusoidal positions do not extrapolate: the loss rises past the training length",
         "Press et al. 2021, Figure 1: perplexity rises soon after the training length",
         _PRESS,
         ("sinusoidal",),
         _risen("sinusoidal"),
         f"rise at {_FAR}x",
-        _BREAKS,
+        _DEGRADES,
     ),
     Claim(
         "rope-degrades",

@@ -10,7 +10,7 @@ from ._reading import MISSING, Reading, number
 
 __all__ = ["headline", "markdown", "terminal"]
 
-_COSTS = ("tokens_per_second", "memory_mb", "seconds", "parameters")
+_COSTS = ("seconds", "memory_mb", "parameters")
 _OUTCOMES = {"reproduced": "green", "not reproduced": "red", "inconclusive": "yellow"}
 
 
@@ -83,11 +83,12 @@ def _results(reading: Reading) -> Any:
     from rich.text import Text
 
     table = Table(title=_what(reading), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.collapse_padding = True
+    table.caption, table.caption_justify = "* the training length", "left"
     table.add_column("encoding", overflow="fold")
     for length in reading.lengths:
-        table.add_column(_head(reading, length), justify="right", no_wrap=True)
-    for head in ("tokens/s", "MB", "s", "params"):
+        mark = "*" if length == reading.near else ""
+        table.add_column(f"{length}{mark}", justify="right", no_wrap=True)
+    for head in ("seconds", "MB", "params"):
         table.add_column(head, justify="right", no_wrap=True)
     rows = reading.rows
     best = []
