@@ -118,4 +118,4 @@ def test_what_is_refused_is_not_held() -> None:
     at = torch.tensor([0.0, 0.5, 1.0])
     with pytest.raises(TypeError, match=r"attention: positions must be integers for T5Bias"):
         whorl.attention(x, x, x, whorl.T5Bias(2), causal=True, cache=cache, positions=at)
-    assert len(cache) == 0
+    assert cache.length == 0
