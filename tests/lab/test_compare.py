@@ -195,3 +195,8 @@ def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "b" / "config.toml").unlink()
     with pytest.raises(ValueError, match=r"none of the runs is finished; run the same command"):
         rebuild(tmp_path)
+
+
+def test_the_published_comparison_is_read() -> None:
+    for path in (Path(__file__).parents[2] / "benchmarks").glob("*-compare.json"):
+        assert [row["name"] for row in load(path)["rows"]][:2] == ["nope", "sinusoidal"]

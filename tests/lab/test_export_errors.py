@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from tests.scaling.samples import LONG, SHORT
-from whorl.lab import export as module
 from whorl.lab.export import export
 from whorl.lab.model import Model
 from whorl.scaling import (
@@ -186,7 +185,7 @@ def test_a_full_disk_leaves_nothing(
         if path.name == broken:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, "write", write)
+    monkeypatch.setattr(sys.modules["whorl.lab.export"], "write", write)
     message = r"export: '.*out' cannot be written: No space left on device; nothing was left there"
     with pytest.raises(OSError, match=message):
         export(built(), tmp_path / "out", length=64)
@@ -199,7 +198,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if path.name == "model.safetensors":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "write", write)
+    monkeypatch.setattr(sys.modules["whorl.lab.export"], "write", write)
     with pytest.raises(KeyboardInterrupt):
         export(built(), tmp_path / "out", length=64)
     assert list(tmp_path.iterdir()) == []

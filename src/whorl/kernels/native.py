@@ -24,6 +24,7 @@ __all__ = [
     "library_path",
     "max_threads",
     "new_like",
+    "on_huge_pages",
     "prepare",
     "problem",
     "rotate",
@@ -197,7 +198,11 @@ def new_like(x: Tensor) -> Tensor:
     Faults on 4 KiB pages take three times as long as rotating a fresh 84 MB result does; NumPy
     advises its large arrays alike.
     """
-    out = torch.empty_like(x)
+    return on_huge_pages(torch.empty_like(x))
+
+
+def on_huge_pages(out: Tensor) -> Tensor:
+    """``out``, a new and ordinary CPU tensor, whose memory should come in huge pages if large."""
     if out.nbytes in _HUGE_BYTES and _library is not None:
         _library.whorl_prefer_huge_pages(out.data_ptr(), out.nbytes)
     return out
