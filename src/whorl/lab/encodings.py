@@ -1,7 +1,7 @@
 """Encodings by name for a model of given shape: "rope", "learned+rope", {"name": "rope", ...}.
 
 Sizes come from the model. A few options depart from the encoding's own defaults, because those
-belong to another model than the lab's: see ``_DEFAULTS``.
+belong to another model than the lab's: see ``_defaults``.
 """
 
 import inspect

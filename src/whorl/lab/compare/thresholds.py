@@ -8,5 +8,6 @@ __all__ = ["BREAKS", "HOLDS", "SEED_NOISE"]
 
 HOLDS = {"loss": 0.1, "accuracy": 0.05}
 BREAKS = {"loss": 0.5, "accuracy": 0.25}
-#: Differences that another seed may turn round, where one seed is all there is.
+#: Differences that another seed may turn round, where one seed is all there is. Assumed, not
+#: measured: runs with several seeds do not use it.
 SEED_NOISE = 0.03
