@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["peak", "reset_peak"]
+__all__ = ["available", "peak", "reset_peak"]
 
 
 def reset_peak() -> int:
@@ -36,3 +36,13 @@ def peak() -> int:
         return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def available() -> int | None:
+    """Bytes that a new process may use, where the system says so."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0].split()[1]) * 1024 if found else None

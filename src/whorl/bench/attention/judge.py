@@ -52,7 +52,9 @@ def _linear(cells: Sequence[CellResult]) -> list[Target]:
     found = [Target.most(name, 2.2, max(steps, default=None))]
     speedups = []
     for cell in (c for c in cells if c.cell.kind == "linear" and c.cell.length >= 2048):
-        speedups += [s for n in ("elu", "cosine") if (s := cell.ratio("sdpa", n)) is not None]
+        speedups += [
+            s for n in ("elu", "relu", "cosine") if (s := cell.ratio("sdpa", n)) is not None
+        ]
     name = "linear attention from 2048 on, times faster than SDPA"
     found.append(Target.least(name, 1.0, min(speedups, default=None)))
     flat = _spread(cells, "recurrent")

@@ -14,7 +14,7 @@ from .plan import HEAD_DIM, Cell, Plan
 
 __all__ = ["doubling", "linear", "recurrent"]
 
-FeatureMap = Literal["elu", "cosine"]
+FeatureMap = Literal["elu", "relu", "cosine"]
 
 
 def linear(cell: Cell, plan: Plan) -> Makers:
@@ -34,6 +34,7 @@ def linear(cell: Cell, plan: Plan) -> Makers:
     return [
         ("sdpa", sdpa),
         ("elu", lambda: _whole("elu", "elu", q, k, v)),
+        ("relu", lambda: _whole("relu", "relu", q, k, v)),
         ("cosine", lambda: _whole("cosine", "cosine", q, k, v)),
     ]
 

@@ -54,10 +54,14 @@ def linear(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, feature_map: str) -> T
         q, k = (x / x.norm(dim=-1, keepdim=True) for x in (q, k))
         above = below = 1.0 + turned(q, rows) @ turned(k, at).mT
     else:
-        q, k = (torch.where(x > 0, x + 1, x.exp()) for x in (q, k))
+        q, k = (x.relu() if feature_map == "relu" else _elu(x) for x in (q, k))
         above, below = turned(q, rows) @ turned(k, at).mT, q @ k.mT
     seen = (rows[:, None] >= at).double()
     return ((above * seen) @ v.double()) / (below * seen).sum(-1, keepdim=True)
+
+
+def _elu(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x + 1, x.exp())
 
 
 def decoded(q: Tensor, k: Tensor, v: Tensor, inv_freq: Tensor | None = None) -> Tensor:

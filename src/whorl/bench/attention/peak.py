@@ -9,7 +9,6 @@ cannot be reset, as outside Linux, sees the same here.
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,18 +18,15 @@ from whorl import _memory
 from . import oracle, softmax
 from .plan import Cell
 
-__all__ = ["NAMES", "available", "main", "measure_peak", "peak_of"]
+__all__ = ["main", "measure_peak", "peak_of"]
 
-NAMES = ("sdpa", "alibi", "t5", "matrix")
 _WARM = 256
 
 
 def measure_peak(name: str, cell: Cell) -> int:
     """Bytes that a contestant needs beyond q, k and v; its result is among them."""
-    needed = softmax.matrix_bytes(cell.length) * 5 // 4
-    free = available()
-    if name == "matrix" and free is not None and free < needed:
-        raise MemoryError(f"needs {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free")
+    if name == "matrix":
+        softmax.check_room(cell.length)
     code = f"from {__name__} import main; main()"
     command = [sys.executable, "-c", code, name, str(cell.length), str(cell.threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -45,9 +41,9 @@ def main() -> None:
     name, length, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     with torch.no_grad():
-        softmax.FORWARD[name](*oracle.inputs(_WARM))()
+        softmax.MEMORY[name](*oracle.inputs(_WARM))()
         q, k, v = oracle.inputs(int(length))
-        print(peak_of(lambda: softmax.FORWARD[name](q, k, v)()))
+        print(peak_of(lambda: softmax.MEMORY[name](q, k, v)()))
 
 
 def peak_of(call: Callable[[], Tensor]) -> int:
@@ -55,13 +51,3 @@ def peak_of(call: Callable[[], Tensor]) -> int:
     before = _memory.reset_peak()
     call()
     return max(0, _memory.peak() - before)
-
-
-def available() -> int | None:
-    """Bytes that a new process may use, where the system says so."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0].split()[1]) * 1024 if found else None

@@ -65,8 +65,9 @@ class Plan:
     """Lengths of each kind (none leaves it out), and the effort.
 
     Args:
-        most_quadratic, most_naive: the longest call in which a bias as a matrix and a softmax of
-            all scores are timed; the memory of the former is measured at any length.
+        most_quadratic: the longest call in which a bias as a matrix is timed; its memory is
+            measured at any length.
+        most_naive: the same for a matrix kept between calls and for a softmax of all scores.
         compiled: the lengths at which flex_attention is compiled, which takes seconds each.
         run: tokens of one sample of decoding, but for stepped.
         repeats, sample_seconds, most_seconds: as for the rotation, see ``whorl.bench.Plan``.
@@ -75,16 +76,16 @@ class Plan:
 
     causal: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
     training: tuple[int, ...] = (1024, 4096)
-    linear: tuple[int, ...] = (512, 2048, 4096, 8192)
-    memory: tuple[int, ...] = (16384,)
+    linear: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
+    memory: tuple[int, ...] = (8192, 16384)
     doubling: tuple[int, ...] = (8192, 16384, 32768, 65536)
     recurrent: tuple[int, ...] = (1024, 8192, 65536)
     streaming: tuple[int, ...] = (1024, 8192, 65536)
     stepped: tuple[int, ...] = (4096,)
     threads: tuple[int, ...] = (1,)
-    most_quadratic: int = 4096
-    most_naive: int = 4096
-    compiled: tuple[int, ...] = (512, 1024, 2048, 4096)
+    most_quadratic: int = 16384
+    most_naive: int = 8192
+    compiled: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
     window: int = WINDOW
     run: int = 256
     repeats: int = 9
@@ -111,7 +112,8 @@ class Plan:
             recurrent=(1024, 16384),
             streaming=(1024, 4096),
             stepped=(2048,),
-            most_naive=512,
+            most_quadratic=4096,
+            most_naive=4096,
             compiled=(4096,),
             run=64,
             repeats=3,
@@ -120,7 +122,7 @@ class Plan:
 
     @classmethod
     def full(cls) -> "Plan":
-        """Every length, on one thread: about ten minutes."""
+        """Every length, on one thread: about a quarter of an hour."""
         return cls()
 
     def only(

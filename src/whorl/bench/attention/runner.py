@@ -49,7 +49,7 @@ def run(
 def measure_cell(cell: Cell, plan: Plan) -> CellResult:
     """Set up, verify and time the contestants of one cell."""
     if cell.kind == "memory":
-        return CellResult(cell, tuple(_peak(name, cell) for name in peak.NAMES))
+        return CellResult(cell, tuple(_peak(name, cell) for name in softmax.MEMORY))
     settle_allocator()
     with threads(cell.threads), torch.set_grad_enabled(cell.kind == "training"):
         able, problems = ready(CONTESTANTS[cell.kind](cell, plan))

@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl import ALiBi, Kerple, T5Bias, attention
+from whorl import ALiBi, Kerple, Shaw, T5Bias, _memory, attention
 from whorl.bench._run import Contestant, Makers
 from whorl.encodings import Encoding
 
 from . import oracle
 from .plan import HEAD_DIM, HEADS, Cell, Plan
 
-__all__ = ["FORWARD", "causal", "matrix_bytes", "training"]
+__all__ = ["FORWARD", "MEMORY", "causal", "check_room", "matrix_bytes", "training"]
 
 Forward = Callable[[], Tensor]
 Maker = Callable[[Tensor, Tensor, Tensor], Forward]
@@ -92,16 +92,43 @@ FORWARD: dict[str, Maker] = {
 }
 
 
+def _and_back(encoding: Encoding | None) -> Maker:
+    def make(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        forward = _trained("sdpa" if encoding is None else "whorl", leaves, encoding)
+        weights = [] if encoding is None else list(encoding.parameters())
+
+        def call() -> Tensor:
+            with torch.enable_grad():
+                out = forward()
+            return torch.autograd.grad(out, [*leaves, *weights], torch.ones_like(out))[0]
+
+        return call
+
+    return make
+
+
+# What the memory is measured of; Shaw scores by content and so goes through blocks.
+MEMORY: dict[str, Maker] = {
+    **{name: FORWARD[name] for name in ("sdpa", "alibi", "t5", "matrix")},
+    "shaw": _whorl(lambda: Shaw(HEADS, HEAD_DIM)),
+    "sdpa-trained": _and_back(None),
+    "t5-trained": _and_back(t5()),
+}
+
+
 def causal(cell: Cell, plan: Plan) -> Makers:
     """Names and makers of the contestants of a cell."""
     q, k, v = oracle.inputs(cell.length)
-    most = {"naive": plan.most_naive}
-    most |= dict.fromkeys(("matrix", "matrix-ready"), plan.most_quadratic)
+    most = {"naive": plan.most_naive, "matrix-ready": plan.most_naive}
+    most["matrix"] = plan.most_quadratic
     names = [n for n in FORWARD if cell.length <= most.get(n, cell.length)]
     names = [n for n in names if n != "flex" or cell.length in plan.compiled]
     rows = oracle.rows_of(cell.length)
 
     def make(name: str) -> Contestant:
+        if name in most:
+            check_room(cell.length, copies=4 if name == "naive" else 1)
         call = FORWARD[name](q, k, v)
         encoding = {"sdpa": None, "t5": t5()}.get(name, ALiBi(HEADS))
 
@@ -162,6 +189,13 @@ def alibi_matrix(length: int) -> Tensor:
 def matrix_bytes(length: int) -> int:
     """Bytes of a bias for every head, query and key."""
     return HEADS * length**2 * 4
+
+
+def check_room(length: int, copies: int = 1) -> None:
+    """Raise MemoryError where so many matrices do not fit beside what runs already."""
+    needed, free = matrix_bytes(length) * copies * 5 // 4, _memory.available()
+    if free is not None and free < needed:
+        raise MemoryError(f"needs {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free")
 
 
 def _trained(name: str, tensors: Sequence[Tensor], encoding: Encoding | None) -> Forward:
