@@ -404,6 +404,7 @@ int main(void) {
     test_two_operands();
     test_halves();
     test_hostile();
+    test_layers();
     test_far_apart();
     printf("%ld passed, %ld failed\n", passed, failed);
     return failed != 0;

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from tests.scaling.samples import LONG, SHORT
+from whorl.kernels import layers
 from whorl.lab.export import export
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
@@ -62,7 +63,11 @@ def test_logits_are_equal(shape: dict[str, Any], tmp_path: Path) -> None:
     assert config["attention_dropout"] == model.config.dropout
 
 
-def test_only_the_precision_of_angles_differs(tmp_path: Path) -> None:
+def test_only_the_precision_of_angles_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With PyTorch's own layers: those of the kernel round otherwise, by 4e-6 here."""
+    monkeypatch.setattr(layers, "_takes", lambda *tensors: False)
     model, like_theirs = built(), built(rope(precision="float32"))
     folder = export(model, tmp_path / "out", length=64)
     assert difference(like_theirs, folder) <= 1e-6 < difference(model, folder)

@@ -28,9 +28,10 @@ __all__ = [
     "prepare",
     "problem",
     "rotate",
+    "run_layer",
 ]
 
-ABI = 1
+ABI = 2
 ISAS = {"auto": 0, "scalar": 1, "avx2": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 _LAYOUTS = {"half": 0, "interleaved": 1}
@@ -244,6 +245,13 @@ def _index(index: Tensor) -> tuple[int, int, int]:
     return index.data_ptr(), per_row, index.stride(-1)
 
 
+def run_layer(job: bytes) -> None:
+    """Run the ``whorl_layer`` packed in ``job``; ``layers`` makes them."""
+    assert _library is not None, _problem
+    status = _library.whorl_run_layer(job)
+    assert status == 0, f"whorl_run_layer refused its job with status {status}"
+
+
 def problem() -> str | None:
     """None when the native library is in use, else why it is not."""
     return _problem
@@ -284,10 +292,11 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
             return None, f"{path} speaks ABI {found}, this whorl needs {ABI}; reinstall whorl"
     except (OSError, AttributeError) as error:
         return None, f"{path} does not load: {error}; reinstall whorl"
-    library.whorl_rotate.argtypes = [ctypes.c_void_p]
+    library.whorl_rotate.argtypes = library.whorl_run_layer.argtypes = [ctypes.c_void_p]
     library.whorl_prefer_huge_pages.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    for name in ("whorl_rotate", "whorl_best_isa", "whorl_max_threads", "whorl_prefer_huge_pages"):
-        getattr(library, name).restype = ctypes.c_int64
+    numbers = ("rotate", "run_layer", "best_isa", "max_threads", "prefer_huge_pages")
+    for name in numbers:
+        getattr(library, f"whorl_{name}").restype = ctypes.c_int64
     return library, None
 
 

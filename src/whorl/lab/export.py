@@ -232,6 +232,7 @@ def _weights(model: Model, rope: RoPE) -> dict[str, Tensor]:
 def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
     D, H, G = block.config.head_dim, block.config.heads, block.config.key_heads
     q, k, v = torch.split(block.qkv.weight, [H * D, G * D, G * D])
+    gate, up = block.gate_up.weight.chunk(2)
     if interleaved:
         q, k = _halves(q, D), _halves(k, D)
     return {
@@ -241,8 +242,8 @@ def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
         "self_attn.v_proj": v,
         "self_attn.o_proj": block.out.weight,
         "post_attention_layernorm": block.mlp_norm.weight,
-        "mlp.gate_proj": block.gate.weight,
-        "mlp.up_proj": block.up.weight,
+        "mlp.gate_proj": gate,
+        "mlp.up_proj": up,
         "mlp.down_proj": block.down.weight,
     }
 

@@ -10,14 +10,12 @@ Norms come before each part (Xiong et al. 2020, arXiv:2002.04745) and are root m
 and Sennrich 2019, arXiv:1910.07467); there are no biases. With RoPE this is Llama's architecture,
 so that ``export.py`` can write it as one. A decoder sees the past only; an encoder sees everything.
 
-q, k and v are one matrix, whose result is looked at in three parts. gate and up are two, because
-element-wise work on parts of one result is slower.
+q, k and v are one matrix, whose result is looked at in three parts; so are gate and up.
 """
 
 import hashlib
 import math
 from copy import deepcopy
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +23,7 @@ from torch import Tensor, nn
 
 import whorl
 from whorl.encodings import Composition, Encoding
+from whorl.kernels.layers import rms_norm, swiglu
 
 from .config import ModelConfig
 from .encodings import EMBEDDING_STD, build_encoding
@@ -130,16 +129,14 @@ class Block(nn.Module):
         self.qkv = nn.Linear(config.width, (H + 2 * G) * D, bias=False)
         self.out = nn.Linear(H * D, config.width, bias=False)
         self.mlp_norm = RMSNorm(config.width)
-        self.gate = nn.Linear(config.width, config.inner, bias=False)
-        self.up = nn.Linear(config.width, config.inner, bias=False)
+        self.gate_up = nn.Linear(config.width, 2 * config.inner, bias=False)
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
     def forward(
         self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
     ) -> Tensor:
         x = x + self.out(self._attend(self.attention_norm(x), encoding, positions, context_length))
-        y = self.mlp_norm(x)
-        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        x = x + self.down(swiglu(self.gate_up(self.mlp_norm(x))))
         return x
 
     def _attend(
@@ -183,31 +180,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float(), self.weight.float()
-        y: Tensor = _RootMeanSquare.apply(*wide)  # type: ignore[no-untyped-call]
-        return y.to(x.dtype)
-
-
-class _RootMeanSquare(torch.autograd.Function):
-    """y = n w, n = x r, r = 1 / sqrt(mean(x^2) + eps); dx = r (g w - n mean(g w n)), dw = sum g n.
-
-    ``F.rms_norm`` is the same; on a CPU its backward pass, put together from small steps, takes
-    three times as long.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        r = torch.rsqrt((x * x).mean(-1, keepdim=True) + NORM_EPS)
-        n = x * r
-        ctx.save_for_backward(n, weight, r)
-        return n * weight
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        n, weight, r = ctx.saved_tensors
-        product = g * n
-        mean = (product @ weight).unsqueeze(-1) / n.shape[-1]
-        return torch.addcmul(g * weight, n, mean, value=-1).mul_(r), product.flatten(0, -2).sum(0)
+        return rms_norm(x, self.weight, NORM_EPS)
 
 
 def _copy_of(parts: list[Encoding]) -> Encoding:

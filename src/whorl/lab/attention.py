@@ -1,0 +1,91 @@
+"""What the attention of a trained run looks at: its queries, keys and weights on held-out text."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from whorl import RoPE
+from whorl.analysis._record import fits, whole
+from whorl.analysis._scores import scores
+from whorl.encodings import Encoding
+
+from .checkpoint import load_weights
+from .data import open_source
+from .encodings import title_of
+from .model import Model
+from .runs import Run
+
+__all__ = ["Layer", "attention_of", "rope_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Queries [B, H, T, D] and keys [B, G, T, D] before any rotation, and weights [B, H, T, T]."""
+
+    encoding: Encoding
+    q: Tensor
+    k: Tensor
+    weights: Tensor
+
+
+@torch.no_grad()
+def attention_of(
+    folder: str | Path, *, length: int | None = None, windows: int = 4
+) -> tuple[str, list[Layer]]:
+    """The run's name, and every layer's attention on some windows of its evaluation.
+
+    length: tokens of a window, the training length by default.
+    """
+    run = Run(folder)
+    config = run.config()
+    length = config.training.length if length is None else length
+    whole(length, "length", "attention_of", 2, config.longest)
+    whole(windows, "windows", "attention_of")
+    if config.model.attention != "softmax":
+        raise ValueError(
+            f"attention_of: {str(folder)!r} was trained with linear attention, which has no"
+            " weights; train one with softmax attention."
+        )
+    model = Model(config.model, vocab=run.vocab(), longest=config.longest)
+    load_weights(run.checkpoint_path, model)
+    fits(
+        32 * windows * config.model.heads * config.model.layers * length**2, length, "attention_of"
+    )
+    tokens = open_source(config).evaluation(length).tokens[:windows]
+    made: list[Tensor] = []
+    hooks = [
+        block.qkv.register_forward_hook(lambda module, inputs, out: made.append(out))  # type: ignore[union-attr, operator]
+        for block in model.blocks
+    ]
+    model.eval()(tokens)
+    for hook in hooks:
+        hook.remove()
+    own = model.layer_encodings
+    encodings = [own[n - 1] if own and n else model.encoding for n in range(len(made))]
+    layers = [_layer(model, encoding, out) for encoding, out in zip(encodings, made, strict=True)]
+    return f"{title_of(config.model.encoding)} in {Path(folder).name}", layers
+
+
+def rope_of(layers: list[Layer]) -> RoPE:
+    """The RoPE that the run was trained with."""
+    found = [part for part in layers[0].encoding.parts if isinstance(part, RoPE)]
+    if not found:
+        raise ValueError(
+            f"the run was trained with {layers[0].encoding!r}, which holds no RoPE; name a run of"
+            " whorl train --encoding rope."
+        )
+    return found[0]
+
+
+def _layer(model: Model, encoding: Encoding, made: Tensor) -> Layer:
+    config = model.config
+    H, G = config.heads, config.key_heads
+    parts = made.unflatten(-1, (H + 2 * G, config.head_dim)).split((H, G, G), dim=2)
+    q, k = (part.transpose(1, 2).contiguous() for part in parts[:2])
+    at = torch.arange(made.shape[1])
+    logits = scores(encoding, q, k, at, at)
+    if config.kind == "decoder":
+        logits = logits.masked_fill(at.unsqueeze(-1) < at, float("-inf"))
+    return Layer(encoding, q, k, logits.softmax(-1))
