@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from whorl.plots import catalogue
     [("rope", "decoder", 1), ("learned+t5", "encoder", None), ("mrope", "decoder", None)],
 )
 def test_weights_are_those_of_the_model(
-    small: lab.RunConfig, tmp_path: Path, encoding: str, kind: str, kv_heads: int | None
+    small: lab.RunConfig, tmp_path: Path, encoding: str, kind: Any, kv_heads: int | None
 ) -> None:
     model = replace(small.model, encoding=encoding, kind=kind, layers=2, kv_heads=kv_heads)
     config = replace(small, model=model)

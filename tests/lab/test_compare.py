@@ -16,6 +16,7 @@ from whorl.lab import Run, RunConfig
 from whorl.lab.compare import Lane, Plan, compare, load, rebuild
 from whorl.lab.compare.plan import Job
 from whorl.lab.compare.pool import run_all
+from whorl.lab.compare.statistics import estimate
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -42,6 +43,13 @@ def test_from_plan_to_report(plan: Plan, tmp_path: Path) -> None:
     assert len(rope["by_length"]["32"]["seeds"]) == 2
     assert rope["by_length"]["32"]["low"] < rope["by_length"]["32"]["mean"]
     assert found["settings"]["seeds"] == [0, 1]
+    paired = found["rows"][2]["against"]
+    ours, theirs = (found["rows"][n]["by_length"]["32"]["seeds"] for n in (2, 0))
+    gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
+    assert paired["name"] == "rope"
+    assert paired["by_length"]["32"]["mean"] == pytest.approx(sum(gaps) / 2)
+    assert paired["by_length"]["32"]["high"] == pytest.approx(estimate(gaps).high)
+    assert "against" not in rope
     assert max(len([x for x in lanes if x.state == "running"]) for lanes in seen) == 2
     assert {"training", "evaluation"} <= {lane.phase for lanes in seen for lane in lanes}
     for name in ("comparison.json", "report.html", "report.md"):
@@ -50,8 +58,7 @@ def test_from_plan_to_report(plan: Plan, tmp_path: Path) -> None:
     kept = (tmp_path / "out" / "comparison.json").read_text()
     assert load(tmp_path / "out" / "comparison.json") == found
     again = rebuild(tmp_path / "out")
-    by_name = {row["name"]: row for row in again["rows"]}
-    assert [by_name[row["name"]] for row in found["rows"]] == found["rows"]
+    assert again["rows"] == found["rows"]
     (tmp_path / "out" / "comparison.json").write_text(kept)
 
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/*/metrics.jsonl")}

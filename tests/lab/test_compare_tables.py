@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.plots.lab_document import comparison
+from whorl.lab.compare._reading import MISSING
 from whorl.lab.compare.tables import markdown, terminal
 
 
@@ -49,6 +50,20 @@ def test_markdown_of_accuracy_marks_the_most() -> None:
     heads, _, *rows = table(markdown(comparison(measure="accuracy")))
     assert rows[0][heads.index("2048")] == "**63.1%**"
     assert "passkey: accuracy by evaluation length" in markdown(comparison(measure="accuracy"))
+
+
+def test_differences_are_paired_by_seed() -> None:
+    document = comparison(2, seeds=3)
+    assert "paired by seed" not in markdown(document)
+    cell = {"mean": -0.25, "low": -0.5, "high": 0.0}
+    by_length: dict[str, Any] = {str(n): dict(cell) for n in document["settings"]["lengths"]}
+    by_length["64"]["mean"] = None
+    document["rows"][1]["against"] = {"name": "rope", "by_length": by_length}
+    text = markdown(document)
+    assert "Difference to rope, paired by seed: mean and 95 % interval over 3 seeds:" in text
+    last = [line for line in text.splitlines() if line.startswith("|")][-1]
+    assert [cell.strip() for cell in last.strip("|").split("|")][1:3] == [MISSING, "-0.25 ±0.25"]
+    assert "paired by seed" in " ".join(rendered(document, 80).split())
 
 
 def rendered(document: dict[str, Any], width: int = 100) -> str:

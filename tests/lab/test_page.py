@@ -180,17 +180,26 @@ def test_a_row_without_numbers_stands_last_and_is_named(plain: Any) -> None:
     assert "No row has a finite value at 2048." in Parser(plain(document)).text
 
 
+def test_differences_stand_below_the_results(plain: Any) -> None:
+    document = comparison(2, seeds=3)
+    by_length = {str(n): {"mean": 0.1, "low": 0.05, "high": 0.15} for n in (64, 2048)}
+    document["rows"][1]["against"] = {"name": HOSTILE, "by_length": by_length}
+    text = plain(document)
+    assert "+0.10 \u00b10.05" in text
+    assert HOSTILE not in text
+    assert "paired by seed: mean and 95 % interval over 3 seeds" in Parser(text).text
+
+
 def test_accuracy_is_in_points_and_more_is_better(plain: Any) -> None:
     document = comparison(measure="accuracy")
     document["corpus"] = {"title": "find the key", "unit": "bytes"}
-    document["settings"].update(budget=None, precision="bfloat16")
+    document["settings"].update(precision="bfloat16")
     text = plain(document)
     assert re.findall(r'<th scope="row" data-v="([^"]+)"', text)[0] == "alibi"
     assert 'aria-sort="descending"' in text
     assert "<b>-8.0</b>" in text
     words = Parser(text).text
     assert "precision bfloat16" in words
-    assert "budget" not in words
     assert "corpus find the key" in words
     assert "corpus size" not in words
     assert "trained for 350 steps on the task passkey at a length of 128 bytes." in words

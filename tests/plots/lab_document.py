@@ -59,7 +59,6 @@ def comparison(rows: int = 9, *, seeds: int = 1, measure: str = "loss") -> dict[
 
 def settings(measure: str, seeds: int) -> dict[str, Any]:
     return {
-        "budget": "quick",
         "task": "text" if measure == "loss" else "passkey",
         "measure": measure,
         "length": 128,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from .encodings import title_of
 from .model import Model
 from .runs import Run
 
-__all__ = ["Layer", "attention_of", "rope_of"]
+__all__ = ["Layer", "attention_of", "queries_and_keys", "rope_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ def attention_of(
     tokens = open_source(config).evaluation(length).tokens[:windows]
     made: list[Tensor] = []
     hooks = [
-        block.qkv.register_forward_hook(lambda module, inputs, out: made.append(out))  # type: ignore[union-attr, operator]
+        block.qkv.register_forward_hook(lambda module, inputs, out: made.append(out))  # type: ignore[union-attr]
         for block in model.blocks
     ]
     model.eval()(tokens)
@@ -79,10 +80,20 @@ def rope_of(layers: list[Layer]) -> RoPE:
     return found[0]
 
 
-def _layer(model: Model, encoding: Encoding, made: Tensor) -> Layer:
+def queries_and_keys(layers: list[Layer]) -> tuple[Tensor, Tensor]:
+    """Pairs of vectors of all layers and heads: queries of the second half, keys of the first."""
+    half = layers[0].q.shape[2] // 2
+    found = []
+    for layer in layers:
+        k = layer.k.repeat_interleave(layer.q.shape[1] // layer.k.shape[1], 1)
+        found.append((layer.q[:, :, -half:], k[:, :, :half]))
+    return torch.stack([q for q, _ in found]), torch.stack([k for _, k in found])
+
+
+def _layer(model: Model, encoding: Any, made: Tensor) -> Layer:
     config = model.config
     H, G = config.heads, config.key_heads
-    parts = made.unflatten(-1, (H + 2 * G, config.head_dim)).split((H, G, G), dim=2)
+    parts = torch.split(torch.unflatten(made, -1, (H + 2 * G, config.head_dim)), [H, G, G], dim=2)
     q, k = (part.transpose(1, 2).contiguous() for part in parts[:2])
     at = torch.arange(made.shape[1])
     logits = scores(encoding, q, k, at, at)

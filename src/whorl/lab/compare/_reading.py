@@ -112,6 +112,32 @@ class Reading:
         low, high = number(cell.get("low")), number(cell.get("high"))
         return None if low is None or high is None else (high - low) / 2
 
+    def differences(self) -> tuple[str, list[str], list[list[str]]] | None:
+        """Title, heads and rows of differences paired by seed; None where there is one seed."""
+        rows = [row for row in self.rows if row.get("against")]
+        if not rows:
+            return None
+        name, seeds = rows[0]["against"]["name"], len(self.settings["seeds"])
+        title = f"Difference to {name}, paired by seed: mean and 95 % interval over {seeds} seeds"
+        heads = ["encoding", *map(str, self.lengths)]
+        return (
+            title,
+            heads,
+            [
+                [str(row["name"]), *(self._difference(row, length) for length in self.lengths)]
+                for row in rows
+            ],
+        )
+
+    def _difference(self, row: Mapping[str, Any], length: int) -> str:
+        cell = row["against"]["by_length"].get(str(length)) or {}
+        mean, low, high = (number(cell.get(key)) for key in ("mean", "low", "high"))
+        if mean is None or low is None or high is None:
+            return MISSING
+        unit, digits = (100.0, 1) if self.accuracy else (1.0, 2)
+        middle = round(unit * mean, digits) + 0.0  # no -0.00
+        return f"{middle:+.{digits}f} \u00b1{unit * (high - low) / 2:.{digits}f}"
+
     def best(self, texts: Sequence[str], values: Sequence[float | None], most: bool) -> set[int]:
         """Places of the best value, and of those that read the same."""
         known = [value for value in values if value is not None]

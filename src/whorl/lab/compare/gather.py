@@ -16,6 +16,7 @@ from whorl.lab.config import RunConfig
 from whorl.lab.encodings import title_of
 from whorl.lab.runs import Run
 
+from .plan import BUDGETS
 from .statistics import Estimate, estimate
 
 __all__ = ["FORMAT", "Entry", "document", "find", "load"]
@@ -53,13 +54,21 @@ class Entry:
 
 
 def find(folder: Path) -> list[Run]:
-    """Every run folder below ``folder``, by name."""
+    """Every run folder below ``folder``, in the order in which compare makes them."""
     if not folder.is_dir():
         raise ValueError(f"{str(folder)!r} is no folder; name one that whorl compare made.")
     found = [Run(path.parent) for path in sorted(folder.glob("*/config.toml"))]
     if not found:
         raise ValueError(f"{str(folder)!r} holds no runs; name a folder that whorl compare made.")
-    return found
+    order = list(BUDGETS["full"]().encodings)
+
+    def place(run: Run) -> tuple[int, int, str]:
+        config = run.config()
+        spec = title_of(config.model.encoding)
+        known = order.index(spec) if spec in order else len(order)
+        return config.training.seed, known, run.folder.name
+
+    return sorted(found, key=place)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -107,7 +116,10 @@ def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
         },
         "corpus": corpus,
         "environment": environment,
-        "rows": [_row(entry, config, measure) for entry in entries],
+        "rows": [
+            _row(entry, config, measure) | _against(entry, entries, config, measure)
+            for entry in entries
+        ],
         "claims": judge(entries, config) if measure == "loss" else [],
         "unfinished": unfinished,
         "notes": _notes(seeds, config, windows),
@@ -207,6 +219,22 @@ def _by_length(entry: Entry, length: int, measure: str) -> dict[str, Any]:
     values = list(entry.by_seed(length, measure).values())
     found: Estimate = estimate(values)
     return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": values}
+
+
+def _against(
+    entry: Entry, entries: Sequence[Entry], config: RunConfig, measure: str
+) -> dict[str, Any]:
+    """Differences to RoPE, or to the first row, seed by seed: what seeds share cancels out."""
+    reference = next((one for one in entries if one.name == "rope"), entries[0])
+    seeds = sorted(entry.evaluations.keys() & reference.evaluations.keys())
+    if len(seeds) < 2 or entry is reference:
+        return {}
+    found = {}
+    for length in config.lengths:
+        ours, theirs = (one.by_seed(length, measure) for one in (entry, reference))
+        pair = estimate([ours[seed] - theirs[seed] for seed in seeds])
+        found[str(length)] = {"mean": pair.mean, "low": pair.low, "high": pair.high}
+    return {"against": {"name": reference.name, "by_length": found}}
 
 
 def _curve(entry: Entry) -> dict[str, list[float]]:

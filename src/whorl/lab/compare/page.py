@@ -63,6 +63,7 @@ def _results(reading: Reading) -> list[str]:
         f'<p class="quiet">{_text(what)}{interval}. Best of a column in bold; shade grows with'
         " the distance from the best of the table. Click a head to sort.</p>",
         results(reading),
+        *_differences(reading),
         _figure("costs", plots.lab_costs(comparison), "dots and bars by encoding"),
     ]
     if any(row.get("by_position") for row in comparison["rows"]):
@@ -72,6 +73,25 @@ def _results(reading: Reading) -> list[str]:
         chart = _figure("training", plots.lab_training(comparison), "training loss by step")
         found.append(f"<details><summary>Training curves</summary>{chart}</details>")
     return found
+
+
+def _differences(reading: Reading) -> list[str]:
+    """Rows of differences paired by seed, where there are several seeds."""
+    found = reading.differences()
+    if found is None:
+        return []
+    title, heads, body = found
+    cells = ["".join(f"<td>{_text(text)}</td>" for text in row[1:]) for row in body]
+    lines = [
+        f'<tr><th scope="row">{_text(row[0])}</th>{line}</tr>'
+        for row, line in zip(body, cells, strict=True)
+    ]
+    tops = "".join(f"<th>{_text(head)}</th>" for head in heads)
+    return [
+        f"<details><summary>{_text(title)}</summary>"
+        f'<div class="scroll"><table><thead><tr>{tops}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div></details>"
+    ]
 
 
 def _figure(name: str, chart: Any, words: str) -> str:
@@ -133,7 +153,6 @@ def _settings(comparison: Mapping[str, Any]) -> str:
         "seeds": ", ".join(map(str, settings["seeds"])),
         "evaluation": f"{settings['windows']} windows at each length",
         "precision": settings.get("precision"),
-        "budget": settings.get("budget"),
         "corpus": corpus.get("title"),
     }
     if corpus.get("tokens"):

@@ -32,6 +32,12 @@ def markdown(comparison: Mapping[str, Any]) -> str:
         f"{_plain(_what(reading))}.",
         markdown_table(["encoding", *heads, "tokens/s"], body),
     ]
+    if differences := reading.differences():
+        title, tops, lines = differences
+        found += [
+            f"{_plain(title)}:",
+            markdown_table(tops, [[_plain(cell) for cell in line] for line in lines]),
+        ]
     found += [_plain(text) for text in _ends(comparison)]
     return "\n\n".join(found) + "\n"
 
@@ -45,6 +51,8 @@ def terminal(comparison: Mapping[str, Any]) -> Iterator[Any]:
         yield _results(Reading(comparison))
     if any(row.get("by_position") for row in comparison["rows"]):
         yield _positions(Reading(comparison))
+    if differences := Reading(comparison).differences():
+        yield _differences(*differences)
     yield Text(f"{Reading(comparison).summary()}\n")
     if comparison.get("claims"):
         yield _claims(comparison)
@@ -123,6 +131,20 @@ def _positions(reading: Reading) -> Any:
     for row in reading.rows:
         cells = [reading.words(reading.between(row, *span)) for span in spans]
         table.add_row(Text(str(row["name"])), *cells)
+    return table
+
+
+def _differences(title: str, heads: list[str], rows: list[list[str]]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(heads[0], overflow="fold")
+    for head in heads[1:]:
+        table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 
