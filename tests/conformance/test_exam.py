@@ -36,6 +36,7 @@ VARIANTS: dict[str, list[whorl.Encoding]] = {
         ),
         whorl.AxialRoPE(20, widths=(4, 10), rotary_dim=14, rotary_start=2, impl="reference"),
         whorl.AxialRoPE(8, inv_freq=[3.0, 2.0, 1.0, 0.0], fastest=2.0, table_length=5),
+        whorl.AxialRoPE(12, widths=(8, 4), within="axis", fastest=(1.0, 0.5)),
         whorl.AxialRoPE(16, frequencies="mixed", num_kv_heads=2, base=10.0),
         whorl.AxialRoPE(16, frequencies="mixed", num_kv_heads=1, impl="reference", axes=3),
     ],

@@ -47,6 +47,7 @@ def by_definition(
             [1.0, 1.0, 0.1, 0.01],
         ),
         ({"widths": (0, 8), "base": 16.0, "fastest": 2.0}, [1, 1, 1, 1], [2.0, 1.0, 0.5, 0.25]),
+        ({"base": 100.0, "fastest": (1.0, 3.0)}, [0, 0, 1, 1], [1.0, 0.1, 3.0, 0.3]),
         ({"inv_freq": [1.0, 2.0, 3.0, 0.5]}, [0, 0, 1, 1], [1.0, 2.0, 3.0, 0.5]),
     ],
 )
@@ -60,6 +61,39 @@ def test_pairs_turn_along_their_axes(
     torch.testing.assert_close(
         rope.frequencies().inv_freq, torch.tensor(freqs).double(), rtol=1e-7, atol=0
     )
+
+
+@pytest.mark.parametrize("impl", ["native", "reference"])
+@pytest.mark.parametrize(
+    "layouts", [("half", None), ("half", "interleaved"), ("interleaved", "half")]
+)
+def test_an_axis_may_have_a_block_of_its_own(layouts: Any, impl: Any) -> None:
+    """within="axis" is a RoPE on each block of channels."""
+    layout, out_layout = layouts
+    options = {"layout": layout, "out_layout": out_layout, "base": 50.0, "impl": impl}
+    rope = whorl.AxialRoPE(
+        22, axes=3, widths=(8, 0, 12), rotary_dim=20, rotary_start=1, within="axis", **options
+    )
+    x, at = randn(2, 3, 6, 22), torch.stack((*grid(2, 3), grid(3, 2)[0] + 0.5))
+    want = x.clone()
+    for axis, start, width in ((0, 1, 8), (2, 9, 12)):
+        block = whorl.RoPE(22, rotary_start=start, rotary_dim=width, **options)
+        turned = block.rotate(x, at[axis])
+        want[..., start : start + width] = turned[..., start : start + width]
+    got = rope.rotate(x, at)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(rope.rotate(got, at, inverse=True), x)
+    torch.testing.assert_close(rope.rotate_(x.clone(), at), want)
+    torch.testing.assert_close(rope.shift(got, 2), rope.rotate(x, at + 2))
+    new = rope.frequencies()
+    new = type(new)(new.inv_freq * 2)
+    tuned = rope.retune(got, at, old=rope.frequencies(), new=new)
+    torch.testing.assert_close(tuned, rope.rotate(x, torch.cat((at[:1] * 2, at[1:] * 2))))
+    out = torch.full_like(x, math.nan)
+    assert rope.rotate(x, at, out=out) is out
+    torch.testing.assert_close(out, want)
+    gap = torch.autograd.gradcheck(lambda x: rope.rotate(x, at), (x[:1, :1].requires_grad_(),))
+    assert gap
 
 
 def test_three_axes_and_every_way_to_give_positions() -> None:
@@ -171,6 +205,21 @@ def test_mixed_frequencies_start_as_turned_ladders() -> None:
         ({"order": "mixed"}, r"order must be 'blocks' or 'alternating'; got 'mixed'"),
         ({"frequencies": "trained"}, r"frequencies must be 'fixed' or 'mixed'; got 'trained'"),
         ({"fastest": 0}, r"fastest must be a finite number above 0; got 0"),
+        ({"fastest": (1.0, 0.0)}, r"fastest must be a finite number above 0; got 0\.0"),
+        (
+            {"fastest": [1.0]},
+            r"fastest must be one number, or one for each of 2 axes; got \[1\.0\]",
+        ),
+        ({"within": "block"}, r"within must be 'head' or 'axis'; got 'block'"),
+        (
+            {"within": "axis", "order": "alternating"},
+            r"within='axis' lays out each axis in a block of its own, so it needs order='blocks'"
+            r" and frequencies='fixed'; got 'alternating' and 'fixed'\. Leave within out",
+        ),
+        (
+            {"within": "axis", "frequencies": "mixed", "num_kv_heads": 1},
+            r"got 'blocks' and 'mixed'",
+        ),
         ({"inv_freq": [1.0]}, r"inv_freq must hold 8 finite frequencies, one for each pair; got 1"),
         ({"frequencies": "mixed"}, r"num_kv_heads must be a positive int; got None"),
         (

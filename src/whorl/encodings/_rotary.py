@@ -1,10 +1,13 @@
 """What rotations share: the calls that users make."""
 
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import torch
 from torch import Tensor
 
 from whorl.kernels import tables
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.ops import Impl
+from whorl.kernels.tables import Precision, table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Description, Frequencies
 from whorl.scaling.describe import describe, known_context
@@ -17,13 +20,60 @@ from ._checks import (
     check_input,
     check_outputs,
 )
+from ._rotary_config import TableStrategy
 from ._rotation import KEY, QUERY, Call, Rotation
+from .base import classes
+
+if TYPE_CHECKING:
+    from whorl.configs.model import Parity
 
 __all__ = ["KEY", "QUERY", "Call", "Rotary"]
+
+R_ = TypeVar("R_", bound="Rotary")
 
 
 class Rotary(Rotation):
     """A rotation of queries and keys; a subclass has its options and its frequencies."""
+
+    @classmethod
+    def from_config(
+        cls: type[R_],
+        x: Any,
+        *,
+        layer_type: str | None = None,
+        layer: int | None = None,
+        precision: Precision = "float64",
+        parity: "Parity | None" = None,
+        table: TableStrategy = "hybrid",
+        table_length: int = 4096,
+        impl: Impl = "auto",
+    ) -> R_:
+        """The rotation of a model, from its config; ``whorl.read_config`` says what else it does.
+
+        Args:
+            x: a file or folder, a dictionary, or a config object of transformers.
+            layer_type, layer: which layers, where a model has several kinds: "full_attention", or
+                a layer's number.
+            precision: "float32" for bit parity with models that form their angles so.
+            parity: "transformers" repeats its mistakes where it has some.
+        """
+        from whorl.configs import ConfigError, read_config
+
+        found = read_config(x, parity=parity)
+        group = found.group(layer_type, layer)
+        rotation = group.rotation
+        if rotation is None:
+            said = group.refusal or " ".join(note.text for note in group.notes)
+            raise ConfigError(f"{cls.__name__}.from_config: nothing to build. {said}")
+        right = classes()[rotation.encoding]
+        if not issubclass(cls, right):
+            raise ConfigError(
+                f"{cls.__name__}.from_config: {found.model_type or 'this model'} rotates by"
+                f" {right.__name__}; call {right.__name__}.from_config, or read_config(...).build()"
+                " for whatever it is."
+            )
+        how = {"precision": precision, "table": table, "table_length": table_length, "impl": impl}
+        return cls(**{**rotation.options, **how})
 
     def forward(
         self,

@@ -17,6 +17,8 @@ from ._options import check_choices
 from .base import Config
 
 __all__ = [
+    "LENGTHS",
+    "Lengths",
     "RotaryConfig",
     "TableStrategy",
     "check_base",
@@ -24,6 +26,8 @@ __all__ = [
     "frozen_scaling",
 ]
 
+Lengths = Literal["rows", "batch"]
+LENGTHS = ("rows", "batch")
 TableStrategy = Literal["hybrid", "precomputed", "on_the_fly"]
 
 _CHOICES = {

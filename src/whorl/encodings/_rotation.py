@@ -182,6 +182,17 @@ class Rotation(Encoding):
         rows = self._rows(where, xs, call, angles)
         if outs is not None:
             check_no_gradient(rows, name)
+        return self._turn(xs, rows, band, inverse, outs)
+
+    def _turn(
+        self,
+        xs: Sequence[Tensor],
+        rows: Sequence[Tensor],
+        band: Band,
+        inverse: bool,
+        outs: Sequence[Tensor] | None,
+    ) -> list[Tensor]:
+        """Rotate each of ``xs`` by its rows of cos and sin."""
         if rows[0].dim() == 5:
             return rotate_by_head(xs, rows, band, inverse, self._impl, outs)
         return ops.rotate(xs, rows, band, inverse, self._impl, outs)
@@ -216,13 +227,19 @@ class Rotation(Encoding):
             return None
         now = call.context_length
         if now is None:
-            now = longest(where, [x.shape[2] for x in xs], self.position_axes)
+            now = self._longest(where, [x.shape[2] for x in xs])
         least, most = (now, now) if isinstance(now, int) else map(int, now.aminmax())
         if most <= staged.limit:
             return staged.short, staged.short
         if staged.long is not None and least > staged.limit:
             return staged.long, staged.long
         return None
+
+    def _longest(self, where: list[Where], lengths: list[int]) -> int | Tensor:
+        """The current length where the caller does not say: of each row, or of the batch."""
+        now = longest(where, lengths, self.position_axes)
+        batch = getattr(self.config, "lengths", "rows") == "batch"
+        return now.amax() if batch and isinstance(now, Tensor) else now
 
     def _shortcut(
         self,
@@ -268,7 +285,7 @@ class Rotation(Encoding):
             return [rows, both[KEY].rows(where[1], lengths[1], dtype)]
         context_length = call.context_length
         if context_length is None and self._follows_length:
-            context_length = longest(where, lengths, self.position_axes)
+            context_length = self._longest(where, lengths)
         made: list[Tensor] = []
         for n, (place, length) in enumerate(zip(where, lengths, strict=True)):
             if n and plain and call.key_positions is None:
@@ -313,9 +330,7 @@ class Rotation(Encoding):
         length, band = k.shape[2], self._band
         rows = rows.expand(*rows.shape[:-3], length, *rows.shape[-2:])
         written = Band(band.out_layout, band.out_layout, band.start)
-        if rows.dim() == 5:
-            return rotate_by_head([k], [rows], written, False, self._impl, None)[0]
-        return ops.rotate([k], [rows], written, False, self._impl)[0]
+        return self._turn([k], [rows], written, False, None)[0]
 
 
 def _signed(call: Call, role: int, power: int, device: torch.device) -> Tensor | None:

@@ -1,7 +1,7 @@
 """AxialRoPE: rotary embedding for positions on several axes, such as rows and columns of an image.
 
     pair i turns by p_a theta_j              a: the axis of pair i, j: its place among a's pairs
-    theta_j = fastest base_a^(-2 j / R_a)    R_a: channels of axis a
+    theta_j = fastest_a base_a^(-2 j / R_a)  R_a: channels of axis a
 
 A direct sum: every pair turns along one axis, and the score of two tokens depends on the difference
 of their coordinates only. The mixed variant turns pair i of head h by sum_a p_a f_(h, a, i) with
@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from whorl.kernels.native import Band
 from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
 from whorl.scaling import Description, Frequencies, Ladder
@@ -31,7 +32,11 @@ __all__ = ["AxialRoPE", "AxialRoPEConfig"]
 
 Order = Literal["blocks", "alternating"]
 
-_CHOICES = {"order": ("blocks", "alternating"), "frequencies": ("fixed", "mixed")}
+_CHOICES = {
+    "order": ("blocks", "alternating"),
+    "within": ("head", "axis"),
+    "frequencies": ("fixed", "mixed"),
+}
 
 
 @dataclass(frozen=True)
@@ -41,20 +46,22 @@ class AxialRoPEConfig(RotaryConfig):
     axes: int = 2
     widths: tuple[int, ...] | None = None
     order: Order = "blocks"
-    fastest: float = 1.0
+    within: Literal["head", "axis"] = "head"
+    fastest: float | tuple[float, ...] = 1.0
     inv_freq: tuple[float, ...] | None = None
     frequencies: Literal["fixed", "mixed"] = "fixed"
     num_kv_heads: int | None = None
 
     def __post_init__(self) -> None:
-        for option in ("base", "widths"):
+        for option in ("base", "widths", "fastest"):
             value = getattr(self, option)
             if isinstance(value, Sequence) and not isinstance(value, str):
                 object.__setattr__(self, option, tuple(value))
         super().__post_init__()
         check_choices(self, _CHOICES, "AxialRoPE")
         self._check_axes()
-        check_number(self.fastest, "fastest", "AxialRoPE", bound="above 0")
+        for fastest in self.fastest if isinstance(self.fastest, tuple) else (self.fastest,):
+            check_number(fastest, "fastest", "AxialRoPE", bound="above 0")
         if self.inv_freq is not None:
             values = frozen_frequencies(self.inv_freq, self.width // 2, "AxialRoPE")
             object.__setattr__(self, "inv_freq", values)
@@ -64,6 +71,12 @@ class AxialRoPEConfig(RotaryConfig):
     def bases(self) -> tuple[float, ...]:
         """The base of each axis."""
         return self.base if isinstance(self.base, tuple) else (self.base,) * self.axes
+
+    @property
+    def fastest_pairs(self) -> tuple[float, ...]:
+        """The frequency of the fastest pair of each axis."""
+        given = self.fastest
+        return given if isinstance(given, tuple) else (given,) * self.axes
 
     @property
     def _bases(self) -> tuple[float, ...]:
@@ -82,10 +95,18 @@ class AxialRoPEConfig(RotaryConfig):
                 "AxialRoPE: axes must be an int, at least 2; got"
                 f" {self.axes!r}. For one axis use RoPE."
             )
-        if isinstance(self.base, tuple) and len(self.base) != self.axes:
+        for option in ("base", "fastest"):
+            value = getattr(self, option)
+            if isinstance(value, tuple) and len(value) != self.axes:
+                raise ValueError(
+                    f"AxialRoPE: {option} must be one number, or one for each of {self.axes} axes;"
+                    f" got {list(value)}."
+                )
+        if self.within == "axis" and (self.order != "blocks" or self.frequencies == "mixed"):
             raise ValueError(
-                f"AxialRoPE: base must be one number, or one for each of {self.axes} axes; got"
-                f" {list(self.base)}."
+                "AxialRoPE: within='axis' lays out each axis in a block of its own, so it needs"
+                f" order='blocks' and frequencies='fixed'; got {self.order!r} and"
+                f" {self.frequencies!r}. Leave within out."
             )
         if self.widths is None:
             if self.width % (2 * self.axes) and self.frequencies == "fixed":
@@ -132,8 +153,10 @@ class AxialRoPE(Rotary):
             The paper takes 100 for fixed ones, on grids of some ten rows.
         order: "blocks" gives axis 0 the first pairs, then axis 1; "alternating" deals pairs out in
             turn, 0, 1, 0, 1 ... How a pair lies among the channels is ``layout``, as for RoPE.
-        fastest: radians per unit of position of the fastest pair: 1, or 2 pi for coordinates
-            normalised to [-1, 1] (DINOv3).
+        within: where ``layout`` looks for the two channels of a pair: "head", among all rotated
+            ones, or "axis", among those of the axis alone, one block after the other (Gemma 4).
+        fastest: radians per unit of position of the fastest pair, or one for each axis: 1, or 2 pi
+            for coordinates normalised to [-1, 1] (DINOv3).
         inv_freq: frequencies of your own, one for each pair in the order of the pairs.
         frequencies: "mixed" trains ``freqs`` [num_kv_heads, axes, R/2] instead.
         num_kv_heads: heads of the keys, each with mixed frequencies of its own; the queries of a
@@ -172,7 +195,8 @@ class AxialRoPE(Rotary):
         widths: Sequence[int] | None = None,
         base: float | Sequence[float] | None = None,
         order: Order = "blocks",
-        fastest: float = 1.0,
+        within: Literal["head", "axis"] = "head",
+        fastest: float | Sequence[float] = 1.0,
         inv_freq: Sequence[float] | Tensor | None = None,
         frequencies: Literal["fixed", "mixed"] = "fixed",
         num_kv_heads: int | None = None,
@@ -194,7 +218,8 @@ class AxialRoPE(Rotary):
             widths=widths,  # type: ignore[arg-type]  # sequences are frozen there
             base=base,  # type: ignore[arg-type]
             order=order,
-            fastest=fastest,
+            within=within,
+            fastest=fastest,  # type: ignore[arg-type]
             inv_freq=inv_freq,  # type: ignore[arg-type]
             frequencies=frequencies,
             num_kv_heads=num_kv_heads,
@@ -265,7 +290,8 @@ class AxialRoPE(Rotary):
         share = -(-pairs // axes)
         steps = torch.arange(share, dtype=torch.float64, device="cpu") / share
         bases = torch.tensor(self.config.bases, dtype=torch.float64, device="cpu")
-        size = self.config.fastest * bases[:, None] ** -steps  # [n, share]
+        fastest = torch.tensor(self.config.fastest_pairs, dtype=torch.float64, device="cpu")
+        size = fastest[:, None] * bases[:, None] ** -steps  # [n, share]
         with torch.no_grad():
             for head in self.freqs:
                 turn = _random_turn(axes)
@@ -289,10 +315,12 @@ class AxialRoPE(Rotary):
             inv_freq = torch.tensor(config.inv_freq, dtype=dtype, device="cpu")
         else:
             ladders = [
-                ladder(2 * max(pairs, 1), base, dtype)
-                for pairs, base in zip(config.pairs, config.bases, strict=True)
+                ladder(2 * max(pairs, 1), base, dtype) * fastest
+                for pairs, base, fastest in zip(
+                    config.pairs, config.bases, config.fastest_pairs, strict=True
+                )
             ]
-            inv_freq = torch.stack([ladders[a][j] for a, j in dealt]) * config.fastest
+            inv_freq = torch.stack([ladders[a][j] for a, j in dealt])
         self._ladder = Ladder(inv_freq, None)
 
     def _frequencies(
@@ -318,6 +346,24 @@ class AxialRoPE(Rotary):
                         f" keys must have a multiple of that many; got {x.shape[1]}."
                     )
         return where
+
+    def _turn(
+        self,
+        xs: Sequence[Tensor],
+        rows: Sequence[Tensor],
+        band: Band,
+        inverse: bool,
+        outs: Sequence[Tensor] | None,
+    ) -> list[Tensor]:
+        if self.config.within == "head":
+            return super()._turn(xs, rows, band, inverse, outs)
+        first = 0
+        for pairs in filter(None, self.config.pairs):  # a band for each axis, past the last one's
+            block = [table[..., first : first + pairs] for table in rows]
+            here = band._replace(start=band.start + 2 * first)
+            xs = super()._turn(xs, block, here, inverse, outs)
+            first += pairs
+        return list(xs)
 
     def _check_coordinates(self, positions: Tensor | None, where: str) -> None:
         """Refuse tokens that are not placed on every axis."""

@@ -32,7 +32,7 @@ from whorl.scaling.base import ladder
 
 from ._options import check_choices
 from ._rotary import Rotary
-from ._rotary_config import RotaryConfig, TableStrategy, frozen_scaling
+from ._rotary_config import LENGTHS, Lengths, RotaryConfig, TableStrategy, frozen_scaling
 from .base import Card, register
 
 __all__ = ["MRoPE", "MRoPEConfig", "Order"]
@@ -49,11 +49,13 @@ class MRoPEConfig(RotaryConfig):
     order: Order = "chunked"
     axes: tuple[int, ...] | None = None
     scaling: Scaling | None = None
+    lengths: Lengths = "rows"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         frozen_scaling(self, "MRoPE")
-        check_choices(self, {"order": ("chunked", "interleaved", "alternating")}, "MRoPE")
+        orders = ("chunked", "interleaved", "alternating")
+        check_choices(self, {"order": orders, "lengths": LENGTHS}, "MRoPE")
         object.__setattr__(self, "sections", _integers(self.sections, "sections"))
         _check_sections(self.sections, self.order, self.width)
         if self.axes is not None:
@@ -96,7 +98,7 @@ class MRoPE(Rotary):
             (GLM-4V, ERNIE). It has nothing to do with ``order``.
         out_layout, rotary_dim, rotary_start, precision, table, table_length, impl: as for RoPE.
         scaling: a frequency scaling; one that follows the length takes the largest position on any
-            axis.
+            axis; of each row or, with lengths="batch", of all.
 
     >>> import torch, whorl
     >>> from whorl.encodings import MRoPE
@@ -136,6 +138,7 @@ class MRoPE(Rotary):
         rotary_dim: int | None = None,
         rotary_start: int = 0,
         scaling: Scaling | dict[str, Any] | None = None,
+        lengths: Lengths = "rows",
         precision: Precision = "float64",
         table: TableStrategy = "hybrid",
         table_length: int = 4096,
@@ -153,6 +156,7 @@ class MRoPE(Rotary):
             rotary_dim=rotary_dim,
             rotary_start=rotary_start,
             scaling=scaling,  # type: ignore[arg-type]
+            lengths=lengths,
             precision=precision,
             table=table,
             table_length=table_length,

@@ -24,7 +24,14 @@ from whorl.scaling.base import ladder
 
 from ._options import check_choices
 from ._rotary import Rotary
-from ._rotary_config import RotaryConfig, TableStrategy, frozen_frequencies, frozen_scaling
+from ._rotary_config import (
+    LENGTHS,
+    Lengths,
+    RotaryConfig,
+    TableStrategy,
+    frozen_frequencies,
+    frozen_scaling,
+)
 from .base import Card, register
 
 __all__ = ["RoPE", "RoPEConfig"]
@@ -36,13 +43,17 @@ class RoPEConfig(RotaryConfig):
 
     base: float = 10_000.0
     scaling: Scaling | None = None
+    lengths: Lengths = "rows"
     inv_freq: tuple[float, ...] | None = None
+    direction: Literal["forward", "backward"] = "forward"
     frequencies: Literal["fixed", "trained"] = "fixed"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         frozen_scaling(self, "RoPE")
-        check_choices(self, {"frequencies": ("fixed", "trained")}, "RoPE")
+        directions, kinds = ("forward", "backward"), ("fixed", "trained")
+        choices = {"direction": directions, "frequencies": kinds, "lengths": LENGTHS}
+        check_choices(self, choices, "RoPE")
         if self.inv_freq is not None:
             values = frozen_frequencies(self.inv_freq, self.width // 2, "RoPE")
             object.__setattr__(self, "inv_freq", values)
@@ -61,7 +72,10 @@ class RoPE(Rotary):
         rotary_dim: rotated channels R, the whole head by default; the others pass through.
         rotary_start: first rotated channel, for models that rotate the tail of the head.
         scaling: a frequency scaling such as ``Linear``, ``NTK`` or ``DynamicNTK``.
+        lengths: what a scaling that follows the length sees without context_length=: "rows", each
+            row's own; "batch", the longest of all, as in transformers.
         inv_freq: frequencies of your own instead of those of ``base``, one for each pair.
+        direction: "backward" turns by minus the angle (nanochat): frequencies are then negative.
         frequencies: "trained" learns alpha in theta_i exp(alpha_i), starting from 0.
         precision: "float64" angles, exact; "float32" for bit parity with models trained that way.
         table: "hybrid" reads a table of ``table_length`` positions and builds the rest when
@@ -104,7 +118,9 @@ class RoPE(Rotary):
         rotary_dim: int | None = None,
         rotary_start: int = 0,
         scaling: Scaling | dict[str, Any] | None = None,
+        lengths: Lengths = "rows",
         inv_freq: Sequence[float] | Tensor | None = None,
+        direction: Literal["forward", "backward"] = "forward",
         frequencies: Literal["fixed", "trained"] = "fixed",
         precision: Precision = "float64",
         table: TableStrategy = "hybrid",
@@ -120,7 +136,9 @@ class RoPE(Rotary):
             rotary_dim=rotary_dim,
             rotary_start=rotary_start,
             scaling=scaling,  # type: ignore[arg-type]  # dicts and sequences are frozen there
+            lengths=lengths,
             inv_freq=inv_freq,  # type: ignore[arg-type]
+            direction=direction,
             frequencies=frequencies,
             precision=precision,
             table=table,
@@ -144,10 +162,11 @@ class RoPE(Rotary):
         config = self.config
         dtype = torch.float64 if config.precision == "float64" else torch.float32
         if config.inv_freq is None:
-            self._ladder = Ladder(ladder(config.width, config.base, dtype), config.base)
+            values, base = ladder(config.width, config.base, dtype), config.base
         else:
-            given = torch.tensor(config.inv_freq, dtype=dtype, device="cpu")
-            self._ladder = Ladder(given, None)
+            values, base = torch.tensor(config.inv_freq, dtype=dtype, device="cpu"), None
+        turning = values if config.direction == "forward" else -values
+        self._ladder = Ladder(turning, base, config.direction)
 
     def _frequencies(
         self, context_length: int | Tensor | None, where: str, default_short: bool = False

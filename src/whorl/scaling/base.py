@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -46,10 +46,14 @@ class Frequencies:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Unscaled frequencies: theta_i = base ** (-2 i / R), or any given ones (then base is None)."""
+    """Unscaled frequencies: theta_i = base ** (-2 i / R), or any given ones (then base is None).
+
+    Those of pairs that turn "backward" are negative.
+    """
 
     inv_freq: Tensor  # [P], float64, or float32 in the float32 mode
     base: float | None
+    direction: Literal["forward", "backward"] = "forward"
 
     @classmethod
     def of(cls, rotary_dim: int, base: float = 10_000.0) -> "Ladder":
@@ -72,7 +76,8 @@ class Ladder:
     def stretched(self, factor: float | Tensor) -> Tensor:
         """Frequencies of the base multiplied by ``factor``; [P], or [B, P] for a factor per row."""
         if self.base is not None:
-            return ladder(self.rotary_dim, factor * self.base, self.inv_freq.dtype)
+            raised = ladder(self.rotary_dim, factor * self.base, self.inv_freq.dtype)
+            return raised if self.direction == "forward" else -raised
         steps = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device="cpu")
         exponent = (steps / self.rotary_dim).to(self.inv_freq.device)
         if not isinstance(factor, Tensor):

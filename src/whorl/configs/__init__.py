@@ -1,0 +1,68 @@
+"""Reading what other software writes down about positions: configs of models.
+
+    source        a path, a folder, a dict or an object -> keys and values, and their dialect
+    huggingface   the configs of transformers, old and new, with the quirks of each family
+    gguf          the files of llama.cpp
+    meta, mistral the params.json of their own releases
+    mlx           the configs of mlx-lm
+    model         the answer: which layers rotate how
+
+``read_config`` is the way in; ``RoPE.from_config`` builds one encoding of it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from . import gguf, huggingface, meta, mistral, mlx
+from .model import (
+    ConfigError,
+    Kind,
+    LayerGroup,
+    ModelPositions,
+    Note,
+    Parity,
+    QueryScale,
+    Rotation,
+)
+from .source import Document, load
+
+__all__ = [
+    "ConfigError",
+    "LayerGroup",
+    "ModelPositions",
+    "Note",
+    "QueryScale",
+    "Rotation",
+    "read_config",
+]
+
+
+def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
+    """What a model does with positions, layer by layer.
+
+    Args:
+        x: a file, a folder, a dict, or a config object of transformers; transformers itself is
+            not needed for the others. Files: config.json of transformers or mlx-lm, params.json
+            of Meta or Mistral, GGUF.
+        parity: "transformers" repeats its mistakes where it has some; by default they are put
+            right.
+
+    >>> import whorl
+    >>> found = whorl.read_config({"model_type": "llama", "hidden_size": 64,
+    ...                            "num_attention_heads": 4, "rope_theta": 500000.0})
+    >>> found.build().config.base
+    500000.0
+    """
+    if parity not in (None, "transformers"):
+        raise ConfigError(f"read_config: parity must be None or 'transformers'; got {parity!r}.")
+    document = load(x)
+    return _READERS[document.kind](document, parity)
+
+
+_READERS: dict[Kind, Callable[[Document, Parity | None], ModelPositions]] = {
+    "gguf": gguf.read,
+    "meta": meta.read,
+    "mistral": mistral.read,
+    "mlx": mlx.read,
+    "transformers": huggingface.read,
+}

@@ -1,0 +1,114 @@
+"""What llama.cpp does with positions for each architecture, where a GGUF file does not say it.
+
+By reading llama.cpp as it was in mid-2026, not by running it: src/llama-model.cpp for the layouts
+(llama_model_rope_type); load_arch_hparams in src/models/*.cpp for periods and bases of sliding
+layers; the graphs there for layers that are not rotated; the converter's LlamaModel.permute for
+what is stored permuted. Names: gguf 0.19.
+
+    norm      pairs of neighbours ("interleaved")         neox     pairs i, i + R/2 ("half")
+    mrope     neox with sections of (t, h, w)              imrope   the same, sections in turn
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["DEEPSEEK", "HALVED", "PERMUTED", "SLIDING", "Sliding", "Style", "style"]
+
+Style = Literal["none", "norm", "neox", "mrope", "imrope"]
+
+_NONE = """
+    clip gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6
+    rwkv6qwen2 rwkv7 arwkv7 wavtokenizer-dec nemotron_h nemotron_h_moe kimi-linear kimi-k3 starcoder
+    bert
+"""
+_NORM = """
+    llama llada llama4 deci baichuan internlm2 minicpm xverse command-r cohere2 cohere2moe olmo
+    arctic deepseek deepseek2 deepseek2-ocr deepseek32 deepseek4 plm chatglm glm4 granite granitemoe
+    granitehybrid granite_swa chameleon bailingmoe bailingmoe3 neo-bert smollm3 arcee ernie4_5
+    ernie4_5-moe mistral3 mistral4 eagle3 llama-embed maincoder glm-dsa nanbeige
+"""
+_NEOX = """
+    falcon falcon-h1 grok dbrx jina-bert-v3 modern-bert nomic-bert nomic-bert-moe eurobert stablelm
+    bitnet qwen qwen2 dream qwen2moe qwen3 qwen3moe llada-moe rnd1 olmo2 olmoe phi2 phi3 phimoe
+    plamo plamo2 plamo3 gemma gemma2 gemma3 gemma3n gemma4 gemma-embedding starcoder2 openelm
+    gptneox codeshell orion nemotron exaone exaone4 exaone-moe minicpm3 bailingmoe2 dots1
+    hunyuan-moe jais2 gpt-oss hunyuan-dense hunyuan_vl lfm2 lfm2moe smallthinker seed_oss
+    grovemoe apertus minimax-m2 cogvlm pangu-embedded afmoe laguna qwen3next mimo2 step35 mellum
+    glm4moe
+"""
+_MROPE = "qwen2vl paddleocr"
+_IMROPE = "qwen3vl qwen3vlmoe qwen35 qwen35moe"
+
+_STYLES: dict[str, Style] = {
+    **dict.fromkeys(_NONE.split(), "none"),
+    **dict.fromkeys(_NORM.split(), "norm"),
+    **dict.fromkeys(_NEOX.split(), "neox"),
+    **dict.fromkeys(_MROPE.split(), "mrope"),
+    **dict.fromkeys(_IMROPE.split(), "imrope"),
+}
+#: These take M-RoPE when the file has sections.
+_BY_SECTIONS = ("glm4", "glm4moe", "hunyuan_vl")
+
+#: Stored permuted: "half" where they come from, "norm" here.
+_PERMUTED = """
+    llama llada deci baichuan internlm2 minicpm xverse olmo arctic granite granitemoe granitehybrid
+    granite_swa chameleon bailingmoe smollm3 arcee mistral3 llama-embed maincoder
+"""
+PERMUTED = frozenset(_PERMUTED.split())
+
+#: Layers that see everything rotate half of what the file says.
+HALVED = frozenset({"step35"})
+
+#: Their converter multiplies yarn_log_multiplier by 0.1, and their softmax scale carries it.
+DEEPSEEK = frozenset({"deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "mistral4"})
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Layers that see a window only, and layers that are not rotated.
+
+    period: every so many layers one sees all, the last of them, or the first if ``full_first``;
+        None where only the file says it (attention.sliding_window_pattern).
+    base: their base where freq_base_swa is missing; None for that of the other layers.
+    scaled: whether the scaling of the other layers is theirs too.
+    unrotated: "full" layers, or the "last" or "first" of every four.
+    """
+
+    period: int | None = None
+    full_first: bool = False
+    base: float | None = None
+    scaled: bool = True
+    unrotated: Literal["full", "last", "first"] | None = None
+
+
+_OWN = Sliding(base=10_000.0, scaled=False)
+
+SLIDING: dict[str, Sliding] = {
+    "afmoe": Sliding(4, unrotated="last"),
+    "cohere2": Sliding(4, unrotated="full"),
+    "exaone-moe": Sliding(4, unrotated="full"),
+    "exaone4": Sliding(4, unrotated="full"),
+    "gemma-embedding": Sliding(6, base=10_000.0, scaled=False),
+    "gemma2": Sliding(2),
+    "gemma3": Sliding(6, base=10_000.0, scaled=False),
+    "gemma3n": Sliding(5, base=10_000.0, scaled=False),
+    "gemma4": _OWN,
+    "gpt-oss": Sliding(2),
+    "laguna": _OWN,
+    "llama4": Sliding(4, unrotated="last"),
+    "mellum": Sliding(4, scaled=False),
+    "mimo2": _OWN,
+    "modern-bert": Sliding(3, full_first=True, base=10_000.0, scaled=False),
+    "olmo2": Sliding(4, scaled=False),
+    "plamo3": Sliding(8, base=10_000.0, scaled=False),
+    "smallthinker": Sliding(4, full_first=True, unrotated="first"),
+    "smollm3": Sliding(unrotated="last"),
+    "step35": _OWN,
+}
+
+
+def style(architecture: str, *, sections: bool) -> Style | None:
+    """How channels pair up, None for an architecture that is not known."""
+    if sections and architecture in _BY_SECTIONS:
+        return "mrope"
+    return _STYLES.get(architecture)

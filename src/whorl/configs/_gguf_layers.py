@@ -1,0 +1,125 @@
+"""Which layers of a GGUF model slide, rotate, or do neither."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ._gguf_families import SLIDING, Sliding
+from ._values import shown
+from .huggingface.values import MOST_LAYERS, Keys
+from .model import ConfigError, QueryScale
+
+__all__ = ["Layers", "layers_of"]
+
+_PATTERN = "attention.sliding_window_pattern"
+_STEP = 4  # llama.cpp's n_no_rope_layer_step; no file can say another
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers that are alike."""
+
+    name: str | None
+    layers: tuple[int, ...]
+    rotated: bool = True
+    attends: bool = True  # False for recurrent layers
+    sliding: Sliding | None = None  # None for layers that see everything
+    window: int | None = None
+    query_scale: QueryScale | None = None
+
+
+def layers_of(keys: Keys) -> tuple[Layers, ...]:
+    """Groups of layers, in the order in which they first appear."""
+    count = keys.whole("block_count", most=MOST_LAYERS)
+    family = _family(keys, count)
+    window = keys.whole("attention.sliding_window", least=0) or None
+    if keys.where == "llama4":
+        window = None  # its window is a chunk
+    slides, attends = _slides(keys, family, count), _attends(keys)
+    scale = _query_scale(keys)
+    found: dict[tuple[str, bool], list[int]] = {}
+    for layer in range(1 if count is None else count):
+        sliding = slides(layer)
+        label = "sliding_attention" if sliding else "full_attention"
+        if not attends(layer):
+            label = "linear_attention"
+        rotated = label != "linear_attention" and _rotates(family, layer, sliding)
+        found.setdefault((label, rotated), []).append(layer)
+    return tuple(
+        Layers(
+            label if len(found) > 1 else None,
+            () if count is None else tuple(layers),
+            rotated,
+            label != "linear_attention",
+            family if label == "sliding_attention" else None,
+            window if label == "sliding_attention" else None,
+            scale if keys.where != "llama4" or not rotated else None,
+        )
+        for (label, rotated), layers in found.items()
+    )
+
+
+def _family(keys: Keys, count: int | None) -> Sliding | None:
+    family = SLIDING.get(keys.where)
+    window = keys.whole("attention.sliding_window", least=0)
+    if keys.where == "smollm3":
+        return family
+    if keys.where == "exaone4" and count != 64:  # only the 32B slides
+        return None
+    if keys.where == "llama4":
+        return None if window == 0 else family
+    return family if window else None
+
+
+def _slides(keys: Keys, family: Sliding | None, count: int | None) -> Callable[[int], bool]:
+    given = keys.data.get(_PATTERN)
+    if family is None or (given is None and family.period is None):
+        return lambda layer: False
+    if isinstance(given, (list, tuple)):
+        flags = list(given)
+        if len(flags) < (count or 0) or not all(flag in (0, 1) for flag in flags):
+            raise keys.refused(_PATTERN, "a period, or 0 or 1 for each layer")
+        return lambda layer: bool(flags[layer]) if layer < len(flags) else False
+    period = keys.whole(_PATTERN, least=0, most=MOST_LAYERS) if given is not None else family.period
+    if not period:
+        return lambda layer: True
+    full = 0 if family.full_first else period - 1
+    return lambda layer: layer % period != full
+
+
+def _rotates(family: Sliding | None, layer: int, sliding: bool) -> bool:
+    if family is None or family.unrotated is None:
+        return True
+    if family.unrotated == "full":
+        return sliding
+    return layer % _STEP != (_STEP - 1 if family.unrotated == "last" else 0)
+
+
+def _attends(keys: Keys) -> Callable[[int], bool]:
+    """Layers without keys and values are recurrent."""
+    heads: Any = keys.data.get("attention.head_count_kv")
+    if isinstance(heads, (list, tuple)):
+        if not all(type(n) is int and n >= 0 for n in heads):
+            raise keys.refused("attention.head_count_kv", "a count of heads for each layer")
+        return lambda layer: layer >= len(heads) or heads[layer] > 0
+    interval = keys.whole("full_attention_interval", most=MOST_LAYERS)
+    if interval is None:
+        return lambda layer: True
+    return lambda layer: (layer + 1) % interval == 0
+
+
+def _query_scale(keys: Keys) -> QueryScale | None:
+    if keys.where == "llama4":
+        return QueryScale("log", beta=0.1, length=8192.0, shift=1)
+    beta = keys.number("attention.temperature_scale")
+    if not beta:
+        return None
+    length = keys.whole("attention.temperature_length") or keys.whole(
+        "rope.scaling.original_context_length"
+    )
+    if length is None:
+        raise ConfigError(
+            f"read_config: {keys.path('attention.temperature_scale')} {shown(beta)} needs a length:"
+            " attention.temperature_length or rope.scaling.original_context_length."
+        )
+    return QueryScale("log", beta=beta, length=float(length))

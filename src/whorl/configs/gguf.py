@@ -1,0 +1,178 @@
+"""GGUF, the files of llama.cpp: how a model rotates, from its metadata and its small tensors.
+
+    {arch}.rope.freq_base, .rope.dimension_count, .rope.scaling.*, .attention.key_length ...
+    rope_freqs.weight            divides each frequency: Llama 3.1, Gemma 4
+    rope_factors_{short,long}    the two sets of LongRoPE
+
+The layout is the architecture's, not the file's (``_gguf_families``), and what a file leaves out is
+what llama.cpp assumes: base 10000, scaling "linear" by 1. Frequencies: ``_gguf_scaling``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whorl.scaling import Ladder
+
+from ._gguf_families import HALVED, PERMUTED, Sliding, Style, style
+from ._gguf_layers import Layers, layers_of
+from ._gguf_scaling import ORIGINAL, Scaled, scaled
+from ._values import parameters, shown, sound
+from .huggingface.notes import note
+from .huggingface.values import MOST_CHANNELS, Keys
+from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, Rotation
+from .source import Document
+
+__all__ = ["read"]
+
+_PERMUTED = Note(
+    "permuted-storage",
+    "The rows of q and k are stored permuted, so that pairs which Hugging Face keeps half a head"
+    " apart are neighbours; undo it before comparing weights.",
+)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A file whose architecture is known; the keys lack it, and keys.where is its name."""
+
+    keys: Keys
+    style: Style
+    sections: tuple[int, ...]
+    tensors: Mapping[str, tuple[float, ...]]
+
+
+def read(document: Document, parity: Parity | None = None) -> ModelPositions:
+    """What llama.cpp does with positions for this file."""
+    keys = _keys(document.data)
+    sections = _sections(keys)
+    how = style(keys.where, sections=bool(sections))
+    notes: list[Note] = []
+    if how is None:
+        how = "mrope" if sections else "neox"
+        notes.append(Note("unknown-family", f"{shown(keys.where)} is not known; read as {how}."))
+    if keys.where == "baichuan" and keys.whole("block_count") == 40:
+        how = "none"  # the 13B has ALiBi
+    groups: tuple[LayerGroup, ...] = ()
+    if how == "none":
+        notes.append(note("no-rotary"))
+    else:
+        model = _Model(keys, how, sections, document.tensors)
+        groups = tuple(_group(model, layers) for layers in layers_of(keys))
+        if keys.where in PERMUTED:
+            notes.append(_PERMUTED)
+    context = keys.whole("context_length")
+    trained = keys.whole(ORIGINAL) or context
+    return ModelPositions("gguf", keys.where, context, trained, groups, tuple(notes), parity=parity)
+
+
+def _keys(data: Mapping[str, Any]) -> Keys:
+    name = data.get("general.architecture")
+    if not isinstance(name, str) or not name:
+        if data.get("split.no"):
+            raise ConfigError(
+                "read_config: this GGUF file is a later part of a model in several; pass the first."
+            )
+        raise ConfigError(
+            f"read_config: general.architecture must be the name of one; got {shown(name)}."
+        )
+    own = {key[len(name) + 1 :]: v for key, v in data.items() if key.startswith(name + ".")}
+    return Keys(own, name)
+
+
+def _sections(keys: Keys) -> tuple[int, ...]:
+    """Pairs of each axis, without the empty ones at the end."""
+    name = "rope.dimension_sections"
+    found = keys.items(name, int, "numbers of pairs") or ()
+    if len(found) > 4 or not all(type(n) is int and 0 <= n <= MOST_CHANNELS for n in found):
+        raise keys.refused(name, "at most 4 numbers of pairs")
+    while found and found[-1] == 0:
+        found = found[:-1]
+    return found
+
+
+def _group(model: _Model, kind: Layers) -> LayerGroup:
+    if not kind.rotated:
+        why = (note("nope-layers" if kind.attends else "no-attention"),)
+        scale = kind.query_scale if kind.attends else None
+        return LayerGroup(kind.name, kind.layers, None, scale, window=kind.window, notes=why)
+    keys, encoding = model.keys, "rope"
+    options, ladder = _options(model, kind.sliding)
+    change = Scaled()
+    if kind.sliding is None or kind.sliding.scaled:
+        try:
+            change = scaled(keys, ladder, keys.whole("context_length"), model.tensors)
+        except ConfigError:
+            raise
+        except (ValueError, ArithmeticError) as error:  # what a scaling itself refuses
+            raise ConfigError(f"read_config: {keys.where}: {error}") from None
+    if change.scaling is not None:
+        options["scaling"] = change.scaling
+    if model.style in ("mrope", "imrope") and len(model.sections) > 1:
+        encoding = "mrope"
+        options["sections"] = model.sections
+        options["order"] = "chunked" if model.style == "mrope" else "interleaved"
+    return LayerGroup(
+        kind.name,
+        kind.layers,
+        sound(Rotation(encoding, options)),
+        kind.query_scale,
+        change.softmax_scale,
+        kind.window,
+        (*change.notes, *((note("mla"),) if _is_mla(keys) else ())),
+        parameters(options),
+    )
+
+
+def _options(model: _Model, sliding: Sliding | None) -> tuple[dict[str, Any], Ladder]:
+    """Base, widths and layout, and the frequencies before any scaling."""
+    keys = model.keys
+    base = keys.number("rope.freq_base", above=0.0) or 10_000.0
+    if sliding is not None:
+        base = keys.number("rope.freq_base_swa", above=0.0) or sliding.base or base
+    head_dim, width = _widths(keys, sliding is not None)
+    options: dict[str, Any] = {
+        "head_dim": head_dim,
+        "base": base,
+        "layout": "interleaved" if model.style == "norm" else "half",
+    }
+    if width != head_dim:
+        options["rotary_dim"] = width
+    return options, Ladder.of(width, base)
+
+
+def _widths(keys: Keys, sliding: bool) -> tuple[int, int]:
+    """Channels of a head and how many of them rotate; of latent attention the rotary part alone."""
+    width = keys.whole("rope.dimension_count", most=MOST_CHANNELS)
+    head_dim = keys.whole("attention.key_length", most=MOST_CHANNELS)
+    if sliding:
+        width = keys.whole("rope.dimension_count_swa", most=MOST_CHANNELS) or width
+        head_dim = keys.whole("attention.key_length_swa", most=MOST_CHANNELS) or head_dim
+    if _is_mla(keys) and width is not None:
+        return width, width
+    if head_dim is None:
+        heads = _heads(keys)
+        channels = keys.whole("embedding_length", least=heads, most=heads * MOST_CHANNELS)
+        if channels is None:
+            raise keys.missing(
+                "embedding_length", "attention.key_length neither says a head's width"
+            )
+        head_dim = channels // heads
+    width = width or head_dim
+    return head_dim, width // 2 if keys.where in HALVED and not sliding else width
+
+
+def _heads(keys: Keys) -> int:
+    name = "attention.head_count"
+    value = keys.data.get(name)
+    if isinstance(value, (list, tuple)):  # one for each layer; those without attention have 0
+        value = next((n for n in value if n), None)
+    if value is None:
+        raise keys.missing(name, "attention.key_length neither says a head's width")
+    if type(value) is not int or not 1 <= value <= MOST_CHANNELS:
+        raise keys.refused(name, f"a number of heads up to {MOST_CHANNELS}")
+    return value
+
+
+def _is_mla(keys: Keys) -> bool:
+    return "attention.kv_lora_rank" in keys

@@ -1,0 +1,85 @@
+"""Small changes that a family makes to its rope parameters, and its scales on queries."""
+
+from collections.abc import Callable
+from typing import Any
+
+from whorl.configs.model import Parity, QueryScale
+
+from .values import Keys
+
+__all__ = [
+    "Adapt",
+    "QueryRule",
+    "absolute_width",
+    "fixed_stretch",
+    "longrope_names",
+    "on_unrotated",
+    "power_on_unrotated",
+    "share_of_whole_head",
+    "two_scales",
+    "with_beta",
+]
+
+#: Changes a dictionary of rope parameters in place; the keys are the config's.
+Adapt = Callable[[dict[str, Any], Keys, Parity | None], None]
+#: The scale on queries of layers with these rope parameters; None for layers without rotation.
+QueryRule = Callable[[Keys, Keys | None], QueryScale | None]
+
+
+def longrope_names(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+    """Phi-3 wrote "su" and "yarn" for what is LongRoPE."""
+    if rope.get("rope_type") in ("su", "yarn"):
+        rope["rope_type"] = "longrope"
+        trained = keys.whole("original_max_position_embeddings")
+        if trained is not None:
+            rope["original_max_position_embeddings"] = trained
+
+
+def two_scales(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+    """Phi-3.5-MoE names both attention scales; transformers never takes its long factors."""
+    for name, key in (
+        ("attention_factor", "short_mscale"),
+        ("long_attention_factor", "long_mscale"),
+    ):
+        if rope.get(key) is not None:
+            rope[name] = rope[key]
+    if parity == "transformers" and "short_factor" in rope:
+        rope["long_factor"] = rope["short_factor"]
+
+
+def fixed_stretch(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+    """Hunyuan's "dynamic" with an alpha follows no length."""
+    if rope.get("rope_type") == "dynamic" and rope.get("alpha"):
+        rope["rope_type"] = "ntk_alpha"
+
+
+def share_of_whole_head(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+    """The share says how much of the head the rotated part is: all of that part rotates."""
+    rope.pop("partial_rotary_factor", None)
+
+
+def absolute_width(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+    """MiniMax-M2 counts the rotated channels."""
+    width, head = keys.whole("rotary_dim"), keys.whole("head_dim")
+    if width is not None and head is not None:
+        rope.setdefault("partial_rotary_factor", width / head)
+
+
+def with_beta(keys: Keys, rope: Keys | None) -> QueryScale | None:
+    """Ministral: 1 + beta ln(1 + floor(p / L)), L the original context."""
+    beta = None if rope is None else rope.number("llama_4_scaling_beta")
+    length = None if rope is None else rope.whole("original_max_position_embeddings")
+    return None if beta is None or length is None else QueryScale("log", beta, length)
+
+
+def on_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | None:
+    """Llama-4: 1 + attn_scale ln(1 + floor((p + 1) / floor_scale)) where nothing is rotated."""
+    if rope is not None or not keys.data.get("attn_temperature_tuning"):
+        return None
+    beta, length = keys.number("attn_scale"), keys.number("floor_scale", above=0)
+    return None if beta is None or length is None else QueryScale("log", beta, length, shift=1)
+
+
+def power_on_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | None:
+    """Beam: (1 + (p + 1) / 2048) ** 0.1 where nothing is rotated."""
+    return None if rope is not None else QueryScale("power", 0.1, 2048)

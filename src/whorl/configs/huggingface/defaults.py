@@ -1,0 +1,66 @@
+"""What configs leave out because the classes of transformers know it: defaults.json.
+
+``scripts/transformers-defaults`` writes it from the installed transformers. For each model type:
+
+    keys    values of its class that matter here; default_theta, and default_rope_parameters where
+            the class has some
+    names   its own names for the usual sizes
+    parts   the model types of its parts, by their keys
+    absent  what parts that a config leaves out have in place of their own defaults
+"""
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+__all__ = ["KEYS", "known_name", "of_type", "version", "without_rotary"]
+
+#: Keys whose class defaults are kept.
+KEYS = (
+    *("hidden_size", "num_attention_heads", "head_dim", "num_hidden_layers"),
+    *("max_position_embeddings", "original_max_position_embeddings", "sliding_window"),
+    *("rope_theta", "partial_rotary_factor", "rotary_dim", "rotary_embedding_base"),
+    *("qk_rope_head_dim", "rope_interleave", "compress_rope_theta", "projection_dim"),
+    *("no_rope_layer_interval", "sliding_window_pattern", "global_attn_every_n_layers"),
+    *("prefix_dense_sliding_window_pattern", "layer_group_size", "full_attention_interval"),
+    *("max_window_layers", "use_sliding_window", "block_types", "cross_attention_layers"),
+    *("position_embedding_type", "position_embeddings_type", "use_mem_rope", "alibi"),
+    *("use_rotary_embedding", "attn_temperature_tuning", "attn_scale", "floor_scale"),
+    *("default_partial_rotary_factor", "attn_layer_indices", "layer_types"),
+    *("speech_encoder_attention_heads", "attention_chunk_size", "local_attention"),
+    *("rotary_value", "use_long_context", "full_attn_idxs", "query_pre_attn_scalar"),
+    # Towers and others of nd
+    *("embed_dim", "depth", "descriptor_dim", "num_attention_layers"),
+    *("memory_attention_hidden_size", "memory_attention_num_layers"),
+    *("memory_attention_num_attention_heads", "memory_attention_downsample_rate"),
+)
+
+
+@cache
+def _document() -> dict[str, Any]:
+    text = resources.files("whorl.configs.huggingface").joinpath("defaults.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def version() -> str:
+    """The transformers that the defaults are of."""
+    return str(_document()["transformers"])
+
+
+def known_name(model_type: str | None) -> str | None:
+    """The name that a model type is known by here, where it has several."""
+    found: str | None = _document()["other_names"].get(model_type, model_type)
+    return found
+
+
+def of_type(model_type: str | None) -> dict[str, Any] | None:
+    """The entry of a model type; None for one that is not known."""
+    found: dict[str, Any] | None = _document()["types"].get(model_type)
+    return found
+
+
+def without_rotary(model_type: str | None) -> bool:
+    """Whether transformers knows the type and rotates nothing in it."""
+    return model_type in _document()["without_rotary"]

@@ -1,0 +1,151 @@
+"""The layers of one config, in groups that treat positions alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whorl.configs.model import ConfigError, LayerGroup, Parity
+
+from .families import Family
+from .layers import NO_ATTENTION, layer_count, layer_types
+from .notes import note
+from .rotations import Rotating, softmax_scale
+from .schema import Ropes
+from .values import Keys, shown
+
+__all__ = ["groups_of"]
+
+_MOST_GROUPS = 100
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """What tells layers apart."""
+
+    kind: str | None  # type of the layers
+    label: str | None  # of their rope parameters
+    reason: str | None = None  # why they do not rotate: the id of a note
+    base: float | None = None  # a base of their own
+    unscaled: bool = False
+
+
+def groups_of(keys: Keys, family: Family, parity: Parity | None) -> tuple[LayerGroup, ...]:
+    """All layers; where their number is not known, a group for each set of rope parameters."""
+    keys = _renamed(keys, family)
+    types = layer_types(keys, family.types)
+    labels = tuple(types or ())
+    ropes = _adapted(family.schema(keys, labels, parity), keys, family, parity)
+    names: Sequence[str | None] = [None] * (layer_count(keys) or 0) if types is None else types
+    found: dict[_Slot, list[int]] = {}
+    if None in ropes or types is not None:
+        for layer, slot in enumerate(_slots(keys, family, names, ropes)):
+            found.setdefault(slot, []).append(layer)
+    if len(found) > _MOST_GROUPS:
+        raise ConfigError(
+            f"read_config: layers must be of at most {_MOST_GROUPS} kinds; got {len(found)} in"
+            f" {keys.path('layer_types')}."
+        )
+    if not found:
+        found = {_Slot(label, label): [] for label in ropes}
+    rotating = Rotating(keys, family, parity)
+    return tuple(_group(rotating, ropes, slot, layers) for slot, layers in found.items())
+
+
+def _renamed(keys: Keys, family: Family) -> Keys:
+    """The config with the base and the share under their usual names."""
+    data = dict(keys.data)
+    if family.base is not None and data.get(family.base) is not None:
+        data["rope_theta"] = data[family.base]
+    if family.share is not None:
+        name, usual = family.share
+        share = data.get(name)
+        data["partial_rotary_factor"] = usual if share is None else share
+    return Keys(data, keys.where)
+
+
+def _adapted(ropes: Ropes, keys: Keys, family: Family, parity: Parity | None) -> Ropes:
+    if family.adapt is None:
+        return ropes
+    adapted: Ropes = {}
+    for label, rope in ropes.items():
+        if rope is not None:
+            data = dict(rope.data)
+            family.adapt(data, keys, parity)
+            rope = Keys(data, rope.where)
+        adapted[label] = rope
+    return adapted
+
+
+def _slots(keys: Keys, family: Family, types: Sequence[str | None], ropes: Ropes) -> list[_Slot]:
+    """One for each layer."""
+    rule = family.unrotated
+    unrotated = [False] * len(types) if rule is None else rule(keys, types)
+    bases = None if family.bases is None else keys.numbers(family.bases)
+    scaled = None if family.scaled is None else keys.items(family.scaled, int, "layer numbers")
+    scaled_layers = None if scaled is None else set(scaled)
+    slots = []
+    for layer, kind in enumerate(types):
+        label = _label(family, kind, ropes)
+        if kind in NO_ATTENTION:
+            slots.append(_Slot(kind, label, "no-attention"))
+        elif unrotated[layer] or (label in ropes and ropes[label] is None):
+            slots.append(_Slot(kind, label, family.reason))
+        elif label not in ropes:
+            given = ", ".join(map(repr, ropes))
+            raise ConfigError(
+                f"read_config: {keys.path('rope_parameters')} must hold parameters, or null, for"
+                f" the layer type {shown(label)}; it has {given}."
+            )
+        else:
+            base = bases[layer] if bases is not None and layer < len(bases) else None
+            plain = scaled_layers is not None and layer not in scaled_layers
+            slots.append(_Slot(kind, label, None, base, plain))
+    return slots
+
+
+def _label(family: Family, kind: str | None, ropes: Ropes) -> str | None:
+    """Which rope parameters layers of a type have."""
+    if None in ropes:
+        return None
+    names = dict(family.labels)
+    return names.get(kind or "", names[""]) if names else kind
+
+
+def _group(rotating: Rotating, ropes: Ropes, slot: _Slot, layers: list[int]) -> LayerGroup:
+    keys, family = rotating.keys, rotating.family
+    rope = ropes.get(slot.label)
+    group = LayerGroup(slot.kind, tuple(layers), None, window=_window(keys, slot.kind))
+    if slot.reason is not None or rope is None:
+        reason = slot.reason or family.reason
+        scale = None
+        if family.query_scale is not None and reason != "no-attention":
+            scale = family.query_scale(keys, None)
+        return replace(group, notes=(note(reason),), query_scale=scale)
+    rope = Keys({**rope.data, **_own(slot)}, rope.where)
+    ids: list[str] = []
+    rotation = rotating.rotation(rope, slot.label, slot.kind, ids)
+    return replace(
+        group,
+        rotation=rotation,
+        query_scale=None if family.query_scale is None else family.query_scale(keys, rope),
+        softmax_scale=softmax_scale(rope) if "mla" in family.notes else 1.0,
+        notes=tuple(map(note, ids)),
+        parameters=dict(rope.data),
+    )
+
+
+def _window(keys: Keys, kind: str | None) -> int | None:
+    if kind not in ("sliding_attention", "hybrid_sliding", "reference_sliding_attention"):
+        return None
+    both_sides = keys.whole("local_attention", least=0)  # ModernBERT counts both
+    return keys.whole("sliding_window", least=0) or (both_sides or 0) // 2 or None
+
+
+def _own(slot: _Slot) -> dict[str, Any]:
+    """Parameters that layers have in place of those of their label."""
+    own: dict[str, Any] = {}
+    if slot.base is not None:
+        own["rope_theta"] = slot.base
+    if slot.unscaled:
+        own["rope_type"] = "default"
+    return own

@@ -1,0 +1,74 @@
+"""What models do that their rotation alone does not say: the text of each note, by its id."""
+
+from whorl.configs.model import Note
+
+__all__ = ["TEXTS", "note"]
+
+TEXTS: dict[str, str] = {
+    "alibi-instead": "The config asks for ALiBi, so queries and keys are not rotated.",
+    "before-projection": (
+        "The input of the attention layer is rotated, before the projections to queries and keys;"
+        " values are made of the input as it was."
+    ),
+    "cross-attention-unrotated": "Cross-attention layers leave queries and keys unrotated.",
+    "fewer-queries": "Queries are the last tokens only: they take the last rows of the table.",
+    "float64-angles": "Angles are formed in float64, as whorl does by default.",
+    "fp32-rotation": "Queries and keys are rotated in float32 and rounded afterwards.",
+    "fp32-tables": "cos and sin stay float32 in half-precision models.",
+    "head-index-positions": (
+        "The position is the index of the HEAD, not of the token: heads and tokens have changed"
+        " places when the rotation is applied."
+    ),
+    "indexer-front": "The sparse indexer rotates the first channels of its own, narrower heads.",
+    "indexer-half": "The sparse indexer rotates in the half layout, unlike attention.",
+    "indexer-interleaved": "The sparse indexer rotates its heads too, interleaved as attention.",
+    "indexer-tail": "The sparse indexer keeps its rotated channels last.",
+    "key-multiplier": "Keys are multiplied by key_multiplier before they are rotated.",
+    "learned-gains": (
+        "Frequencies are multiplied by exp(alpha), alpha a tensor of the checkpoint; the reading"
+        " is that of alpha = 0."
+    ),
+    "learned-query-scale": (
+        "Queries are multiplied by scale ln(p + 1) + bias, per head and trained; not part of the"
+        " reading."
+    ),
+    "mla": (
+        "Multi-head latent attention: a separate part of each query, and one key part shared by"
+        " all heads, of qk_rope_head_dim channels, is rotated."
+    ),
+    "negative-positions": "Padding on the left gets negative positions.",
+    "no-attention": "Layers of this type have no queries and keys.",
+    "no-rotary": "This model has no rotary embedding.",
+    "nope-layers": "These layers leave queries and keys unrotated.",
+    "odd-rotary-width": (
+        "The rotated width is odd; transformers rounds the number of pairs up and keeps the odd"
+        " width in the exponent."
+    ),
+    "one-head": "Only the first head is rotated.",
+    "output-unrotated": "The attention output is rotated back by the position of its query.",
+    "partial-ignored": (
+        "transformers ignores partial_rotary_factor here, because rope_type is 'default', and"
+        " rotates the whole head; parity='transformers' does so too."
+    ),
+    "per-layer-head-dim": "The width of a head depends on the type of the layer.",
+    "qk-norm-after": "Queries and keys are normalised after they are rotated.",
+    "query-scaled-before": "Queries are scaled by 1/sqrt(D) before they are rotated.",
+    "rope-off": "The config switches its rotary embedding off.",
+    "shared-keys": "Layers that share the keys of an earlier layer rotate queries only.",
+    "sign-reversed": "Pairs turn by minus the angle.",
+    "table-dropout": "During training dropout acts on cos and sin.",
+    "unknown-family": (
+        "The model type is not known; it is read as a plain one: half layout, every layer, the"
+        " whole head unless partial_rotary_factor says otherwise."
+    ),
+    "unscaled-layers": "Layers outside rope_scaling_layers rotate by unscaled frequencies.",
+    "values-rotated": "Values are rotated as queries and keys are.",
+    "values-rotated-optional": "Values are rotated too if rotary_value is set.",
+    "window-start-positions": (
+        "Compressed keys are rotated by the position at which their window starts."
+    ),
+}
+
+
+def note(name: str) -> Note:
+    return Note(name, TEXTS[name])

@@ -1,0 +1,96 @@
+"""Reading the config of a model, and of every part of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from whorl.configs.model import ConfigError, ModelPositions, Note, Parity
+from whorl.configs.source import Document
+
+from . import defaults, nd
+from .families import FAMILIES, PLAIN
+from .groups import groups_of
+from .notes import note
+from .parts import TEXT_PARTS, parts_of, text_part
+from .sizes import NAMES, canonical
+from .values import Keys
+
+__all__ = ["read"]
+
+_MOST_DEPTH = 8
+_SIGNS = ("rope_theta", "rope_scaling", "rope_parameters", "rotary_pct", "rotary_emb_base")
+
+
+def read(document: Document, parity: Parity | None) -> ModelPositions:
+    """What the config of a model says about positions."""
+    empty = ModelPositions(document.kind, None, None, None, (), parity=parity)
+    return _read(Keys(document.data), None, empty, 0)
+
+
+def _read(keys: Keys, assumed: str | None, empty: ModelPositions, depth: int) -> ModelPositions:
+    """One config and its parts; ``assumed``: the model type of a part that does not name it."""
+    model_type = defaults.known_name(keys.text("model_type") or assumed)
+    entry: Mapping[str, Any] = defaults.of_type(model_type) or {}
+    parts = _parts(keys, entry, empty, depth) if depth < _MOST_DEPTH else {}
+    found = replace(empty, model_type=model_type, parts=parts)
+    full = {**entry.get("keys", {}), **canonical(keys.data, entry.get("names", NAMES))}
+    if model_type in nd.BESIDE:
+        alone = replace(found, parts={})
+        parts[nd.BESIDE[model_type]] = _own(Keys(full, keys.where), alone, known=True)
+        entry = {name: value for name, value in entry.items() if name != "keys"}
+    text = text_part(parts, keys, entry)
+    if text is not None:
+        part = parts[text]
+        return replace(
+            found,
+            context=part.context,
+            trained_context=part.trained_context,
+            groups=part.groups,
+            notes=part.notes,
+        )
+    return _own(Keys(full, keys.where), found, known=bool(entry))
+
+
+def _parts(
+    keys: Keys, entry: Mapping[str, Any], empty: ModelPositions, depth: int
+) -> dict[str, ModelPositions]:
+    """Every part; one that cannot be read says so, and only that of the text fails the whole."""
+    parts = {}
+    for name, (inside, kind) in parts_of(keys, entry).items():
+        try:
+            parts[name] = _read(Keys(inside, keys.path(name)), kind, empty, depth + 1)
+        except ConfigError as error:
+            if name in TEXT_PARTS:
+                raise
+            parts[name] = replace(empty, notes=(Note("unreadable-part", str(error)),))
+    return parts
+
+
+def _own(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
+    """The answer for a config without its parts."""
+    context = keys.whole("max_position_embeddings")
+    found = replace(found, context=context, trained_context=context)
+    looks = known or any(name in keys for name in _SIGNS)
+    if defaults.without_rotary(found.model_type) or not looks:
+        return replace(found, notes=(note("no-rotary"),))
+    model_type = found.model_type or ""
+    if model_type in nd.FAMILIES:
+        return replace(found, groups=nd.read(keys, model_type))
+    backbone = nd.MROPE.get(model_type)
+    family = FAMILIES.get(model_type, PLAIN) if backbone is None else backbone.family
+    groups = groups_of(keys, family, found.parity)
+    if backbone is not None:
+        groups = tuple(nd.with_axes(group, model_type) for group in groups)
+    trained = [
+        Keys(group.parameters).whole("original_max_position_embeddings")
+        for group in groups
+        if group.rotation is not None
+    ]
+    rotates = any(group.rotation is not None for group in groups)
+    ids = (*(() if known else ("unknown-family",)), *(family.notes if rotates else ()))
+    return replace(
+        found,
+        trained_context=min((n for n in trained if n is not None), default=context),
+        groups=groups,
+        notes=tuple(map(note, ids)),
+    )

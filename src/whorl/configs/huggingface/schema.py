@@ -1,0 +1,192 @@
+"""From the schemas of transformers 4 and 5 to one dictionary of rope parameters per layer type.
+
+    version 4   rope_theta, partial_rotary_factor and rope_scaling {"type" or "rope_type", ...}
+    version 5   rope_parameters {"rope_type", "rope_theta", ...}, or such a dictionary for each type
+
+As transformers 5 reads version 4: a rope_scaling that is not empty replaces rope_parameters; what
+is inside the dictionary wins over what stands beside it; "rope_type" wins over "type"; without
+either the type is "default". A dictionary counts as nested if one of its keys is a type of layer.
+None in place of a nested one says that these layers do not rotate.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from whorl.configs.model import ConfigError, Parity
+
+from .values import Keys
+
+__all__ = ["Adapt", "Ropes", "Schema", "plain", "standard"]
+
+#: Rope parameters by label; the label is None where one dictionary serves all layers.
+Ropes = dict[str | None, Keys | None]
+Schema = Callable[[Keys, Sequence[str], Parity | None], Ropes]
+Adapt = Callable[[dict[str, Any], Keys, Parity | None], None]
+
+_WITH_ORIGINAL = ("llama3", "yarn", "longrope")
+_ORIGINAL = "original_max_position_embeddings"
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def plain(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+    """The reading of most families."""
+    given = _given(keys)
+    nested = [name for name in given.data if name in labels]
+    if not nested and not labels:  # a type that is not known: by its looks
+        nested = [name for name, v in given.data.items() if _is_rope(v) and isinstance(name, str)]
+    if not nested:
+        return {None: standard(given.data, keys, given.where)}
+    ropes: Ropes = {}
+    for name in nested:
+        rope = given.under(name)
+        is_none = given.data.get(name) is None
+        where = given.path(name)
+        data = {} if rope is None else rope.data
+        ropes[name] = None if is_none else standard(data, keys, where, nested=True)
+    return ropes
+
+
+def standard(
+    rope: Mapping[str, Any], keys: Keys, where: str, *, base: Any = None, nested: bool = False
+) -> Keys:
+    """One dictionary with its type, base and share filled in; ``base`` before the config's."""
+    full = {name: value for name, value in rope.items() if value is not None}
+    full.setdefault("rope_type", full.get("type", "default"))
+    if base is None:
+        base = keys.number("rope_theta", above=0) or keys.number("default_theta") or 10_000.0
+    full.setdefault("rope_theta", base)
+    share = keys.number("partial_rotary_factor")
+    if share is not None:
+        full.setdefault("partial_rotary_factor", share)
+    if full["rope_type"] in _WITH_ORIGINAL:
+        trained = keys.whole(_ORIGINAL)
+        if trained is not None and not nested:
+            full[_ORIGINAL] = trained
+        elif (context := keys.whole("max_position_embeddings")) is not None:
+            full.setdefault(_ORIGINAL, context)
+    return Keys(full, where)
+
+
+def two_bases(full: str, sliding: str, *, scaled: tuple[str, ...] = (FULL,)) -> Schema:
+    """A base for layers that see everything and one for sliding windows, by their old keys.
+
+    scaled: the types that an old rope_scaling speaks of.
+    """
+
+    def schema(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+        given, legacy = keys.under("rope_parameters"), keys.under("rope_scaling")
+        ropes: Ropes = {}
+        for label, name, kind in ((FULL, full, "global"), (SLIDING, sliding, "local")):
+            inside = None if given is None else given.under(label)
+            rope = {"rope_type": "default"} if inside is None else dict(inside.data)
+            where = f"rope_parameters.{label}"
+            if legacy is not None and label in scaled:
+                rope.update(_typed(legacy.data, parity))
+                where = legacy.where
+            spent = parity == "transformers" and full == sliding and label == SLIDING
+            base = None if spent else keys.number(name, above=0)
+            ropes[label] = standard(
+                rope, keys, where, base=base or _default_base(keys, kind), nested=True
+            )
+        return ropes
+
+    return schema
+
+
+def by_layer(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+    """Lists of bases and shares, one value for each layer (Step-3.7, UltraBERT)."""
+    given = keys.under("rope_parameters")
+    types = list(dict.fromkeys(labels))
+    if given is not None and all(isinstance(given.data.get(t), Mapping) for t in types):
+        return plain(keys, labels, parity)
+    listed = isinstance(keys.data.get("rope_theta"), (list, tuple))
+    if not listed:
+        return plain(keys, labels, parity)
+    bases, shares = keys.numbers("rope_theta"), keys.numbers("partial_rotary_factors")
+    legacy = keys.under("rope_scaling")
+    ropes: Ropes = {}
+    for name in types:
+        first = list(labels).index(name)
+        rope: dict[str, Any] = {}
+        for option, values in (("rope_theta", bases), ("partial_rotary_factor", shares)):
+            if values is not None and first < len(values):
+                rope[option] = values[first]
+        if legacy is not None and name == FULL:
+            rope.update(legacy.data)
+        beside = Keys({n: v for n, v in keys.data.items() if n != "rope_theta"}, keys.where)
+        ropes[name] = standard(rope, beside, "rope_parameters", nested=True)
+    return ropes
+
+
+def hard_coded(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+    """Models that read nothing but a base, if that."""
+    base = keys.number("rope_theta", above=0)
+    return {None: Keys({"rope_type": "default", "rope_theta": base or 10_000.0}, keys.where)}
+
+
+def always_10000(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+    """Models that do not read a base either."""
+    return {None: Keys({"rope_type": "default", "rope_theta": 10_000.0}, keys.where)}
+
+
+def compressed(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+    """DeepSeek-V4: "main" for layers with a window, "compress" for compressed ones."""
+    given = _given(keys)
+    head, part = keys.whole("head_dim"), keys.whole("qk_rope_head_dim")
+    share = keys.number("partial_rotary_factor")
+    if share is None:
+        usual = keys.number("default_partial_rotary_factor")
+        share = part / head if head and part else usual
+    ropes: Ropes = {}
+    inside = {name: given.under(name) for name in ("main", "compress")}
+    for name, key in (("main", "rope_theta"), ("compress", "compress_rope_theta")):
+        rope = inside[name]
+        if all(inside.values()) and rope is not None:
+            ropes[name] = standard(rope.data, keys, rope.where, nested=True)
+            continue
+        data = {} if name == "main" else dict(given.data)
+        data = {n: v for n, v in data.items() if n not in ("main", "compress", "rope_theta")}
+        if data.get("rope_type", data.get("type")) == "yarn":
+            data.setdefault("attention_factor", 1.0)
+        if share is not None:
+            data["partial_rotary_factor"] = share
+        base = keys.number(key, above=0)
+        ropes[name] = standard(data, keys, given.where, base=base, nested=True)
+    return ropes
+
+
+def _typed(legacy: Mapping[str, Any], parity: Parity | None) -> dict[str, Any]:
+    """An old rope_scaling; transformers overlooks its "type" beside a "rope_type" of its own."""
+    typed = dict(legacy)
+    if parity is None and "type" in typed:
+        typed.setdefault("rope_type", typed["type"])
+    return typed
+
+
+def _given(keys: Keys) -> Keys:
+    """What the config says: version 4, else version 5, else the defaults of the family."""
+    for name in ("rope_scaling", "rope_parameters", "default_rope_parameters"):
+        found = keys.under(name)
+        if found is not None:
+            return found
+    return Keys({}, "rope_parameters")
+
+
+def _default_base(keys: Keys, kind: str) -> float | None:
+    """The base of a family whose default_theta is a number, or one for each kind of layer."""
+    if isinstance(keys.data.get("default_theta"), Mapping):
+        found = keys.under("default_theta")
+        return None if found is None else found.number(kind)
+    return keys.number("default_theta")
+
+
+def _is_rope(value: Any) -> bool:
+    return isinstance(value, Mapping) and ("rope_theta" in value or "rope_type" in value)
+
+
+def need_base(rope: Keys) -> float:
+    """The base of standardised parameters."""
+    base = rope.number("rope_theta", above=0)
+    if base is None:
+        raise ConfigError(f"read_config: {rope.path('rope_theta')} is missing; pass the base.")
+    return base

@@ -1,0 +1,74 @@
+"""Widths of heads and of their rotated part, by the names that configs give them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from whorl.configs.model import ConfigError
+
+from .values import MOST_CHANNELS, Keys
+
+__all__ = ["NAMES", "canonical", "full_head_width", "head_width", "rotated_width"]
+
+#: Other names of the sizes, for model types whose own names are not known.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "num_hidden_layers": ("n_layer", "n_layers"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "n_ctx", "seq_length"),
+}
+
+
+def canonical(data: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values under the usual names too, where a config uses others."""
+    full = dict(data)
+    for name, others in names.items():
+        for other in (others,) if isinstance(others, str) else others:
+            if full.get(name) is None and full.get(other) is not None:
+                full[name] = full[other]
+    return full
+
+
+def head_width(keys: Keys, key: str) -> int:
+    """Channels of a head, or of its separate rotated part."""
+    if key == "speech_encoder":
+        return _divided(keys, "speech_encoder_attention_heads")
+    own = keys.whole(key, most=MOST_CHANNELS) if key else None
+    if own is not None:
+        return own
+    # Zamba2 attends to its hidden states and those of the input, side by side.
+    sides = 2 if key == "attention_head_dim" else 1
+    return sides * _divided(keys, "num_attention_heads")
+
+
+def full_head_width(keys: Keys, usual: int) -> int:
+    """Channels of heads that see everything, where they are wider than others (Gemma 4)."""
+    overrides = keys.under("per_layer_config")
+    if overrides is not None:
+        for name in overrides.data:
+            inside = overrides.under(name)
+            if inside is not None and "head_dim" in inside:
+                return inside.whole("head_dim", most=MOST_CHANNELS) or usual
+    return keys.whole("global_head_dim", most=MOST_CHANNELS) or usual
+
+
+def rotated_width(head: int, share: float, rope: Keys) -> int:
+    """int(H p), as transformers truncates."""
+    if not 0 < share <= 1 or int(head * share) < 1:
+        wanted = f"above 0 and at most 1, the rotated share of the {head} channels of a head"
+        raise rope.refused("partial_rotary_factor", wanted)
+    return int(head * share)
+
+
+def _divided(keys: Keys, by: str) -> int:
+    heads = keys.whole(by, most=MOST_CHANNELS)
+    hidden = keys.whole("hidden_size", most=MOST_CHANNELS * MOST_CHANNELS)
+    if heads is None or hidden is None:
+        absent = "hidden_size" if hidden is None else by
+        raise keys.missing(absent, f"without head_dim the width of a head is hidden_size / {by}")
+    width = hidden // heads
+    if not 1 <= width <= MOST_CHANNELS:
+        raise ConfigError(
+            f"read_config: {keys.path('hidden_size')} / {by} must be a width of heads from 1 to"
+            f" {MOST_CHANNELS}; got {hidden} / {heads}."
+        )
+    return width

@@ -1,0 +1,99 @@
+"""params.json of Meta's own Llama releases: interleaved pairs, and Llama 3's scaling as a switch.
+
+    dim, n_layers, n_heads, head_dim       a head has dim / n_heads channels unless head_dim says it
+    rope_theta                             10000 where it is missing: Llama 1 and 2
+    use_scaled_rope                        Llama3(factor=8, original_context=8192, 1, 4)
+    rope_scaling_factor, rope_high_freq_factor     Llama 4 Scout's, 16 and 1 where missing there
+    nope_layer_interval, attn_temperature_tuning, floor_scale, attn_scale     Llama 4's NoPE layers
+
+Read off meta-llama/llama-models: models/llama3/model.py (apply_scaling) and models/llama4/args.py,
+model.py. The factor 8 is a constant of that code, so a file cannot say which one its model was
+trained with; the configs of Hugging Face have 32 for Llama 3.2.
+"""
+
+from typing import Any
+
+from whorl.scaling import Llama3
+
+from ._values import parameters, sound
+from .huggingface.notes import note
+from .huggingface.values import MOST_CHANNELS, MOST_LAYERS, Keys
+from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, QueryScale, Rotation
+from .source import Document
+
+__all__ = ["heads_width", "read"]
+
+_ASSUMED = Note(
+    "factor-assumed",
+    "use_scaled_rope names no factor: 8 is the constant of Meta's code for Llama 3.1; the configs"
+    " of Llama 3.2 at Hugging Face have 32.",
+)
+_CHUNKED = "Rotated layers attend within chunks of {} tokens (Llama 4)."
+
+
+def read(document: Document, parity: Parity | None = None) -> ModelPositions:
+    """What Meta's code does with positions for this params.json."""
+    keys = Keys(document.data)
+    count = keys.whole("n_layers", most=MOST_LAYERS)
+    every = keys.whole("nope_layer_interval", most=MOST_LAYERS)
+    rotated = [every is None or (layer + 1) % every != 0 for layer in range(count or 0)]
+    turned = tuple(layer for layer, yes in enumerate(rotated) if yes)
+    plain = tuple(layer for layer, yes in enumerate(rotated) if not yes)
+    options: dict[str, Any] = {
+        "head_dim": heads_width(keys),
+        "base": keys.number("rope_theta", above=0.0) or 10_000.0,
+        "layout": "interleaved",
+    }
+    notes = []
+    if keys.flag("use_scaled_rope"):
+        options["scaling"], assumed = _scaling(keys)
+        notes += [_ASSUMED] if assumed else []
+    if keys.flag("use_qk_norm"):
+        notes.append(note("qk-norm-after"))
+    chunk = keys.whole("attention_chunk_size")
+    if chunk is not None:
+        notes.append(Note("chunked-attention", _CHUNKED.format(chunk)))
+    name, rest = ("chunked_attention", "full_attention") if every else (None, None)
+    rotation = sound(Rotation("rope", options))
+    known = parameters(options)
+    groups = [LayerGroup(name, turned, rotation, notes=tuple(notes), parameters=known)]
+    if plain:
+        why = (note("nope-layers"),)
+        groups.append(LayerGroup(rest, plain, None, _query_scale(keys), notes=why))
+    context = keys.whole("max_seq_len")
+    trained = 8192 if "scaling" in options else context
+    family = "llama4" if every or "moe_args" in keys else "llama"
+    return ModelPositions("meta", family, context, trained, tuple(groups), parity=parity)
+
+
+def heads_width(keys: Keys) -> int:
+    """Channels of a head, by the names that Meta and Mistral share."""
+    head_dim = keys.whole("head_dim", most=MOST_CHANNELS)
+    if head_dim is not None:
+        return head_dim
+    heads = keys.whole("n_heads", most=MOST_CHANNELS)
+    if heads is None:
+        raise keys.missing("n_heads", "head_dim does not say a head's width either")
+    channels = keys.whole("dim", least=heads, most=heads * MOST_CHANNELS)
+    if channels is None:
+        raise keys.missing("dim", "head_dim does not say a head's width either")
+    return channels // heads
+
+
+def _scaling(keys: Keys) -> tuple[Llama3, bool]:
+    """The scaling, and whether its factor is taken from Meta's code."""
+    scout = "nope_layer_interval" in keys or "moe_args" in keys
+    given = keys.number("rope_scaling_factor", above=0.0) or keys.number("rope_scale_factor")
+    high = keys.number("rope_high_freq_factor", above=0.0) or (1.0 if scout else 4.0)
+    try:
+        rule = Llama3(given or (16.0 if scout else 8.0), 8192, 1.0, high)
+    except ValueError as error:
+        raise ConfigError(f"read_config: {error}") from None
+    return rule, given is None and not scout
+
+
+def _query_scale(keys: Keys) -> QueryScale | None:
+    if not keys.flag("attn_temperature_tuning"):
+        return None
+    beta, length = keys.number("attn_scale"), keys.number("floor_scale", above=0.0)
+    return QueryScale("log", 0.1 if beta is None else beta, length or 8192.0, shift=1)

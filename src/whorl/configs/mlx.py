@@ -1,0 +1,80 @@
+"""Configs of mlx-lm: those of Hugging Face, with ``rope_traditional`` and names of its own.
+
+    rope_traditional     true pairs neighbours ("interleaved"); missing, the family decides
+    rope_scaling.type    read before rope_type; "deepseek_yarn" and "telechat3-yarn" are YaRN, and
+                         "mrope" is plain for text
+
+The model is what its authors trained, so the scalings are read as transformers reads them. Where
+mlx-lm 0.32.2 (models/rope_utils.py, initialize_rope) does something else with the same keys, a note
+says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from . import huggingface
+from .huggingface.values import Keys
+from .model import LayerGroup, ModelPositions, Note, Parity
+from .source import Document
+
+__all__ = ["read"]
+
+_TYPES = {"deepseek_yarn": "yarn", "telechat3-yarn": "yarn", "mrope": "default"}
+_SCALINGS = ("rope_scaling", "rope_parameters")
+
+_TRUNCATE = "mlx-lm rounds the corners of YaRN's ramp although truncate is false."
+_FACTOR = "mlx-lm does not read attention_factor and takes the formula's."
+_LONE = "mlx-lm counts a lone mscale or mscale_all_dim; transformers wants both."
+_LONG = "mlx-lm takes the long factors at every length."
+_FIRST = "mlx-lm goes by type, transformers by rope_type, and they differ here."
+
+
+def read(document: Document, parity: Parity | None = None) -> ModelPositions:
+    """What the model does; the notes say where mlx-lm does something else."""
+    keys = Keys(document.data)
+    data = {name: v for name, v in document.data.items() if name != "rope_traditional"}
+    notes: list[Note] = []
+    for name in _SCALINGS:
+        given = keys.under(name)
+        if given is not None:
+            data[name] = _standard(given)
+            notes += _differences(given)
+    found = huggingface.read(replace(document, data=data), parity)
+    layout = None
+    if "rope_traditional" in keys:
+        layout = "interleaved" if keys.flag("rope_traditional") else "half"
+    groups = tuple(_in_layout(group, layout) for group in found.groups)
+    return replace(found, kind="mlx", groups=groups, notes=(*found.notes, *notes))
+
+
+def _standard(rope: Keys) -> dict[str, Any]:
+    """The dictionary with the type under one name, as transformers spells it."""
+    kind = rope.text("type") or rope.text("rope_type")
+    rest = {name: value for name, value in rope.data.items() if name not in ("type", "rope_type")}
+    return rest if kind is None else {**rest, "rope_type": _TYPES.get(kind, kind)}
+
+
+def _differences(rope: Keys) -> list[Note]:
+    kind = rope.text("type") or rope.text("rope_type") or "default"
+    kind = _TYPES.get(kind, kind)
+    notes = []
+    if rope.text("type") and rope.text("rope_type") not in (None, rope.text("type")):
+        notes.append(Note("mlx-type-first", _FIRST))
+    if kind in ("yarn", "longrope") and "attention_factor" in rope:
+        notes.append(Note("mlx-attention-factor", _FACTOR))
+    if kind == "yarn" and not rope.flag("truncate", default=True):
+        notes.append(Note("mlx-truncate", _TRUNCATE))
+    if kind == "yarn" and bool(rope.number("mscale")) != bool(rope.number("mscale_all_dim")):
+        notes.append(Note("mlx-mscale", _LONE))
+    if kind == "longrope":
+        notes.append(Note("mlx-long-factors", _LONG))
+    return notes
+
+
+def _in_layout(group: LayerGroup, layout: str | None) -> LayerGroup:
+    if layout is None or group.rotation is None:
+        return group
+    options: Mapping[str, Any] = group.rotation.options
+    kept = {name: value for name, value in options.items() if name != "out_layout"}
+    return replace(group, rotation=replace(group.rotation, options={**kept, "layout": layout}))

@@ -1,0 +1,211 @@
+"""What a model does with positions, layer by layer: the answer of ``read_config``.
+
+    ModelPositions      one model (or one tower of it)
+      LayerGroup        layers that treat positions alike
+        Rotation        which encoding, with which options; None for layers without one
+
+A reading is data, frozen and ready for JSON; ``build`` makes the encoding of it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from whorl._words import did_you_mean
+from whorl.scaling import Scaling
+
+if TYPE_CHECKING:
+    from whorl.encodings import Encoding
+
+__all__ = [
+    "ConfigError",
+    "Kind",
+    "LayerGroup",
+    "ModelPositions",
+    "Note",
+    "Parity",
+    "QueryScale",
+    "Rotation",
+]
+
+#: The dialect that a config is written in.
+Kind = Literal["transformers", "gguf", "meta", "mistral", "mlx"]
+#: None is right; "transformers" repeats its mistakes, each of which docs/configs.md lists.
+Parity = Literal["transformers"]
+
+
+class ConfigError(ValueError):
+    """A config that cannot be read, or that says something impossible: where, what, what to do."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One thing that a model does and that its rotation alone does not say."""
+
+    id: str  # kebab-case, stable: "values-rotated"
+    text: str  # one sentence
+
+
+@dataclass(frozen=True)
+class QueryScale:
+    """A factor on queries that depends on their position p.
+
+    "log"    1 + beta ln(1 + floor(p / length))    Ministral; Llama-4 on its layers without RoPE
+    "power"  (1 + (p + 1) / length) ** beta
+    """
+
+    rule: Literal["log", "power"]
+    beta: float
+    length: float
+    shift: int = 0  # added to p before the division
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """An encoding by its registry name, with the options of its class."""
+
+    encoding: str  # "rope", "mrope" or "axial_rope"
+    options: Mapping[str, Any]  # head_dim, base, layout, scaling ...
+
+    def build(self, **more: Any) -> "Encoding":
+        """The encoding; ``more`` adds options such as precision="float32" or overrides them."""
+        from whorl.encodings import make
+
+        return make(self.encoding, **{**self.options, **more})
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {name: _plain(value) for name, value in self.options.items()}
+        return {"encoding": self.encoding, **plain}
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers that treat positions alike.
+
+    name: as the config calls them ("full_attention"), None where it has no names for them.
+    layers: their indices; empty where the config does not say how many there are.
+    rotation: None for layers without positions.
+    softmax_scale: a factor on 1/sqrt(D), such as the square of YaRN's mscale in MLA.
+    parameters: the rope parameters that were read, in the current schema of transformers.
+    refusal: why no rotation of whorl does what these layers do; ``build`` raises it.
+    """
+
+    name: str | None
+    layers: tuple[int, ...]
+    rotation: Rotation | None
+    query_scale: QueryScale | None = None
+    softmax_scale: float = 1.0
+    window: int | None = None
+    notes: tuple[Note, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    refusal: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "layers": list(self.layers),
+            "rotation": None if self.rotation is None else self.rotation.to_dict(),
+            "query_scale": None if self.query_scale is None else vars(self.query_scale).copy(),
+            "softmax_scale": self.softmax_scale,
+            "window": self.window,
+            "notes": [vars(note).copy() for note in self.notes],
+            "parameters": {name: _plain(value) for name, value in self.parameters.items()},
+            "refusal": self.refusal,
+        }
+
+
+@dataclass(frozen=True)
+class ModelPositions:
+    """What ``read_config`` found.
+
+    context: tokens that the config claims (max_position_embeddings), None where it does not say.
+    trained_context: tokens before any extension, where the config tells them apart.
+    parts: the same for every tower of a model with several, by its key ("text_config",
+        "vision_config"); the model itself then reads as its text part.
+    """
+
+    kind: Kind
+    model_type: str | None
+    context: int | None
+    trained_context: int | None
+    groups: tuple[LayerGroup, ...]
+    notes: tuple[Note, ...] = ()
+    parts: Mapping[str, "ModelPositions"] = field(default_factory=dict)
+    parity: Parity | None = None
+
+    @property
+    def num_layers(self) -> int:
+        return sum(len(group.layers) for group in self.groups)
+
+    def group(self, layer_type: str | None = None, layer: int | None = None) -> LayerGroup:
+        """The layers asked for; without asking, the only rotation that there is."""
+        found = [
+            group
+            for group in self.groups
+            if (layer_type is None or group.name == layer_type)
+            and (layer is None or layer in group.layers)
+        ]
+        asked = layer_type is not None or layer is not None
+        if not asked:
+            found = [group for group in found if group.rotation or group.refusal] or found
+        if len(found) == 1 or (found and len({_key(g) for g in found}) == 1):
+            return found[0]
+        raise ConfigError(self._which(found, layer_type, layer))
+
+    def build(
+        self, layer_type: str | None = None, layer: int | None = None, **more: Any
+    ) -> "Encoding":
+        """The encoding of these layers, NoPE where they have none."""
+        from whorl.encodings import NoPE
+
+        group = self.group(layer_type, layer)
+        if group.refusal is not None:
+            raise ConfigError(group.refusal)
+        return NoPE() if group.rotation is None else group.rotation.build(**more)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as numbers, strings, lists and dicts."""
+        return {
+            "kind": self.kind,
+            "model_type": self.model_type,
+            "context": self.context,
+            "trained_context": self.trained_context,
+            "num_layers": self.num_layers,
+            "groups": [group.to_dict() for group in self.groups],
+            "notes": [vars(note).copy() for note in self.notes],
+            "parts": {name: part.to_dict() for name, part in self.parts.items()},
+            "parity": self.parity,
+        }
+
+    def _which(self, found: list[LayerGroup], layer_type: str | None, layer: int | None) -> str:
+        who = self.model_type or "this model"
+        names = [group.name for group in self.groups if group.name is not None]
+        if not self.groups:
+            return f"read_config: {who} has no rotary embedding."
+        if layer is not None and not found:
+            return f"read_config: {who} has layers 0 .. {self.num_layers - 1}; got layer={layer}."
+        if layer_type is not None and layer_type not in names:
+            hint = did_you_mean(layer_type, names)
+            known = ", ".join(map(repr, names)) or "none, all layers are alike"
+            return f"read_config: {who} has no layer type {layer_type!r}{hint} It has: {known}."
+        return (
+            f"read_config: the layers of {who} rotate in {len(found)} ways; pass layer= or"
+            f" layer_type=, one of {', '.join(map(repr, names)) or 'the layer numbers'}."
+        )
+
+
+def _key(group: LayerGroup) -> str:
+    return repr((None if group.rotation is None else group.rotation.to_dict(), group.refusal))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Scaling):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)  # JSON has no number for it
+    return value

@@ -1,0 +1,254 @@
+"""From what the caller has to keys and values, and the dialect that they are written in.
+
+    a path       a file, judged by its first bytes and its keys, never by its name
+    a folder     config.json, params.json or one .gguf in it, in original/ or in a checkpoint of it
+    a dict       as json.load gives it; also the metadata of a GGUF file
+    an object    a config or a model of transformers, by its to_dict()
+
+Nothing is executed, unpickled or downloaded. Whatever is wrong with a file gives a ConfigError, in
+well under a second: only regular files are opened, at most ``MOST_BYTES`` are read as text, and
+depth and number of values are bounded before any parser sees them.
+"""
+
+import json
+import math
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from . import _gguf_file
+from ._folder import config_in
+from ._values import shown
+from .model import ConfigError, Kind
+
+__all__ = ["Document", "load", "parse"]
+
+MOST_BYTES = 8 * 2**20  # of text; a GGUF file may have any size
+MOST_DEPTH = 64
+MOST_VALUES = 200_000
+_MOST_DIGITS = 300  # what a float can hold
+
+_WEIGHTS = {b"PK\x03\x04": "a zip archive, as torch.save writes", b"\x80\x02": "a pickle"}
+_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]+|\\.)*"?|[\[\]{}]', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A config as it was written; tensors: the small ones of a GGUF file that say how to rotate."""
+
+    kind: Kind
+    data: dict[str, Any]
+    path: Path | None = None
+    tensors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+def load(x: Any) -> Document:
+    """A path to a file or folder, a mapping, or a config object of transformers."""
+    if isinstance(x, (str, os.PathLike)):
+        return _from_path(x)
+    if isinstance(x, Mapping):
+        return _from_dict(x)
+    if isinstance(x, type):
+        raise ConfigError(
+            f"read_config: {x.__name__} is a class; pass an instance, such as {x.__name__}()."
+        )
+    to_dict = getattr(x, "to_dict", None) or getattr(getattr(x, "config", None), "to_dict", None)
+    if not callable(to_dict):
+        raise ConfigError(
+            "read_config: needs a path, a dict or a config of transformers; got"
+            f" {type(x).__name__}."
+        )
+    data = to_dict()
+    if not isinstance(data, Mapping):
+        raise ConfigError(
+            f"read_config: {type(x).__name__}.to_dict() must give a dict; got"
+            f" {type(data).__name__}."
+        )
+    return _from_dict(data)
+
+
+def parse(text: str, where: str) -> dict[str, Any]:
+    """A JSON object; NaN and Infinity are let through for the reader to refuse by name."""
+    _check_size(text, where)
+    try:
+        data = json.loads(text, parse_int=_integer, object_pairs_hook=_without_repeats)
+    except ConfigError as error:
+        raise ConfigError(f"read_config: {where} {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"read_config: {where} is not JSON: {error}.") from None
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"read_config: {where} must hold a JSON object; got {type(data).__name__}."
+        )
+    return data
+
+
+def _from_path(given: str | os.PathLike[str]) -> Document:
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        raise ConfigError("read_config: got JSON text, not a path; pass json.loads(text).")
+    name = os.fspath(given)
+    if not isinstance(name, str):
+        raise ConfigError(f"read_config: a path must be text; got {shown(name)}.")
+    path = Path(name)
+    with _readable(name if len(name) < 300 else shown(name)):
+        if path.is_dir():
+            path = config_in(path)
+        with _opened(path) as file:
+            start = file.read(16)
+            file.seek(0)
+            if start.startswith(_gguf_file.MAGIC):
+                data, tensors = _gguf_file.read(file, str(path))
+                return Document("gguf", data, path, tensors)
+            _refuse_weights(start, path)
+            text = _decoded(file, path)
+    data = parse(text, str(path))
+    return Document(_kind(data), data, path)
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = ""
+        if isinstance(error, FileNotFoundError):
+            hint = " Nothing is downloaded: pass a file or folder on this machine."
+        reason = error.strerror or error
+        raise ConfigError(f"read_config: cannot read {name}: {reason}.{hint}") from None
+    except (UnicodeError, ValueError) as error:  # names that no file can have
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"read_config: {name!r} is no path: {error}.") from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file; a pipe or a device would block or never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ConfigError(f"read_config: {path} is not a regular file.")
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb", buffering=2**20) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ConfigError(f"read_config: {path} is not a regular file.")
+        yield file
+
+
+def _refuse_weights(start: bytes, path: Path) -> None:
+    for magic, words in _WEIGHTS.items():
+        if start.startswith(magic):
+            raise ConfigError(
+                f"read_config: {path} is {words}; pass the config.json beside the weights."
+            )
+    if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < 2**40:
+        raise ConfigError(
+            f"read_config: {path} is a safetensors file; pass the config.json beside it."
+        )
+
+
+def _decoded(file: BinaryIO, path: Path) -> str:
+    raw = file.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        size = os.fstat(file.fileno()).st_size
+        raise ConfigError(
+            f"read_config: {path} has {size:,} bytes, and no config has more than"
+            f" {MOST_BYTES:,}; pass the config.json, not the weights or the tokenizer."
+        )
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ConfigError(f"read_config: {path} is UTF-16; save it as UTF-8, as JSON wants.")
+    if not raw.strip():
+        raise ConfigError(f"read_config: {path} is empty.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"read_config: {path} is not text: {error}.") from None
+
+
+def _check_size(text: str, where: str) -> None:
+    """Refuse what would make a parser slow or overflow its stack."""
+    values = sum(map(text.count, ",[{"))
+    if values > MOST_VALUES:
+        raise ConfigError(
+            f"read_config: {where} holds more than {MOST_VALUES:,} values; no config does."
+        )
+    if text.count("[") + text.count("{") <= MOST_DEPTH:
+        return
+    depth = 0
+    for match in _STRINGS_AND_BRACKETS.finditer(text):
+        token = text[match.start()]
+        if token == '"':
+            continue
+        depth += 1 if token in "[{" else -1
+        if depth > MOST_DEPTH:
+            raise ConfigError(
+                f"read_config: {where} is nested more than {MOST_DEPTH} deep; no config is."
+            )
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ConfigError(f"holds a number of {len(text):,} digits.")
+    return int(text)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ConfigError(
+            f"holds the key {shown(twice)} twice in one object, and readers differ in which they"
+            " take; delete one."
+        )
+    return found
+
+
+def _from_dict(data: Mapping[Any, Any]) -> Document:
+    """A copy as dicts and lists with text for keys, bounded in depth and size."""
+    left = MOST_VALUES
+
+    def copy(value: Any, name: str, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if depth > MOST_DEPTH or left < 0:
+            what = f"nested more than {MOST_DEPTH} deep" if left >= 0 else "too large"
+            raise ConfigError(f"read_config: the config is {what}; no config is.")
+        if isinstance(value, Mapping):
+            inner = {_key(key, name): item for key, item in value.items()}
+            return {key: copy(item, key, depth + 1) for key, item in inner.items()}
+        if isinstance(value, (list, tuple)):
+            return [copy(item, name, depth + 1) for item in value]
+        if isinstance(value, int) and value.bit_length() > 996:
+            raise ConfigError(f"read_config: {name} is an int of more than 300 digits.")
+        if value is None or isinstance(value, (str, int, float)):
+            return value
+        if hasattr(value, "tolist") and math.prod(value.shape) <= left:  # arrays and tensors
+            return copy(value.tolist(), name, depth)
+        return shown(value)  # a dtype, an enum: as JSON would have it, in words
+
+    plain = copy(data, "the config", 0)
+    return Document(_kind(plain), plain)
+
+
+def _key(key: Any, name: str) -> str:
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, (int, float)):  # as json.dump writes them
+        return str(key)
+    raise ConfigError(f"read_config: the keys of {name} must be text; got {shown(key)}.")
+
+
+def _kind(data: dict[str, Any]) -> Kind:
+    if "general.architecture" in data or "GGUF.version" in data:
+        return "gguf"
+    # Mistral writes model_type "transformer" into some of its params.json.
+    if data.get("model_type") in (None, "transformer") and "dim" in data and "n_layers" in data:
+        metas = ("multiple_of", "ffn_dim_multiplier", "use_scaled_rope")
+        return "mistral" if "hidden_dim" in data and not any(k in data for k in metas) else "meta"
+    bits = data.get("quantization")
+    packed = isinstance(bits, dict) and "group_size" in bits and "bits" in bits
+    return "mlx" if packed or "rope_traditional" in data else "transformers"

@@ -1,0 +1,142 @@
+"""Thousands of damaged configs: each gives a result or a ConfigError, within a second.
+
+``TARGETS`` are what a config goes through; a new reader of configs adds its line.
+"""
+
+import json
+import math
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whorl.configs import ConfigError, ModelPositions, read_config
+from whorl.doctor import examine
+from whorl.inspection import inspect
+
+from .mutations import case, seeds
+
+QUICK, ALL = 1_000, 20_000
+SECONDS = 1.0
+_LONGEST = 2_000  # of a message
+
+
+def read_and_build(x: Any) -> None:
+    """All that ``read_config`` promises: JSON of it, and every encoding with its frequencies."""
+    found = read_config(x)
+    json.dumps(found.to_dict(), allow_nan=False)
+    for model in _with_parts(found):
+        for group in model.groups:
+            if group.rotation is None:
+                continue
+            encoding = group.rotation.build(table="on_the_fly", table_length=0)
+            for context in (None, 2**20):
+                values: Any = encoding.frequencies(context)  # type: ignore[operator]
+                assert values.inv_freq.isfinite().all()
+                assert math.isfinite(values.attention_scale)
+
+
+def read_as_transformers(x: Any) -> None:
+    read_config(x, parity="transformers").to_dict()
+
+
+def look(x: Any) -> None:
+    json.dumps(inspect(x, length=100_000).to_dict(), allow_nan=False)
+
+
+def ask_the_doctor(x: Any) -> None:
+    json.dumps(examine(x, length=100_000).to_dict(), allow_nan=False)
+
+
+TARGETS: dict[str, Callable[[Any], None]] = {
+    "read_config": read_and_build,
+    "read_config, parity": read_as_transformers,
+    "inspect": look,
+    "doctor": ask_the_doctor,
+}
+
+
+def _with_parts(found: ModelPositions) -> list[ModelPositions]:
+    return [found, *(inner for part in found.parts.values() for inner in _with_parts(part))]
+
+
+def outcome(target: Callable[[Any], None], x: Any, seconds: float = SECONDS) -> str:
+    """What a target did: "read", "refused", or the story of a failure."""
+    start = time.process_time()
+    try:
+        target(x)
+        result = "read"
+    except ConfigError as error:
+        long = len(str(error)) > _LONGEST
+        result = f"a message of {len(str(error))} characters" if long else "refused"
+    except Exception:
+        result = "".join(traceback.format_exc(limit=-3))
+    took = time.process_time() - start
+    return result if took < seconds else f"{took:.1f} s ({result})"
+
+
+def run(numbers: range, folder: Path) -> Counter[str]:
+    """Feed these cases to every target; fail with the first few stories."""
+    counts: Counter[str] = Counter()
+    stories: list[str] = []
+    file = folder / "config"
+    for number in numbers:
+        one = case(number)
+        given = one.given
+        if one.content is not None:
+            file.write_bytes(one.content)
+            given = file
+        for name, target in TARGETS.items():
+            result = outcome(target, given)
+            counts[result if result in ("read", "refused") else "failed"] += 1
+            if result not in ("read", "refused"):
+                stories.append(f"case({number}), {name}: {result}")
+    assert not stories, f"{len(stories)} failures, the first:\n" + "\n".join(stories[:5])
+    return counts
+
+
+def test_the_undamaged_ones_are_read() -> None:
+    counts = Counter(outcome(read_and_build, seed) for seed in seeds())
+    assert set(counts) == {"read", "refused"}
+    # Some defaults of transformers cannot be applied: odd heads, sections that do not add up.
+    assert counts["refused"] < 0.05 * counts.total()
+
+
+def test_cases_are_always_the_same() -> None:
+    for number in range(50):
+        assert repr(case(number)) == repr(case(number))
+    assert len({repr(case(number)) for number in range(200)}) > 150
+
+
+def test_failures_are_seen() -> None:
+    def crash(x: Any) -> None:
+        raise KeyError(x)
+
+    def babble(x: Any) -> None:
+        raise ConfigError("a" * 10_000)
+
+    def dawdle(x: Any) -> None:
+        start = time.process_time()
+        while time.process_time() - start < 0.01:
+            pass
+
+    assert "KeyError: 3" in outcome(crash, 3)
+    assert outcome(babble, 3) == "a message of 10000 characters"
+    assert outcome(dawdle, 3, seconds=0.01).endswith("s (read)")
+
+
+def test_a_thousand(tmp_path: Path) -> None:
+    counts = run(range(QUICK), tmp_path)
+    # Neither is all refused nor all read: the damage reaches the readers.
+    assert min(counts["read"], counts["refused"]) > 0.2 * counts.total()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(8))
+def test_twenty_thousand(block: int, tmp_path: Path) -> None:
+    size = ALL // 8
+    run(range(QUICK + block * size, QUICK + (block + 1) * size), tmp_path)
