@@ -1,0 +1,84 @@
+"""``whorl doctor``: what is wrong with a model's rotary config, and a corrected one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whorl.doctor import RULES, Diagnosis, examine, find_rule, fix
+
+from ._diagnosis import print_diagnosis, print_rule, print_rules
+from ._json import JsonFlag, print_json
+from ._lists import words
+
+__all__ = ["FAILED", "doctor"]
+
+FAILED = 3
+
+Target = typer.Argument(
+    metavar="[MODEL]",
+    help="config.json, a checkpoint's folder, a .safetensors or .gguf file, or a preset.",
+)
+Length = typer.Option(
+    min=1, metavar="N", help="Tokens that the model is to be used with; else its own context."
+)
+Fix = typer.Option("--fix", help="Write a corrected config beside the original, and show how.")
+Force = typer.Option("--force", help="With --fix: overwrite an earlier corrected config.")
+Ignore = typer.Option(metavar="ID,ID", help="Rules to leave out.")
+Strict = typer.Option("--strict", help="Let warnings fail too, for CI.")
+List = typer.Option("--list", help="Print a line for each rule, and stop.")
+Explain = typer.Option(metavar="ID", help="Say what a rule looks for and why, and stop.")
+
+
+def doctor(
+    target: Annotated[str | None, Target] = None,
+    length: Annotated[int | None, Length] = None,
+    fix_it: Annotated[bool, Fix] = False,
+    force: Annotated[bool, Force] = False,
+    ignore: Annotated[str | None, Ignore] = None,
+    strict: Annotated[bool, Strict] = False,
+    list_rules: Annotated[bool, List] = False,
+    explain: Annotated[str | None, Explain] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what is wrong with the rotary config of a model.
+
+    Exit code 0 if there are no errors (with --strict, no warnings either), 3 if there are, and 2
+    if it could not be looked at.
+    """
+    if list_rules or explain is not None:
+        _rules(explain, as_json)
+        return
+    if target is None:
+        raise ValueError("doctor: name a config.json, a folder, a file or a preset; see --help.")
+    if force and not fix_it:
+        raise ValueError("--force lets --fix overwrite a file; add --fix.")
+    found = examine(target, length=length, ignore=words(ignore) or ())
+    written, changes = _fix(found, force) if fix_it else (None, "")
+    if as_json:
+        more = {"fixed": None if written is None else str(written), "diff": changes}
+        print_json({**found.to_dict(), **(more if fix_it else {})})
+    else:
+        print_diagnosis(target, found, changes, written, fixing=fix_it)
+    if found.fails(strict=strict):
+        raise typer.Exit(FAILED)
+
+
+def _rules(explain: str | None, as_json: bool) -> None:
+    chosen = list(RULES.values()) if explain is None else [find_rule(explain)]
+    if as_json:
+        print_json([rule.to_dict() for rule in chosen])
+    elif explain is None:
+        print_rules(chosen)
+    else:
+        print_rule(chosen[0])
+
+
+def _fix(found: Diagnosis, force: bool) -> tuple[Path | None, str]:
+    """Write the corrected config, if anything is to correct; where it is, and the diff."""
+    if not any(finding.fixable for finding in found.findings) or found.path is None:
+        return None, ""
+    path, after = fix.fixed_path(found.path), found.fixed()
+    changes = fix.difference(found.config, after, (found.path.name, path.name))
+    fix.write(path, after, force=force)
+    return path, changes

@@ -1,0 +1,100 @@
+"""Frequencies that a checkpoint stores: found by name in safetensors headers, and read alone.
+
+A file of pickles (.bin, .pt) is never opened: unpickling runs whatever code stands in it.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import torch
+
+from whorl.checkpoints.safetensors_file import Entry, open_regular, read_header, read_range
+from whorl.configs.model import ConfigError
+
+__all__ = ["PICKLES", "Stored", "Weights", "config_beside", "open_weights", "refuse_pickle"]
+
+#: Endings of files that hold pickles.
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_NAMES = ("inv_freq", "rope.freqs", "rotary_emb.freqs")
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+_MOST_VALUES = 65_536
+_MOST_FILES = 4096
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of frequencies; ``values`` is None where its type or size is none of theirs."""
+
+    name: str
+    dtype: str
+    file: str
+    values: tuple[float, ...] | None
+
+    @property
+    def finite(self) -> bool:
+        return self.values is not None and all(map(math.isfinite, self.values))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Frequencies stored with a model, and the files that were not opened."""
+
+    stored: tuple[Stored, ...] = ()
+    read: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+def open_weights(path: Path) -> Weights:
+    """The frequencies in a safetensors file, or in all of a folder."""
+    if path.is_file():
+        return Weights(tuple(_stored(path)), (path.name,))
+    files = sorted(path.iterdir())[:_MOST_FILES]
+    good = [f for f in files if f.suffix == ".safetensors" and f.is_file()]
+    pickles = [f.name for f in files if f.suffix in PICKLES and f.is_file()]
+    found = tuple(stored for file in good for stored in _stored(file))
+    return Weights(found, tuple(f.name for f in good), tuple(pickles))
+
+
+def config_beside(path: Path) -> Path | None:
+    """The config.json in the folder of a safetensors file."""
+    found = path.parent / "config.json"
+    return found if found.is_file() else None
+
+
+def refuse_pickle(path: Path) -> None:
+    """Raise for a file of pickles."""
+    if path.suffix in PICKLES:
+        raise ConfigError(
+            f"doctor: {str(path)!r} holds pickles, which run code when they are opened, so it is"
+            " not; convert it to safetensors, or pass the config.json."
+        )
+
+
+def _stored(path: Path) -> Iterator[Stored]:
+    try:
+        header = read_header(path)
+    except ValueError as error:
+        raise ConfigError(f"doctor: {error}") from None
+    wanted = [entry for name, entry in header.entries.items() if name.endswith(_NAMES)]
+    if not wanted:
+        return
+    with open_regular(path) as file:
+        for entry in wanted:
+            yield Stored(entry.name, entry.dtype, path.name, _values(entry, file))
+
+
+def _values(entry: Entry, file: IO[bytes]) -> tuple[float, ...] | None:
+    count = math.prod(entry.shape)
+    if entry.dtype not in _DTYPES or not 0 < count <= _MOST_VALUES:
+        return None
+    raw = bytearray(b"".join(read_range(file, entry.begin, entry.end)))
+    values = torch.frombuffer(raw, dtype=_DTYPES[entry.dtype]).double()
+    return tuple(values.tolist())

@@ -1,0 +1,217 @@
+"""What a rule is, and how all of them are put to one patient.
+
+A rule is a function from a patient to symptoms, under ``@rule`` with what people need to know of
+it. To add one, write it in the file of its subject in rules/; ``scripts/doctor-page`` then writes
+its section of docs/doctor.md, and the tests try its two examples.
+
+    error     the model computes something else than the config says, or does not load
+    warning   some software reads the config differently, or the text gets worse where it is used
+    note      worth knowing; nothing needs to change
+"""
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from whorl._words import did_you_mean
+
+from .patient import Patient
+
+__all__ = [
+    "LLAMA",
+    "RULES",
+    "SEVERITIES",
+    "Case",
+    "Edit",
+    "Finding",
+    "Rule",
+    "Severity",
+    "Symptom",
+    "find_rule",
+    "put",
+    "rule",
+]
+
+Severity = Literal["error", "warning", "note"]
+#: From worst to mildest.
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+
+PAGE = "docs/doctor.md"
+
+#: What the examples are laid over.
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 4096,
+}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of a config: the key at ``path`` set to ``value``, removed, or renamed to it."""
+
+    do: Literal["set", "remove", "rename"]
+    path: tuple[str, ...]
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """What a rule saw.
+
+    where: the key, as a path from the top of the config, or the name of a tensor.
+    message: one sentence or two, with the values.
+    edits: what ``--fix`` does about it; nothing where a person has to decide.
+    """
+
+    where: str
+    message: str
+    remedy: str | None = None  # None takes the rule's
+    edits: tuple[Edit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example: keys laid over those of a small Llama, and what else the rule looks at.
+
+    stored: tensors of the checkpoint by name: their dtype and their values.
+    """
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    length: int | None = None
+    stored: Mapping[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The whole config, a new one each time."""
+        return copy.deepcopy({**LLAMA, **self.keys})
+
+    def __str__(self) -> str:
+        """The keys as JSON, long lists cut short, and what stands beside them."""
+        text = (
+            json.dumps(_short(self.keys), ensure_ascii=False).replace('"\u2026"', "\u2026")
+            if self.keys
+            else "{}"
+        )
+        more = [f"--length {self.length}"] if self.length else []
+        more += [f"{name} stored as {kind}" for name, (kind, _) in self.stored.items()]
+        return ", ".join([text, *more])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule, with what ``--explain`` and the docs say about it.
+
+    seen: where it happened: links to threads.
+    trigger, near_miss: an example that must give a finding, and a similar one that must not.
+    """
+
+    id: str
+    severity: Severity
+    what: str
+    why: str
+    remedy: str
+    seen: tuple[str, ...]
+    trigger: Case
+    near_miss: Case
+    check: Callable[[Patient], Iterator[Symptom]]
+
+    @property
+    def docs(self) -> str:
+        return f"{PAGE}#{self.id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("id", "severity", "what", "why", "remedy", "docs")
+        plain = {name: getattr(self, name) for name in names}
+        return {**plain, "seen": list(self.seen)}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A symptom and the rule that saw it."""
+
+    rule: str
+    severity: Severity
+    where: str
+    message: str
+    remedy: str
+    docs: str
+    edits: tuple[Edit, ...] = ()
+
+    @property
+    def fixable(self) -> bool:
+        """Whether ``--fix`` does something about it."""
+        return bool(self.edits)
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("rule", "severity", "where", "message", "remedy", "docs", "fixable")
+        return {name: getattr(self, name) for name in names}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _short(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)) and len(value) > 8:
+        return [*value[:2], "\u2026", value[-1]]
+    return value
+
+
+RULES: dict[str, Rule] = {}
+
+Check = Callable[[Patient], Iterator[Symptom]]
+
+
+def rule(
+    id: str,
+    severity: Severity,
+    *,
+    what: str,
+    why: str,
+    remedy: str,
+    seen: tuple[str, ...],
+    trigger: Case,
+    near_miss: Case,
+) -> Callable[[Check], Check]:
+    """Register a rule under ``id``."""
+
+    def add(check: Check) -> Check:
+        assert id not in RULES, f"two rules have the id {id!r}"
+        RULES[id] = Rule(id, severity, what, why, remedy, seen, trigger, near_miss, check)
+        return check
+
+    return add
+
+
+def find_rule(id: str) -> Rule:
+    """The rule of that id, or an error that names the nearest."""
+    if id not in RULES:
+        raise ValueError(
+            f"no rule is called {id!r}{did_you_mean(id, RULES)} whorl doctor --list shows them all."
+        )
+    return RULES[id]
+
+
+def put(patient: Patient, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+    """What all rules but the ignored ones find, the worst first."""
+    found = [
+        Finding(
+            one.id,
+            one.severity,
+            symptom.where,
+            symptom.message,
+            symptom.remedy or one.remedy,
+            one.docs,
+            symptom.edits,
+        )
+        for one in RULES.values()
+        if one.id not in ignore
+        for symptom in one.check(patient)
+    ]
+    # That a config cannot be read needs no line of its own where another error says why.
+    if any(f.severity == "error" and f.rule != "unreadable" for f in found):
+        found = [f for f in found if f.rule != "unreadable"]
+    return tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))

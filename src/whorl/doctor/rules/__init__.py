@@ -1,0 +1,27 @@
+"""The rules, a file for each subject; importing a file registers its rules."""
+
+from . import (
+    attention_scale,
+    bases,
+    heads,
+    keys,
+    lengths,
+    scalings,
+    shares,
+    spelling,
+    stored,
+    target,
+)
+
+__all__ = [
+    "attention_scale",
+    "bases",
+    "heads",
+    "keys",
+    "lengths",
+    "scalings",
+    "shares",
+    "spelling",
+    "stored",
+    "target",
+]

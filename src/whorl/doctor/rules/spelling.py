@@ -1,0 +1,159 @@
+"""Names and values that are spelt in a way nothing understands."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from whorl._words import did_you_mean
+from whorl.doctor.engine import Case, Edit, Symptom, rule
+from whorl.doctor.patient import Block, Patient, shown
+
+from ._vocabulary import ALIASES, KNOWN, READ, TYPES
+
+__all__: list[str] = []
+
+_TOP = (
+    "max_position_embeddings",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+)
+
+#: Keys of vLLM's YaRN: no slips, so nothing to rename.
+_VLLM = {
+    "attn_factor": "it multiplies YaRN's scale, where attention_factor replaces it",
+    "extrapolation_factor": "it weighs the ramp between kept and slowed pairs",
+}
+
+
+@rule(
+    "unknown-type",
+    "error",
+    what="A rope_type that transformers does not know.",
+    why="The module looks the type up when it is built and stops with a KeyError; software with a"
+    " fall-back runs unscaled instead. Names differ between projects: su and longrope, ntk and"
+    " dynamic.",
+    remedy=f"Use one of {', '.join(sorted(set(READ) - {'axial'}))}.",
+    seen=(
+        "https://github.com/huggingface/text-generation-inference/issues/2172",
+        "https://github.com/unslothai/unsloth/issues/1042",
+    ),
+    trigger=Case({"rope_scaling": {"rope_type": "yarm", "factor": 4.0}}),
+    near_miss=Case(
+        {
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 1024,
+            }
+        }
+    ),
+)
+def unknown_type(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        name = "rope_type" if block.has("rope_type") else "type"
+        given = block.keys.get(name)
+        if given is None or _is_known(given, block):
+            continue
+        if not isinstance(given, str):
+            yield Symptom(block.path(name), f"{name} must be a string; got {shown(given)}.")
+            continue
+        near = _near(given, READ, 0.7)
+        edits = (Edit("set", (*block.where, name), near),) if near else ()
+        if given == "su":
+            edits = (Edit("set", (*block.where, name), "longrope"),)
+        hint = did_you_mean(given, TYPES)
+        yield Symptom(block.path(name), f"{name} {shown(given)} is not known{hint}", edits=edits)
+
+
+def _is_known(given: Any, block: Block) -> bool:
+    if not isinstance(given, str) or given in READ:
+        return isinstance(given, str)
+    family = block.tower.family or ""
+    # Families that take a name of their own; an unknown family may.
+    takes = {"su": family.startswith("phi"), "xdrope": family.startswith("hunyuan"), "mrope": True}
+    return given in ALIASES and (takes[given] or not block.tower.known_family)
+
+
+@rule(
+    "unknown-key",
+    "warning",
+    what="A rope parameter that nothing reads.",
+    why="It is most often a slip, or a key of another project: vLLM multiplies YaRN's scale by"
+    " attn_factor, which transformers, whose attention_factor replaces it, does not read."
+    " transformers warns once in the log and runs without it.",
+    remedy="Correct the name, or remove it.",
+    seen=(
+        "https://github.com/deepseek-ai/DeepSeek-R1/issues/684",
+        "https://github.com/turboderp-org/exllamav3/issues/259",
+    ),
+    trigger=Case(
+        {
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_positional_embeddings": 1024,
+            }
+        }
+    ),
+    near_miss=Case(
+        {
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 1024,
+            }
+        }
+    ),
+)
+def unknown_key(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        for name in block.keys:
+            if not isinstance(name, str) or name in KNOWN or name.startswith("_"):
+                continue
+            if name in _VLLM:
+                yield Symptom(
+                    block.path(name),
+                    f"vLLM reads {name}, transformers does not: {_VLLM[name]}.",
+                    remedy="Decide which of the two the model was trained as, and write that for"
+                    " both.",
+                )
+                continue
+            near = _near(name, KNOWN - set(block.keys))
+            edits = (Edit("rename", (*block.where, name), near),) if near else ()
+            hint = did_you_mean(name, KNOWN)
+            yield Symptom(block.path(name), f"nothing reads {name!r}{hint}", edits=edits)
+
+
+@rule(
+    "misspelt-key",
+    "warning",
+    what="A key beside the rope parameters that is almost, but not quite, the name of one.",
+    why="An unknown key of a config is kept and never read, without a word, and the default takes"
+    " its place: for rope_theta that is 10,000.",
+    remedy="Correct the name.",
+    seen=("https://github.com/Blaizzy/mlx-vlm/pull/2196",),
+    trigger=Case({"rope_thta": 500000.0}),
+    near_miss=Case({"rope_theta": 500000.0, "rope_thetas": [500000.0]}),
+)
+def misspelt_key(patient: Patient) -> Iterator[Symptom]:
+    for tower in patient.towers:
+        free = [name for name in _TOP if tower.config.get(name) is None]
+        for name in tower.config if patient.rotates(tower) else ():
+            if not isinstance(name, str) or name in _TOP:
+                continue
+            near = _near(name, free, 0.92)
+            if near:
+                yield Symptom(
+                    tower.path(name),
+                    f"nothing reads {name!r}; did you mean {near!r}?",
+                    edits=(Edit("rename", (*tower.where, name), near),),
+                )
+
+
+def _near(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
+    """The one known name that ``name`` can only be a slip for."""
+    found = difflib.get_close_matches(name[:64], sorted(known), n=1, cutoff=cutoff)
+    return found[0] if found else None

@@ -1,0 +1,243 @@
+"""What happens at the length that the model is to be used at."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from whorl.doctor.engine import Case, Symptom, rule
+from whorl.doctor.patient import Patient, number, whole
+from whorl.doctor.turning import Turning
+
+__all__: list[str] = []
+
+_BOUND = "https://arxiv.org/abs/2405.14591"
+_FLOAT32_COUNTS = 2**24
+_MOST_COSINES = 2**17
+
+
+def _length(patient: Patient, turned: Turning) -> int | None:
+    return patient.length or turned.model.context
+
+
+def _frequencies(turned: Turning, length: int) -> Tensor:
+    """Of the pairs that turn."""
+    found = turned.frequencies(length)
+    return found[found > 0]
+
+
+def _claimed_context(turned: Turning) -> int | None:
+    """The length that the model says it is good for, whichever of its keys says so.
+
+    None where it does not say, or where the frequencies follow the length without end.
+    """
+    parameters, context = turned.group.parameters, turned.model.context
+    kind, factor = parameters.get("rope_type"), number(parameters.get("factor")) or 1.0
+    original = whole(parameters.get("original_max_position_embeddings"))
+    if context is None or kind == "dynamic":
+        return None
+    start = original if original is not None else context
+    stretched = start * factor if kind in ("linear", "yarn", "llama3") else 0
+    return int(min(max(context, stretched), 2.0**62))
+
+
+@rule(
+    "beyond-seen",
+    "warning",
+    what="Pairs come to angles that they never took within the model's own context.",
+    why="A pair that does not complete a turn within the context has seen only part of the circle."
+    " At a longer length it comes to new angles, for which attention was never trained: text gets"
+    " worse within a few hundred tokens.",
+    remedy="Extend the model: whorl inspect CONFIG --extend yarn --factor F shows what to write.",
+    seen=("https://arxiv.org/abs/2306.15595", "https://arxiv.org/abs/2309.00071"),
+    trigger=Case({}, length=8192),
+    near_miss=Case(
+        {
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 2.0,
+                "original_max_position_embeddings": 4096,
+            }
+        },
+        length=8192,
+    ),
+)
+def beyond_seen(patient: Patient) -> Iterator[Symptom]:
+    for turned in patient.turning:
+        context, length = _claimed_context(turned), patient.length
+        if context is None or length is None or turned.reach(length) <= context:
+            continue
+        inv_freq = _frequencies(turned, length)
+        unfinished = int((inv_freq * context < 2 * torch.pi).sum())
+        if unfinished:
+            yield Symptom(
+                turned.path("max_position_embeddings"),
+                f"at {length} tokens {unfinished} of {len(inv_freq)} pairs come to angles that"
+                f" {context} tokens never showed; that is a factor of {length / context:.3g}.",
+            )
+
+
+@rule(
+    "aliasing",
+    "warning",
+    what="Far tokens look as near as tokens two apart: the base is too small for the length.",
+    why="The mean cosine of all pairs says how alike two positions look. With few pairs or a small"
+    " base they all come back to their start together, and a far token then scores like a near"
+    " one. Looked for within 2048 tokens for 64 pairs, farther for fewer.",
+    remedy="Raise rope_theta before training, rotate more channels, or use a shorter context.",
+    seen=(_BOUND,),
+    trigger=Case({"head_dim": 8, "num_attention_heads": 512, "rope_theta": 10.0}),
+    near_miss=Case({"head_dim": 64, "num_attention_heads": 64, "rope_theta": 10000.0}),
+)
+def aliasing(patient: Patient) -> Iterator[Symptom]:
+    for turned in patient.turning:
+        length, rotation = _length(patient, turned), turned.group.rotation
+        if length is None or rotation is None or rotation.encoding != "rope":
+            continue  # pairs of different axes do not move together
+        inv_freq = _frequencies(turned, length)
+        found = _lookalike(inv_freq, turned.reach(length))
+        if found is not None:
+            distance, far, near = found
+            yield Symptom(
+                turned.path("rope_theta"),
+                f"tokens {distance} apart look {far:.2f} alike, those 2 apart {near:.2f}.",
+            )
+
+
+def _lookalike(inv_freq: Tensor, length: int) -> tuple[int, float, float] | None:
+    """The first distance at which tokens look as alike as at 2, past the first fall to 0."""
+    if not 0 < len(inv_freq) <= 16_384 or length < 8:
+        return None
+    length = min(length, _MOST_COSINES // len(inv_freq))
+    near = float(torch.cos(2 * inv_freq).mean())
+    fallen = False
+    for start in range(3, length, 4096):
+        distance = torch.arange(start, min(start + 4096, length), dtype=torch.float64)
+        alike = torch.cos(distance[:, None] * inv_freq).mean(-1)
+        if not fallen:
+            below = (alike <= 0.5 * near).nonzero()
+            if not len(below):
+                continue
+            fallen = True
+            alike, distance = alike[int(below[0]) :], distance[int(below[0]) :]
+        hits = (alike >= near).nonzero()
+        if len(hits):
+            first = int(hits[0])
+            return int(distance[first]), float(alike[first]), near
+    return None
+
+
+@rule(
+    "base-bound",
+    "note",
+    what="At this length a similar key can score below an unrelated one.",
+    why="The sum of the cosines of all pairs is what a key like the query gets on average. Where it"
+    " is below 0, likeness counts against a token. Men et al. 2024 derive from it the smallest base"
+    " for a length; models below it keep their perplexity and lose retrieval.",
+    remedy="Choose a larger rope_theta for that length, or a scaling; trained models need further"
+    " training with it.",
+    seen=(_BOUND,),
+    trigger=Case({"rope_theta": 10000.0}, length=32768),
+    near_miss=Case({"rope_theta": 5000000.0, "max_position_embeddings": 32768}, length=32768),
+)
+def base_bound(patient: Patient) -> Iterator[Symptom]:
+    for turned in patient.turning:
+        if patient.length is None:
+            continue
+        inv_freq, length = _frequencies(turned, patient.length), turned.reach(patient.length)
+        if not 0 < len(inv_freq) <= 4096:
+            continue
+        steps = torch.linspace(0, math.log(length), 1024, dtype=torch.float64)
+        distance = steps.exp().round().clamp(max=length)
+        below = (torch.cos(distance[:, None] * inv_freq).mean(-1) < 0).nonzero()
+        if len(below):
+            yield Symptom(
+                turned.path("rope_theta"),
+                f"from distance {int(distance[int(below[0])])} on a key like the query can score"
+                " below 0.",
+            )
+
+
+@rule(
+    "float32-angles",
+    "note",
+    what="Angles formed in float32 are off by more than 0.02 radians at this length.",
+    why="transformers, vLLM and most others multiply a float32 position by a float32 frequency: 24"
+    " bits for the whole turns and the rest together. Scores between far tokens carry that error.",
+    remedy="whorl forms angles in float64; where weights were trained in float32 at that length,"
+    ' precision="float32" repeats what they saw.',
+    seen=(
+        "https://github.com/EleutherAI/gpt-neox/issues/1003",
+        "https://github.com/huggingface/transformers/pull/29285",
+    ),
+    trigger=Case({"rope_theta": 500000.0}, length=1_048_576),
+    near_miss=Case({"rope_theta": 500000.0}, length=131_072),
+)
+def float32_angles(patient: Patient) -> Iterator[Symptom]:
+    for turned in patient.turning:
+        length = _length(patient, turned)
+        if length is None or length > 2**53:
+            continue
+        inv_freq = _frequencies(turned, length)
+        last = torch.arange(max(length - 64, 0), length, dtype=torch.float64)
+        exact = last[:, None] * inv_freq
+        rounded = last.float()[:, None] * inv_freq.float()
+        error = float((rounded.double() - exact).abs().max()) if exact.numel() else 0.0
+        if error > 0.02:
+            yield Symptom(
+                turned.path("max_position_embeddings"),
+                f"near {length} tokens float32 angles are off by up to {min(error, 3.15):.2g}"
+                " radians.",
+            )
+
+
+@rule(
+    "uncountable-positions",
+    "warning",
+    what="More positions than float32 can count.",
+    why="Above 16,777,216 neighbouring whole numbers share one float32, so that tokens next to each"
+    " other get the same position in every framework that converts positions to float32.",
+    remedy="Keep positions whole until they are multiplied, in float64, as whorl does.",
+    seen=("https://github.com/NVIDIA/Megatron-LM/issues/535",),
+    trigger=Case({"rope_theta": 500000.0}, length=33_554_432),
+    near_miss=Case({"rope_theta": 500000.0}, length=16_777_216),
+)
+def uncountable_positions(patient: Patient) -> Iterator[Symptom]:
+    for turned in patient.turning:
+        length = _length(patient, turned)
+        if length is not None and length > _FLOAT32_COUNTS:
+            yield Symptom(
+                turned.path("max_position_embeddings"),
+                f"{length} positions; float32 counts to {_FLOAT32_COUNTS}.",
+            )
+
+
+@rule(
+    "half-positions",
+    "note",
+    what="A half-precision model with code of its own, at a length that half precision cannot"
+    " count.",
+    why="Many models that bring their code build the tables in the model's dtype: bfloat16"
+    " counts to 256, float16 to 2048, and further positions fall together.",
+    remedy="See that its rotary module computes positions and frequencies in float32.",
+    seen=(
+        "https://github.com/EleutherAI/gpt-neox/issues/1003",
+        "https://github.com/huggingface/transformers/issues/25681",
+        "https://github.com/sgl-project/sglang-jax/issues/1472",
+    ),
+    trigger=Case({"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "modeling_x.X"}}),
+    near_miss=Case({"torch_dtype": "bfloat16"}),
+)
+def half_positions(patient: Patient) -> Iterator[Symptom]:
+    counts = {"bfloat16": 256, "float16": 2048}
+    for tower in patient.towers:
+        name = "dtype" if tower.config.get("dtype") is not None else "torch_dtype"
+        given = tower.config.get(name)
+        most = counts.get(given) if isinstance(given, str) else None
+        length = patient.length or tower.context
+        if tower.config.get("auto_map") and most and length and length > most:
+            yield Symptom(
+                tower.path(name),
+                f"{length} positions in code of the model's own; {given} counts to {most}.",
+            )

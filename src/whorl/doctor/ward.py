@@ -1,0 +1,44 @@
+"""From what the caller has to a patient: load the config, read it, look for stored frequencies."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from whorl.configs import presets, read_config
+from whorl.configs.model import ConfigError
+from whorl.configs.source import load
+
+from .checkpoint import Weights, config_beside, open_weights, refuse_pickle
+from .patient import Patient
+
+__all__ = ["admit"]
+
+
+def admit(x: Any, length: int | None) -> tuple[Patient, Path | None]:
+    """The patient, and the file that its config came from."""
+    weights = Weights()
+    if isinstance(x, (str, Path)):
+        path = Path(x)
+        if str(x) in presets.names() and not os.path.exists(path):
+            return _read(presets.load(str(x)), length, weights)
+        refuse_pickle(path)
+        if path.suffix == ".safetensors":
+            weights, x = open_weights(path), config_beside(path)
+        elif os.path.isdir(path):  # unlike Path.is_dir, for names of any length
+            weights = open_weights(path)
+    if x is None:
+        return Patient(None, {}, length=length, weights=weights), None
+    return _read(x, length, weights)
+
+
+def _read(x: Any, length: int | None, weights: Weights) -> tuple[Patient, Path | None]:
+    document = load(x)
+    source = document.data if document.kind in ("transformers", "mlx") else x
+    try:
+        reading, refusal = read_config(source), None
+        faithful = read_config(source, parity="transformers")
+    except ConfigError as error:
+        reading, faithful, refusal = None, None, str(error)
+    data = document.data
+    patient = Patient(document.kind, data, reading, faithful, refusal, length, weights)
+    return patient, document.path

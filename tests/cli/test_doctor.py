@@ -1,0 +1,158 @@
+"""``whorl doctor``: what people see, exit codes, JSON, and the corrected file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whorl.doctor import RULES
+from whorl.doctor.engine import LLAMA
+
+Whorl = Callable[..., Any]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[..., str]:
+    def write(**keys: Any) -> str:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({**LLAMA, **keys}))
+        return str(path)
+
+    return write
+
+
+def test_a_clean_config(whorl: Whorl, config: Callable[..., str]) -> None:
+    done = whorl("doctor", config())
+    assert done.code == 0
+    assert done.out.endswith("  llama\n\nnothing found.\n")
+
+
+def test_findings(whorl: Whorl, config: Callable[..., str]) -> None:
+    done = whorl("doctor", config(rope_scaling={"factor": 4.0}, rope_thta=500000.0))
+    lines = [line.rstrip() for line in done.out.splitlines()]
+    assert done.code == 3
+    assert lines[1:] == [
+        "",
+        "error  lone-factor  rope_scaling.factor",
+        "  factor is 4, and no rope_type says what to do with it.",
+        '  -> Add the type that is meant: "rope_type": "linear", "dynamic" or "yarn".',
+        "",
+        "warning  misspelt-key  rope_thta",
+        "  nothing reads 'rope_thta'; did you mean 'rope_theta'?",
+        "  -> Correct the name.",
+        "",
+        "1 error, 1 warning; --fix corrects 1 of them.",
+        "whorl doctor --explain ID says why, with an example.",
+    ]
+
+
+@pytest.mark.parametrize(("strict", "code"), [([], 0), (["--strict"], 3)])
+def test_warnings_fail_when_strict(
+    whorl: Whorl, config: Callable[..., str], strict: list[str], code: int
+) -> None:
+    path = config(rope_thta=500000.0)
+    assert whorl("doctor", path, *strict).code == code
+    assert whorl("doctor", path, *strict, "--ignore", "misspelt-key").code == 0
+
+
+def test_notes_never_fail(whorl: Whorl, config: Callable[..., str]) -> None:
+    done = whorl("doctor", config(head_dim=96), "--strict")
+    assert done.code == 0
+    assert "note  head-dim-explicit  head_dim" in done.out
+
+
+def test_a_length(whorl: Whorl, config: Callable[..., str]) -> None:
+    assert "beyond-seen" in whorl("doctor", config(), "--length", "8192").out
+
+
+def test_json(whorl: Whorl, config: Callable[..., str]) -> None:
+    path = config(rope_scaling={"factor": 4.0})
+    done = whorl("doctor", path, "--json")
+    found = json.loads(done.out)
+    assert done.code == 3
+    assert found["path"] == path
+    assert found["model_type"] == "llama"
+    assert found["counts"] == {"error": 1, "warning": 0, "note": 0}
+    assert found["findings"] == [
+        {
+            "rule": "lone-factor",
+            "severity": "error",
+            "where": "rope_scaling.factor",
+            "message": "factor is 4, and no rope_type says what to do with it.",
+            "remedy": RULES["lone-factor"].remedy,
+            "docs": "docs/doctor.md#lone-factor",
+            "fixable": False,
+        }
+    ]
+
+
+def test_fix(whorl: Whorl, config: Callable[..., str]) -> None:
+    path = config(rope_thta=500000.0)
+    done = whorl("doctor", path, "--fix")
+    fixed = Path(path).with_name("config.fixed.json")
+    assert done.code == 0
+    assert '-  "rope_thta": 500000.0\n+  "rope_theta": 500000.0\n' in _plain(done.out)
+    assert "written to " in done.out
+    assert json.loads(fixed.read_text())["rope_theta"] == 500000.0
+    assert "rope_thta" in Path(path).read_text()
+    assert whorl("doctor", str(fixed), "--strict").code == 0
+
+    again = whorl("doctor", path, "--fix")
+    assert again.code == 2
+    assert again.err.endswith("config.fixed.json' is there already; --force overwrites it.\n")
+    forced = whorl("doctor", path, "--fix", "--force", "--json")
+    assert json.loads(forced.out)["fixed"] == str(fixed)
+    assert json.loads(forced.out)["diff"].startswith("--- config.json\n+++ config.fixed.json\n")
+
+
+def test_nothing_to_fix(whorl: Whorl, config: Callable[..., str]) -> None:
+    path = config(rope_scaling={"factor": 4.0})
+    done = whorl("doctor", path, "--fix")
+    assert "nothing here has one safe correction; no file was written." in done.out
+    assert not Path(path).with_name("config.fixed.json").exists()
+
+
+def test_list_has_every_rule(whorl: Whorl) -> None:
+    done = whorl("doctor", "--list")
+    assert done.code == 0
+    assert all(f"  {name}  " in done.out for name in RULES)
+    assert [rule["id"] for rule in json.loads(whorl("doctor", "--list", "--json").out)] == [*RULES]
+
+
+def test_explain(whorl: Whorl) -> None:
+    done = whorl("doctor", "--explain", "lone-factor")
+    assert done.code == 0
+    words = ("error  lone-factor", "remedy", "seen", '{"rope_scaling": {"factor": 4.0}}')
+    assert all(word in done.out for word in words)
+    wrong = whorl("doctor", "--explain", "lone-facto")
+    assert wrong.code == 2
+    assert "did you mean 'lone-factor'?" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "doctor: name a config.json, a folder, a file or a preset; see --help."),
+        (["x.json", "--force"], "--force lets --fix overwrite a file; add --fix."),
+        (["model.bin"], "holds pickles, which run code when they are opened"),
+        (["nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_bad_input(whorl: Whorl, args: list[str], message: str) -> None:
+    done = whorl("doctor", *args)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_every_line_fits(whorl: Whorl, config: Callable[..., str]) -> None:
+    outs = [whorl("doctor", "--list").out]
+    for name in ("factor-mismatch", "unused-parameters", "truncate-nested", "two-dictionaries"):
+        outs.append(whorl("doctor", "--explain", name).out)
+        outs.append(whorl("doctor", config(**RULES[name].trigger.keys)).out.split("\n", 1)[1])
+    assert max(len(line) for out in outs for line in out.splitlines()) <= 80
+
+
+def _plain(text: str) -> str:
+    return "".join(line.rstrip() + "\n" for line in text.splitlines())

@@ -1,0 +1,126 @@
+"""Stored frequencies: found by name, read alone; pickles and hostile files are refused."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.cases import write_config, write_safetensors
+from whorl import doctor
+from whorl.doctor.checkpoint import PICKLES, open_weights
+from whorl.doctor.engine import LLAMA
+
+NAME = "model.layers.3.self_attn.rotary_emb.inv_freq"
+LADDER = tuple(10_000.0 ** (-i / 64) for i in range(64))
+
+
+def rules(path: Path) -> list[str]:
+    return [f.rule for f in doctor.examine(path).findings]
+
+
+def test_only_frequencies_are_read(tmp_path: Path) -> None:
+    write_safetensors(
+        tmp_path / "a.safetensors", {"q.weight": ("F32", (1.0, 2.0)), NAME: ("F32", LADDER)}
+    )
+    write_safetensors(tmp_path / "b.safetensors", {"rope.freqs": ("F16", (1.0, 0.5))})
+    found = open_weights(tmp_path)
+    assert found.read == ("a.safetensors", "b.safetensors")
+    assert [(s.name, s.dtype, s.file) for s in found.stored] == [
+        (NAME, "F32", "a.safetensors"),
+        ("rope.freqs", "F16", "b.safetensors"),
+    ]
+    assert found.stored[0].values == pytest.approx(LADDER, rel=1e-7)
+    assert found.stored[1].values == (1.0, 0.5)
+
+
+def test_a_folder_and_a_file_are_looked_at_alike(tmp_path: Path) -> None:
+    write_config(tmp_path, LLAMA)
+    file = tmp_path / "model.safetensors"
+    write_safetensors(file, {NAME: ("BF16", LADDER)})
+    assert rules(tmp_path) == rules(file) == ["stored-half"]
+    (finding,) = doctor.examine(tmp_path).findings
+    assert finding.where == NAME
+    assert "model.safetensors stores it as BF16, which is off by 5 radians at" in finding.message
+
+
+def test_weights_without_a_config(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    write_safetensors(file, {NAME: ("F16", LADDER)})
+    found = doctor.examine(file)
+    assert [f.rule for f in found.findings] == ["stored-half"]
+    assert found.findings[0].message == "model.safetensors stores it as F16."
+    assert found.path is None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (LADDER, []),
+        ((float("inf"), *LADDER[1:]), ["stored-uninitialised"]),
+        ((0.0,) * 64, ["stored-uninitialised"]),
+        ((1e30, *LADDER[1:]), ["stored-uninitialised"]),
+        (tuple(f / 4 for f in LADDER), ["stored-differs"]),
+        (LADDER[:32], ["stored-differs"]),
+    ],
+)
+def test_what_is_stored(tmp_path: Path, values: tuple[float, ...], expected: list[str]) -> None:
+    write_config(tmp_path, LLAMA)
+    write_safetensors(tmp_path / "model.safetensors", {NAME: ("F32", values)})
+    assert rules(tmp_path) == expected
+
+
+def test_either_list_of_longrope_may_be_stored(tmp_path: Path) -> None:
+    config = {
+        **LLAMA,
+        "max_position_embeddings": 131072,
+        "rope_scaling": {
+            "rope_type": "longrope",
+            "original_max_position_embeddings": 4096,
+            "short_factor": [1.0] * 64,
+            "long_factor": [8.0] * 64,
+        },
+    }
+    write_config(tmp_path, config)
+    for factor in (1, 8):
+        stored = {NAME: ("F32", tuple(f / factor for f in LADDER))}
+        write_safetensors(tmp_path / "model.safetensors", stored)
+        assert rules(tmp_path) == ["longrope-switch"]
+
+
+@pytest.mark.parametrize("ending", PICKLES)
+def test_pickles_are_never_opened(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"pytorch_model{ending}"
+    file.write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    with pytest.raises(ValueError, match=r"holds pickles, which run code when they are opened"):
+        doctor.examine(file)
+    write_config(tmp_path, LLAMA)
+    assert rules(tmp_path) == ["weights-unread"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00" * 7,
+        struct.pack("<Q", 2**63) + b"{}",
+        struct.pack("<Q", 2) + b"[]",
+        struct.pack("<Q", 5) + b"\xff\xfe{}}",
+        struct.pack("<Q", 2) + b"{",
+    ],
+)
+def test_hostile_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"^doctor: .*model\.safetensors"):
+        doctor.examine(file)
+
+
+def test_a_tensor_that_is_none_of_frequencies_is_left_alone(tmp_path: Path) -> None:
+    header = {NAME: {"dtype": "I64", "shape": [2], "data_offsets": [0, 16]}}
+    text = json.dumps(header).encode()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(text)) + text + b"\x00" * 16)
+    assert open_weights(file).stored[0].values is None
+    write_config(tmp_path, LLAMA)
+    assert rules(tmp_path) == []
