@@ -1,0 +1,67 @@
+"""``whorl inspect``: what a model's positions really are, and who reads them otherwise."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group
+
+from whorl import plots
+from whorl.inspection import inspect as look
+
+from ._json import JsonFlag, print_json
+
+__all__ = ["inspect"]
+
+
+class Parity(str, Enum):
+    transformers = "transformers"
+
+
+Config = typer.Argument(
+    metavar="CONFIG", help="config.json, its folder, a GGUF file, or a preset such as llama-3.1-8b."
+)
+Length = typer.Option(metavar="N", help="What texts of N tokens would meet.")
+Extend = typer.Option(metavar="NAME", help="What a scaling would do: yarn, linear, ntk, llama3 ...")
+Factor = typer.Option(metavar="F", help="New length over the trained one; else as --length needs.")
+Trained = typer.Option(metavar="N", help="Tokens of training, where the config does not say.")
+LayerType = typer.Option(metavar="T", help="Only the layers of this name; else all.")
+Plot = typer.Option(metavar="FILE", help="Draw the wavelengths: .png, .svg, .html or .json.")
+Mistakes = typer.Option(help="Read it with the mistakes that this framework makes.")
+
+
+def inspect(
+    config: Annotated[str, Config],
+    length: Annotated[int | None, Length] = None,
+    extend: Annotated[str | None, Extend] = None,
+    factor: Annotated[float | None, Factor] = None,
+    trained: Annotated[int | None, Trained] = None,
+    layer_type: Annotated[str | None, LayerType] = None,
+    parity: Annotated[Parity | None, Mistakes] = None,
+    plot: Annotated[Path | None, Plot] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what a model's positions really are: layout, wavelengths, reach, who reads it otherwise.
+
+    Exit code 0, or 2 if the config cannot be read.
+    """
+    if plot is not None:
+        plots.check_path(plot)
+    found = look(
+        config,
+        length=length,
+        extend=extend,
+        factor=factor,
+        trained=trained,
+        layer_type=layer_type,
+        parity=None if parity is None else parity.value,
+    )
+    if plot is not None:
+        plots.save(plots.inspection(found.to_dict()), plot)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    from whorl.inspection.tables import terminal
+
+    Console(highlight=False).print(Group(*terminal(found)))

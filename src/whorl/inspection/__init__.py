@@ -1,0 +1,20 @@
+"""What a model's positions really are: ``inspect(config)``, and ``whorl inspect`` on terminals."""
+
+from .extension import Extension
+from .frameworks import Comparison, Remark
+from .lengths import AtLength
+from .look import inspect
+from .pairs import Alike, Turns
+from .report import GroupReport, Inspection
+
+__all__ = [
+    "Alike",
+    "AtLength",
+    "Comparison",
+    "Extension",
+    "GroupReport",
+    "Inspection",
+    "Remark",
+    "Turns",
+    "inspect",
+]

@@ -1,0 +1,244 @@
+"""What a scaling would do to a model, and the lines of config.json that ask for it.
+
+An extension replaces the scaling that a config has, and starts from the length of training; YaRN
+over YaRN keeps its other options, except an attention_factor, which belongs to the old factor. Of
+whorl's scalings transformers knows some under another name or by other means:
+
+    ntk            a larger rope_theta, base s^(R / (R - 2)), is the same
+    ntk_by_parts   "yarn" with attention_factor 1
+    dynamic_ntk    "dynamic", which takes the trained length from max_position_embeddings
+    dynamic_linear, dynamic_yarn      no form
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from whorl import scaling as scalings
+from whorl._words import did_you_mean
+from whorl.configs import ConfigError, LayerGroup, ModelPositions
+from whorl.scaling import Description, Proportional, Scaling, YaRN
+
+__all__ = ["Extension", "called", "described", "extend", "named", "patches", "targets"]
+
+#: Scalings that one factor does not determine, with the reason.
+_NOT_BY_FACTOR = {
+    "longrope": "LongRoPE needs a factor for every pair, found by a search over a trained model",
+    "proportional": "it leaves out slow pairs, which a model must be trained with",
+}
+_OWN_NAMES = ("rotary_pct", "rotary_emb_base", "global_rope_theta")
+_KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A scaling put in the place of what a group of layers has.
+
+    before, after: what the old and the new scaling do to each pair at ``length`` tokens.
+    parameters: the group's rope_parameters for transformers 5; None where it has no such type.
+    why: the reason, if there are none.
+    softmax_scale: the new factor on 1/sqrt(D), for models that have one.
+    """
+
+    scaling: Scaling
+    length: int
+    before: Description
+    after: Description
+    softmax_scale: float = 1.0
+    parameters: Mapping[str, Any] | None = field(default=None)
+    why: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "scaling": self.scaling.to_dict(),
+            "length": self.length,
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "softmax_scale": self.softmax_scale,
+            "rope_parameters": None if self.parameters is None else dict(self.parameters),
+            "why": self.why,
+        }
+
+
+def named(name: str, factor: float, trained: int) -> Scaling:
+    """The scaling called ``name`` for ``factor`` times the trained length."""
+    known = [each for each in scalings.names() if each not in _NOT_BY_FACTOR]
+    if name in _NOT_BY_FACTOR:
+        raise ConfigError(
+            f"inspect: {name!r} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by one"
+            f" of {', '.join(known)}."
+        )
+    if name not in scalings.names():
+        raise ConfigError(
+            f"inspect: unknown extension {name!r}{did_you_mean(name, known)} Known:"
+            f" {', '.join(known)}."
+        )
+    if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not 0 < factor < 1e9:
+        raise ConfigError(
+            "inspect: factor must be a number above 0, the new length over the trained one; got"
+            f" {factor!r}."
+        )
+    options: dict[str, Any] = {"name": name}
+    if name not in ("dynamic_linear", "dynamic_yarn"):
+        options["factor"] = float(factor)
+    if name not in ("linear", "ntk"):
+        options["original_context"] = trained
+    try:
+        return scalings.from_dict(options)
+    except TypeError as error:  # a scaling of the user's own, with options of its own
+        raise ConfigError(f"inspect: {name!r} cannot be had by a factor alone: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"inspect: {error}") from None
+
+
+def extend(
+    model: ModelPositions, group: LayerGroup, name: str, factor: float, trained: int | None
+) -> Extension:
+    """Put the scaling called ``name`` into the rotation of ``group``."""
+    assert group.rotation is not None
+    who, old = called(model), group.rotation.options.get("scaling")
+    if group.rotation.encoding == "axial_rope":
+        raise ConfigError(f"inspect: the axial rotation of {who} takes no scaling.")
+    if isinstance(old, Proportional):
+        raise ConfigError(
+            f"inspect: {who} leaves out slow pairs (proportional), and {name!r} cannot be laid over"
+            " that."
+        )
+    if trained is None:
+        raise ConfigError(
+            f"inspect: the config of {who} does not say how long training texts were, so it is open"
+            " what to extend; pass trained= (--trained)."
+        )
+    scaling, length = named(name, factor, trained), max(1, round(trained * factor))
+    if isinstance(scaling, YaRN) and isinstance(old, YaRN):
+        scaling = replace(
+            old, factor=float(factor), original_context=trained, attention_factor=None
+        )
+    lean = {"table": "on_the_fly", "table_length": 0}
+    try:
+        before, after = group.rotation.build(**lean), group.rotation.build(**lean, scaling=scaling)
+        return Extension(
+            scaling,
+            length,
+            described(before, length, trained),
+            described(after, length, trained),
+            _softmax(group, scaling),
+            *_parameters(group, scaling, trained),
+        )
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"inspect: {name!r} does not fit {who}: {error}") from None
+
+
+def called(model: ModelPositions) -> str:
+    """The model in a message, however long its name is."""
+    return (model.model_type or "this model")[:80]
+
+
+def described(rope: Any, length: int | None, trained: int | None) -> Description:
+    """What the scaling of ``rope`` does at ``length`` tokens."""
+    own = getattr(getattr(rope.config, "scaling", None), "original_context", None)
+    found: Description = rope.describe(length, original_context=trained if own is None else None)
+    return found
+
+
+def flat(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:
+    """Whether one dictionary of parameters serves all these layers."""
+    given = data.get("rope_parameters")
+    if isinstance(given, dict) and any(isinstance(value, dict) for value in given.values()):
+        return False
+    return all(dict(group.parameters) == dict(groups[0].parameters) for group in groups)
+
+
+def targets(groups: list[LayerGroup], data: Mapping[str, Any]) -> list[LayerGroup]:
+    """The layers to extend: those that see the whole text, or all where they share parameters."""
+    if flat(groups, data):
+        return groups
+    return [group for group in groups if group.window is None] or groups
+
+
+def patches(
+    model: ModelPositions, data: Mapping[str, Any], found: Mapping[int, Extension]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """What to put into config.json: for transformers 5, and for version 4 where that has words.
+
+    found: extensions by the identity of their group.
+    """
+    if not found or any(extension.parameters is None for extension in found.values()):
+        return None, None
+    extension = next(iter(found.values()))
+    tokens = extension.length
+    if extension.scaling.name == "dynamic_ntk":  # takes the trained length from this key
+        tokens = getattr(extension.scaling, "original_context", tokens)
+    here = {"max_position_embeddings": tokens}
+    turning = [group for group in model.groups if group.rotation is not None]
+    if not flat(turning, data):
+        nested = {
+            group.name: dict(group.parameters if id(group) not in found else _of(found[id(group)]))
+            for group in turning
+            if group.name is not None
+        }
+        return {**here, "rope_parameters": nested}, None
+    new = _of(extension)
+    if any(name in data for name in _OWN_NAMES):  # older names that only this family knows
+        return {**here, "rope_parameters": new}, None
+    scaling = {k: v for k, v in new.items() if k not in ("rope_theta", "partial_rotary_factor")}
+    outside = {k: v for k, v in new.items() if k not in scaling}
+    old = {**outside, "rope_scaling": None if scaling == {"rope_type": "default"} else scaling}
+    return {**here, "rope_parameters": new}, {**here, **old}
+
+
+def _of(extension: Extension) -> dict[str, Any]:
+    assert extension.parameters is not None
+    return dict(extension.parameters)
+
+
+def _softmax(group: LayerGroup, scaling: Scaling) -> float:
+    """The factor that latent attention takes from YaRN's mscale_all_dim, squared."""
+    weight = getattr(scaling, "mscale_all_dim", None)
+    if group.softmax_scale == 1.0 or not weight:
+        return 1.0
+    return float((0.1 * weight * math.log(getattr(scaling, "factor", 1.0)) + 1.0) ** 2)
+
+
+def _parameters(
+    group: LayerGroup, scaling: Scaling, trained: int
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The group's parameters for transformers 5, or why it has no words for this scaling."""
+    assert group.rotation is not None
+    options = group.rotation.options
+    if options.get("inv_freq") is not None:
+        return None, "the frequencies of these layers are not those of a base"
+    base = float(options.get("base", 10_000.0))
+    kept = {name: group.parameters[name] for name in _KEPT if name in group.parameters}
+    width = options.get("rotary_dim") or options["head_dim"]
+    given = {"rope_theta": base, **kept}
+    factor = getattr(scaling, "factor", None)
+    original = {"original_max_position_embeddings": trained}
+    match scaling.name:
+        case "linear":
+            return {"rope_type": "linear", **given, "factor": factor}, None
+        case "ntk":
+            raised = base * float(factor or 1) ** (width / (width - 2)) if width > 2 else base
+            return {"rope_type": "default", **given, "rope_theta": raised}, None
+        case "yarn":
+            rest = {
+                name: group.parameters[name]
+                for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
+                if group.parameters.get("rope_type") == "yarn" and name in group.parameters
+            }
+            return {"rope_type": "yarn", **given, "factor": factor, **original, **rest}, None
+        case "ntk_by_parts":
+            return {
+                "rope_type": "yarn",
+                **given,
+                "factor": factor,
+                **original,
+                "attention_factor": 1.0,
+            }, None
+        case "llama3":
+            ramp = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+            return {"rope_type": "llama3", **given, "factor": factor, **original, **ramp}, None
+        case "dynamic_ntk":
+            return {"rope_type": "dynamic", **given, "factor": factor}, None
+    return None, f"transformers has no type for {scaling.name!r}"

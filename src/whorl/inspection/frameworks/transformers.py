@@ -1,0 +1,57 @@
+"""How transformers 5 reads a config: whorl's reading with its mistakes left in.
+
+``read_config(parity="transformers")`` is the rule; the tests run it beside the installed package.
+Its frequencies are float32, which shows in the last digits and is no difference in the reading.
+"""
+
+from whorl.configs import read_config
+
+from .base import Case, Reading, Remark, not_known
+
+__all__ = ["BASIS", "NAME", "VERSION", "read"]
+
+NAME, VERSION, BASIS = "transformers", "5.22.2", "executed in tests"
+
+_UTILS = "transformers 5.22.2, modeling_rope_utils.py"
+
+
+def read(case: Case) -> Reading:
+    theirs = read_config(dict(case.data), parity="transformers")
+    index = case.model.groups.index(case.group)
+    group = theirs.groups[index] if index < len(theirs.groups) else None
+    if group is None or group.rotation is None:
+        return not_known("the layers fall into other groups there")
+    options = {**group.rotation.options, "precision": "float32"}
+    return Reading(
+        options,
+        softmax_scale=group.softmax_scale,
+        layout=options.get("layout", "half"),
+        remarks=tuple(_remarks(case)),
+    )
+
+
+def _remarks(case: Case) -> list[Remark]:
+    found = []
+    if case.kind == "dynamic" and "alpha" not in case.parameters:
+        found.append(
+            Remark(
+                "one length for the whole batch, the longest so far, sets the frequencies; keys"
+                " cached before keep the old ones",
+                f"{_UTILS}, dynamic_frequency_update",
+            )
+        )
+    if case.kind == "longrope":
+        found.append(
+            Remark(
+                "the longest row of a batch chooses long or short factors for all of it",
+                f"{_UTILS}, longrope_frequency_update",
+            )
+        )
+    if case.kind == "yarn" and case.nested and "truncate" in case.parameters:
+        found.append(
+            Remark(
+                "truncate is not read where parameters are nested by layer type",
+                f"{_UTILS}, _compute_yarn_parameters",
+            )
+        )
+    return found

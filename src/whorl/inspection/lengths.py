@@ -1,0 +1,95 @@
+"""Lengths of a group of layers: what training had, how far tokens see, what longer texts bring."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from whorl.configs import ConfigError, LayerGroup, ModelPositions
+from whorl.scaling import Description, Proportional
+
+from .pairs import Alike, Turns, alike, angle_error
+
+__all__ = ["AtLength", "at_length", "span", "trained_context", "turns_in_training"]
+
+_SLACK = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class AtLength:
+    """What texts of ``length`` tokens bring; distances are at most the window, where there is one.
+
+    new: pairs that come to angles which they never took in training; first: the fastest of them;
+    excess: the largest ratio of an angle to the largest of training. None where not known.
+    float32_error: of an angle near the end, in radians. alike: see ``pairs.alike``.
+    """
+
+    length: int
+    distance: int
+    new: int | None
+    first: int | None
+    excess: float | None
+    float32_error: float
+    alike: Alike | None
+
+
+def trained_context(model: ModelPositions, group: LayerGroup, given: int | None) -> int | None:
+    """The length of training before any scaling; None where the config does not say.
+
+    A config that stretches frequencies by a factor alone ("linear") claims the stretched length
+    and leaves the one before open, which factor and claim do not determine either.
+    """
+    assert group.rotation is not None
+    scaling = group.rotation.options.get("scaling")
+    own: int | None = getattr(scaling, "original_context", None)
+    plain = scaling is None or (isinstance(scaling, Proportional) and scaling.factor == 1)
+    told = model.trained_context != model.context
+    known = own or (model.trained_context if plain or told else None)
+    if given is None or known == given:
+        return known
+    if own is not None:
+        raise ConfigError(
+            f"inspect: the config says that training had {own} tokens; got trained={given}. Leave"
+            " it out."
+        )
+    return given
+
+
+def span(tokens: int | None, window: int | None) -> int | None:
+    """The largest distance between two tokens that see each other."""
+    return tokens if tokens is None or window is None else min(tokens, window)
+
+
+def turns_in_training(description: Description, tokens: int) -> Turns:
+    """Pairs that came round within ``tokens``, with the frequencies before scaling."""
+    pairs = [p for p in description.pairs if p.status != "unused" and p.wavelength is not None]
+    never = [p.index for p in pairs if p.wavelength is not None and p.wavelength > tokens]
+    return Turns(tokens, len(pairs) - len(never), len(never), never[0] if never else None)
+
+
+def at_length(
+    inv_freq: Tensor,
+    description: Description,
+    trained: int | None,
+    window: int | None,
+    length: int,
+) -> AtLength:
+    """inv_freq: the frequencies in force at that length, float64 [P]."""
+    distance = length if window is None else min(length, window)
+    seen = span(trained, window)
+    beyond = []
+    if seen is not None:
+        ratios = [
+            (pair.index, distance / (seen * pair.factor))
+            for pair in description.pairs
+            if pair.factor and pair.wavelength and pair.wavelength > seen
+        ]
+        beyond = [(index, ratio) for index, ratio in ratios if ratio > _SLACK]
+    return AtLength(
+        length,
+        distance,
+        new=None if seen is None else len(beyond),
+        first=beyond[0][0] if beyond else None,
+        excess=max(ratio for _, ratio in beyond) if beyond else None,
+        float32_error=angle_error(inv_freq, length),
+        alike=alike(inv_freq, distance),
+    )

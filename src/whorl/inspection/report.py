@@ -1,0 +1,130 @@
+"""The answer of ``inspect``: what a model's positions really are, as data.
+
+Inspection          one model
+  GroupReport       layers that treat positions alike
+    Turns           pairs that come round within the trained and the claimed context
+    AtLength        what a given length brings
+    Extension       what a scaling would do
+    Comparison      how a framework reads the same config
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whorl.configs import LayerGroup, ModelPositions
+from whorl.scaling import Description
+
+from .extension import Extension
+from .frameworks import Comparison
+from .lengths import AtLength
+from .pairs import Turns
+
+__all__ = ["GroupReport", "Inspection"]
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """One group of layers; the fields of the rotation are None for layers without one."""
+
+    group: LayerGroup
+    encoding: str | None = None
+    layout: str | None = None
+    base: float | None = None
+    head_dim: int | None = None
+    rotated: int | None = None
+    pairs: int | None = None
+    unused: int | None = None
+    fastest: float | None = None
+    slowest: float | None = None
+    attention_scale: float | None = None
+    trained_context: int | None = None
+    trained: Turns | None = None
+    claimed: Turns | None = None
+    description: Description | None = None
+    at_length: AtLength | None = None
+    extension: Extension | None = None
+    frameworks: tuple[Comparison, ...] = ()
+    wavelengths: tuple[float | None, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        skip = {"group", "description", "extension", "frameworks", "wavelengths"}
+        plain = {
+            field.name: _plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.name not in skip
+        }
+        found, extension = self.description, self.extension
+        return {
+            **self.group.to_dict(),
+            **plain,
+            "reach": None if found is None else found.reach,
+            "description": None if found is None else found.to_dict(),
+            "extension": None if extension is None else extension.to_dict(),
+            "frameworks": [each.to_dict() for each in self.frameworks],
+            "wavelengths": list(self.wavelengths),
+        }
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What ``inspect`` found; ``str`` makes a page of it, ``to_dict`` is for JSON.
+
+    patch: what to put into config.json for the extension, in the schema of transformers 5;
+    old_patch: in that of version 4. None without an extension, or where they have no words for it.
+    """
+
+    source: str
+    model: ModelPositions
+    groups: tuple[GroupReport, ...]
+    length: int | None = None
+    patch: Mapping[str, Any] | None = None
+    old_patch: Mapping[str, Any] | None = None
+
+    @property
+    def verdict(self) -> str:
+        """One paragraph in plain words."""
+        from .verdict import verdict
+
+        return verdict(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as numbers, strings, lists and dicts."""
+        model = self.model
+        document = {
+            "source": self.source,
+            "verdict": self.verdict,
+            "kind": model.kind,
+            "model_type": model.model_type,
+            "parity": model.parity,
+            "context": model.context,
+            "trained_context": model.trained_context,
+            "num_layers": model.num_layers,
+            "length": self.length,
+            "groups": [group.to_dict() for group in self.groups],
+            "notes": [vars(note).copy() for note in model.notes],
+            "parts": sorted(model.parts),
+            "patch": self.patch,
+            "old_patch": self.old_patch,
+        }
+        plain: dict[str, Any] = _plain(document)
+        return plain
+
+    def __str__(self) -> str:
+        from .words import page
+
+        return page(self)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(inner) for name, inner in vars(value).items()}
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no infinity
+    return value
