@@ -19,6 +19,8 @@ from .attention import (
     score_mod,
     shifted_attention,
 )
+from .checking import check, identify
+from .configs import read_config
 from .encodings import (
     ALiBi,
     AxialRoPE,
@@ -106,11 +108,14 @@ __all__ = [
     "__version__",
     "analysis",
     "attention",
+    "check",
     "from_dict",
+    "identify",
     "linear_attention",
     "make",
     "names",
     "positions",
+    "read_config",
     "register",
     "score_mod",
     "shifted_attention",

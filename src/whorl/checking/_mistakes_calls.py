@@ -1,0 +1,170 @@
+"""Mistakes in what a function computes in and what it keeps: half types, caches, rows, inputs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .evidence import Evidence, Found
+from .report import Diagnosis
+from .rounding import tolerance_of
+
+__all__ = ["RULES"]
+
+
+def narrow_positions(e: Evidence) -> Found:
+    for kind, first in (("bfloat16", 257), ("float16", 2049)):
+        hit = [d for d, wrong in e.calls.first_wrong.items() if wrong == first]
+        if hit:
+            yield Diagnosis(
+                "bf16-positions" if kind == "bfloat16" else "fp16-positions",
+                f"Wrong from position {first} on ({_with(e, hit)}), where {kind} cannot count any"
+                f" more: positions are kept in {kind}. Form positions and angles in float32 or"
+                " wider, whatever the dtype of the input.",
+            )
+    other = {d: wrong for d, wrong in e.calls.first_wrong.items() if wrong not in (257, 2049)}
+    halves = [d for d, wrong in other.items() if d != e.seen.probe.form.dtype and wrong < 257]
+    if halves:
+        yield Diagnosis(
+            "half-angles",
+            f"Inputs in {' and '.join(halves)} give other angles, from position"
+            f" {min(other[d] for d in halves)} on: frequencies or angles are formed in the dtype of"
+            " the input. Form them in float32 or wider.",
+        )
+    rest = {d: wrong for d, wrong in other.items() if d not in halves}
+    if rest and not e.fails("layout"):
+        yield Diagnosis(
+            "far-positions",
+            f"Wrong from position {min(rest.values())} on ({_with(e, list(rest))}): angles there do"
+            " not continue those of the first positions. Does a table end, or wrap around?",
+        )
+
+
+def _with(e: Evidence, dtypes: list[str]) -> str:
+    return f"inputs in {', '.join(dtypes)}"
+
+
+def narrow_tables(e: Evidence) -> Found:
+    if e.seen.short is None or e.seen.turning is None or e.seen.precision in ("float64", "float32"):
+        return
+    wide = e.seen.probe.form.dtype
+    for name in ("bfloat16", "float16"):
+        rounded = e.seen.short.to(getattr(torch, name)).double()
+        if name != wide and torch.equal(rounded, e.seen.short):
+            yield Diagnosis(
+                "half-tables",
+                f"cos and sin are {name} numbers although the input is {wide}: tables were made or"
+                " kept in half precision, as a buffer is when a model is cast. Keep them in"
+                " float32, or derive them anew.",
+            )
+            return
+
+
+def narrow_frequencies(e: Evidence) -> Found:
+    """Rates that are rounded to a half type, of a rule that they would miss otherwise."""
+    if e.seen.turning is None or e.seen.precision not in ("float64", "float32"):
+        return
+    rates = torch.tensor(e.found.inv_freq, dtype=torch.float64).abs()
+    for name in ("bfloat16", "float16"):
+        rounded = rates.to(getattr(torch, name)).double()
+        near = (rounded - rates).abs() <= 4 * tolerance_of(rates, e.seen.unit) * rates
+        if bool(near.all()) and e.found.base is not None and e.found.error > 1e-4:
+            yield Diagnosis(
+                "half-frequencies",
+                f"Frequencies are {name} numbers: they were made or kept in half precision, as a"
+                " buffer is when a model is cast. At position 1,000 the angles are off by up to"
+                f" {_slip(e, rates):.2g} radians.",
+            )
+            return
+
+
+def _slip(e: Evidence, rates: Tensor) -> float:
+    rope: Any = e.found.build()
+    return float((rope.frequencies().inv_freq.abs() - rates).abs().max()) * 1000
+
+
+def cache(e: Evidence) -> Found:
+    if not e.fails("offset"):
+        return
+    if e.seen.probe.addressing == "none":
+        yield Diagnosis(
+            "offset-ignored",
+            "Positions are ignored: every call turns by 0 .. T - 1. The first token of a decode"
+            " step, of a packed document or of a left-padded row gets the wrong place.",
+        )
+    elif e.calls.stale:
+        yield Diagnosis(
+            "offset-ignored",
+            "A cache ignores the offset: positions 7 to 19 after 0 to 12 gave the result of 0 to"
+            " 12 again, while they come out right in a call of another length. The key of the"
+            " cache must hold the positions, or the table be indexed by them.",
+        )
+    else:
+        yield Diagnosis(
+            "pieces-differ",
+            f"Positions 7 to 19 differ by {e.error('offset'):.2g} from the same positions within"
+            " another call.",
+        )
+
+
+def random(e: Evidence) -> Found:
+    if not e.calls.repeatable:
+        yield Diagnosis(
+            "not-repeatable",
+            "The same call twice in a row gives different results: there is dropout or noise in it"
+            " (module.eval() switches that off), or a count is kept from call to call.",
+        )
+
+
+def history(e: Evidence) -> Found:
+    if e.fails("history"):
+        after = e.calls.after or "calls at other positions, lengths and dtypes"
+        yield Diagnosis(
+            "history",
+            f"Results depend on earlier calls: after {after} the same call differs by"
+            f" {e.error('history'):.2g}. Something is kept between calls (a table, a longest"
+            " length, a dtype); derive it from the arguments.",
+        )
+
+
+def mates(e: Evidence) -> Found:
+    if e.fails("batch"):
+        following = e.seen.lengths is not None and e.seen.lengths.short_up_to is not None
+        why = "one length is taken for the whole batch" if following else "rows share something"
+        yield Diagnosis(
+            "batch-mates",
+            f"A row changes by {e.error('batch'):.2g} when it is joined by {e.calls.mates}: {why}."
+            " Take each row's own positions and length.",
+        )
+
+
+def changed_dtype(e: Evidence) -> Found:
+    if e.calls.changed_dtypes:
+        listed = ", ".join(f"{a} -> {b}" for a, b in e.calls.changed_dtypes.items())
+        yield Diagnosis(
+            "dtype-changed",
+            f"The result has another dtype than the input ({listed}): cast it back, else the rest"
+            " of the model runs in, or fails on, the wider type.",
+        )
+
+
+def changed_input(e: Evidence) -> Found:
+    if e.fails("input"):
+        yield Diagnosis(
+            "input-modified",
+            f"The input is overwritten (by up to {e.error('input'):.2g}): whoever uses q or k again"
+            " gets rotated ones. Work on a copy, or say so in the name.",
+        )
+
+
+RULES = (
+    narrow_positions,
+    narrow_tables,
+    narrow_frequencies,
+    cache,
+    random,
+    history,
+    mates,
+    changed_dtype,
+    changed_input,
+)

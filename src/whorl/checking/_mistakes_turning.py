@@ -1,0 +1,266 @@
+"""Mistakes in how a function turns: signs, layouts, frequencies, offsets, scales."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from whorl.scaling import YaRN
+
+from .evidence import Evidence, Found
+from .report import Diagnosis
+from .structure import Pairs
+
+__all__ = ["RULES"]
+
+#: Bases that models have; the square of one is more likely a mistake than a choice.
+_COMMON = (10_000.0, 500_000.0, 1_000_000.0)
+
+
+def nothing_turns(e: Evidence) -> Found:
+    if e.found.encoding == "nope":
+        yield Diagnosis(
+            "no-rotation",
+            "No channel turns at positions 0 to 15: the function gives back what it got. Are"
+            " positions used at all?",
+        )
+
+
+def no_pairs(e: Evidence) -> Found:
+    if e.seen.unpaired is not None:
+        yield Diagnosis(
+            "not-pairs",
+            f"It is no rotation of pairs: {e.seen.unpaired}. Look at how the two halves are cut"
+            " and put together again.",
+        )
+
+
+def _rows(e: Evidence) -> tuple[Tensor, Tensor, Pairs] | None:
+    """Rates of first and second channels where they differ."""
+    if e.seen.turning is None or e.seen.pairs is None or not e.fails("layout"):
+        return None
+    first, second = e.seen.turning.rate.unbind(-1)
+    return first, second, e.seen.pairs
+
+
+def one_half_flipped(e: Evidence) -> Found:
+    if (rows := _rows(e)) is None:
+        return
+    first, second, _ = rows
+    if bool(((first + second).abs() <= 1e-4 * first.abs()).all()):
+        yield Diagnosis(
+            "sign-on-one-half",
+            "One channel of each pair turns forwards and the other backwards: a minus sign is"
+            " missing or too many in one half. It must be a' = a cos - b sin, b' = b cos + a sin;"
+            " with half layout, rotate_half(x) = cat(-x2, x1).",
+        )
+
+
+def layout_mixup(e: Evidence) -> Found:
+    if (rows := _rows(e)) is None:
+        return
+    first, second, pairs = rows
+    if pairs.layout is None or pairs.out_layout is None:
+        yield Diagnosis(
+            "unusual-pairs",
+            "Channels pair neither i with i + R/2 (half) nor 2i with 2i + 1 (interleaved).",
+        )
+        return
+    if bool(((first + second).abs() <= 1e-4 * first.abs()).all()):
+        return
+    by_channel = torch.zeros(e.seen.probe.head_dim, dtype=torch.float64)
+    by_channel[pairs.a_out], by_channel[pairs.b_out] = first.abs(), second.abs()
+    turned = by_channel[pairs.start : pairs.start + pairs.width]
+    half = pairs.width // 2
+    tiled = torch.allclose(turned[:half], turned[half:], rtol=1e-4, atol=0)
+    repeated = torch.allclose(turned[0::2], turned[1::2], rtol=1e-4, atol=0)
+    made = "half" if tiled else "interleaved" if repeated else "neither layout"
+    remedy = {
+        "half": "cat(angles, angles)",
+        "interleaved": "repeat_interleave(angles, 2)",
+    }[pairs.out_layout]
+    yield Diagnosis(
+        "layout-mixup",
+        f"Channels pair as in layout {pairs.out_layout!r}, but the tables are arranged for"
+        f" {made if made == 'neither layout' else repr(made)}: the two channels of a pair turn by"
+        f" different angles, so norms drift (by {e.error('norm'):.3g} here). For"
+        f" {pairs.out_layout!r} the tables are {remedy}.",
+    )
+
+
+def backwards(e: Evidence) -> Found:
+    if e.fails("direction") and e.error("direction") == 1 and not e.fails("layout"):
+        yield Diagnosis(
+            "sign-reversed",
+            "It turns backwards: angles fall with the position. Scores are still relative, but"
+            " weights trained with the usual direction get mirrored distances. It must be"
+            " a' = a cos - b sin, b' = b cos + a sin.",
+        )
+
+
+def uneven(e: Evidence) -> Found:
+    if not e.seen.steady and not e.fails("layout"):
+        yield Diagnosis(
+            "uneven-angles",
+            "Angles are not positions times frequencies. If positions are places on a grid, ask"
+            " along one axis; else something is added or rounded on the way.",
+        )
+
+
+def both_ways(e: Evidence) -> Found:
+    if e.fails("direction") and e.error("direction") < 1 and not e.fails("layout"):
+        share = e.error("direction")
+        yield Diagnosis(
+            "mixed-directions",
+            f"{share:.0%} of the pairs turn backwards and the others forwards.",
+        )
+
+
+def reversed_order(e: Evidence) -> Found:
+    if e.seen.turning is None or e.seen.pairs is None or not e.fails("order"):
+        return
+    rates = e.seen.pairs.on_ladder(e.seen.turning.rate[:, 0]).abs()
+    if bool((rates[1:] >= rates[:-1]).all()):
+        yield Diagnosis(
+            "reversed-frequencies",
+            f"Fast and slow pairs are swapped: the first pair turns by {float(rates[0]):.3g} and"
+            f" the last by {float(rates[-1]):.3g} radians per position. Pair 0 must turn fastest:"
+            " theta_i = base ** (-2 i / R).",
+        )
+    elif not e.fails("layout"):
+        yield Diagnosis(
+            "unordered-frequencies",
+            "Frequencies do not fall from the first pair to the last.",
+        )
+
+
+def exponent(e: Evidence) -> Found:
+    base = e.found.base
+    if base is None or e.fails("layout") or e.seen.probe.kind == "cos_sin":
+        return
+    wanted = (e.base,) if e.base is not None else _COMMON
+    for usual in wanted:
+        if math.isclose(base, usual**2, rel_tol=1e-4):
+            yield Diagnosis(
+                "doubled-exponent",
+                f"Frequencies are those of base {base:.6g}, which is {usual:,.0f} squared: the"
+                " exponent counts its 2 twice, as base ** (-2 * arange(0, R, 2) / R) does."
+                " arange(0, R, 2) is 2 i already."
+                + ("" if e.base else f" If the base is meant, pass base={base:g}."),
+            )
+            return
+    if e.base is None or math.isclose(base, e.base, rel_tol=1e-4):
+        return
+    if math.isclose(base, math.sqrt(e.base), rel_tol=1e-4):
+        yield Diagnosis(
+            "halved-exponent",
+            f"Frequencies are those of base {base:.6g}, the square root of {e.base:,.0f}: the"
+            " exponent is i / R where it must be 2 i / R.",
+        )
+        return
+    yield Diagnosis("other-base", f"The base is {base:.9g}, not {e.base:.9g}.")
+
+
+def offset_positions(e: Evidence) -> Found:
+    offset = e.found.offset
+    if offset in (1, -1):
+        yield Diagnosis(
+            "off-by-one",
+            f"Positions are off by one: position p turns by the angle of p {offset:+d}."
+            " Position 0 must change nothing. Alone it is harmless, because scores depend on"
+            " differences; with a cache or other weights that count from 0 it is not.",
+        )
+    elif offset:
+        yield Diagnosis(
+            "position-offset",
+            f"Every position is {abs(offset):g} too {'far' if offset > 0 else 'near'}: position 0"
+            f" turns by the angle of {offset:g}.",
+        )
+
+
+def scale_twice(e: Evidence) -> Found:
+    if not e.fails("scale"):
+        return
+    scaling, scale = e.found.scaling, e.found.attention_scale
+    if isinstance(scaling, YaRN):
+        yield Diagnosis(
+            "scale-twice",
+            f"The attention scale is {scale:.6g}, the square of {math.sqrt(scale):.6g} = 0.1 ln"
+            f" {scaling.factor:g} + 1: it is applied twice. Queries and keys each get it once;"
+            " the scores then carry the square.",
+        )
+        return
+    yield Diagnosis(
+        "scale-twice",
+        f"Tables multiplied by a give a result multiplied by a^{e.error('scale') + 1:.3g}: the"
+        " attention scale in the tables is applied more than once.",
+    )
+
+
+def sizes(e: Evidence) -> Found:
+    if e.seen.turning is None:
+        return
+    growth = float(e.seen.turning.growth.abs().max())
+    changes = growth * 15 > max(1e-4, 8 * e.seen.unit) and e.seen.steady
+    if e.found.encoding == "xpos" or (changes and not e.fails("layout")):
+        named = "as XPos does" if e.found.encoding == "xpos" else "which no rotation does"
+        yield Diagnosis(
+            "position-dependent-norm",
+            f"The length of vectors changes with the position, by {growth:.2g} per position,"
+            f" {named}. With XPos, queries shrink and keys grow, so scores stay relative as long as"
+            " both are counted from the same reference: half the length of a call is not one, and"
+            " far positions overflow half types.",
+        )
+    elif e.fails("norm") and not e.fails("layout"):
+        yield Diagnosis(
+            "norm",
+            f"The length of vectors changes by {e.error('norm'):.2g}: cos and sin do not belong to"
+            " one angle.",
+        )
+
+
+def roles(e: Evidence) -> Found:
+    if e.fails("keys") and e.found.encoding != "xpos":
+        yield Diagnosis(
+            "keys-differ",
+            f"Keys are treated differently from queries (by up to {e.error('keys'):.2g}), so scores"
+            " no longer depend on distances alone.",
+        )
+    if e.fails("heads"):
+        yield Diagnosis(
+            "heads-differ",
+            "Heads given the same vector come out different, or three heads are refused: is the"
+            " axis of heads taken for that of tokens? Tensors are [B, H, T, D].",
+        )
+
+
+def maps(e: Evidence) -> Found:
+    if e.fails("linear"):
+        yield Diagnosis(
+            "not-linear",
+            f"The function is not linear in x (by {e.error('linear'):.2g}): it does more than turn,"
+            " such as normalising.",
+        )
+    if e.fails("backward"):
+        yield Diagnosis(
+            "backward",
+            "Gradients do not come back by the transpose (negated angles), or not at all.",
+        )
+
+
+RULES = (
+    nothing_turns,
+    no_pairs,
+    one_half_flipped,
+    layout_mixup,
+    backwards,
+    both_ways,
+    uneven,
+    reversed_order,
+    exponent,
+    offset_positions,
+    scale_twice,
+    sizes,
+    roles,
+    maps,
+)

@@ -1,0 +1,211 @@
+"""From a rule and an attention scale to options of ``RoPE`` and to transformers' dictionary."""
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from whorl.scaling import (
+    DynamicLinear,
+    DynamicNTK,
+    DynamicYaRN,
+    Linear,
+    Llama3,
+    LongRoPE,
+    NTKByParts,
+    Proportional,
+    Scaling,
+    YaRN,
+)
+
+from .ladders import Rule, ladder
+from .rounding import roundings
+from .structure import Pairs
+
+__all__ = ["hugging_face", "rope_options", "with_attention"]
+
+#: Carries an attention scale alone: with factor 1 the frequencies stay as they are.
+_CARRIER_CONTEXT = 2048
+
+
+def with_attention(rule: Rule, scale: float, slack: float) -> Rule:
+    """The same frequencies with an attention scale, known to ``slack``, in the fewest options."""
+    if scale == 1.0:
+        return rule
+    old = rule.scaling
+    if isinstance(old, (NTKByParts, Llama3)):
+        return Rule(rule.base, _yarn(old, scale, slack), rule.rates)
+    if rule.base is not None and old is None:
+        return Rule(rule.base, YaRN(1.0, _CARRIER_CONTEXT, attention_factor=scale))
+    if isinstance(old, Linear) and old.factor >= 1:  # within one position nothing turns once
+        return Rule(rule.base, YaRN(old.factor, 1, ramp="rotations", attention_factor=scale))
+    if isinstance(old, (LongRoPE, DynamicNTK, DynamicLinear, DynamicYaRN)):
+        return rule
+    return Rule(None, None, rule.rates)
+
+
+def _yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
+    usual = abs(scale - (0.1 * math.log(old.factor) + 1)) <= 4 * slack
+    attention = None if usual else scale
+    if isinstance(old, Llama3):
+        return YaRN(
+            old.factor,
+            old.original_context,
+            beta_fast=old.high_freq_factor,
+            beta_slow=old.low_freq_factor,
+            ramp="rotations",
+            attention_factor=attention,
+        )
+    return YaRN(
+        old.factor,
+        old.original_context,
+        beta_fast=old.beta_fast,
+        beta_slow=old.beta_slow,
+        truncate=old.truncate,
+        attention_factor=attention,
+    )
+
+
+def rope_options(
+    rule: Rule, pairs: Pairs, head_dim: int, rates: list[float], scale: float
+) -> dict[str, Any]:
+    """Keyword arguments of ``RoPE``; options at their defaults are left out, but for the layout."""
+    options: dict[str, Any] = {"head_dim": head_dim}
+    if rule.base is not None:
+        options["base"] = rule.base
+    options["layout"] = pairs.layout or "half"
+    if pairs.out_layout != pairs.layout:
+        options["out_layout"] = pairs.out_layout
+    if pairs.width != head_dim - pairs.start:
+        options["rotary_dim"] = pairs.width
+    if pairs.start:
+        options["rotary_start"] = pairs.start
+    if rule.base is None:
+        options["inv_freq"] = rates
+    scaling = rule.scaling
+    if rule.base is None and scale != 1.0:
+        scaling = YaRN(1.0, _CARRIER_CONTEXT, ramp="rotations", attention_factor=scale)
+    if scaling is not None:
+        options["scaling"] = _short(scaling)
+    return options
+
+
+def _short(scaling: Scaling) -> dict[str, Any]:
+    """``to_dict`` without options at their defaults."""
+    fields = type(scaling).__dataclass_fields__
+    full = scaling.to_dict()
+    return {
+        name: value
+        for name, value in full.items()
+        if name == "name" or getattr(scaling, name) != fields[name].default
+    }
+
+
+def hugging_face(
+    rule: Rule, scale: float, rates: Tensor, pairs: Pairs, head_dim: int
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """``rope_parameters``, or None, and what of the rotation they do not say."""
+    missing: list[str] = []
+    if bool((rates < 0).any()):
+        return None, [
+            "transformers has no rope type that turns backwards (a model does it in code)"
+        ]
+    found = _rope_type(rule, scale, rates)
+    if found is None:
+        return None, ["transformers has no rope type for these frequencies"]
+    parameters, said = found
+    missing += said
+    if pairs.width < head_dim:
+        part = next(
+            p for p in roundings(pairs.width / head_dim, 0.5) if int(head_dim * p) == pairs.width
+        )
+        parameters["partial_rotary_factor"] = part
+    if pairs.layout != "half" or pairs.out_layout != "half":
+        missing.append(
+            "the layout: rope_parameters have no key for it, a family's code decides"
+            " (llama: half; cohere, glm, gptj: interleaved)"
+        )
+    if pairs.start:
+        missing.append(f"that rotation begins at channel {pairs.start}")
+    return parameters, missing
+
+
+def _rope_type(rule: Rule, scale: float, rates: Tensor) -> tuple[dict[str, Any], list[str]] | None:
+    scaling, base = rule.scaling, rule.base
+    theta = {"rope_theta": base}
+    if base is not None and scale == 1.0:
+        if scaling is None:
+            return {"rope_type": "default", **theta}, []
+        if isinstance(scaling, Linear):
+            return {"rope_type": "linear", "factor": scaling.factor, **theta}, []
+        if isinstance(scaling, Llama3):
+            return {"rope_type": "llama3", **_llama3(scaling), **theta}, []
+        if isinstance(scaling, Proportional):
+            extra = {} if scaling.factor == 1 else {"factor": scaling.factor}
+            part = {"partial_rotary_factor": scaling.rotary_share}
+            return {"rope_type": "proportional", **part, **extra, **theta}, []
+    if isinstance(scaling, (NTKByParts, YaRN)) and scaling.ramp == "index" and base is not None:
+        return {"rope_type": "yarn", **_yarn_keys(scaling, scale), **theta}, []
+    if isinstance(scaling, DynamicNTK) and base is not None:
+        said = (
+            f"max_position_embeddings: {scaling.original_context}, where its length begins to count"
+        )
+        return {"rope_type": "dynamic", "factor": scaling.factor, **theta}, [said]
+    if isinstance(scaling, LongRoPE) and base is not None:
+        return {"rope_type": "longrope", **_longrope_keys(scaling), **theta}, []
+    if isinstance(scaling, (DynamicLinear, DynamicYaRN)):
+        said = (
+            f"that frequencies follow the length past {scaling.original_context} ({scaling.name})"
+        )
+        return {"rope_type": "default", **theta}, [said]
+    if not bool((rates > 0).all()):
+        return None
+    return _as_lists(base or 10_000.0, scale, rates), []
+
+
+def _llama3(scaling: Llama3) -> dict[str, Any]:
+    return {
+        "factor": scaling.factor,
+        "original_max_position_embeddings": scaling.original_context,
+        "low_freq_factor": scaling.low_freq_factor,
+        "high_freq_factor": scaling.high_freq_factor,
+    }
+
+
+def _yarn_keys(scaling: NTKByParts | YaRN, scale: float) -> dict[str, Any]:
+    keys: dict[str, Any] = {
+        "factor": scaling.factor,
+        "original_max_position_embeddings": scaling.original_context,
+    }
+    for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0), ("truncate", True)):
+        if getattr(scaling, name) != usual:
+            keys[name] = getattr(scaling, name)
+    if not isinstance(scaling, YaRN) or scaling.attention_factor is not None:
+        keys["attention_factor"] = float(scale)
+    return keys
+
+
+def _longrope_keys(scaling: LongRoPE) -> dict[str, Any]:
+    keys: dict[str, Any] = {
+        "short_factor": list(scaling.short_factors),
+        "long_factor": list(scaling.long_factors),
+        "original_max_position_embeddings": scaling.original_context,
+        "factor": 1.0 if scaling.factor is None else scaling.factor,
+    }
+    if scaling.attention_factor is not None:
+        keys["attention_factor"] = float(scaling.attention_factor)
+    return keys
+
+
+def _as_lists(base: float, scale: float, rates: Tensor) -> dict[str, Any]:
+    """Any positive frequencies, as LongRoPE's divisors, the same for short and long contexts."""
+    divisors = [next(roundings(float(d), 1e-10)) for d in ladder(base, len(rates)) / rates]
+    return {
+        "rope_type": "longrope",
+        "short_factor": divisors,
+        "long_factor": divisors,
+        "original_max_position_embeddings": _CARRIER_CONTEXT,
+        "factor": 1.0,
+        "attention_factor": float(scale),
+        "rope_theta": base,
+    }

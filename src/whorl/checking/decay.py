@@ -1,0 +1,86 @@
+"""XPos: a size that grows or falls with the position, zeta_i^(p/s) with zeta_i of gamma."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from .measure import Turning
+from .rounding import roundings
+from .spec import Identification
+from .structure import Pairs
+
+__all__ = ["Decay", "find_decay"]
+
+
+@dataclass(frozen=True)
+class Decay:
+    """gamma and scale_base of XPos, None where the sizes follow another rule."""
+
+    gamma: float | None
+    scale_base: float | None
+    role: str
+    departs: tuple[str, ...]
+
+    def applied(self, found: Identification) -> Identification:
+        """The same as XPos, where it is one."""
+        if self.gamma is None or self.scale_base is None or found.base is None:
+            return found
+        options: dict[str, Any] = dict(found.config or {})
+        options.pop("scaling", None)
+        if self.gamma != 0.4:
+            options["gamma"] = self.gamma
+        if self.scale_base != 512:
+            options["scale_base"] = self.scale_base
+        power = "p/s" if self.role == "query" else "-p/s"
+        note = f"an XPos {self.role}: the size of each pair is zeta^({power})"
+        return replace(
+            found,
+            encoding="xpos",
+            role=self.role,
+            config=options,
+            hf=None,
+            scaling=None,
+            notes=(note, *found.notes),
+        )
+
+
+def find_decay(turned: Turning, pairs: Pairs, unit: float) -> Decay | None:
+    """None where sizes do not depend on the position."""
+    growth = turned.growth.mean(-1)
+    if float(growth.abs().max()) * 15 <= max(1e-9, 64 * unit):
+        return None
+    role = "query" if float(growth.sum()) < 0 else "key"
+    falling = growth if role == "query" else -growth
+    steps = pairs.index.double() / (pairs.width // 2)
+    found = _fit(falling, steps, unit)
+    if found is None:
+        said = f"sizes change by up to {float(growth.abs().max()):.2g} per position"
+        return Decay(None, None, role, (said,))
+    return Decay(*found, role, ())
+
+
+def _fit(falling: Tensor, steps: Tensor, unit: float) -> tuple[float, float] | None:
+    """gamma and s with ln((2 i/R + gamma) / (1 + gamma)) / s = falling; by bisection on gamma."""
+    if len(falling) < 2:
+        return None
+    middle = len(falling) // 2
+    wanted = float(falling[middle] / falling[0])
+
+    def curve(gamma: float) -> Tensor:
+        return ((steps + gamma) / (1 + gamma)).log()
+
+    low, high = 1e-6, 1e3
+    for _ in range(200):
+        gamma = math.sqrt(low * high)
+        values = curve(gamma)
+        low, high = (gamma, high) if float(values[middle] / values[0]) < wanted else (low, gamma)
+    for rounded in roundings(gamma, 1e-3):
+        values = curve(rounded)
+        base = float(values[0] / falling[0])
+        for scale_base in roundings(base, 1e-3):
+            misfit = (values / scale_base - falling).abs()
+            if float(misfit.max()) <= max(1e-10, 16 * unit) * 1.0:
+                return rounded, scale_base
+    return None

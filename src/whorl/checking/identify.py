@@ -1,0 +1,296 @@
+"""Which rotation is this? The simplest config that reproduces a function, by measurement alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE, Proportional
+
+from .configs import hugging_face, rope_options, with_attention
+from .decay import find_decay
+from .ladders import Rule, fit_rule, plain, share
+from .lengths import PLACES, at_length, dynamic_rule
+from .measure import wrapped
+from .parts import USUAL_BASES
+from .probe import Kind, NoAnswerError
+from .rounding import roundings, tolerance_of
+from .spec import Identification
+from .structure import Pairs
+from .study import PRECISIONS, Study, prepare, study
+from .tables import TABLE_BASE
+
+__all__ = ["identified", "identify"]
+
+
+def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Identification:
+    """Recover layout, frequencies, scaling and the rest from what a rotary function does.
+
+    Args:
+        fn: takes and gives NumPy arrays or torch tensors [B, H, T, D].
+        head_dim: channels of one head, D.
+        kind: "x" for fn(x, positions), "qk" for fn(q, k, positions), "cos_sin" for
+            fn(q, k, cos, sin), which is given tables of base 10,000.
+
+    Raises ValueError where the function cannot be called at all.
+
+    >>> import whorl
+    >>> rope = whorl.RoPE(64, base=500_000.0, layout="interleaved")
+    >>> found = whorl.identify(rope.rotate, head_dim=64)
+    >>> found.layout, found.base, found.offset
+    ('interleaved', 500000.0, 0)
+    >>> dict(found.config)
+    {'head_dim': 64, 'base': 500000.0, 'layout': 'interleaved'}
+    """
+    try:
+        return identified(study(prepare(fn, head_dim, kind, "identify")))
+    except NoAnswerError as problem:
+        raise ValueError(f"identify: the function {problem}") from None
+
+
+class _Turned(NamedTuple):
+    """The parts of a rotation that a rule does not say."""
+
+    rates: Tensor  # [P], signed
+    scale: float
+    sign: int
+    offset: float
+    departs: list[str]
+
+
+def identified(seen: Study) -> Identification:
+    """The answer for what was measured."""
+    probe = seen.probe
+    common: dict[str, Any] = {
+        "name": probe.name,
+        "precision": seen.precision,
+        "asked": str(probe.form),
+    }
+    if seen.pairs is None or seen.turning is None or seen.lengths is None:
+        if seen.unpaired is not None:
+            return Identification(encoding=None, departs=(seen.unpaired,), **common)
+        error = float((seen.maps - torch.eye(probe.head_dim)).abs().max())
+        return Identification(encoding="nope", config={}, error=error, exact=error < 1e-6, **common)
+    parts = _parts(seen, seen.pairs)
+    rule, pairs = _rule(seen, seen.pairs, parts)
+    found = Identification(
+        encoding="rope",
+        layout=pairs.layout,
+        out_layout=pairs.out_layout,
+        rotary_dim=pairs.width,
+        rotary_start=pairs.start,
+        inv_freq=tuple(parts.rates.tolist()),
+        attention_scale=parts.scale,
+        sign=parts.sign,
+        offset=parts.offset,
+        reach=seen.lengths.reach,
+        **common,
+    )
+    found = _configured(found, rule, pairs, parts, seen)
+    decay = find_decay(seen.turning, pairs, seen.unit)
+    if decay is not None:
+        found = decay.applied(found)
+        parts.departs.extend(decay.departs)
+    return _judged(found, seen, parts.departs)
+
+
+def _parts(seen: Study, pairs: Pairs) -> _Turned:
+    assert seen.turning is not None
+    turned, departs = seen.turning, list[str]()
+    if not seen.steady:
+        departs.append("angles are not positions times frequencies; does it count along two axes?")
+    first, second = turned.rate.unbind(-1)
+    allowed = tolerance_of(first, max(seen.unit, 1e-9)) * 4
+    if not bool(((first - second).abs() <= allowed * first.abs().clamp(min=1e-30)).all()):
+        worst = int(((first - second).abs() / first.abs().clamp(min=1e-30)).argmax())
+        departs.append(
+            f"the two channels of pair {worst} turn by {float(first[worst]):.6g} and"
+            f" {float(second[worst]):.6g} per position; in a rotation they are the same"
+        )
+        rate = first
+    else:
+        rate = turned.rate.mean(-1)
+    if pairs.layout is None or pairs.out_layout is None:
+        departs.append("channels pair neither i with i + R/2 nor 2i with 2i + 1")
+    sign = -1 if float(rate.sign().sum()) < 0 else 1
+    sizes = turned.size
+    scale = float(sizes.mean())
+    slack = 8 * seen.unit
+    if float((sizes / scale - 1).abs().max()) > max(1e-7, 100 * slack):
+        departs.append("the factor on rotated channels differs between pairs")
+    scale = 1.0 if abs(scale - 1) <= slack else next(roundings(scale, slack))
+    offset = _offset(turned.phase[:, 0], rate, max(seen.unit, 1e-9))
+    if offset is None:
+        departs.append("the angles at position 0 are no multiple of the frequencies")
+    return _Turned(pairs.on_ladder(rate), scale, sign, offset or 0, departs)
+
+
+def _offset(phase: Tensor, rate: Tensor, unit: float) -> float | None:
+    """The position that every pair is ahead by at position 0; None where they disagree."""
+    if float(phase.abs().max()) <= 100 * unit:
+        return 0
+    slowest = int(rate.abs().argmin())
+    estimate = float(phase[slowest] / rate[slowest])
+    for pair in rate.abs().argsort().tolist():  # each faster pair sharpens it
+        estimate += float(wrapped(phase[pair] - rate[pair] * estimate) / rate[pair])
+    nearest = next(roundings(estimate, 1e-5))
+    misfit = wrapped(phase - rate * nearest).abs().max()
+    if float(misfit) > 1e-3:
+        return None
+    return int(nearest) if nearest == int(nearest) else nearest
+
+
+def _rule(seen: Study, pairs: Pairs, parts: _Turned) -> tuple[Rule, Pairs]:
+    """The rule of the short rates, at the tightest precision that has one."""
+    assert seen.lengths is not None
+    rates = parts.rates * parts.sign
+    for name, unit in PRECISIONS.items():
+        if unit < seen.unit or not _fits_type(rates, name, seen.unit):
+            continue
+        tolerance = tolerance_of(rates, unit)
+        rule = fit_rule(rates, tolerance, parts.scale)
+        if rule.base is not None:
+            wider = _wider(rule, rates, tolerance, pairs, seen.probe.head_dim)
+            rule, pairs = wider or (rule, pairs)
+            if rule.scaling is None and seen.lengths.short_up_to is not None:
+                rule = _following(rule, rates, parts, seen, pairs, tolerance)
+            return rule, pairs
+    tolerance = tolerance_of(rates, seen.unit)
+    rule = fit_rule(rates, tolerance, parts.scale)
+    if seen.lengths.short_up_to is not None:
+        rule = _following(rule, rates, parts, seen, pairs, tolerance)
+    return rule, pairs
+
+
+def _fits_type(rates: Tensor, name: str, unit: float) -> bool:
+    """Whether rates, measured to ``unit``, look rounded to the type; float64 and their own do."""
+    if PRECISIONS[name] <= unit:
+        return True
+    rounded = rates.to(getattr(torch, name)).double()
+    return bool(((rounded - rates).abs() <= 8 * unit * rates.abs()).all())
+
+
+def _wider(
+    rule: Rule, rates: Tensor, tolerance: Tensor, pairs: Pairs, head_dim: int
+) -> tuple[Rule, Pairs] | None:
+    """Interleaved pairs at the start of a head may be the turning part of a proportional ladder."""
+    partial = pairs.layout == pairs.out_layout == "interleaved" and pairs.width < head_dim
+    if not partial or pairs.start or head_dim % 2 or rule.scaling is not None or rule.base is None:
+        return None
+    base = plain(rates, tolerance, head_dim // 2)
+    if base not in USUAL_BASES or rule.base in USUAL_BASES:
+        return None
+    scaling = Proportional(share(len(rates), head_dim // 2))
+    return Rule(base, scaling), replace(pairs, width=head_dim)
+
+
+def _following(
+    rule: Rule, rates: Tensor, parts: _Turned, seen: Study, pairs: Pairs, tolerance: Tensor
+) -> Rule:
+    assert seen.lengths is not None
+    base = rule.base or 10_000.0
+    found = dynamic_rule(base, rates, parts.scale, seen.lengths, pairs, tolerance)
+    if found is None:
+        parts.departs.append(
+            f"past a context of {seen.lengths.short_up_to} tokens the frequencies change by no"
+            " rule that is known here"
+        )
+        return rule
+    return Rule(base, found)
+
+
+def _configured(
+    found: Identification, rule: Rule, pairs: Pairs, parts: _Turned, seen: Study
+) -> Identification:
+    notes = []
+    scale = parts.scale
+    if isinstance(rule.scaling, (LongRoPE, DynamicYaRN)):
+        scale = 1.0  # they bring their own
+    head_dim = seen.probe.head_dim
+    whole = with_attention(rule, scale, 8 * seen.unit)
+    if isinstance(rule.scaling, (DynamicNTK, DynamicLinear)) and scale != 1.0:
+        parts.departs.append(f"the attention scale {scale} of a scaling that has none")
+        scale = 1.0
+    rates = (parts.rates * parts.sign).tolist()
+    listed = [next(roundings(r, seen.unit / 4)) if r else 0.0 for r in rates]
+    config = rope_options(whole, pairs, head_dim, listed, scale)
+    if parts.sign < 0:
+        config["direction"] = "backward"
+    parameters, missing = hugging_face(whole, parts.scale, parts.rates, pairs, head_dim)
+    notes += [f"not in rope_parameters: {line}" for line in missing]
+    if seen.probe.kind == "cos_sin":
+        notes.append(f"the frequencies are those of the tables we gave it, base {TABLE_BASE:,.0f}")
+    notes += _notes(seen, rule, pairs)
+    return replace(
+        found,
+        base=whole.base,
+        scaling=whole.scaling,
+        config=config,
+        hf=parameters,
+        notes=tuple(notes),
+    )
+
+
+def _notes(seen: Study, rule: Rule, pairs: Pairs) -> list[str]:
+    notes = []
+    if seen.probe.addressing == "first":
+        notes.append(
+            "only the first position of a call counts; the others are taken to follow it,"
+            " so left padding and packed documents need a call each"
+        )
+    if rule.base is not None and rule.scaling is None and pairs.width > 2:
+        exponent = (pairs.width - 2) / pairs.width
+        for usual in (10_000.0, 500_000.0, 1_000_000.0):
+            factor = (rule.base / usual) ** exponent
+            rounded = float(f"{factor:.3g}")
+            if rounded > 1 and abs(factor / rounded - 1) < 1e-6 and rule.base % 10:
+                notes.append(f"the base is that of NTK(factor={rounded:g}) on {usual:,.0f}")
+    if seen.lengths is not None and seen.lengths.problem is not None:
+        notes.append(
+            f"answers contexts up to {seen.lengths.reach} tokens and no longer ones:"
+            f" {seen.lengths.problem}"
+        )
+    return notes
+
+
+def _judged(found: Identification, seen: Study, departs: list[str]) -> Identification:
+    """Compare the config with the function: at the first positions, and at longer lengths."""
+    assert seen.pairs is not None
+    assert seen.lengths is not None
+    probe = seen.probe
+    if found.layout is None or found.out_layout is None:
+        return replace(found, config=None, encoding=None, departs=tuple(departs))
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(4, probe.head_dim, generator=generator).double()
+    vectors = vectors / vectors.norm(dim=-1, keepdim=True)
+    at = torch.tensor(PLACES, dtype=torch.float64) + found.offset
+    theirs = probe.turned(vectors, PLACES)
+    ours = _rotated(found, vectors, at, None)
+    error = float((theirs - ours).abs().max())
+    for length, _ in seen.lengths.past:
+        inputs = torch.zeros(2, probe.head_dim, dtype=torch.float64)
+        inputs[0, seen.pairs.a_in], inputs[1, seen.pairs.b_in] = 1, 1
+        turned = _rotated(found, inputs, at, length)
+        mine = torch.stack((turned[..., seen.pairs.a_out], turned[..., seen.pairs.b_out]), -1)
+        past = at_length(probe, seen.pairs, length) - mine.permute(0, 2, 3, 1)
+        error = max(error, float(past.abs().max()))
+    allowed = 128 * seen.unit if seen.unit < 1e-6 else 8 * seen.unit  # angles up to 15, sizes of 1
+    exact = error <= allowed * max(1.0, found.attention_scale) and not departs
+    if not exact and not departs:
+        departs.append(f"results differ by up to {error:.2g} on unit vectors")
+    return replace(found, error=error, exact=exact, departs=tuple(departs))
+
+
+def _rotated(found: Identification, vectors: Tensor, at: Tensor, length: int | None) -> Tensor:
+    """Vectors [N, D] at each position, by the config: [T, N, D]."""
+    encoding: Any = found.build(table="on_the_fly")
+    x = vectors[:, None, None, :].expand(-1, 1, len(at), -1).contiguous()
+    more: dict[str, Any] = {}
+    if found.role is not None:
+        more["role"] = found.role
+    if length is not None:
+        more["context_length"] = length
+    rotated: Tensor = encoding.rotate(x, at, **more)
+    return rotated[:, 0].transpose(0, 1)

@@ -1,0 +1,121 @@
+"""From rates to the shortest rule that gives them: a base, a base and a factor, or a list.
+
+Rules are tried from the fewest numbers to the most; the first that reproduces every rate within the
+function's own precision is taken, with its numbers rounded to as few digits as still do that:
+
+    plain          base
+    linear         base, factor
+    proportional   base, share (and factor)
+    by parts       base, factor, two corners: see parts.py
+    own            one number for each pair
+
+NTK is not in the list: it is a larger base.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whorl.scaling import Linear, Proportional, Scaling
+
+from .parts import by_parts
+from .rounding import close, roundings
+
+__all__ = ["Rule", "fit_rule", "ladder", "own", "plain"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """base and scaling that give the rates; base None: only the rates themselves do."""
+
+    base: float | None
+    scaling: Scaling | None = None
+    rates: tuple[float, ...] | None = None
+
+
+def ladder(base: float, pairs: int) -> Tensor:
+    """base ^ (-i / pairs), float64."""
+    return base ** -(torch.arange(pairs, dtype=torch.float64) / pairs)
+
+
+def fit_rule(rates: Tensor, tolerance: Tensor, scale: float = 1.0) -> Rule:
+    """The shortest rule for positive rates [P] (0 for pairs that stand still)."""
+    for rule in (_plain, _linear, _proportional):
+        if (found := rule(rates, tolerance)) is not None:
+            return found
+    if bool((rates > 0).all()):
+        parts = by_parts(rates, tolerance, scale)
+        if parts is not None:
+            return Rule(*parts)
+    return own(rates, tolerance)
+
+
+def own(rates: Tensor, tolerance: Tensor) -> Rule:
+    """The rates as a list, rounded as far as the tolerance allows."""
+    pairs = zip(rates.tolist(), tolerance.tolist(), strict=True)
+    listed = tuple(next(roundings(r, t / 4)) if r else 0.0 for r, t in pairs)
+    return Rule(None, rates=listed)
+
+
+def plain(rates: Tensor, tolerance: Tensor, pairs: int | None = None) -> float | None:
+    """The base whose ladder of ``pairs`` steps begins with the rates; None if there is none."""
+    steps = torch.arange(len(rates), dtype=torch.float64) / (pairs or len(rates))
+    if abs(float(rates[0]) - 1) > float(tolerance[0]) or not bool((rates > 0).all()):
+        return None
+    if len(rates) == 1:
+        return 10_000.0
+    weight = 1 / tolerance[1:] ** 2
+    logarithm = float(
+        (weight * steps[1:] * -rates[1:].log()).sum() / (weight * steps[1:] ** 2).sum()
+    )
+    if not 1e-6 < logarithm < 700:
+        return None
+    slack = float((tolerance[1:] / steps[1:]).max())
+    for base in _bases(math.exp(logarithm), slack):
+        if close(base**-steps, rates, tolerance):
+            return base
+    return None
+
+
+def _bases(value: float, slack: float) -> Iterator[float]:
+    yield from (base for base in roundings(value, slack) if base > 1)
+
+
+def _plain(rates: Tensor, tolerance: Tensor) -> Rule | None:
+    base = plain(rates, tolerance)
+    return None if base is None else Rule(base)
+
+
+def _linear(rates: Tensor, tolerance: Tensor) -> Rule | None:
+    if not bool((rates > 0).all()):
+        return None
+    for factor in roundings(1 / float(rates[0]), float(tolerance[0])):
+        base = plain(rates * factor, tolerance)
+        if base is not None:
+            return Rule(base, Linear(factor))
+    return None
+
+
+def _proportional(rates: Tensor, tolerance: Tensor) -> Rule | None:
+    pairs = len(rates)
+    turning = int((rates > 0).sum())
+    if not 0 < turning < pairs or not bool((rates[:turning] > 0).all()):
+        return None
+    moving, allowed = rates[:turning], tolerance[:turning]
+    for factor in roundings(1 / float(rates[0]), float(tolerance[0])):
+        base = plain(moving * factor, allowed, pairs)
+        if base is not None:
+            return Rule(base, Proportional(share(turning, pairs), factor))
+    return None
+
+
+def share(turning: int, pairs: int) -> float:
+    """A part of all pairs, in few digits, that makes ``turning`` of them turn."""
+    for digits in range(1, 17):
+        value = float(f"{turning / pairs:.{digits}g}")
+        if value <= 1 and int(value * 2 * pairs // 2) == turning:
+            return value
+    return (turning + 0.5) / pairs

@@ -1,0 +1,214 @@
+"""Frequencies that follow the length of the context: whether they do, from where on, by which rule.
+
+The same first positions are asked for with one more token far away, at the end of a context of
+length L. Where the answer differs from that of a short context, the function follows the length;
+bisection finds the last length that does not.
+
+Some functions keep the longest context that they have seen, so a short call comes before each.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, Ladder, LongRoPE, Scaling
+
+from .ladders import ladder, plain
+from .measure import Turning, blocks, turning
+from .parts import by_parts
+from .probe import NoAnswerError, Probe
+from .rounding import close, roundings
+from .structure import Pairs
+
+__all__ = ["PLACES", "Lengths", "at_length", "dynamic_rule", "watch_lengths"]
+
+#: Positions at which rates are measured; no context is shorter.
+PLACES = tuple(range(16))
+_FURTHEST = 2**17  # 32 times a power of four
+_SLOW = 0.25  # seconds; a function that builds a table up to the position need not build a huge one
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """reach: the longest context that was answered. short_up_to: the last length like short ones,
+
+    None where the length changes nothing. past: what was measured at longer lengths.
+    """
+
+    reach: int
+    short_up_to: int | None = None
+    past: tuple[tuple[int, Turning], ...] = ()
+    problem: str | None = None
+
+
+def at_length(probe: Probe, pairs: Pairs, length: int) -> Tensor:
+    """Blocks at ``PLACES`` within a context of ``length`` tokens, after a short one."""
+    blocks(probe, pairs, PLACES[:8])
+    return _at(probe, pairs, length)
+
+
+def _at(probe: Probe, pairs: Pairs, length: int) -> Tensor:
+    places = [*PLACES, length - 1] if probe.addressing == "each" else list(range(length))
+    return blocks(probe, pairs, places)[: len(PLACES)]
+
+
+def watch_lengths(probe: Probe, pairs: Pairs, short: Tensor, noise: float) -> Lengths:
+    """Lengthen the context, four times each, until something changes or no answer comes."""
+    allowed = max(1e-9, 100 * noise)
+    furthest = _FURTHEST if probe.addressing == "each" else 2**11
+    reach, length = len(PLACES), 32
+    if probe.kind == "cos_sin":
+        return Lengths(reach)  # the tables are ours
+
+    def changed(length: int, at: Callable[[Probe, Pairs, int], Tensor]) -> bool:
+        return float((at(probe, pairs, length) - short).abs().max()) > allowed
+
+    while length <= furthest:
+        before = time.perf_counter()
+        try:
+            if changed(length, _at):
+                low = _bisected(reach, length, lambda middle: not changed(middle, at_length))
+                return _past(probe, pairs, low, reach)
+        except NoAnswerError as stop:
+            reach = _bisected(reach, length, lambda middle: _answers(probe, pairs, middle))
+            return Lengths(reach, problem=str(stop))
+        reach = length
+        if time.perf_counter() - before > _SLOW:
+            break
+        length *= 4
+    return Lengths(reach)
+
+
+def _bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The largest number for which it holds, as it does for ``low`` and not for ``high``."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _answers(probe: Probe, pairs: Pairs, length: int) -> bool:
+    try:
+        _at(probe, pairs, length)
+    except NoAnswerError:
+        return False
+    return True
+
+
+def _past(probe: Probe, pairs: Pairs, threshold: int, reach: int) -> Lengths:
+    past = []
+    for times in (2, 4):
+        try:
+            found = turning(at_length(probe, pairs, times * threshold), PLACES)
+        except NoAnswerError:
+            break
+        past.append((times * threshold, found))
+        reach = times * threshold
+    return Lengths(reach, threshold, tuple(past))
+
+
+def dynamic_rule(
+    base: float, short: Tensor, scale: float, seen: Lengths, pairs: Pairs, tolerance: Tensor
+) -> Scaling | None:
+    """The scaling that takes the short rates [P] to those measured at longer lengths."""
+    if len(seen.past) < 2 or seen.short_up_to is None:
+        return None
+    lengths = [length for length, _ in seen.past]
+    rates = [pairs.on_ladder(t.rate.mean(-1)).abs() for _, t in seen.past]
+    scales = [float(t.size.mean()) for _, t in seen.past]
+    for rule in (_ntk, _linear, _yarn):
+        found = rule(base, short, lengths, rates, tolerance)
+        if found is not None:
+            return found
+    if bool(((rates[0] / rates[1] - 1).abs() <= tolerance).all()) and bool((rates[0] > 0).all()):
+        return _longrope(base, short, rates[1], (scale, scales[1]), seen.short_up_to, tolerance)
+    return None
+
+
+def _ntk(
+    base: float, short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
+) -> Scaling | None:
+    """stretch = 1 + factor (L_now - L) / L, a line in L_now: two lengths give factor and L."""
+    pairs = len(short)
+    bases = [plain(r, tolerance) for r in rates]
+    if pairs < 2 or bases[0] is None or bases[1] is None:
+        return None
+    one, two = ((b / base) ** ((pairs - 1) / pairs) for b in (bases[0], bases[1]))
+    slope = (two - one) / (lengths[1] - lengths[0])
+    factor = 1 - (one - slope * lengths[0])
+    if slope <= 0 or factor <= 0:
+        return None
+    context = round(factor / slope)
+    for rounded in roundings(slope * context, 100 * float(tolerance.max())):
+        if rounded >= 1:
+            return DynamicNTK(rounded, context)
+    return None
+
+
+def _linear(
+    base: float, short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
+) -> Scaling | None:
+    ratio = short / rates[0]
+    if not bool(((ratio / ratio[0] - 1).abs() <= 2 * tolerance).all()):
+        return None
+    context = round(lengths[0] / float(ratio[0]))
+    wanted = lengths[1] / context
+    fits = abs(float((short / rates[1])[0]) / wanted - 1) <= 1e-5
+    return DynamicLinear(context) if fits else None
+
+
+def _yarn(
+    base: float, short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
+) -> Scaling | None:
+    """By parts at the first length, with a factor that follows the length to the second."""
+    found = by_parts(rates[0], tolerance, 1 + 0.1 * math.log(2))
+    if found is None or found[0] != base:
+        return None
+    parts = found[1].to_dict()
+    context = round(lengths[0] / parts["factor"])
+    if parts["name"] == "llama3":
+        parts |= {"beta_fast": parts["high_freq_factor"], "beta_slow": parts["low_freq_factor"]}
+        parts |= {"ramp": "rotations", "truncate": True}
+    times = context / parts["original_context"]
+    scaling = DynamicYaRN(
+        context,
+        beta_fast=next(roundings(parts["beta_fast"] * times, 1e-9)),
+        beta_slow=next(roundings(parts["beta_slow"] * times, 1e-9)),
+        ramp=parts["ramp"],
+        truncate=parts["truncate"],
+    )
+    steps = Ladder.of(2 * len(short), base)
+    for length, seen in zip(lengths, rates, strict=True):
+        if not close(scaling.frequencies(steps, length).inv_freq, seen, tolerance):
+            return None
+    return scaling
+
+
+def _longrope(
+    base: float,
+    short: Tensor,
+    long: Tensor,
+    scales: tuple[float, float],
+    context: int,
+    tolerance: Tensor,
+) -> Scaling:
+    lists = {
+        name: tuple(
+            next(roundings(float(v), t))
+            for v, t in zip(ladder(base, len(short)) / rates, tolerance.tolist(), strict=True)
+        )
+        for name, rates in (("short_factors", short), ("long_factors", long))
+    }
+    before, after = (next(roundings(scale, 1e-7)) for scale in scales)
+    options: dict[str, Any] = {**lists, "original_context": context}
+    if abs(before - after) > 1e-6:
+        return LongRoPE(**options, attention_factor=before, long_attention_factor=after)
+    factor = math.exp((scales[0] ** 2 - 1) * math.log(context))
+    rounded = next(roundings(factor, 1e-4))
+    if before > 1 and float(f"{rounded:.4g}") == rounded:
+        return LongRoPE(**options, factor=rounded)
+    return LongRoPE(**options, attention_factor=before)

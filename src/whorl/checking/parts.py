@@ -1,0 +1,235 @@
+"""Rules that keep fast pairs and divide slow ones: NTK by parts, YaRN, Llama-3.
+
+With the ladder l_i of the base, the kept share k_i = (rate_i / l_i - 1/s) / (1 - 1/s) falls from 1
+to 0 along a line: in the pair index (``NTKByParts``, corners low and high) or in l_i, that is in
+turns within the original context L (``Llama3``). Many options give the same numbers (L and both
+limits may be multiplied together, truncated corners hide fractions), so round ones come first:
+L a power of two with the usual limits, then corners at whole indices, then the line itself.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from whorl.scaling import Ladder, Llama3, NTKByParts, Scaling
+
+from .rounding import close, roundings
+
+__all__ = ["USUAL_BASES", "by_parts"]
+
+USUAL_BASES = (10_000.0, 500_000.0, 1_000_000.0, 5_000_000.0, 10_000_000.0, 150_000.0)
+_USUAL_FACTORS = (2.0, 4.0, 8.0, 16.0, 32.0, 40.0, 64.0, 1.5, 3.0, 5.0, 6.0, 10.0, 12.0, 20.0)
+_USUAL_CONTEXTS = tuple(
+    sorted((m * 2**n for n in range(6, 22) for m in (1, 3)), key=lambda c: c % 3 == 0)
+)
+
+
+def by_parts(rates: Tensor, tolerance: Tensor, scale: float) -> tuple[float, Scaling] | None:
+    """Base and scaling of rates [P] that fall from a ladder to the same divided by a factor."""
+    for base in _bases(rates, tolerance):
+        steps = base ** -(torch.arange(len(rates), dtype=torch.float64) / len(rates))
+        ratio = rates / steps
+        if float(ratio.max()) > 1 + float(tolerance.max()) or float(ratio.min()) <= 0:
+            continue
+        for search in (_usual, _whole_corners, _line_in_index, _line_in_turns):
+            for factor in _factors(ratio, tolerance, scale):
+                for found in search(base, factor, ratio, tolerance):
+                    if _gives(base, found, rates, tolerance):
+                        return base, found
+    return None
+
+
+def _gives(base: float, scaling: Scaling, rates: Tensor, tolerance: Tensor) -> bool:
+    got = scaling.frequencies(Ladder.of(2 * len(rates), base), None).inv_freq
+    return close(got, rates, tolerance)
+
+
+def _bases(rates: Tensor, tolerance: Tensor) -> Iterator[float]:
+    """Of the kept pairs at the start, of the divided ones at the end, then the usual ones."""
+    seen: set[float] = set()
+    for values, allowed, first in (
+        (rates, tolerance, 0),
+        (rates.flip(0), tolerance.flip(0), len(rates) - 1),
+    ):
+        for base in _base_of_run(values, allowed, len(rates), first == 0):
+            if base not in seen:
+                seen.add(base)
+                yield base
+    yield from (base for base in USUAL_BASES if base not in seen)
+
+
+def _base_of_run(values: Tensor, tolerance: Tensor, pairs: int, falling: bool) -> Iterator[float]:
+    """Bases of the longest run, from the start of ``values``, of equal steps in the logarithm."""
+    steps = (values[:-1] / values[1:]).log() * (1 if falling else -1) * pairs  # ln base each
+    if not bool((steps > 0).any()) or float(steps[0]) <= 0:
+        return
+    if falling and abs(float(values[0]) - 1) > float(tolerance[0]):
+        return
+    allowed = pairs * (tolerance[:-1] + tolerance[1:])
+    run = 1
+    while run < len(steps) and abs(float(steps[run] - steps[0])) <= float(
+        allowed[0] + allowed[run]
+    ):
+        run += 1
+    # The ends of the run are furthest apart, so they tell the base best.
+    ends = abs(float((values[0] / values[run]).log())) * pairs / run
+    slack = float(tolerance[0] + tolerance[run]) * pairs / run
+    if ends < 700:
+        yield from _first(roundings(math.exp(ends), slack), 3)
+    if run > 1 and float(steps[0]) < 700:  # a run may reach one pair into the ramp
+        yield from _first(roundings(math.exp(float(steps[0])), float(allowed[0])), 2)
+
+
+def _first(values: Iterator[float], count: int) -> Iterator[float]:
+    for _, value in zip(range(count), values, strict=False):
+        if value > 1:
+            yield value
+
+
+def _factors(ratio: Tensor, tolerance: Tensor, scale: float) -> Iterator[float]:
+    """How much the slowest pairs are divided by; with a ramp past the last pair it is not seen."""
+    last = 1 / float(ratio[-1])
+    if last <= 1:
+        return
+    settled = len(ratio) > 1 and abs(float(ratio[-2] / ratio[-1]) - 1) <= 4 * float(tolerance[-1])
+    yield from _first(roundings(last, 2 * float(tolerance[-1])), 2)
+    if settled:
+        return
+    if scale > 1 and (scale - 1) * 10 < 20:
+        yield float(f"{math.exp((scale - 1) * 10):.4g}")
+    yield from (factor for factor in _USUAL_FACTORS if factor > last)
+    yield 2 * last
+
+
+def _kept(ratio: Tensor, factor: float) -> Tensor:
+    return (ratio - 1 / factor) / (1 - 1 / factor)
+
+
+def _usual(base: float, factor: float, ratio: Tensor, tolerance: Tensor) -> Iterator[Scaling]:
+    """The usual limits, 32 and 1 turns by index or 4 and 1 by turns, at a round context."""
+    pairs = len(ratio)
+    contexts = torch.tensor(_USUAL_CONTEXTS, dtype=torch.float64)
+    turns = contexts[:, None] * base ** -(torch.arange(pairs).double() / pairs) / (2 * math.pi)
+    kept = ((turns - 1) / 3).clamp(0, 1)
+    if (context := _matching(kept, factor, ratio, tolerance)) is not None:
+        yield Llama3(factor, context)
+    low, high = (pairs * (contexts / (2 * math.pi * t)).log() / math.log(base) for t in (32, 1))
+    for truncate in (True, False):
+        ends = (low.floor(), high.ceil()) if truncate else (low, high)
+        kept = _ramp(ends[0].clamp(min=0), ends[1].clamp(max=2 * pairs - 1), pairs)
+        if (context := _matching(kept, factor, ratio, tolerance)) is not None:
+            yield NTKByParts(factor, context, truncate=truncate)
+
+
+def _matching(kept: Tensor, factor: float, ratio: Tensor, tolerance: Tensor) -> int | None:
+    """The first context whose kept shares [C, P] give the ratio."""
+    got = 1 / factor + (1 - 1 / factor) * kept
+    fits = ((got - ratio).abs() <= tolerance * ratio).all(1).nonzero()
+    return int(_USUAL_CONTEXTS[int(fits[0])]) if len(fits) else None
+
+
+def _ramp(low: Tensor, high: Tensor, pairs: int) -> Tensor:
+    """1 - clip((i - low) / (high - low), 0, 1): [..., P]."""
+    span = torch.where(high == low, torch.full_like(low, 0.001), high - low)
+    index = torch.arange(pairs, dtype=torch.float64)
+    return 1 - ((index - low.unsqueeze(-1)) / span.unsqueeze(-1)).clamp(0, 1)
+
+
+def _whole_corners(
+    base: float, factor: float, ratio: Tensor, tolerance: Tensor
+) -> Iterator[Scaling]:
+    """Corners at whole indices: every pair of them is tried."""
+    pairs = len(ratio)
+    low, high = torch.meshgrid(
+        torch.arange(pairs).double(), torch.arange(2 * pairs).double(), indexing="ij"
+    )
+    low, high = (c[high > low] for c in (low, high))
+    got = 1 / factor + (1 - 1 / factor) * _ramp(low, high, pairs)
+    fits = ((got - ratio).abs() <= tolerance * ratio).all(1).nonzero().flatten().tolist()
+    for n in fits[:8]:
+        yield from _truncated(base, factor, (float(low[n]), float(high[n])), pairs)
+
+
+def _truncated(
+    base: float, factor: float, corners: tuple[float, float], pairs: int
+) -> Iterator[Scaling]:
+    """Context and limits whose corners, rounded outward, are these: anywhere in their cells."""
+    low, high = corners
+    middles = (low + 0.5, high - 0.5) if high - low > 1 else ((low + high) / 2,) * 2
+    at_low, at_high = (2 * math.pi * base ** (end / pairs) for end in middles)  # L / limit there
+    if not 1 <= at_high < 2**60:
+        return
+    context = 2 ** max(0, round(math.log2(at_high)))
+    slack = 0.4 * (base ** (1 / pairs) - 1)
+    slow, fast = context / at_high, context / at_low
+    for digits in (slack, 0.0):
+        limits = [next(roundings(limit, digits)) for limit in (slow, fast)]
+        if limits[0] <= limits[1]:
+            yield NTKByParts(factor, context, beta_fast=limits[1], beta_slow=limits[0])
+
+
+def _line_in_index(
+    base: float, factor: float, ratio: Tensor, tolerance: Tensor
+) -> Iterator[Scaling]:
+    kept, pairs = _kept(ratio, factor), len(ratio)
+    inside = _inside(kept, factor, tolerance)
+    if len(inside) == 0:
+        return
+    first, share = float(inside[0]), float(kept[inside[0]])
+    span = 1.0  # through a single pair, a line that has done its work at both neighbours
+    if len(inside) > 1:
+        fall = share - float(kept[inside[-1]])
+        if fall <= 0:
+            return
+        span = float(inside[-1] - inside[0]) / fall
+    low = first - (1 - share) * span
+    if low < -1e-3:
+        return
+    at_low, at_high = (2 * math.pi * base ** (end / pairs) for end in (max(low, 0.0), low + span))
+    for context, stretch in _contexts(at_high, tolerance):
+        for slack in _slacks(tolerance):
+            slow, fast = (next(roundings(x, slack)) for x in (stretch, at_high / at_low * stretch))
+            yield NTKByParts(factor, context, beta_fast=fast, beta_slow=slow, truncate=False)
+
+
+def _line_in_turns(
+    base: float, factor: float, ratio: Tensor, tolerance: Tensor
+) -> Iterator[Scaling]:
+    """kept = A l + B with l the ladder: fast - slow = -slow / B, L = 2 pi A (fast - slow)."""
+    kept = _kept(ratio, factor)
+    inside = _inside(kept, factor, tolerance)
+    if len(inside) < 2:
+        return
+    steps = base ** -(inside.double() / len(ratio))
+    slope = float((kept[inside[0]] - kept[inside[-1]]) / (steps[0] - steps[-1]))
+    level = float(kept[inside[0]]) - slope * float(steps[0])
+    if slope <= 0 or level >= 0:
+        return
+    limit = 1 - 1 / level  # fast, where slow is 1
+    for context, stretch in _contexts(2 * math.pi * slope * (limit - 1), tolerance):
+        for slack in _slacks(tolerance):
+            slow, fast = (next(roundings(x, slack)) for x in (stretch, limit * stretch))
+            yield Llama3(factor, context, slow, fast)
+
+
+def _contexts(exact: float, tolerance: Tensor) -> Iterator[tuple[int, float]]:
+    """Whole contexts, and what to multiply the limits by where slow = 1 wants ``exact``."""
+    if not 1 <= exact < 2**60:
+        return
+    if abs(round(exact) - exact) <= 100 * float(tolerance.max()) * exact:
+        yield round(exact), 1.0
+    power = 2 ** max(0, round(math.log2(exact)))
+    yield power, power / exact
+
+
+def _slacks(tolerance: Tensor) -> tuple[float, ...]:
+    """How far limits may be rounded: the error of a line through two measured points, then none."""
+    return 100 * float(tolerance.max()), float(tolerance.max()), 0.0
+
+
+def _inside(kept: Tensor, factor: float, tolerance: Tensor) -> Tensor:
+    """Indices of pairs that are neither kept nor divided, but for rounding."""
+    edge = 4 * float(tolerance.max()) * factor
+    return ((kept > edge) & (kept < 1 - edge)).nonzero().flatten()

@@ -1,0 +1,343 @@
+"""Talking to a rotary function of which only the call is known.
+
+    x         fn(x, positions)        one tensor [B, H, T, D]
+    qk        fn(q, k, positions)     both rotated
+    cos_sin   fn(q, k, cos, sin)      both rotated, with tables that we make
+
+How it wants to be asked is found by trying: torch or NumPy, positions [T] or [B, T], whole numbers
+or floats, float64 or float32. What it raises becomes ``NoAnswerError`` with the reason.
+
+Every call has another number of tokens than all before it, a larger one, so that a cache kept by
+length and read in the wrong place is made afresh and does not spoil what is measured; ``history``
+in properties.py repeats lengths on purpose.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .tables import TABLE_FORMS, TableForm, tables_for
+
+__all__ = [
+    "DTYPES",
+    "KINDS",
+    "Addressing",
+    "Form",
+    "Kind",
+    "NoAnswerError",
+    "Probe",
+    "RefusedLaterError",
+]
+
+Kind = Literal["x", "qk", "cos_sin"]
+Library = Literal["torch", "numpy"]
+#: Which positions count: of every token, of the first one only, or none (0 .. T - 1 always).
+Addressing = Literal["each", "first", "none"]
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+KINDS = ("x", "qk", "cos_sin")
+#: Calls with more tokens than this come last and leave the count alone: they would make all later
+#: ones as long.
+_LONG = 256
+_LONGEST_RUN = 8200
+_FIRST_LENGTH = 7
+_PLACES = (("int", 1), ("int", 2), ("float", 1), ("float", 2))
+
+
+class NoAnswerError(Exception):
+    """The function raised, or gave back something that is not its input rotated."""
+
+
+class RefusedLaterError(NoAnswerError):
+    """It answered its first call and not the next."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the function wants to be asked."""
+
+    library: Library
+    dtype: str
+    places: tuple[str, int] = ("int", 1)  # whole or float positions, [T] or [B, T]
+    tables: TableForm | None = None
+
+    def __str__(self) -> str:
+        parts = ["NumPy arrays" if self.library == "numpy" else "torch tensors", self.dtype]
+        if self.tables is None:
+            whole = "whole" if self.places[0] == "int" else "float"
+            parts.append(f"{whole} positions {'[T]' if self.places[1] == 1 else '[B, T]'}")
+        else:
+            parts.append(str(self.tables))
+        return ", ".join(parts)
+
+
+class Probe:
+    """One function, the form it is asked in, and the count that makes every length new."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        head_dim: int,
+        kind: Kind = "x",
+        name: str = "fn",
+    ) -> None:
+        self.fn, self.head_dim, self.kind = fn, head_dim, kind
+        self.name = name
+        self._length = 16
+        self.form = self._find_form()
+        self.addressing: Addressing = "each"
+        try:
+            self.rows = self._takes_rows()
+            self.addressing = self._find_addressing()
+        except NoAnswerError as problem:
+            raise RefusedLaterError(
+                f"answered a call of {_FIRST_LENGTH} tokens and refuses one of {self._length}:"
+                f" it {problem}. Is a table kept from the first call?"
+            ) from problem
+
+    def ask(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        dtype: str | None = None,
+        *,
+        form: Form | None = None,
+        as_it_is: bool = False,
+    ) -> list[Tensor]:
+        """What the function makes of x [B, H, T, D] at positions [T] or [B, T]: [q] or [q, k].
+
+        It gets a copy of x in ``dtype``, or x itself, which may then be changed or have gradients;
+        results are torch tensors of whatever dtype came back.
+        """
+        form = self.form if form is None else form
+        given = x if as_it_is else x.to(DTYPES[dtype or form.dtype], copy=True)
+        with warnings.catch_warnings(), torch.set_grad_enabled(x.requires_grad):
+            warnings.simplefilter("ignore")  # of their own, and a hundred times the same
+            try:
+                returned = self.fn(*self._arguments(given, positions, form))
+            except Exception as error:  # whatever it raises is its answer
+                reason = str(error).strip().splitlines()
+                said = f"{type(error).__name__}: {reason[0] if reason else ''}".rstrip(": ")
+                raise NoAnswerError(f"raised {said}") from error
+        return self._results(returned, given, form)
+
+    def wide(self, x: Tensor, positions: Tensor, dtype: str | None = None) -> list[Tensor]:
+        """``ask`` with results as float64."""
+        return [out.double() for out in self.ask(x, positions, dtype)]
+
+    def scaled(self, x: Tensor, positions: Tensor, scale: float) -> Tensor:
+        """Queries rotated with tables that are multiplied by ``scale``; of kind "cos_sin"."""
+        assert self.form.tables is not None
+        tables = replace(self.form.tables, scale=scale)
+        return self.wide_in(replace(self.form, tables=tables), x, positions)[0]
+
+    def turned(
+        self, vectors: Tensor, places: Sequence[int], dtype: str | None = None, which: int = 0
+    ) -> Tensor:
+        """Vectors [N, D] at each of ``places``: float64 [len(places), N, D].
+
+        Where not every position counts, the calls are runs of consecutive ones.
+        """
+        index: dict[int, Tensor] = {}
+        for run in self._runs(places):
+            x = vectors[:, None, None, :].expand(-1, 1, len(run), -1)
+            out = self.wide(x, torch.tensor(run), dtype)[which][:, 0]  # [N, T, D]
+            if self.addressing == "each":
+                return out[:, : len(places)].transpose(0, 1)
+            for n, place in enumerate(run):
+                index.setdefault(place, out[:, n])
+        return torch.stack([index[place] for place in places])
+
+    def _runs(self, places: Sequence[int]) -> Iterator[list[int]]:
+        """Positions of calls that cover ``places``, each call of a length not used before."""
+        if self.addressing == "each":
+            yield [*places, *[max(places)] * (self.next_length(len(places)) - len(places))]
+            return
+        ordered, done = sorted(set(places)), -1
+        for place in ordered:
+            if place <= done:
+                continue
+            first = 0 if self.addressing == "none" else place
+            last = ordered[-1]
+            if self.addressing == "first":
+                last = max(p for p in ordered if p - first < _LONGEST_RUN)
+            length = self.next_length(last - first + 1)
+            done = first + length - 1
+            yield list(range(first, first + length))
+
+    def next_length(self, at_least: int = 0) -> int:
+        """A number of tokens larger than in all calls before it, but for the few very long ones."""
+        if at_least > _LONG:
+            return at_least
+        self._length = max(at_least, self._length + 1)
+        return self._length
+
+    def _arguments(self, x: Tensor, positions: Tensor, form: Form) -> tuple[Any, ...]:
+        if self.kind == "cos_sin":
+            assert form.tables is not None
+            cos, sin = tables_for(form.tables, positions, x)
+            tensors = [x, x.clone(), cos, sin]
+        else:
+            tensors = [x] if self.kind == "x" else [x, x.clone()]
+            tensors.append(self._places(positions, x, form))
+        if form.library == "torch":
+            return tuple(tensors)
+        return tuple(t.detach().numpy() for t in tensors)
+
+    def _places(self, positions: Tensor, x: Tensor, form: Form) -> Tensor:
+        whole, rank = form.places
+        at = positions if positions.dim() == 2 or rank == 1 else positions.expand(len(x), -1)
+        at = at.clone()  # theirs to change
+        return at if whole == "int" else at.to(_float_for(x))
+
+    def _results(self, returned: Any, given: Tensor, form: Form) -> list[Tensor]:
+        wanted = 1 if self.kind == "x" else 2
+        results = [returned] if self.kind == "x" else returned
+        if not isinstance(results, (tuple, list)) or len(results) != wanted:
+            raise NoAnswerError(f"gave {type(returned).__name__} instead of rotated q and k")
+        tensors = []
+        for out in results:
+            if form.library == "numpy" and not isinstance(out, Tensor) and hasattr(out, "dtype"):
+                out = _from_numpy(out)
+            elif form.library == "numpy" or not isinstance(out, Tensor):
+                raise NoAnswerError(f"gave {type(out).__name__} for {_kind_of(form.library)}")
+            if out.dtype.is_complex or out.dtype == torch.bool:
+                raise NoAnswerError(f"gave {str(out.dtype).removeprefix('torch.')} numbers")
+            if out.shape != given.shape:
+                shapes = f"{list(out.shape)} for an input of {list(given.shape)}"
+                raise NoAnswerError(f"gave a result of shape {shapes}")
+            tensors.append(out)
+        return tensors
+
+    def _find_form(self) -> Form:
+        """The first form that is answered with finite numbers; for tables, with a rotation."""
+        attempts: list[tuple[Form, str]] = []
+        answered: list[tuple[float, Form]] = []
+        x = torch.randn(2, 3, _FIRST_LENGTH, self.head_dim, generator=_generator()).double()
+        at = torch.arange(_FIRST_LENGTH)
+        for form in self._forms():
+            try:
+                out = self.wide_in(form, x, at)
+            except NoAnswerError as problem:
+                attempts.append((form, str(problem)))
+                continue
+            if not all(bool(o.isfinite().all()) for o in out):
+                attempts.append((form, "gave numbers that are not finite"))
+                continue
+            if form.tables is None:
+                return form
+            change = float((out[0].norm(dim=-1) / x.norm(dim=-1) - 1).abs().max())
+            if change < 1e-4:
+                return form
+            answered.append((change, form))
+        if answered:  # tables of no arrangement make it a rotation: take the plainest
+            return answered[0][1]
+        firsts: dict[str, Form] = {}
+        for form, why in attempts:
+            firsts.setdefault(why, form)
+        lines = [f"asked with {form}, it {why}" for why, form in firsts.items()]
+        raise NoAnswerError("\n".join([f"answered none of {len(attempts)} forms.", *lines[:6]]))
+
+    def wide_in(self, form: Form, x: Tensor, at: Tensor) -> list[Tensor]:
+        """``wide`` in another form."""
+        return [out.double() for out in self.ask(x, at, form=form)]
+
+    def _forms(self) -> Iterator[Form]:
+        libraries: tuple[Library, ...] = ("torch", "numpy")
+        for library in libraries:
+            if library == "numpy" and not _have_numpy():
+                continue
+            for dtype in DTYPES:
+                if library == "numpy" and dtype == "bfloat16":
+                    continue
+                if self.kind != "cos_sin":
+                    yield from (Form(library, dtype, places) for places in _PLACES)
+                    continue
+                for tables in TABLE_FORMS:
+                    for width in (self.head_dim, self.head_dim // 2, self.head_dim // 4):
+                        if width >= 2 and width % 2 == 0:
+                            yield Form(library, dtype, tables=replace(tables, width=width))
+
+    def _takes_rows(self) -> bool:
+        """Whether every row of a batch can have positions of its own."""
+        if self.kind == "cos_sin":
+            return self.form.tables is not None and self.form.tables.batched
+        x = torch.randn(2, 1, self.next_length(), self.head_dim, generator=_generator()).double()
+        at = torch.arange(x.shape[2])
+        rows = replace(self.form, places=(self.form.places[0], 2))
+        try:
+            plain, apart = self.wide(x, at), self.wide_in(rows, x, at.expand(2, -1))
+        except NoAnswerError:
+            return False
+        return all(torch.allclose(a, b, atol=1e-4) for a, b in zip(plain, apart, strict=True))
+
+    def ask_rows(self, x: Tensor, positions: Tensor, dtype: str | None = None) -> list[Tensor]:
+        """``wide`` for positions [B, T]; only where ``rows`` says that it can."""
+        form = replace(self.form, places=(self.form.places[0], 2))
+        return [out.double() for out in self.ask(x, positions, dtype, form=form)]
+
+    def _find_addressing(self) -> Addressing:
+        """Whether the position of every token counts, that of the first, or none."""
+        vector = torch.randn(self.head_dim, generator=_generator()).double()
+
+        def at(positions: list[int]) -> Tensor:
+            x = vector.expand(1, 1, len(positions), -1)
+            return self.wide(x, torch.tensor(positions))[0][0, 0]
+
+        run = self.next_length(12)
+        plain = at(list(range(run)))
+        if float((plain[1:] - plain[:1]).abs().max()) == 0:
+            return "each"  # nothing turns, so nothing can be told apart
+        shuffled = [3, 1, 7, 0, 5, 2, *[4] * (self.next_length(6) - 6)]
+        if _near(at(shuffled)[:6], plain[shuffled[:6]]):
+            return "each"
+        later = at(list(range(5, 5 + self.next_length(6))))
+        if _near(later[:6], plain[5:11]):
+            return "first"
+        return "none" if _near(later[:6], plain[:6]) else "each"
+
+
+def _near(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=0, atol=2e-2 * max(1.0, float(b.abs().max())))
+
+
+def _float_for(x: Tensor) -> torch.dtype:
+    """Positions as floats are float32 at least: half types do not hold them."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _kind_of(library: Library) -> str:
+    return "NumPy arrays" if library == "numpy" else "torch tensors"
+
+
+def _have_numpy() -> bool:
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _from_numpy(out: Any) -> Tensor:
+    import numpy as np
+
+    array = np.array(out)  # a copy that torch may own
+    if array.dtype == np.longdouble:
+        array = array.astype(np.float64)
+    try:
+        return torch.from_numpy(array)
+    except TypeError:
+        raise NoAnswerError(f"gave an array of {array.dtype}") from None
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)

@@ -1,0 +1,238 @@
+"""The properties of a rotation, each measured on the matrices of the function.
+
+With R_p the map at position p, a the attention scale and P the map that only changes the layout:
+R_0 = a P; |R_p x| = a |x|; R_m P^-1 R_n = a R_(m+n); R_m^T R_n depends on m - n only;
+R_p^T R_p = a^2; the backward pass is R_p^T.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whorl.scaling import YaRN
+
+from .probe import DTYPES, NoAnswerError
+from .report import Measured
+from .spec import Identification
+from .structure import Pairs, matrices
+from .study import Study
+
+__all__ = ["MEANINGS", "envelope", "matrix_properties"]
+
+MEANINGS = {
+    "answers": "gives tensors of the shape it got",
+    "turns": "positions change the result",
+    "linear": "f(x + y) = f(x) + f(y)",
+    "identity": "position 0 changes nothing",
+    "norm": "length of vectors is kept",
+    "composition": "turning by m and n is turning by m + n",
+    "relative": "scores depend on the distance only",
+    "inverse": "the transpose undoes it",
+    "backward": "gradients come back by the transpose",
+    "layout": "both channels of a pair turn alike",
+    "direction": "angles grow with the position",
+    "frequencies": "one rule gives all frequencies",
+    "order": "frequencies fall from pair to pair",
+    "decay": "the bound on scores falls with distance",
+    "scale": "the attention scale is applied once",
+    "heads": "all heads turn alike",
+    "keys": "keys turn as queries do",
+    "dtype": "result has the dtype of the input",
+    "far": "positions up to 4,096 are told apart",
+    "bfloat16": "bfloat16 costs no more than its rounding",
+    "float16": "float16 costs no more than its rounding",
+    "float32": "float32 costs no more than its rounding",
+    "offset": "a piece at its offset equals the whole",
+    "history": "earlier calls change nothing",
+    "batch": "a row does not depend on its batch-mates",
+    "input": "the input is left as it was",
+}
+
+Results = dict[str, tuple[Measured, float]]
+
+#: A bound that keeps more than this part of itself does not decay.
+_DECAYED = 0.95
+
+
+def matrix_properties(seen: Study, found: Identification) -> Results:
+    """Properties that the matrices at positions 0 .. 15 show; (measured, limit) by name."""
+    limit = max(1e-5, 8 * float(torch.finfo(DTYPES[seen.probe.form.dtype]).eps))
+    scale = _rotated_scale(seen, found)
+    rest = _layout_map(seen) * scale[:, None]  # a P: what position 0 should do
+    maps = seen.maps
+    keys = None if seen.probe.kind == "x" else matrices(seen.probe, which=1)
+    measured: dict[str, float] = {
+        "turns": 1.0 if found.encoding == "nope" else 0.0,
+        "linear": _linear(seen),
+        "identity": _largest(maps[0] - rest),
+        "norm": _norm(maps, scale),
+        "composition": _composition(maps, rest),
+        "relative": _relative(maps, maps if keys is None else keys),
+        "inverse": _inverse(maps, scale),
+    }
+    if (backward := _backward(seen)) is not None:
+        measured["backward"] = backward
+    if keys is not None:
+        measured["keys"] = _largest(keys - maps)
+    measured["heads"] = _heads(seen)
+    results = {name: (Measured(error <= limit, error), limit) for name, error in measured.items()}
+    if seen.turning is not None and seen.pairs is not None:
+        results |= _pair_properties(seen, seen.pairs, found)
+    return results
+
+
+def _rotated_scale(seen: Study, found: Identification) -> Tensor:
+    """The attention scale on rotated output channels, 1 on the others: [D]."""
+    scale = torch.ones(seen.probe.head_dim, dtype=torch.float64)
+    if seen.pairs is not None:
+        scale[seen.pairs.a_out] = scale[seen.pairs.b_out] = found.attention_scale
+    return scale
+
+
+def _layout_map(seen: Study) -> Tensor:
+    """The permutation from the layout that is read to the one that is written, [D, D]."""
+    whole = torch.eye(seen.probe.head_dim, dtype=torch.float64)
+    if (pairs := seen.pairs) is not None:
+        for a, b in ((pairs.a_in, pairs.a_out), (pairs.b_in, pairs.b_out)):
+            whole[b] = 0
+            whole[b, a] = 1
+    return whole
+
+
+def _largest(x: Tensor) -> float:
+    worst = float(x.abs().max())
+    return worst if math.isfinite(worst) else math.inf
+
+
+def _linear(seen: Study) -> float:
+    generator = torch.Generator().manual_seed(2)
+    x, y = torch.randn(2, seen.probe.head_dim, generator=generator).double()
+    at = range(8)
+    vectors = torch.stack((x, y, x - 3 * y))
+    one, two, both = seen.probe.turned(vectors, at).unbind(1)
+    return _largest(both - one + 3 * two) / 8
+
+
+def _norm(maps: Tensor, scale: Tensor) -> float:
+    """Of random vectors, every channel divided by its scale."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(maps.shape[-1], 8, generator=generator).double()
+    turned = (maps @ x) / scale[:, None]
+    return _largest(turned.norm(dim=1) / x.norm(dim=0) - 1)
+
+
+def _composition(maps: Tensor, rest: Tensor) -> float:
+    undo = torch.linalg.inv(rest)
+    cases = ((1, 1), (2, 3), (5, 7), (7, 8))
+    return max(_largest(maps[m] @ undo @ maps[n] - maps[m + n]) for m, n in cases)
+
+
+def _relative(queries: Tensor, keys: Tensor) -> float:
+    worst = 0.0
+    for m, n in ((3, 1), (7, 7), (1, 6)):
+        here = queries[m].T @ keys[n]
+        worst = max(worst, *(_largest(queries[m + d].T @ keys[n + d] - here) for d in (1, 4, 8)))
+    return worst
+
+
+def _inverse(maps: Tensor, scale: Tensor) -> float:
+    scaled = maps / scale[:, None]
+    return _largest(scaled.transpose(1, 2) @ scaled - torch.eye(maps.shape[-1]))
+
+
+def _backward(seen: Study) -> float | None:
+    """Gradients of torch functions against the transpose; None where there are none."""
+    probe = seen.probe
+    if probe.form.library != "torch" or probe.addressing == "none":
+        return None
+    generator = torch.Generator().manual_seed(4)
+    length = probe.next_length(len(seen.maps))
+    at = torch.tensor([*range(len(seen.maps)), *range(len(seen.maps), length)])
+    dtype = DTYPES[probe.form.dtype]
+    x = torch.randn(1, 1, length, probe.head_dim, generator=generator).to(dtype)
+    x.requires_grad_()
+    try:
+        out = probe.ask(x, at, as_it_is=True)[0]
+    except NoAnswerError:
+        return math.inf  # it works without gradients, as all above shows
+    if not out.requires_grad:
+        return None
+    cotangent = torch.randn(out.shape, generator=generator).to(out.dtype)
+    try:
+        (gradient,) = torch.autograd.grad(out, x, cotangent)
+    except RuntimeError:
+        return math.inf
+    want = torch.einsum("toi,to->ti", seen.maps, cotangent[0, 0, : len(seen.maps)].double())
+    return _largest(gradient[0, 0, : len(seen.maps)].double() - want) / 4
+
+
+def _heads(seen: Study) -> float:
+    """The same vector in three heads."""
+    probe = seen.probe
+    generator = torch.Generator().manual_seed(5)
+    length = probe.next_length()
+    x = torch.randn(1, 1, length, probe.head_dim, generator=generator).double()
+    try:
+        out = probe.wide(x.expand(1, 3, -1, -1), torch.arange(length))[0]
+    except NoAnswerError:
+        return math.inf
+    return _largest(out - out[:, :1])
+
+
+def _pair_properties(seen: Study, pairs: Pairs, found: Identification) -> Results:
+    assert seen.turning is not None
+    first, second = seen.turning.rate.unbind(-1)
+    size = torch.maximum(first.abs(), second.abs()).clamp(min=1e-300)
+    apart = _largest((first - second) / size)
+    if pairs.layout is None or pairs.out_layout is None:
+        apart = max(apart, 1.0)
+    rates = pairs.on_ladder(first).abs()
+    rise = 0.0
+    if len(rates) > 1:
+        steps = (rates[1:] - rates[:-1]) / torch.maximum(rates[1:], rates[:-1]).clamp(min=1e-300)
+        rise = max(0.0, float(steps.max()))
+    allowed = max(1e-5, 16 * seen.unit)
+    backwards = float((first < 0).double().mean())
+    results: Results = {
+        "layout": (Measured(apart <= allowed, apart), allowed),
+        "direction": (Measured(not backwards, backwards), 0.0),
+        "order": (Measured(rise <= allowed, rise), allowed),
+    }
+    if found.encoding == "rope":
+        off = _off_the_rule(found)
+        results["frequencies"] = (Measured(off <= allowed, off), allowed)
+    if (power := _power_of_scale(found)) is not None:
+        results["scale"] = (Measured(power < 2, power - 1), 0.0)
+    if len(rates) >= 8:
+        level = envelope(rates)
+        results["decay"] = (Measured(level <= _DECAYED, level), _DECAYED)
+    return results
+
+
+def _off_the_rule(found: Identification) -> float:
+    """The largest relative difference between measured frequencies and those of the config."""
+    rope: Any = found.build(table="on_the_fly")
+    seen = torch.tensor(found.inv_freq, dtype=torch.float64)
+    rule = rope.frequencies().inv_freq[: len(seen)]
+    return _largest((seen - rule) / rule.abs().clamp(min=1e-30))
+
+
+def _power_of_scale(found: Identification) -> float | None:
+    """2 where the attention scale is the square of what YaRN's factor makes it, else 1."""
+    if not isinstance(found.scaling, YaRN) or found.scaling.factor <= 1:
+        return None
+    once = 0.1 * math.log(found.scaling.factor) + 1
+    return 2.0 if math.isclose(found.attention_scale, once**2, rel_tol=1e-5) else 1.0
+
+
+def envelope(rates: Tensor) -> float:
+    """mean_j |S_j(m)| over its value at distance 0, averaged over 32 .. 256 of the fastest radians.
+
+    S_j = sum_(i<j) exp(i m theta_i), the partial sums of Abel's bound on a score.
+    """
+    m = torch.arange(32, 257, dtype=torch.float64) / rates.max().clamp(min=1e-300)
+    angles = m[:, None] * rates
+    sums = torch.complex(angles.cos(), angles.sin()).cumsum(-1).abs().mean(-1)
+    return float(sums.mean() / torch.arange(1, len(rates) + 1, dtype=torch.float64).mean())

@@ -1,0 +1,63 @@
+"""What ``check`` answers: properties with measured errors, and what is wrong in words."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .spec import Identification
+
+__all__ = ["CheckReport", "Diagnosis", "Measured"]
+
+
+class Measured(NamedTuple):
+    """Whether a property holds, and the error that was measured."""
+
+    ok: bool
+    error: float
+
+
+class Diagnosis(NamedTuple):
+    """A mistake by its name, which stays, and in words."""
+
+    id: str
+    words: str
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """``print`` it, or read the parts.
+
+    properties: name -> (ok, error); those that the function does not let us ask are left out.
+    limits: what each error was allowed to be. diagnoses: [(id, words)].
+    identified: what the function is; None where it could not be called.
+    """
+
+    name: str
+    head_dim: int
+    properties: dict[str, Measured]
+    limits: dict[str, float] = field(default_factory=dict)
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    identified: Identification | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every property holds and nothing is wrong."""
+        return not self.diagnoses and all(found.ok for found in self.properties.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as numbers, strings, lists and dicts."""
+        return {
+            "name": self.name,
+            "head_dim": self.head_dim,
+            "ok": self.ok,
+            "properties": {
+                name: {"ok": found.ok, "error": found.error, "limit": self.limits[name]}
+                for name, found in self.properties.items()
+            },
+            "diagnoses": [found._asdict() for found in self.diagnoses],
+            "identified": None if self.identified is None else self.identified.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        from .text import report_text
+
+        return report_text(self)

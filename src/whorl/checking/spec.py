@@ -1,0 +1,81 @@
+"""What ``identify`` answers: the parts of a rotation, and configs that reproduce it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from whorl.kernels.ops import Layout
+from whorl.scaling import Scaling
+
+if TYPE_CHECKING:
+    from whorl.encodings import Encoding
+
+__all__ = ["Identification"]
+
+
+@dataclass(frozen=True)
+class Identification:
+    """What a rotary function does; ``print`` it, or read the parts.
+
+    encoding: "rope", "xpos", "nope" where nothing turns, None where it is no rotation of pairs.
+    layout, out_layout: "half" or "interleaved", read and written; None for another pairing.
+    rotary_dim, rotary_start: R and the first rotated channel.
+    base, scaling: of the simplest rule that gives the frequencies; base None for a list.
+    inv_freq: the frequencies as measured, for a short context; signed.
+    attention_scale: the factor on rotated channels. sign: -1 where angles turn backwards.
+    offset: added to every position. config: options of ``whorl.make(encoding, **config)``.
+    hf: ``rope_parameters`` for transformers, None where it has nothing like it.
+    role: "query" or "key" for an XPos.
+    error: the largest difference between the function and ``config``, on unit vectors.
+    exact: whether that is within the function's own precision; departs says what is not the same.
+    """
+
+    name: str
+    encoding: str | None
+    layout: Layout | None = None
+    out_layout: Layout | None = None
+    rotary_dim: int = 0
+    rotary_start: int = 0
+    base: float | None = None
+    scaling: Scaling | None = None
+    inv_freq: tuple[float, ...] = ()
+    attention_scale: float = 1.0
+    sign: int = 1
+    offset: float = 0
+    role: str | None = None
+    error: float = float("inf")
+    config: Mapping[str, Any] | None = None
+    hf: Mapping[str, Any] | None = None
+    precision: str = "float64"
+    exact: bool = False
+    reach: int = 0
+    asked: str = ""
+    departs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def build(self, **more: Any) -> "Encoding":
+        """The encoding that ``config`` describes; ``more`` adds options such as precision=."""
+        from whorl.encodings import make
+
+        if self.encoding is None or self.config is None:
+            raise ValueError(
+                f"identify: {self.name} is no rotation of pairs, so there is nothing to build:"
+                f" {'; '.join(self.departs)}."
+            )
+        return make(self.encoding, **{**self.config, **more})
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as numbers, strings, lists and dicts."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain["scaling"] = None if self.scaling is None else self.scaling.to_dict()
+        for name in ("inv_freq", "departs", "notes"):
+            plain[name] = list(plain[name])
+        for name in ("config", "hf"):
+            plain[name] = None if plain[name] is None else dict(plain[name])
+        plain["error"] = None if self.error == float("inf") else self.error
+        return plain
+
+    def __str__(self) -> str:
+        from .text import identification_text
+
+        return identification_text(self)

@@ -1,0 +1,118 @@
+"""Which channels turn into which: the pairs of a rotation, read from its matrix.
+
+A rotation of pairs has at most two entries in every row. Rows that share their two inputs are a
+pair; how far apart the two are says the layout:
+
+    half           inputs i, i + R/2        interleaved    inputs 2 i, 2 i + 1
+
+The same for outputs, because some models read one layout and write the other.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whorl.kernels.ops import Layout
+
+from .probe import Probe
+
+__all__ = ["NoPairsError", "Pairs", "find_pairs", "matrices"]
+
+#: Entries that small, relative to the largest of their row, are rounding and no mixing.
+_NOTHING = 1e-10
+_PLACES = tuple(range(16))
+
+
+class NoPairsError(Exception):
+    """The map is no rotation of pairs; says why."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Input channels (a, b) that turn into output channels (a, b), each [n] in order of a.
+
+    index: place of each pair on the ladder; pairs that never turn leave gaps in it.
+    """
+
+    a_in: Tensor
+    b_in: Tensor
+    a_out: Tensor
+    b_out: Tensor
+    layout: Layout | None
+    out_layout: Layout | None
+    start: int
+    width: int
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.a_in)
+
+    def on_ladder(self, values: Tensor) -> Tensor:
+        """One value for each of the R/2 pairs, 0 for those that never turn."""
+        whole = values.new_zeros(self.width // 2)
+        whole[self.index] = values
+        return whole
+
+
+def matrices(probe: Probe, which: int = 0) -> Tensor:
+    """The map at positions 0 .. 15: float64 [16, D, D], rows are outputs."""
+    basis = torch.eye(probe.head_dim, dtype=torch.float64)
+    return probe.turned(basis, _PLACES, which=which).transpose(1, 2)
+
+
+def find_pairs(maps: Tensor) -> Pairs | None:
+    """Pairs of maps [T, D, D]; None where no channel turns; an error where there are none."""
+    strength = maps.abs().amax(0)  # [D out, D in]
+    head_dim = strength.shape[0]
+    most = strength.amax(1)
+    if not bool((most > 0).all()):
+        lost = int((most == 0).nonzero()[0])
+        raise NoPairsError(f"output channel {lost} is always 0")
+    mixed = strength > _NOTHING * most[:, None]
+    counts = mixed.sum(1)
+    if int(counts.max()) > 2:
+        row = int(counts.argmax())
+        raise NoPairsError(f"output channel {row} mixes {int(counts[row])} channels, not two")
+    rows: dict[tuple[int, int], list[int]] = {}
+    for row in range(head_dim):
+        inputs = mixed[row].nonzero().flatten().tolist()
+        if len(inputs) == 2:
+            rows.setdefault((inputs[0], inputs[1]), []).append(row)
+    for (a, b), outputs in rows.items():
+        if len(outputs) != 2:
+            raise NoPairsError(
+                f"channels {a} and {b} make {len(outputs)} output channel(s)"
+                f" ({', '.join(map(str, outputs))}); a pair makes two"
+            )
+    return _described(sorted((a, b, *outputs) for (a, b), outputs in rows.items()), head_dim)
+
+
+def _described(found: list[tuple[int, ...]], head_dim: int) -> Pairs | None:
+    if not found:
+        return None
+    a_in, b_in, a_out, b_out = torch.tensor(found).unbind(1)
+    layout, start, width, index = _layout(a_in, b_in, head_dim)
+    out_layout, out_start, out_width, out_index = _layout(a_out, b_out, head_dim)
+    same = (start, width) == (out_start, out_width) and torch.equal(index, out_index)
+    if layout is None or out_layout is None or not same:
+        width, start, index = 2 * len(found), int(a_in[0]), torch.arange(len(found))
+        if layout != out_layout or not torch.equal(a_in, a_out):
+            out_layout = None
+    return Pairs(a_in, b_in, a_out, b_out, layout, out_layout, start, width, index)
+
+
+def _layout(a: Tensor, b: Tensor, head_dim: int) -> tuple[Layout | None, int, int, Tensor]:
+    """Layout, first channel, rotated width R, and each pair's place on the ladder."""
+    apart, start = int(b[0] - a[0]), int(a[0])
+    steps = a - start
+    if not bool((b - a == apart).all()):
+        return None, start, 2 * len(a), torch.arange(len(a))
+    if apart == 1 and len(a) > 1 and bool((steps % 2 == 0).all()):
+        index = steps // 2
+        return "interleaved", start, 2 * int(index[-1] + 1), index
+    if int(steps.max()) >= apart:  # two blocks of pairs, as axial rotations have
+        return None, start, 2 * len(a), torch.arange(len(a))
+    if start + 2 * apart > head_dim:  # the fastest pairs stand still: the ladder begins before
+        start = head_dim - 2 * apart
+    return "half", start, 2 * apart, a - start

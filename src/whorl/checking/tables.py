@@ -1,0 +1,65 @@
+"""cos and sin in the arrangements that functions of kind "cos_sin" expect.
+
+    tiled      [f0 .. fn, f0 .. fn]      for layout "half" (Hugging Face)
+    repeated   [f0, f0, f1, f1, ..]      for layout "interleaved"
+    pairs      [f0 .. fn]                one entry for each pair
+
+with angles p f_i, f_i = 10,000 ^ (-2 i / width).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["TABLE_BASE", "TABLE_FORMS", "Arrangement", "TableForm", "arranged", "tables_for"]
+
+Arrangement = Literal["tiled", "repeated", "pairs"]
+
+TABLE_BASE = 10_000.0
+_WORDS = {"tiled": "[f, f]", "repeated": "[f0, f0, f1, f1, ..]", "pairs": "[f]"}
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """How cos and sin are arranged; scale multiplies both."""
+
+    arrangement: Arrangement
+    shape: Literal["BTW", "TW", "B1TW"]
+    width: int = 0
+    scale: float = 1.0
+
+    @property
+    def batched(self) -> bool:
+        return self.shape != "TW"
+
+    def __str__(self) -> str:
+        columns = self.width // 2 if self.arrangement == "pairs" else self.width
+        shape = {"BTW": "[B, T, {}]", "TW": "[T, {}]", "B1TW": "[B, 1, T, {}]"}[self.shape]
+        return f"cos and sin {shape.format(columns)}, {self.arrangement} {_WORDS[self.arrangement]}"
+
+
+_ARRANGEMENTS: tuple[Arrangement, ...] = ("tiled", "repeated", "pairs")
+_SHAPES: tuple[Literal["BTW", "TW", "B1TW"], ...] = ("BTW", "TW", "B1TW")
+#: In the order in which they are tried.
+TABLE_FORMS = [TableForm(a, s) for s in _SHAPES for a in _ARRANGEMENTS]
+
+
+def arranged(values: Tensor, arrangement: Arrangement) -> Tensor:
+    """One value for each pair, [..., P], to one for each column of a table."""
+    if arrangement == "tiled":
+        return torch.cat((values, values), dim=-1)
+    return values.repeat_interleave(2, dim=-1) if arrangement == "repeated" else values
+
+
+def tables_for(form: TableForm, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin in the dtype of x [B, H, T, D], from angles in float64."""
+    steps = torch.arange(0, form.width, 2, dtype=torch.float64) / form.width
+    angles = positions.double().unsqueeze(-1) * TABLE_BASE**-steps  # [T, P] or [B, T, P]
+    angles = arranged(angles, form.arrangement)
+    if form.batched:
+        angles = angles.expand(x.shape[0], *angles.shape[-2:])
+    if form.shape == "B1TW":
+        angles = angles.unsqueeze(1)
+    return (angles.cos() * form.scale).to(x.dtype), (angles.sin() * form.scale).to(x.dtype)
