@@ -12,6 +12,7 @@ from typing import Any
 from whorl._extras import need
 
 from .bench import accuracy, bench, speed
+from .inspection import inspection
 from .lab import lab, lab_costs, lab_lengths, lab_positions, lab_training
 from .theme import PALETTE, Theme, theme
 
@@ -22,6 +23,7 @@ __all__ = [
     "accuracy",
     "bench",
     "check_path",
+    "inspection",
     "lab",
     "lab_costs",
     "lab_lengths",

@@ -6,32 +6,27 @@ A rotation is only as exact as its angle. Angles formed in float32 lose one digi
 position; positions held in bfloat16 are wrong from 257 on.
 """
 
-import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from whorl import RoPE
+from whorl.analysis.exact import exact_tables
 
 from .case import BASE
 from .peers import ALL
 
-__all__ = ["POSITIONS", "Accuracy", "accuracy", "exact"]
+__all__ = ["POSITIONS", "Accuracy", "accuracy", "contestants", "exact"]
 
 POSITIONS = (
     0, 1, 10, 100, 257, 1_000, 4_000, 16_000, 64_000, 131_071,
     1_000_000, 4_000_000, 2**24 - 1,
 )  # fmt: skip
 HEAD_DIM = 128
-
-# 2 pi, cut after 60 digits: an angle of 2^24 radians is reduced with 50 digits to spare.
-_DIGITS = 60
-_TURN = Decimal("6.28318530717958647692528676655900576839433879875021164194988918")
 
 Tables = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
@@ -62,7 +57,7 @@ def accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 7) -> Ac
     flat = [position for group in groups for position in group]
     cos, sin = exact(flat)
     errors = {}
-    for name, tables in _contestants().items():
+    for name, tables in contestants().items():
         found_cos, found_sin = (x.double() for x in tables(flat))
         off = torch.maximum((found_cos - cos).abs(), (found_sin - sin).abs()).amax(-1)
         errors[name] = tuple(off.reshape(len(groups), -1).amax(-1).tolist())
@@ -72,20 +67,8 @@ def accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 7) -> Ac
 def exact(
     positions: Sequence[int], head_dim: int = HEAD_DIM, base: float = BASE
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], right to 1e-15.
-
-    The angle is formed and brought to -pi .. pi with 60 digits; only then does it become a float.
-    """
-    with localcontext() as context:
-        context.prec = _DIGITS
-        freqs = [Decimal(base) ** (Decimal(-2 * i) / head_dim) for i in range(head_dim // 2)]
-        rows = []
-        for position in positions:
-            angles = [position * freq for freq in freqs]
-            rows.append([float(a - _TURN * (a / _TURN).to_integral_value()) for a in angles])
-    cos = [[math.cos(angle) for angle in row] for row in rows]
-    sin = [[math.sin(angle) for angle in row] for row in rows]
-    return torch.tensor(cos, dtype=torch.float64), torch.tensor(sin, dtype=torch.float64)
+    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], right to 1e-15."""
+    return exact_tables(positions, head_dim, base)
 
 
 def _near(position: int, count: int) -> list[int]:
@@ -94,7 +77,8 @@ def _near(position: int, count: int) -> list[int]:
     return [position, *(position - chance.randint(0, position // 16) for _ in range(count))]
 
 
-def _contestants() -> dict[str, Tables]:
+def contestants() -> dict[str, Tables]:
+    """Everyone who forms tables here, by name: positions to cos and sin."""
     found: dict[str, Tables] = {
         "whorl": lambda p: RoPE(HEAD_DIM, base=BASE).tables(torch.tensor(p)),
         "whorl float32": lambda p: RoPE(HEAD_DIM, base=BASE, precision="float32").tables(

@@ -1,0 +1,156 @@
+"""How widely attention spreads as the context grows.
+
+    entropy = -sum_j w_j ln w_j        0: one key gets all;  ln n: n keys get the same
+
+Scores that stay in one range spread over ever more keys: of scores with variance s^2 the entropy
+over many keys is close to ln n - s^2 / 2. Biases that grow with distance hold it down; so do
+attention scales, which multiply scores by a^2: Peng et al. 2023, YaRN, section 3.4,
+https://arxiv.org/abs/2309.00071.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whorl.encodings import Encoding, RoPE
+from whorl.scaling import YaRN
+
+from ._record import Record, fits, generator, whole
+from ._scores import scores, widened
+from ._sizes import sizes_of
+
+__all__ = ["Entropy", "ScaleEntropy", "attention_scale", "entropy"]
+
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+_QUERIES = 16
+
+
+@dataclass(frozen=True)
+class Entropy(Record):
+    """values[name][n]: entropy in nats of the last query's weights over lengths[n] keys."""
+
+    lengths: tuple[int, ...]
+    values: dict[str, tuple[float, ...]]
+    uniform: tuple[float, ...]  # ln n, the most that there can be
+
+
+@dataclass(frozen=True)
+class ScaleEntropy(Record):
+    """Entropy of a stretched RoPE by length, with each rule for the attention scale a."""
+
+    head_dim: int
+    context: int
+    spread: float
+    lengths: tuple[int, ...]
+    scales: dict[str, tuple[float, ...]]
+    values: dict[str, tuple[float, ...]]
+    uniform: tuple[float, ...]
+
+
+@torch.no_grad()
+def entropy(
+    encodings: Mapping[str, Encoding], lengths: Sequence[int] = LENGTHS, *, seed: int = 0
+) -> Entropy:
+    """Entropy of the last token's attention to random tokens, by length; means over heads.
+
+    An encoding that cannot go so far stops there: the rest is NaN.
+
+    >>> import math, whorl
+    >>> found = entropy({"nope": whorl.NoPE(), "alibi": whorl.ALiBi(8)}, [4096])
+    >>> found.values["nope"][0] > found.values["alibi"][0] + 1
+    True
+    """
+    if not encodings:
+        raise ValueError("entropy: encodings must name at least one.")
+    counts = _lengths(lengths, "entropy")
+    values = {}
+    for name, encoding in encodings.items():
+        wide = widened(encoding, "entropy")
+        sizes = sizes_of(wide)
+        fits(64 * max(counts) * sizes.num_heads * sizes.head_dim, max(counts), "entropy")
+        values[name] = tuple(_entropy_at(wide, n, seed) for n in counts)
+    return Entropy(counts, values, tuple(math.log(n) for n in counts))
+
+
+@torch.no_grad()
+def attention_scale(
+    head_dim: int = 128,
+    *,
+    context: int = 4096,
+    factors: Sequence[float] = (1, 2, 4, 8, 16, 32),
+    spread: float = 1.5,
+    seed: int = 0,
+) -> ScaleEntropy:
+    """What attention scales do to entropy at ``factors`` times the context.
+
+    spread: standard deviation of the scores of random tokens before any scale.
+    """
+    whole(context, "context", "attention_scale", 2)
+    if not isinstance(factors, Sequence) or not factors or any(not f >= 1 for f in factors):
+        raise ValueError(f"attention_scale: factors must be numbers >= 1; got {factors!r}.")
+    if not 0 < spread < 100:
+        raise ValueError(f"attention_scale: spread must be above 0 and below 100; got {spread!r}.")
+    lengths = tuple(round(context * factor) for factor in factors)
+    fits(64 * max(lengths) * head_dim, max(lengths), "attention_scale")
+    rules: dict[str, Callable[[float], float]] = {
+        "none: a = 1": lambda s: 1.0,
+        "YaRN: a = 0.1 ln s + 1": lambda s: 0.1 * math.log(s) + 1,
+        "LongRoPE: a = sqrt(1 + ln s / ln L)": lambda s: (
+            (1 + math.log(s) / math.log(context)) ** 0.5
+        ),
+    }
+    scales = {name: tuple(rule(f) for f in factors) for name, rule in rules.items()}
+    values: dict[str, list[float]] = {name: [] for name in rules}
+    for n, (factor, length) in enumerate(zip(factors, lengths, strict=True)):
+        for name in rules:
+            a = scales[name][n]
+            scaling = YaRN(factor=float(factor), original_context=context, attention_factor=a)
+            rope = widened(RoPE(head_dim, scaling=scaling, table="on_the_fly"), "attention_scale")
+            values[name].append(_entropy_at(rope, length, seed, spread, heads=1))
+    return ScaleEntropy(
+        head_dim=head_dim,
+        context=context,
+        spread=float(spread),
+        lengths=lengths,
+        scales=scales,
+        values={name: tuple(found) for name, found in values.items()},
+        uniform=tuple(math.log(n) for n in lengths),
+    )
+
+
+def _entropy_at(
+    encoding: Encoding, length: int, seed: int, spread: float = 1.0, heads: int = 4
+) -> float:
+    """Of some random queries, all in the last place, over ``length`` random keys."""
+    sizes = sizes_of(encoding, num_heads=heads)
+    source = generator(seed, "entropy")
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=source, dtype=torch.float64)
+
+    H, D = sizes.num_heads, sizes.head_dim
+    at, last = torch.arange(length), torch.full((_QUERIES,), length - 1)
+    try:
+        if "input" in encoding.hooks:
+            q, k = (
+                (encoding.embed(random(1, len(where), sizes.width), where) / sizes.width**0.5)
+                @ random(sizes.width, H * D)
+                for where in (last, at)
+            )
+            q, k = (torch.unflatten(t, -1, (H, D)).transpose(1, 2) for t in (q, k))
+        else:
+            q, k = random(1, H, _QUERIES, D), random(1, sizes.key_heads, length, D)
+        found = scores(encoding, q * spread, k, last, at)
+    except (ValueError, IndexError):  # a table that ends before
+        return math.nan
+    logs = found.log_softmax(-1)
+    return float(-(logs.exp() * logs).sum(-1).mean())
+
+
+def _lengths(lengths: Sequence[int], where: str) -> tuple[int, ...]:
+    if isinstance(lengths, str) or not isinstance(lengths, Sequence) or not len(lengths):
+        raise ValueError(f"{where}: lengths must be a list of ints; got {lengths!r}.")
+    return tuple(whole(n, "each of lengths", where) for n in lengths)

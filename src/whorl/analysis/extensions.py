@@ -1,0 +1,128 @@
+"""Which pairs a context extension keeps, blends and interpolates, for every scaling."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whorl import scaling as scalings
+from whorl.scaling import Ladder, Scaling
+from whorl.scaling.base import from_dict
+from whorl.scaling.describe import Description
+
+from ._record import Record, whole
+
+__all__ = ["Extension", "Extensions", "extensions"]
+
+
+@dataclass(frozen=True)
+class Extension(Record):
+    """One scaling, pair by pair; factors are unscaled over scaled frequency, None for a stop."""
+
+    name: str
+    scaling: str
+    note: str
+    statuses: tuple[str, ...]
+    factors: tuple[float | None, ...]
+    attention_scale: float
+    #: Tokens up to which no pair meets an angle that it never took in training; None: no limit.
+    reach: int | None
+
+
+@dataclass(frozen=True)
+class Extensions(Record):
+    """All scalings of one model, for the same stretch; left_out: those that need more options."""
+
+    rotary_dim: int
+    base: float
+    original_context: int
+    factor: float
+    wavelengths: tuple[float, ...]
+    extensions: tuple[Extension, ...]
+    left_out: tuple[str, ...]
+
+
+def extensions(
+    rotary_dim: int = 128,
+    *,
+    base: float = 10_000.0,
+    original_context: int = 4096,
+    factor: float = 8.0,
+    names: Sequence[str] | None = None,
+) -> Extensions:
+    """What every registered scaling does to the ladder of one model.
+
+    LongRoPE's factors come from a search for each model; here they rise evenly on a log scale from
+    1 to ``factor``, to show the shape. Proportional rotation stops three quarters of the pairs.
+
+    >>> found = extensions(names=["linear", "yarn"])
+    >>> [(e.name, e.statuses.count("kept")) for e in found.extensions]
+    [('linear', 0), ('yarn', 21)]
+    """
+    whole(original_context, "original_context", "extensions", 2)
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor >= 1:
+        raise ValueError(f"extensions: factor must be a number >= 1; got {factor!r}.")
+    chosen = list(names) if names is not None else scalings.names()
+    ladder = Ladder.of(rotary_dim, base)
+    found, left_out = [], []
+    for name in chosen:
+        made = _made(name, float(factor), original_context, rotary_dim // 2)
+        if made is None:
+            left_out.append(name)
+            continue
+        scaling, note = made
+        length = round(original_context * factor)
+        described = scaling.describe(
+            ladder, length, original_context=_unknown(scaling, original_context)
+        )
+        found.append(_extension(name, scaling, note, described))
+    return Extensions(
+        rotary_dim=rotary_dim,
+        base=float(base),
+        original_context=original_context,
+        factor=float(factor),
+        wavelengths=tuple(ladder.wavelengths.tolist()),
+        extensions=tuple(found),
+        left_out=tuple(left_out),
+    )
+
+
+def _made(name: str, factor: float, context: int, pairs: int) -> tuple[Scaling, str] | None:
+    """The scaling for this stretch and what is to be said of it; None if it needs more options."""
+    options: dict[str, Any] = {"factor": factor, "original_context": context}
+    note = ""
+    if name == "longrope":
+        rising = [factor ** (i / max(1, pairs - 1)) for i in range(pairs)]
+        options |= {"short_factors": [1.0] * pairs, "long_factors": rising}
+        note = "example factors"
+    elif name == "proportional":
+        options = {"rotary_share": 0.25}
+        note = "a quarter turns"
+    elif name == "dynamic_ntk":
+        options["factor"] = 1.0  # so that the stretch is that of the length alone
+    if name not in scalings.names():
+        from_dict({"name": name})  # which says what there is
+    fields = {f.name: f for f in dataclasses.fields(scalings.base._REGISTRY[name])}
+    given = {key: value for key, value in options.items() if key in fields}
+    required = [n for n, f in fields.items() if f.default is dataclasses.MISSING]
+    if any(n not in given for n in required):
+        return None
+    return from_dict({"name": name, **given}), note
+
+
+def _unknown(scaling: Scaling, context: int) -> int | None:
+    """The context, for scalings that do not hold it themselves."""
+    return context if getattr(scaling, "original_context", None) is None else None
+
+
+def _extension(name: str, scaling: Scaling, note: str, described: Description) -> Extension:
+    long = repr(scaling)
+    return Extension(
+        name=name,
+        scaling=long if len(long) <= 120 else f"{long[:117]}...",
+        note=note,
+        statuses=tuple(pair.status for pair in described.pairs),
+        factors=tuple(pair.factor for pair in described.pairs),
+        attention_scale=described.attention_scale,
+        reach=described.reach,
+    )

@@ -1,0 +1,277 @@
+"""How alike positions look: similarity and scores as maps, a picture of all positions, aliases.
+
+    similarity(m, n) = mean_i cos((m - n) theta_i)          for RoPE: the cosine between the vector
+                                                            of ones at m and the same vector at n
+
+Of input encodings it is the cosine of what they add at m and at n. Encodings that act on scores
+have no vectors: there it is the score of equal tokens at m and n, in logits.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from whorl._extras import need
+from whorl.encodings import Encoding
+
+from ._record import Record, fits, generator, rope_of, rows, whole
+from ._scores import embedded, scores, widened
+from ._sizes import sizes_of
+
+__all__ = [
+    "Alias",
+    "Aliasing",
+    "PositionMap",
+    "ScoreMap",
+    "Similarity",
+    "aliasing",
+    "inner_products",
+    "position_map",
+    "similarity",
+]
+
+_CHUNK = 2**14
+
+
+@dataclass(frozen=True)
+class Similarity(Record):
+    """values[m][n] of positions[m] and positions[n].
+
+    kind: "vectors" for cosines, "scores" for logits of equal tokens, the mean over heads. None
+    above the diagonal of causal encodings.
+    """
+
+    encoding: str
+    kind: Literal["vectors", "scores"]
+    positions: tuple[int, ...]
+    values: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class ScoreMap(Record):
+    """Scores of one random query at every position m with one random key at every n."""
+
+    encoding: str
+    positions: tuple[int, ...]
+    values: tuple[tuple[float, ...], ...]
+    #: The largest difference between scores of equal m - n.
+    spread: float
+
+
+@dataclass(frozen=True)
+class PositionMap(Record):
+    """Every position as a point in the plane; explained: the share of variance that PCA keeps."""
+
+    encoding: str
+    method: Literal["pca", "tsne"]
+    positions: tuple[int, ...]
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    explained: float | None
+
+
+@dataclass(frozen=True)
+class Alias(Record):
+    """A distance that looks nearer than a smaller one, ``lowest_at``, the least alike before it."""
+
+    distance: int
+    similarity: float
+    lowest_at: int
+    lowest: float
+
+
+@dataclass(frozen=True)
+class Aliasing(Record):
+    """Similarity by distance, lowest and highest in each bin, and the aliases, greatest first."""
+
+    encoding: str
+    length: int
+    distances: tuple[int, ...]  # where the highest of each bin is
+    lowest: tuple[float, ...]
+    highest: tuple[float, ...]
+    aliases: tuple[Alias, ...]
+
+
+@torch.no_grad()
+def similarity(encoding: Encoding, length: int = 128, *, places: int = 64) -> Similarity:
+    """How alike positions 0 .. length - 1 look, at up to ``places`` of them, evenly apart.
+
+    >>> import whorl
+    >>> found = similarity(whorl.RoPE(4), 2)
+    >>> found.kind, [round(v, 6) for v in found.values[0]]
+    ('vectors', [1.0, 0.770126])
+    """
+    wide = widened(encoding, "similarity")
+    at = _grid(length, places, "similarity")
+    vectors = _vectors(wide, at)
+    if vectors is not None:
+        unit = vectors / vectors.norm(dim=-1, keepdim=True)
+        return Similarity(repr(encoding), "vectors", tuple(at.tolist()), rows(unit @ unit.T))
+    sizes = sizes_of(wide)
+    heads, D = sizes.num_heads, sizes.head_dim
+    equal = torch.randn(1, heads, 1, D, generator=generator(0, ""), dtype=torch.float64)
+    equal = equal.expand(1, heads, len(at), D)
+    found = scores(wide, equal, equal, at, at)[0].mean(0)
+    values = _below(rows(found)) if wide.causal else rows(found)
+    return Similarity(repr(encoding), "scores", tuple(at.tolist()), values)
+
+
+@torch.no_grad()
+def inner_products(
+    rope: Encoding, length: int = 64, *, places: int = 64, seed: int = 0
+) -> ScoreMap:
+    """Scores of one random query and one random key, placed everywhere by the module itself.
+
+    >>> import whorl
+    >>> inner_products(whorl.RoPE(64)).spread < 1e-12
+    True
+    """
+    inner = rope_of(rope, "inner_products")
+    at = _grid(length, places, "inner_products")
+    source, D = generator(seed, "inner_products"), inner.config.head_dim
+    q, k = (torch.randn(1, 1, 1, D, generator=source, dtype=torch.float64) for _ in range(2))
+    shape = (1, 1, len(at), D)
+    now = int(at[-1]) + 1
+    turned = inner(q.expand(shape), k.expand(shape), at, context_length=now)
+    found = (turned[0] @ turned[1].mT)[0, 0].detach() * D**-0.5
+    gap = at.unsqueeze(-1) - at
+    groups = [found[gap == d] for d in torch.unique(gap).tolist()]
+    spread = max(float(group.max() - group.min()) for group in groups)
+    return ScoreMap(repr(inner), tuple(at.tolist()), rows(found), spread)
+
+
+@torch.no_grad()
+def position_map(
+    encoding: Encoding,
+    length: int = 256,
+    *,
+    method: Literal["pca", "tsne"] = "pca",
+    seed: int = 0,
+) -> PositionMap:
+    """The vectors of all positions in the plane: by principal components, or t-SNE.
+
+    Of a rotation: the vector of ones, rotated. "tsne" needs scikit-learn.
+    """
+    wide = widened(encoding, "position_map")
+    whole(length, "length", "position_map", 3, 20_000)
+    if method not in ("pca", "tsne"):
+        raise ValueError(f"position_map: method must be 'pca' or 'tsne'; got {method!r}.")
+    generator(seed, "position_map")
+    vectors = _vectors(wide, torch.arange(length))
+    if vectors is None:
+        raise ValueError(
+            f"position_map: {encoding!r} has no vectors of positions, because it acts on scores;"
+            " see its biases or its similarity instead."
+        )
+    at = tuple(range(length))
+    if method == "tsne":
+        points = _tsne(vectors, seed)
+        return PositionMap(repr(encoding), method, at, *_columns(points), explained=None)
+    centred = vectors - vectors.mean(0)
+    u, s, _ = torch.linalg.svd(centred, full_matrices=False)
+    s = torch.nn.functional.pad(s, (0, max(0, 2 - len(s))))
+    points = u[:, :2] * s[:2]
+    points = points * torch.where(points[0] < 0, -1.0, 1.0)  # a sign that is the same everywhere
+    total = float(s.square().sum())
+    kept = float(s[:2].square().sum()) / total if total else 1.0
+    return PositionMap(repr(encoding), method, at, *_columns(points), explained=kept)
+
+
+@torch.no_grad()
+def aliasing(rope: Encoding, length: int = 4096, *, count: int = 5, bins: int = 300) -> Aliasing:
+    """Distances at which a token looks nearer than one that is nearer.
+
+    Of the local maxima of the similarity, those that rise most above the lowest value before them.
+
+    >>> import whorl
+    >>> aliasing(whorl.RoPE(2), 1000).aliases[0]  # 355 is close to 56.5 turns, 710 to 113
+    Alias(distance=710, similarity=0.99999..., lowest_at=355, lowest=-0.99999...)
+    """
+    inner = rope_of(rope, "aliasing")
+    whole(length, "length", "aliasing", 2)
+    whole(count, "count", "aliasing")
+    whole(bins, "bins", "aliasing", 2, 10_000)
+    fits(48 * length, length, "aliasing")
+    inv_freq = inner.frequencies(length + 1).inv_freq.detach()
+    curve = torch.cat(
+        [
+            (torch.arange(n, min(n + _CHUNK, length + 1)).double().unsqueeze(-1) * inv_freq)
+            .cos()
+            .mean(-1)
+            for n in range(0, length + 1, _CHUNK)
+        ]
+    )
+    low, low_at = curve.cummin(0)
+    around = torch.nn.functional.pad(curve, (0, 1), value=-math.inf)
+    peaks = 1 + ((around[1:-1] >= around[:-2]) & (around[1:-1] > around[2:])).nonzero().flatten()
+    rise = curve[peaks] - low[peaks]
+    peaks = peaks[rise > 1e-12][rise[rise > 1e-12].argsort(descending=True)][:count]
+    aliases = tuple(Alias(int(d), float(curve[d]), int(low_at[d]), float(low[d])) for d in peaks)
+    return Aliasing(repr(inner), length, *_binned(curve, bins), aliases)
+
+
+def _binned(
+    curve: Tensor, bins: int
+) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+    """Place of the highest, lowest and highest of each bin, ever wider; 0 is left out."""
+    edges = sorted({round(len(curve) ** (n / bins)) for n in range(bins + 1)})
+    parts = [(low, curve[low:high]) for low, high in pairwise(edges)]
+    places = tuple(low + int(part.argmax()) for low, part in parts)
+    ends = [torch.aminmax(part) for _, part in parts]
+    return places, tuple(float(e.min) for e in ends), tuple(float(e.max) for e in ends)
+
+
+def _vectors(encoding: Encoding, at: Tensor) -> Tensor | None:
+    """[T, ...] of an encoding that has vectors of positions, else None."""
+    sizes = sizes_of(encoding, num_heads=1)
+    heads, D = sizes.num_heads, sizes.head_dim
+    if "input" in encoding.hooks:
+        return embedded(encoding, sizes.width, at)
+    if "rotation" not in encoding.hooks or encoding.causal or encoding.hooks & {"score"}:
+        return None
+    ones = torch.ones(1, heads, len(at), D, dtype=torch.float64)
+    axes = encoding.position_axes
+    where = at if axes == 1 else at.expand(axes, -1)
+    turned = encoding(ones, ones, where, context_length=int(at[-1]) + 1)[0]
+    first = turned[0].transpose(0, 1).flatten(1)
+    return first if first.dim() == 2 else None
+
+
+def _grid(length: int, count: int, where: str) -> Tensor:
+    """Up to ``count`` positions from 0 to length - 1, evenly apart."""
+    whole(length, "length", where, 2, 2**53)
+    whole(count, "places", where, 2, 512)
+    step = max(1, math.ceil(length / count))
+    return torch.arange(0, length, step) if step > 1 else torch.arange(length)
+
+
+def _below(values: tuple[tuple[float, ...], ...]) -> tuple[tuple[float | None, ...], ...]:
+    """None where the key is after the query."""
+    return tuple(
+        tuple(v if n <= m else None for n, v in enumerate(row)) for m, row in enumerate(values)
+    )
+
+
+def _columns(points: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(points[:, 0].tolist()), tuple(points[:, 1].tolist())
+
+
+def _tsne(vectors: Tensor, seed: int) -> Tensor:
+    try:
+        manifold = need("sklearn.manifold", by="position_map(method='tsne')", extra="plots")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "position_map: method='tsne' needs scikit-learn: pip install scikit-learn; 'pca' needs"
+            " nothing.",
+            name="sklearn",
+        ) from None
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    found: Sequence[Sequence[float]] = manifold.TSNE(
+        n_components=2, perplexity=perplexity, init="pca", random_state=seed % 2**32
+    ).fit_transform(vectors.numpy())
+    return torch.as_tensor(found, dtype=torch.float64)

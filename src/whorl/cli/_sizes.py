@@ -1,0 +1,46 @@
+"""Options that ``whorl detect`` and ``whorl convert`` share: names and sizes of q and k."""
+
+from typing import Annotated
+
+import typer
+
+from whorl.checkpoints import Pattern, Stated, parse_pattern
+
+__all__ = ["HeadDim", "Heads", "KeyHeads", "Patterns", "RotaryDim", "RotaryStart", "given"]
+
+_PANEL = "What config.json does not say"
+
+Patterns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pattern",
+        metavar="ROLE=REGEX",
+        rich_help_panel=_PANEL,
+        help="Tensors whose name the regex finds are q, k, concatenated, grouped (fused q, k, v) or"
+        " leave; several times if you like.",
+    ),
+]
+HeadDim = Annotated[int | None, typer.Option(rich_help_panel=_PANEL, help="Channels of a head.")]
+Heads = Annotated[int | None, typer.Option(rich_help_panel=_PANEL, help="Query heads.")]
+KeyHeads = Annotated[
+    int | None, typer.Option("--kv-heads", rich_help_panel=_PANEL, help="Key heads.")
+]
+RotaryDim = Annotated[
+    int | None, typer.Option(rich_help_panel=_PANEL, help="Rotated channels of a head (all).")
+]
+RotaryStart = Annotated[
+    int | None, typer.Option(rich_help_panel=_PANEL, help="The first rotated channel [0].")
+]
+
+
+def given(
+    patterns: list[str] | None,
+    head_dim: int | None,
+    heads: int | None,
+    kv_heads: int | None,
+    rotary_dim: int | None,
+    rotary_start: int | None,
+) -> tuple[list[Pattern], Stated]:
+    """The options as the library takes them."""
+    stated = Stated(head_dim, heads, kv_heads, rotary_dim, rotary_start)
+    return [parse_pattern(text) for text in patterns or []], stated

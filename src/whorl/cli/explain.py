@@ -1,0 +1,80 @@
+"""``whorl explain``: an encoding step by step, on numbers that can be followed by hand."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from whorl import analysis
+from whorl.analysis import Explanation, Step
+from whorl.analysis._scores import of_sizes
+
+from ._json import JsonFlag, print_json
+
+__all__ = ["explain"]
+
+Name = typer.Argument(metavar="ENCODING", help="Such as rope, alibi or rope+alibi.")
+Position = typer.Option(help="The position, or distance, to look at.")
+Dim = typer.Option("--dim", help="Width of a head.")
+Heads = typer.Option("--heads", help="Number of heads.")
+Base = typer.Option("--base", help="Base of the frequencies, where it has one.")
+
+
+def explain(
+    encoding: Annotated[str, Name],
+    position: Annotated[int, Position] = 3,
+    dim: Annotated[int, Dim] = 8,
+    heads: Annotated[int, Heads] = 4,
+    base: Annotated[float | None, Base] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what an encoding does at a position: pairs, angles, rotation, biases, terms.
+
+    The last table has scores at several places: equal differences, equal scores?
+    """
+    options = {} if base is None else {"base": base}
+    made = of_sizes(
+        encoding, num_heads=heads, head_dim=dim, max_length=max(64, position + 1), **options
+    )
+    found = analysis.explain(made, position)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        _show(found)
+
+
+def _show(found: Explanation) -> None:
+    console = Console(highlight=False)
+    console.print(Text(found.encoding, "bold"))
+    if found.formula:
+        console.print(Text(found.formula))
+        console.print(Text(found.paper, "dim"))
+    for step in found.steps:
+        console.print()
+        console.print(Text(step.title, "bold cyan"))
+        console.print(Text(step.words))
+        if step.rows:
+            console.print(_table(step))
+
+
+def _table(step: Step) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for n, head in enumerate(step.heads):
+        text = any(isinstance(row[n], str) for row in step.rows)
+        table.add_column(head, justify="left" if text else "right", no_wrap=True)
+    columns = [_column(column) for column in zip(*step.rows, strict=True)]
+    for row in zip(*columns, strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _column(values: Sequence[str | int | float]) -> list[str]:
+    """Numbers of a column with as many decimals each; the fewer, the larger they are."""
+    known = [abs(v) for v in values if isinstance(v, float) and math.isfinite(v)]
+    decimals = 3 if max(known, default=0.0) >= 100 else 6
+    return [f"{v + 0.0:,.{decimals}f}" if isinstance(v, float) else str(v) for v in values]

@@ -1,0 +1,105 @@
+"""``whorl plot``: any chart by name, as a file or as its numbers."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from whorl import plots
+from whorl.plots import catalogue
+
+from ._json import JsonFlag, print_json
+
+__all__ = ["plot"]
+
+
+class Look(str, Enum):
+    light = "light"
+    dark = "dark"
+
+
+Name = typer.Argument(metavar="[NAME]", help="Which chart; --list shows them.")
+Out = typer.Option("--out", metavar="FILE", help="Where to: .png, .svg, .html or .json.")
+List = typer.Option("--list", help="Show every chart, or NAME's options.")
+Dim = typer.Option("--dim", help="Width of a head.")
+Length = typer.Option("--length", help="Tokens, or the farthest distance.")
+Encoding = typer.Option("--encoding", metavar="NAME", help="Such as alibi or rope+alibi.")
+Config = typer.Option("--config", metavar="FILE", help="A model's config, or a preset's name.")
+Set = typer.Option("--set", metavar="KEY=VALUE", help="Any option of the chart; repeat it.")
+
+
+def plot(
+    name: Annotated[str | None, Name] = None,
+    out: Annotated[Path | None, Out] = None,
+    show: Annotated[bool, List] = False,
+    theme: Annotated[Look, typer.Option(help="Colours.")] = Look.light,
+    dim: Annotated[int | None, Dim] = None,
+    base: Annotated[float | None, typer.Option(help="Base of the frequencies.")] = None,
+    length: Annotated[int | None, Length] = None,
+    encoding: Annotated[str | None, Encoding] = None,
+    config: Annotated[str | None, Config] = None,
+    given: Annotated[list[str] | None, Set] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw a chart of the analysis, or print its numbers with --json.
+
+    The same name gives the same chart in every format. HTML stands alone and shows values on hover.
+    """
+    if show or name is None:
+        _list(name, as_json)
+        return
+    options: dict[str, Any] = {"dim": dim, "base": base, "length": length, "encoding": encoding}
+    options["config"] = config
+    options = {key: value for key, value in options.items() if value is not None}
+    options |= dict(_pair(text) for text in given or ())
+    catalogue.entry(name)
+    if out is None and not as_json:
+        raise ValueError(
+            f"say where the chart goes: whorl plot {name} --out {name}.png; or --json."
+        )
+    if out is not None:
+        plots.check_path(out)
+    found = catalogue.numbers(name, **options).to_dict()
+    if out is not None:
+        plots.save(catalogue.entry(name).draw(found), out, theme=theme.value)
+    if as_json:
+        print_json(found)
+    else:
+        print(out)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"--set takes KEY=VALUE, such as --set context=8192; got {text!r}.")
+    return key.strip(), value.strip()
+
+
+def _list(name: str | None, as_json: bool) -> None:
+    entries = list(catalogue.CHARTS.values()) if name is None else [catalogue.entry(name)]
+    if as_json:
+        print_json([_described(each) for each in entries])
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    group = None
+    for each in entries:
+        if each.group != group:
+            table.add_row(Text(each.group, "dim"))
+        group = each.group
+        table.add_row(f"  {each.name}", each.summary)
+    if name is not None:
+        for option, default in entries[0].options.items():
+            table.add_row(f"    {option}", Text(catalogue.sample(default) or "not set", "dim"))
+    more = "\nwhorl plot decay --list shows its options; --set changes any of them."
+    Console(highlight=False).print(Group(table, *([Text(more, "dim")] if name is None else [])))
+
+
+def _described(each: catalogue.Entry) -> dict[str, Any]:
+    options = {k: list(v) if isinstance(v, tuple) else v for k, v in each.options.items()}
+    return {"name": each.name, "group": each.group, "summary": each.summary, "options": options}

@@ -1,0 +1,119 @@
+"""What several charts share: titles, heat maps, and words where there is nothing to draw."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from whorl._extras import need
+
+__all__ = ["HEAT", "altair", "empty", "heat_map", "number", "powers", "shades", "short", "titled"]
+
+#: Pixels along the side of a heat map.
+HEAT = 340
+
+
+def altair() -> Any:
+    """The library, or an error with the pip line."""
+    return need("altair", by="whorl.plots", extra="plots")
+
+
+def short(text: str, most: int = 84) -> str:
+    """Text cut to a line.
+
+    >>> short("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
+
+
+def number(value: float) -> str:
+    """A number as people read it.
+
+    >>> number(4096), number(0.25), number(1e6)
+    ('4,096', '0.25', '1,000,000')
+    """
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.4g}"
+
+
+def titled(chart: Any, title: str, *subtitle: str) -> Any:
+    """The chart with a title and short lines under it."""
+    words = [short(line, 96) for line in subtitle if line]
+    return chart.properties(title=altair().TitleParams(title, subtitle=words))
+
+
+def empty(title: str, why: str) -> Any:
+    """A chart that says why it shows nothing."""
+    alt = altair()
+    words = alt.Chart(alt.Data(values=[{"why": why}])).mark_text(fontSize=14, limit=520)
+    return titled(words.encode(text="why:N").properties(width=540, height=120), title, why)
+
+
+def heat_map(
+    values: Sequence[Sequence[float | None]],
+    positions: Sequence[int],
+    *,
+    legend: str,
+    size: int = HEAT,
+    diverging: bool = True,
+    limit: float | None = None,
+) -> Any:
+    """values[m][n] as a square: keys to the right, queries downwards.
+
+    diverging: white at 0, as far to both sides as the largest value, or as ``limit``.
+    """
+    alt = altair()
+    step = positions[1] - positions[0] if len(positions) > 1 else 1
+    rows = [
+        {"n": n, "m": m, "n2": n + step, "m2": m + step, "v": _rounded(value)}
+        for m, row in zip(positions, values, strict=True)
+        for n, value in zip(positions, row, strict=True)
+        if value is not None
+    ]
+    known = [abs(row["v"]) for row in rows]
+    most = (limit if limit is not None else max(known, default=1.0)) or 1.0
+    end = positions[-1] + step
+    axis = {"grid": False, "tickCount": 5, "format": "~s" if end > 9999 else ",d"}
+    colour = (
+        alt.Scale(scheme="blueorange", domain=[-most, most], domainMid=0)
+        if diverging
+        else alt.Scale(scheme="viridis")
+    )
+    scale = {"nice": False, "zero": False}
+    size = len(positions) * max(1, round(size / len(positions)))  # whole pixels leave no seams
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_rect()
+        .encode(
+            alt.X("n:Q", title="key position n").scale(domain=[0, end], **scale).axis(**axis),
+            alt.Y("m:Q", title="query position m").scale(domain=[end, 0], **scale).axis(**axis),
+            alt.Color("v:Q", title=legend, scale=colour).legend(
+                gradientLength=min(size, 180), titleLimit=200, format=".3~g"
+            ),
+            x2="n2:Q",
+            y2="m2:Q",
+            tooltip=["m:Q", "n:Q", "v:Q"],
+        )
+        .properties(width=size, height=size)
+    )
+
+
+def powers(values: Sequence[float]) -> list[float]:
+    """The powers of ten among positive values: ticks of a logarithmic axis.
+
+    >>> powers([0.05, 3, 200])
+    [0.1, 1.0, 10.0, 100.0]
+    """
+    low, high = math.log10(min(values)), math.log10(max(values))
+    first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
+    apart = max(1, math.ceil((last - first + 1) / 9))
+    return [float(f"1e{n}") for n in range(first, last + 1, apart)]
+
+
+def shades() -> Any:
+    """Viridis without its ends, which fade into a light or a dark ground."""
+    return altair().Scale(scheme=altair().SchemeParams("viridis", extent=[0.25, 0.92]))
+
+
+def _rounded(value: float) -> float:
+    """Four digits: enough for a colour, and half the file."""
+    return float(f"{value:.4g}") if math.isfinite(value) else 0.0

@@ -1,0 +1,262 @@
+"""Where the numbers of each chart come from: its options, and the analysis that they go to.
+
+Two charts ask the lab or the benchmarks, if told to; they import them on that call.
+"""
+
+from typing import Any
+
+from whorl import analysis
+from whorl.analysis._record import Record
+from whorl.analysis._scores import of_sizes
+from whorl.analysis.precision import POSITIONS
+from whorl.configs import presets, read_config
+from whorl.encodings import Encoding, RoPE, names
+from whorl.testing.probe import randomized
+
+__all__ = [
+    "aliasing",
+    "angles",
+    "attention",
+    "attention_scale",
+    "bases",
+    "bias",
+    "circle",
+    "decay",
+    "entropy",
+    "frequencies",
+    "map",
+    "permutation",
+    "precision",
+    "properties",
+    "scalings",
+    "scores",
+    "similarity",
+    "terms",
+    "wavelengths",
+]
+
+_DIM, _BASE, _CONTEXT = 128, 10_000.0, 4096
+
+
+def _rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
+    """Of these sizes, or as a model has it: a config file, its folder, or a preset."""
+    if not config:
+        return RoPE(dim, base=base)
+    if (dim, base) != (_DIM, _BASE):
+        raise ValueError("option 'config' says what dim and base are; leave them out.")
+    return RoPE.from_config(_known(config), layer_type=layer_type or None)
+
+
+def _known(config: str) -> Any:
+    return presets.load(config) if config in presets.names() else config
+
+
+def _named(listed: tuple[str, ...], heads: int, dim: int, length: int) -> dict[str, Encoding]:
+    return {
+        name: of_sizes(name, num_heads=heads, head_dim=dim, max_length=length) for name in listed
+    }
+
+
+def frequencies(
+    dim: int = _DIM, base: float = _BASE, config: str = "", layer_type: str = ""
+) -> Record:
+    return analysis.frequencies(_rope(dim, base, config, layer_type))
+
+
+def wavelengths(
+    dim: int = _DIM,
+    base: float = _BASE,
+    context: int = 0,
+    config: str = "",
+    layer_type: str = "",
+) -> Record:
+    """context: 0 for the model's own."""
+    rope = _rope(dim, base, config, layer_type)
+    if config and not context:
+        said = read_config(_known(config))
+        context = said.trained_context or said.context or 0
+    return analysis.frequencies(rope, context=context or _CONTEXT)
+
+
+def angles(
+    dim: int = _DIM,
+    base: float = _BASE,
+    positions: tuple[int, ...] = (0, 1, 4, 8),
+    pairs: int = 16,
+    config: str = "",
+    layer_type: str = "",
+) -> Record:
+    rope = _rope(dim, base, config, layer_type)
+    return analysis.angles(rope, positions, pairs=min(pairs, rope.config.width // 2))
+
+
+def circle(
+    dim: int = _DIM,
+    base: float = _BASE,
+    pairs: tuple[int, ...] = (0, 4, 12, 24),
+    length: int = 32,
+    config: str = "",
+    layer_type: str = "",
+) -> Record:
+    rope = _rope(dim, base, config, layer_type)
+    fitting = tuple(pair for pair in pairs if pair < rope.config.width // 2)
+    return analysis.circle(rope, pairs=fitting or None, length=length)
+
+
+def similarity(
+    encoding: str = "rope", dim: int = 128, heads: int = 8, length: int = 256, places: int = 64
+) -> Record:
+    made = of_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
+    return analysis.similarity(made, length, places=places)
+
+
+def scores(
+    dim: int = _DIM,
+    base: float = _BASE,
+    length: int = 64,
+    places: int = 64,
+    seed: int = 0,
+    config: str = "",
+    layer_type: str = "",
+) -> Record:
+    return analysis.inner_products(
+        _rope(dim, base, config, layer_type), length, places=places, seed=seed
+    )
+
+
+def map(
+    encoding: str = "rope", dim: int = 128, heads: int = 8, length: int = 256, method: str = "pca"
+) -> Record:
+    made = of_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
+    return analysis.position_map(made, length, method=method)  # type: ignore[arg-type]
+
+
+def decay(
+    dim: int = _DIM,
+    base: float = _BASE,
+    length: int = 256,
+    seed: int = 0,
+    run: str = "",
+    config: str = "",
+    layer_type: str = "",
+) -> Record:
+    if run and config:
+        raise ValueError("chart 'decay': a run has its own RoPE; leave config out.")
+    if not run:
+        return analysis.decay(_rope(dim, base, config, layer_type), length, seed=seed)
+    from whorl.lab.attention import attention_of, queries_and_keys, rope_of
+
+    name, layers = attention_of(run)
+    q, k = queries_and_keys(layers)
+    rope = rope_of(layers)
+    return analysis.decay(rope, length, q=q, k=k, name=f"q, k of {name}", seed=seed)
+
+
+def bases(
+    dim: int = 128,
+    bases: tuple[float, ...] = (100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0),
+    length: int = 4096,
+) -> Record:
+    return analysis.bases(dim, bases, length=length)
+
+
+def aliasing(
+    dim: int = _DIM,
+    base: float = _BASE,
+    length: int = 65_536,
+    config: str = "",
+    layer_type: str = "",
+) -> Record:
+    return analysis.aliasing(_rope(dim, base, config, layer_type), length)
+
+
+def scalings(
+    dim: int = _DIM, base: float = _BASE, context: int = 4096, factor: float = 8.0
+) -> Record:
+    return analysis.extensions(dim, base=base, original_context=context, factor=factor)
+
+
+def attention_scale(
+    dim: int = 128,
+    context: int = 2048,
+    factors: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0),
+    spread: float = 1.5,
+) -> Record:
+    return analysis.attention_scale(dim, context=context, factors=factors, spread=spread)
+
+
+def precision(
+    dim: int = _DIM,
+    base: float = _BASE,
+    positions: tuple[int, ...] = POSITIONS,
+    peers: bool = False,
+    config: str = "",
+    layer_type: str = "",
+) -> Record:
+    if not peers:
+        return analysis.precision(_rope(dim, base, config, layer_type), positions)
+    if config or (dim, base) != (_DIM, _BASE):
+        raise ValueError(
+            "chart 'precision': peers are measured at dim=128 and base=10000; leave config, dim and"
+            " base out."
+        )
+    from whorl.bench.rotation.accuracy import contestants
+
+    others = {n: tables for n, tables in contestants().items() if not n.startswith("whorl")}
+    return analysis.precision(_rope(dim, base, config, layer_type), positions, others=others)
+
+
+def bias(
+    encoding: str = "alibi", heads: int = 8, length: int = 128, future: bool = False
+) -> Record:
+    made = of_sizes(encoding, num_heads=heads, max_length=length)
+    return analysis.bias_curves(made, length, future=future)
+
+
+def terms(
+    encoding: str = "rope+alibi",
+    dim: int = 64,
+    heads: int = 4,
+    length: int = 32,
+    head: int = 0,
+    seed: int = 0,
+) -> Record:
+    made = of_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
+    return analysis.term_maps(randomized(made), length, head=head, seed=seed)
+
+
+def permutation(
+    encodings: tuple[str, ...] = (), dim: int = 32, heads: int = 4, length: int = 12
+) -> Record:
+    made = _named(encodings or tuple(names()), heads, dim, length)
+    return analysis.permutations({n: randomized(e) for n, e in made.items()}, length=length)
+
+
+def entropy(
+    encodings: tuple[str, ...] = ("nope", "rope", "sinusoidal", "xpos", "kerple", "alibi"),
+    dim: int = 64,
+    heads: int = 8,
+    length: int = 8192,
+) -> Record:
+    lengths = [64 * 2**n for n in range(40) if 64 * 2**n <= length] or [length]
+    return analysis.entropy(_named(encodings, heads, dim, length), lengths)
+
+
+def attention(run: str = "", model: str = "", length: int = 0, text: str = "") -> Record:
+    if bool(run) == bool(model):
+        raise ValueError(
+            "chart 'attention' shows a trained model: say run=FOLDER of whorl train, or"
+            " model=FOLDER of a Hugging Face model, one of both."
+        )
+    if model:
+        from ._hugging_face import attention_weights
+
+        return analysis.attended(**attention_weights(model, length or 256, text))
+    from whorl.lab.attention import attention_of
+
+    name, layers = attention_of(run, length=length or None)
+    return analysis.attended([layer.weights for layer in layers], name=name)
+
+
+def properties(encodings: tuple[str, ...] = ()) -> Record:
+    return analysis.properties(encodings or None, lengths=())

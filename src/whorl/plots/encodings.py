@@ -1,0 +1,168 @@
+"""Charts of any encoding: biases by head, the permutation test, the report card, trained heads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ._draw import altair, number, shades, titled
+from ._series import GREY
+from .theme import PALETTE
+
+__all__ = ["attended", "bias", "permutations", "properties"]
+
+
+def bias(found: Mapping[str, Any]) -> Any:
+    """What each head adds to a score, by distance."""
+    alt = altair()
+    heads = len(found["curves"])
+    rows = [
+        {"distance": d, "bias": value, "head": h}
+        for h, curve in enumerate(found["curves"])
+        for d, value in zip(found["distances"], curve, strict=True)
+    ]
+    few = heads <= 7
+    colour = (
+        alt.Color("head:N", title="head")
+        if few
+        else alt.Color("head:Q", title="head", scale=shades())
+    )
+    values = [row["bias"] for row in rows]
+    flat = max(values) - min(values) < 1e-12
+    note = "trained numbers as they start" if found["trained_parameters"] else "nothing is trained"
+    if flat:
+        note += f"; every bias is {values[0]:g}: it adds nothing by distance yet"
+    future = found["distances"][0] < 0
+    words = "distance i - j (tokens; below 0: keys to come)" if future else "distance (tokens)"
+    chart = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(strokeWidth=1.8)
+        .encode(
+            alt.X("distance:Q", title=words).scale(nice=False).axis(grid=False, format=",d"),
+            alt.Y("bias:Q", title="added to the score (logits)"),
+            colour,
+            detail="head:N",
+            tooltip=["head:Q", "distance:Q", "bias:Q"],
+        )
+        .properties(width=540, height=300)
+    )
+    return titled(chart, "Bias by distance, head by head", found["encoding"], note)
+
+
+def permutations(found: Mapping[str, Any]) -> Any:
+    """How much each encoding sees of the order of tokens."""
+    alt = altair()
+    pairs = sorted(zip(found["names"], found["changes"], strict=True), key=lambda pair: pair[1])
+    blind = 1e-9
+    rows = [
+        {"name": n, "change": c, "words": "blind to order" if c < blind else f"{c:.2g}"}
+        for n, c in pairs
+    ]
+    order = [row["name"] for row in rows]
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        alt.X("change:Q", title="change of outputs, relative to the largest").axis(format="~g"),
+        alt.Y("name:N", title=None, sort=order),
+    )
+    text = base.mark_text(align="left", dx=6).encode(text="words:N")
+    chart = alt.layer(base.mark_bar(height=13), text).properties(width=460, height=alt.Step(22))
+    return titled(
+        chart,
+        "Shuffle the tokens: do outputs notice?",
+        "attention without a causal mask; random numbers in place of trained ones",
+        f"left out, being for causal attention only: {', '.join(found['left_out'])}"
+        if found["left_out"]
+        else "",
+    )
+
+
+def attended(found: Mapping[str, Any]) -> Any:
+    """Where each head of a model looks: share of its attention by distance."""
+    alt = altair()
+    labels = [_label(low, high) for low, high in found["bins"]]
+    rows = [
+        {
+            "who": f"{head['layer']}.{head['head']}",
+            "bin": label,
+            "share": share,
+            "mean distance": head["mean_distance"],
+        }
+        for head in found["heads"]
+        for label, share in zip(labels, head["shares"], strict=True)
+    ]
+    rows += [
+        {"who": "uniform", "bin": label, "share": share}
+        for label, share in zip(labels, found["uniform"], strict=True)
+    ]
+    who = [*dict.fromkeys(row["who"] for row in rows if row["who"] != "uniform"), "uniform"]
+    chart = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_rect()
+        .encode(
+            alt.X("bin:N", title="distance (tokens)", sort=labels).axis(labelAngle=0, grid=False),
+            alt.Y("who:N", title="layer.head", sort=who),
+            alt.Color("share:Q", title="share of attention")
+            .scale(scheme="viridis", domain=[0, max(row["share"] for row in rows)])
+            .legend(format=".0%", gradientLength=160),
+            tooltip=["who:N", "bin:N", alt.Tooltip("share:Q", format=".1%"), "mean distance:Q"],
+        )
+        .properties(width=alt.Step(46), height=alt.Step(18 if len(who) <= 40 else 8))
+    )
+    first = sum(head["first_token"] for head in found["heads"]) / len(found["heads"])
+    return titled(
+        chart,
+        "How far each head looks",
+        found["name"],
+        f"second half of {number(found['length'])} tokens; the first token gets {first:.0%} on"
+        " average",
+    )
+
+
+def properties(found: Mapping[str, Any]) -> Any:
+    """The report card as a table of verdicts and their numbers."""
+    alt = altair()
+    rows = [
+        {
+            "name": row["name"],
+            "property": key,
+            "verdict": verdict,
+            "words": row["evidence"][key],
+            "kind": _kind(verdict),
+        }
+        for row in found["rows"]
+        for key, verdict in row["verdicts"].items()
+    ]
+    names = [row["name"] for row in found["rows"]]
+    keys = list(dict.fromkeys(row["property"] for row in rows))
+    kinds = {"yes": PALETTE["sky blue"], "partly": PALETTE["yellow"], "no": PALETTE["orange"]}
+    kinds["does not apply"] = GREY
+    shown = [kind for kind in kinds if any(row["kind"] == kind for row in rows)]
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        alt.X("property:N", title=None, sort=keys).axis(
+            orient="top", labelAngle=0, labelFontWeight=600, domain=False, ticks=False
+        ),
+        alt.Y("name:N", title=None, sort=names),
+    )
+    cells = base.mark_rect(stroke="white", strokeWidth=1.5, opacity=0.55).encode(
+        alt.Color("kind:N", title=None, sort=shown)
+        .scale(domain=shown, range=[kinds[kind] for kind in shown])
+        .legend(orient="bottom", symbolType="square")
+    )
+    verdict = base.mark_text(dy=-6, fontSize=11, fontWeight=600).encode(text="verdict:N")
+    words = base.mark_text(dy=7, fontSize=9.5).encode(text="words:N")
+    chart = alt.layer(cells, verdict, words).properties(width=alt.Step(104), height=alt.Step(34))
+    return titled(
+        chart,
+        "Report card: measured on the modules",
+        f"{found['num_heads']} heads of {found['head_dim']}; {found['length']} positions; random"
+        " numbers in place of trained ones",
+    )
+
+
+def _kind(verdict: str) -> str:
+    if verdict in ("with scaling", "causal", "trained", "partly"):
+        return "partly"
+    return "does not apply" if verdict == "untouched" else verdict
+
+
+def _label(low: int, high: int) -> str:
+    if low < 0:
+        return "to come"
+    return str(low) if high == low + 1 else f"{low}-{high - 1}"

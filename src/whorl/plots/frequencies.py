@@ -1,0 +1,142 @@
+"""Charts of RoPE's pairs: frequencies, wavelengths, angles, and paths on the circle.
+
+Each takes what the function of the same name in ``whorl.analysis`` found, as ``to_dict`` gives it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ._draw import altair, number, powers, shades, titled
+from .theme import PALETTE
+
+__all__ = ["angles", "circle", "frequencies", "wavelengths"]
+
+
+def frequencies(found: Mapping[str, Any]) -> Any:
+    """Radians per position of each pair, on a log scale, with their mean."""
+    alt = altair()
+    rows = [{"pair": i, "theta": f} for i, f in enumerate(found["inv_freq"]) if f > 0]
+    stopped = len(found["inv_freq"]) - len(rows)
+    base = alt.Chart(alt.Data(values=rows))
+    y = alt.Y("theta:Q", title="inverse frequency (radians per position, log scale)")
+    y = y.scale(type="log", nice=False).axis(
+        format="~g", values=powers([row["theta"] for row in rows])
+    )
+    points = base.mark_point(size=36, opacity=1).encode(
+        alt.X("pair:Q", title="pair i (0 turns fastest)").axis(format="d", grid=False),
+        y,
+        tooltip=["pair:Q", "theta:Q"],
+    )
+    mean = alt.Chart(alt.Data(values=[{"mean": found["mean"], "words": "mean"}]))
+    rule = mean.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="mean:Q")
+    text = mean.mark_text(align="right", dx=-4, dy=-8).encode(
+        y="mean:Q", text="words:N", x=alt.value(540)
+    )
+    note = f"mean {found['mean']:.6f}, least {found['minimum']:.6f}"
+    note += f"; {stopped} pairs stand still and are not shown" if stopped else ""
+    chart = alt.layer(rule, points, text).properties(width=540, height=300)
+    return titled(chart, "How fast each pair turns", found["encoding"], note)
+
+
+def wavelengths(found: Mapping[str, Any]) -> Any:
+    """Positions per turn of each pair, against the context."""
+    alt = altair()
+    context = found["context"]
+    inside, outside = "turns fully within the context", "never completes a turn"
+    rows = [
+        {"pair": i, "wavelength": w, "state": inside if w <= (context or w) else outside}
+        for i, w in enumerate(found["wavelengths"])
+        if w is not None
+    ]
+    x = alt.X("pair:Q", title="pair i (0 turns fastest)").axis(format="d", grid=False)
+    y = alt.Y("wavelength:Q", title="wavelength (positions per turn, log scale)")
+    y = y.scale(type="log", nice=False).axis(
+        format="~s", values=powers([row["wavelength"] for row in rows])
+    )
+    base = alt.Chart(alt.Data(values=rows)).encode(x, y)
+    if context is None:
+        points = base.mark_point(size=36, opacity=1).encode(tooltip=["pair:Q", "wavelength:Q"])
+        return titled(
+            points.properties(width=540, height=300), "Wavelengths of the pairs", found["encoding"]
+        )
+    colour = alt.Color("state:N", title=None, sort=[inside, outside]).scale(
+        domain=[inside, outside], range=[PALETTE["sky blue"], PALETTE["vermilion"]]
+    )
+    points = base.mark_point(size=36, opacity=1).encode(
+        colour.legend(orient="top", offset=2), tooltip=["pair:Q", "wavelength:Q", "state:N"]
+    )
+    words = f"context {number(context)}"
+    mark = alt.Chart(alt.Data(values=[{"context": context, "words": words}]))
+    rule = mark.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="context:Q")
+    text = mark.mark_text(align="left", dx=4, dy=-8).encode(
+        y="context:Q", text="words:N", x=alt.value(0)
+    )
+    count = len(found["wavelengths"])
+    note = (
+        f"{found['full_turns']} of {count} pairs meet every angle within {number(context)} tokens"
+    )
+    chart = alt.layer(rule, points, text).properties(width=540, height=300)
+    return titled(chart, "Wavelengths against the context", found["encoding"], note)
+
+
+def angles(found: Mapping[str, Any]) -> Any:
+    """The angle of each pair at some positions."""
+    alt = altair()
+    rows = [
+        {"position": position, "pair": i, "radians": r, "wrapped": w}
+        for position, line, wrapped in zip(
+            found["positions"], found["radians"], found["wrapped"], strict=True
+        )
+        for i, r, w in zip(found["pairs"], line, wrapped, strict=True)
+    ]
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        alt.X("pair:O", title="pair i").axis(labelAngle=0, grid=False, labelOverlap=True),
+        alt.Y("radians:Q", title="angle (radians)"),
+        alt.Color("position:N", title="position", sort=found["positions"]),
+        tooltip=["position:Q", "pair:Q", "radians:Q", "wrapped:Q"],
+    )
+    chart = alt.layer(
+        base.mark_line(strokeWidth=1.6), base.mark_point(size=46, opacity=1)
+    ).properties(width=540, height=300)
+    return titled(
+        chart,
+        "Angles by pair and position",
+        found["encoding"],
+        "angle = position x theta_i: early pairs turn fast, late ones hardly move",
+    )
+
+
+def circle(found: Mapping[str, Any]) -> Any:
+    """Where each pair points at positions 0, 1, 2, ...: a circle for each pair."""
+    alt = altair()
+    heads = [f"pair {pair}" for pair in found["pairs"]]
+    rows = [
+        {"head": head, "position": p, "x": x, "y": y}
+        for head, xs, ys in zip(heads, found["x"], found["y"], strict=True)
+        for p, (x, y) in enumerate(zip(xs, ys, strict=True))
+    ]
+    scale = {"domain": [-1.15, 1.15], "nice": False}
+    axis = {"values": [-1, 0, 1], "grid": True, "format": "d"}
+    few = found["length"] <= 64
+    base = alt.Chart().encode(
+        alt.X("x:Q", title="cos").scale(**scale).axis(**axis),
+        alt.Y("y:Q", title="sin").scale(**scale).axis(**axis),
+        order="position:Q",
+    )
+    path = base.mark_line(strokeWidth=0.8, opacity=0.5 if few else 0.15)
+    points = base.mark_point(size=42 if few else 14, opacity=1).encode(
+        alt.Color("position:Q", title="position", scale=shades()),
+        tooltip=["head:N", "position:Q", "x:Q", "y:Q"],
+    )
+    panels = (
+        alt.layer(path, points, data=alt.Data(values=rows))
+        .properties(width=170, height=170)
+        .facet(alt.Facet("head:N", title=None, sort=heads), columns=min(4, len(heads)))
+    )
+    last = found["length"] - 1
+    return titled(
+        panels,
+        f"The pairs on the circle, positions 0 to {number(last)}",
+        found["encoding"],
+        "the vector (1, 0) of each pair, rotated; every step turns a pair by the same angle",
+    )

@@ -1,0 +1,55 @@
+"""The chart of errors of tables by position, of whorl's own ways and of peers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ._draw import altair, powers, titled
+from ._series import GREY
+from .theme import PALETTE
+
+__all__ = ["precision"]
+
+_HUES = 7  # after which colours come again, dashed
+
+
+def precision(found: Mapping[str, Any]) -> Any:
+    """Largest error of cos and sin by position, on logarithmic scales."""
+    alt = altair()
+    names = list(found["errors"])
+    rows = [
+        # Position 0 and an error of 0 have no logarithm; neither says anything here.
+        {"position": position, "error": error, "who": who}
+        for who, errors in found["errors"].items()
+        for position, error in zip(found["positions"], errors, strict=True)
+        if position > 0 and error and error > 0
+    ]
+    hues = [PALETTE[name] for name in list(PALETTE)[: _HUES - 1]] + [GREY]
+    x = alt.X("position:Q", title="position (tokens, log scale)").scale(type="log", nice=False)
+    y = alt.Y("error:Q", title="largest error of cos and sin (absolute, log scale)")
+    y = y.scale(type="log", nice=False).axis(
+        format=".0e", values=powers([row["error"] for row in rows])
+    )
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x.axis(format="~s", grid=False, values=powers([row["position"] for row in rows])),
+        y,
+        alt.Color("who:N", title=None, sort=names).scale(
+            domain=names, range=[hues[n % _HUES] for n in range(len(names))]
+        ),
+        tooltip=["who:N", "position:Q", "error:Q"],
+    )
+    # Ways that form angles in float32 coincide, so each one's dots are smaller than the last's.
+    sizes = [20 + 10 * n**1.6 for n in reversed(range(len(names)))]
+    line = base.mark_line(strokeWidth=1.5).encode(
+        alt.StrokeDash("who:N", sort=names).scale(
+            domain=names, range=[[1, 0] if n < _HUES else [4, 3] for n in range(len(names))]
+        )
+    )
+    dots = base.mark_point(opacity=1).encode(
+        alt.Size("who:N", sort=names, legend=None).scale(type="ordinal", range=sizes)
+    )
+    return titled(
+        alt.layer(line, dots).properties(width=460, height=300),
+        "Error of tables by position",
+        found["encoding"],
+        "against a reference of fifty digits; lower is better",
+    )

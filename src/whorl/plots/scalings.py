@@ -1,0 +1,134 @@
+"""Charts of context extension: what happens to each pair, and what attention scales do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ._draw import altair, empty, number, titled
+from ._series import GREY, Axes, Point, Series, draw
+from .theme import PALETTE
+
+__all__ = ["attention_scale", "entropy", "scalings"]
+
+_STATUSES = {
+    "kept": PALETTE["blue"],
+    "blended": PALETTE["sky blue"],
+    "interpolated": PALETTE["orange"],
+    "unused": GREY,
+}
+
+
+def scalings(found: Mapping[str, Any]) -> Any:
+    """Every scaling as a strip of pairs: kept, blended, interpolated or standing still."""
+    alt = altair()
+    rows, ends = [], []
+    length = found["original_context"] * found["factor"]
+    for each in found["extensions"]:
+        name = f"{each['name']} ({each['note']})" if each["note"] else each["name"]
+        rows += [
+            {
+                "name": name,
+                "pair": i,
+                "end": i + 1,
+                "status": status,
+                "divided by": factor,
+                "wavelength": found["wavelengths"][i],
+            }
+            for i, (status, factor) in enumerate(
+                zip(each["statuses"], each["factors"], strict=True)
+            )
+        ]
+        reach = "any" if each["reach"] is None else f"{each['reach']:,}"
+        ends.append({"name": name, "reach": reach, "scale": f"{each['attention_scale']:.3f}"})
+    title = f"Which pairs an extension changes: {number(found['original_context'])} to"
+    title += f" {number(length)} tokens"
+    if not rows:
+        return empty(title, "no scaling could be made from a factor and a context alone")
+    names = [end["name"] for end in ends]
+    shown = [status for status in _STATUSES if any(row["status"] == status for row in rows)]
+    y = alt.Y("name:N", title=None, sort=names).axis(labelLimit=220)
+    pairs = len(found["wavelengths"])
+    strips = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(height=15, cornerRadiusEnd=0)
+        .encode(
+            alt.X("pair:Q", title="pair i (0 turns fastest)")
+            .scale(domain=[0, pairs], nice=False)
+            .axis(format="d", grid=False),
+            y,
+            alt.Color("status:N", title=None, sort=shown)
+            .scale(domain=shown, range=[_STATUSES[s] for s in shown])
+            .legend(orient="top", offset=4, symbolType="square", symbolOpacity=1),
+            x2="end:Q",
+            tooltip=["name:N", "pair:Q", "status:N", "divided by:Q", "wavelength:Q"],
+        )
+        .properties(width=pairs * max(1, round(400 / pairs)), height=alt.Step(22))
+    )
+    columns = [
+        alt.Chart(alt.Data(values=ends))
+        .mark_text(align="left", x=0)
+        .encode(alt.Y("name:N", sort=names).axis(None), text=f"{field}:N")
+        .properties(
+            width=74,
+            height=alt.Step(22),
+            title=alt.TitleParams(head, fontSize=12, fontWeight=500, offset=6),
+        )
+        for field, head in (("reach", "reach"), ("scale", "attention scale"))
+    ]
+    left_out = f"; left out: {', '.join(found['left_out'])}" if found["left_out"] else ""
+    return titled(
+        alt.hconcat(strips, *columns, spacing=14),
+        title,
+        f"R = {found['rotary_dim']}, base {number(found['base'])}, factor"
+        f" {number(found['factor'])}{left_out}",
+        "reach: tokens until a pair meets an angle that it never took in training, if it does",
+    )
+
+
+def attention_scale(found: Mapping[str, Any]) -> Any:
+    """Entropy by length with each rule for the attention scale."""
+    curves = {**found["values"], "uniform: ln n": found["uniform"]}
+    return _entropies(
+        curves,
+        found["lengths"],
+        "What an attention scale does to entropy",
+        f"RoPE with YaRN's frequencies, head_dim {found['head_dim']}, random tokens whose scores"
+        f" spread by {found['spread']:g}",
+        mark=(found["context"], f"L = {number(found['context'])}"),
+    )
+
+
+def entropy(found: Mapping[str, Any]) -> Any:
+    """Entropy of the last token's attention by length, for each encoding."""
+    curves = {**found["values"], "uniform: ln n": found["uniform"]}
+    return _entropies(
+        curves,
+        found["lengths"],
+        "How widely attention spreads",
+        "the last token's attention to random tokens; trained numbers as they start",
+    )
+
+
+def _entropies(
+    curves: Mapping[str, Any],
+    lengths: list[int],
+    title: str,
+    note: str,
+    mark: tuple[int, str] | None = None,
+) -> Any:
+    series = []
+    for name, values in curves.items():
+        points = [Point(n, v) for n, v in zip(lengths, values, strict=True) if v is not None]
+        if points:
+            hue = "nope" if name.startswith("uniform") else name
+            series.append(Series(name, hue, int(name.startswith("uniform")), tuple(points)))
+    return draw(
+        series,
+        Axes(
+            title=title,
+            subtitle=note,
+            x="keys (tokens, log scale)",
+            y="entropy (nats)",
+            ticks=tuple(lengths),
+            mark=mark,
+        ),
+    )

@@ -1,0 +1,102 @@
+"""Entropy against closed forms: ln n for equal scores, ln n - s^2 / 2 for many normal ones."""
+
+import math
+from typing import Any
+
+import pytest
+
+import whorl
+from whorl.analysis import attention_scale, entropy
+
+
+class Flat(whorl.Encoding):
+    """Scores that are all equal."""
+
+    name = "flat"
+    config = whorl.Config()
+
+    def softmax_scale(self, head_dim: int) -> float | None:
+        return 1e-12
+
+
+def test_equal_scores_give_ln_n() -> None:
+    found = entropy({"flat": Flat()}, [1, 10, 500])
+    assert found.values["flat"] == pytest.approx(found.uniform, abs=1e-6)
+    assert found.uniform == pytest.approx((0.0, math.log(10), math.log(500)))
+
+
+def test_random_scores_give_ln_n_less_half_their_variance() -> None:
+    """Scores of normal q and k, given q, are normal with variance |q|^2 / D, which is about 1."""
+    found = entropy({"nope": whorl.NoPE(), "rope": whorl.RoPE(64)}, [4096])
+    for values in found.values.values():
+        assert values[0] == pytest.approx(math.log(4096) - 0.5, abs=0.08)
+
+
+def test_a_steep_bias_has_its_own_entropy() -> None:
+    """One ALiBi head of slope m without content: a geometric distribution."""
+    encoding = whorl.ALiBi(8) + Flat()
+    found = entropy({"alibi": encoding}, [4000]).values["alibi"][0]
+    wants = []
+    for h in range(1, 9):
+        r = math.exp(-(2.0**-h))
+        weights = [(1 - r) * r**d / (1 - r**4000) for d in range(4000)]
+        wants.append(-sum(w * math.log(w) for w in weights if w > 0))
+    assert found == pytest.approx(sum(wants) / 8, rel=1e-6)
+
+
+def test_a_table_that_ends_gives_nan_and_null() -> None:
+    found = entropy({"learned": whorl.Learned(64, max_length=32)}, [32, 33])
+    assert math.isfinite(found.values["learned"][0])
+    assert math.isnan(found.values["learned"][1])
+    assert found.to_dict()["values"]["learned"][1] is None
+
+
+@pytest.mark.parametrize("name", whorl.names())
+def test_every_encoding(name: str) -> None:
+    from whorl.analysis._scores import of_sizes
+
+    made = of_sizes(name, num_heads=2, head_dim=8, max_length=40)
+    values = entropy({name: made}, [8, 40]).values[name]
+    assert 0 < values[0] <= math.log(8) + 1e-9
+    assert 0 < values[1] <= math.log(40) + 1e-9
+
+
+def test_attention_scale_lowers_entropy_by_the_formula() -> None:
+    """The variance of scores grows by a^4."""
+    found = attention_scale(32, context=512, factors=(1, 4), spread=0.5)
+    assert found.lengths == (512, 2048)
+    for name, scales in found.scales.items():
+        for n, (a, length) in enumerate(zip(scales, found.lengths, strict=True)):
+            want = math.log(length) - (0.5 * a**2) ** 2 / 2
+            assert found.values[name][n] == pytest.approx(want, abs=0.03), name
+    none, yarn, longrope = found.scales.values()
+    assert none == (1.0, 1.0)
+    assert yarn == pytest.approx((1.0, 0.1 * math.log(4) + 1))
+    assert longrope == pytest.approx((1.0, math.sqrt(1 + math.log(4) / math.log(512))))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: entropy({}), r"entropy: encodings must name at least one\."),
+        (lambda: entropy({"a": whorl.NoPE()}, []), r"entropy: lengths must be a list of ints; got"),
+        (lambda: entropy({"a": whorl.NoPE()}, [0]), r"each of lengths must be an int >= 1; got 0"),
+        (
+            lambda: attention_scale(8, factors=(0.5,)),
+            r"factors must be numbers >= 1; got \(0\.5,\)",
+        ),
+        (lambda: attention_scale(8, spread=0), r"spread must be above 0 and below 100; got 0\."),
+        (lambda: attention_scale(8, context=1), r"context must be an int >= 2; got 1\."),
+    ],
+)
+def test_errors(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whorl._memory.available", lambda: 2 * 10**9)
+    with pytest.raises(
+        ValueError, match=r"entropy: length 1,000,000 needs 16\.4 GB of memory, and 2"
+    ):
+        entropy({"nope": whorl.NoPE()}, [1_000_000])

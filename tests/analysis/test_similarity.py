@@ -1,0 +1,199 @@
+"""Similarity, maps and aliases against closed forms."""
+
+import math
+import sys
+import types
+from typing import Any
+
+import pytest
+import torch
+
+import whorl
+from whorl.analysis import aliasing, inner_products, position_map, similarity
+
+NO: Any = 3
+
+
+def mean_cos(theta: torch.Tensor, distance: int) -> float:
+    return float((distance * theta).cos().mean())
+
+
+@pytest.mark.parametrize(
+    ("encoding", "width"),
+    [
+        (whorl.RoPE(32), 32),
+        (whorl.RoPE(32, layout="interleaved", base=500.0), 32),
+        (whorl.MRoPE(32, sections=(4, 6, 6)), 32),
+        (whorl.Sinusoidal(32), 32),  # sin a sin b + cos a cos b = cos(a - b)
+    ],
+    ids=repr,
+)
+def test_is_the_mean_of_cosines(encoding: whorl.Encoding, width: int) -> None:
+    found = similarity(encoding, 20)
+    base = encoding.config.base  # type: ignore[attr-defined]
+    theta = whorl.RoPE(width, base=base).frequencies().inv_freq
+    assert found.kind == "vectors"
+    assert found.positions == tuple(range(20))
+    for m, row in enumerate(found.values):
+        for n, value in enumerate(row):
+            assert value == pytest.approx(mean_cos(theta, m - n), abs=1e-12)
+
+
+def test_passing_channels_count_as_equal() -> None:
+    found = similarity(whorl.RoPE(8, rotary_dim=2), 3)
+    assert found.values[0][1] == pytest.approx((6 + 2 * math.cos(1)) / 8)
+
+
+def test_long_ones_are_sampled() -> None:
+    found = similarity(whorl.RoPE(8), 100_000, places=50)
+    assert len(found.positions) == 50
+    assert found.positions[:2] == (0, 2000)
+    assert found.values[0][1] == pytest.approx(mean_cos(whorl.RoPE(8).frequencies().inv_freq, 2000))
+
+
+def test_scores_of_equal_tokens() -> None:
+    alibi = similarity(whorl.ALiBi(2), 5)
+    assert alibi.kind == "scores"
+    falls = [alibi.values[4][n] - alibi.values[0][0] for n in range(5)]  # type: ignore[operator]
+    assert falls == pytest.approx([-(4 - n) * (1 / 16 + 1 / 256) / 2 for n in range(5)])
+    nope = similarity(whorl.NoPE(), 4)
+    assert len({round(v or 0, 12) for row in nope.values for v in row}) == 1
+    xpos = similarity(whorl.XPos(16), 4)
+    assert xpos.values[1][2] is None
+    assert xpos.values[2][1] is not None
+    assert similarity(whorl.RoPE(16) + whorl.ALiBi(2), 4).kind == "scores"
+
+
+def test_inner_products_are_equal_along_diagonals() -> None:
+    found = inner_products(whorl.RoPE(16), 12, seed=3)
+    assert found.spread < 1e-12
+    assert found.values[3][1] == pytest.approx(found.values[11][9])
+    assert abs(found.values[3][1] - found.values[1][3]) > 1e-3
+    source = torch.Generator().manual_seed(3)
+    q, k = (torch.randn(1, 1, 1, 16, generator=source, dtype=torch.float64) for _ in range(2))
+    want = (
+        whorl.RoPE(16).rotate(q, torch.tensor([5])) @ whorl.RoPE(16).rotate(k, torch.tensor([2])).mT
+    )
+    assert found.values[5][2] == pytest.approx(float(want) / 4, abs=1e-6)
+
+
+def test_one_pair_maps_to_a_circle() -> None:
+    """All variance is in the plane, and distances there are those of the vectors."""
+    found = position_map(whorl.RoPE(2), 40)
+    assert found.explained == pytest.approx(1.0)
+    points = [complex(x, y) for x, y in zip(found.x, found.y, strict=True)]
+    for m, n in ((0, 1), (3, 30), (5, 39)):
+        want = math.sqrt(2) * 2 * abs(math.sin((m - n) / 2))  # |R_m x - R_n x|, |x| = sqrt 2
+        assert abs(points[m] - points[n]) == pytest.approx(want)
+    many = position_map(whorl.Sinusoidal(32), 64)
+    assert many.explained is not None
+    assert 0.2 < many.explained < 0.9
+
+
+def test_tsne_is_asked_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    class TSNE:
+        def __init__(self, **options: Any) -> None:
+            asked.update(options)
+
+        def fit_transform(self, vectors: Any) -> Any:
+            asked["shape"] = vectors.shape
+            return vectors[:, :2]
+
+    stub = types.ModuleType("sklearn.manifold")
+    stub.TSNE = TSNE  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sklearn", types.ModuleType("sklearn"))
+    monkeypatch.setitem(sys.modules, "sklearn.manifold", stub)
+    found = position_map(whorl.RoPE(8), 10, method="tsne", seed=5)
+    assert asked == {
+        "n_components": 2,
+        "perplexity": 3.0,
+        "init": "pca",
+        "random_state": 5,
+        "shape": (10, 8),
+    }
+    assert found.explained is None
+    assert found.x[0] == 1.0
+
+
+def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
+    with pytest.raises(ModuleNotFoundError, match=r"'tsne' needs scikit-learn: pip install scikit"):
+        position_map(whorl.RoPE(8), 10, method="tsne")
+
+
+def test_aliases_of_one_pair() -> None:
+    """pi is close to 22/7 and to 355/113: 44 and 710 are close to whole turns."""
+    found = aliasing(whorl.RoPE(2), 1000, count=40)
+    first = found.aliases[0]
+    assert (first.distance, first.lowest_at) == (710, 355)
+    assert first.similarity == pytest.approx(math.cos(710))
+    assert first.lowest == pytest.approx(math.cos(355))
+    assert 44 in [alias.distance for alias in found.aliases]
+    assert max(found.highest) == pytest.approx(math.cos(710))
+    assert min(found.lowest) == pytest.approx(math.cos(355))
+
+
+def test_no_aliases_while_it_only_falls() -> None:
+    found = aliasing(whorl.RoPE(2), 3)
+    assert found.aliases == ()
+    assert aliasing(whorl.RoPE(2, inv_freq=[1e-6]), 1000).aliases == ()
+
+
+def test_bins_hold_every_distance_once() -> None:
+    found = aliasing(whorl.RoPE(64), 5000, bins=50)
+    theta = whorl.RoPE(64).frequencies().inv_freq
+    curve = [mean_cos(theta, m) for m in range(1, 5001)]
+    assert max(found.highest) == pytest.approx(max(curve))
+    assert min(found.lowest) == pytest.approx(min(curve))
+    assert list(found.distances) == sorted(found.distances)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: similarity(NO), TypeError, r"encoding must be a whorl\.Encoding; got 3\."),
+        (
+            lambda: similarity(whorl.RoPE(8), 1),
+            ValueError,
+            r"length must be an int >= 2 .* got 1\.",
+        ),
+        (
+            lambda: similarity(whorl.RoPE(8), places=1),
+            ValueError,
+            r"places must .* at most 512; got",
+        ),
+        (lambda: position_map(whorl.RoPE(8), 2), ValueError, r"length must be an int >= 3"),
+        (
+            lambda: position_map(whorl.RoPE(8), method=NO),
+            ValueError,
+            r"'pca' or 'tsne'; got 3",
+        ),
+        (
+            lambda: position_map(whorl.ALiBi(2)),
+            ValueError,
+            r"ALiBi\(2\) has no vectors of positions",
+        ),
+        (lambda: aliasing(whorl.RoPE(8), 1), ValueError, r"aliasing: length must be an int >= 2"),
+        (lambda: aliasing(whorl.RoPE(8), count=0), ValueError, r"count must be an int >= 1; got 0"),
+        (
+            lambda: aliasing(whorl.RoPE(8), bins=1),
+            ValueError,
+            r"bins must be an int >= 2 .*; got 1",
+        ),
+    ],
+)
+def test_errors(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_length_beyond_memory_is_refused_with_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whorl._memory.available", lambda: 10**9)
+    message = (
+        r"aliasing: length 20,000,000 needs 960 MB of memory, and 1 GB are free, of which half"
+    )
+    with pytest.raises(ValueError, match=message):
+        aliasing(whorl.RoPE(8), 20_000_000)

@@ -1,0 +1,126 @@
+"""``whorl detect`` and ``whorl convert``: what they print, and their exit codes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.checkpoints.made import llama, llama_config, load, save, write_config
+from tests.checkpoints.test_evidence import taught
+
+Whorl = Callable[..., Any]
+
+
+@pytest.fixture
+def untrained(tmp_path: Path) -> Path:
+    folder = tmp_path / "untrained"
+    folder.mkdir()
+    save(folder / "model.safetensors", llama())
+    write_config(folder, **llama_config())
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Weights that show the half layout without any training."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    tensors = {}
+    for n in range(3):
+        heads = [taught(10 * n + h, 0.8) for h in range(2)]
+        q, k = (torch.cat(parts) for parts in zip(*((q[0], k) for q, k in heads), strict=True))
+        tensors[f"model.layers.{n}.self_attn.q_proj.weight"] = q
+        tensors[f"model.layers.{n}.self_attn.k_proj.weight"] = k
+    save(folder / "model.safetensors", tensors)
+    write_config(folder, **llama_config(heads=2, key_heads=2, head_dim=32, layers=3))
+    return folder
+
+
+def test_detect(whorl: Whorl, model: Path) -> None:
+    done = whorl("detect", str(model))
+    assert (done.code, done.err) == (0, "")
+    assert "model.layers.2.self_attn" in done.out
+    last = next(line for line in done.out.splitlines() if line.startswith("all layers"))
+    assert last.split()[4] == "half"
+    assert "The config stands for the half layout too." in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_detect_json(whorl: Whorl, model: Path) -> None:
+    document = json.loads(whorl("detect", str(model), "--json").out)
+    assert document["layout"] == document["config"] == "half"
+    assert document["confidence"] >= 0.95
+    assert [layer["layer"] for layer in document["layers"]] == [0, 1, 2]
+
+
+def test_detect_against_the_config(whorl: Whorl, model: Path) -> None:
+    config = llama_config(heads=2, key_heads=2, head_dim=32, layers=3, rope_traditional=True)
+    write_config(model, **config)
+    done = whorl("detect", str(model))
+    assert done.code == 0
+    words = "The config stands for the interleaved layout: it does not fit these weights."
+    assert words in " ".join(done.out.split())
+
+
+def test_detect_cannot_tell(whorl: Whorl, untrained: Path) -> None:
+    done = whorl("detect", str(untrained))
+    assert done.code == 3
+    assert "can't tell" in done.out
+    assert "The weights show neither layout" in done.out
+
+
+def test_detect_refuses(whorl: Whorl, tmp_path: Path) -> None:
+    done = whorl("detect", str(tmp_path / "none"))
+    assert (done.code, done.out) == (2, "")
+    assert "No such file" in done.err
+
+
+def test_convert(whorl: Whorl, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = whorl("convert", str(model), str(out), "--to", "interleaved", "--check")
+    assert (done.code, done.err) == (0, "")
+    words = " ".join(done.out.split())
+    assert "layout interleaved; it was half (" in words
+    assert "moved rows of 6 tensors" in words
+    assert "back again bit for bit; scores of 6 heads equal within" in words
+    assert json.loads(whorl("detect", str(out), "--json").out)["layout"] == "interleaved"
+    again = whorl("convert", str(out), str(tmp_path / "again"), "--to", "interleaved")
+    assert again.code == 2
+    assert "already have the interleaved layout" in again.err
+    assert not (tmp_path / "again").exists()
+
+
+def test_convert_json_and_sizes(whorl: Whorl, tmp_path: Path) -> None:
+    source = save(tmp_path / "x.safetensors", {f"net.{p}.w": torch.randn(16, 4) for p in "ab"})
+    options = ["--to", "interleaved", "--json", "--head-dim", "8", "--rotary-dim", "4"]
+    options += ["--rotary-start", "2", "--pattern", r"q=\.a\.", "--pattern", r"k=\.b\."]
+    done = whorl("convert", str(source), str(tmp_path / "out"), *options)
+    assert done.code == 0
+    document = json.loads(done.out)
+    assert document["tensors"] == ["net.a.w", "net.b.w"]
+    assert document["found"]["layout"] is None
+    assert document["check"] is None
+    before, after = load(source), load(tmp_path / "out" / "x.safetensors")
+    order = [0, 1, 2, 4, 3, 5, 6, 7]
+    assert torch.equal(after["net.a.w"][:8], before["net.a.w"][:8][order])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--to", "neox"], "'neox'"),
+        (["--to", "interleaved", "--pattern", "q"], "must be ROLE=REGEX"),
+        (["--to", "interleaved", "--head-dim", "-3"], "head_dim must be an int >= 1; got -3"),
+        ([], "--to"),
+    ],
+)
+def test_convert_refuses(
+    whorl: Whorl, untrained: Path, tmp_path: Path, options: list[str], words: str
+) -> None:
+    done = whorl("convert", str(untrained), str(tmp_path / "out"), *options)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert not (tmp_path / "out").exists()

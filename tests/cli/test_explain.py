@@ -1,0 +1,45 @@
+"""``whorl explain``: a page to read, and the same as JSON."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import whorl as library
+
+
+def test_rope_as_in_the_readme(whorl: Callable[..., Any]) -> None:
+    done = whorl("explain", "rope", "--position", "3", "--dim", "6")
+    assert done.code == 0
+    lines = [line.rstrip() for line in done.out.splitlines()]
+    assert "RoPE(6)" in lines
+    assert "   1   1, 4       0.046416              135.367" in lines
+    assert "   0   3.000000   171.887   -0.989992   0.141120" in lines
+    assert "|x|   9.539392   9.539392" in lines
+    assert sum(line.split()[2:3] == ["1"] for line in lines if len(line.split()) == 4) == 3
+    assert max(map(len, lines)) <= 80
+
+
+def test_json(whorl: Callable[..., Any]) -> None:
+    found = json.loads(whorl("explain", "rope", "--dim", "6", "--base", "100", "--json").out)
+    assert found["encoding"] == "RoPE(6, base=100.0)"
+    assert found["steps"][0]["heads"][0] == "pair"
+    assert found["steps"][0]["rows"][0][2] == 1.0
+
+
+@pytest.mark.parametrize("name", [*library.names(), "rope+alibi"])
+def test_every_encoding_fits_80_columns(whorl: Callable[..., Any], name: str) -> None:
+    done = whorl("explain", name)
+    assert (done.code, done.err) == (0, "")
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert "Is it relative?" in done.out
+    assert "-0.000000 " not in done.out
+
+
+def test_what_it_refuses(whorl: Callable[..., Any]) -> None:
+    assert "did you mean 'rope'?" in whorl("explain", "rop").err
+    done = whorl("explain", "rope", "--position", "-1")
+    assert done.code == 2
+    assert "position must be an int >= 0" in done.err
+    assert "must be even" in whorl("explain", "rope", "--dim", "7").err

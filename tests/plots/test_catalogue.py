@@ -1,0 +1,191 @@
+"""Every chart of the catalogue: drawn from its numbers, titled, with units, and never blank."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from whorl import plots
+from whorl.analysis import attended
+from whorl.plots import catalogue
+
+pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
+
+#: Options that make each chart small and quick.
+SMALL: dict[str, dict[str, Any]] = {
+    "frequencies": {"dim": 8},
+    "wavelengths": {"dim": 16, "context": 100},
+    "angles": {"dim": 8},
+    "circle": {"dim": 16, "length": 6},
+    "scores": {"dim": 8, "length": 6},
+    "decay": {"dim": 8, "length": 12},
+    "bases": {"dim": 8, "length": 12},
+    "aliasing": {"dim": 8, "length": 200},
+    "precision": {"dim": 8, "positions": "1,1000"},
+    "scalings": {"dim": 8, "context": 64},
+    "attention-scale": {"dim": 8, "context": 16, "factors": "1,2"},
+    "similarity": {"dim": 8, "length": 6},
+    "map": {"dim": 8, "length": 9},
+    "bias": {"heads": 2, "length": 9},
+    "terms": {"dim": 8, "heads": 2, "length": 6},
+    "permutation": {"encodings": "nope,rope,xpos"},
+    "entropy": {"encodings": "nope,alibi", "length": 128},
+    "properties": {"encodings": "nope,rope"},
+}
+
+
+def drawn(name: str, tmp_path: Path) -> tuple[dict[str, Any], str]:
+    """The specification and the text of the picture."""
+    chart = catalogue.chart(name, **SMALL[name])
+    spec = json.loads(plots.save(chart, tmp_path / "c.json").read_text())
+    root = ElementTree.fromstring(plots.svg(chart, theme="dark"))
+    return spec, " ".join(e.text for e in root.iter() if e.text)
+
+
+def rows_of(spec: Any) -> int:
+    """Rows of data anywhere in a specification."""
+    if isinstance(spec, list):
+        return sum(map(rows_of, spec))
+    if not isinstance(spec, dict):
+        return 0
+    own = len(spec["values"]) if isinstance(spec.get("values"), list) else 0
+    return own + sum(rows_of(v) for k, v in spec.items() if k != "values")
+
+
+@pytest.mark.parametrize("name", [n for n in catalogue.CHARTS if n != "attention"])
+def test_a_chart_has_a_title_numbers_and_axes(name: str, tmp_path: Path) -> None:
+    spec, words = drawn(name, tmp_path)
+    title = spec["title"]
+    assert title["text"] in words
+    assert len(title["text"]) <= 90
+    assert title["subtitle"]
+    assert all(len(line) <= 96 for line in title.get("subtitle") or [] if isinstance(line, str))
+    assert rows_of(spec) >= 2
+    assert "NaN" not in json.dumps(spec)
+    assert "undefined" not in words
+
+
+def test_all_charts_are_tested() -> None:
+    assert set(SMALL) == set(catalogue.CHARTS) - {"attention"}
+
+
+def test_names_and_summaries_fit_a_line() -> None:
+    for name, entry in catalogue.CHARTS.items():
+        assert name == entry.name
+        assert len(entry.summary) <= 60
+        assert not entry.summary.endswith(".")
+
+
+def test_the_numbers_are_those_of_the_analysis() -> None:
+    found = catalogue.numbers("frequencies").to_dict()
+    assert [round(f, 6) for f in found["inv_freq"][:5]] == [
+        *(1.0, 0.865964, 0.749894, 0.649382, 0.562341),
+    ]
+    assert catalogue.numbers("attention_scale", dim=8, context=16, factors=(1, 2)) is not None
+
+
+def test_attention_of_known_weights() -> None:
+    even = torch.ones(1, 2, 8, 8).tril()
+    found = attended([even / even.sum(-1, keepdim=True)], name="two heads").to_dict()
+    spec = catalogue.entry("attention").draw(found).to_dict()
+    assert spec["title"]["subtitle"][0] == "two heads"
+    values = spec["data"]["values"]
+    assert {row["who"] for row in values} == {"0.0", "0.1", "uniform"}
+    assert sum(row["share"] for row in values if row["who"] == "0.1") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("similarity", {"encoding": "nope", "length": 4}, "it does not tell positions apart"),
+        ("aliasing", {"dim": 2, "length": 3}, "none: the further away a token is"),
+    ],
+)
+def test_a_chart_without_contrast_says_why(name: str, options: dict[str, Any], why: str) -> None:
+    subtitle = catalogue.chart(name, **options).to_dict()["title"]["subtitle"]
+    assert any(why in line for line in subtitle)
+
+
+def test_flat_biases_say_so() -> None:
+    from whorl.plots.encodings import bias
+
+    found = {"encoding": "x", "distances": [0, 1], "curves": [[0.0, 0.0]], "trained_parameters": 3}
+    assert "every bias is 0" in bias(found).to_dict()["title"]["subtitle"][1]
+
+
+def test_nothing_to_draw_says_so(tmp_path: Path) -> None:
+    from whorl.plots.scalings import scalings
+
+    found = catalogue.numbers("scalings", dim=8).to_dict() | {"extensions": []}
+    spec = scalings(found).to_dict()
+    assert "no scaling could be made" in spec["title"]["subtitle"][0]
+    assert spec["data"]["values"] == [{"why": spec["title"]["subtitle"][0]}]
+
+
+def test_charts_of_a_config(tmp_path: Path) -> None:
+    preset = catalogue.numbers("wavelengths", config="qwen3-8b-yarn").to_dict()
+    assert (preset["context"], len(preset["inv_freq"])) == (32_768, 64)
+    assert "YaRN" in preset["encoding"]
+    file = tmp_path / "config.json"
+    shape = {"hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 512}
+    file.write_text(json.dumps({"model_type": "llama", "rope_theta": 5e5, **shape}))
+    for name in ("frequencies", "angles", "circle", "scores", "decay", "aliasing", "precision"):
+        found = catalogue.numbers(name, config=str(file)).to_dict()
+        assert found["encoding"] == "RoPE(16, base=500000.0)", name
+    assert catalogue.numbers("wavelengths", config=str(file)).to_dict()["context"] == 512
+    layers = catalogue.numbers("frequencies", config="gemma-3-4b", layer_type="full_attention")
+    assert "Linear" in layers.to_dict()["encoding"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("decay", {"config": "qwen3-8b", "dim": 64}, r"'config' says what dim and base are; leave"),
+        ("decay", {"config": "qwen3-8b", "run": "x"}, r"a run has its own RoPE; leave config out"),
+        ("decay", {"config": "gemma-3-4b"}, r"rotate in 2 ways; pass layer= or layer_type="),
+        ("decay", {"config": "nowhere.json"}, r"cannot read nowhere\.json"),
+        ("decy", {}, r"unknown chart 'decy'; did you mean 'decay'\? Known: frequencies, wave"),
+        ("zzz", {}, r"unknown chart 'zzz'\. Known: "),
+        (
+            "decay",
+            {"lenght": 3},
+            r"'decay' has no option 'lenght'; did you mean 'length'\? It has: d",
+        ),
+        ("decay", {"dim": "x"}, r"option 'dim' must be a whole number, such as 128; got 'x'\."),
+        ("decay", {"base": "x"}, r"option 'base' must be a number, such as 10000\.0; got 'x'\."),
+        (
+            "precision",
+            {"peers": "perhaps"},
+            r"'peers' must be yes or no, such as no; got 'perhaps'",
+        ),
+        ("angles", {"positions": "a"}, r"must be values with commas between them, such as 0,1,4,8"),
+        ("precision", {"peers": "yes", "dim": 8}, r"peers are measured at dim=128 and base=10000"),
+        ("attention", {}, r"shows a trained model: say run=FOLDER of whorl train, or model=FOLDER"),
+        ("attention", {"run": "a", "model": "b"}, r"one of both\."),
+        ("attention", {"model": "nowhere"}, r"model: 'nowhere' must be a folder with config\.json"),
+        ("attention", {"run": "nowhere"}, r"'nowhere' is no run folder: it has no config\.toml"),
+    ],
+)
+def test_errors(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        catalogue.numbers(name, **options)
+
+
+def test_peers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    import whorl
+    from whorl.bench.rotation.accuracy import contestants
+
+    module = sys.modules[contestants.__module__]
+
+    def tables(positions: list[int]) -> Any:
+        return whorl.RoPE(128).tables(torch.tensor(positions))
+
+    monkeypatch.setattr(module, "contestants", lambda: {"whorl": tables, "Peer": tables})
+    found = catalogue.numbers("precision", peers="yes", positions="10").to_dict()
+    assert list(found["errors"])[-1] == "Peer"
+    assert "whorl" not in found["errors"]
