@@ -7,8 +7,17 @@ import typer
 import whorl
 
 from .bench import bench
+from .check import check
 from .compare import compare
+from .convert import convert
+from .detect import detect
+from .doctor import doctor
+from .explain import explain
+from .explore import explore
 from .info import info
+from .inspect import inspect
+from .plot import plot
+from .properties import properties
 from .train import train
 
 __all__ = ["app"]
@@ -42,7 +51,29 @@ def _root(
     pass
 
 
-app.command(epilog="Example: whorl compare --encodings rope,alibi --seeds 3")(compare)
-app.command(epilog="Example: whorl train --encoding rope --steps 1000 --export model")(train)
-app.command(epilog="Example: whorl info --json")(info)
-app.command(epilog="Example: whorl bench --quick --out bench.json --chart bench.png")(bench)
+# In the order of the help, which has a panel for each question that a user comes with.
+for _panel, _commands in {
+    "Which encoding?": (
+        (compare, "whorl compare --encodings rope,alibi --seeds 3"),
+        (train, "whorl train --encoding rope --steps 1000 --export model"),
+        (properties, "whorl properties --encodings rope,alibi,learned"),
+    ),
+    "How does it work?": (
+        (explain, "whorl explain rope --position 3 --dim 6"),
+        (plot, "whorl plot decay --out decay.png --length 4096"),
+        (explore, "whorl explore llama-3.1-8b --runs runs/quick"),
+    ),
+    "What does this model do?": (
+        (inspect, "whorl inspect llama-3.1-8b --extend yarn --factor 4"),
+        (doctor, "whorl doctor model --length 131072 --strict"),
+        (check, "whorl check rope.py:rotate --head-dim 128"),
+        (detect, "whorl detect my-llama --json"),
+        (convert, "whorl convert my-llama out --to interleaved --check"),
+    ),
+    "How fast is it here?": (
+        (info, "whorl info --json"),
+        (bench, "whorl bench --quick --out bench.json --chart bench.png"),
+    ),
+}.items():
+    for _command, _example in _commands:
+        app.command(epilog=f"Example: {_example}", rich_help_panel=_panel)(_command)

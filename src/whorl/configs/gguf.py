@@ -25,6 +25,8 @@ from .source import Document
 
 __all__ = ["read"]
 
+_LONGEST_NAME = 100
+
 _PERMUTED = Note(
     "permuted-storage",
     "The rows of q and k are stored permuted, so that pairs which Hugging Face keeps half a head"
@@ -68,7 +70,7 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
 
 def _keys(data: Mapping[str, Any]) -> Keys:
     name = data.get("general.architecture")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         if data.get("split.no"):
             raise ConfigError(
                 "read_config: this GGUF file is a later part of a model in several; pass the first."
