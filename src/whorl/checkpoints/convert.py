@@ -1,0 +1,184 @@
+"""Write a checkpoint again in the other layout: the same bytes, those of q and k in another order.
+
+Every file keeps its header, byte for byte; of each moving tensor one head is in memory at a time,
+of all others a few megabytes. Nothing is computed, so nothing is rounded.
+
+    source/  config.json  model.safetensors  tokenizer.json ...
+    out/     the same; config.json says the layout (docs/convert.md says who reads that)
+
+Touvron et al. 2023, Llama, https://arxiv.org/abs/2302.13971 came in the interleaved layout;
+transformers moves its rows to "half" in the same way when it takes Meta's weights over.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from whorl.kernels.ops import Layout
+
+from .config_file import in_layout, layout_said
+from .detect import Detection, detect_layers
+from .names import Pattern
+from .output import check_free, check_room, new_folder, write_file
+from .plan import moves_of
+from .reorder import converted
+from .safetensors_file import open_regular, read_range
+from .shards import Checkpoint, open_checkpoint
+from .sizes import Stated, sizes_of
+from .sources import layers_of
+from .verify import Verdict, verify
+
+__all__ = ["Conversion", "convert"]
+
+#: A function of bytes done, bytes in all and what is being done.
+Progress = Callable[[int, int, str], None]
+
+_WEIGHTS = (
+    *(".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".gguf", ".onnx", ".h5"),
+    *(".msgpack", ".npz", ".index.json"),
+)
+_SOME_LAYERS = 8
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was done.
+
+    tensors: names of those whose rows moved. left_out: files of the source that are not in the
+    output, because they hold weights that were not converted. found: what the detector said of the
+    source.
+    """
+
+    source: Path
+    out: Path
+    to: Layout
+    tensors: tuple[str, ...]
+    bytes: int
+    left_out: tuple[str, ...]
+    found: Detection
+    check: Verdict | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "source": str(self.source),
+            "out": str(self.out),
+            "to": self.to,
+            "tensors": list(self.tensors),
+            "bytes": self.bytes,
+            "left_out": list(self.left_out),
+            "found": self.found.to_dict(),
+            "check": None if self.check is None else asdict(self.check),
+        }
+
+
+def convert(
+    source: str | Path,
+    out: str | Path,
+    *,
+    to: Layout,
+    patterns: Sequence[Pattern] = (),
+    stated: Stated | None = None,
+    check: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Convert the safetensors of ``source`` to the layout ``to``, in a new folder ``out``.
+
+    Args:
+        source: a .safetensors file, an index, or a folder with one of them; it is only read.
+        out: a folder that does not exist yet, or is empty. It appears when it is complete.
+        to: the layout that the output shall have.
+        patterns: names of q and k that are not known here (``parse_pattern``).
+        stated: sizes that win over config.json, or stand in for it.
+        check: also convert the output back and compare every byte, and compare attention scores.
+        force: convert although the source seems to have that layout already.
+
+    Raises:
+        ValueError: the source cannot be read or converted, or ``out`` is not free.
+        OSError: ``out`` cannot be written; nothing is left there.
+    """
+    if to not in ("half", "interleaved"):
+        raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {to!r}.")
+    checkpoint = open_checkpoint(source)
+    target = check_free(Path(out), checkpoint.path)
+    moves = moves_of(checkpoint, sizes_of(checkpoint.config, stated or Stated()), patterns)
+    if not any(head.moves for move in moves for head in move.heads):
+        raise ValueError(
+            f"convert: {str(source)!r} holds no q or k that the layout would change; if they have"
+            " names of their own, say so with --pattern q=REGEX and k=REGEX."
+        )
+    found = detect_layers(layers_of(moves), most=_SOME_LAYERS)
+    if not force:
+        said = None if checkpoint.config is None else layout_said(checkpoint.config)
+        _check_layout(found, said, to)
+    copied, left_out = _others(checkpoint)
+    total = checkpoint.size * (2 if check else 1)
+    check_room(target, checkpoint.size + sum(path.stat().st_size for path in copied))
+    meter = _Meter(progress, total)
+    verdict = None
+    with new_folder(target) as part:
+        for header in checkpoint.files:
+            pieces = converted(header, moves, to)
+            write_file(part / header.path.name, meter.count(pieces, header.path.name))
+        for path in copied:
+            write_file(part / path.name, _contents(path, to))
+        if check:
+            verdict = verify(checkpoint, part, moves, to, lambda p: meter.count(p, "checking"))
+    names = tuple(move.entry.name for move in moves)
+    where = Path(source), Path(out)
+    return Conversion(*where, to, names, checkpoint.size, left_out, found, verdict)
+
+
+def _check_layout(found: Detection, said: Layout | None, to: Layout) -> None:
+    """Refuse what has the layout already, by its weights or else by its config."""
+    if found.layout == to:
+        raise ValueError(
+            f"convert: the weights already have the {to} layout (confidence"
+            f" {found.confidence:.1%}), and moving their rows would break the model; --force"
+            " converts them all the same."
+        )
+    if found.layout is None and said == to:
+        raise ValueError(
+            f"convert: config.json stands for the {to} layout already, and the weights do not show"
+            " another; --force converts them all the same."
+        )
+
+
+def _others(checkpoint: Checkpoint) -> tuple[list[Path], tuple[str, ...]]:
+    """Files to copy, and the names of those that are not."""
+    done = {header.path.name for header in checkpoint.files}
+    if checkpoint.path.is_file() and checkpoint.index is None and checkpoint.config is None:
+        return [], ()
+    copied, left_out = [], []
+    for path in sorted(checkpoint.folder.iterdir()):
+        if path.name in done or path.name.startswith("."):
+            continue
+        if path == checkpoint.index or (path.is_file() and not path.name.endswith(_WEIGHTS)):
+            copied.append(path)
+        else:
+            left_out.append(path.name)
+    return copied, tuple(left_out)
+
+
+def _contents(path: Path, to: Layout) -> Iterator[bytes]:
+    """A file as it was; config.json with the layout."""
+    if path.name == "config.json":
+        yield in_layout(path, to)
+        return
+    with open_regular(path) as file:
+        yield from read_range(file, 0, path.stat().st_size)
+
+
+class _Meter:
+    """Counts the bytes that pass."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def count(self, pieces: Iterator[bytes], label: str) -> Iterator[bytes]:
+        for piece in pieces:
+            yield piece
+            self.done += len(piece)
+            if self.progress is not None:
+                self.progress(self.done, self.total, label)

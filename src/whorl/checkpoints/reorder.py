@@ -1,0 +1,37 @@
+"""The bytes of a file with the heads of q and k in another order, read and given piece by piece."""
+
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from whorl.kernels.ops import Layout
+
+from .layout import moved
+from .plan import Move
+from .safetensors_file import Header, open_regular, read_range
+
+__all__ = ["converted"]
+
+
+def converted(header: Header, moves: Sequence[Move], to: Layout) -> Iterator[bytes]:
+    """The whole file; one head of a moving tensor is in memory at a time."""
+    mine = sorted(
+        (move for move in moves if move.header is header), key=lambda move: move.entry.begin
+    )
+    with open_regular(header.path) as file:
+        at = 0
+        for move in mine:
+            yield from read_range(file, at, move.entry.begin)
+            yield from _reordered(file, move, to)
+            at = move.entry.end
+        yield from read_range(file, at, header.size)
+
+
+def _reordered(file: IO[bytes], move: Move, to: Layout) -> Iterator[bytes]:
+    orders = {head: moved(head, to) for head in set(move.heads)}
+    width = move.row_bytes
+    for begin, end, head in move.runs:
+        if not head.moves:
+            yield from read_range(file, begin, end)
+            continue
+        rows = memoryview(b"".join(read_range(file, begin, end)))
+        yield b"".join([rows[row * width : (row + 1) * width] for row in orders[head]])

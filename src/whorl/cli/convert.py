@@ -1,0 +1,90 @@
+"""``whorl convert``: a checkpoint in the other layout, in a new folder, without loss."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from whorl.checkpoints import Conversion
+from whorl.checkpoints import convert as convert_checkpoint
+
+from ._json import JsonFlag, print_json
+from ._progress import progress_bar
+from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, given
+
+__all__ = ["convert"]
+
+_MB = 10**6
+
+
+class Target(str, Enum):
+    half = "half"
+    interleaved = "interleaved"
+
+
+Source = typer.Argument(metavar="SOURCE", help="A folder, a .safetensors file, or its index.")
+Out = typer.Argument(metavar="OUT", help="A folder that does not exist yet.")
+To = typer.Option("--to", help="The layout to write.", show_default=False)
+Check = typer.Option("--check", help="Convert back and compare every byte; compare scores.")
+Force = typer.Option("--force", help="Convert although it seems to have that layout already.")
+
+
+def convert(
+    source: Annotated[Path, Source],
+    out: Annotated[Path, Out],
+    to: Annotated[Target, To],
+    check: Annotated[bool, Check] = False,
+    force: Annotated[bool, Force] = False,
+    pattern: Patterns = None,
+    head_dim: HeadDim = None,
+    heads: Heads = None,
+    kv_heads: KeyHeads = None,
+    rotary_dim: RotaryDim = None,
+    rotary_start: RotaryStart = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a checkpoint again in the other layout: the same numbers, rows of q and k moved.
+
+    The source is only read. OUT appears when it is complete, or not at all.
+
+    Exit code 0 if it is there, 2 if it is not.
+    """
+    patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
+    with progress_bar() as show:
+        done = convert_checkpoint(
+            source,
+            out,
+            to=to.value,
+            patterns=patterns,
+            stated=stated,
+            check=check,
+            force=force,
+            progress=lambda n, total, label: show(n // _MB, total // _MB, f"MB  {label}"),
+        )
+    if as_json:
+        print_json(done.to_dict())
+    else:
+        Console(highlight=False).print(_table(done))
+
+
+def _table(done: Conversion) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    found = done.found.layout
+    was = f"{found} ({done.found.confidence:.1%})" if found else "not to be told from the weights"
+    table.add_row("layout", Text(f"{done.to}; it was {was}"))
+    table.add_row("moved", f"rows of {len(done.tensors):,} tensors")
+    table.add_row("written", f"{done.bytes / _MB:,.1f} MB of weights")
+    if done.left_out:
+        table.add_row("left out", Text(", ".join(done.left_out)))
+    if done.check is not None:
+        scores = f"scores of {done.check.heads} heads equal within {done.check.largest:.0e}"
+        none = "no layer with both q and k to compare scores of"
+        table.add_row("checked", f"back again bit for bit; {scores if done.check.heads else none}")
+    table.add_row("kept in", Text(str(done.out)))
+    return table

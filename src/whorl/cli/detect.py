@@ -1,0 +1,93 @@
+"""``whorl detect``: which layout the weights of a checkpoint have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from whorl.checkpoints import Detection, LayerFinding
+from whorl.checkpoints import detect as detect_layout
+from whorl.checkpoints.config_file import layout_said
+
+from ._json import JsonFlag, print_json
+from ._progress import progress_bar
+from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, given
+
+__all__ = ["UNCLEAR", "detect"]
+
+UNCLEAR = 3
+
+Source = typer.Argument(
+    metavar="CHECKPOINT", help="A folder, a .safetensors file, its index, or a .gguf file."
+)
+
+
+def detect(
+    checkpoint: Annotated[Path, Source],
+    pattern: Patterns = None,
+    head_dim: HeadDim = None,
+    heads: Heads = None,
+    kv_heads: KeyHeads = None,
+    rotary_dim: RotaryDim = None,
+    rotary_start: RotaryStart = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tell from the weights of q and k which layout they have: half or interleaved.
+
+    Exit code 0 if they show one, 3 if they do not, 2 if they cannot be read.
+    """
+    patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
+    with progress_bar() as show:
+        found = detect_layout(checkpoint, patterns=patterns, stated=stated, progress=show)
+    said = layout_said(checkpoint) if _has_config(checkpoint) else None
+    if as_json:
+        print_json({**found.to_dict(), "config": said})
+    else:
+        _print(found, said)
+    if found.layout is None:
+        raise typer.Exit(UNCLEAR)
+
+
+def _has_config(path: Path) -> bool:
+    return path.suffix == ".gguf" or (path / "config.json").is_file()
+
+
+def _print(found: Detection, said: str | None) -> None:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("layer", overflow="fold")
+    for name in ("half", "interleaved", "layout", "confidence"):
+        table.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
+    for layer in found.layers:
+        table.add_row(Text(layer.name), *_cells(layer))
+    table.add_section()
+    table.add_row(Text(found.name, "bold"), *_cells(found))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print()
+    for line in _words(found, said):
+        console.print(Text(line))
+
+
+def _cells(finding: LayerFinding) -> list[Text]:
+    clear = finding.layout is not None
+    return [
+        Text(f"{finding.z['half']:+.1f}"),
+        Text(f"{finding.z['interleaved']:+.1f}"),
+        Text(finding.layout or "can't tell", "green" if clear else "dim"),
+        Text(f"{finding.confidence:.1%}", "" if clear else "dim"),
+    ]
+
+
+def _words(found: Detection, said: str | None) -> list[str]:
+    lines = ["half, interleaved: standard deviations above weights that know of no pairs."]
+    if found.layout is None:
+        lines.append("The weights show neither layout: untrained, hardly trained, or not rotary.")
+    elif said is not None and said != found.layout:
+        lines.append(f"The config stands for the {said} layout: it does not fit these weights.")
+    elif said is not None:
+        lines.append(f"The config stands for the {said} layout too.")
+    return lines
