@@ -163,11 +163,11 @@ def test_any_value_for_any_key_gives_an_answer(seed: dict[str, Any]) -> None:
             for key in path[:-1]:
                 place = place[key]
             place[path[-1]] = value
-            start = time.perf_counter()
+            start = time.process_time()
             try:
                 found = doctor.examine(config, length=8192)
             except ConfigError:  # too large to be looked at
                 continue
             json.dumps(found.to_dict())
             found.fixed()
-            assert time.perf_counter() - start < 1.0, (path, value)
+            assert time.process_time() - start < 1.0, (path, value)

@@ -3,7 +3,7 @@
     engine       rules, findings, severities
     patient      what rules look at
     rules        the rules, a file for each subject
-    checkpoint   frequencies stored in safetensors files
+    checkpoint   frequencies stored in safetensors files, layouts of their weights
     fix          a corrected config
 
 >>> from whorl import doctor
@@ -40,7 +40,7 @@ def examine(x: Any, *, length: int | None = None, ignore: Iterable[str] = ()) ->
 
     Args:
         x: whatever ``read_config`` takes, a folder with weights, or a .safetensors file. Of weights
-            only the stored frequencies are read; pickles are never opened.
+            only stored frequencies and a few layers of q and k are read; pickles are never opened.
         length: tokens that the model is to be used with, if not its own context.
         ignore: ids of rules to leave out.
     """

@@ -1,4 +1,7 @@
-"""Frequencies that a checkpoint stores: found by name in safetensors headers, and read alone.
+"""What a checkpoint says about positions: stored frequencies, and the layout of its weights.
+
+Frequencies are found by name in safetensors headers and read alone. The layout is judged on a few
+layers of q and k, see ``whorl.checkpoints.detect``.
 
 A file of pickles (.bin, .pt) is never opened: unpickling runs whatever code stands in it.
 """
@@ -11,8 +14,12 @@ from typing import IO
 
 import torch
 
+from whorl.checkpoints.detect import detect_layers
 from whorl.checkpoints.safetensors_file import Entry, open_regular, read_header, read_range
+from whorl.checkpoints.sizes import Stated
+from whorl.checkpoints.sources import layers_in
 from whorl.configs.model import ConfigError
+from whorl.kernels.ops import Layout
 
 __all__ = ["PICKLES", "Stored", "Weights", "config_beside", "open_weights", "refuse_pickle"]
 
@@ -27,6 +34,7 @@ _DTYPES = {
 }
 _MOST_VALUES = 65_536
 _MOST_FILES = 4096
+_MOST_LAYERS = 8
 
 
 @dataclass(frozen=True)
@@ -45,22 +53,35 @@ class Stored:
 
 @dataclass(frozen=True)
 class Weights:
-    """Frequencies stored with a model, and the files that were not opened."""
+    """Frequencies stored with a model, the layout of q and k, and the files not opened."""
 
     stored: tuple[Stored, ...] = ()
     read: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    layout: Layout | None = None  # None where the weights do not show one
+    confidence: float = 0.0
 
 
 def open_weights(path: Path) -> Weights:
     """The frequencies in a safetensors file, or in all of a folder."""
     if path.is_file():
-        return Weights(tuple(_stored(path)), (path.name,))
+        return Weights(tuple(_stored(path)), (path.name,), (), *_layout(path))
     files = sorted(path.iterdir())[:_MOST_FILES]
     good = [f for f in files if f.suffix == ".safetensors" and f.is_file()]
     pickles = [f.name for f in files if f.suffix in PICKLES and f.is_file()]
     found = tuple(stored for file in good for stored in _stored(file))
-    return Weights(found, tuple(f.name for f in good), tuple(pickles))
+    shown = _layout(path) if good else (None, 0.0)
+    return Weights(found, tuple(f.name for f in good), tuple(pickles), *shown)
+
+
+def _layout(path: Path) -> tuple[Layout | None, float]:
+    """What the weights show, and how surely; nothing where q and k are not found or not plain."""
+    try:
+        layers = layers_in(path, (), Stated())
+        found = detect_layers(layers, most=_MOST_LAYERS) if layers else None
+    except ValueError:
+        return None, 0.0
+    return (None, 0.0) if found is None else (found.layout, found.confidence)
 
 
 def config_beside(path: Path) -> Path | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from whorl._words import did_you_mean
+from whorl.kernels.ops import Layout
 
 from .patient import Patient
 
@@ -79,11 +80,13 @@ class Case:
     """An example: keys laid over those of a small Llama, and what else the rule looks at.
 
     stored: tensors of the checkpoint by name: their dtype and their values.
+    trained: the layout that the weights of q and k in the checkpoint show.
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
     length: int | None = None
     stored: Mapping[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
+    trained: Layout | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -99,6 +102,7 @@ class Case:
         )
         more = [f"--length {self.length}"] if self.length else []
         more += [f"{name} stored as {kind}" for name, (kind, _) in self.stored.items()]
+        more += [f"weights trained in the {self.trained} layout"] if self.trained else []
         return ", ".join([text, *more])
 
 

@@ -11,6 +11,7 @@ from .rules import (
     bases,
     heads,
     keys,
+    layouts,
     lengths,
     scalings,
     shares,
@@ -24,7 +25,7 @@ __all__ = ["markdown"]
 #: The order of the page.
 _SUBJECTS = (
     *(keys, spelling, bases, lengths, scalings, attention_scale),
-    *(heads, shares, target, stored),
+    *(heads, shares, target, stored, layouts),
 )
 
 

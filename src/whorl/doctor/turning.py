@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from whorl.configs.model import ConfigError, LayerGroup, ModelPositions
-from whorl.encodings._rotary import Rotary
+from whorl.configs import LayerGroup, ModelPositions
 
 __all__ = ["Turning", "turnings"]
 
@@ -21,21 +19,16 @@ class Turning:
     model: ModelPositions
     group: LayerGroup
 
-    @cached_property
-    def _encoding(self) -> Rotary | None:
-        """None where it cannot be built."""
-        try:
-            assert self.group.rotation is not None
-            found = self.group.rotation.build(table="on_the_fly", table_length=0)
-        except (ConfigError, ValueError, OverflowError):
-            return None
-        return found if isinstance(found, Rotary) else None
-
     def frequencies(self, length: int | None) -> Tensor:
-        """Radians per position of each pair, without sign, float64 [P], at a length."""
-        if self._encoding is None:
+        """Radians per position of each pair, without sign, float64 [P], at a length.
+
+        Empty where the rotation cannot be built.
+        """
+        assert self.group.rotation is not None
+        try:
+            return self.group.rotation.frequencies(length).inv_freq.detach().abs()
+        except (ValueError, OverflowError):
             return torch.empty(0, dtype=torch.float64)
-        return self._encoding.frequencies(length).inv_freq.detach().abs()
 
     def reach(self, length: int) -> int:
         """The farthest distance that these layers see."""

@@ -4,9 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from whorl.configs import presets, read_config
-from whorl.configs.model import ConfigError
-from whorl.configs.source import load
+from whorl.configs import ConfigError, load, presets, read_config
 
 from .checkpoint import Weights, config_beside, open_weights, refuse_pickle
 from .patient import Patient
@@ -16,11 +14,9 @@ __all__ = ["admit"]
 
 def admit(x: Any, length: int | None) -> tuple[Patient, Path | None]:
     """The patient, and the file that its config came from."""
-    weights = Weights()
+    weights, x = Weights(), presets.resolve(x, "doctor")
     if isinstance(x, (str, Path)):
         path = Path(x)
-        if str(x) in presets.names() and not os.path.exists(path):
-            return _read(presets.load(str(x)), length, weights)
         refuse_pickle(path)
         if path.suffix == ".safetensors":
             weights, x = open_weights(path), config_beside(path)
@@ -33,10 +29,9 @@ def admit(x: Any, length: int | None) -> tuple[Patient, Path | None]:
 
 def _read(x: Any, length: int | None, weights: Weights) -> tuple[Patient, Path | None]:
     document = load(x)
-    source = document.data if document.kind in ("transformers", "mlx") else x
     try:
-        reading, refusal = read_config(source), None
-        faithful = read_config(source, parity="transformers")
+        reading, refusal = read_config(document), None
+        faithful = read_config(document, parity="transformers")
     except ConfigError as error:
         reading, faithful, refusal = None, None, str(error)
     data = document.data

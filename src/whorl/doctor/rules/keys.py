@@ -235,8 +235,8 @@ _ROPE_LABELS = ("main", "compress")
     " (Zamba2, GraniteMoeHybrid, Kimi-Linear): changing them changes nothing.",
     remedy="Nothing to do, unless the model was meant to rotate.",
     seen=("https://github.com/huggingface/transformers/pull/34517",),
-    trigger=Case({"model_type": "gpt2", "rope_theta": 500000.0}),
-    near_miss=Case({"model_type": "gpt2"}),
+    trigger=Case({"model_type": "kimi_linear", "rope_theta": 10000.0}),
+    near_miss=Case({"model_type": "kimi_linear"}),
 )
 def rope_unused(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:

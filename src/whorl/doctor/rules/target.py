@@ -9,12 +9,12 @@ from torch import Tensor
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Patient, number, whole
 from whorl.doctor.turning import Turning
+from whorl.inspection.pairs import alike, angle_error
 
 __all__: list[str] = []
 
 _BOUND = "https://arxiv.org/abs/2405.14591"
 _FLOAT32_COUNTS = 2**24
-_MOST_COSINES = 2**17
 
 
 def _length(patient: Patient, turned: Turning) -> int | None:
@@ -84,7 +84,7 @@ def beyond_seen(patient: Patient) -> Iterator[Symptom]:
     what="Far tokens look as near as tokens two apart: the base is too small for the length.",
     why="The mean cosine of all pairs says how alike two positions look. With few pairs or a small"
     " base they all come back to their start together, and a far token then scores like a near"
-    " one. Looked for within 2048 tokens for 64 pairs, farther for fewer.",
+    " one. Looked for within 32,768 tokens for 64 pairs, farther for fewer.",
     remedy="Raise rope_theta before training, rotate more channels, or use a shorter context.",
     seen=(_BOUND,),
     trigger=Case({"head_dim": 8, "num_attention_heads": 512, "rope_theta": 10.0}),
@@ -96,36 +96,13 @@ def aliasing(patient: Patient) -> Iterator[Symptom]:
         if length is None or rotation is None or rotation.encoding != "rope":
             continue  # pairs of different axes do not move together
         inv_freq = _frequencies(turned, length)
-        found = _lookalike(inv_freq, turned.reach(length))
+        found = alike(inv_freq, turned.reach(length))
         if found is not None:
-            distance, far, near = found
             yield Symptom(
                 turned.path("rope_theta"),
-                f"tokens {distance} apart look {far:.2f} alike, those 2 apart {near:.2f}.",
+                f"tokens {found.distance} apart look {found.similarity:.2f} alike, those 2 apart"
+                f" {found.near:.2f}.",
             )
-
-
-def _lookalike(inv_freq: Tensor, length: int) -> tuple[int, float, float] | None:
-    """The first distance at which tokens look as alike as at 2, past the first fall to 0."""
-    if not 0 < len(inv_freq) <= 16_384 or length < 8:
-        return None
-    length = min(length, _MOST_COSINES // len(inv_freq))
-    near = float(torch.cos(2 * inv_freq).mean())
-    fallen = False
-    for start in range(3, length, 4096):
-        distance = torch.arange(start, min(start + 4096, length), dtype=torch.float64)
-        alike = torch.cos(distance[:, None] * inv_freq).mean(-1)
-        if not fallen:
-            below = (alike <= 0.5 * near).nonzero()
-            if not len(below):
-                continue
-            fallen = True
-            alike, distance = alike[int(below[0]) :], distance[int(below[0]) :]
-        hits = (alike >= near).nonzero()
-        if len(hits):
-            first = int(hits[0])
-            return int(distance[first]), float(alike[first]), near
-    return None
 
 
 @rule(
@@ -180,10 +157,7 @@ def float32_angles(patient: Patient) -> Iterator[Symptom]:
         if length is None or length > 2**53:
             continue
         inv_freq = _frequencies(turned, length)
-        last = torch.arange(max(length - 64, 0), length, dtype=torch.float64)
-        exact = last[:, None] * inv_freq
-        rounded = last.float()[:, None] * inv_freq.float()
-        error = float((rounded.double() - exact).abs().max()) if exact.numel() else 0.0
+        error = angle_error(inv_freq, length)
         if error > 0.02:
             yield Symptom(
                 turned.path("max_position_embeddings"),

@@ -1,0 +1,38 @@
+"""Layouts of the weights."""
+
+from collections.abc import Iterator
+
+from whorl.checkpoints.config_file import layout_said
+from whorl.doctor.engine import Case, Symptom, rule
+from whorl.doctor.patient import Patient
+
+__all__: list[str] = []
+
+_SMALL = {"hidden_size": 256, "num_attention_heads": 2}
+
+
+@rule(
+    "layout-disagrees",
+    "error",
+    what="Weights of q and k that were trained in another layout than the model rotates in.",
+    why="Pairs of channels turn together: neighbours in Meta's code, half a head apart in Hugging"
+    " Face's. Weights carried over without moving the rows of q and k load without complaint and"
+    " write fluent nonsense.",
+    remedy="whorl convert moves the rows, whorl detect shows the evidence by layer; or correct"
+    " rope_interleave or rope_traditional, if the config is what is wrong.",
+    seen=(
+        "https://github.com/pytorch/torchtitan/issues/335",
+        "https://github.com/huggingface/transformers/issues/25199",
+    ),
+    trigger=Case(_SMALL, trained="interleaved"),
+    near_miss=Case(_SMALL, trained="half"),
+)
+def layout_disagrees(patient: Patient) -> Iterator[Symptom]:
+    weights = patient.weights
+    said = layout_said(patient.data) if patient.reading is not None else None
+    if weights.layout is not None and said is not None and said != weights.layout:
+        yield Symptom(
+            "q and k",
+            f"the weights show the {weights.layout} layout ({weights.confidence:.0%} sure), and"
+            f" the config stands for {said}.",
+        )
