@@ -1,0 +1,47 @@
+"""``whorl explore``: a local page on a model's positions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whorl._words import did_you_mean
+from whorl.configs import presets
+from whorl.explore.state import State, given_subject
+
+__all__ = ["explore"]
+
+Config = typer.Argument(
+    metavar="CONFIG", help="config.json, its folder, a GGUF file, or a preset to start with."
+)
+Port = typer.Option(min=1, max=65_535, metavar="N", help="Where to listen; a free port by default.")
+Open = typer.Option("--no-open", help="Print the address only; open no browser.")
+Runs = typer.Option(metavar="FOLDER", help="Results of whorl compare, for the second page.")
+
+
+def explore(
+    config: Annotated[str | None, Config] = None,
+    port: Annotated[int | None, Port] = None,
+    no_open: Annotated[bool, Open] = False,
+    runs: Annotated[Path | None, Runs] = None,
+) -> None:
+    """Look at a model's positions in the browser: charts, sliders, what inspect and doctor say.
+
+    The page is served to this machine only, and nothing is loaded from elsewhere. Ctrl-C ends it.
+    """
+    from whorl.explore.compare import read_runs
+    from whorl.explore.server import serve
+
+    comparison = None if runs is None else read_runs(runs)
+    serve(_state(config, comparison), port=port, browser=not no_open)
+
+
+def _state(config: str | None, comparison: dict[str, object] | None) -> State:
+    if config is None or (config in presets.names() and not Path(config).exists()):
+        return State(preset=config, comparison=comparison)
+    if not Path(config).exists():
+        raise ValueError(
+            f"explore: there is no file {config[:200]!r}, and no preset of that name"
+            f"{did_you_mean(config[:200], presets.names())} Presets: {', '.join(presets.names())}."
+        )
+    return State(given=given_subject(Path(config)), comparison=comparison)

@@ -1,0 +1,126 @@
+"""JSON in, JSON out: the functions behind the addresses below /api/, without a web framework.
+
+Whatever is wrong with a request is a ValueError with a message for the user.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import whorl
+from whorl.configs import presets
+from whorl.encodings import names
+
+from . import compare, curves
+from ._checks import number, record, whole
+from .curves import LONGEST, METHODS, MOST_CURVES, TITLES, Choice
+from .report import report as say
+from .state import State
+
+__all__ = ["bias", "card", "lab", "report", "start", "view"]
+
+_SHARED = ("source", "group", "length", "trained")
+_BASES = (1.0, 1e15)
+_FACTORS = (1e-3, 1e6)
+_MOST_VECTORS = 64
+
+
+def start(state: State) -> dict[str, Any]:
+    """What the page needs to begin: presets, methods, what the command line gave."""
+    with_bias, without = compare.kinds()
+    return {
+        "version": whorl.__version__,
+        "presets": presets.names(),
+        "methods": {n: TITLES.get(n, n) for n in (*METHODS, *curves.methods())},
+        "given": None if state.given is None else state.given.name,
+        "preset": state.preset or "llama-3.1-8b",
+        "encodings": names(),
+        "with_bias": list(with_bias),
+        "without_bias": list(without),
+        "runs": state.comparison is not None,
+        "longest": LONGEST,
+        "most_curves": MOST_CURVES,
+    }
+
+
+def report(state: State, request: Any) -> dict[str, Any]:
+    """What inspect and doctor say."""
+    given = record(request, (*_SHARED, "choice"))
+    return say(
+        state.subject(given.get("source")),
+        group=whole(given, "group", 0, 1000),
+        length=whole(given, "length", 1, LONGEST),
+        trained=whole(given, "trained", 1, 2**40),
+        choice=_choice(given.get("choice") or {}),
+    )
+
+
+def view(state: State, request: Any) -> dict[str, Any]:
+    """The numbers of all charts of the first page."""
+    given = record(request, (*_SHARED, "distance", "choices", "q", "k"))
+    chosen = given.get("choices") or []
+    if not isinstance(chosen, list) or len(chosen) >= MOST_CURVES:
+        raise ValueError(f"explore: choices must be a list of fewer than {MOST_CURVES}.")
+    return curves.view(
+        state.subject(given.get("source")),
+        group=whole(given, "group", 0, 1000),
+        length=whole(given, "length", 1, LONGEST),
+        distance=whole(given, "distance", 0, LONGEST) or 0,
+        trained=whole(given, "trained", 1, 2**40),
+        choices=tuple(_choice(one) for one in chosen),
+        q=_vectors(given.get("q"), "q"),
+        k=_vectors(given.get("k"), "k"),
+    )
+
+
+def bias(state: State, request: Any) -> dict[str, Any]:
+    """Bias curves of several encodings."""
+    given = record(request, ("encodings", "length"))
+    chosen = given.get("encodings")
+    known = compare.kinds()[0]
+    if not isinstance(chosen, list) or not chosen or any(name not in known for name in chosen):
+        raise ValueError(f"explore: encodings must be a list out of {', '.join(known)}.")
+    return compare.biases(
+        list(dict.fromkeys(chosen)), whole(given, "length", 2, compare.LONGEST) or 128
+    )
+
+
+def card(state: State, request: Any) -> dict[str, Any]:
+    """The report card of one encoding."""
+    name = record(request, ("encoding",)).get("encoding")
+    if name not in names():
+        raise ValueError(f"explore: encoding must be one of {', '.join(names())}.")
+    return compare.card(name)
+
+
+def lab(state: State, request: Any) -> dict[str, Any]:
+    """What the lab measured, if a folder was given."""
+    record(request, ())
+    return compare.lab(state.comparison)
+
+
+def _choice(value: Any) -> Choice:
+    given = record(value, ("method", "factor", "base"), "each of choices")
+    method = given.get("method", "config")
+    known = (*METHODS, *curves.methods())
+    if method not in known:
+        raise ValueError(f"explore: method must be one of {', '.join(known)}.")
+    factor = None if method in METHODS else number(given, "factor", *_FACTORS)
+    return Choice(method, factor, number(given, "base", *_BASES))
+
+
+def _vectors(value: Any, name: str) -> Tensor | None:
+    """One vector or a list of them; ``analysis.decay`` says what width they must have."""
+    if value is None:
+        return None
+    rows = value if isinstance(value, list) and value and isinstance(value[0], list) else [value]
+    wrong = not isinstance(value, list) or len(rows) > _MOST_VECTORS
+    for row in rows if not wrong else []:
+        wrong = wrong or not isinstance(row, list) or len(row) != len(rows[0]) or not row
+        wrong = wrong or any(type(x) not in (int, float) or not abs(x) < 1e30 for x in row)
+    if wrong:
+        raise ValueError(
+            f"explore: {name} must be a list of numbers, or up to {_MOST_VECTORS} lists of as many."
+        )
+    return torch.tensor(rows, dtype=torch.float64)

@@ -1,0 +1,155 @@
+"""What inspect and doctor say about a config and about what the sliders make of it."""
+
+import dataclasses
+import json
+from typing import Any
+
+from whorl import doctor
+from whorl.configs import ConfigError
+from whorl.inspection import GroupReport, Inspection, inspect
+from whorl.inspection.lengths import trained_context
+from whorl.inspection.words import facts, title
+
+from .curves import METHODS, Choice
+from .rewrite import rewritten
+from .state import Subject
+
+__all__ = ["report"]
+
+_MOST_TEXT = 200_000
+
+
+def report(
+    subject: Subject,
+    *,
+    group: int | None = None,
+    length: int | None = None,
+    trained: int | None = None,
+    choice: Choice = Choice(),  # noqa: B008 (frozen)
+) -> dict[str, Any]:
+    """The verdict, the facts of each group of layers, the findings, and the config to copy.
+
+    A config that cannot be read has findings all the same, and its problem for a verdict.
+    """
+    if subject.model is None:
+        found = {} if subject.x == {} else _findings(subject.x, length)
+        return {"name": subject.name, "problem": subject.problem, **_empty(subject), **found}
+    try:
+        index, layers = subject.group(group)
+    except ConfigError as error:
+        looked = inspect(subject.x)
+        return {
+            **_of(subject, looked),
+            "problem": str(error),
+            "config": _text(subject.data),
+            **_findings(subject.x, length),
+        }
+    assert layers.rotation is not None
+    written, why = _written(subject, index, choice, trained)
+    base = dataclasses.replace(choice, method="config", factor=None)
+    start = _written(subject, index, base, trained)[0] if choice.base else None
+    looked = _look(subject, start, length, trained, choice)
+    options = layers.rotation.options
+    known = options.get("base") if options.get("inv_freq") is None else None
+    return {
+        **_of(subject, looked),
+        "problem": None,
+        "group": index,
+        "base": known if isinstance(known, (int, float)) else None,
+        "head_dim": options.get("head_dim"),
+        "trained": trained_context(subject.model, layers, None),
+        "config": None if written is None else _text(written),
+        "why": why,
+        **_findings(written if written is not None and not choice.own else subject.x, length),
+    }
+
+
+def _written(
+    subject: Subject, index: int, choice: Choice, trained: int | None
+) -> tuple[dict[str, Any] | None, str | None]:
+    try:
+        return rewritten(subject, index, choice, trained)
+    except ConfigError as error:
+        return None, str(error)
+
+
+def _look(
+    subject: Subject,
+    start: dict[str, Any] | None,
+    length: int | None,
+    trained: int | None,
+    choice: Choice,
+) -> Inspection:
+    """Inspect as the command does; without the extension where that does not fit."""
+    x = subject.x if start is None else start
+    options: dict[str, Any] = {"length": length}
+    if choice.method not in METHODS:
+        options |= {"extend": choice.method, "factor": choice.factor}
+    for told in (trained, None):
+        try:
+            return inspect(x, trained=told, **options)
+        except ConfigError:
+            continue
+    return inspect(x, length=length)
+
+
+def _of(subject: Subject, found: Inspection) -> dict[str, Any]:
+    return {
+        "name": subject.name,
+        "model_type": found.model.model_type,
+        "verdict": found.verdict,
+        "context": found.model.context,
+        "groups": [_group(n, one) for n, one in enumerate(found.groups)],
+        "frameworks": _frameworks(found),
+        "notes": [note.text for note in found.model.notes],
+    }
+
+
+def _group(index: int, found: GroupReport) -> dict[str, Any]:
+    return {
+        "index": index,
+        "title": title(found),
+        "rotates": found.encoding is not None,
+        "facts": [list(row) for row in facts(found)],
+    }
+
+
+def _frameworks(found: Inspection) -> list[dict[str, Any]]:
+    rows = []
+    for group in found.groups:
+        for each in group.frameworks:
+            remarks = [remark.text for remark in each.remarks]
+            if each.why and not remarks:
+                remarks = [each.why]
+            row = {
+                "framework": f"{each.framework} {each.version}",
+                "outcome": each.outcome,
+                "differs": list(each.differs),
+                "remarks": remarks,
+            }
+            if row not in rows:
+                rows.append(row)
+    return rows
+
+
+def _findings(x: Any, length: int | None) -> dict[str, Any]:
+    found = doctor.examine(x, length=length).to_dict()
+    return {"findings": found["findings"], "counts": found["counts"]}
+
+
+def _empty(subject: Subject) -> dict[str, Any]:
+    return {
+        "verdict": None,
+        "groups": [],
+        "frameworks": [],
+        "notes": [],
+        "findings": [],
+        "counts": {},
+        "config": _text(subject.data),
+    }
+
+
+def _text(data: Any) -> str | None:
+    """The config as JSON, unless it is the metadata of a GGUF file with all its tokens."""
+    text = json.dumps(dict(data), indent=2, ensure_ascii=False, default=str)
+    return text if len(text) <= _MOST_TEXT else None

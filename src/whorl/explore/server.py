@@ -1,0 +1,147 @@
+"""The addresses: two pages, their files, and the JSON functions of ``api``.
+
+Files are those of static/, read when the server starts, by name; no request reaches the disk.
+"""
+
+import json
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.resources import files
+from typing import Any
+
+from whorl._extras import need
+from whorl.analysis._record import plain
+
+from . import api
+from .state import State
+
+__all__ = ["HOST", "application", "listen", "serve"]
+
+HOST = "127.0.0.1"
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_PAGES = {"/": "index.html", "/compare": "compare.html"}
+_CALLS: dict[str, Callable[[State, Any], dict[str, Any]]] = {
+    "report": api.report,
+    "view": api.view,
+    "bias": api.bias,
+    "card": api.card,
+    "lab": api.lab,
+}
+
+
+def application(state: State, port: int) -> Any:
+    """The ASGI application, guarded."""
+    need("starlette", by="whorl explore", extra="web")
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from .guard import Guard, TooLargeError
+
+    static = _static()
+
+    def answer(document: dict[str, Any], status: int = 200) -> Response:
+        return Response(_json(document), status, media_type="application/json")
+
+    def file(name: str) -> Callable[[Request], Response]:
+        def respond(request: Request) -> Response:
+            content, kind = static[name]
+            return Response(content, media_type=kind)
+
+        return respond
+
+    def started(request: Request) -> Response:
+        return answer(api.start(state))
+
+    def call(function: Callable[[State, Any], dict[str, Any]]) -> Any:
+        async def respond(request: Request) -> Response:
+            try:
+                given = json.loads(await request.body())
+            except TooLargeError as error:
+                return answer({"error": str(error)}, 413)
+            except (ValueError, RecursionError):
+                return answer({"error": "explore: the request is not JSON."}, 400)
+            try:
+                return answer(await run_in_threadpool(function, state, given))
+            except ValueError as error:
+                return answer({"error": str(error)}, 400)
+
+        return respond
+
+    def missing(request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 404)
+        return answer({"error": "explore: there is nothing at this address."}, status)
+
+    routes = [Route(path, file(name), methods=["GET"]) for path, name in _PAGES.items()]
+    routes += [Route(f"/static/{name}", file(name), methods=["GET"]) for name in static]
+    routes.append(Route("/api/start", started, methods=["GET"]))
+    routes += [Route(f"/api/{n}", call(f), methods=["POST"]) for n, f in _CALLS.items()]
+    app = Starlette(routes=routes, exception_handlers={404: missing, 405: missing})
+    return Guard(app, port)
+
+
+def listen(port: int | None) -> socket.socket:
+    """A socket on the loopback address only; without a port, on a free one."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(sys.platform != "win32"))
+    try:
+        found.bind((HOST, port or 0))
+        found.listen(64)  # so that the address works from when it is printed
+    except OSError as error:
+        found.close()
+        raise ValueError(
+            f"--port: {port} cannot be used ({error.strerror}); leave it out for a free one."
+        ) from None
+    return found
+
+
+def serve(state: State, *, port: int | None = None, browser: bool = True) -> None:
+    """Serve until Ctrl-C; the address is the only thing printed."""
+    uvicorn = need("uvicorn", by="whorl explore", extra="web")
+    need("starlette", by="whorl explore", extra="web")
+    with listen(port) as found:
+        at = found.getsockname()[1]
+        address = f"http://{HOST}:{at}/"
+        config = uvicorn.Config(
+            application(state, at),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            limit_concurrency=64,
+            timeout_graceful_shutdown=1,
+        )
+        print(f"whorl explore: {address}  (Ctrl-C ends it)", flush=True)
+        if browser:
+            threading.Timer(0.3, webbrowser.open, (address,)).start()
+        with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has ended
+            uvicorn.Server(config).run(sockets=[found])
+
+
+def _static() -> dict[str, tuple[bytes, str]]:
+    found = {}
+    for entry in files(__package__).joinpath("static").iterdir():
+        kind = next((kind for end, kind in _KINDS.items() if entry.name.endswith(end)), None)
+        if kind is not None:
+            found[entry.name] = (entry.read_bytes(), kind)
+    return found
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    try:
+        text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # an infinity, which JSON does not have
+        text = json.dumps(plain(document), allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,105 @@
+// What both pages share: elements, requests, numbers in words, files to save.
+
+export const $ = (selector, root = document) => root.querySelector(selector);
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value != null) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child != null));
+  return node;
+}
+
+/** An HTML element; texts are texts, never markup. */
+export const el = (tag, attributes = {}, ...children) =>
+  filled(document.createElement(tag), attributes, children);
+
+/** An SVG element. */
+export const shape = (tag, attributes = {}, ...children) =>
+  filled(document.createElementNS(SVG, tag), attributes, children);
+
+/** Ask Python; an error carries the message that it gave. */
+export async function ask(name, body) {
+  const options = body === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  };
+  let answer;
+  try {
+    answer = await fetch(`/api/${name}`, options);
+  } catch {
+    throw new Error("whorl explore does not answer; is the command still running?");
+  }
+  let found = {};
+  try {
+    found = await answer.json();
+  } catch {
+    // The status below says enough.
+  }
+  if (!answer.ok) throw new Error(found.error ?? `whorl explore failed (${answer.status}).`);
+  return found;
+}
+
+/** A number for people: 131,072; 6.283; 20.5M. */
+export function words(value) {
+  if (value == null || !Number.isFinite(value)) return "none";
+  const size = Math.abs(value);
+  if (size >= 1e7) return brief(value);
+  if (Number.isInteger(value) || size >= 1e4) return Math.round(value).toLocaleString("en");
+  return String(Number(value.toPrecision(4)));
+}
+
+/** Three digits, with k, M and G. */
+export function brief(value) {
+  for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]])
+    if (Math.abs(value) >= size * 0.9995) return Number((value / size).toPrecision(3)) + unit;
+  return String(Number(value.toPrecision(3)));
+}
+
+export function save(name, blob) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+/** Put text on the clipboard and say so; where that is not allowed, say that instead. */
+export async function copy(text, what, say) {
+  try {
+    await navigator.clipboard.writeText(text);
+    say(`${what} copied.`);
+  } catch {
+    say(`The browser does not let the page copy; select the text and copy it yourself.`);
+  }
+}
+
+/** Call at most once per ``wait`` milliseconds of silence. */
+export function later(wait, call) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(call, wait);
+  };
+}
+
+/** Ask while values change: one request at a time, always for the newest values. */
+export function latest(run) {
+  let busy = false, again = false;
+  return async function go() {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    try {
+      do {
+        again = false;
+        await run();
+      } while (again);
+    } finally {
+      busy = false;
+    }
+  };
+}

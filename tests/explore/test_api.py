@@ -1,0 +1,308 @@
+"""The JSON functions: the numbers of the charts, the config to copy, and every refusal."""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import whorl
+from whorl import analysis, doctor, inspection
+from whorl.configs import presets, read_config
+from whorl.explore import api, compare, curves
+from whorl.explore.state import State
+
+LLAMA = {"source": {"preset": "llama-3.1-8b"}}
+SMALL = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
+}
+
+
+def pasted(**keys: Any) -> dict[str, Any]:
+    return {"source": {"text": json.dumps({**SMALL, **keys})}}
+
+
+def view(**more: Any) -> dict[str, Any]:
+    return api.view(State(), {**LLAMA, **more})
+
+
+def test_start_names_what_there_is() -> None:
+    found = api.start(State(preset="qwen3-8b"))
+    assert found["presets"] == presets.names()
+    assert found["preset"] == "qwen3-8b"
+    assert set(whorl.scaling.names()) - set(found["methods"]) == {"longrope", "proportional"}
+    assert set(found["with_bias"]) | set(found["without_bias"]) == set(found["encodings"])
+    assert {"alibi", "t5", "kerple"} <= set(found["with_bias"])
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_has_curves_that_are_those_of_its_encoding(name: str) -> None:
+    found = api.view(State(), {"source": {"preset": name}, "length": 20_000, "distance": 3})
+    model = read_config(presets.load(name))
+    rope: Any = model.groups[found["group"]].rotation
+    inv_freq = rope.build().frequencies(20_000).inv_freq
+    (curve,) = found["curves"]
+    assert curve["inv_freq"] == inv_freq.tolist()
+    assert curve["wavelengths"][0] == pytest.approx(math.tau / float(inv_freq[0]))
+    assert curve["likeness"] == pytest.approx(float((3 * inv_freq).cos().mean()))
+    turned = torch.remainder(3 * inv_freq + math.pi, math.tau) - math.pi
+    assert curve["angles"] == pytest.approx(turned.rad2deg().tolist(), abs=1e-3)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_scores_and_envelope_are_those_of_the_analysis() -> None:
+    q, k = torch.randn(2, 3, 64, dtype=torch.float64)
+    asked = pasted() | {"length": 200, "choices": [{"method": "yarn", "factor": 4}]}
+    found = api.view(State(), {**asked, "q": q.tolist(), "k": k.tolist()})
+    rope = whorl.RoPE(64, scaling=whorl.scaling.YaRN(factor=4.0, original_context=4096))
+    expected = analysis.decay(rope, 200, q=q, k=k)
+    assert tuple(found["distances"]) == expected.distances
+    assert found["envelopes"][1] == pytest.approx(expected.envelope, abs=1e-4)
+    assert found["focus"] == 1
+    for one, other in zip(found["scores"], expected.scores, strict=True):
+        assert one["mean"] == pytest.approx(other.mean, abs=1e-5)
+        assert one["size"] == pytest.approx(other.mean_size, abs=1e-5)
+    alike = (
+        torch.tensor(found["distances"]).double()[:, None] * rope.frequencies(201).inv_freq
+    ).cos()
+    assert found["likeness"][1] == pytest.approx(alike.mean(-1).tolist(), abs=1e-5)
+
+
+def test_statuses_reach_and_new_angles_are_those_of_inspect() -> None:
+    found = view(length=131_072, choices=[{"method": "yarn", "factor": 8}])
+    looked = inspection.inspect("llama-3.1-8b", length=131_072, extend="yarn", factor=8)
+    (group,) = looked.groups
+    assert group.at_length is not None
+    assert group.extension is not None
+    ours, yarn = found["curves"]
+    assert sum(ours["new"]) == group.at_length.new == 29
+    assert yarn["counts"] == group.extension.after.counts
+    assert yarn["reach"] == group.extension.after.reach == 65_536
+    assert yarn["attention_scale"] == pytest.approx(0.1 * math.log(8) + 1)
+    assert (found["trained"], found["claimed"]) == (8192, 131_072)
+
+
+def test_a_base_changes_the_frequencies() -> None:
+    found = view(choices=[{"base": 1e6}, {"method": "none", "base": 100.0}])
+    expected = whorl.RoPE(128, base=100.0).frequencies().inv_freq
+    assert found["curves"][2]["inv_freq"] == expected.tolist()
+    assert [one["label"] for one in found["curves"]] == [
+        "as in the config",
+        "as in the config, base 1M",
+        "no scaling, base 100",
+    ]
+
+
+def test_layers_with_a_window_have_its_distances() -> None:
+    found = api.view(State(), {"source": {"preset": "gpt-oss-20b"}, "group": 0})
+    assert found["window"] == 128
+    assert found["distances"][-1] == 128
+
+
+def test_an_extension_that_does_not_fit_leaves_the_other_curves() -> None:
+    asked = {"source": {"preset": "gemma-3-4b"}, "choices": [{"method": "yarn", "factor": 2}]}
+    found = api.view(State(), asked)
+    assert "does not say how long training texts were" in found["curves"][1]["error"]
+    assert len(found["curves"][0]["wavelengths"]) == 128
+    told = api.view(State(), {**asked, "trained": 4096})
+    assert "error" not in told["curves"][1]
+
+
+METHODS = [name for name in curves.methods() if name not in ("dynamic_linear", "dynamic_yarn")]
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-3.1-8b", "gpt-neox-20b", "modernbert-base", "qwen3-8b-yarn"]
+)
+@pytest.mark.parametrize("method", ["config", "none", *METHODS])
+def test_the_config_to_copy_reads_back_as_the_curve(name: str, method: str) -> None:
+    choice = {"method": method, "factor": 4.0, "base": 123_456.0}
+    asked = {"source": {"preset": name}, "length": 50_000}
+    report = api.report(State(), {**asked, "choice": choice})
+    assert report["why"] is None
+    found = api.view(State(), {**asked, "choices": [choice]})
+    model = read_config(json.loads(report["config"]))
+    rotation = model.groups[report["group"]].rotation
+    assert rotation is not None
+    built: Any = rotation.build()
+    inv_freq = built.frequencies(50_000).inv_freq.tolist()
+    assert found["curves"][1]["inv_freq"] == pytest.approx(inv_freq, rel=1e-6)
+    errors = [one for one in report["findings"] if one["severity"] == "error"]
+    assert not errors
+
+
+@pytest.mark.parametrize("method", ["dynamic_linear", "dynamic_yarn"])
+def test_what_transformers_cannot_say_has_no_config(method: str) -> None:
+    report = api.report(State(), {**LLAMA, "choice": {"method": method, "factor": 2.0}})
+    assert report["config"] is None
+    assert "transformers has no type" in report["why"]
+
+
+def test_the_config_of_another_dialect_is_shown_but_not_written() -> None:
+    params = {"dim": 256, "n_layers": 2, "n_heads": 4, "multiple_of": 256, "rope_theta": 5e5}
+    report = api.report(State(), {"source": {"text": json.dumps(params)}})
+    assert report["base"] == 5e5
+    assert report["config"] is None
+    assert report["why"] == "this is a config of meta; whorl writes those of transformers only."
+
+
+def test_the_report_is_that_of_inspect_and_doctor() -> None:
+    report = api.report(State(), {**LLAMA, "length": 200_000})
+    looked = inspection.inspect("llama-3.1-8b", length=200_000)
+    assert report["verdict"] == looked.verdict
+    examined = doctor.examine(presets.load("llama-3.1-8b"), length=200_000).to_dict()
+    assert report["findings"] == examined["findings"]
+    assert json.loads(report["config"]) == presets.load("llama-3.1-8b")
+    assert (report["base"], report["head_dim"], report["trained"]) == (500_000.0, 128, 8192)
+
+
+def test_a_config_that_cannot_be_read_has_findings() -> None:
+    asked = pasted(rope_scaling={"rope_type": "nonesuch", "factor": 2.0})
+    report = api.report(State(), asked)
+    assert report["problem"]
+    assert report["verdict"] is None
+    assert report["counts"]["error"] >= 1
+    with pytest.raises(ValueError, match="nonesuch"):
+        api.view(State(), asked)
+
+
+def test_a_model_without_rotation() -> None:
+    asked = {"source": {"text": json.dumps({"model_type": "bert", "hidden_size": 64})}}
+    report = api.report(State(), asked)
+    assert report["problem"].endswith("has no rotary embedding, so there is nothing to draw.")
+    assert report["verdict"]
+    with pytest.raises(ValueError, match="bert has no rotary embedding"):
+        api.view(State(), asked)
+
+
+def test_a_head_too_wide_to_draw_is_not_built() -> None:
+    asked = pasted(hidden_size=8192, num_attention_heads=1)
+    report = api.report(State(), asked)
+    assert "up to 4,096 channels; this has 8,192" in report["problem"]
+    with pytest.raises(ValueError, match=r"up to 4,096 channels"):
+        api.view(State(), asked)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ([], "the request must be a JSON object"),
+        ({}, "source must be one of preset, text and given"),
+        ({"source": {"path": "/etc/passwd"}}, "source must be one of preset, text and given"),
+        ({"source": {"given": True}}, "no config was given on the command line"),
+        ({"source": {"preset": "lama-3.1-8b"}}, "did you mean 'llama-3.1-8b'"),
+        ({"source": {"preset": "../presets/llama-2-7b"}}, "there is none called"),
+        ({"source": {"text": "   "}}, "there is no config yet"),
+        ({"source": {"text": "{}"}}, "the config is empty"),
+        ({"source": {"text": "{oops"}}, "the text is not JSON"),
+        ({"source": {"text": "[1]"}}, "must hold a JSON object"),
+        ({**LLAMA, "lenght": 3}, "the request has no 'lenght'"),
+        ({**LLAMA, "length": 2**24 + 1}, "length must be a whole number from 1 to 16,777,216"),
+        ({**LLAMA, "length": "many"}, "length must be a whole number .* got 'many'"),
+        ({**LLAMA, "length": 10**400}, "got a number of 1,329 bits"),
+        ({**LLAMA, "distance": -1}, "distance must be a whole number from 0"),
+        ({**LLAMA, "group": 3}, "group must be one of 0"),
+        ({**LLAMA, "trained": 5}, "training had 8192 tokens"),
+        ({**LLAMA, "choices": {}}, None),
+        ({**LLAMA, "choices": "yarn"}, "choices must be a list of fewer than 8"),
+        ({**LLAMA, "choices": [{}] * 8}, "choices must be a list of fewer than 8"),
+        ({**LLAMA, "choices": [{"method": "yarm"}]}, "method must be one of config, none"),
+        ({**LLAMA, "choices": [{"base": math.nan}]}, "base must be a number from 1 to 1e"),
+        ({**LLAMA, "choices": [{"base": True}]}, "base must be a number"),
+        ({**LLAMA, "choices": [{"method": "yarn", "factor": 0}]}, "factor must be a number from"),
+        ({**LLAMA, "q": [1.0] * 128}, "q and k go together"),
+        ({**LLAMA, "q": [1.0], "k": [1.0]}, "must have 128 numbers each, the width of a head"),
+        ({**LLAMA, "q": [0] * 128, "k": [0] * 128}, "q and k must not be 0"),
+        ({**LLAMA, "q": ["x"], "k": [1]}, "q must be a list of numbers"),
+        ({**LLAMA, "q": [[1], [1, 2]], "k": [1]}, "q must be a list of numbers"),
+        ({**LLAMA, "q": [[1.0]] * 65, "k": [1]}, "or up to 64 lists of as many"),
+    ],
+)
+def test_what_a_view_refuses(request_: Any, message: str | None) -> None:
+    if message is None:
+        api.view(State(), request_)
+        return
+    with pytest.raises(ValueError, match=message):
+        api.view(State(), request_)
+
+
+def test_an_extension_without_a_factor_says_so() -> None:
+    found = view(choices=[{"method": "yarn"}])
+    assert found["curves"][1]["error"] == "explore: an extension needs factor."
+
+
+def test_frequencies_of_their_own_have_no_base() -> None:
+    subject = State().subject(LLAMA["source"])
+    group = subject.groups[0]
+    assert group.rotation is not None
+    own = dict(group.rotation.options) | {"inv_freq": [1.0] * 64, "scaling": None}
+    rotation = dataclasses.replace(group.rotation, options=own)
+    assert subject.model is not None
+    model = dataclasses.replace(
+        subject.model, groups=(dataclasses.replace(group, rotation=rotation),)
+    )
+    changed = dataclasses.replace(subject, model=model)
+    found = curves.view(changed, choices=(curves.Choice(base=5.0),))
+    assert "a list of their own" in found["curves"][1]["error"]
+
+
+def test_positions_in_an_image_have_no_distances() -> None:
+    config = {"model_type": "dinov3_vit", "hidden_size": 64, "num_attention_heads": 4}
+    asked = {"source": {"text": json.dumps(config)}}
+    found = api.view(State(), asked)
+    assert found["distances"] == []
+    assert "no single distance" in found["why"]
+    assert found["curves"][0]["wavelengths"]
+
+
+def test_biases_are_those_of_the_modules() -> None:
+    found = api.bias(State(), {"encodings": ["alibi", "t5", "alibi"], "length": 1000})
+    alibi, t5 = found["curves"]
+    assert alibi["heads"][0][1] == pytest.approx(-0.5 * alibi["distances"][1])
+    assert len(alibi["distances"]) <= 400
+    assert (alibi["trained"], t5["trained"] > 0) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"encodings": []}, "encodings must be a list out of alibi"),
+        ({"encodings": ["rope"]}, "encodings must be a list out of alibi"),
+        (
+            {"encodings": ["alibi"], "length": 10**9},
+            "length must be a whole number from 2 to 65,536",
+        ),
+    ],
+)
+def test_what_biases_refuse(request_: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        api.bias(State(), request_)
+
+
+def test_the_card_of_an_encoding() -> None:
+    row = api.card(State(), {"encoding": "nope"})
+    assert row["verdicts"]["unique"] == "no"
+    assert json.dumps(row, allow_nan=False)
+    with pytest.raises(ValueError, match="encoding must be one of alibi"):
+        api.card(State(), {"encoding": "rop"})
+
+
+def test_lab_results() -> None:
+    assert "--runs FOLDER" in api.lab(State(), {})["why"]
+    comparison: dict[str, Any] = {
+        "settings": {"measure": "loss", "length": 64, "lengths": [128, 64]},
+        "rows": [{"name": "rope", "by_length": {"64": {"mean": 1.5}}, "tokens_per_second": None}],
+        "notes": ["One seed."],
+        "claims": [],
+    }
+    found = compare.lab(comparison)
+    assert found["lengths"] == [64, 128]
+    assert found["rows"][0]["by_length"] == {"64": 1.5}
+    assert found["unit"] == "tokens"
