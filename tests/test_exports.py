@@ -1,5 +1,11 @@
 """Freeze what users import: a change here is a change of the public surface."""
 
+import importlib
+import subprocess
+import sys
+
+import pytest
+
 import whorl
 
 ENCODINGS = {"NoPE", "Sinusoidal", "Learned", "RelativeBias", "Shaw", "TransformerXL", "T5Bias"}
@@ -12,7 +18,8 @@ ATTENTION = {"MultiheadAttention", "attention", "score_mod", "shifted_attention"
 ATTENTION |= {"KVCache", "LinearState", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "read_config", "register", "__version__"}
 FUNCTIONS |= {"check", "identify"}
-MODULES = {"analysis", "positions", "testing"}
+MODULES = {"analysis", "bench", "checking", "checkpoints", "configs", "doctor", "info"}
+MODULES |= {"inspection", "lab", "plots", "positions", "testing"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
 ANALYSIS = {"Alias", "Aliasing", "Angles", "Attended", "AttendedHead", "Bases", "BiasCurves"}
 ANALYSIS |= {"Circle", "Cost", "Decay", "Denominator", "Denominators", "Drift", "Entropy"}
@@ -23,6 +30,18 @@ ANALYSIS |= {"attention_scale", "bases", "bias_curves", "cache_drift", "circle",
 ANALYSIS |= {"denominators", "entropy", "envelope", "explain", "extensions", "frequencies"}
 ANALYSIS |= {"inner_products", "permutation", "permutations", "position_map", "precision"}
 ANALYSIS |= {"properties", "similarity", "term_maps", "terms"}
+CHECKING = {"CheckReport", "Diagnosis", "Identification", "Measured", "check", "identify"}
+CHECKPOINTS = {"Conversion", "Detection", "LayerFinding", "Pattern", "Stated", "Verdict"}
+CHECKPOINTS |= {"convert", "detect", "parse_pattern"}
+CONFIGS = {"ConfigError", "Document", "Kind", "LayerGroup", "ModelPositions", "Note", "Parity"}
+CONFIGS |= {"Part", "QueryScale", "Rotation", "Written", "load", "parse", "read_config"}
+CONFIGS |= {"rope_parameters"}
+DOCTOR = {"RULES", "SEVERITIES", "Diagnosis", "Finding", "Rule", "Severity", "examine"}
+DOCTOR |= {"find_rule"}
+INSPECTION = {"Alike", "AtLength", "Comparison", "Extension", "GroupReport", "Inspection"}
+INSPECTION |= {"Remark", "Turns", "inspect"}
+PACKAGES = {"analysis": ANALYSIS, "checking": CHECKING, "checkpoints": CHECKPOINTS}
+PACKAGES |= {"configs": CONFIGS, "doctor": DOCTOR, "inspection": INSPECTION}
 REGISTERED = "nope sinusoidal learned relative_bias shaw transformer_xl t5 deberta alibi kerple"
 REGISTERED += " rope xpos axial_rope mrope"
 
@@ -33,9 +52,26 @@ def test_exports_are_frozen_and_exist() -> None:
     assert [name for name in whorl.__all__ if not hasattr(whorl, name)] == []
 
 
-def test_analysis_is_frozen_and_exists() -> None:
-    assert set(whorl.analysis.__all__) == ANALYSIS
-    assert all(hasattr(whorl.analysis, name) for name in ANALYSIS)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_are_frozen_and_exist(package: str) -> None:
+    module = importlib.import_module(f"whorl.{package}")
+    assert set(module.__all__) == PACKAGES[package]
+    assert len(module.__all__) == len(PACKAGES[package])
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("what", ["inspection.inspect", "doctor.examine", "check", "lab.train"])
+def test_import_whorl_is_enough(what: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import whorl; whorl.{what}"], check=True)
+
+
+def test_what_is_loaded_later_is_listed_and_stays() -> None:
+    assert set(whorl.__all__) <= set(dir(whorl))
+    assert whorl.check is whorl.checking.check
+    assert whorl.identify is whorl.checking.identify
+    assert whorl.read_config is whorl.configs.read_config
+    with pytest.raises(AttributeError, match="module 'whorl' has no attribute 'chek'"):
+        whorl.chek  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_names_of_the_registry_are_frozen() -> None:

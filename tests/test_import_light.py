@@ -29,7 +29,16 @@ def loaded_by(statement: str) -> list[str]:
 
 
 def test_import_is_light() -> None:
-    assert loaded_by("import whorl, whorl.plots, whorl.info, whorl.cli") == []
+    assert loaded_by("from whorl import *; import whorl.cli, whorl.explore") == []
+
+
+def test_import_loads_encodings_and_attention_only() -> None:
+    """The rest is loaded when it is first asked for."""
+    code = "import json, sys, whorl; print(json.dumps(sorted(sys.modules)))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    mine = [name.split(".")[1] for name in json.loads(said.stdout) if name.startswith("whorl.")]
+    loaded = {"attention", "encodings", "kernels", "positions", "scaling"}
+    assert {name for name in mine if not name.startswith("_")} == loaded
 
 
 def test_the_detector_can_fail() -> None:

@@ -14,6 +14,9 @@ TRY = """
 import torch, whorl
 from whorl.kernels import native
 x = torch.randn(1, 2, 5, 8)
+from whorl.configs import presets
+assert whorl.read_config({"model_type": "llama"}).groups
+assert whorl.read_config(presets.load(presets.names()[0])).groups
 print(whorl.RoPE(8)._impl, tuple(whorl.RoPE(8).rotate(x).shape), native.problem())
 """
 
@@ -30,6 +33,16 @@ def build(folder: Path, **environment: str) -> Path:
     )
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def data_files() -> set[str]:
+    """All that is no code, as its path in a wheel: JSON, pages, scripts of pages."""
+    source = ROOT / "src"
+    suffixes = {path.suffix for path in source.rglob("*")} - {"", ".py", ".pyc", ".so", ".dylib"}
+    assert {".json", ".html"} <= suffixes
+    return {
+        path.relative_to(source).as_posix() for path in source.rglob("*") if path.suffix in suffixes
+    }
 
 
 def run_installed(wheel: Path, folder: Path) -> str:
@@ -63,6 +76,7 @@ def test_wheel_with_a_compiler(tmp_path: Path) -> None:
     listing = zipfile.ZipFile(wheel).namelist()
     assert any(name.startswith("whorl/kernels/libwhorl.") for name in listing)
     assert "whorl/py.typed" in listing
+    assert data_files() <= set(listing)
     assert not [name for name in listing if name.startswith(("tests", "csrc"))]
     assert run_installed(wheel, tmp_path / "site") == "native (1, 2, 5, 8) None"
 

@@ -45,7 +45,7 @@ def test_parity_and_trained(whorl: Callable[..., Any]) -> None:
     )
     found = json.loads(done.out)
     assert found["parity"] == "transformers"
-    assert {group["trained_context"] for group in found["groups"]} == {32_768}
+    assert {group["training_length"] for group in found["groups"]} == {32_768}
 
 
 @pytest.mark.parametrize(

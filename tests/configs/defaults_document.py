@@ -62,9 +62,7 @@ def document() -> dict[str, Any]:
         "transformers": transformers.__version__,
         "types": types,
         "other_names": others,
-        "without_rotary": sorted(
-            name for name, cls in classes.items() if {name, cls.model_type}.isdisjoint(types)
-        ),
+        "without_rotation": sorted({*classes} - {*types} - {*others}),
     }
 
 
@@ -72,8 +70,9 @@ def write() -> None:
     """Write the file: one line for each model type."""
     made = document()
     lines = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in made["types"].items()]
-    head = {name: value for name, value in made.items() if name != "types"}
-    text = json.dumps(head, indent=1)[:-2]
+    rest = ("types", "without_rotation")
+    text = json.dumps({name: made[name] for name in made if name not in rest}, indent=1)[:-2]
+    text += f',\n "without_rotation": {json.dumps(made["without_rotation"])}'
     PATH.write_text(text + ',\n "types": {\n' + ",\n".join(lines) + "\n }\n}\n")
 
 

@@ -88,7 +88,7 @@ def seeds() -> tuple[dict[str, Any], ...]:
     for name, entry in known["types"].items():
         keys = {key: v for key, v in entry.get("keys", {}).items() if not key.startswith("default")}
         found.append({"model_type": name, **keys})
-    found += [{"model_type": name} for name in known["without_rotary"][:5]]
+    found += [{"model_type": name} for name in ("bert", "gpt2", "jamba", "rwkv", "t5")]
     found += [LLAMA2, LLAMA31, SCOUT, V01, MINISTRAL3, LARGE3, *_GGUF]
     found.append({**found[0], "quantization": {"bits": 4, "group_size": 64}})
     found.append({**found[5], "rope_traditional": True})

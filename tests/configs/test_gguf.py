@@ -55,6 +55,12 @@ def test_architectures_without_rotation() -> None:
     assert read("baichuan").groups
 
 
+def test_gptj_rotates_neighbours() -> None:
+    found = read("gptj", rope__dimension_count=32).group().rotation
+    assert found is not None
+    assert (found.options["rotary_dim"], found.options["layout"]) == (32, "interleaved")
+
+
 def test_unknown_architecture_is_read_as_most_are() -> None:
     found = read("zebra")
     assert [note.id for note in found.notes] == ["unknown-family"]
@@ -242,9 +248,10 @@ def llama3_factors(
 @pytest.mark.parametrize("factor", [8.0, 32.0])
 def test_llama3_is_recognised(factor: float, tmp_path: Path) -> None:
     factors = llama3_factors(factor, 8192)
-    path = file_with(tmp_path, {"rope_freqs.weight": factors}, rope__freq_base=500000.0)
-    found = read_config(path)
+    keys: dict[str, Any] = {"rope__freq_base": 500000.0, "context_length": 131072}
+    found = read_config(file_with(tmp_path, {"rope_freqs.weight": factors}, **keys))
     assert scaling(found) == Llama3(factor, 8192)
+    assert (found.context, found.trained_context) == (131072, 8192)
     wanted = [500000.0 ** (-2 * i / 64) / d for i, d in enumerate(factors)]
     same(found, wanted, 1.0, tolerance=1e-6)
 

@@ -116,11 +116,14 @@ def test_layers_without_rotation(
     assert sorted(plain) == unrotated
     why = "no-attention" if architecture in ("lfm2", "qwen3next") else "nope-layers"
     for group in found.groups:
-        assert [note.id for note in group.notes] == ([why] if group.rotation is None else [])
+        chunked = architecture == "llama4" and group.window is not None
+        rotated = ["chunked-attention"] if chunked else []
+        assert [note.id for note in group.notes] == ([why] if group.rotation is None else rotated)
 
 
 def test_query_scales() -> None:
     llama4 = read("llama4", block_count=8)
+    assert [group.window for group in llama4.groups] == [8192, None]
     assert llama4.group(layer=0).query_scale is None
     scale = llama4.group(layer=3).query_scale
     assert scale is not None

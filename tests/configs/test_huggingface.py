@@ -11,9 +11,9 @@ import pytest
 
 import whorl
 from whorl.configs import ConfigError, QueryScale, read_config
+from whorl.configs._notes import TEXTS
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.families import FAMILIES
-from whorl.configs.huggingface.notes import TEXTS
 
 LLAMA: dict[str, Any] = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4}
 
@@ -193,6 +193,7 @@ def test_notes_are_of_what_is_switched_on() -> None:
 def test_every_note_has_a_text_and_a_use() -> None:
     named = {name for family in FAMILIES.values() for name in (*family.notes, family.reason)}
     others = {"no-attention", "no-rotary", "odd-rotary-width", "partial-ignored", "unknown-family"}
+    others |= {"chunked-attention", "no-sign"}
     assert named | others == set(TEXTS)
     assert all(text.endswith(".") for text in TEXTS.values())
 
@@ -211,12 +212,53 @@ def test_switched_off_rotations() -> None:
             whorl.RoPE.from_config(data, layer=0)
 
 
+@pytest.mark.parametrize(
+    ("data", "window"),
+    [
+        ({"model_type": "mistral"}, 4096),
+        ({"model_type": "mistral", "sliding_window": None}, None),
+        ({"model_type": "mixtral", "sliding_window": 512}, 512),
+        ({"model_type": "starcoder2", "sliding_window": 512}, 512),
+        ({"model_type": "phi3", "sliding_window": 2047}, 2047),
+        ({"model_type": "qwen3_moe", "sliding_window": 512}, None),
+        ({"model_type": "qwen3_moe", "sliding_window": 512, "use_sliding_window": True}, 512),
+        ({"model_type": "llama", "sliding_window": 512}, None),
+        ({"model_type": "minimax", "sliding_window": 512}, 512),
+    ],
+)
+def test_windows_of_all_layers(data: dict[str, Any], window: int | None) -> None:
+    assert read_config(data).group().window == window
+
+
+def test_windows_that_are_chunks() -> None:
+    found = read_config({"model_type": "llama4_text", "attention_chunk_size": 512})
+    assert [(g.name, g.window) for g in found.groups] == [
+        ("chunked_attention", 512),
+        ("full_attention", None),
+    ]
+    assert ids(found, 0) == ["chunked-attention"]
+
+
 @pytest.mark.parametrize("model_type", ["bert", "gpt2", "bloom", "t5", "jamba", "kimi_linear"])
 def test_models_without_rotation(model_type: str) -> None:
-    found = read_config({"model_type": model_type, "rope_theta": 1e4})
+    found = read_config({"model_type": model_type, "rope_scaling": None})
     assert (found.groups, ids(found)) == ((), ["no-rotary"])
     with pytest.raises(ConfigError, match=f"{model_type} has no rotary embedding"):
         found.build()
+
+
+def test_rope_keys_speak_for_themselves_where_transformers_rotates_nothing() -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    for keys in ({"rope_theta": 7.0}, {"rope_parameters": {"rope_theta": 7.0}}):
+        found = read_config({"model_type": "bert", **sizes, **keys})
+        assert ids(found) == ["unknown-family"]
+        assert found.build().config.base == 7.0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("model_type", sorted(defaults.POSITION_FREE))
+def test_some_models_carry_a_base_that_nothing_reads(model_type: str) -> None:
+    found = read_config({"model_type": model_type, "rope_theta": 1e4})
+    assert (found.groups, ids(found)) == ((), ["no-rotary"])
 
 
 def test_unknown_model_types() -> None:
@@ -225,11 +267,19 @@ def test_unknown_model_types() -> None:
     assert ids(found) == ["unknown-family"]
     assert (found.context, found.num_layers) == (128, 2)
     assert found.build().config.base == 7.0  # type: ignore[attr-defined]
-    assert ids(read_config({"model_type": "novel", **sizes})) == ["no-rotary"]
-    assert ids(read_config({})) == ["no-rotary"]
     nested = {"a": {"rope_theta": 7.0}, "b": {"rope_theta": 9.0}}
     by_looks = read_config({**sizes, "rope_parameters": nested})
     assert [(g.name, g.layers) for g in by_looks.groups] == [("a", ()), ("b", ())]
+    with pytest.raises(
+        ConfigError, match=r"does not say which layers .* layer_type=, one of 'a', 'b'"
+    ):
+        by_looks.build(layer=0)
+    uncounted = read_config({"model_type": "novel", "head_dim": 64})
+    with pytest.raises(ConfigError, match=r"layer=0 is none that is known; leave layer out"):
+        uncounted.build(layer=0)
+    del nested["b"]
+    alone = read_config({**sizes, "rope_parameters": nested})
+    assert [(g.name, g.layers) for g in alone.groups] == [("a", (0, 1))]
 
 
 def test_parts_are_read_and_the_text_stands_for_the_model() -> None:

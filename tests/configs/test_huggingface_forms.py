@@ -1,17 +1,13 @@
-"""All forms of one config read alike, and defaults.json is what transformers has."""
+"""All forms of one config read alike: whole, shortened, by its type alone, and as an object."""
 
-import json
 from typing import Any
 
 import pytest
-import transformers
 
 import whorl
 from whorl.configs import ModelPositions
-from whorl.configs.huggingface import defaults
 
 from .census import ROTARY
-from .defaults_document import document
 from .own_code import GATES, config_of
 
 #: Types whose layers are fixed by their gate, or by lists of a fixed length.
@@ -51,11 +47,3 @@ def test_whole_and_shortened_configs_read_alike(layers: int | None) -> None:
             found = whorl.read_config(minimal)
             mine = {layer: group.name for group in found.groups for layer in group.layers}
             assert [mine[layer] for layer in range(len(types))] == list(types), model_type
-
-
-def test_defaults_are_those_of_the_installed_transformers() -> None:
-    if transformers.__version__ != defaults.version():
-        pytest.skip("another transformers; scripts/transformers-defaults makes its own")
-    made = json.loads(json.dumps(document()))
-    assert made["types"] == defaults._document()["types"]
-    assert made == defaults._document()

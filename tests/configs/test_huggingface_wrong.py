@@ -31,7 +31,7 @@ SEEDS: tuple[dict[str, Any], ...] = (
 
 def outcome(data: dict[str, Any]) -> str:
     """Read and build all of it; what cannot be read must say so in the one way."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         found = read_config(data)
         json.dumps(found.to_dict(), allow_nan=False)
@@ -43,7 +43,7 @@ def outcome(data: dict[str, Any]) -> str:
         said = str(error)
         assert said.startswith("read_config: ")
         assert len(said) < 600, said
-    assert time.perf_counter() - start < 1.0, str(data)[:200]
+    assert time.process_time() - start < 1.0, str(data)[:200]
     return said
 
 

@@ -91,6 +91,7 @@ def test_llama4() -> None:
     assert (scale.rule, scale.beta, scale.length, scale.shift) == ("log", 0.1, 8192.0, 1)
     ids = [note.id for note in found.group("chunked_attention").notes]
     assert ids == ["qk-norm-after", "chunked-attention"]
+    assert [group.window for group in found.groups] == [8192, None]
     assert (
         read_config({**SCOUT, "attn_temperature_tuning": False}).group(layer=3).query_scale is None
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.configs import ConfigError
+from whorl.configs import ConfigError, read_config
 from whorl.configs.source import MOST_BYTES, MOST_DEPTH, MOST_VALUES, load, parse
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4}
@@ -285,3 +285,28 @@ def test_a_path_of_bytes_and_a_long_one() -> None:
     with pytest.raises(ConfigError) as caught:
         load("a" * 10_000)
     assert len(str(caught.value)) < 200
+
+
+def test_a_document_is_read_as_it_is() -> None:
+    document = load({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4})
+    assert load(document) is document
+    assert read_config(document) == read_config(document.data)
+
+
+@pytest.mark.parametrize(
+    ("config", "where", "model_type"),
+    [
+        ({"model_type": "llama"}, "", "llama"),
+        ({"model_type": "gemma3", "text_config": {"head_dim": 64}}, "text_config", "gemma3_text"),
+        (
+            {"model_type": "novel", "llm_config": {"model_type": "llama", "hidden_size": 64}},
+            "llm_config",
+            "llama",
+        ),
+    ],
+)
+def test_a_reading_says_where_it_was_read(config: Any, where: str, model_type: str) -> None:
+    part = read_config(config).part
+    assert part is not None
+    assert (part.where, part.model_type) == (where, model_type)
+    assert part.keys == (config[where] if where else config)

@@ -5,7 +5,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.configs.census import ROTARY, without_timm
+from whorl import doctor
 from whorl.doctor import RULES
+from whorl.doctor.engine import LLAMA
+from whorl.doctor.rules.loading import HEADS_DIVIDE
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -76,8 +80,6 @@ def test_an_mscale_alone_is_ignored() -> None:
 def test_truncate_inside_a_layer_type_is_ignored_and_the_fix_helps() -> None:
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    from whorl import doctor
-
     def compute(config: Any, **more: Any) -> torch.Tensor:
         found: torch.Tensor = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu", **more)[0]
         return found
@@ -123,3 +125,78 @@ def test_float32_angles_are_off_as_said() -> None:
         position = torch.arange(length - 64, length, dtype=torch.float64)[:, None]
         angles = position.float() * frequencies(config)
         assert (float((angles.double() - position * exact).abs().max()) > 0.02) is off
+
+
+REFUSED = [
+    ("not-an-integer", {}, "expected int, got float"),
+    ("not-an-integer", {"max_position_embeddings": None}, "expected int, got NoneType"),
+    ("layer-list-length", {}, "must be equal to the number of `layer_types`"),
+    ("heads-refused", {}, "is not a multiple of the number of attention"),
+    ("heads-refused", {"head_dim": 128}, "is not a multiple of the number of attention"),
+    ("type-refused", {}, "must be one of"),
+    ("type-refused", {"model_type": "phi4_multimodal"}, "must be one of"),
+    ("type-refused", {"model_type": "phimoe"}, "short_mscale"),
+    ("su-original", {}, "Missing required keys in `rope_parameters`"),
+]
+
+
+@pytest.mark.parametrize(("name", "more", "message"), REFUSED)
+def test_it_is_refused(name: str, more: dict[str, Any], message: str) -> None:
+    found = doctor.examine({**RULES[name].trigger.config, **more})
+    assert name in {finding.rule for finding in found.errors}
+    with pytest.raises(Exception, match=message):
+        config_of(name, **more)
+    near = RULES[name].near_miss.config
+    assert transformers.AutoConfig.for_model(**near).model_type == near["model_type"]
+
+
+def test_which_families_want_heads_that_divide() -> None:
+    found = set()
+    with without_timm():
+        for rotary in ROTARY.values():
+            sizes = {"hidden_size": 4096, "num_attention_heads": 33, "num_key_value_heads": 33}
+            try:
+                rotary.config_class(**sizes, head_dim=128)
+            except Exception as error:
+                if "4096" in str(error):
+                    found.add(rotary.model_type)
+    assert found == HEADS_DIVIDE
+
+
+def test_lists_of_another_length_stop_the_model() -> None:
+    keys = {**RULES["layer-list-length"].near_miss.config, "model_type": "smollm3"}
+    keys.update(no_rope_layers=[1], num_hidden_layers=2)
+    assert "layer-list-length" in {finding.rule for finding in doctor.examine(keys).errors}
+    config = transformers.SmolLM3Config(**keys)
+    with pytest.raises(IndexError):
+        [config.no_rope_layers[layer] for layer in range(config.num_hidden_layers)]
+
+
+def test_nested_parameters_of_llama_are_not_read_and_the_fix_helps() -> None:
+    inner = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0}
+    keys = {**LLAMA, "rope_parameters": {"full_attention": inner}}
+    found = doctor.examine(keys)
+    assert [finding.rule for finding in found.errors] == ["unused-parameters"]
+    assert "unscaled, by rope_theta 10000" in found.errors[0].message
+    plain = frequencies(transformers.LlamaConfig(**LLAMA))
+    assert torch.equal(frequencies(transformers.LlamaConfig(**keys)), plain)
+    right = frequencies(transformers.LlamaConfig(**{**LLAMA, "rope_parameters": inner}))
+    assert torch.equal(frequencies(transformers.LlamaConfig(**found.fixed())), right)
+
+
+def test_an_old_type_key_does_not_scale_gemma() -> None:
+    keys = RULES["old-type-key"].trigger.config
+    config = transformers.Gemma3TextConfig(**keys)
+    assert config.rope_parameters["full_attention"]["rope_type"] == "default"
+    fixed = transformers.Gemma3TextConfig(**doctor.examine(keys).fixed())
+    assert fixed.rope_parameters["full_attention"]["rope_type"] == "linear"
+
+
+def test_a_slip_in_a_layer_type_loses_its_scaling() -> None:
+    config = transformers.Gemma3TextConfig(**RULES["unused-parameters"].trigger.config)
+    assert config.rope_parameters["full_attention"]["rope_type"] == "default"
+
+
+def test_the_text_does_not_read_what_stands_beside_it() -> None:
+    config = config_of("beside-the-text")
+    assert config.text_config.rope_parameters["rope_type"] == "default"

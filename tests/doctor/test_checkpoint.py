@@ -117,10 +117,65 @@ def test_hostile_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_tensor_that_is_none_of_frequencies_is_left_alone(tmp_path: Path) -> None:
-    header = {NAME: {"dtype": "I64", "shape": [2], "data_offsets": [0, 16]}}
+    header = {NAME: {"dtype": "BOOL", "shape": [16], "data_offsets": [0, 16]}}
     text = json.dumps(header).encode()
     file = tmp_path / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(text)) + text + b"\x00" * 16)
     assert open_weights(file).stored[0].values is None
     write_config(tmp_path, LLAMA)
     assert rules(tmp_path) == []
+
+
+def test_integers_are_no_frequencies(tmp_path: Path) -> None:
+    header = {NAME: {"dtype": "I64", "shape": [2], "data_offsets": [0, 16]}}
+    text = json.dumps(header).encode()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(text)) + text + b"\x00" * 16)
+    write_config(tmp_path, LLAMA)
+    (finding,) = doctor.examine(tmp_path).errors
+    assert finding.rule == "stored-uninitialised"
+    assert finding.message == "model.safetensors stores it as I64; frequencies are fractions of 1."
+
+
+GEMMA = {
+    **LLAMA,
+    "model_type": "gemma3_text",
+    "head_dim": 128,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+}
+SLOW = tuple(1_000_000.0 ** (-i / 64) for i in range(64))
+
+
+@pytest.mark.parametrize(
+    ("full", "sliding"),
+    [
+        ("model.rotary_emb.inv_freq", "model.rotary_emb_local.inv_freq"),
+        ("rotary_emb.full_attention_inv_freq", "rotary_emb.sliding_attention_inv_freq"),
+    ],
+)
+def test_frequencies_of_layer_types_must_not_be_swapped(
+    tmp_path: Path, full: str, sliding: str
+) -> None:
+    write_config(tmp_path, GEMMA)
+    file = tmp_path / "model.safetensors"
+    write_safetensors(file, {full: ("F32", SLOW), sliding: ("F32", LADDER)})
+    assert rules(tmp_path) == []
+    write_safetensors(file, {full: ("F32", LADDER), sliding: ("F32", SLOW)})
+    found = doctor.examine(tmp_path).warnings
+    assert {(f.rule, f.where) for f in found} == {
+        ("stored-differs", full),
+        ("stored-differs", sliding),
+    }
+
+
+def test_tables_are_told_once(tmp_path: Path) -> None:
+    write_config(tmp_path, LLAMA)
+    tables = {f"layers.{n}.rotary_emb.cos_cached": ("BF16", (1.0,) * 8) for n in range(3)}
+    write_safetensors(tmp_path / "model.safetensors", tables)
+    (finding,) = doctor.examine(tmp_path).findings
+    assert finding.rule == "stored-table"
+    assert finding.message == "model.safetensors stores 3 such tables, as BF16."

@@ -171,3 +171,26 @@ def test_any_value_for_any_key_gives_an_answer(seed: dict[str, Any]) -> None:
             json.dumps(found.to_dict())
             found.fixed()
             assert time.process_time() - start < 1.0, (path, value)
+
+
+def test_a_misspelt_preset_gets_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match=r"doctor: there is no file .* did you mean 'qwen3-8b'"):
+        doctor.examine("qwen3-8")
+
+
+def test_a_gguf_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.configs.gguf_files import gguf_bytes, metadata
+    from whorl.configs import _gguf_file
+
+    calls: list[str] = []
+    original = _gguf_file.read
+
+    def counted(file: Any, where: str) -> Any:
+        calls.append(where)
+        return original(file, where)
+
+    monkeypatch.setattr(_gguf_file, "read", counted)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf_bytes(metadata("llama")))
+    assert doctor.examine(path).reading is not None
+    assert calls == [str(path)]

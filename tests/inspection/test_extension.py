@@ -178,3 +178,12 @@ def test_a_scaling_of_ones_own_with_more_options() -> None:
             inspect("qwen3-8b", extend="test_inspection_own", factor=2)
     finally:
         scalings.base._REGISTRY.pop("test_inspection_own")
+
+
+def test_the_patch_of_a_part_stands_under_its_key() -> None:
+    inner = presets.load("qwen3-8b")
+    config = {"model_type": "some_vlm", "text_config": inner}
+    found = inspect(config, extend="yarn", factor=4.0)
+    alone = inspect(inner, extend="yarn", factor=4.0)
+    assert found.patch == {"text_config": alone.patch}
+    assert found.old_patch == {"text_config": alone.old_patch}

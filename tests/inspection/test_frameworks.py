@@ -1,6 +1,7 @@
 """What the rules of other frameworks say of configs that are known to divide them."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -176,7 +177,7 @@ def test_a_family_that_was_not_read_is_unknown(framework: Any) -> None:
 
 def test_values_that_no_rule_expects_are_unknown_not_errors() -> None:
     config = with_scaling("qwen3-8b-yarn", beta_fast="32")
-    model = read_config(QWEN3)
+    model = replace(read_config(QWEN3), part=None)
     case = Case(model, model.groups[0], config)
     from whorl.inspection.frameworks import compare
 
@@ -215,3 +216,65 @@ def test_the_corners_of_llama_cpp_by_hand() -> None:
         mix = 1 - min(1.0, max(0.0, (i - low) / max(0.001, high - low)))
         expected.append(theta / 32 * (1 - mix) + theta * mix)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+GEMMA = {
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "head_dim": 64,
+    "num_hidden_layers": 6,
+    "max_position_embeddings": 8192,
+    "sliding_window": 512,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 10_000.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+
+
+def outcomes(config: dict[str, Any]) -> list[list[tuple[str, str, float | None]]]:
+    return [
+        [(each.framework, each.outcome, each.inv_freq) for each in report.frameworks]
+        for report in inspect(config).groups
+    ]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
+def test_a_part_is_judged_as_the_model_that_it_is(named: bool) -> None:
+    flat = {"model_type": "gemma3_text", **GEMMA}
+    nested = {"model_type": "gemma3", "text_config": flat if named else GEMMA}
+    alone = outcomes(flat)
+    assert outcomes(nested) == alone
+    assert {outcome for group in alone for _, outcome, _ in group} >= {"agrees"}
+    assert [group[0][1] for group in alone] == ["agrees", "agrees"]
+    (vllm_,) = [f for f in inspect(nested).groups[0].frameworks if f.framework == "vLLM"]
+    assert vllm_.remarks[-1].text == (
+        "judged as 'gemma3_text', by text_config alone: what 'gemma3' adds was not read"
+    )
+
+
+def test_a_part_under_another_key() -> None:
+    flat = presets.load("qwen3-8b-yarn")
+    nested = {"model_type": "some_vlm", "llm_config": flat}
+    (found,), (alone,) = outcomes(nested), outcomes(flat)
+    assert found[1:] == alone[1:]  # transformers has no such model type
+    assert alone[1][1] == "agrees"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (presets.load("deepseek-v3") | {"model_type": "kimi_k2"}, "no model type 'kimi_k2'"),
+        (presets.load("llama-2-7b") | {"model_type": "LLaMA"}, "no model type 'LLaMA'"),
+        (
+            {"model_type": "llava", "text_config": QWEN3 | {"model_type": "mine"}},
+            "no model type 'mine'",
+        ),
+        ({"model_type": "mine", "text_config": QWEN3}, "no model type 'mine'"),
+    ],
+)
+def test_transformers_is_unknown_where_it_has_no_such_family(config: Any, why: str) -> None:
+    found = compared(config)["transformers"]
+    assert found.outcome == "unknown"
+    assert why in (found.why or "")
+    assert found.inv_freq is None
+    assert "transformers" not in inspect(config).verdict

@@ -116,9 +116,7 @@ def test_a_length_past_training() -> None:
 
 
 def test_a_small_base_makes_distances_look_alike() -> None:
-    report = only(
-        inspect({**LLAMA, "rope_theta": 100.0, "max_position_embeddings": 2048}, length=9000)
-    )
+    report = only(inspect({**LLAMA, "head_dim": 8, "rope_theta": 30.0}, length=9000))
     assert report.at_length is not None
     assert report.at_length.alike is not None
     assert report.at_length.alike.distance < 9000
@@ -206,3 +204,29 @@ def test_json_holds_the_reading_and_more() -> None:
     assert len(group["wavelengths"]) == group["pairs"] == 64
     assert found["patch"]["rope_parameters"]["factor"] == pytest.approx(100_000 / 32_768)
     assert group["frameworks"][0]["framework"] == "transformers"
+
+
+def test_a_short_text_does_not_change_what_a_model_reaches() -> None:
+    """Short factors never serve the lengths that the reach is about."""
+    short, whole = only(inspect("phi-3.5-mini", length=3000)), only(inspect("phi-3.5-mini"))
+    assert short.claimed == whole.claimed
+    assert short.furthest == whole.description
+    assert short.to_dict()["reach"] == whole.to_dict()["reach"]
+    assert short.description is not None
+    assert short.description != whole.description
+    reach = f"{whole.to_dict()['reach']:,}"
+    for length in (None, 3000):
+        found = inspect("phi-3.5-mini", length=length)
+        assert f"they meet no new angle up to {reach}" in found.verdict
+        assert f"{reach} tokens (pair" in str(found)
+    assert short.at_length is not None
+    assert short.at_length.new == 0
+
+
+@pytest.mark.parametrize(("window", "bound"), [(4096, 4096), (32_768, None), (99_999, None)])
+def test_a_window_as_long_as_the_claim_bounds_nothing(window: int, bound: int | None) -> None:
+    config = {**presets.load("mistral-7b-v0.3"), "sliding_window": window}
+    found = inspect(config)
+    assert only(found).bound == bound
+    assert ("bounded by the window" in str(found)) == (bound is not None)
+    assert ("do not come round within 32,768 tokens" in found.verdict) == (bound is None)

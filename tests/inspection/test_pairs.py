@@ -45,23 +45,30 @@ def test_float32_angles_lose_digits_with_the_position() -> None:
     assert near < 1e-4 < far < 0.1
 
 
-def test_no_aliasing_while_a_pair_has_not_come_round() -> None:
-    inv_freq = ladder(64, 10_000.0)
-    assert alike(inv_freq, 40_000) is None
+def test_no_aliasing() -> None:
+    assert alike(ladder(64, 10_000.0), 40_000) is None
     assert alike(torch.zeros(4, dtype=torch.float64), 40_000) is None
+    assert alike(ladder(8, 10.0), 3) is None
 
 
-def test_the_most_alike_distance_is_found() -> None:
-    inv_freq = ladder(8, 100.0)
-    found = alike(inv_freq, 2000)
-    assert found is not None
-    assert found.start == pytest.approx(math.tau * 100 ** (6 / 8))
-    first = math.ceil(found.start * 0.75)
+@pytest.mark.parametrize("base", [10.0, 30.0, 100.0])
+def test_the_first_distance_that_looks_near_is_found(base: float) -> None:
+    inv_freq = ladder(8, base)
 
     def similarity(distance: int) -> float:
         return sum(math.cos(distance * w) for w in inv_freq.tolist()) / 4
 
-    best = max(range(first, 2000), key=similarity)
-    assert found.distance == best
-    assert found.similarity == pytest.approx(similarity(best))
-    assert found.similarity > 0.9
+    near = similarity(2)
+    start = next(d for d in range(3, 9000) if similarity(d) <= near / 2)
+    first = next((d for d in range(start, 9000) if similarity(d) >= near), None)
+    assert first is not None
+    found = alike(torch.cat((inv_freq, torch.zeros(3, dtype=torch.float64))), 9000)
+    assert found is not None
+    assert found.distance == first
+    assert (found.similarity, found.near) == pytest.approx((similarity(first), near))
+    assert alike(inv_freq, first) is None
+    assert alike(inv_freq, first + 1) == found
+
+
+def test_nothing_turns_and_nothing_is_off() -> None:
+    assert angle_error(torch.empty(0, dtype=torch.float64), 1000) == 0.0

@@ -42,3 +42,16 @@ def test_an_unknown_preset() -> None:
         presets.load("llama-3-8b")
     with pytest.raises(ConfigError, match=r"none called '../llama'\. There are: deepseek-v3,"):
         presets.load("../llama")
+
+
+def test_a_name_is_resolved_once_for_all() -> None:
+    assert presets.resolve("llama-2-7b", "here") == presets.load("llama-2-7b")
+    for x in ({"a": 1}, None, __file__, '{"model_type": "llama"}'):
+        assert presets.resolve(x, "here") is x
+    for name in ("lama-2-7b", Path("lama-2-7b")):
+        with pytest.raises(
+            ConfigError,
+            match=r"here: there is no file 'lama-2-7b', and no preset of that name; did you mean"
+            r" 'llama-2-7b'\? Presets: .*\. Nothing is downloaded\.",
+        ):
+            presets.resolve(name, "here")

@@ -102,3 +102,29 @@ def test_the_plain_page() -> None:
     ):
         assert words in page
     assert max(map(len, page.splitlines())) <= 110
+
+
+LLAMA4 = {
+    "model_type": "llama4_text",
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "head_dim": 64,
+    "num_hidden_layers": 4,
+    "max_position_embeddings": 8192,
+    "attn_temperature_tuning": True,
+    "attn_scale": 0.1,
+    "floor_scale": 8192,
+}
+
+
+def test_layers_that_only_scale_their_queries_see_positions() -> None:
+    found = inspect(LLAMA4)
+    page = str(found)
+    assert "query scale  log, beta 0.1, length 8192" in page
+    assert "queries are scaled by their position" in page
+    assert "see no positions" not in page
+    assert "layer scale queries by position instead" in found.verdict
+    plain = inspect({**LLAMA4, "attn_temperature_tuning": False})
+    assert "none: these layers see no positions" in str(plain)
+    assert "query scale" not in str(plain)
+    assert "have no positions" in plain.verdict

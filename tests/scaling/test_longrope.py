@@ -1,7 +1,7 @@
 """LongRoPE: transformers, the switch, attention scales, bad options."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -54,6 +54,22 @@ def test_longrope_is_transformers_longrope(
     ratio = new / trained if factor is None else factor
     ours = LongRoPE(short, long, trained, factor=ratio, attention_factor=attention_factor)
     check(ours, head, precision, expected, now)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_float32_has_the_bits_of_transformers(direction: Literal["forward", "backward"]) -> None:
+    head, long = Head(width=128, base=500_000.0, partial=1.0), [1.0 + 0.37 * i for i in range(64)]
+    expected, _ = theirs(
+        "longrope", head, "float32", 5000, short_factor=[1.0] * 64, long_factor=long,
+        original_max_position_embeddings=4096, factor=4.0,
+    )  # fmt: skip
+    scaling = LongRoPE([1.0] * 64, long, 4096, factor=4.0)
+    rope = whorl.RoPE(
+        128, base=head.base, scaling=scaling, precision="float32", direction=direction
+    )
+    found = rope.frequencies(5000).inv_freq
+    sign = 1 if direction == "forward" else -1
+    torch.testing.assert_close(sign * found.float(), expected.float(), rtol=0, atol=0)
 
 
 def test_the_switch_is_past_the_original_context_and_by_row() -> None:

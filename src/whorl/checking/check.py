@@ -52,15 +52,19 @@ def check(
     except NoAnswerError as problem:
         return _unanswered(fn, head_dim, problem)
     results |= calls.results
-    evidence = Evidence(seen, found, results, calls, base)
+    return _report(Evidence(seen, found, results, calls, base))
+
+
+def _report(evidence: Evidence) -> CheckReport:
+    probe, results = evidence.seen.probe, evidence.results
     ordered: Results = {name: results[name] for name in MEANINGS if name in results}
     return CheckReport(
         name=probe.name,
-        head_dim=head_dim,
+        head_dim=probe.head_dim,
         properties={name: measured for name, (measured, _) in ordered.items()},
         limits={name: limit for name, (_, limit) in ordered.items()},
         diagnoses=diagnose(evidence),
-        identified=found,
+        identified=evidence.found,
     )
 
 

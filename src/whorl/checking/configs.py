@@ -1,10 +1,10 @@
 """From a rule and an attention scale to options of ``RoPE`` and to transformers' dictionary."""
 
-import math
 from typing import Any
 
 from torch import Tensor
 
+from whorl.configs import rope_parameters
 from whorl.scaling import (
     DynamicLinear,
     DynamicNTK,
@@ -17,6 +17,7 @@ from whorl.scaling import (
     Scaling,
     YaRN,
 )
+from whorl.scaling.yarn import mscale
 
 from .ladders import Rule, ladder
 from .rounding import roundings
@@ -45,7 +46,7 @@ def with_attention(rule: Rule, scale: float, slack: float) -> Rule:
 
 
 def _yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
-    usual = abs(scale - (0.1 * math.log(old.factor) + 1)) <= 4 * slack
+    usual = abs(scale - mscale(old.factor, 1.0)) <= 4 * slack
     attention = None if usual else scale
     if isinstance(old, Llama3):
         return YaRN(
@@ -132,69 +133,17 @@ def hugging_face(
 
 def _rope_type(rule: Rule, scale: float, rates: Tensor) -> tuple[dict[str, Any], list[str]] | None:
     scaling, base = rule.scaling, rule.base
-    theta = {"rope_theta": base}
-    if base is not None and scale == 1.0:
-        if scaling is None:
-            return {"rope_type": "default", **theta}, []
-        if isinstance(scaling, Linear):
-            return {"rope_type": "linear", "factor": scaling.factor, **theta}, []
-        if isinstance(scaling, Llama3):
-            return {"rope_type": "llama3", **_llama3(scaling), **theta}, []
-        if isinstance(scaling, Proportional):
-            extra = {} if scaling.factor == 1 else {"factor": scaling.factor}
-            part = {"partial_rotary_factor": scaling.rotary_share}
-            return {"rope_type": "proportional", **part, **extra, **theta}, []
-    if isinstance(scaling, (NTKByParts, YaRN)) and scaling.ramp == "index" and base is not None:
-        return {"rope_type": "yarn", **_yarn_keys(scaling, scale), **theta}, []
-    if isinstance(scaling, DynamicNTK) and base is not None:
-        said = (
-            f"max_position_embeddings: {scaling.original_context}, where its length begins to count"
-        )
-        return {"rope_type": "dynamic", "factor": scaling.factor, **theta}, [said]
-    if isinstance(scaling, LongRoPE) and base is not None:
-        return {"rope_type": "longrope", **_longrope_keys(scaling), **theta}, []
-    if isinstance(scaling, (DynamicLinear, DynamicYaRN)):
-        said = (
-            f"that frequencies follow the length past {scaling.original_context} ({scaling.name})"
-        )
-        return {"rope_type": "default", **theta}, [said]
+    without = scaling is None or isinstance(scaling, (Linear, Llama3, Proportional))
+    if base is not None and (scale == 1.0 or not without):
+        found = rope_parameters(scaling, base, 2 * len(rates))
+        if found.parameters is not None:
+            return dict(found.parameters), list(found.unsaid)
+        if isinstance(scaling, (DynamicLinear, DynamicYaRN)):
+            said = f"that frequencies follow the length past {scaling.original_context}"
+            return {"rope_type": "default", "rope_theta": base}, [f"{said} ({scaling.name})"]
     if not bool((rates > 0).all()):
         return None
     return _as_lists(base or 10_000.0, scale, rates), []
-
-
-def _llama3(scaling: Llama3) -> dict[str, Any]:
-    return {
-        "factor": scaling.factor,
-        "original_max_position_embeddings": scaling.original_context,
-        "low_freq_factor": scaling.low_freq_factor,
-        "high_freq_factor": scaling.high_freq_factor,
-    }
-
-
-def _yarn_keys(scaling: NTKByParts | YaRN, scale: float) -> dict[str, Any]:
-    keys: dict[str, Any] = {
-        "factor": scaling.factor,
-        "original_max_position_embeddings": scaling.original_context,
-    }
-    for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0), ("truncate", True)):
-        if getattr(scaling, name) != usual:
-            keys[name] = getattr(scaling, name)
-    if not isinstance(scaling, YaRN) or scaling.attention_factor is not None:
-        keys["attention_factor"] = float(scale)
-    return keys
-
-
-def _longrope_keys(scaling: LongRoPE) -> dict[str, Any]:
-    keys: dict[str, Any] = {
-        "short_factor": list(scaling.short_factors),
-        "long_factor": list(scaling.long_factors),
-        "original_max_position_embeddings": scaling.original_context,
-        "factor": 1.0 if scaling.factor is None else scaling.factor,
-    }
-    if scaling.attention_factor is not None:
-        keys["attention_factor"] = float(scaling.attention_factor)
-    return keys
 
 
 def _as_lists(base: float, scale: float, rates: Tensor) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The list of commands; each lives in the file of its name."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -52,7 +53,7 @@ def _root(
 
 
 # In the order of the help, which has a panel for each question that a user comes with.
-for _panel, _commands in {
+_PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Which encoding?": (
         (compare, "whorl compare --encodings rope,alibi --seeds 3"),
         (train, "whorl train --encoding rope --steps 1000 --export model"),
@@ -74,6 +75,7 @@ for _panel, _commands in {
         (info, "whorl info --json"),
         (bench, "whorl bench --quick --out bench.json --chart bench.png"),
     ),
-}.items():
+}
+for _panel, _commands in _PANELS.items():
     for _command, _example in _commands:
         app.command(epilog=f"Example: {_example}", rich_help_panel=_panel)(_command)

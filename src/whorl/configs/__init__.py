@@ -6,6 +6,7 @@
     meta, mistral the params.json of their own releases
     mlx           the configs of mlx-lm
     model         the answer: which layers rotate how
+    _written      the way back: a scaling in the words of transformers
 
 ``read_config`` is the way in; ``RoPE.from_config`` builds one encoding of it.
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import gguf, huggingface, meta, mistral, mlx
+from ._written import Written, rope_parameters
 from .model import (
     ConfigError,
     Kind,
@@ -21,19 +23,28 @@ from .model import (
     ModelPositions,
     Note,
     Parity,
+    Part,
     QueryScale,
     Rotation,
 )
-from .source import Document, load
+from .source import Document, load, parse
 
 __all__ = [
     "ConfigError",
+    "Document",
+    "Kind",
     "LayerGroup",
     "ModelPositions",
     "Note",
+    "Parity",
+    "Part",
     "QueryScale",
     "Rotation",
+    "Written",
+    "load",
+    "parse",
     "read_config",
+    "rope_parameters",
 ]
 
 
@@ -43,7 +54,7 @@ def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
     Args:
         x: a file, a folder, a dict, or a config object of transformers; transformers itself is
             not needed for the others. Files: config.json of transformers or mlx-lm, params.json
-            of Meta or Mistral, GGUF.
+            of Meta or Mistral, GGUF. Or what ``load`` made of one of these.
         parity: "transformers" repeats its mistakes where it has some; by default they are put
             right.
 

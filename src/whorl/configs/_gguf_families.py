@@ -3,7 +3,7 @@
 By reading llama.cpp as it was in mid-2026, not by running it: src/llama-model.cpp for the layouts
 (llama_model_rope_type); load_arch_hparams in src/models/*.cpp for periods and bases of sliding
 layers; the graphs there for layers that are not rotated; the converter's LlamaModel.permute for
-what is stored permuted. Names: gguf 0.19.
+what is stored permuted. Names: gguf 0.19. llama.cpp does not run gptj; its layout is GPT-J's own.
 
     norm      pairs of neighbours ("interleaved")         neox     pairs i, i + R/2 ("half")
     mrope     neox with sections of (t, h, w)              imrope   the same, sections in turn
@@ -17,7 +17,7 @@ __all__ = ["DEEPSEEK", "HALVED", "PERMUTED", "SLIDING", "Sliding", "Style", "sty
 Style = Literal["none", "norm", "neox", "mrope", "imrope"]
 
 _NONE = """
-    clip gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6
+    clip gpt2 mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6
     rwkv6qwen2 rwkv7 arwkv7 wavtokenizer-dec nemotron_h nemotron_h_moe kimi-linear kimi-k3 starcoder
     bert
 """
@@ -25,7 +25,7 @@ _NORM = """
     llama llada llama4 deci baichuan internlm2 minicpm xverse command-r cohere2 cohere2moe olmo
     arctic deepseek deepseek2 deepseek2-ocr deepseek32 deepseek4 plm chatglm glm4 granite granitemoe
     granitehybrid granite_swa chameleon bailingmoe bailingmoe3 neo-bert smollm3 arcee ernie4_5
-    ernie4_5-moe mistral3 mistral4 eagle3 llama-embed maincoder glm-dsa nanbeige
+    ernie4_5-moe mistral3 mistral4 eagle3 llama-embed maincoder glm-dsa nanbeige gptj
 """
 _NEOX = """
     falcon falcon-h1 grok dbrx jina-bert-v3 modern-bert nomic-bert nomic-bert-moe eurobert stablelm

@@ -17,7 +17,8 @@ import os
 import struct
 from typing import Any, BinaryIO
 
-from ._values import shown
+from whorl._words import shown
+
 from .model import ConfigError
 
 __all__ = ["MAGIC", "read"]

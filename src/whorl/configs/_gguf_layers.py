@@ -4,14 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from whorl._words import shown
+
 from ._gguf_families import SLIDING, Sliding
-from ._values import shown
-from .huggingface.values import MOST_LAYERS, Keys
+from ._values import MOST_LAYERS, Keys
 from .model import ConfigError, QueryScale
 
 __all__ = ["Layers", "layers_of"]
 
 _PATTERN = "attention.sliding_window_pattern"
+_CHUNK = 8192  # of Llama 4, whatever the file says
 _STEP = 4  # llama.cpp's n_no_rope_layer_step; no file can say another
 
 
@@ -34,7 +36,7 @@ def layers_of(keys: Keys) -> tuple[Layers, ...]:
     family = _family(keys, count)
     window = keys.whole("attention.sliding_window", least=0) or None
     if keys.where == "llama4":
-        window = None  # its window is a chunk
+        window = _CHUNK
     slides, attends = _slides(keys, family, count), _attends(keys)
     scale = _query_scale(keys)
     found: dict[tuple[str, bool], list[int]] = {}

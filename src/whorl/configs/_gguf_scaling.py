@@ -13,14 +13,14 @@ Tensors divide frequencies. Where they are what a formula gives, the formula is 
 or Gemma 4's zeros.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from whorl.scaling import NTK, Ladder, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
+from whorl.scaling.yarn import mscale
 
 from ._gguf_families import DEEPSEEK
-from .huggingface.values import Keys
+from ._values import Keys
 from .model import ConfigError, Note
 
 __all__ = ["ORIGINAL", "Scaled", "scaled"]
@@ -97,13 +97,12 @@ def _yarn(
     if divided:
         raise ConfigError("read_config: YaRN and rope_freqs.weight in one file; no model has both.")
     weight = keys.number("rope.scaling.yarn_log_multiplier") or 0.0
-    grown = math.log(factor) if factor > 1 else 0.0
     deepseek = keys.where in DEEPSEEK
     if deepseek:
         weight /= 0.1
     above = weight if keys.where == "deepseek2" and weight else 1.0
-    below = 1 + 0.1 * weight * grown
-    scale = attention * (1 + 0.1 * above * grown) / below
+    below = mscale(factor, weight)
+    scale = attention * mscale(factor, above) / below
     rule = YaRN(
         factor,
         _needed(keys, context),

@@ -1,51 +1,116 @@
-"""What every dialect needs: values fit for a message, rotations that work, one schema for them."""
+"""What every dialect needs: values taken out of a config with checks, and rotations that work.
+
+A wrong value is a ConfigError that names its key. None stands for a key that is missing, as it does
+in most configs.
+"""
 
 import math
-import reprlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+from whorl._words import shown
+
 from .model import ConfigError, Rotation
 
-__all__ = ["parameters", "shown", "sound"]
+__all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS", "Keys", "sound"]
 
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 60
-_REPR.maxlong = 40
-
-_TYPES = {
-    "linear": "linear",
-    "llama3": "llama3",
-    "longrope": "longrope",
-    "ntk": "dynamic",
-    "proportional": "proportional",
-    "yarn": "yarn",
-}
-_NAMES = {
-    "attention_factor": "attention_factor",
-    "beta_fast": "beta_fast",
-    "beta_slow": "beta_slow",
-    "factor": "factor",
-    "high_freq_factor": "high_freq_factor",
-    "long_factors": "long_factor",
-    "low_freq_factor": "low_freq_factor",
-    "original_context": "original_max_position_embeddings",
-    "rotary_share": "partial_rotary_factor",
-    "short_factors": "short_factor",
-}
+#: More than any model has, and few enough to build tables for and lists of.
+MOST_CHANNELS = 8_192
+MOST_LAYERS = 2_000
+MOST_TOKENS = 2**40
 
 
-def shown(value: Any) -> str:
-    """A value as it may stand in a message, however long it is."""
-    return _REPR.repr(value)
+class Keys:
+    """Keys and values, and where they stand in the config: "text_config.rope_scaling"."""
+
+    def __init__(self, data: Mapping[str, Any], where: str = "") -> None:
+        self.data = data
+        self.where = where
+
+    def __contains__(self, name: str) -> bool:
+        return self.data.get(name) is not None
+
+    def path(self, name: str) -> str:
+        return f"{self.where}.{name}" if self.where else name
+
+    def refused(self, name: str, wanted: str) -> ConfigError:
+        got = shown(self.data.get(name))
+        return ConfigError(f"read_config: {self.path(name)} must be {wanted}; got {got}.")
+
+    def missing(self, name: str, why: str) -> ConfigError:
+        return ConfigError(f"read_config: {self.path(name)} is missing, and {why}.")
+
+    def number(self, name: str, *, above: float = -math.inf) -> float | None:
+        """A finite number."""
+        value = self.data.get(name)
+        if value is None:
+            return None
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not plain or not abs(value) <= sys.float_info.max or not value > above:
+            more = "" if above == -math.inf else f" above {above:g}"
+            raise self.refused(name, f"a finite number{more}")
+        return float(value)
+
+    def whole(self, name: str, *, least: int = 1, most: int = MOST_TOKENS) -> int | None:
+        """A whole number; 4096.0 is one."""
+        value = self.data.get(name)
+        if value is None:
+            return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if type(value) is not int or not least <= value <= most:
+            raise self.refused(name, f"a whole number from {least} to {most}")
+        return value
+
+    def text(self, name: str) -> str | None:
+        value = self.data.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self.refused(name, "a string")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.data.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.refused(name, "true or false")
+        return value
+
+    def under(self, name: str) -> "Keys | None":
+        """The keys of an object inside; an empty one counts as missing."""
+        value = self.data.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.refused(name, "an object")
+        return Keys(value, self.path(name)) if value else None
+
+    def items(self, name: str, kind: type | tuple[type, ...], what: str) -> tuple[Any, ...] | None:
+        """A list of values of one kind."""
+        value = self.data.get(name)
+        if value is None:
+            return None
+        good = isinstance(value, (list, tuple)) and len(value) <= MOST_CHANNELS
+        if not good or not all(isinstance(v, kind) for v in value):
+            raise self.refused(name, f"a list of {what}")
+        return tuple(value)
+
+    def numbers(self, name: str) -> tuple[float, ...] | None:
+        """A list of finite numbers."""
+        found = self.items(name, (int, float), "finite numbers")
+        if found is None:
+            return None
+        if any(isinstance(v, bool) or not abs(v) <= sys.float_info.max for v in found):
+            raise self.refused(name, "a list of finite numbers")
+        return tuple(float(v) for v in found)
 
 
 def sound(rotation: Rotation) -> Rotation:
     """The rotation, if an encoding can be built of it and its frequencies are numbers."""
     try:
-        encoding = rotation.build(table="on_the_fly", table_length=0)
-        short = encoding.frequencies()  # type: ignore[operator]
-        long = encoding.frequencies(2**40)  # type: ignore[operator]
+        encoding = rotation.bare()
+        short, long = encoding.frequencies(), encoding.frequencies(2**40)
         finite = all(
             bool(found.inv_freq.isfinite().all()) and math.isfinite(found.attention_scale)
             for found in (short, long)
@@ -60,21 +125,3 @@ def sound(rotation: Rotation) -> Rotation:
             f" {shown(rotation.to_dict())}."
         )
     return rotation
-
-
-def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a rotation as the rope_parameters of transformers that say the same."""
-    scaling = options.get("scaling")
-    found: dict[str, Any] = {"rope_type": "default", "rope_theta": options["base"]}
-    if "rotary_dim" in options:
-        found["partial_rotary_factor"] = options["rotary_dim"] / options["head_dim"]
-    if scaling is None:
-        return found
-    given = scaling.to_dict()
-    found["rope_type"] = _TYPES.get(given.pop("name"), "default")
-    for option, value in given.items():
-        if value is not None and option in _NAMES:
-            found[_NAMES[option]] = value
-    if found["rope_type"] == "dynamic":  # a stretch that stays put is Hunyuan's alpha
-        found["alpha"] = found.pop("factor")
-    return found

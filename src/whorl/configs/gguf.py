@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whorl.scaling import Ladder
+from whorl._words import shown
+from whorl.scaling import Ladder, Llama3
 
 from ._gguf_families import HALVED, PERMUTED, Sliding, Style, style
 from ._gguf_layers import Layers, layers_of
 from ._gguf_scaling import ORIGINAL, Scaled, scaled
-from ._values import parameters, shown, sound
-from .huggingface.notes import note
-from .huggingface.values import MOST_CHANNELS, Keys
+from ._notes import note
+from ._values import MOST_CHANNELS, Keys, sound
+from ._written import parameters
 from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, Rotation
 from .source import Document
 
@@ -64,8 +65,14 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
         if keys.where in PERMUTED:
             notes.append(_PERMUTED)
     context = keys.whole("context_length")
-    trained = keys.whole(ORIGINAL) or context
+    trained = keys.whole(ORIGINAL) or _trained(groups) or context
     return ModelPositions("gguf", keys.where, context, trained, groups, tuple(notes), parity=parity)
+
+
+def _trained(groups: tuple[LayerGroup, ...]) -> int | None:
+    """The length of training that divisors by Llama 3's formula stand for."""
+    scalings = [g.rotation.options.get("scaling") for g in groups if g.rotation is not None]
+    return next((each.original_context for each in scalings if isinstance(each, Llama3)), None)
 
 
 def _keys(data: Mapping[str, Any]) -> Keys:
@@ -121,9 +128,14 @@ def _group(model: _Model, kind: Layers) -> LayerGroup:
         kind.query_scale,
         change.softmax_scale,
         kind.window,
-        (*change.notes, *((note("mla"),) if _is_mla(keys) else ())),
+        (*change.notes, *map(note, _more_notes(keys, kind))),
         parameters(options),
     )
+
+
+def _more_notes(keys: Keys, kind: Layers) -> list[str]:
+    chunked = keys.where == "llama4" and kind.window is not None
+    return [*(["mla"] if _is_mla(keys) else []), *(["chunked-attention"] if chunked else [])]
 
 
 def _options(model: _Model, sliding: Sliding | None) -> tuple[dict[str, Any], Ladder]:

@@ -15,9 +15,9 @@ from typing import Any
 
 from whorl.scaling import Llama3
 
-from ._values import parameters, sound
-from .huggingface.notes import note
-from .huggingface.values import MOST_CHANNELS, MOST_LAYERS, Keys
+from ._notes import note
+from ._values import MOST_CHANNELS, MOST_LAYERS, Keys, sound
+from ._written import parameters
 from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, QueryScale, Rotation
 from .source import Document
 
@@ -28,7 +28,6 @@ _ASSUMED = Note(
     "use_scaled_rope names no factor: 8 is the constant of Meta's code for Llama 3.1; the configs"
     " of Llama 3.2 at Hugging Face have 32.",
 )
-_CHUNKED = "Rotated layers attend within chunks of {} tokens (Llama 4)."
 
 
 def read(document: Document, parity: Parity | None = None) -> ModelPositions:
@@ -52,11 +51,12 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
         notes.append(note("qk-norm-after"))
     chunk = keys.whole("attention_chunk_size")
     if chunk is not None:
-        notes.append(Note("chunked-attention", _CHUNKED.format(chunk)))
+        notes.append(note("chunked-attention"))
     name, rest = ("chunked_attention", "full_attention") if every else (None, None)
     rotation = sound(Rotation("rope", options))
     known = parameters(options)
-    groups = [LayerGroup(name, turned, rotation, notes=tuple(notes), parameters=known)]
+    own = LayerGroup(name, turned, rotation, window=chunk, notes=tuple(notes), parameters=known)
+    groups = [own]
     if plain:
         why = (note("nope-layers"),)
         groups.append(LayerGroup(rest, plain, None, _query_scale(keys), notes=why))

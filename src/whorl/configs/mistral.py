@@ -16,9 +16,9 @@ from typing import Any
 
 from whorl.scaling import YaRN
 
-from ._values import parameters, sound
-from .huggingface.notes import note
-from .huggingface.values import MOST_CHANNELS, MOST_LAYERS, Keys
+from ._notes import note
+from ._values import MOST_CHANNELS, MOST_LAYERS, Keys, sound
+from ._written import parameters
 from .meta import heads_width
 from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, QueryScale, Rotation
 from .source import Document

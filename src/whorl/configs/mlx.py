@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import huggingface
-from .huggingface.values import Keys
+from ._values import Keys
 from .model import LayerGroup, ModelPositions, Note, Parity
 from .source import Document
 
@@ -45,7 +45,11 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
     if "rope_traditional" in keys:
         layout = "interleaved" if keys.flag("rope_traditional") else "half"
     groups = tuple(_in_layout(group, layout) for group in found.groups)
-    return replace(found, kind="mlx", groups=groups, notes=(*found.notes, *notes))
+    part = found.part
+    if part is not None and not part.where:  # what mlx-lm itself sees
+        part = replace(part, keys=document.data)
+    notes = [*found.notes, *notes]
+    return replace(found, kind="mlx", groups=groups, notes=tuple(notes), part=part)
 
 
 def _standard(rope: Keys) -> dict[str, Any]:

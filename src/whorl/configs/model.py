@@ -7,16 +7,18 @@
 A reading is data, frozen and ready for JSON; ``build`` makes the encoding of it.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from whorl._words import did_you_mean
-from whorl.scaling import Scaling
+from whorl.scaling import Frequencies, Scaling
 
 if TYPE_CHECKING:
     from whorl.encodings import Encoding
+    from whorl.encodings._rotary import Rotary
 
 __all__ = [
     "ConfigError",
@@ -25,8 +27,10 @@ __all__ = [
     "ModelPositions",
     "Note",
     "Parity",
+    "Part",
     "QueryScale",
     "Rotation",
+    "plain",
 ]
 
 #: The dialect that a config is written in.
@@ -74,9 +78,18 @@ class Rotation:
 
         return make(self.encoding, **{**self.options, **more})
 
+    def bare(self, **more: Any) -> "Rotary":
+        """The encoding without tables, for its numbers."""
+        found = self.build(table="on_the_fly", table_length=0, **more)
+        return cast("Rotary", found)
+
+    def frequencies(self, length: int | None = None) -> Frequencies:
+        """What its pairs turn by in a context of ``length`` tokens; None stands for a short one."""
+        return self.bare().frequencies(length)
+
     def to_dict(self) -> dict[str, Any]:
-        plain = {name: _plain(value) for name, value in self.options.items()}
-        return {"encoding": self.encoding, **plain}
+        found = {name: plain(value) for name, value in self.options.items()}
+        return {"encoding": self.encoding, **found}
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,7 @@ class LayerGroup:
     layers: their indices; empty where the config does not say how many there are.
     rotation: None for layers without positions.
     softmax_scale: a factor on 1/sqrt(D), such as the square of YaRN's mscale in MLA.
+    window: tokens that one of them sees at most, or the length of chunks; None for no bound.
     parameters: the rope parameters that were read, in the current schema of transformers.
     refusal: why no rotation of whorl does what these layers do; ``build`` raises it.
     """
@@ -110,9 +124,23 @@ class LayerGroup:
             "softmax_scale": self.softmax_scale,
             "window": self.window,
             "notes": [vars(note).copy() for note in self.notes],
-            "parameters": {name: _plain(value) for name, value in self.parameters.items()},
+            "parameters": {name: plain(value) for name, value in self.parameters.items()},
             "refusal": self.refusal,
         }
+
+
+@dataclass(frozen=True)
+class Part:
+    """The config that a model reads as: the whole, or the part that has its text.
+
+    where: the path of its key, such as "text_config"; empty for the whole.
+    model_type: its own, or the one that it has where it does not say.
+    keys: as they were written there.
+    """
+
+    where: str
+    model_type: str | None
+    keys: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -123,6 +151,7 @@ class ModelPositions:
     trained_context: tokens before any extension, where the config tells them apart.
     parts: the same for every tower of a model with several, by its key ("text_config",
         "vision_config"); the model itself then reads as its text part.
+    part: where the answer was read; left out of comparisons.
     """
 
     kind: Kind
@@ -133,6 +162,7 @@ class ModelPositions:
     notes: tuple[Note, ...] = ()
     parts: Mapping[str, "ModelPositions"] = field(default_factory=dict)
     parity: Parity | None = None
+    part: Part | None = field(default=None, compare=False, repr=False)
 
     @property
     def num_layers(self) -> int:
@@ -183,6 +213,12 @@ class ModelPositions:
         names = [group.name for group in self.groups if group.name is not None]
         if not self.groups:
             return f"read_config: {who} has no rotary embedding."
+        if layer is not None and not self.num_layers:
+            ask = f" pass layer_type=, one of {', '.join(map(repr, names))}." if names else ""
+            return (
+                f"read_config: the config of {who} does not say which layers are which, so"
+                f" layer={layer} is none that is known;{ask or ' leave layer out.'}"
+            )
         if layer is not None and not found:
             return f"read_config: {who} has layers 0 .. {self.num_layers - 1}; got layer={layer}."
         if layer_type is not None and layer_type not in names:
@@ -199,13 +235,16 @@ def _key(group: LayerGroup) -> str:
     return repr((None if group.rotation is None else group.rotation.to_dict(), group.refusal))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON has it: dicts, lists, text, finite numbers; others become null."""
     if isinstance(value, Scaling):
         return value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(inner) for name, inner in vars(value).items()}
     if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)  # JSON has no number for it
+        return None  # JSON has no number for it
     return value

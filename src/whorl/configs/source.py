@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from whorl._words import shown
+
 from . import _gguf_file
 from ._folder import config_in
-from ._values import shown
 from .model import ConfigError, Kind
 
 __all__ = ["Document", "load", "parse"]
@@ -49,7 +50,9 @@ class Document:
 
 
 def load(x: Any) -> Document:
-    """A path to a file or folder, a mapping, or a config object of transformers."""
+    """A path to a file or folder, a mapping, a config object of transformers, or a Document."""
+    if isinstance(x, Document):
+        return x
     if isinstance(x, (str, os.PathLike)):
         return _from_path(x)
     if isinstance(x, Mapping):

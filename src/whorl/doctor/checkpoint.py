@@ -26,6 +26,8 @@ __all__ = ["PICKLES", "Stored", "Weights", "config_beside", "open_weights", "ref
 #: Endings of files that hold pickles.
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _NAMES = ("inv_freq", "rope.freqs", "rotary_emb.freqs")
+#: Tables of cosines and sines, of which only the type is looked at.
+_TABLES = ("cos_cached", "sin_cached", "cos_sin_cache", "freqs_cis")
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -60,18 +62,24 @@ class Weights:
     unread: tuple[str, ...] = ()
     layout: Layout | None = None  # None where the weights do not show one
     confidence: float = 0.0
+    tables: tuple[Stored, ...] = ()  # without values
 
 
 def open_weights(path: Path) -> Weights:
     """The frequencies in a safetensors file, or in all of a folder."""
-    if path.is_file():
-        return Weights(tuple(_stored(path)), (path.name,), (), *_layout(path))
-    files = sorted(path.iterdir())[:_MOST_FILES]
+    files = [path] if path.is_file() else sorted(path.iterdir())[:_MOST_FILES]
     good = [f for f in files if f.suffix == ".safetensors" and f.is_file()]
     pickles = [f.name for f in files if f.suffix in PICKLES and f.is_file()]
-    found = tuple(stored for file in good for stored in _stored(file))
-    shown = _layout(path) if good else (None, 0.0)
-    return Weights(found, tuple(f.name for f in good), tuple(pickles), *shown)
+    found = [stored for file in good for stored in _stored(file)]
+    layout, confidence = _layout(path) if good else (None, 0.0)
+    return Weights(
+        tuple(stored for stored in found if stored.name.endswith(_NAMES)),
+        tuple(f.name for f in good),
+        tuple(pickles),
+        layout,
+        confidence,
+        tuple(stored for stored in found if stored.name.endswith(_TABLES)),
+    )
 
 
 def _layout(path: Path) -> tuple[Layout | None, float]:
@@ -104,12 +112,13 @@ def _stored(path: Path) -> Iterator[Stored]:
         header = read_header(path)
     except ValueError as error:
         raise ConfigError(f"doctor: {error}") from None
-    wanted = [entry for name, entry in header.entries.items() if name.endswith(_NAMES)]
+    wanted = [e for name, e in header.entries.items() if name.endswith((*_NAMES, *_TABLES))]
     if not wanted:
         return
     with open_regular(path) as file:
         for entry in wanted:
-            yield Stored(entry.name, entry.dtype, path.name, _values(entry, file))
+            values = _values(entry, file) if entry.name.endswith(_NAMES) else None
+            yield Stored(entry.name, entry.dtype, path.name, values)
 
 
 def _values(entry: Entry, file: IO[bytes]) -> tuple[float, ...] | None:

@@ -9,10 +9,13 @@ from .engine import RULES, Rule
 from .rules import (
     attention_scale,
     bases,
+    families,
     heads,
     keys,
     layouts,
     lengths,
+    loading,
+    nested,
     scalings,
     shares,
     spelling,
@@ -24,7 +27,7 @@ __all__ = ["markdown"]
 
 #: The order of the page.
 _SUBJECTS = (
-    *(keys, spelling, bases, lengths, scalings, attention_scale),
+    *(families, keys, spelling, nested, loading, bases, lengths, scalings, attention_scale),
     *(heads, shares, target, stored, layouts),
 )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from whorl import _words
 from whorl.configs.huggingface import defaults
 from whorl.configs.model import Kind, LayerGroup, ModelPositions
 
@@ -57,11 +58,7 @@ def shown(value: Any) -> str:
         return f"{value:.0f}"
     if isinstance(value, float):
         return f"{value:.6g}"
-    try:
-        text = repr(value)
-    except ValueError:  # integers of thousands of digits
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else text[:57] + "..."
+    return _words.shown(value)
 
 
 @dataclass(frozen=True)
@@ -135,18 +132,20 @@ class Tower:
 
     @property
     def known_family(self) -> bool:
-        """Whether whorl knows what this family reads."""
-        if self.family is None or self.reading is None:
-            return False
-        return all(note.id != "unknown-family" for note in self.reading.notes)
+        """Whether transformers has this family, so that what its class reads is known."""
+        return bool(self.class_entry)
 
     def number(self, name: str) -> float | None:
         return number(self.config.get(name))
 
+    @property
+    def class_entry(self) -> Mapping[str, Any]:
+        """What is kept of the family's class in transformers, see whorl.configs.huggingface."""
+        return defaults.of_type(defaults.known_name(self.family)) or {}
+
     def class_default(self, name: str) -> Any:
         """The rope parameter that a config of this family has if it says nothing."""
-        entry: Mapping[str, Any] = defaults.of_type(self.family) or {}
-        given = entry.get("keys", {}).get("default_rope_parameters")
+        given = self.class_entry.get("keys", {}).get("default_rope_parameters")
         return given.get(name) if isinstance(given, Mapping) else None
 
     @property
@@ -226,6 +225,13 @@ class Patient:
             return tuple((t.path(), t.reading) for t in self.towers if t.reading is not None)
         return () if self.reading is None else (("", self.reading),)
 
+    @cached_property
+    def compared(self) -> tuple[tuple[tuple[str, ...], ModelPositions, ModelPositions], ...]:
+        """The path of each config, its reading as it should be, and as transformers does it."""
+        if self.reading is None or self.faithful is None:
+            return ()
+        return tuple(_pairwise(self.reading, self.faithful, ()))
+
     def rotates(self, tower: Tower) -> bool:
         """Whether a tower has rotary layers, as far as one can tell."""
         if self.reading is None:
@@ -250,6 +256,16 @@ def _towers(
             named = isinstance(name, str) and (name.endswith("_config") or name in parts)
             if named and isinstance(inner, Mapping):
                 yield from _towers(inner, (*where, name), parts.get(name))
+
+
+def _pairwise(
+    a: ModelPositions, b: ModelPositions, where: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], ModelPositions, ModelPositions]]:
+    if not a.parts:
+        yield where, a, b
+    for name in a.parts:
+        if name in b.parts:
+            yield from _pairwise(a.parts[name], b.parts[name], (*where, name))
 
 
 def _own(reading: ModelPositions | None, data: Mapping[str, Any]) -> ModelPositions | None:

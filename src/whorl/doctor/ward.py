@@ -14,10 +14,13 @@ __all__ = ["admit"]
 
 def admit(x: Any, length: int | None) -> tuple[Patient, Path | None]:
     """The patient, and the file that its config came from."""
+    if isinstance(x, str) and not x:
+        raise ConfigError("doctor: the name of the model is empty; pass a path or a preset.")
+    if isinstance(x, (str, Path)):
+        refuse_pickle(Path(x))
     weights, x = Weights(), presets.resolve(x, "doctor")
     if isinstance(x, (str, Path)):
         path = Path(x)
-        refuse_pickle(path)
         if path.suffix == ".safetensors":
             weights, x = open_weights(path), config_beside(path)
         elif os.path.isdir(path):  # unlike Path.is_dir, for names of any length

@@ -1,26 +1,25 @@
 """What a scaling would do to a model, and the lines of config.json that ask for it.
 
 An extension replaces the scaling that a config has, and starts from the length of training; YaRN
-over YaRN keeps its other options, except an attention_factor, which belongs to the old factor. Of
-whorl's scalings transformers knows some under another name or by other means:
-
-    ntk            a larger rope_theta, base s^(R / (R - 2)), is the same
-    ntk_by_parts   "yarn" with attention_factor 1
-    dynamic_ntk    "dynamic", which takes the trained length from max_position_embeddings
-    dynamic_linear, dynamic_yarn      no form
+over YaRN keeps its other options, except an attention_factor, which belongs to the old factor.
+``configs.rope_parameters`` says which scalings transformers has words for.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whorl import scaling as scalings
 from whorl._words import did_you_mean
-from whorl.configs import ConfigError, LayerGroup, ModelPositions
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, rope_parameters
+from whorl.configs.huggingface import defaults
+from whorl.configs.huggingface.families import FAMILIES, PLAIN
 from whorl.scaling import Description, Proportional, Scaling, YaRN
+from whorl.scaling.yarn import mscale
 
-__all__ = ["Extension", "called", "described", "extend", "named", "patches", "targets"]
+from .patching import needed, not_taken
+
+__all__ = ["Extension", "called", "described", "extend", "flat", "named", "patches", "targets"]
 
 #: Scalings that one factor does not determine, with the reason.
 _NOT_BY_FACTOR = {
@@ -28,7 +27,9 @@ _NOT_BY_FACTOR = {
     "proportional": "it leaves out slow pairs, which a model must be trained with",
 }
 _OWN_NAMES = ("rotary_pct", "rotary_emb_base", "global_rope_theta")
-_KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")
+_NEW_ONLY = ("cohere2_moe",)  # the class does not read rope_scaling
+_KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
+_ORIGINAL = "original_max_position_embeddings"
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,15 @@ def extend(
         scaling = replace(
             old, factor=float(factor), original_context=trained, attention_factor=None
         )
-    lean = {"table": "on_the_fly", "table_length": 0}
     try:
-        before, after = group.rotation.build(**lean), group.rotation.build(**lean, scaling=scaling)
+        before, after = group.rotation.bare(), group.rotation.bare(scaling=scaling)
         return Extension(
             scaling,
             length,
             described(before, length, trained),
             described(after, length, trained),
             _softmax(group, scaling),
-            *_parameters(group, scaling, trained),
+            *_parameters(model, group, scaling),
         )
     except (ValueError, ArithmeticError) as error:
         raise ConfigError(f"inspect: {name!r} does not fit {who}: {error}") from None
@@ -167,25 +167,51 @@ def patches(
     if not found or any(extension.parameters is None for extension in found.values()):
         return None, None
     extension = next(iter(found.values()))
-    tokens = extension.length
-    if extension.scaling.name == "dynamic_ntk":  # takes the trained length from this key
-        tokens = getattr(extension.scaling, "original_context", tokens)
-    here = {"max_position_embeddings": tokens}
+    model_type = model.model_type if model.part is None else model.part.model_type
+    new, entry = _of(extension), defaults.of_type(model_type) or {}
+    here = {_name_of_context(entry, data): _tokens(extension)}
     turning = [group for group in model.groups if group.rotation is not None]
+    heads = [g.rotation.options["head_dim"] for g in turning if g.rotation and id(g) in found]
+    here |= needed(model_type, data, new["rope_type"], heads[0])
+    # What the config has in the other schema would win, or count besides.
+    void = {"rope_scaling": None} if data.get("rope_scaling") else {}
     if not flat(turning, data):
-        nested = {
+        given = data.get("rope_parameters") or entry.get("keys", {}).get("default_rope_parameters")
+        given = given if isinstance(given, Mapping) else {}
+        unrotated = [name for name, rope in given.items() if rope is None]
+        nested = dict.fromkeys(unrotated) | {
             group.name: dict(group.parameters if id(group) not in found else _of(found[id(group)]))
             for group in turning
             if group.name is not None
         }
-        return {**here, "rope_parameters": nested}, None
-    new = _of(extension)
-    if any(name in data for name in _OWN_NAMES):  # older names that only this family knows
-        return {**here, "rope_parameters": new}, None
+        return {**here, **void, "rope_parameters": nested}, None
+    if data.get(_ORIGINAL) is not None and _ORIGINAL in new:  # which wins over the one inside
+        here[_ORIGINAL] = new[_ORIGINAL]
+    patch = {**here, **void, "rope_parameters": new}
+    # Names that only this family knows.
+    own = FAMILIES.get(model_type or "", PLAIN).base or any(name in data for name in _OWN_NAMES)
+    if own or model_type in _NEW_ONLY:
+        return patch, None
     scaling = {k: v for k, v in new.items() if k not in ("rope_theta", "partial_rotary_factor")}
     outside = {k: v for k, v in new.items() if k not in scaling}
-    old = {**outside, "rope_scaling": None if scaling == {"rope_type": "default"} else scaling}
-    return {**here, "rope_parameters": new}, {**here, **old}
+    # Parameters that null would bring back: those of the class, or of the newer schema.
+    others = data.get("rope_parameters") or "default_rope_parameters" in entry.get("keys", {})
+    plain = scaling == {"rope_type": "default"} and not others
+    return patch, {**here, **outside, "rope_scaling": None if plain else scaling}
+
+
+def _name_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """The config's own name for max_position_embeddings."""
+    name: str = entry.get("names", {}).get("max_position_embeddings", "")
+    return name if name in data else "max_position_embeddings"
+
+
+def _tokens(extension: Extension) -> int:
+    """The context of the extended model; "dynamic" takes the trained length from that key."""
+    if extension.scaling.name != "dynamic_ntk":
+        return extension.length
+    tokens: int = getattr(extension.scaling, "original_context", extension.length)
+    return tokens
 
 
 def _of(extension: Extension) -> dict[str, Any]:
@@ -198,11 +224,11 @@ def _softmax(group: LayerGroup, scaling: Scaling) -> float:
     weight = getattr(scaling, "mscale_all_dim", None)
     if group.softmax_scale == 1.0 or not weight:
         return 1.0
-    return float((0.1 * weight * math.log(getattr(scaling, "factor", 1.0)) + 1.0) ** 2)
+    return mscale(getattr(scaling, "factor", 1.0), weight) ** 2
 
 
 def _parameters(
-    group: LayerGroup, scaling: Scaling, trained: int
+    model: ModelPositions, group: LayerGroup, scaling: Scaling
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The group's parameters for transformers 5, or why it has no words for this scaling."""
     assert group.rotation is not None
@@ -210,35 +236,16 @@ def _parameters(
     if options.get("inv_freq") is not None:
         return None, "the frequencies of these layers are not those of a base"
     base = float(options.get("base", 10_000.0))
-    kept = {name: group.parameters[name] for name in _KEPT if name in group.parameters}
     width = options.get("rotary_dim") or options["head_dim"]
-    given = {"rope_theta": base, **kept}
-    factor = getattr(scaling, "factor", None)
-    original = {"original_max_position_embeddings": trained}
-    match scaling.name:
-        case "linear":
-            return {"rope_type": "linear", **given, "factor": factor}, None
-        case "ntk":
-            raised = base * float(factor or 1) ** (width / (width - 2)) if width > 2 else base
-            return {"rope_type": "default", **given, "rope_theta": raised}, None
-        case "yarn":
-            rest = {
-                name: group.parameters[name]
-                for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
-                if group.parameters.get("rope_type") == "yarn" and name in group.parameters
-            }
-            return {"rope_type": "yarn", **given, "factor": factor, **original, **rest}, None
-        case "ntk_by_parts":
-            return {
-                "rope_type": "yarn",
-                **given,
-                "factor": factor,
-                **original,
-                "attention_factor": 1.0,
-            }, None
-        case "llama3":
-            ramp = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-            return {"rope_type": "llama3", **given, "factor": factor, **original, **ramp}, None
-        case "dynamic_ntk":
-            return {"rope_type": "dynamic", **given, "factor": factor}, None
-    return None, f"transformers has no type for {scaling.name!r}"
+    found = rope_parameters(scaling, base, width)
+    if found.parameters is None:
+        return None, found.why
+    why = not_taken(model, str(found.parameters["rope_type"]))
+    if why is not None:
+        return None, why
+    kept = {name: group.parameters[name] for name in _KEPT if name in group.parameters}
+    if "llama_4_scaling_beta" in kept and _ORIGINAL in group.parameters:  # its length
+        kept[_ORIGINAL] = group.parameters[_ORIGINAL]
+    new = dict(found.parameters)
+    start = {name: new.pop(name) for name in ("rope_type", "rope_theta")}
+    return {**start, **kept, **new}, None

@@ -1,26 +1,32 @@
 """From a config to an ``Inspection``: read it, measure each group of layers, compare readings."""
 
-from collections.abc import Mapping
-from pathlib import Path
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from whorl._words import did_you_mean
-from whorl.configs import ConfigError, LayerGroup, ModelPositions, presets, read_config
-from whorl.configs.model import Parity
-from whorl.configs.source import load
+from whorl.configs import (
+    ConfigError,
+    Document,
+    LayerGroup,
+    ModelPositions,
+    Parity,
+    load,
+    presets,
+    read_config,
+)
 
 from .extension import Extension, called, described, patches, targets
 from .extension import extend as put
 from .frameworks import Case, Comparison, compare
 from .lengths import at_length, span, trained_context, turns_in_training
 from .pairs import turns, wavelengths
+from .patching import merged, refuted
 from .report import GroupReport, Inspection
 
 __all__ = ["inspect"]
-
-_LEAN = {"table": "on_the_fly", "table_length": 0}
 
 
 def inspect(
@@ -48,53 +54,160 @@ def inspect(
     >>> found.groups[0].description.reach
     65536
     """
-    for name, value in (("length", length), ("trained", trained)):
-        if value is not None and (type(value) is not int or not 0 < value <= 2**40):
-            raise ConfigError(f"inspect: {name} must be a positive int of tokens; got {value!r}.")
+    _check_lengths(length, trained)
     if factor is not None and extend is None:
         raise ConfigError("inspect: factor says how far to extend; name the scaling with extend=.")
-    given, source = _found(x)
-    model, data = read_config(given, parity=parity), _text_part(given)
+    document = load(presets.resolve(x, "inspect"))
+    model = read_config(document, parity=parity)
+    look = _Look(document, model, length, trained)
     chosen = model.groups if layer_type is None else (model.group(layer_type),)
-    turning = [group for group in chosen if group.rotation is not None]
     extensions: dict[int, Extension] = {}
     if extend is not None:
-        if not turning:
-            raise ConfigError(f"inspect: {called(model)} rotates nothing that could be extended.")
-        for group in turning if layer_type is not None else targets(turning, data):
-            tokens = trained_context(model, group, trained)
-            by = _factor(length, factor, tokens)
-            extensions[id(group)] = put(model, group, extend, by, tokens)
-    reports = tuple(
-        _report(model, group, data, length, trained, extensions.get(id(group))) for group in chosen
-    )
-    patch, old = patches(model, data, extensions)
+        extensions = look.extensions(chosen, extend, factor, whole=layer_type is None)
+    patch, old, extensions = look.patches(extensions)
+    reports = tuple(look.report(group, extensions.get(id(group))) for group in chosen)
+    source = str(x) if isinstance(x, (str, os.PathLike)) else type(x).__name__
     return Inspection(source, model, reports, length, patch, old)
 
 
-def _found(x: Any) -> tuple[Any, str]:
-    """What to read, and what to call it."""
-    if not isinstance(x, (str, Path)):
-        return x, type(x).__name__
-    try:
-        there = Path(x).exists()
-    except (OSError, ValueError):  # a name that no file can have
-        there = False
-    if there:
-        return x, str(x)
-    known = presets.names()
-    if str(x) in known:
-        return presets.load(str(x)), str(x)
-    raise ConfigError(
-        f"inspect: there is no file {str(x)[:200]!r}, and no preset of that name"
-        f"{did_you_mean(str(x)[:200], known)} Presets: {', '.join(known)}."
-    )
+def _check_lengths(length: int | None, trained: int | None) -> None:
+    for name, value in (("length", length), ("trained", trained)):
+        if value is not None and (type(value) is not int or not 0 < value <= 2**40):
+            raise ConfigError(f"inspect: {name} must be a positive int of tokens; got {value!r}.")
 
 
-def _text_part(given: Any) -> Mapping[str, Any]:
-    data = load(given).data
-    inner = data.get("text_config")
-    return inner if isinstance(inner, dict) else data
+@dataclass(frozen=True)
+class _Look:
+    """A model and what is asked of it."""
+
+    document: Document
+    model: ModelPositions
+    length: int | None
+    told: int | None
+
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        """Those that the layers were read from."""
+        return self.document.data if self.model.part is None else self.model.part.keys
+
+    @property
+    def path(self) -> list[str]:
+        """The keys that lead to that part; none where its keys stand beside the others."""
+        where = "" if self.model.part is None else self.model.part.where
+        path = where.split(".") if where else []
+        inside: Any = self.document.data
+        for name in path:
+            inside = inside.get(name) if isinstance(inside, Mapping) else None
+        return path if isinstance(inside, Mapping) else []
+
+    def patches(
+        self, found: dict[int, Extension]
+    ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None, dict[int, Extension]]:
+        """The lines for config.json, new and old; extensions that have none say why."""
+        new, old = patches(self.model, self.keys, found)
+        why = self._refuted(new, found)
+        if why is not None:
+            found = {key: replace(each, parameters=None, why=why) for key, each in found.items()}
+            new = None
+        if new is None or self._refuted(old, found) is not None:
+            old = None
+        return self._placed(new), self._placed(old), found
+
+    def _refuted(
+        self, lines: Mapping[str, Any] | None, found: Mapping[int, Extension]
+    ) -> str | None:
+        if lines is None or self.model.kind not in ("transformers", "mlx"):
+            return None  # nothing to put them into
+        return refuted(self.model, merged(self.document.data, self.path, lines), found)
+
+    def _placed(self, lines: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The lines under the key of the part that they are for."""
+        if lines is not None:
+            for name in reversed(self.path):
+                lines = {name: lines}
+        return lines
+
+    def extensions(
+        self, chosen: Sequence[LayerGroup], name: str, factor: float | None, *, whole: bool
+    ) -> dict[int, Extension]:
+        """By the identity of their group; ``whole``: only layers that an extension is for."""
+        turning = [group for group in chosen if group.rotation is not None]
+        if not turning:
+            raise ConfigError(
+                f"inspect: {called(self.model)} rotates nothing that could be extended."
+            )
+        found = {}
+        for group in targets(turning, self.keys) if whole else turning:
+            tokens = trained_context(self.model, group, self.told)
+            by = _factor(self.length, factor, tokens)
+            found[id(group)] = put(self.model, group, name, by, tokens)
+        return found
+
+    def report(self, group: LayerGroup, extension: Extension | None) -> GroupReport:
+        if group.rotation is None:
+            return GroupReport(group)
+        rope: Any = group.rotation.bare()
+        config, grid = rope.config, group.rotation.encoding == "axial_rope"
+        now = self.length or self.model.context or self.model.trained_context
+        found = rope.frequencies(None if grid else now)
+        inv_freq: Tensor = found.inv_freq.detach().double().flatten()
+        lengths = wavelengths(inv_freq)
+        known = [value for value in lengths if value is not None]
+        base = getattr(config, "base", None)
+        return GroupReport(
+            group,
+            encoding=group.rotation.encoding,
+            layout=config.layout,
+            base=None if isinstance(base, tuple) or getattr(config, "inv_freq", None) else base,
+            head_dim=config.head_dim,
+            rotated=config.width,
+            pairs=len(inv_freq),
+            unused=len(lengths) - len(known),
+            fastest=min(known, default=None),
+            slowest=max(known, default=None),
+            attention_scale=float(found.attention_scale),
+            extension=extension,
+            frameworks=self._frameworks(group),
+            wavelengths=tuple(lengths),
+            **({} if grid else self._within_lengths(group, rope, now, inv_freq)),
+        )
+
+    def _within_lengths(
+        self, group: LayerGroup, rope: Any, now: int | None, inv_freq: Tensor
+    ) -> dict[str, Any]:
+        """What pairs do within the lengths of training, of the claim and of the question."""
+        trained = trained_context(self.model, group, self.told)
+        seen, claimed = span(trained, group.window), span(self.model.context, group.window)
+        description, at = described(rope, now, trained), None
+        longest = max(now, self.model.context or 0) if now else now
+        if self.length is not None:
+            at = at_length(inv_freq, description, trained, group.window, self.length)
+        return {
+            "training_length": trained,
+            "trained": None if seen is None else turns_in_training(description, seen),
+            "claimed": None if claimed is None else turns(self._claimed(rope), claimed),
+            "description": description,
+            "furthest": description if longest == now else described(rope, longest, trained),
+            "bound": None if claimed and claimed == self.model.context else group.window,
+            "at_length": at,
+        }
+
+    def _claimed(self, rope: Any) -> Tensor:
+        """The frequencies in texts as long as the config claims, float64 [P]."""
+        found: Tensor = rope.frequencies(self.model.context).inv_freq
+        return found.detach().double().flatten()
+
+    def _frameworks(self, group: LayerGroup) -> tuple[Comparison, ...]:
+        """Readings of others: of configs in the form that they all start from, with one axis."""
+        assert group.rotation is not None
+        model = self.model
+        if model.kind not in ("transformers", "mlx") or group.rotation.encoding != "rope":
+            return ()
+        lengths = [self.length or model.context or model.trained_context or 2048]
+        scaling = group.rotation.options.get("scaling")
+        if self.length is None and scaling is not None and scaling.follows_length:
+            lengths[:0] = filter(None, [scaling.short_up_to])
+        return compare(Case(model, group, self.document.data), lengths)
 
 
 def _factor(length: int | None, factor: float | None, trained: int | None) -> float:
@@ -106,64 +219,3 @@ def _factor(length: int | None, factor: float | None, trained: int | None) -> fl
             " from which it follows)."
         )
     return max(1.0, length / trained)
-
-
-def _report(
-    model: ModelPositions,
-    group: LayerGroup,
-    data: Mapping[str, Any],
-    length: int | None,
-    told: int | None,
-    extension: Extension | None,
-) -> GroupReport:
-    if group.rotation is None:
-        return GroupReport(group)
-    rope: Any = group.rotation.build(**_LEAN)
-    config, grid = rope.config, group.rotation.encoding == "axial_rope"
-    now = length or model.context or model.trained_context
-    found = rope.frequencies(None if grid else now)
-    inv_freq: Tensor = found.inv_freq.detach().double().flatten()
-    lengths = wavelengths(inv_freq)
-    known = [value for value in lengths if value is not None]
-    trained = None if grid else trained_context(model, group, told)
-    seen, claimed = span(trained, group.window), span(model.context, group.window)
-    description = None if grid else described(rope, now, trained)
-    at = None
-    if description is not None and length is not None:
-        at = at_length(inv_freq, description, trained, group.window, length)
-    base = getattr(config, "base", None)
-    return GroupReport(
-        group,
-        encoding=group.rotation.encoding,
-        layout=config.layout,
-        base=None if isinstance(base, tuple) or getattr(config, "inv_freq", None) else base,
-        head_dim=config.head_dim,
-        rotated=config.width,
-        pairs=len(inv_freq),
-        unused=len(lengths) - len(known),
-        fastest=min(known, default=None),
-        slowest=max(known, default=None),
-        attention_scale=float(found.attention_scale),
-        trained_context=trained,
-        trained=None if not description or not seen else turns_in_training(description, seen),
-        claimed=None if grid or claimed is None else turns(inv_freq, claimed),
-        description=description,
-        at_length=at,
-        extension=extension,
-        frameworks=_frameworks(model, group, data, length),
-        wavelengths=tuple(lengths),
-    )
-
-
-def _frameworks(
-    model: ModelPositions, group: LayerGroup, data: Mapping[str, Any], length: int | None
-) -> tuple[Comparison, ...]:
-    """Readings of others: of configs in the form that they all start from, with one axis."""
-    assert group.rotation is not None
-    if model.kind not in ("transformers", "mlx") or group.rotation.encoding != "rope":
-        return ()
-    lengths = [length or model.context or model.trained_context or 2048]
-    scaling = group.rotation.options.get("scaling")
-    if length is None and scaling is not None and scaling.follows_length and scaling.short_up_to:
-        lengths.insert(0, scaling.short_up_to)
-    return compare(Case(model, group, data), lengths)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 __all__ = ["Alike", "Turns", "alike", "angle_error", "turns", "wavelengths"]
 
-# Cosines that the search for look-alike distances may take: a tenth of a second.
-_MOST = 2**23
+# Cosines that the search for look-alike distances may take: 32,768 tokens for 64 pairs.
+_MOST = 2**21
 
 
 @dataclass(frozen=True)
@@ -57,36 +57,43 @@ def angle_error(inv_freq: Tensor, length: int) -> float:
     last = torch.arange(max(0, length - 256), length, dtype=torch.float64)
     exact = last[:, None] * inv_freq
     rounded = last.float()[:, None] * inv_freq.float()
-    return float((rounded.double() - exact).abs().max()) if len(last) else 0.0
+    return float((rounded.double() - exact).abs().max()) if exact.numel() else 0.0
 
 
 @dataclass(frozen=True)
 class Alike:
-    """The distance that looks most like distance 0 once every pair has come round.
+    """Aliasing: tokens ``distance`` apart look as alike as neighbours do.
 
-    start: the longest wavelength; similarity: mean of cos(distance theta) over the pairs that turn.
+    similarity: the mean of cos(distance theta) over the pairs that turn; near: at distance 2.
     """
 
-    start: float
     distance: int
     similarity: float
+    near: float
 
 
 def alike(inv_freq: Tensor, length: int) -> Alike | None:
-    """Aliasing: None while some pair that turns has not come round within ``length``."""
+    """The first distance that looks as near as 2, past the first fall to half of that.
+
+    Looked for below ``length``, within ``_MOST`` cosines.
+    """
     theta = inv_freq[inv_freq != 0].abs()
-    if not len(theta):
+    if not 0 < len(theta) <= _MOST // 128:
         return None
-    start = math.tau / float(theta.min())
-    first = math.ceil(start * 0.75)  # nearer ones are like 0 because they are near it
-    if not start < length:
-        return None
-    last = min(length, first + max(1, _MOST // len(theta)))
-    best, where = -1.0, first
-    for low in range(first, last, 65_536):
-        distances = torch.arange(low, min(low + 65_536, last), dtype=torch.float64)
-        mean = torch.cos(distances[:, None] * theta).mean(-1)
-        top = int(mean.argmax())
-        if float(mean[top]) > best:
-            best, where = float(mean[top]), low + top
-    return Alike(start, where, best)
+    length = min(length, _MOST // len(theta))
+    near = float(torch.cos(2 * theta).mean())
+    fallen = False
+    for start in range(3, length, 4096):
+        distance = torch.arange(start, min(start + 4096, length), dtype=torch.float64)
+        mean = torch.cos(distance[:, None] * theta).mean(-1)
+        if not fallen:
+            below = (mean <= 0.5 * near).nonzero()
+            if not len(below):
+                continue
+            fallen = True
+            mean, distance = mean[int(below[0]) :], distance[int(below[0]) :]
+        hits = (mean >= near).nonzero()
+        if len(hits):
+            first = int(hits[0])
+            return Alike(int(distance[first]), float(mean[first]), near)
+    return None

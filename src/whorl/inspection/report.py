@@ -9,12 +9,12 @@ Inspection          one model
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from whorl.configs import LayerGroup, ModelPositions
+from whorl.configs.model import plain
 from whorl.scaling import Description
 
 from .extension import Extension
@@ -27,7 +27,14 @@ __all__ = ["GroupReport", "Inspection"]
 
 @dataclass(frozen=True)
 class GroupReport:
-    """One group of layers; the fields of the rotation are None for layers without one."""
+    """One group of layers; the fields of the rotation are None for layers without one.
+
+    training_length: tokens of training texts before any scaling, None where the config leaves it
+    open; ``ModelPositions.trained_context`` is the config's own number and may be stretched.
+    description: at the length asked for, else at the claimed context; furthest: at the longer of
+    the two, which the reach is taken from. They differ for scalings that follow the length.
+    bound: the window, where it is shorter than the texts that the config claims.
+    """
 
     group: LayerGroup
     encoding: str | None = None
@@ -40,27 +47,29 @@ class GroupReport:
     fastest: float | None = None
     slowest: float | None = None
     attention_scale: float | None = None
-    trained_context: int | None = None
+    training_length: int | None = None
     trained: Turns | None = None
     claimed: Turns | None = None
     description: Description | None = None
+    furthest: Description | None = None
+    bound: int | None = None
     at_length: AtLength | None = None
     extension: Extension | None = None
     frameworks: tuple[Comparison, ...] = ()
     wavelengths: tuple[float | None, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        skip = {"group", "description", "extension", "frameworks", "wavelengths"}
-        plain = {
-            field.name: _plain(getattr(self, field.name))
+        skip = {"group", "description", "furthest", "extension", "frameworks", "wavelengths"}
+        own = {
+            field.name: plain(getattr(self, field.name))
             for field in dataclasses.fields(self)
             if field.name not in skip
         }
         found, extension = self.description, self.extension
         return {
             **self.group.to_dict(),
-            **plain,
-            "reach": None if found is None else found.reach,
+            **own,
+            "reach": None if self.furthest is None else self.furthest.reach,
             "description": None if found is None else found.to_dict(),
             "extension": None if extension is None else extension.to_dict(),
             "frameworks": [each.to_dict() for each in self.frameworks],
@@ -100,7 +109,6 @@ class Inspection:
             "model_type": model.model_type,
             "parity": model.parity,
             "context": model.context,
-            "trained_context": model.trained_context,
             "num_layers": model.num_layers,
             "length": self.length,
             "groups": [group.to_dict() for group in self.groups],
@@ -109,22 +117,10 @@ class Inspection:
             "patch": self.patch,
             "old_patch": self.old_patch,
         }
-        plain: dict[str, Any] = _plain(document)
-        return plain
+        found: dict[str, Any] = plain(document)
+        return found
 
     def __str__(self) -> str:
         from .words import page
 
         return page(self)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: _plain(inner) for name, inner in vars(value).items()}
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no infinity
-    return value

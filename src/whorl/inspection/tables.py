@@ -147,9 +147,8 @@ def _remarks(found: tuple[Comparison, ...]) -> list[RenderableType]:
 
 def _patches(found: Inspection) -> list[RenderableType]:
     lines: list[RenderableType] = []
-    inside = " inside text_config" if "text_config" in found.model.parts else ""
     for patch, version in ((found.patch, "5"), (found.old_patch, "4")):
         if patch is not None:
-            head = Text(f"For config.json{inside}, transformers {version}:", "bold")
+            head = Text(f"For config.json, transformers {version}:", "bold")
             lines += ["", head, Padding(Text(json.dumps(dict(patch), indent=2)), (0, 0, 0, 2))]
     return lines

@@ -40,8 +40,11 @@ def _what(found: Inspection, turning: list[GroupReport]) -> str:
     for report in turning:
         alike.setdefault(_rotation(report), []).append(layers(report.group))
     parts = [f"{listed(names)} rotate {how}" for how, names in alike.items()]
-    still = [layers(report.group) for report in found.groups if report.encoding is None]
-    parts += [f"{listed(still)} have no positions"] if still else []
+    still = [report.group for report in found.groups if report.encoding is None]
+    blind = [layers(group) for group in still if group.query_scale is None]
+    parts += [f"{listed(blind)} have no positions"] if blind else []
+    scaling = [layers(group) for group in still if group.query_scale is not None]
+    parts += [f"{listed(scaling)} scale queries by position instead"] if scaling else []
     return f"{called(found.model)}: {'; '.join(parts)}."
 
 
@@ -59,8 +62,8 @@ def _rotation(report: GroupReport) -> str:
 
 def _contexts(found: Inspection, turning: list[GroupReport]) -> str:
     claimed = found.model.context
-    wide = [report for report in turning if report.group.window is None] or turning
-    known = [report.trained_context for report in wide]
+    wide = [report for report in turning if report.bound is None] or turning
+    known = [report.training_length for report in wide]
     trained = None if None in known else known[0]
     if claimed is None:
         return "The config does not say for how many tokens."
@@ -72,11 +75,11 @@ def _contexts(found: Inspection, turning: list[GroupReport]) -> str:
 
 
 def _reaches(found: Inspection, turning: list[GroupReport]) -> str:
-    wide = [r for r in turning if r.group.window is None and r.description and r.trained]
+    wide = [r for r in turning if r.bound is None and r.furthest and r.trained]
     if not wide:
         return ""
-    report = min(wide, key=lambda r: (r.description and r.description.reach) or float("inf"))
-    trained, description = report.trained, report.description
+    report = min(wide, key=lambda r: (r.furthest and r.furthest.reach) or float("inf"))
+    trained, description = report.trained, report.furthest
     assert trained is not None
     assert description is not None
     if description.reach is None:

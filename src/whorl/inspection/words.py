@@ -89,8 +89,13 @@ def title(report: GroupReport) -> str:
 def facts(report: GroupReport) -> list[tuple[str, str]]:
     """A group as names and values."""
     if report.encoding is None:
-        why = report.group.refusal or "none: these layers see no positions"
-        return [("rotation", why), *(("note", note.text) for note in report.group.notes)]
+        scale = _query_scale(report.group)
+        none = "none: these layers see no positions"
+        if scale:
+            none = "none: queries and keys are not turned; queries are scaled by their position"
+        rows = [("rotation", report.group.refusal or none), ("query scale", scale)]
+        rows += [("note", note.text) for note in report.group.notes]
+        return [row for row in rows if row[1]]
     rows = [
         ("layout", _LAYOUTS.get(report.layout or "", str(report.layout))),
         ("base", "frequencies of their own" if report.base is None else number(report.base)),
@@ -102,9 +107,7 @@ def facts(report: GroupReport) -> list[tuple[str, str]]:
     group = report.group
     if group.softmax_scale != 1:
         rows.append(("softmax scale", f"{group.softmax_scale:.6g} / sqrt(D)"))
-    if group.query_scale is not None:
-        scale = group.query_scale
-        rows.append(("query scale", f"{scale.rule}, beta {scale.beta:g}, length {scale.length:g}"))
+    rows.append(("query scale", _query_scale(group)))
     if group.window is not None:
         rows.append(("window", f"{number(group.window)} tokens"))
     if report.description is not None:
@@ -113,6 +116,13 @@ def facts(report: GroupReport) -> list[tuple[str, str]]:
     if report.at_length is not None:
         rows += _at_length(report)
     return [row for row in rows if row[1]] + [("note", note.text) for note in group.notes]
+
+
+def _query_scale(group: LayerGroup) -> str:
+    scale = group.query_scale
+    if scale is None:
+        return ""
+    return f"{scale.rule}, beta {scale.beta:g}, length {scale.length:g}"
 
 
 def _wavelengths(report: GroupReport) -> str:
@@ -136,10 +146,10 @@ def _never(report: GroupReport) -> str:
 
 
 def _reach(report: GroupReport) -> str:
-    assert report.description is not None
-    if report.group.window is not None:
-        return f"bounded by the window: no distance exceeds {number(report.group.window)}"
-    found = report.description
+    found = report.furthest
+    assert found is not None
+    if report.bound is not None:
+        return f"bounded by the window: no distance exceeds {number(report.bound)}"
     if found.original_context is None:
         return "not known: the config does not say how long training texts were"
     if found.reach is None:
@@ -159,9 +169,8 @@ def _at_length(report: GroupReport) -> list[tuple[str, str]]:
         ("", f"float32 angle error up to {at.float32_error:.2g} rad"),
     ]
     if at.alike is not None:
-        words = f"every pair has come round by {number(at.alike.start)}; distance"
-        words += f" {number(at.alike.distance)} looks most like 0 (mean cosine"
-        rows.append(("", f"{words} {at.alike.similarity:.2f})"))
+        words = f"tokens {number(at.alike.distance)} apart look {at.alike.similarity:.2f} alike,"
+        rows.append(("", f"{words} those 2 apart {at.alike.near:.2f}: far looks near"))
     return rows
 
 
@@ -186,6 +195,8 @@ def page(found: Inspection, width: int = 90) -> str:
             )
         if report.extension is not None:
             lines += ["", str(report.extension.after)]
+            if report.extension.why:
+                lines.append(f"no lines for config.json: {report.extension.why}.")
         if report.frameworks:
             lines.append("")
             lines += [_framework(each) for each in report.frameworks]

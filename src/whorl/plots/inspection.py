@@ -81,7 +81,7 @@ def _subtitle(group: Mapping[str, Any], rings: bool) -> str:
 def _lines(document: Mapping[str, Any], group: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The lengths to hold wavelengths against; equal ones share a line."""
     named = (
-        ("trained", group["trained_context"]),
+        ("trained", group["training_length"]),
         ("claimed", document["context"]),
         ("window", group["window"]),
         ("asked", document["length"]),

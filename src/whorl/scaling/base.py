@@ -73,6 +73,14 @@ class Ladder:
         """Positions in a full turn of each pair, [P]; infinite for a pair that never turns."""
         return 2 * math.pi / self.inv_freq.abs()
 
+    def divided(self, divisors: Tensor) -> Tensor:
+        """Frequencies over one divisor for each pair; in float32 by the steps of Hugging Face."""
+        if self.base is None or self.inv_freq.dtype == torch.float64:
+            return self.inv_freq / divisors
+        powers = _powers(self.rotary_dim, self.base, self.inv_freq.dtype).to(divisors.device)
+        slower = 1.0 / (divisors * powers)
+        return slower if self.direction == "forward" else -slower
+
     def stretched(self, factor: float | Tensor) -> Tensor:
         """Frequencies of the base multiplied by ``factor``; [P], or [B, P] for a factor per row."""
         if self.base is not None:
@@ -88,19 +96,24 @@ class Ladder:
 
 def ladder(rotary_dim: int, base: float | Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """base ** (-2 i / R) in ``dtype``; in float32 by the steps of Hugging Face, bit for bit."""
+    return 1.0 / _powers(rotary_dim, base, dtype)
+
+
+def _powers(rotary_dim: int, base: float | Tensor, dtype: torch.dtype) -> Tensor:
+    """base ** (2 i / R)"""
     exponent = torch.arange(0, rotary_dim, 2, dtype=dtype, device="cpu") / rotary_dim
     if isinstance(base, Tensor):
         base = base.to(dtype).unsqueeze(-1)  # [..., 1]
         exponent = exponent.to(base.device)
-    inverse: Tensor = 1.0 / base**exponent
-    return inverse
+    powers: Tensor = base**exponent
+    return powers
 
 
 def slowed(inv_freq: Tensor, factor: float | Tensor) -> Tensor:
     """inv_freq / factor: [P], or [B, P] for a factor per row."""
     if isinstance(factor, Tensor):
         return inv_freq.to(factor.device) / factor.to(inv_freq.dtype).unsqueeze(-1)
-    return inv_freq / factor
+    return inv_freq / float(factor)  # an int beyond 64 bits is no tensor
 
 
 def growth(context_length: int | Tensor | None, original_context: int) -> float | Tensor:

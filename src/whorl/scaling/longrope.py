@@ -105,7 +105,8 @@ class LongRoPE(Scaling):
         scale = self.attention_factor
         if side == "long" and self.long_attention_factor is not None:
             scale = self.long_attention_factor
-        return Frequencies(like / divisors, self._default_scale() if scale is None else scale)
+        scale = self._default_scale() if scale is None else scale
+        return Frequencies(ladder.divided(divisors), scale)
 
     def _default_scale(self) -> float:
         assert self.factor is not None

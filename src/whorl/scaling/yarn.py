@@ -25,7 +25,7 @@ from ._ramps import blended
 from .base import Frequencies, Ladder, growth, register
 from .by_parts import Parts
 
-__all__ = ["DynamicYaRN", "MscaleRule", "YaRN"]
+__all__ = ["DynamicYaRN", "MscaleRule", "YaRN", "mscale"]
 
 MscaleRule = Literal["both", "each"]
 
@@ -62,7 +62,7 @@ class _Attention(Parts):
             above, below = 1.0, 0.0
         assert above is not None
         assert below is not None
-        return _mscale(stretch, above) / _mscale(stretch, below)
+        return mscale(stretch, above) / mscale(stretch, below)
 
 
 @register("yarn")
@@ -138,11 +138,11 @@ class DynamicYaRN(_Attention):
 
 
 @overload
-def _mscale(stretch: float, weight: float) -> float: ...
+def mscale(stretch: float, weight: float) -> float: ...
 @overload
-def _mscale(stretch: float | Tensor, weight: float) -> float | Tensor: ...
-def _mscale(stretch: float | Tensor, weight: float) -> float | Tensor:
-    """0.1 m ln s + 1, for s >= 1."""
+def mscale(stretch: float | Tensor, weight: float) -> float | Tensor: ...
+def mscale(stretch: float | Tensor, weight: float) -> float | Tensor:
+    """g(s, m) = 0.1 m ln s + 1, and 1 for s <= 1."""
     if isinstance(stretch, Tensor):
-        return 0.1 * weight * torch.log(stretch) + 1.0
-    return 0.1 * weight * math.log(stretch) + 1.0
+        return 0.1 * weight * torch.log(stretch.clamp(min=1.0)) + 1.0
+    return 0.1 * weight * math.log(stretch) + 1.0 if stretch > 1 else 1.0

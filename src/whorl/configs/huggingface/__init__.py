@@ -9,7 +9,6 @@ rotations    that, and the sizes -> a rotation
 defaults     what a config leaves out because the class knows it
 """
 
-from .parity import PARITY
 from .read import read
 
-__all__ = ["PARITY", "read"]
+__all__ = ["read"]

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from whorl.configs._values import Keys
 from whorl.configs.model import Parity, QueryScale
-
-from .values import Keys
 
 __all__ = [
     "Adapt",

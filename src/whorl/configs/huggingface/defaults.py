@@ -7,6 +7,8 @@
     names   its own names for the usual sizes
     parts   the model types of its parts, by their keys
     absent  what parts that a config leaves out have in place of their own defaults
+
+and the names of all other types, which rotate nothing.
 """
 
 import json
@@ -14,7 +16,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["KEYS", "known_name", "of_type", "version", "without_rotary"]
+__all__ = ["KEYS", "POSITION_FREE", "known_name", "names", "of_type", "rotates_nothing", "version"]
 
 #: Keys whose class defaults are kept.
 KEYS = (
@@ -36,6 +38,13 @@ KEYS = (
     *("memory_attention_num_attention_heads", "memory_attention_downsample_rate"),
 )
 
+#: Types without attention, or whose attention is meant to see no positions. A rope_theta in their
+#: configs is left over from the class that theirs was made of, and no code reads it.
+POSITION_FREE = {
+    *("falcon_mamba", "glm5_next_text", "jamba", "kimi_linear", "mamba", "mamba2", "nemotron_h"),
+    *("rwkv", "xlstm", "zamba"),
+}
+
 
 @cache
 def _document() -> dict[str, Any]:
@@ -55,12 +64,17 @@ def known_name(model_type: str | None) -> str | None:
     return found
 
 
+def rotates_nothing(model_type: str | None) -> bool:
+    """Whether transformers has this type, without a rotation."""
+    return model_type in _document()["without_rotation"]
+
+
+def names() -> tuple[str, ...]:
+    """Every model type that is known."""
+    return tuple(_document()["types"])
+
+
 def of_type(model_type: str | None) -> dict[str, Any] | None:
     """The entry of a model type; None for one that is not known."""
     found: dict[str, Any] | None = _document()["types"].get(model_type)
     return found
-
-
-def without_rotary(model_type: str | None) -> bool:
-    """Whether transformers knows the type and rotates nothing in it."""
-    return model_type in _document()["without_rotary"]

@@ -84,11 +84,12 @@ class Family:
     absolute: a key with the number of rotated channels.
     bases, scaled: keys of a list with the base of each layer, and of one with the numbers of the
         layers that scale their frequencies.
+    window: the key of the window that all layers have, whatever their types.
     types, unrotated: rules of layers.py. reason: the note of layers that do not rotate.
     labels: of the rope parameters of a type of layer, where the two have different names.
     schema, adapt: how its dictionaries are read, and what is changed in each of them.
     query_scale: rule of adapting.py.
-    notes: ids of what else the model does (notes.py).
+    notes: ids of what else the model does (configs/_notes.py).
     """
 
     layout: Layout = "half"
@@ -103,6 +104,7 @@ class Family:
     absolute: str | None = None
     bases: str | None = None
     scaled: str | None = None
+    window: str | None = None
     types: Types | None = None
     unrotated: Unrotated | None = None
     reason: str = "nope-layers"
@@ -137,7 +139,8 @@ _EXAONE = Family(
 _GRANITE_SWA = Family(types=every(4, first=0), bases="layer_rope_theta", unrotated=zero_base())
 _MUSE = Family(types=backwards(4), unrotated=zero_base(4))
 _HUNYUAN = Family(adapt=fixed_stretch, notes=("qk-norm-after",))
-_PHI3 = Family(partial="aware", adapt=longrope_names)
+_WINDOW = Family(window="sliding_window")
+_PHI3 = replace(_WINDOW, partial="aware", adapt=longrope_names)
 _BEFORE_PROJECTION = Family(
     head="",
     schema=hard_coded,
@@ -195,6 +198,7 @@ FAMILIES: dict[str, Family] = {
         notes=("output-unrotated", "window-start-positions"),
     ),
     "diffusion_gemma_text": replace(_GEMMA4, partial="aware"),
+    "doge": _WINDOW,
     "dots1": _QWEN,
     "embedding_gemma2_text": _GEMMA4,
     "ernie4_5": replace(_INTERLEAVED, notes=("fp32-tables",)),
@@ -253,18 +257,23 @@ FAMILIES: dict[str, Family] = {
     "longcat_flash": _MLA,
     "mellum": _BY_TYPE,
     "mimo_v2_flash": replace(_BY_TYPE, types=first_and_every_sixth),
+    "mimi": _WINDOW,
+    "mimi_decoder": _WINDOW,
+    "mimi_encoder": _WINDOW,
     "minicpm3": Family(head="qk_rope_head_dim", notes=("mla",)),
-    "minimax": Family(types=every(2, hit=LINEAR, miss=FULL)),
+    "minimax": replace(_WINDOW, types=every(2, hit=LINEAR, miss=FULL)),
     "minimax_m2": Family(partial="aware", adapt=absolute_width),
     "minimax_m3_vl_text": Family(partial="aware", types=same(FULL), notes=("indexer-front",)),
     "ministral": Family(types=windowed),
-    "ministral3": Family(query_scale=with_beta),
+    "ministral3": replace(_WINDOW, query_scale=with_beta),
+    "mistral": _WINDOW,
     "mistral4": replace(_MLA, adapt=share_of_whole_head, query_scale=with_beta),
     "mistral_large4_text": replace(
         _INDEXED,
         unrotated=listed("no_rope_layers", "no_rope_layer_interval"),
         notes=("mla", "learned-gains", "learned-query-scale", "shared-keys"),
     ),
+    "mixtral": _WINDOW,
     "mllama_text_model": Family(
         unrotated=among("cross_attention_layers", 3, 8, 13, 18, 23, 28, 33, 38),
         reason="cross-attention-unrotated",
@@ -287,7 +296,7 @@ FAMILIES: dict[str, Family] = {
     "olmo2": _FP32,
     "olmo3": replace(_FP32, schema=two_bases("rope_theta", "rope_theta"), types=every(4)),
     "olmo_hybrid": replace(_FP32, types=every(4, miss=LINEAR), unrotated=null_base),
-    "openai_privacy_filter": _INTERLEAVED,
+    "openai_privacy_filter": replace(_INTERLEAVED, window="sliding_window"),
     "pe_audio_encoder": _INTERLEAVED,
     "pe_audio_video_encoder": _INTERLEAVED,
     "pe_video_encoder": _INTERLEAVED,
@@ -295,14 +304,18 @@ FAMILIES: dict[str, Family] = {
     "phi": _PARTIAL,
     "phi3": _PHI3,
     "phi4_multimodal": _PHI3,
-    "phimoe": Family(adapt=two_scales),
+    "phimoe": replace(_WINDOW, adapt=two_scales),
+    "pocket_tts_audio_tokenizer": _WINDOW,
+    "pocket_tts_audio_tokenizer_decoder": _WINDOW,
+    "pocket_tts_audio_tokenizer_encoder": _WINDOW,
     "qwen2": _QWEN,
     "qwen2_5_omni_dit": Family(layout="interleaved", out_layout="half", notes=("one-head",)),
     "qwen2_moe": Family(types=alternating_below),
     "qwen3": _QWEN,
+    "qwen3_moe": _WINDOW,
     "qwen3_next": Family(partial="aware", types=every(4, "full_attention_interval", miss=LINEAR)),
     "qwen3_omni_moe_talker_code_predictor": _QWEN,
-    "recurrent_gemma": Family(partial="aware", types=blocks),
+    "recurrent_gemma": replace(_WINDOW, partial="aware", types=blocks),
     "roformer": Family(
         layout="interleaved",
         schema=always_10000,
@@ -314,6 +327,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "solar_open": _PARTIAL,
     "stablelm": _PARTIAL,
+    "starcoder2": _WINDOW,
     "step3p5": Family(partial="aware", schema=by_layer, types=same(FULL)),
     "t5_gemma_module": _ALTERNATING,
     "t5gemma2_decoder": _GEMMA3,
@@ -322,6 +336,8 @@ FAMILIES: dict[str, Family] = {
     "ultrabert": Family(schema=by_layer, types=attention_windows),
     "unlimited_ocr_text": Family(types=referring),
     "vaultgemma": _ALTERNATING,
+    "voxtral_realtime_encoder": _WINDOW,
+    "voxtral_realtime_text": _WINDOW,
     "wav2vec2-bert": _BEFORE_PROJECTION,
     "wav2vec2-conformer": _BEFORE_PROJECTION,
     "xcodec2": _HEAD_INDEX,

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from whorl._words import shown
+from whorl.configs._notes import note
+from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, LayerGroup, Parity
 
 from .families import Family
-from .layers import NO_ATTENTION, layer_count, layer_types
-from .notes import note
+from .layers import CHUNKED, NO_ATTENTION, layer_count, layer_types
 from .rotations import Rotating, softmax_scale
 from .schema import Ropes
-from .values import Keys, shown
 
 __all__ = ["groups_of"]
 
@@ -35,9 +36,10 @@ def groups_of(keys: Keys, family: Family, parity: Parity | None) -> tuple[LayerG
     types = layer_types(keys, family.types)
     labels = tuple(types or ())
     ropes = _adapted(family.schema(keys, labels, parity), keys, family, parity)
-    names: Sequence[str | None] = [None] * (layer_count(keys) or 0) if types is None else types
+    alone = next(iter(ropes)) if len(ropes) == 1 else None  # a label that stands for all layers
+    names: Sequence[str | None] = [alone] * (layer_count(keys) or 0) if types is None else types
     found: dict[_Slot, list[int]] = {}
-    if None in ropes or types is not None:
+    if len(ropes) == 1 or types is not None:
         for layer, slot in enumerate(_slots(keys, family, names, ropes)):
             found.setdefault(slot, []).append(layer)
     if len(found) > _MOST_GROUPS:
@@ -114,7 +116,7 @@ def _label(family: Family, kind: str | None, ropes: Ropes) -> str | None:
 def _group(rotating: Rotating, ropes: Ropes, slot: _Slot, layers: list[int]) -> LayerGroup:
     keys, family = rotating.keys, rotating.family
     rope = ropes.get(slot.label)
-    group = LayerGroup(slot.kind, tuple(layers), None, window=_window(keys, slot.kind))
+    group = LayerGroup(slot.kind, tuple(layers), None, window=_window(keys, family, slot.kind))
     if slot.reason is not None or rope is None:
         reason = slot.reason or family.reason
         scale = None
@@ -122,7 +124,7 @@ def _group(rotating: Rotating, ropes: Ropes, slot: _Slot, layers: list[int]) -> 
             scale = family.query_scale(keys, None)
         return replace(group, notes=(note(reason),), query_scale=scale)
     rope = Keys({**rope.data, **_own(slot)}, rope.where)
-    ids: list[str] = []
+    ids = ["chunked-attention"] if slot.kind == CHUNKED else []
     rotation = rotating.rotation(rope, slot.label, slot.kind, ids)
     return replace(
         group,
@@ -134,7 +136,12 @@ def _group(rotating: Rotating, ropes: Ropes, slot: _Slot, layers: list[int]) -> 
     )
 
 
-def _window(keys: Keys, kind: str | None) -> int | None:
+def _window(keys: Keys, family: Family, kind: str | None) -> int | None:
+    if kind == CHUNKED:
+        return keys.whole("attention_chunk_size", least=0) or None
+    if family.window is not None and kind not in NO_ATTENTION:
+        used = keys.flag("use_sliding_window", default=True)
+        return keys.whole(family.window, least=0) or None if used else None
     if kind not in ("sliding_attention", "hybrid_sliding", "reference_sliding_attention"):
         return None
     both_sides = keys.whole("local_attention", least=0)  # ModernBERT counts both

@@ -8,9 +8,10 @@ The functions here make the rules that a line of families.py names:
 
 from collections.abc import Callable, Sequence
 
-from .values import MOST_LAYERS, Keys
+from whorl.configs._values import MOST_LAYERS, Keys
 
 __all__ = [
+    "CHUNKED",
     "NO_ATTENTION",
     "Types",
     "Unrotated",
@@ -31,6 +32,7 @@ Types = Callable[[Keys, int], Sequence[str]]
 Unrotated = Callable[[Keys, Sequence[str | None]], list[bool]]
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+CHUNKED = "chunked_attention"
 #: Types of layers that have no queries and keys to rotate.
 NO_ATTENTION = frozenset((LINEAR, "conv", "recurrent"))
 #: Names that types had before.

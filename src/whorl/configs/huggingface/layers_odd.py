@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from .layers import FULL, LINEAR, SLIDING, Types
-from .values import MOST_LAYERS, Keys
+from whorl.configs._values import MOST_LAYERS, Keys
+
+from .layers import CHUNKED, FULL, LINEAR, SLIDING, Types
 
 __all__ = [
     "alternating_below",
@@ -101,7 +102,7 @@ def chunked(keys: Keys, count: int) -> list[str]:
     period = keys.whole("no_rope_layer_interval", most=MOST_LAYERS) or 4
     if not flags:
         flags = tuple((i + 1) % period != 0 for i in range(count))
-    return ["chunked_attention" if flag else FULL for flag in flags[:count]]
+    return [CHUNKED if flag else FULL for flag in flags[:count]]
 
 
 def ratios(keys: Keys, count: int) -> list[str]:

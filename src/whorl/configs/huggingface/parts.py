@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from whorl.configs._values import Keys
 from whorl.configs.model import ModelPositions
-
-from .values import Keys
 
 __all__ = ["TEXT_PARTS", "parts_of", "text_part"]
 

@@ -4,21 +4,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from whorl.configs.model import ConfigError, ModelPositions, Note, Parity
+from whorl.configs._notes import note
+from whorl.configs._values import Keys
+from whorl.configs.model import ConfigError, ModelPositions, Note, Parity, Part
 from whorl.configs.source import Document
 
-from . import defaults, nd
+from . import defaults, nd, published
 from .families import FAMILIES, PLAIN
 from .groups import groups_of
-from .notes import note
 from .parts import TEXT_PARTS, parts_of, text_part
 from .sizes import NAMES, canonical
-from .values import Keys
 
 __all__ = ["read"]
 
 _MOST_DEPTH = 8
-_SIGNS = ("rope_theta", "rope_scaling", "rope_parameters", "rotary_pct", "rotary_emb_base")
 
 
 def read(document: Document, parity: Parity | None) -> ModelPositions:
@@ -29,11 +28,15 @@ def read(document: Document, parity: Parity | None) -> ModelPositions:
 
 def _read(keys: Keys, assumed: str | None, empty: ModelPositions, depth: int) -> ModelPositions:
     """One config and its parts; ``assumed``: the model type of a part that does not name it."""
-    model_type = defaults.known_name(keys.text("model_type") or assumed)
+    written = keys.text("model_type") or assumed
+    alias = published.read_as(written, keys)
+    model_type = alias or defaults.known_name(written)
     entry: Mapping[str, Any] = defaults.of_type(model_type) or {}
     parts = _parts(keys, entry, empty, depth) if depth < _MOST_DEPTH else {}
-    found = replace(empty, model_type=model_type, parts=parts)
-    full = {**entry.get("keys", {}), **canonical(keys.data, entry.get("names", NAMES))}
+    own = Part(keys.where, model_type, keys.data)
+    found = replace(empty, model_type=model_type, parts=parts, part=own)
+    data = keys.data if entry and alias is None else published.usual(keys, written)
+    full = {**entry.get("keys", {}), **canonical(data, entry.get("names", NAMES))}
     if model_type in nd.BESIDE:
         alone = replace(found, parts={})
         parts[nd.BESIDE[model_type]] = _own(Keys(full, keys.where), alone, known=True)
@@ -47,8 +50,13 @@ def _read(keys: Keys, assumed: str | None, empty: ModelPositions, depth: int) ->
             trained_context=part.trained_context,
             groups=part.groups,
             notes=part.notes,
+            part=part.part,
         )
-    return _own(Keys(full, keys.where), found, known=bool(entry))
+    own_answer = _own(Keys(full, keys.where), found, known=bool(entry))
+    if alias is None or written is None:
+        return own_answer
+    told = published.read_as_note(written, alias)
+    return replace(own_answer, notes=(told, *own_answer.notes))
 
 
 def _parts(
@@ -70,14 +78,19 @@ def _own(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
     """The answer for a config without its parts."""
     context = keys.whole("max_position_embeddings")
     found = replace(found, context=context, trained_context=context)
-    looks = known or any(name in keys for name in _SIGNS)
-    if defaults.without_rotary(found.model_type) or not looks:
-        return replace(found, notes=(note("no-rotary"),))
     model_type = found.model_type or ""
+    why_not = None if known else published.why_not(keys, model_type)
+    if model_type in defaults.POSITION_FREE:
+        why_not = "no-rotary"
+    if why_not is not None:
+        return replace(found, notes=(note(why_not),))
     if model_type in nd.FAMILIES:
         return replace(found, groups=nd.read(keys, model_type))
     backbone = nd.MROPE.get(model_type)
-    family = FAMILIES.get(model_type, PLAIN) if backbone is None else backbone.family
+    if backbone is not None:
+        family = backbone.family
+    else:
+        family = FAMILIES.get(model_type, PLAIN) if known else published.looks_like(keys)
     groups = groups_of(keys, family, found.parity)
     if backbone is not None:
         groups = tuple(nd.with_axes(group, model_type) for group in groups)

@@ -1,18 +1,17 @@
 """From rope parameters and sizes to the rotation of a group of layers."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from whorl.configs._values import sound
+from whorl.configs._values import MOST_CHANNELS, Keys, sound
 from whorl.configs.model import ConfigError, Parity, Rotation
+from whorl.scaling.yarn import mscale
 
 from .families import Family
 from .layers import FULL
 from .scalings import Lengths, scaling_of
 from .schema import need_base
 from .sizes import full_head_width, head_width, rotated_width
-from .values import MOST_CHANNELS, Keys
 
 __all__ = ["Rotating", "softmax_scale"]
 
@@ -123,7 +122,7 @@ def softmax_scale(rope: Keys) -> float:
     weight, factor = rope.number("mscale_all_dim"), rope.number("factor", above=0)
     if rope.text("rope_type") == "default" or not weight or factor is None or factor <= 1:
         return 1.0
-    scale = 0.1 * weight * math.log(factor) + 1.0
+    scale = mscale(factor, weight)
     if not 0 < scale <= 1e100:
         raise rope.refused("mscale_all_dim", "a weight that leaves the softmax scale a number")
     return scale * scale

@@ -13,7 +13,8 @@ proportional   Proportional(partial_rotary_factor, factor)
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shown
+from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError
 from whorl.scaling import (
     NTK,
@@ -25,8 +26,6 @@ from whorl.scaling import (
     Scaling,
     YaRN,
 )
-
-from .values import Keys, shown
 
 __all__ = ["ROPE_TYPES", "Lengths", "scaling_of", "trained_context"]
 

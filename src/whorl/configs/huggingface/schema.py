@@ -12,16 +12,14 @@ None in place of a nested one says that these layers do not rotate.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Parity
 
-from .values import Keys
-
-__all__ = ["Adapt", "Ropes", "Schema", "plain", "standard"]
+__all__ = ["Ropes", "Schema", "plain", "standard"]
 
 #: Rope parameters by label; the label is None where one dictionary serves all layers.
 Ropes = dict[str | None, Keys | None]
 Schema = Callable[[Keys, Sequence[str], Parity | None], Ropes]
-Adapt = Callable[[dict[str, Any], Keys, Parity | None], None]
 
 _WITH_ORIGINAL = ("llama3", "yarn", "longrope")
 _ORIGINAL = "original_max_position_embeddings"
@@ -32,10 +30,11 @@ def plain(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """The reading of most families."""
     given = _given(keys)
     nested = [name for name in given.data if name in labels]
-    if not nested and not labels:  # a type that is not known: by its looks
+    if not nested and not labels and parity is None:  # where no layer has a type: by its looks
         nested = [name for name, v in given.data.items() if _is_rope(v) and isinstance(name, str)]
     if not nested:
-        return {None: standard(given.data, keys, given.where)}
+        flat = {name: v for name, v in given.data.items() if labels or not _is_rope(v)}
+        return {None: standard(flat, keys, given.where)}
     ropes: Ropes = {}
     for name in nested:
         rope = given.under(name)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from whorl.configs._values import MOST_CHANNELS, Keys
 from whorl.configs.model import ConfigError
-
-from .values import MOST_CHANNELS, Keys
 
 __all__ = ["NAMES", "canonical", "full_head_width", "head_width", "rotated_width"]
 

@@ -5,13 +5,14 @@ read like any other config: ``whorl.read_config(presets.load("llama-3.1-8b"))``.
 """
 
 import json
+import os
 from importlib.resources import files
 from typing import Any
 
 from whorl._words import did_you_mean
 from whorl.configs.model import ConfigError
 
-__all__ = ["load", "names"]
+__all__ = ["load", "names", "resolve"]
 
 
 def names() -> list[str]:
@@ -34,3 +35,26 @@ def load(name: str) -> dict[str, Any]:
         )
     data: dict[str, Any] = json.loads((files(__package__) / f"{name}.json").read_text("utf-8"))
     return data
+
+
+def resolve(x: Any, who: str) -> Any:
+    """The preset that ``x`` names, else ``x`` as it is; a file of that name wins.
+
+    who: begins the message about a name that neither a file nor a preset has.
+    """
+    if not isinstance(x, (str, os.PathLike)) or str(x).lstrip().startswith("{"):
+        return x  # JSON text has a message of its own where it is read
+    try:
+        os.stat(x)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        if isinstance(error, PermissionError):
+            return x
+    else:
+        return x
+    name, known = str(x)[:200], names()
+    if str(x) in known:
+        return load(name)
+    raise ConfigError(
+        f"{who}: there is no file {name!r}, and no preset of that name"
+        f"{did_you_mean(name, known)} Presets: {', '.join(known)}. Nothing is downloaded."
+    )

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from whorl.configs.huggingface.nd import MROPE
 from whorl.doctor.patient import Block, number
 
-__all__ = ["ALIASES", "KNOWN", "READ", "SECTIONS", "TYPES", "is_neutral", "read_by"]
+__all__ = ["ALIASES", "KNOWN", "READ", "SECTIONS", "is_neutral", "knows_type", "read_by"]
 
 ORIGINAL = "original_max_position_embeddings"
 
@@ -32,7 +33,6 @@ READ: dict[str, frozenset[str]] = {
 }
 #: Values of rope_type that some family takes, and what it makes of them.
 ALIASES = {"su": "longrope", "mrope": "default", "xdrope": "dynamic"}
-TYPES = (*READ, *ALIASES)
 SECTIONS = ("mrope_section", "xdrope_section")
 
 _ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
@@ -74,3 +74,19 @@ def read_by(block: Block) -> frozenset[str]:
     if (block.tower.family or "").startswith("hunyuan") or not block.tower.known_family:
         more.add("alpha")
     return _ALWAYS | own | more | (_EXTRA - {*SECTIONS, "alpha"})
+
+
+def knows_type(block: Block) -> bool:
+    """Whether the family takes the rope_type that is written, or none is."""
+    given = block.keys.get("rope_type")
+    given = block.keys.get("type", "default") if given is None else given
+    if not isinstance(given, str) or given in READ:
+        return isinstance(given, str) or given is None
+    family = block.tower.family or ""
+    # Families that take a name of their own; an unknown family may.
+    takes = {
+        "su": family.startswith("phi"),
+        "xdrope": family.startswith("hunyuan"),
+        "mrope": bool(block.tower.class_entry.get("parts")) or family in MROPE,
+    }
+    return given in ALIASES and (takes[given] or not block.tower.known_family)

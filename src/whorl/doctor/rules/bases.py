@@ -1,9 +1,10 @@
 """The base of the frequencies, rope_theta, which every change of schema loses somewhere."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from whorl.doctor.engine import Case, Symptom, rule
-from whorl.doctor.patient import Patient, shown
+from whorl.doctor.patient import Patient, Tower, number, shown
 
 __all__: list[str] = []
 
@@ -139,11 +140,22 @@ def foreign_name(patient: Patient) -> Iterator[Symptom]:
             continue
         for name, readers in _FOREIGN.items():
             value = tower.config.get(name)
-            if value is not None and tower.family not in readers:
+            if value is not None and tower.family not in readers and not _no_op(name, value, tower):
                 yield Symptom(
                     tower.path(name), f"{tower.family} does not read {name}, which is"
                     f" {shown(value)} here."
                 )  # fmt: skip
+
+
+def _no_op(name: str, value: Any, tower: Tower) -> bool:
+    """Whether the model does what the key says without reading it."""
+    if name == "rotary_dim":
+        return bool(value == tower.head_dim)
+    if name in ("rotary_pct", "rope_pct", "rotary_percent", "rope_ratio"):
+        return number(value) == 1
+    inside = [block.number("rope_theta") for block in tower.blocks]
+    given = number(value)
+    return given is not None and given in (tower.number("rope_theta"), *inside)
 
 
 @rule(

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Patient, shown, whole
 
+from .loading import HEADS_DIVIDE
+
 __all__: list[str] = []
 
 #: Config classes of transformers 5.22.2 that keep a head_dim of null.
@@ -85,14 +87,16 @@ def odd_share(patient: Patient) -> Iterator[Symptom]:
     " stop, or take a width that the projections do not have.",
     remedy="Write head_dim.",
     seen=("https://github.com/huggingface/transformers/pull/32495",),
-    trigger=Case({"hidden_size": 4100}),
-    near_miss=Case({"hidden_size": 4100, "head_dim": 128}),
+    trigger=Case({"model_type": "mistral", "hidden_size": 4100}),
+    near_miss=Case({"model_type": "mistral", "hidden_size": 4100, "head_dim": 128}),
 )
 def head_not_whole(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
         hidden, heads = (whole(tower.config.get(k)) for k in ("hidden_size", "num_attention_heads"))
         named = any(tower.config.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
         named = named or tower.config.get("attention_head_dim") is not None
+        if tower.family in HEADS_DIVIDE:
+            continue  # heads-refused says it
         if hidden and heads and hidden % heads and not named and patient.rotates(tower):
             yield Symptom(
                 tower.path("hidden_size"),

@@ -1,14 +1,12 @@
 """Keys that contradict each other, or that nothing reads."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl._words import did_you_mean
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Block, Patient, shown
 
-from ._vocabulary import ALIASES, KNOWN, SECTIONS, is_neutral, read_by
+from ._vocabulary import ALIASES, KNOWN, READ, SECTIONS, is_neutral, knows_type, read_by
 
 __all__: list[str] = []
 
@@ -148,6 +146,8 @@ def lone_factor(patient: Patient) -> Iterator[Symptom]:
 )
 def ignored_key(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
+        if block.kind not in READ or not knows_type(block):
+            continue  # unknown-type says it
         read = read_by(block)
         for name in block.keys:
             if name not in KNOWN or name in read or is_neutral(name, block.keys[name]):
@@ -168,63 +168,6 @@ def _reads_sections(block: Block) -> bool:
         return True
     rotations = [group.rotation for group in block.groups if group.rotation is not None]
     return not rotations or any(r.encoding != "rope" for r in rotations)
-
-
-@rule(
-    "unused-parameters",
-    "warning",
-    what="Parameters for a layer type that no layer has.",
-    why="Parameters are looked up by the names in layer_types. A dictionary under another name is"
-    " not read, and if none has a right name, the whole is taken for one flat dictionary and every"
-    " layer falls back to the defaults.",
-    remedy="Use the names that layer_types has.",
-    seen=("https://github.com/huggingface/transformers/issues/48392",),
-    trigger=Case(
-        {
-            "model_type": "gemma3_text",
-            "head_dim": 256,
-            "num_attention_heads": 8,
-            "num_hidden_layers": 2,
-            "layer_types": ["sliding_attention", "full_attention"],
-            "rope_parameters": {
-                "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
-                "slding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-            },
-        }
-    ),
-    near_miss=Case(
-        {
-            "model_type": "gemma3_text",
-            "head_dim": 256,
-            "num_attention_heads": 8,
-            "num_hidden_layers": 2,
-            "layer_types": ["sliding_attention", "full_attention"],
-            "rope_parameters": {
-                "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-            },
-        }
-    ),
-)
-def unused_parameters(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        labels = tower.config.get("layer_types")
-        if not isinstance(labels, (list, tuple)) or not tower.nested:
-            continue
-        groups = () if tower.reading is None else tower.reading.groups
-        names = (*labels, *(group.name for group in groups), *_ROPE_LABELS)
-        used = {name for name in names if isinstance(name, str)}
-        right = [block for block in tower.blocks if block.label in used]
-        for block in tower.blocks:
-            hint = did_you_mean(block.label, used)
-            slip = difflib.get_close_matches(block.label or "", used, n=1, cutoff=0.85)
-            if block.label not in used and (slip or not right):
-                yield Symptom(block.path(), f"no layer of layer_types is {block.label!r}{hint}")
-
-
-#: What DeepSeek-V4 calls its two ropes, which are no layer types.
-_ROPE_LABELS = ("main", "compress")
 
 
 @rule(

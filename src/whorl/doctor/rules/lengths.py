@@ -164,11 +164,15 @@ def max_is_trained(patient: Patient) -> Iterator[Symptom]:
 )
 def original_missing(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
+        context = block.tower.context
+        if patient.reading is not None and block.tower.reading is None:
+            continue  # beside-the-text says it
         if block.kind in ("yarn", "longrope", "llama3") and block.original is None:
+            said = "" if context is None else f", {context},"
             yield Symptom(
                 block.path("original_max_position_embeddings"),
-                f"{block.kind} starts from it; without it max_position_embeddings,"
-                f" {shown(block.tower.context)}, is taken for the trained length.",
+                f"{block.kind} starts from it; without it max_position_embeddings{said} is taken"
+                " for the trained length.",
             )
 
 

@@ -54,19 +54,19 @@ def beta_order(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "low-high-order",
     "error",
-    what="Llama 3's low_freq_factor is not below high_freq_factor.",
+    what="Llama 3's low_freq_factor is above high_freq_factor.",
     why="Pairs longer than original / low_freq_factor are slowed, those shorter than original /"
-    " high_freq_factor are kept, and between them a blend divides by high - low: by zero when they"
-    " are equal, and backwards when they are swapped.",
+    " high_freq_factor are kept, and between them a blend divides by high - low: backwards when"
+    " they are swapped. Equal ones, as in Llama 4 Scout, leave nothing between.",
     remedy="Llama 3.1 has low_freq_factor 1 and high_freq_factor 4.",
     seen=("https://github.com/ml-explore/mlx-examples/pull/907",),
     trigger=Case({"rope_scaling": _llama3(4.0, 1.0)}),
-    near_miss=Case({"rope_scaling": _llama3(1.0, 4.0)}),
+    near_miss=Case({"rope_scaling": _llama3(1.0, 1.0)}),
 )
 def low_high_order(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         low, high = block.number("low_freq_factor"), block.number("high_freq_factor")
-        if block.kind == "llama3" and low is not None and high is not None and low >= high:
+        if block.kind == "llama3" and low is not None and high is not None and low > high:
             yield Symptom(
                 block.path("low_freq_factor"),
                 f"low_freq_factor is {shown(low)}, high_freq_factor is {shown(high)}.",

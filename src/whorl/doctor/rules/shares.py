@@ -1,9 +1,8 @@
 """Which share of a head rotates: partial, proportional, and the sections of M-RoPE."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl.configs.model import ModelPositions
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Block, Patient, number, shown, whole
 
@@ -30,18 +29,14 @@ _PROPORTIONAL = ("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text")
     ),
 )
 def partial_ignored(patient: Patient) -> Iterator[Symptom]:
-    ours, theirs = patient.reading, patient.faithful
-    if ours is None or theirs is None:
-        return
-    for where, a, b in _pairwise(ours, theirs, ""):
+    for where, a, b in patient.compared:
         for mine, other in zip(a.groups, b.groups, strict=False):
             if mine.rotation is None or other.rotation is None:
                 continue
             one, two = (_width(r.options) for r in (mine.rotation, other.rotation))
             if one is not None and two is not None and one != two:
-                path = f"{where}.partial_rotary_factor" if where else "partial_rotary_factor"
                 yield Symptom(
-                    path,
+                    ".".join((*where, "partial_rotary_factor")),
                     f"the config says {one} rotated channels; transformers' {a.model_type}"
                     f" rotates {two}.",
                 )
@@ -50,16 +45,6 @@ def partial_ignored(patient: Patient) -> Iterator[Symptom]:
 
 def _width(options: Any) -> int | None:
     return whole(options.get("rotary_dim") or options.get("head_dim"))
-
-
-def _pairwise(
-    a: ModelPositions, b: ModelPositions, where: str
-) -> Iterator[tuple[str, ModelPositions, ModelPositions]]:
-    if not a.parts:
-        yield where, a, b
-    for name in a.parts:
-        if name in b.parts:
-            yield from _pairwise(a.parts[name], b.parts[name], f"{where}.{name}".lstrip("."))
 
 
 @rule(
@@ -182,6 +167,50 @@ def sections(patient: Patient) -> Iterator[Symptom]:
                     f"{shown(list(given))} adds up to {shown(sum(counts))}; there are {pairs}"
                     " pairs.",
                 )
+
+
+def _visual(interleaved: bool) -> Mapping[str, object]:
+    sections = [24, 20, 20]
+    return {
+        "model_type": "qwen3_vl_text",
+        "head_dim": 128,
+        "rope_scaling": {
+            "rope_type": "default",
+            "mrope_section": sections,
+            "mrope_interleaved": interleaved,
+        },
+    }
+
+
+@rule(
+    "section-order",
+    "error",
+    what="mrope_interleaved says another order of the sections than the class deals them in.",
+    why="The classes of transformers do not read it: Qwen3-VL deals pairs to time, height and width"
+    " in turn, Qwen2-VL gives each a block, whatever mrope_interleaved says. vLLM and others read"
+    " it.",
+    remedy="Write the order that the weights were trained in, and take the family that has it.",
+    seen=(
+        "https://github.com/alibaba/MNN/pull/4133",
+        "https://github.com/Blaizzy/mlx-vlm/pull/576",
+    ),
+    trigger=Case(_visual(False)),
+    near_miss=Case(_visual(True)),
+)
+def section_order(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        said = block.keys.get("mrope_interleaved")
+        orders = {
+            group.rotation.options.get("order", "chunked")
+            for group in block.groups
+            if group.rotation is not None and group.rotation.encoding == "mrope"
+        }
+        if isinstance(said, bool) and orders and ("interleaved" in orders) != said:
+            yield Symptom(
+                block.path("mrope_interleaved"),
+                f"it is {shown(said).lower()}; {block.tower.family} deals its sections"
+                f" {'in turn' if 'interleaved' in orders else 'in another order'} regardless.",
+            )
 
 
 def _pairs(block: Block) -> int | None:

@@ -2,13 +2,12 @@
 
 import difflib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from whorl._words import did_you_mean
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Block, Patient, shown
 
-from ._vocabulary import ALIASES, KNOWN, READ, TYPES
+from ._vocabulary import ALIASES, KNOWN, READ, knows_type
 
 __all__: list[str] = []
 
@@ -55,26 +54,22 @@ def unknown_type(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         name = "rope_type" if block.has("rope_type") else "type"
         given = block.keys.get(name)
-        if given is None or _is_known(given, block):
+        if given is None or knows_type(block):
             continue
         if not isinstance(given, str):
             yield Symptom(block.path(name), f"{name} must be a string; got {shown(given)}.")
             continue
-        near = _near(given, READ, 0.7)
+        near = "longrope" if given == "su" else _near(given.lower(), READ, 0.7)
         edits = (Edit("set", (*block.where, name), near),) if near else ()
-        if given == "su":
-            edits = (Edit("set", (*block.where, name), "longrope"),)
-        hint = did_you_mean(given, TYPES)
-        yield Symptom(block.path(name), f"{name} {shown(given)} is not known{hint}", edits=edits)
+        yield Symptom(block.path(name), _unknown_type(name, given, block), edits=edits)
 
 
-def _is_known(given: Any, block: Block) -> bool:
-    if not isinstance(given, str) or given in READ:
-        return isinstance(given, str)
-    family = block.tower.family or ""
-    # Families that take a name of their own; an unknown family may.
-    takes = {"su": family.startswith("phi"), "xdrope": family.startswith("hunyuan"), "mrope": True}
-    return given in ALIASES and (takes[given] or not block.tower.known_family)
+def _unknown_type(name: str, given: str, block: Block) -> str:
+    if given == "su":
+        return f"{name} 'su' is what longrope was called; {block.tower.family} knows longrope only."
+    if given in ALIASES:
+        return f"{name} {shown(given)} is not one that {block.tower.family} takes."
+    return f"{name} {shown(given)} is not known{did_you_mean(given.lower(), READ)}"
 
 
 @rule(

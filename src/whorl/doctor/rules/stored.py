@@ -7,10 +7,12 @@ import torch
 from whorl.doctor.checkpoint import Stored
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Patient
+from whorl.doctor.turning import Turning
 
 __all__: list[str] = []
 
 _NAME = "model.layers.0.self_attn.rotary_emb.inv_freq"
+_LOCAL = "rotary_emb_local."
 #: Rounding of a value, relative, and the least step near zero.
 _ROUNDING = {"F64": (1e-4, 0.0), "F32": (1e-4, 0.0), "F16": (2e-3, 1e-7), "BF16": (8e-3, 0.0)}
 
@@ -25,10 +27,27 @@ def _remains(values: tuple[float, ...]) -> bool:
     return not size < 7.0 or size < 1e-6
 
 
+def _impossible(stored: Stored) -> str | None:
+    """Why nothing can rotate by it."""
+    if stored.dtype[:1] in ("I", "U"):
+        return f"{stored.file} stores it as {stored.dtype}; frequencies are fractions of 1."
+    if not stored.values:
+        return None
+    if not stored.finite:
+        return f"{stored.file} stores values that are not finite."
+    if not _remains(stored.values):
+        return None
+    low, high = min(stored.values), max(stored.values)
+    return (
+        f"{stored.file} stores values from {low:.3g} to {high:.3g}; frequencies lie between 0 and"
+        " 1."
+    )
+
+
 @rule(
     "stored-uninitialised",
     "error",
-    what="Stored frequencies that are not finite, all but zero, or far too large.",
+    what="Stored frequencies that are not finite, all but zero, far too large, or integers.",
     why="inv_freq is not a trained weight. A model that is built without memory (meta device) and"
     " given some afterwards leaves it as it was found, and saves that; whoever loads the tensor"
     " rotates by it.",
@@ -43,15 +62,9 @@ def _remains(values: tuple[float, ...]) -> bool:
 )
 def stored_uninitialised(patient: Patient) -> Iterator[Symptom]:
     for stored in patient.weights.stored:
-        if stored.values and (not stored.finite or _remains(stored.values)):
-            low, high = min(stored.values), max(stored.values)
-            yield Symptom(
-                stored.name,
-                f"{stored.file} stores values from {low:.3g} to {high:.3g}; frequencies lie between"
-                " 0 and 1."
-                if stored.finite
-                else f"{stored.file} stores values that are not finite.",
-            )
+        why = _impossible(stored)
+        if why is not None:
+            yield Symptom(stored.name, why)
 
 
 @rule(
@@ -120,9 +133,10 @@ def stored_differs(patient: Patient) -> Iterator[Symptom]:
     encodings = {g.rotation.encoding for g in groups if g.rotation is not None}
     if not patient.weights.stored or encodings != {"rope"} or any(g.refusal for g in groups):
         return  # other towers may store frequencies of their own
-    known = [f for t in patient.turning for n in (None, 2**40) if len(f := t.frequencies(n))]
-    for stored in patient.weights.stored if known else ():
-        if stored.values is None or not stored.finite or _remains(stored.values):
+    for stored in patient.weights.stored:
+        meant = _meant(patient, stored)
+        known = [f for t in meant for n in (None, 2**40) if len(f := t.frequencies(n))]
+        if stored.values is None or _impossible(stored) is not None or not known:
             continue
         given = torch.tensor(stored.values, dtype=torch.float64).abs()
         relative, least = _ROUNDING[stored.dtype]
@@ -136,6 +150,41 @@ def stored_differs(patient: Patient) -> Iterator[Symptom]:
             f"{stored.file} stores {len(given)} frequencies down to {float(given.min()):.4g}; the"
             f" config gives {len(known[0])} down to {float(known[0].min()):.4g}.",
         )
+
+
+def _meant(patient: Patient, stored: Stored) -> list[Turning]:
+    """The layers that a tensor is for, by its name where that says so; else all of them."""
+    label = next((t.group.name for t in patient.turning if _is_named(stored.name, t)), None)
+    names = [one.name for one in patient.weights.stored]
+    if label is None and any(_LOCAL in name for name in names):  # Gemma 3 of transformers 4
+        label = "sliding_attention" if _LOCAL in stored.name else "full_attention"
+    return [t for t in patient.turning if t.group.name == label] or list(patient.turning)
+
+
+def _is_named(name: str, turned: Turning) -> bool:
+    return turned.group.name is not None and name.endswith(f"{turned.group.name}_inv_freq")
+
+
+@rule(
+    "stored-table",
+    "note",
+    what="Tables of cosines and sines stored with the weights.",
+    why="They end at some length and are of some precision: code that loads them cannot go past"
+    " the one, and keeps the other. In half precision the angles are off by up to 0.004 radians.",
+    remedy="Remove them from the checkpoint: they follow from the config.",
+    seen=(
+        "https://github.com/huggingface/transformers/issues/25681",
+        "https://github.com/huggingface/transformers/pull/19991",
+    ),
+    trigger=Case(stored={"model.rotary_emb.cos_cached": ("BF16", (1.0,) * 64)}),
+    near_miss=Case(stored={_NAME: ("F32", _ladder())}),
+)
+def stored_table(patient: Patient) -> Iterator[Symptom]:
+    tables = patient.weights.tables
+    if tables:
+        kinds = " and ".join(sorted({table.dtype for table in tables}))
+        files = " and ".join(sorted({table.file for table in tables})[:2])
+        yield Symptom(tables[0].name, f"{files} stores {len(tables)} such tables, as {kinds}.")
 
 
 @rule(

@@ -5,7 +5,7 @@ and how they were found. A framework is added by a file with NAME, VERSION, BASI
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Literal
 
@@ -67,6 +67,8 @@ def _compared(framework: ModuleType, case: Case, lengths: Sequence[int]) -> Comp
     who = (framework.NAME, framework.VERSION, framework.BASIS)
     try:
         reading: Reading = framework.read(case)
+        if case.part.where and framework is not transformers:  # which reads the whole
+            reading = replace(reading, remarks=(*reading.remarks, _part_alone(who, case)))
         if reading.options is None:
             outcome: Any = reading.outcome
             return Comparison(*who, outcome, why=reading.why, remarks=reading.remarks)
@@ -75,6 +77,12 @@ def _compared(framework: ModuleType, case: Case, lengths: Sequence[int]) -> Comp
         # Values that whorl's reading never needed, such as a factor that is no number.
         return Comparison(*who, "unknown", why=f"its rule does not fit this config: {error}")
     return max(found, key=_distance)
+
+
+def _part_alone(who: tuple[str, str, Basis], case: Case) -> Remark:
+    text = f"judged as {case.model_type!r}, by {case.part.where} alone: what"
+    text += f" {case.model.model_type!r} adds was not read"
+    return Remark(text, f"{who[0]} {who[1]}")
 
 
 def _distance(each: Comparison) -> tuple[int, float]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whorl.configs import LayerGroup, ModelPositions
+from whorl.configs import LayerGroup, ModelPositions, Part
 from whorl.kernels.ops import Layout
 
 __all__ = ["Basis", "Case", "Reading", "Remark", "not_known", "refused"]
@@ -20,11 +20,26 @@ Basis = Literal["executed in tests", "by reading"]
 
 @dataclass(frozen=True)
 class Case:
-    """Layers of a model, and the keys that they were read from (of the text part, if nested)."""
+    """Layers of a model, and the config that they were read from."""
 
     model: ModelPositions
     group: LayerGroup
-    data: Mapping[str, Any]
+    whole: Mapping[str, Any]
+
+    @property
+    def part(self) -> Part:
+        """Where the layers stand in the config: the whole, or its text part."""
+        return self.model.part or Part("", self.model.model_type, self.whole)
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The keys that stand there."""
+        return self.part.keys
+
+    @property
+    def model_type(self) -> str:
+        """Of the part."""
+        return self.part.model_type or ""
 
     @property
     def options(self) -> dict[str, Any]:

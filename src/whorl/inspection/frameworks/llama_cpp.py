@@ -14,11 +14,11 @@ attention scale. Families whose converter was not read are "unknown", and so are
 of Gemma 3, whose factor was not found.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 from whorl.scaling import Llama3, LongRoPE, YaRN
+from whorl.scaling.yarn import mscale
 
 from .base import Case, Reading, Remark, not_known
 
@@ -76,7 +76,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def read(case: Case) -> Reading:
-    kind = case.model.model_type or ""
+    kind = case.model_type
     family = FAMILIES.get(kind)
     if family is None:
         return not_known(f"what the converter does with {kind!r} was not read")
@@ -122,7 +122,7 @@ def _yarn(case: Case, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
         remarks.append(Remark("truncate is not read: the corners are always rounded", _BASE))
     scaling = replace(own, attention_factor=None, mscale=None, mscale_all_dim=None, truncate=True)
     wide = given.get("mscale_all_dim")
-    deep = case.model.model_type in ("deepseek_v2", "deepseek_v3")
+    deep = case.model_type in ("deepseek_v2", "deepseek_v3")
     if not deep or not wide:
         if given.get("mscale") and wide:
             remarks.append(Remark("mscale and mscale_all_dim are not read: 0.1 ln s + 1", _BASE))
@@ -131,18 +131,12 @@ def _yarn(case: Case, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
         remarks.append(
             Remark("without mscale_all_dim the softmax scale has (0.1 ln s + 1)^2", _GRAPH)
         )
-        return scaling, _mscale(own.factor, 1.0) ** 2
-    mscale = 1.0 if wide == 1.0 else wide  # llama-context.cpp takes the one for the other
-    if given.get("mscale", 1.0) != mscale:
-        remarks.append(Remark(f"mscale counts as {mscale:g}", _CONTEXT))
+        return scaling, mscale(own.factor, 1.0) ** 2
+    # llama-context.cpp takes the one for the other.
+    if given.get("mscale", 1.0) != wide:
+        remarks.append(Remark(f"mscale counts as {wide:g}", _CONTEXT))
     remarks.append(Remark("mscale_all_dim goes into the softmax scale, squared", _DEEPSEEK))
-    ratio = _mscale(own.factor, mscale) / _mscale(own.factor, wide)
-    softmax = (ratio * _mscale(own.factor, wide)) ** 2
-    return replace(scaling, mscale=mscale, mscale_all_dim=wide), softmax
-
-
-def _mscale(factor: float, weight: float) -> float:
-    return 0.1 * weight * math.log(factor) + 1.0
+    return replace(scaling, mscale=wide, mscale_all_dim=wide), mscale(own.factor, wide) ** 2
 
 
 def _llama3(case: Case, own: Llama3, remarks: list[Remark]) -> Llama3:

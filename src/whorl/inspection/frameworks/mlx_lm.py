@@ -71,10 +71,10 @@ FAMILIES: dict[str, Family] = {
 
 
 def read(case: Case) -> Reading:
-    family = FAMILIES.get(case.model.model_type or "")
+    family = FAMILIES.get(case.model_type)
     if family is None:
-        return not_known(f"the model file of {case.model.model_type!r} was not read")
-    name = family.file or case.model.model_type
+        return not_known(f"the model file of {case.model_type!r} was not read")
+    name = family.file or case.model_type
     file = f"mlx-lm 0.32.2, models/{name}.py"
     options, remarks = case.options, list[Remark]()
     options.pop("scaling", None)
@@ -114,13 +114,13 @@ def _partial(
 
 def _has_base(case: Case) -> bool:
     """Whether the base stands where the model file looks for it."""
-    name = "rotary_emb_base" if case.model.model_type == "gpt_neox" else "rope_theta"
+    name = "rotary_emb_base" if case.model_type == "gpt_neox" else "rope_theta"
     return name in case.data
 
 
 def _local(case: Case) -> bool:
     """The sliding layers of Gemma 3, which have a base of their own and no scaling."""
-    return case.model.model_type == "gemma3_text" and case.group.name == "sliding_attention"
+    return case.model_type == "gemma3_text" and case.group.name == "sliding_attention"
 
 
 def _named(case: Case, given: dict[str, Any]) -> dict[str, Any]:

@@ -5,18 +5,25 @@ Its frequencies are float32, which shows in the last digits and is no difference
 """
 
 from whorl.configs import read_config
+from whorl.configs.huggingface import defaults
+from whorl.inspection.patching import stranger
 
 from .base import Case, Reading, Remark, not_known
 
 __all__ = ["BASIS", "NAME", "VERSION", "read"]
 
-NAME, VERSION, BASIS = "transformers", "5.22.2", "executed in tests"
+NAME, VERSION, BASIS = "transformers", defaults.version(), "executed in tests"
 
-_UTILS = "transformers 5.22.2, modeling_rope_utils.py"
+_UTILS = f"transformers {VERSION}, modeling_rope_utils.py"
 
 
 def read(case: Case) -> Reading:
-    theirs = read_config(dict(case.data), parity="transformers")
+    why = stranger(
+        case.whole.get("model_type"), case.part.keys.get("model_type", case.part.model_type)
+    )
+    if why is not None:
+        return not_known(why)
+    theirs = read_config(case.whole, parity="transformers")
     index = case.model.groups.index(case.group)
     group = theirs.groups[index] if index < len(theirs.groups) else None
     if group is None or group.rotation is None:

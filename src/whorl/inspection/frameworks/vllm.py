@@ -55,7 +55,7 @@ FAMILIES: dict[str, Layout] = {
 
 
 def read(case: Case) -> Reading:
-    kind = case.model.model_type or ""
+    kind = case.model_type
     if kind not in FAMILIES:
         return not_known(f"the model file of {kind!r} was not read")
     remarks: list[Remark] = []

@@ -8,7 +8,7 @@ A text backbone is read as any other, and ``with_axes`` then says which pair tur
 The others have no parameters in common with text and are read by ``read``.
 """
 
-from whorl.configs.huggingface.values import Keys
+from whorl.configs._values import Keys
 from whorl.configs.model import LayerGroup
 
 from .mrope import MROPE, with_axes

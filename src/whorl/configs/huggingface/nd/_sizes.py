@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from whorl.configs.huggingface.values import MOST_CHANNELS, MOST_LAYERS, Keys, shown
+from whorl._words import shown
+from whorl.configs._values import MOST_CHANNELS, MOST_LAYERS, Keys
 from whorl.configs.model import ConfigError, Rotation
 from whorl.encodings.axial_rope import AxialRoPEConfig
 from whorl.encodings.mrope import MRoPEConfig

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from whorl.configs._values import MOST_CHANNELS, Keys
 from whorl.configs.huggingface.adapting import fixed_stretch
 from whorl.configs.huggingface.families import PLAIN, Family
 from whorl.configs.huggingface.layers import FULL, LINEAR, SLIDING, beyond_window, every, same
 from whorl.configs.huggingface.schema import Ropes, standard
-from whorl.configs.huggingface.values import MOST_CHANNELS, Keys
 from whorl.configs.model import ConfigError, LayerGroup, Note, Parity
 from whorl.encodings.mrope import Order
 

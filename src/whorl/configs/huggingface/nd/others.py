@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from whorl.configs.huggingface.values import MOST_CHANNELS, Keys
+from whorl.configs._values import MOST_CHANNELS, Keys
 from whorl.configs.model import LayerGroup, Note
 
 from ._sizes import axial, head_of, layers_of, power, rope_of, shared, size

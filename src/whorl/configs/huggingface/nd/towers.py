@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from whorl.configs.huggingface.values import MOST_CHANNELS, Keys
+from whorl.configs._values import MOST_CHANNELS, Keys
 from whorl.configs.model import LayerGroup, Note
 
 from ._sizes import axial, head_of, layers_of, power, rope_of, shared, size

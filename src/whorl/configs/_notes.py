@@ -1,6 +1,6 @@
 """What models do that their rotation alone does not say: the text of each note, by its id."""
 
-from whorl.configs.model import Note
+from .model import Note
 
 __all__ = ["TEXTS", "note"]
 
@@ -9,6 +9,9 @@ TEXTS: dict[str, str] = {
     "before-projection": (
         "The input of the attention layer is rotated, before the projections to queries and keys;"
         " values are made of the input as it was."
+    ),
+    "chunked-attention": (
+        "A token sees those before it in its own chunk; the window is the length of a chunk."
     ),
     "cross-attention-unrotated": "Cross-attention layers leave queries and keys unrotated.",
     "fewer-queries": "Queries are the last tokens only: they take the last rows of the table.",
@@ -39,6 +42,7 @@ TEXTS: dict[str, str] = {
     "negative-positions": "Padding on the left gets negative positions.",
     "no-attention": "Layers of this type have no queries and keys.",
     "no-rotary": "This model has no rotary embedding.",
+    "no-sign": "The model type is not known, and no key speaks of a rotary embedding.",
     "nope-layers": "These layers leave queries and keys unrotated.",
     "odd-rotary-width": (
         "The rotated width is odd; transformers rounds the number of pairs up and keeps the odd"
@@ -58,8 +62,9 @@ TEXTS: dict[str, str] = {
     "sign-reversed": "Pairs turn by minus the angle.",
     "table-dropout": "During training dropout acts on cos and sin.",
     "unknown-family": (
-        "The model type is not known; it is read as a plain one: half layout, every layer, the"
-        " whole head unless partial_rotary_factor says otherwise."
+        "The model type is not known, or not as one that rotates; it is read by its keys: as"
+        " DeepSeek-V3 where it has qk_rope_head_dim, else as a plain one: half layout, every layer,"
+        " the whole head unless a key for its rotated part says otherwise."
     ),
     "unscaled-layers": "Layers outside rope_scaling_layers rotate by unscaled frequencies.",
     "values-rotated": "Values are rotated as queries and keys are.",

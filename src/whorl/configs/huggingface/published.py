@@ -1,0 +1,97 @@
+"""Model types that transformers does not have: models published with code of their own.
+
+    the code does what a known type does    read as that type
+    it is not known                         read by its keys: latent attention, or a plain rotation
+
+Names for the same things differ there; ``usual`` gives them those of transformers. ChatGLM2 to
+GLM-4-9B rotate half of each head with the base 10000 rope_ratio, as vLLM reads them
+(model_executor/models/chatglm.py).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from whorl._words import shown
+from whorl.configs._values import Keys
+from whorl.configs.model import ConfigError, Note
+
+from . import defaults
+from .families import FAMILIES, Family
+from .parts import TEXT_PARTS
+from .sizes import NAMES, canonical
+
+__all__ = ["looks_like", "read_as", "read_as_note", "usual", "why_not"]
+
+_READ_AS = {
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+    "chatglm": "glm",
+    "kimi_k2": "deepseek_v3",
+    "stablelm_epoch": "stablelm",
+}
+_MORE_NAMES: Mapping[str, tuple[str, ...]] = {
+    "num_attention_heads": ("num_heads",),
+    "num_hidden_layers": ("num_layers",),
+    "head_dim": ("kv_channels",),
+    "rope_theta": ("rotary_emb_base", "rotary_base", "rope_base"),
+    "partial_rotary_factor": ("rope_pct", "rotary_pct", "rotary_emb_fraction"),
+}
+#: Keys that a model without a rotation does not have.
+_SIGNS = (
+    *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"),
+    *("rotary_dim", "qk_rope_head_dim"),
+)
+
+
+def read_as(model_type: str | None, keys: Keys) -> str | None:
+    """The type of transformers that does the same, where there is one."""
+    if model_type == "chatglm" and not keys.flag("original_rope", default=True):
+        return None  # half layout
+    return _READ_AS.get(model_type or "")
+
+
+def read_as_note(written: str, model_type: str) -> Note:
+    text = f"transformers has no type {shown(written)}; it is read as {model_type}, whose code does"
+    return Note("read-as", f"{text} the same.")
+
+
+def usual(keys: Keys, model_type: str | None) -> dict[str, Any]:
+    """The config with the names that transformers has for its keys."""
+    data = canonical(canonical(keys.data, NAMES), _MORE_NAMES)
+    if model_type != "chatglm":
+        return data
+    if data.get("position_encoding_2d"):
+        raise ConfigError(
+            f"read_config: {keys.path('position_encoding_2d')} must be false: the first ChatGLM"
+            " rotates halves of a head by two coordinates, which is not read; got true."
+        )
+    ratio = keys.number("rope_ratio", above=0)
+    share = {"partial_rotary_factor": 0.5, "rope_theta": 10_000.0 * (ratio or 1.0)}
+    return {**share, **data}
+
+
+def why_not(keys: Keys, model_type: str | None) -> str | None:
+    """The note of a config of no known family that is not read as a rotation; None if it is."""
+    alibi_13b = model_type == "baichuan" and keys.data.get("num_hidden_layers") == 40
+    if keys.data.get("alibi") is True or alibi_13b:
+        return "alibi-instead"
+    if any(name in keys for name in _SIGNS):
+        return None
+    kind = keys.data.get("position_embedding_type")
+    other = isinstance(kind, str) and kind not in ("rope", "rotary")
+    if other or defaults.rotates_nothing(model_type):
+        return "no-rotary"
+    part = keys.where.rpartition(".")[2]
+    sized = "head_dim" in keys or ("hidden_size" in keys and "num_attention_heads" in keys)
+    return None if sized and (not part or part in TEXT_PARTS) else "no-sign"
+
+
+def looks_like(keys: Keys) -> Family:
+    """The family of a config whose type is not known, by its keys."""
+    if "qk_rope_head_dim" in keys:
+        return FAMILIES["deepseek_v3"]
+    return Family(
+        partial="aware",
+        absolute="rotary_dim" if "rotary_dim" in keys else None,
+        window=None if "layer_types" in keys else "sliding_window",
+    )

@@ -1,0 +1,43 @@
+"""The model type."""
+
+import difflib
+from collections.abc import Iterator
+
+from whorl.configs.huggingface import defaults
+from whorl.doctor.engine import Case, Symptom, rule
+from whorl.doctor.patient import Patient, shown
+
+__all__: list[str] = []
+
+#: Keys that change the rotation of some family.
+_TELLING = (
+    *("kv_lora_rank", "no_rope_layers", "partial_rotary_factor", "position_encoding_2d"),
+    *("qk_rope_head_dim", "rope_interleave", "rope_pct", "rope_ratio", "rotary_dim"),
+    *("rotary_emb_base", "rotary_emb_fraction", "rotary_pct"),
+)
+
+
+@rule(
+    "unknown-family",
+    "warning",
+    what="A model type that is not known.",
+    why="Layout, rotated share, softmax scale and layers without rotation follow from the class of"
+    " a model more than from its config. Of an unknown one only the keys are read, as a plain model"
+    " has them, and no other rule can say what its code ignores.",
+    remedy="Correct model_type; or compare what whorl inspect says with the model's own code.",
+    seen=("https://github.com/huggingface/transformers/issues/42590",),
+    trigger=Case({"model_type": "LLaMA"}),
+    near_miss=Case({"model_type": "llama"}),
+)
+def unknown_family(patient: Patient) -> Iterator[Symptom]:
+    for where, reading in patient.readings:
+        name = reading.model_type
+        if name is None or all(note.id != "unknown-family" for note in reading.notes):
+            continue  # two classes of transformers have no name
+        path = f"{where}.model_type" if where else "model_type"
+        near = difflib.get_close_matches(name.lower()[:64], defaults.names(), n=1, cutoff=0.85)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        config = next((t.config for t in patient.towers if t.path() == where), {})
+        telling = [key for key in _TELLING if config.get(key) is not None]
+        more = f" What its code makes of {', '.join(telling)} is a guess." if telling else ""
+        yield Symptom(path, f"{shown(name)} is not known{hint}{more}")

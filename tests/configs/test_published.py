@@ -1,0 +1,140 @@
+"""Models published with code of their own, whose types transformers does not have."""
+
+from typing import Any
+
+import pytest
+
+import whorl
+from whorl.configs import ConfigError, read_config
+from whorl.configs.huggingface import defaults
+
+SIZES = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 2}
+CHATGLM = {
+    "model_type": "chatglm", "hidden_size": 4096, "kv_channels": 128, "num_attention_heads": 32,
+    "num_layers": 40, "seq_length": 131072, "rope_ratio": 500, "original_rope": True,
+}  # fmt: skip
+KIMI = {
+    "model_type": "kimi_k2", "hidden_size": 7168, "num_attention_heads": 64,
+    "num_hidden_layers": 61, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "kv_lora_rank": 512,
+    "max_position_embeddings": 131072, "rope_theta": 50000.0,
+    "rope_scaling": {
+        "type": "yarn", "factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+    },
+}  # fmt: skip
+
+
+def ids(found: Any) -> list[str]:
+    return [note.id for note in found.notes]
+
+
+def options(data: dict[str, Any]) -> Any:
+    return read_config(data).group().rotation.options  # type: ignore[union-attr]
+
+
+def test_chatglm_rotates_half_a_head_by_its_ratio() -> None:
+    found = read_config(CHATGLM)
+    assert (found.model_type, found.context, found.num_layers) == ("glm", 131072, 40)
+    assert options(CHATGLM) == {
+        "head_dim": 128, "base": 5e6, "layout": "interleaved", "rotary_dim": 64,
+    }  # fmt: skip
+    assert options({**CHATGLM, "rope_ratio": None})["base"] == 1e4
+    halves = {**CHATGLM, "original_rope": False}
+    assert options(halves) == {"head_dim": 128, "base": 5e6, "rotary_dim": 64}
+    assert ids(read_config(halves)) == ["unknown-family"]
+    with pytest.raises(ConfigError, match=r"position_encoding_2d must be false: the first ChatGLM"):
+        read_config({**CHATGLM, "position_encoding_2d": True})
+
+
+def test_the_note_says_as_what_it_was_read() -> None:
+    (note,) = read_config(CHATGLM).notes
+    assert note.id == "read-as"
+    assert note.text.startswith("transformers has no type 'chatglm'; it is read as glm")
+
+
+def test_kimi_k2_is_deepseek_v3() -> None:
+    found, same = read_config(KIMI), read_config({**KIMI, "model_type": "deepseek_v3"})
+    assert found.groups == same.groups
+    assert found.group().softmax_scale == pytest.approx(1.8133, abs=1e-4)
+    assert ids(found) == ["read-as", "mla"]
+    novel = read_config({**KIMI, "model_type": "novel_mla"})
+    assert novel.groups == same.groups
+    assert ids(novel) == ["unknown-family", "mla"]
+
+
+@pytest.mark.parametrize("name", ["RefinedWeb", "RefinedWebModel"])
+def test_falcon_as_first_published(name: str) -> None:
+    data = {"model_type": name, "hidden_size": 4544, "n_head": 71, "n_layer": 32, "alibi": False}
+    found = read_config(data)
+    assert (found.model_type, found.num_layers, ids(found)) == ("falcon", 32, ["read-as"])
+    assert options(data) == {"head_dim": 64, "base": 1e4}
+    assert read_config({**data, "alibi": True}).groups[0].rotation is None
+
+
+def test_stablelm_epoch_has_its_share_under_another_name() -> None:
+    data = {"model_type": "stablelm_epoch", **SIZES, "rope_pct": 0.5}
+    assert options(data) == {"head_dim": 128, "base": 1e4, "rotary_dim": 64}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, {}),
+        ({"rope_pct": 0.25}, {"rotary_dim": 32}),
+        ({"rotary_pct": 0.25, "rotary_emb_base": 7.0}, {"rotary_dim": 32, "base": 7.0}),
+        ({"rotary_emb_fraction": 0.5}, {"rotary_dim": 64}),
+        ({"partial_rotary_factor": 0.5}, {"rotary_dim": 64}),
+        ({"rotary_dim": 32}, {"rotary_dim": 32}),
+        ({"kv_channels": 64}, {"head_dim": 64}),
+        ({"position_embedding_type": "rope"}, {}),
+    ],
+)
+@pytest.mark.parametrize("name", ["plamo", "LLaMA"])
+def test_types_that_nothing_knows_are_read_by_their_keys(
+    name: str, keys: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    data = {"model_type": name, **SIZES, **keys}
+    assert options(data) == {"head_dim": 128, "base": 1e4, **expected}
+    found = read_config(data)
+    assert (ids(found), ids(found.group())) == (["unknown-family"], [])
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ({}, "no-sign"),
+        ({"model_type": "novel"}, "no-sign"),
+        ({"model_type": "bert", **SIZES}, "no-rotary"),
+        ({"model_type": "novel", **SIZES, "position_embedding_type": "absolute"}, "no-rotary"),
+        ({"model_type": "novel", **SIZES, "alibi": True}, "alibi-instead"),
+        ({"model_type": "baichuan", **SIZES, "num_hidden_layers": 40}, "alibi-instead"),
+    ],
+)
+def test_what_is_not_read_as_a_rotation(data: dict[str, Any], why: str) -> None:
+    found = read_config(data)
+    assert (found.groups, ids(found)) == ((), [why])
+
+
+def test_towers_that_nothing_knows_do_not_rotate_without_a_sign() -> None:
+    text, tower = {"model_type": "llama", **SIZES}, {"model_type": "novel_vit", **SIZES}
+    data = {"model_type": "novel_vl", "text_config": text, "vision_config": tower}
+    found = read_config(data)
+    assert ids(found.parts["vision_config"]) == ["no-sign"]
+    assert found.groups == read_config(text).groups
+    data["text_config"] = {"model_type": "novel_text", **SIZES}
+    assert ids(read_config(data)) == ["unknown-family"]
+
+
+def test_no_published_name_is_a_type_of_transformers() -> None:
+    for name in ("RefinedWeb", "RefinedWebModel", "chatglm", "kimi_k2", "stablelm_epoch"):
+        assert defaults.of_type(name) is None
+        assert not defaults.rotates_nothing(name)
+
+
+def test_unknown_types_slide_by_their_window() -> None:
+    data = {"model_type": "novel", **SIZES, "sliding_window": 512}
+    assert read_config(data).group().window == 512
+    assert read_config({**data, "use_sliding_window": False}).group().window is None
+    kinds = {**data, "layer_types": ["full_attention", "sliding_attention"]}
+    assert [group.window for group in read_config(kinds).groups] == [None, 512]
+    assert isinstance(whorl.RoPE.from_config(kinds, layer=1), whorl.RoPE)
