@@ -75,6 +75,7 @@ int64_t whorl_run_layer(const whorl_layer *job) {
     if (status != WHORL_OK) return status;
     const whorl_layer_rows *rows = rows_of(job->isa);
     if (!rows) return WHORL_NO_ISA;
+    if (!job->rows) return WHORL_OK; /* there may be no memory either */
     const int64_t blocks = job->rows / WHORL_LAYER_BLOCK + (job->rows % WHORL_LAYER_BLOCK != 0);
     const int sums = job->kind == WHORL_RMS_NORM && job->back;
     if (sums) memset(job->weight_gradient, 0, (size_t)(blocks * job->width) * sizeof(float));
