@@ -12,7 +12,8 @@ from whorl.bench import Target, attention, rotation, training
 from whorl.bench._run import Contestant, error_line, ready
 
 FILES = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
-PUBLISHED = [path for path in FILES if not path.stem.endswith("-compare")]  # of the lab
+# Others come from the lab and from the detector of layouts.
+PUBLISHED = [path for path in FILES if not path.stem.endswith(("-compare", "detector"))]
 REPORTS: dict[Any, Any] = {
     report.FORMAT: report for report in (rotation.Report, attention.Report, training.Report)
 }

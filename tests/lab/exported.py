@@ -61,11 +61,14 @@ def silent() -> Iterator[None]:
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.WARNING)  # whatever another test made of it
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
     assert said == [], said
 
 
