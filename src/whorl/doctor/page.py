@@ -6,35 +6,14 @@ from types import ModuleType
 from whorl._markdown import table
 
 from .engine import RULES, Rule
-from .rules import (
-    attention_scale,
-    bases,
-    families,
-    heads,
-    keys,
-    layouts,
-    lengths,
-    loading,
-    nested,
-    scalings,
-    shares,
-    spelling,
-    stored,
-    target,
-)
+from .rules import SUBJECTS
 
 __all__ = ["markdown"]
-
-#: The order of the page.
-_SUBJECTS = (
-    *(families, keys, spelling, nested, loading, bases, lengths, scalings, attention_scale),
-    *(heads, shares, target, stored, layouts),
-)
 
 
 def markdown() -> str:
     """A table of all rules, then a section for each, by subject."""
-    chosen = [(module, list(_rules_of(module))) for module in _SUBJECTS]
+    chosen = [(module, list(_rules_of(module))) for module in SUBJECTS]
     rows = [(f"[{r.id}](#{r.id})", r.severity, r.what) for _, rules in chosen for r in rules]
     parts = [table(("rule", "severity", "what"), rows, numbers=False)]
     for module, rules in chosen:

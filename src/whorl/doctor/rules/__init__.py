@@ -17,19 +17,10 @@ from . import (
     target,
 )
 
-__all__ = [
-    "attention_scale",
-    "bases",
-    "families",
-    "heads",
-    "keys",
-    "layouts",
-    "lengths",
-    "loading",
-    "nested",
-    "scalings",
-    "shares",
-    "spelling",
-    "stored",
-    "target",
-]
+__all__ = ["SUBJECTS"]
+
+#: In the order of docs/doctor.md.
+SUBJECTS = (
+    *(families, keys, spelling, nested, loading, bases, lengths, scalings, attention_scale),
+    *(heads, shares, target, stored, layouts),
+)
