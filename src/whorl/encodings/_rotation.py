@@ -6,8 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.kernels import native, ops
-from whorl.kernels.native import Band, Rows
+from whorl.kernels import direct, native, ops
+from whorl.kernels.native import Band, Rows, Table
 from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Frequencies, Ladder, Scaling
@@ -72,10 +72,12 @@ class Rotation(Encoding):
     # For queries and keys; None where frequencies are trained or follow the length.
     _angles: tuple[Angles, Angles] | None = None
     _moved: tuple[Angles, Angles] | None = None  # on the device of the last call, if not the CPU
+    _simple: Table | None = None  # all that a call without positions needs, queries and keys alike
     _staged: Staged | None = None  # where frequencies follow the length in stages
 
     _DERIVED: ClassVar[tuple[str, ...]] = (
         *("_ladder", "_axes", "_growth", "_impl", "_band", "_angles", "_moved", "_staged"),
+        "_simple",
     )
 
     def _prepare(self) -> None:
@@ -89,7 +91,7 @@ class Rotation(Encoding):
             layout = config.layout
             self._band = Band(layout, config.out_layout or layout, config.rotary_start)
             self._prepare()
-            self._angles = None
+            self._angles = self._simple = None
             self._frequencies(None, name, default_short=True)  # a scaling may not fit the ladder
             known = 0 if config.table == "on_the_fly" else config.table_length
             self._staged = self._stages(known)
@@ -98,6 +100,8 @@ class Rotation(Encoding):
                 same = self._growth is None
                 key = query if same else Angles(self._turns(None, name, KEY), known)
                 self._angles = query, key
+                if same and self._axes is None and self._impl == "native":
+                    self._simple = query.table
 
     def _stages(self, known: int) -> Staged | None:
         scaling = getattr(self.config, "scaling", None)
@@ -168,6 +172,8 @@ class Rotation(Encoding):
     def _rotate(
         self, xs: tuple[Tensor, ...], call: Call, outs: tuple[Tensor, ...] | None
     ) -> list[Tensor]:
+        if (done := self._quickly(xs, call, outs)) is not None:
+            return done
         where = self._where(xs, call)
         name, inverse = type(self).__name__, call.inverse
         if call.context_length is not None:
@@ -183,6 +189,17 @@ class Rotation(Encoding):
         if outs is not None:
             check_no_gradient(rows, name)
         return self._turn(xs, rows, band, inverse, outs)
+
+    def _quickly(
+        self, xs: tuple[Tensor, ...], call: Call, outs: tuple[Tensor, ...] | None
+    ) -> list[Tensor] | None:
+        """Straight to the kernel, where nothing is asked for but an offset; None: declined."""
+        positions, key_positions, offset, context_length, inverse, _, _ = call
+        if self._simple is None or type(offset) is not int or inverse:
+            return None
+        if positions is not None or key_positions is not None or context_length is not None:
+            return None
+        return direct.rotate(xs, outs, self._simple, offset, self._band, self.config.head_dim)
 
     def _turn(
         self,

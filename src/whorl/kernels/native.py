@@ -29,6 +29,7 @@ __all__ = [
     "problem",
     "rotate",
     "run_layer",
+    "submit",
 ]
 
 ABI = 2
@@ -131,15 +132,8 @@ def rotate(
         numbers += (table.pointer, table.count, table.batch_stride)
         numbers += (0, 0, 0, first) if index is None else (*_index(index), first)
         targets.append(out)
-    layout, out_layout, start = band
-    threads = 1 if vectors <= _SMALL_VECTORS else torch.get_num_threads()
-    head = (_DTYPES[x.dtype], n + 1, batch, width, start, table.pairs)
-    turn = (_LAYOUTS[layout], _LAYOUTS[out_layout], transpose, threads, isa)
-    status = _call(_TWO(*head, *turn, *numbers) if n else _ONE(*head, *turn, *numbers) + _UNUSED)
-    if status == _BAD_ROW:
+    if not submit(x.dtype, batch, width, band, table.pairs, vectors, numbers, transpose, isa):
         return None
-    if status:
-        raise AssertionError(f"whorl_rotate: status {status} for {head}, {turn}, {numbers}")
     if outs is None:
         return targets
     for n, target in enumerate(targets):
@@ -147,6 +141,35 @@ def rotate(
             outs[n].copy_(target)
     increment_version(targets)  # so that autograd notices, as it does with torch's own writes
     return list(outs)
+
+
+def submit(
+    dtype: torch.dtype,
+    batch: int,
+    width: int,
+    band: Band,
+    pairs: int,
+    vectors: int,
+    numbers: Sequence[int],
+    transpose: bool = False,
+    isa: int = 0,
+) -> bool:
+    """Run a job of one or two operands; False, with nothing written, if a row is not there.
+
+    numbers: 17 for each operand, as csrc/whorl.h has them. vectors: how many rotate in all.
+    """
+    layout, out_layout, start = band
+    threads = 1 if vectors <= _SMALL_VECTORS else torch.get_num_threads()
+    count = len(numbers) // 17
+    head = (_DTYPES[dtype], count, batch, width, start, pairs)
+    turn = (_LAYOUTS[layout], _LAYOUTS[out_layout], transpose, threads, isa)
+    if count == 2:
+        status = _call(_TWO(*head, *turn, *numbers))
+    else:
+        status = _call(_ONE(*head, *turn, *numbers) + _UNUSED)
+    if status and status != _BAD_ROW:
+        raise AssertionError(f"whorl_rotate: status {status} for {head}, {turn}, {numbers}")
+    return not status
 
 
 class Prepared:

@@ -18,7 +18,7 @@ from . import native, reference
 from .native import Band, Rows, Table
 from .tables import table_dtype
 
-__all__ = ["Impl", "Layout", "chosen_impl", "is_plain", "rotate"]
+__all__ = ["Impl", "Layout", "chosen_impl", "is_plain", "is_watched", "rotate"]
 
 Layout = Literal["half", "interleaved"]
 Impl = Literal["auto", "native", "reference"]
@@ -41,7 +41,7 @@ def is_plain(xs: Sequence[Tensor], gradless: bool = False) -> bool:
 
     ``gradless`` asks besides that none of them needs a gradient.
     """
-    if torch.compiler.is_compiling() or _is_watched():
+    if is_watched():
         return False
     tracked = gradless and torch.is_grad_enabled()
     for x in xs:  # all() is slower, and this runs at every decode step
@@ -58,10 +58,11 @@ try:
     from torch._C import _is_tracing, _len_torch_dispatch_stack
     from torch._C._functorch import peek_interpreter_stack
 
-    def _is_watched() -> bool:
-        """Whether a mode, a transform, forward-mode differentiation or torch.jit looks on."""
+    def is_watched() -> bool:
+        """Whether a mode, a transform, forward-mode differentiation or a tracer looks on."""
         return (
-            _len_torch_dispatch_stack() > 0
+            torch.compiler.is_compiling()
+            or _len_torch_dispatch_stack() > 0
             or peek_interpreter_stack() is not None
             or forward_ad._current_level >= 0
             or _is_tracing()
@@ -69,7 +70,7 @@ try:
 
 except ImportError:  # pragma: no cover
 
-    def _is_watched() -> bool:
+    def is_watched() -> bool:
         return True
 
 

@@ -1,0 +1,137 @@
+"""The shortest way to the kernel: ordinary tensors at positions first, first + 1, ... of one table.
+
+A decode step rotates 20 KB, so what it costs is asking its tensors about themselves. Here each is
+asked once, in the cheapest way, and anything unusual sends the caller the general way, which also
+has the words for what is wrong.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from . import native
+from .native import Band, Table
+from .ops import is_watched
+
+__all__ = ["rotate"]
+
+_BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
+
+
+class _Kind(NamedTuple):
+    """What all tensors of a call must agree in."""
+
+    dtype: torch.dtype
+    item: int  # bytes of an element
+    batch: int
+    length: int
+    width: int
+    tracked: bool  # whether a tensor that needs a gradient would get one
+
+
+# heads; the strides of B, H and T; elements from the first to the end of the last; the address
+_Place = tuple[int, tuple[int, int, int], int, int]
+
+
+def rotate(
+    xs: Sequence[Tensor],
+    outs: Sequence[Tensor] | None,
+    table: Table,
+    first: int,
+    band: Band,
+    width: int,
+) -> list[Tensor] | None:
+    """Rotate one or two tensors [B, H, T, width] into ``outs``, or into new ones; None: declined.
+
+    The caller has checked nothing, and where None comes back nothing has been written.
+    """
+    if is_watched():
+        return None
+    if outs is not None and (type(outs) not in (tuple, list) or len(outs) != len(xs)):
+        return None
+    kind = _kind(xs[0], width)
+    if kind is None or not 0 <= first <= table.count - kind.length:
+        return None
+    end = (table.pointer, table.count, table.batch_stride, 0, 0, 0, first)
+    targets: list[Tensor] = []
+    numbers: list[int] = []
+    spans: list[tuple[int, int]] = []
+    vectors = 0
+    for n, x in enumerate(xs):
+        if (source := _place(x, kind)) is None:
+            return None
+        heads, strides, size, at = source
+        out = native.new_like(x) if outs is None else outs[n]
+        if out is x:
+            if band.layout != band.out_layout:
+                return None
+            places, to = strides, at
+        elif outs is None and x.is_contiguous():  # so the new one is, too
+            places, to = strides, out.data_ptr()
+        else:
+            target = _place(out, kind)
+            if target is None or target[0] != heads:
+                return None
+            _, places, reach, to = target
+            spans.append((to, to + reach * kind.item))
+        spans.append((at, at + size * kind.item))
+        vectors += heads
+        numbers += (at, to, heads, kind.length, *strides, *places, *end)
+        targets.append(out)
+    if outs is not None and not _are_apart(spans):
+        return None
+    vectors *= kind.batch * kind.length
+    native.submit(kind.dtype, kind.batch, width, band, table.pairs, vectors, numbers)
+    if outs is not None:
+        increment_version(targets)  # so that autograd notices, as it does with torch's own writes
+    return targets
+
+
+def _kind(x: Tensor, width: int) -> _Kind | None:
+    if type(x) is not Tensor or len(shape := x.shape) != 4:
+        return None
+    item = _BYTES.get(dtype := x.dtype)
+    if item is None:
+        return None
+    return _Kind(dtype, item, shape[0], shape[2], width, torch.is_grad_enabled())
+
+
+def _place(x: Tensor, kind: _Kind) -> _Place | None:
+    """Where ``x`` lies in memory; None unless it is an ordinary tensor of this kind."""
+    dtype, _, batch, length, width, tracked = kind
+    if type(x) is not Tensor or x.dtype is not dtype or not x.is_cpu or x.is_neg():
+        return None
+    if tracked and x.requires_grad:
+        return None
+    shape = x.shape
+    if len(shape) != 4:
+        return None
+    rows, heads, steps, channels = shape
+    if rows != batch or steps != length or channels != width:
+        return None
+    if x.is_contiguous():  # the strides follow, and asking for them takes longer
+        head = length * width
+        row = heads * head
+        size = batch * row
+        strides = row, head, width
+    else:
+        row, head, step, last = x.stride()
+        if last != 1 or row <= 0 or head <= 0 or step <= 0:
+            return None
+        size = (batch - 1) * row + (heads - 1) * head + (length - 1) * step + width
+        strides = row, head, step
+    return (heads, strides, size, x.data_ptr()) if size > 0 else None
+
+
+def _are_apart(spans: list[tuple[int, int]]) -> bool:
+    """Whether each ends before the next begins."""
+    spans.sort()
+    last = 0
+    for begin, end in spans:
+        if begin < last:
+            return False
+        last = end
+    return True
