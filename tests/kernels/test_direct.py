@@ -104,7 +104,7 @@ UNUSUAL: dict[str, Callable[[], tuple[tuple[Tensor, ...], object]]] = {
     "another width": lambda: ((Q[..., :8].clone(), K), None),
     "three axes": lambda: ((Q[0], K[0]), None),
     "a parameter": lambda: ((torch.nn.Parameter(Q), K), None),
-    "a gradient": lambda: ((Q.clone().requires_grad_(), K), None),
+    "a gradient, in place": lambda: ((q := Q.clone().requires_grad_(), K), (q, K)),
     "no tensor": lambda: ((Q, None), None),  # type: ignore[dict-item]
     "no tokens": lambda: ((Q[:, :, :0], K[:, :, :0]), None),
     "meta device": lambda: ((Q.to("meta"), K.to("meta")), None),
@@ -185,3 +185,44 @@ def test_plain_calls_go_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(got[1], want[1])
     assert torch.equal(rope.rotate(q, offset=3), want[0])
     assert len(taken) == 2
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("out_layout", ["half", "interleaved"])
+def test_gradients_are_those_of_the_reference(layout: str, out_layout: str) -> None:
+    rope = whorl.RoPE(WIDTH, layout=layout, out_layout=out_layout, rotary_dim=8, rotary_start=2)
+    oracle = whorl.RoPE(**{**rope.config.to_dict(), "impl": "reference"})
+    grads = [normal(*x.shape, seed=5, dtype=torch.float32) for x in q_and_k()]
+
+    def train(by: whorl.RoPE, *, offset: int = 3) -> list[Tensor]:
+        q, k = (x.requires_grad_() for x in q_and_k())
+        weights = [g.clone().requires_grad_() for g in grads]
+        outs = by(q, k, offset=offset)
+        if by is rope:
+            assert type(outs[0].grad_fn).__name__ == "_DifferentiableBackward"
+        once = torch.autograd.grad(outs, (q, k), weights, create_graph=True)
+        twice = torch.autograd.grad([g.pow(2).sum() for g in once], weights)
+        return [*outs, *once, *twice]
+
+    for got, want in zip(train(rope), train(oracle), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_gradients_that_no_tensor_holds() -> None:
+    """Expanded by sum(), missing for one of the results, and a batch of them at once."""
+    rope = whorl.RoPE(WIDTH)
+    q, k = (x.requires_grad_() for x in q_and_k())
+    ones = rope.rotate(torch.ones_like(q), offset=3, inverse=True)
+    (grad,) = torch.autograd.grad(rope(q, k, offset=3)[0].sum(), q)
+    torch.testing.assert_close(grad, ones.detach())
+    many = torch.stack([torch.ones_like(q), torch.zeros_like(q)])
+    (grads,) = torch.autograd.grad(rope(q, k, offset=3)[0], q, many, is_grads_batched=True)
+    torch.testing.assert_close(grads, torch.stack([ones, torch.zeros_like(ones)]))
+
+
+def test_nothing_is_saved_for_the_backward_pass() -> None:
+    q, k = (x.requires_grad_() for x in q_and_k())
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        whorl.RoPE(WIDTH)(q, k, offset=3)
+    assert saved == []

@@ -6,15 +6,15 @@ has the words for what is wrong.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from . import native
-from .native import Band, Table
-from .ops import is_watched
+from .native import Band, Rows, Table
+from .ops import is_plain, is_watched, rotate_back
 
 __all__ = ["rotate"]
 
@@ -55,6 +55,8 @@ def rotate(
     kind = _kind(xs[0], width)
     if kind is None or not 0 <= first <= table.count - kind.length:
         return None
+    if kind.tracked and outs is None and any(type(x) is Tensor and x.requires_grad for x in xs):
+        return _differentiably(xs, _Turn(table, first, kind.length, band, False), kind)
     end = (table.pointer, table.count, table.batch_stride, 0, 0, 0, first)
     targets: list[Tensor] = []
     numbers: list[int] = []
@@ -135,3 +137,49 @@ def _are_apart(spans: list[tuple[int, int]]) -> bool:
             return False
         last = end
     return True
+
+
+class _Turn(NamedTuple):
+    """Rows first .. first + length - 1 of a table, and how they are applied."""
+
+    table: Table
+    first: int
+    length: int
+    band: Band
+    transpose: bool
+
+    def back(self) -> "_Turn":
+        return self._replace(band=self.band.reversed(), transpose=not self.transpose)
+
+    def run(self, xs: Sequence[Tensor]) -> list[Tensor]:
+        rows = [Rows(self.table, self.first)] * len(xs)
+        done = native.rotate(xs, None, rows, self.band, self.transpose)
+        assert done is not None, "the table has these rows"
+        return done
+
+
+class _Differentiable(torch.autograd.Function):
+    """Its backward pass is itself with sin negated; the table is a constant, nothing is saved."""
+
+    @staticmethod
+    def forward(ctx: Any, turn: _Turn, *xs: Tensor) -> tuple[Tensor, ...]:
+        ctx.turn = turn
+        return tuple(turn.run(xs))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        turn = ctx.turn.back()
+        if is_plain(grads, gradless=True) and not any(map(_is_batched, grads)):
+            return None, *turn.run(grads)
+        rows = turn.table.entries[turn.first : turn.first + turn.length]
+        return None, *rotate_back(grads, [rows] * len(grads), turn.band, turn.transpose, "native")
+
+
+_is_batched = torch._C._functorch.is_legacy_batchedtensor  # by is_grads_batched=True
+
+
+def _differentiably(xs: Sequence[Tensor], turn: _Turn, kind: _Kind) -> list[Tensor] | None:
+    kind = kind._replace(tracked=False)
+    if any(_place(x, kind) is None for x in xs):
+        return None
+    return list(_Differentiable.apply(turn, *xs))  # type: ignore[no-untyped-call]

@@ -18,7 +18,7 @@ from . import native, reference
 from .native import Band, Rows, Table
 from .tables import table_dtype
 
-__all__ = ["Impl", "Layout", "chosen_impl", "is_plain", "is_watched", "rotate"]
+__all__ = ["Impl", "Layout", "chosen_impl", "is_plain", "is_watched", "rotate", "rotate_back"]
 
 Layout = Literal["half", "interleaved"]
 Impl = Literal["auto", "native", "reference"]
@@ -150,17 +150,22 @@ def _save(ctx: Any, xs: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
 def _gradients(ctx: Any, grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
     saved = ctx.saved_tensors  # once: checkpointing hands each tensor out a single time
     tables, xs = saved[: ctx.count], saved[ctx.count :]
-    back, transpose = ctx.band.reversed(), not ctx.transpose
-    if any(map(torch._C._functorch.is_legacy_batchedtensor, grads)):  # is_grads_batched=True
-        x_grads = [_reference(g, t, back, transpose) for g, t in zip(grads, tables, strict=True)]
-    else:
-        x_grads = rotate(grads, tables, back, transpose, ctx.impl)
+    x_grads = rotate_back(grads, tables, ctx.band.reversed(), not ctx.transpose, ctx.impl)
     if not ctx.trained:
         return x_grads, [None] * ctx.count
     return x_grads, [
         _table_grad(x, grad, table, ctx.band, ctx.transpose)
         for x, grad, table in zip(xs, grads, tables, strict=True)
     ]
+
+
+def rotate_back(
+    grads: Sequence[Tensor], tables: Sequence[Tensor], band: Band, transpose: bool, impl: str
+) -> list[Tensor]:
+    """``rotate`` of gradients, also of a whole batch of them at once (is_grads_batched=True)."""
+    if any(map(torch._C._functorch.is_legacy_batchedtensor, grads)):
+        return [_reference(g, t, band, transpose) for g, t in zip(grads, tables, strict=True)]
+    return rotate(grads, tables, band, transpose, impl)
 
 
 def _is_differentiated() -> bool:
