@@ -14,6 +14,16 @@ def main(args: list[str] | None = None) -> int:
     mistake of ours and shows its traceback.
     """
     try:
+        code = _run(args)
+    except KeyboardInterrupt:  # imports take a second or two: it may well come during them
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _say("interrupted.")
+    return code if isinstance(code, int) else 0
+
+
+def _run(args: list[str] | None) -> object:
+    try:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ModuleNotFoundError:
@@ -22,20 +32,15 @@ def main(args: list[str] | None = None) -> int:
     try:
         from .app import app
 
-        code = app(args, prog_name="whorl")
+        return app(args, prog_name="whorl")
     except SystemExit as done:
-        code = done.code
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+        return done.code
     except ModuleNotFoundError as error:  # an extra that this command needs
         _say(str(error))
         return 1
     except (ValueError, OSError) as error:  # what whorl raises for bad input
         _say(f"error: {error}")
         return 2
-    if code == INTERRUPTED:
-        _say("interrupted.")
-    return code if isinstance(code, int) else 0
 
 
 def _say(line: str) -> None:
