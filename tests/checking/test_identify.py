@@ -99,7 +99,9 @@ def test_offset(offset: float, seen: float) -> None:
     rope = whorl.RoPE(D)
     found = whorl.identify(lambda x, p: rope.rotate(x, p + offset), D)
     assert found.offset == seen
-    assert found.exact
+    assert len(found.departs) == 1
+    assert f"with positions {offset:+g}, where it differs by 0" in found.departs[0]
+    assert not found.exact
 
 
 def test_frequencies_of_its_own() -> None:

@@ -12,35 +12,68 @@ from .rounding import tolerance_of
 __all__ = ["RULES"]
 
 
+#: What a position that is taken for a much smaller one was kept in.
+_WRAPS = {256: "8-bit integers", 65_536: "16-bit integers"}
+
+
 def narrow_positions(e: Evidence) -> Found:
     for kind, first in (("bfloat16", 257), ("float16", 2049)):
-        hit = [d for d, wrong in e.calls.first_wrong.items() if wrong == first]
+        hit = [d for d, wrong in e.calls.far.first_wrong.items() if wrong == first]
         if hit:
             yield Diagnosis(
                 "bf16-positions" if kind == "bfloat16" else "fp16-positions",
-                f"Wrong from position {first} on ({_with(e, hit)}), where {kind} cannot count any"
+                f"Wrong from position {first} on ({_with(hit)}), where {kind} cannot count any"
                 f" more: positions are kept in {kind}. Form positions and angles in float32 or"
                 " wider, whatever the dtype of the input.",
             )
-    other = {d: wrong for d, wrong in e.calls.first_wrong.items() if wrong not in (257, 2049)}
-    halves = [d for d, wrong in other.items() if d != e.seen.probe.form.dtype and wrong < 257]
-    if halves:
+
+
+def other_dtypes(e: Evidence) -> Found:
+    """Dtypes that go wrong before the one that the function was measured in."""
+    far, own = e.calls.far, e.seen.probe.form.dtype
+    limit = far.first_wrong.get(own, 2**30)
+    early = {d: w for d, w in far.first_wrong.items() if d != own and w < limit}
+    early = {d: w for d, w in early.items() if w not in (257, 2049)}
+    creeping = [d for d, w in early.items() if w < 257 and far.excess[d] < 4 and d != "float32"]
+    if creeping:
         yield Diagnosis(
             "half-angles",
-            f"Inputs in {' and '.join(halves)} give other angles, from position"
-            f" {min(other[d] for d in halves)} on: frequencies or angles are formed in the dtype of"
-            " the input. Form them in float32 or wider.",
+            f"Inputs in {' and '.join(creeping)} give other angles, from position"
+            f" {min(early[d] for d in creeping)} on and more with every further one: frequencies or"
+            " angles are formed in the dtype of the input. Form them in float32 or wider.",
         )
-    rest = {d: wrong for d, wrong in other.items() if d not in halves}
-    if rest and not e.fails("layout"):
+    for dtype in [d for d in early if d not in creeping]:
         yield Diagnosis(
-            "far-positions",
-            f"Wrong from position {min(rest.values())} on ({_with(e, list(rest))}): angles there do"
-            " not continue those of the first positions. Does a table end, or wrap around?",
+            "dtype-differs",
+            f"Inputs in {dtype} give other results than those in {own}, from position"
+            f" {early[dtype]} on and by up to {far.worst[dtype]:.2g}, which rounding does not"
+            " explain. Is that dtype treated apart?",
         )
 
 
-def _with(e: Evidence, dtypes: list[str]) -> str:
+def far_positions(e: Evidence) -> Found:
+    far = e.calls.far
+    wrong = far.first_wrong.get(e.seen.probe.form.dtype)
+    if wrong is None or wrong in (257, 2049) or e.fails("layout"):
+        return
+    if far.tokens:
+        yield Diagnosis(
+            "call-length",
+            f"In a call of {far.tokens:,} tokens position {wrong:,} is wrong (by up to"
+            f" {far.worst[e.seen.probe.form.dtype]:.2g}), in a short one it is right: results"
+            " depend on how many tokens a call has.",
+        )
+        return
+    if far.instead is None:
+        why = "angles there do not continue those of the first positions. Does a table end?"
+    else:
+        kept = _WRAPS.get(wrong - far.instead)
+        hint = f"positions are kept in {kept}" if kept else "a table ends, or the count is wrong"
+        why = f"it gets the angles of position {far.instead:,}; {hint}."
+    yield Diagnosis("far-positions", f"Wrong from position {wrong:,} on: {why}")
+
+
+def _with(dtypes: list[str]) -> str:
     return f"inputs in {', '.join(dtypes)}"
 
 
@@ -99,6 +132,13 @@ def cache(e: Evidence) -> Found:
             " 12 again, while they come out right in a call of another length. The key of the"
             " cache must hold the positions, or the table be indexed by them.",
         )
+    elif e.calls.alone:
+        yield Diagnosis(
+            "single-token",
+            f"A single token at position 7 differs by {e.error('offset'):.2g} from the same token"
+            " among others: a decode step would be wrong. Is an axis of length 1 dropped, or the"
+            " position of a single token taken for 0?",
+        )
     else:
         yield Diagnosis(
             "pieces-differ",
@@ -150,15 +190,36 @@ def changed_dtype(e: Evidence) -> Found:
 
 def changed_input(e: Evidence) -> Found:
     if e.fails("input"):
+        names = " and ".join(e.calls.changed_inputs)
         yield Diagnosis(
             "input-modified",
-            f"The input is overwritten (by up to {e.error('input'):.2g}): whoever uses q or k again"
-            " gets rotated ones. Work on a copy, or say so in the name.",
+            f"The function overwrites what it is given ({names}, by up to {e.error('input'):.2g}):"
+            " whoever uses that again gets something else. Work on a copy, or say so in the name.",
+        )
+
+
+def strides(e: Evidence) -> Found:
+    if e.fails("strides"):
+        yield Diagnosis(
+            "strides-ignored",
+            f"[B, T, H, D] transposed gives another result than its copy in order, by"
+            f" {e.error('strides'):.2g}: strides are ignored. Use reshape or contiguous().",
+        )
+
+
+def kept(e: Evidence) -> Found:
+    if e.fails("kept"):
+        yield Diagnosis(
+            "result-overwritten",
+            f"A later call overwrites the result of an earlier one (by {e.error('kept'):.2g}): both"
+            " are the same memory. Give back a tensor of its own.",
         )
 
 
 RULES = (
     narrow_positions,
+    other_dtypes,
+    far_positions,
     narrow_tables,
     narrow_frequencies,
     cache,
@@ -167,4 +228,6 @@ RULES = (
     mates,
     changed_dtype,
     changed_input,
+    strides,
+    kept,
 )

@@ -8,6 +8,7 @@ from torch import Tensor
 from whorl.scaling import YaRN
 
 from .evidence import Evidence, Found
+from .measure import wrapped
 from .report import Diagnosis
 from .structure import Pairs
 
@@ -18,12 +19,24 @@ _COMMON = (10_000.0, 500_000.0, 1_000_000.0)
 
 
 def nothing_turns(e: Evidence) -> Found:
-    if e.found.encoding == "nope":
+    maps = e.seen.maps
+    if e.seen.pairs is not None or e.seen.unpaired is not None:
+        return
+    if e.fails("turns"):
+        same = "is the input" if e.found.encoding == "nope" else "is not the input either"
         yield Diagnosis(
             "no-rotation",
-            "No channel turns at positions 0 to 15: the function gives back what it got. Are"
+            f"The result is the same at positions 0 to 15 and {same}: no channel turns. Are"
             " positions used at all?",
         )
+        return
+    low, high = float(maps[maps != 0].min()), float(maps.max())
+    yield Diagnosis(
+        "no-mixing",
+        "Every result channel is one input channel times a number that changes with the position"
+        f" (from {low:.3g} to {high:.3g} at positions 0 to 15): no channel turns into another. Is"
+        " the term with sin missing? It must be a' = a cos - b sin, b' = b cos + a sin.",
+    )
 
 
 def no_pairs(e: Evidence) -> Found:
@@ -60,6 +73,13 @@ def layout_mixup(e: Evidence) -> Found:
     if (rows := _rows(e)) is None:
         return
     first, second, pairs = rows
+    if pairs.moved:
+        yield Diagnosis(
+            "channels-moved",
+            f"Of those that turn, {pairs.moved}: the others lose their place too. Put the parts"
+            " together in the order in which they were cut.",
+        )
+        return
     if pairs.layout is None or pairs.out_layout is None:
         yield Diagnosis(
             "unusual-pairs",
@@ -178,6 +198,29 @@ def offset_positions(e: Evidence) -> Found:
         )
 
 
+def constant_angle(e: Evidence) -> Found:
+    """Every pair at the same angle at position 0, which is no offset of positions."""
+    if e.seen.turning is None or not e.fails("identity") or e.fails("layout") or e.found.offset:
+        return
+    phase, rate = e.seen.turning.phase, e.seen.turning.rate
+    angle = float(phase[0, 0])
+    same = wrapped(phase - angle).abs().max()
+    if abs(angle) < 1e-3 or float(same) > 1e-3:
+        return
+    if abs(angle - math.pi / 2) < 1e-3 and bool((rate < 0).all()):
+        yield Diagnosis(
+            "cos-sin-swapped",
+            "cos and sin are exchanged: position 0 turns every pair by a quarter turn, and angles"
+            " fall from there. It must be a' = a cos - b sin, b' = b cos + a sin.",
+        )
+        return
+    yield Diagnosis(
+        "constant-angle",
+        f"Every pair is turned by {angle:.6g} radians at position 0 already, whatever its"
+        " frequency: a constant is added to all angles, or signs are wrong in both rows.",
+    )
+
+
 def scale_twice(e: Evidence) -> Found:
     if not e.fails("scale"):
         return
@@ -219,21 +262,6 @@ def sizes(e: Evidence) -> Found:
         )
 
 
-def roles(e: Evidence) -> Found:
-    if e.fails("keys") and e.found.encoding != "xpos":
-        yield Diagnosis(
-            "keys-differ",
-            f"Keys are treated differently from queries (by up to {e.error('keys'):.2g}), so scores"
-            " no longer depend on distances alone.",
-        )
-    if e.fails("heads"):
-        yield Diagnosis(
-            "heads-differ",
-            "Heads given the same vector come out different, or three heads are refused: is the"
-            " axis of heads taken for that of tokens? Tensors are [B, H, T, D].",
-        )
-
-
 def maps(e: Evidence) -> Found:
     if e.fails("linear"):
         yield Diagnosis(
@@ -241,7 +269,13 @@ def maps(e: Evidence) -> Found:
             f"The function is not linear in x (by {e.error('linear'):.2g}): it does more than turn,"
             " such as normalising.",
         )
-    if e.fails("backward"):
+    if e.fails("backward") and e.error("backward") == 1.0:
+        yield Diagnosis(
+            "no-gradient",
+            "The input asks for gradients and the result has none: it is detached, or made under"
+            " no_grad. Nothing before it can be trained; for inference alone that does no harm.",
+        )
+    elif e.fails("backward"):
         yield Diagnosis(
             "backward",
             "Gradients do not come back by the transpose (negated angles), or not at all.",
@@ -259,8 +293,8 @@ RULES = (
     reversed_order,
     exponent,
     offset_positions,
+    constant_angle,
     scale_twice,
     sizes,
-    roles,
     maps,
 )

@@ -1,7 +1,7 @@
-"""Properties of calls: dtypes, far positions, pieces, rows, earlier calls, the input itself.
+"""Properties of calls: dtypes, pieces, rows, strides, earlier calls, the input itself.
 
-Truth is what the pairs' rates predict, which were measured at positions 0 .. 15 in the widest type
-that the function answers.
+Those at far positions are in far.py. Truth is what the pairs' rates predict, which were measured
+at positions 0 .. 15 in the widest type that the function answers.
 """
 
 import math
@@ -11,63 +11,69 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .lengths import Lengths
-from .measure import blocks, predicted
-from .probe import DTYPES, NoAnswerError, Probe
-from .properties import Results
-from .report import Measured
+from .far import Far, far_properties
+from .measure import apart, blocks, predicted
+from .probe import DTYPES, NoAnswerError, Probe, RaisedError
+from .properties import limit_of
+from .results import Results
 from .structure import Pairs
 from .study import Study
 
-__all__ = ["Calls", "call_properties", "first_answer"]
-
-#: Where positions in bfloat16 (from 257) and float16 (from 2049) go wrong, and beyond.
-_FAR = (*range(300), *range(508, 516), *range(1022, 1028), *range(2044, 2054), *range(4090, 4097))
-_HALVES = ("bfloat16", "float16")
+__all__ = ["Calls", "call_properties", "first_answers"]
 
 
 @dataclass
 class Calls:
     """Results by name, and what the diagnoses need to know of them."""
 
-    results: Results = field(default_factory=dict)
-    first_wrong: dict[str, int] = field(default_factory=dict)  # dtype -> position
+    results: Results = field(default_factory=Results)
+    far: Far = field(default_factory=Far)
     changed_dtypes: dict[str, str] = field(default_factory=dict)  # given -> got
+    changed_inputs: list[str] = field(default_factory=list)  # names of arguments
     repeatable: bool = True  # the same call twice in a row gives the same
     stale: bool = False  # the answer of an earlier call at other positions came back
-    left_behind: float = 0.0  # by which calls in half precision change later ones
+    alone: bool = False  # it is a single token that comes out wrong
     after: str = ""  # which earlier calls change a result
     mates: str = ""  # which batch-mates do
 
-    def add(self, name: str, error: float, limit: float) -> None:
-        self.results[name] = (Measured(error <= limit, error), limit)
+
+def first_answers(probe: Probe) -> list[Tensor]:
+    """A call that is made before all others and once more at the end; every result."""
+    outs = probe.ask(_vector(probe, 1, 2, 11), torch.arange(11))
+    return [out.to(torch.float64, copy=True) for out in outs]
 
 
-def first_answer(probe: Probe) -> Tensor:
-    """A call that is made before all others and once more at the end."""
-    return probe.wide(_vector(probe, 1, 2, 11), torch.arange(11))[0]
+def call_properties(seen: Sequence[Study], before: Sequence[Tensor]) -> list[Calls]:
+    """Of queries and keys, long and half-precision calls last: a poisoned cache would spoil others.
 
-
-def call_properties(seen: Study, before: Tensor) -> Calls:
-    """All of them, long and half-precision calls last: a poisoned cache would spoil the others.
-
-    before: the ``first_answer``.
+    before: the ``first_answers``.
     """
-    calls, probe = Calls(), seen.probe
-    limit = max(1e-5, 8 * float(torch.finfo(DTYPES[probe.form.dtype]).eps))
-    calls.add("input", _input(probe), 0.0)
-    calls.repeatable = _apart(first_answer(probe), first_answer(probe)) <= limit
-    if seen.pairs is None or seen.turning is None:
-        _batch(calls, seen, limit)
-        _dtypes(calls, probe)
-        calls.add("history", _apart(first_answer(probe), before), limit)
-        return calls
-    _offset(calls, seen, seen.pairs, limit)
+    found = [_short_calls(study) for study in seen]
+    for calls, study, first in zip(found, seen, before, strict=True):
+        limit = limit_of(study)
+        if study.pairs is not None and study.turning is not None:
+            calls.far = far_properties(study, study.pairs)
+            calls.results.update(calls.far.results)
+        _dtypes(calls, study.probe)
+        _history(calls, study, first, limit)
+    return found
+
+
+def _short_calls(seen: Study) -> Calls:
+    calls, probe, limit = Calls(), seen.probe, limit_of(seen)
+    if probe.role == 0:
+        _inputs(calls, probe)
+    calls.repeatable = apart(_again(probe), _again(probe)) <= limit
+    if seen.pairs is not None and seen.turning is not None:
+        _offset(calls, seen, seen.pairs, limit)
     _batch(calls, seen, limit)
-    _far(calls, seen, seen.pairs)
-    _dtypes(calls, probe)
-    _history(calls, seen, seen.pairs, before, limit)
+    _strides(calls, probe, limit)
+    _kept(calls, probe)
     return calls
+
+
+def _again(probe: Probe) -> Tensor:
+    return first_answers(probe)[probe.role]
 
 
 def _vector(probe: Probe, *shape: int, seed: int = 6) -> Tensor:
@@ -75,38 +81,41 @@ def _vector(probe: Probe, *shape: int, seed: int = 6) -> Tensor:
     return torch.randn(*shape, probe.head_dim, generator=generator).double()
 
 
-def _apart(a: Tensor, b: Tensor) -> float:
-    """The largest difference; numbers that are not finite differ from all but themselves."""
-    same = (a == b) | (a.isnan() & b.isnan())
-    difference = (a - b).abs().nan_to_num(nan=math.inf)
-    return float(torch.where(same, torch.zeros_like(difference), difference).max())
-
-
-def _input(probe: Probe) -> float:
-    """How much q changes by being passed; cast first, so that it is the function's own copy."""
+def _inputs(calls: Calls, probe: Probe) -> None:
+    """How much each argument changes by being passed."""
     length = probe.next_length()
     x = _vector(probe, 2, 2, length).to(DTYPES[probe.form.dtype])
-    given = x.clone()
-    probe.ask(given, torch.arange(length), as_it_is=True)
-    return _apart(given.double(), x.double())
+    given = probe.arguments(x, torch.arange(length))
+    before = {name: tensor.clone().double() for name, tensor in given.items()}
+    probe.call(given)
+    changes = {name: apart(given[name].double(), before[name]) for name in given}
+    calls.changed_inputs = [name for name, change in changes.items() if change]
+    calls.results.add("input", max(changes.values()), 0.0)
 
 
 def _offset(calls: Calls, seen: Study, pairs: Pairs, limit: float) -> None:
-    """Positions 0 .. T - 1, then as many from 7 on: the second must not be the first again."""
+    """Positions 0 .. T - 1, then as many from 7 on: the second must not be the first again.
+
+    And position 7 alone, as in a decode step.
+    """
     probe = seen.probe
     x = _vector(probe, 1).expand(1, 1, 13, -1)
     whole = probe.turned(x[0, 0, :1], range(7, 20))[:, 0]
-    begun = probe.wide(x, torch.arange(13))[0][0, 0]
+    begun = probe.wide(x, torch.arange(13))[0, 0]
     try:
-        piece = probe.wide(x, torch.arange(7, 20))[0][0, 0]
+        piece = probe.wide(x, torch.arange(7, 20))[0, 0]
+        single = probe.wide(x[:, :, :1], torch.tensor([7]))[0, 0]
     except NoAnswerError:
-        calls.add("offset", math.inf, limit)
+        calls.results.add("offset", math.inf, limit)
         return
-    error = float((piece - whole).abs().max())
-    calls.stale = error > limit and float((piece - begun).abs().max()) <= limit
+    error = apart(piece, whole)
+    calls.stale = error > limit and apart(piece, begun) <= limit
     if probe.addressing == "none":
-        calls.stale, error = True, float((piece - _predicted_run(seen, pairs, x)).abs().max())
-    calls.add("offset", error, limit)
+        calls.stale, error = True, apart(piece, _predicted_run(seen, pairs, x))
+    elif error <= limit:
+        error = max(error, apart(single[0], whole[0]))
+        calls.alone = error > limit
+    calls.results.add("offset", error, limit)
 
 
 def _predicted_run(seen: Study, pairs: Pairs, x: Tensor) -> Tensor:
@@ -121,7 +130,7 @@ def _predicted_run(seen: Study, pairs: Pairs, x: Tensor) -> Tensor:
 
 
 def _batch(calls: Calls, seen: Study, limit: float) -> None:
-    """A short row alone, and with a row that is far along (or as far, where rows share places)."""
+    """Two rows alone and together, the second far along (or as far, where rows share places)."""
     probe, far = seen.probe, 40
     if seen.lengths is not None:
         short, reach = seen.lengths.short_up_to, seen.lengths.reach
@@ -129,63 +138,46 @@ def _batch(calls: Calls, seen: Study, limit: float) -> None:
     far = far if probe.rows else 0
     x = _vector(probe, 2, 1, 9)
     at = torch.stack((torch.arange(9), torch.arange(9) + far))
-    ask = probe.ask_rows if probe.rows else lambda x, at: probe.wide(x, at[0])
+    ask = probe.wide_rows if probe.rows else lambda x, at: probe.wide(x, at[0])
     try:
         probe.turned(x[:1, 0, 0], range(8))  # a short call, for those that keep the longest length
-        alone = ask(x[:1], at[:1])[0]
-        together = ask(x, at)[0][:1]
+        alone = torch.cat((ask(x[:1], at[:1]), ask(x[1:], at[1:])))
         probe.turned(x[:1, 0, 0], range(8))
-    except NoAnswerError:
+        together = ask(x, at)
+        probe.turned(x[:1, 0, 0], range(8))
+    except NoAnswerError as problem:
+        calls.results.skip("batch", f"with rows at positions 0 and {far} it {problem}")
         return
-    calls.mates = f"a row at positions {far} to {far + 8}"
-    calls.add("batch", _apart(alone, together), limit)
+    errors = [apart(a, b) for a, b in zip(alone, together, strict=True)]
+    places = (far, 0) if errors[0] > limit else (0, far)
+    calls.mates = f"a row at positions {places[0]} to {places[0] + 8}"
+    calls.results.add("batch", max(errors), limit)
 
 
-def _far(calls: Calls, seen: Study, pairs: Pairs) -> None:
-    """Every dtype against the rates, at positions where narrow ones lose count.
-
-    Each scan goes further than all calls before it, so that a table kept from a wider type is too
-    short and is made again; the first scan once more at the end shows what the others left behind.
-    """
-    probe, lengths = seen.probe, seen.lengths
-    assert seen.turning is not None
-    assert lengths is not None
-    places, further = _places(probe, lengths)
-    want = predicted(seen.turning, places)
-    growing = torch.tensor(places).double() * float(seen.turning.rate.abs().max())
-    own, before = probe.form.dtype, None
-    for dtype in (own, *(d for d in ("float32", *_HALVES) if d != own)):
-        if probe.form.library == "numpy" and dtype == "bfloat16":
-            continue
-        further = 0 if not further else further + 8
-        beyond = [further] if further else []
-        try:
-            got = blocks(probe, pairs, [*places, *beyond], dtype)[: len(places)]
-        except NoAnswerError:
-            continue
-        errors = (got - want).abs().amax((1, 2, 3)).nan_to_num(nan=math.inf)
-        # Four roundings of the result; angles in float32, and rates known to the same precision.
-        unit = max(float(torch.finfo(DTYPES[dtype]).eps), 2.0**-23)
-        rounding = 8 * unit * float(seen.turning.size.max())
-        allowed = rounding + 4 * max(2.0**-23, seen.unit) * growing
-        wrong = (errors > allowed).nonzero().flatten()
-        if len(wrong):
-            calls.first_wrong[dtype] = places[int(wrong[0])]
-        worst = int((errors / allowed).argmax())
-        calls.add("far" if dtype == own else dtype, float(errors[worst]), float(allowed[worst]))
-        before = got if dtype == own else before
-    if before is not None:
-        calls.left_behind = _apart(blocks(probe, pairs, places), before)
+def _strides(calls: Calls, probe: Probe, limit: float) -> None:
+    """[B, T, H, D] transposed, as a projection gives it, against a copy in order."""
+    length = probe.next_length()
+    x = _vector(probe, 2, length, 3).to(DTYPES[probe.form.dtype]).transpose(1, 2)
+    at = torch.arange(length)
+    ordered = probe.wide(x.contiguous(), at)
+    given = probe.arguments(x, at, keys=x.transpose(1, 2).clone().transpose(1, 2))
+    try:
+        out = probe.call(given)[probe.role].double()
+    except RaisedError as problem:
+        calls.results.skip("strides", f"it takes contiguous tensors only: it {problem}")
+        return
+    calls.results.add("strides", apart(out, ordered), limit)
 
 
-def _places(probe: Probe, lengths: Lengths) -> tuple[list[int], int]:
-    """Where to look, and a place further than all calls so far; 0 where none can be had."""
-    if lengths.short_up_to is not None:
-        return [p for p in _FAR if p < lengths.short_up_to], 0
-    if lengths.problem is not None:
-        return [p for p in _FAR if p < lengths.reach], 0
-    asked = lengths.reach if probe.addressing == "each" else 0
-    return list(_FAR), max(asked, _FAR[-1]) + 8
+def _kept(calls: Calls, probe: Probe) -> None:
+    """A result, before and after another call of the same shape."""
+    length = probe.next_length()
+    x, other = (_vector(probe, 1, 2, length, seed=seed) for seed in (7, 8))
+    at = torch.arange(length)
+    result = probe.ask(x, at)[probe.role].detach()
+    before = result.clone()
+    probe.ask(other, at)
+    calls.results.add("kept", apart(result, before), 0.0)
 
 
 def _dtypes(calls: Calls, probe: Probe) -> None:
@@ -194,29 +186,29 @@ def _dtypes(calls: Calls, probe: Probe) -> None:
         if probe.form.library == "numpy" and dtype == "bfloat16":
             continue
         try:
-            outs = probe.ask(_vector(probe, 1, 1, length), torch.arange(length), dtype)
+            out = probe.ask(_vector(probe, 1, 1, length), torch.arange(length), dtype)[probe.role]
         except NoAnswerError:
             continue
-        for out in outs:
-            if out.dtype != DTYPES[dtype]:
-                changed[dtype] = str(out.dtype).removeprefix("torch.")
-    calls.add("dtype", float(len(changed)), 0.0)
+        if out.dtype != DTYPES[dtype]:
+            changed[dtype] = str(out.dtype).removeprefix("torch.")
+    calls.results.add("dtype", float(len(changed)), 0.0)
 
 
-def _history(calls: Calls, seen: Study, pairs: Pairs, before: Tensor, limit: float) -> None:
+def _history(calls: Calls, seen: Study, before: Tensor, limit: float) -> None:
     """The first answer again, after calls elsewhere, longer ones and ones in half precision."""
     probe, lengths = seen.probe, seen.lengths
-    error = max(calls.left_behind, _apart(first_answer(probe), before))
+    error = max(calls.far.left_behind, apart(_again(probe), before))
     if error > limit:
         calls.after = "calls at other positions, lengths and dtypes"
     if lengths is not None and lengths.past and probe.addressing == "each":
+        assert seen.pairs is not None
         short, long = lengths.past[0][0], lengths.past[-1][0]
-        fresh, later = (_context(probe, pairs, short, earlier) for earlier in (None, long))
-        moved = _apart(fresh, later)
+        fresh, later = (_context(probe, seen.pairs, short, earlier) for earlier in (None, long))
+        moved = apart(fresh, later)
         if moved > limit:
             calls.after = f"a context of {long} tokens before one of {short}"
         error = max(error, moved)
-    calls.add("history", error, limit)
+    calls.results.add("history", error, limit)
 
 
 def _context(probe: Probe, pairs: Pairs, length: int, earlier: int | None) -> Tensor:

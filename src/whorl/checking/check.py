@@ -1,17 +1,21 @@
 """Is this rotation right? Every property measured, and every known mistake named."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .calls import call_properties, first_answer
+from .calls import call_properties, first_answers
 from .diagnoses import diagnose
 from .evidence import Evidence
-from .identify import identified
+from .identify import identified, joined, with_origins
 from .probe import Kind, NoAnswerError, Probe, RefusedLaterError
-from .properties import MEANINGS, Results, matrix_properties
+from .properties import MEANINGS, matrix_properties
 from .report import CheckReport, Diagnosis, Measured
+from .results import Results
+from .roles import compare_roles, dependence_words
+from .spec import Identification
 from .study import Study, name_of, prepare, study
 
 __all__ = ["check"]
@@ -39,32 +43,63 @@ def check(
     """
     try:
         probe = prepare(fn, head_dim, kind, "check")
+        before = first_answers(probe)
+        seen = [study(role) for role in probe.roles()]
+        found = [identified(each) for each in seen]
+        evidence = _evidence(seen, found, before, base)
     except NoAnswerError as problem:
         return _unanswered(fn, head_dim, problem)
-    try:
-        before = first_answer(probe)
-        seen = study(probe)
-        found = identified(seen)
-        results = {"answers": (Measured(True, 0.0), 0.0), **matrix_properties(seen, found)}
-        if kind == "cos_sin":
-            results["scale"] = _scale(probe, seen)
-        calls = call_properties(seen, before)
-    except NoAnswerError as problem:
-        return _unanswered(fn, head_dim, problem)
-    results |= calls.results
-    return _report(Evidence(seen, found, results, calls, base))
+    return _report(evidence)
 
 
-def _report(evidence: Evidence) -> CheckReport:
-    probe, results = evidence.seen.probe, evidence.results
-    ordered: Results = {name: results[name] for name in MEANINGS if name in results}
+def _evidence(
+    seen: list[Study],
+    found: list[Identification],
+    before: list[torch.Tensor],
+    base: float | None,
+) -> list[Evidence]:
+    """Of x, or of queries and of keys."""
+    measured = [_measured(*each) for each in zip(seen, found, strict=True)]
+    roles = None
+    if len(seen) == 2:
+        roles = compare_roles((seen[0], seen[1]), (found[0], found[1]))
+        for results in measured:
+            results.update(roles.results)
+    evidence = []
+    for each, calls in enumerate(call_properties(seen, before)):
+        measured[each].update(calls.results)
+        both = roles if each == 0 else None
+        evidence.append(Evidence(seen[each], found[each], measured[each], calls, base, both))
+    return evidence
+
+
+def _measured(seen: Study, found: Identification) -> Results:
+    results = Results()
+    results.add("answers", 0.0, 0.0)
+    results.update(matrix_properties(seen, found))
+    if seen.probe.kind == "cos_sin":
+        _scale(results, seen.probe, seen)
+    return results
+
+
+def _report(evidence: list[Evidence]) -> CheckReport:
+    first, found = evidence[0], evidence[0].found
+    diagnoses, results = diagnose(evidence), Results()
+    results.update(first.results)
+    if len(evidence) == 2:
+        results.join_keys(evidence[1].results)
+        assert first.roles is not None
+        found = joined(found, evidence[1].found, first.roles.differs, first.error("keys"))
+        found = with_origins(found, dependence_words(first.roles.depends))
+    ordered = {name: results.measured[name] for name in MEANINGS if name in results.measured}
     return CheckReport(
-        name=probe.name,
-        head_dim=probe.head_dim,
+        name=first.seen.probe.name,
+        head_dim=first.seen.probe.head_dim,
         properties={name: measured for name, (measured, _) in ordered.items()},
         limits={name: limit for name, (_, limit) in ordered.items()},
-        diagnoses=diagnose(evidence),
-        identified=evidence.found,
+        unmeasured=results.unmeasured,
+        diagnoses=diagnoses,
+        identified=found,
     )
 
 
@@ -79,18 +114,19 @@ def _unanswered(fn: Callable[..., Any], head_dim: int, problem: NoAnswerError) -
     )
 
 
-def _scale(probe: Probe, seen: Study) -> tuple[Measured, float]:
+def _scale(results: Results, probe: Probe, seen: Study) -> None:
     """Tables times 1.5: by which power of it does the result grow, less one?"""
     assert probe.form.tables is not None
     pairs = seen.pairs
     if pairs is None:
-        return Measured(True, 0.0), 1e-3
+        results.skip("scale", "no pairs turn")
+        return
     length = probe.next_length()
     x = torch.ones(1, 1, length, probe.head_dim, dtype=torch.float64)
     at = torch.arange(length)
-    plain = probe.wide(x, at)[0]
+    plain = probe.wide(x, at)
     scaled = probe.scaled(x, at, 1.5)
     channels = torch.cat((pairs.a_out, pairs.b_out))
     growth = scaled[..., channels].norm() / plain[..., channels].norm()
-    power = float(growth.log() / torch.tensor(1.5, dtype=torch.float64).log())
-    return Measured(abs(power - 1) <= 1e-3, power - 1), 1e-3
+    power = float(growth.log()) / math.log(1.5)
+    results.put("scale", abs(power - 1) <= 1e-3, power - 1, 1e-3)

@@ -81,6 +81,6 @@ def _fit(falling: Tensor, steps: Tensor, unit: float) -> tuple[float, float] | N
         base = float(values[0] / falling[0])
         for scale_base in roundings(base, 1e-3):
             misfit = (values / scale_base - falling).abs()
-            if float(misfit.max()) <= max(1e-10, 16 * unit) * 1.0:
+            if float(misfit.max()) <= max(1e-9, 16 * unit):  # zeta may be a float32 number
                 return rounded, scale_base
     return None

@@ -1,31 +1,73 @@
 """Mistakes by name: every rule is asked, and what another mistake explains is left out."""
 
-from . import _mistakes_calls, _mistakes_turning
+from . import _mistakes_calls, _mistakes_roles, _mistakes_turning
 from .evidence import Evidence
 from .properties import MEANINGS
 from .report import Diagnosis
 
 __all__ = ["diagnose"]
 
+_FAR = ("half-angles", "dtype-differs", "far-positions", "call-length")
+_MAPS = ("not-pairs", "not-linear", "layout-mixup", "unusual-pairs", "norm", "backward")
 #: A mistake, and those that only seem to be there because of it.
 _EXPLAINS = {
-    "half-tables": ("half-angles", "far-positions", "position-dependent-norm", "norm"),
-    "position-dependent-norm": ("half-angles", "far-positions", "history"),
+    "half-tables": (*_FAR, "position-dependent-norm", "norm"),
+    "position-dependent-norm": (*_FAR, "history"),
     "not-linear": ("norm", "backward"),
     "input-modified": ("backward",),
-    "batch-mates": ("not-pairs", "not-linear"),
+    "cos-sin-swapped": ("sign-reversed",),
+    "outputs-swapped": ("backward", "grouped-keys"),
+    "roles-mixed": ("backward", "keys-differ", "grouped-keys"),
+    "batch-mates": (*_MAPS, *_FAR),  # basis vectors are asked for as the rows of a batch
     "heads-differ": ("no-rotation",),
-    "not-repeatable": ("not-pairs", "not-linear", "heads-differ", "batch-mates"),
-    "uneven-angles": ("half-angles", "far-positions", "unordered-frequencies", "norm"),
-    "history": ("half-angles", "far-positions", "backward", "pieces-differ"),
+    "not-repeatable": (
+        *(*_MAPS, *_FAR, "heads-differ", "batch-mates", "strides-ignored"),
+        *("keys-differ", "roles-mixed", "grouped-keys", "single-token"),
+    ),
+    "uneven-angles": (*_FAR, "unordered-frequencies", "norm"),
+    "history": (*_FAR, "backward", "pieces-differ"),
 }
 
 
-def diagnose(evidence: Evidence) -> list[Diagnosis]:
-    """Every mistake that shows, the most telling first, without what another one explains."""
-    found = [said for rule in _RULES for said in rule(evidence)]
-    explained = {name for said in found for name in _EXPLAINS.get(said.id, ())}
-    return [said for said in found if said.id not in explained] or _unnamed(evidence)
+#: Mistakes that are about queries and keys together.
+_OF_BOTH = ("outputs-swapped", "roles-mixed", "keys-differ", "grouped-keys", "input-modified")
+#: Mistakes of one of them that ``keys-differ`` puts in words of its own.
+_TOLD = ("no-rotation", "off-by-one", "position-offset", "sign-reversed", "other-base")
+
+
+def diagnose(evidence: list[Evidence]) -> list[Diagnosis]:
+    """Every mistake that shows, the most telling first, without what another one explains.
+
+    evidence: of x, or of queries and of keys; a mistake of one of them is said to be its own.
+    """
+    found = [[said for rule in _RULES for said in rule(each)] for each in evidence]
+    said = found[0] if len(found) == 1 else _joined(*found)
+    explained = {name for one in said for name in _EXPLAINS.get(one.id, ())}
+    left = [one for one in said if one.id not in explained]
+    if left:
+        return left
+    for each in evidence:
+        if unnamed := _unnamed(each):
+            return unnamed
+    return []
+
+
+def _joined(queries: list[Diagnosis], keys: list[Diagnosis]) -> list[Diagnosis]:
+    """Mistakes of both once; those of one with its name, unless ``keys-differ`` says it."""
+    ours, theirs = {one.id for one in queries}, {one.id for one in keys}
+    told = _TOLD if "keys-differ" in ours else ()
+    said = []
+    for one in queries:
+        if one.id in theirs or one.id in _OF_BOTH:
+            said.append(one)
+        elif one.id not in told:
+            said.append(Diagnosis(one.id, f"Queries only. {one.words}"))
+    said += [
+        Diagnosis(one.id, f"Keys only. {one.words}")
+        for one in keys
+        if one.id not in ours and one.id not in told
+    ]
+    return said
 
 
 def _unnamed(evidence: Evidence) -> list[Diagnosis]:
@@ -36,9 +78,9 @@ def _unnamed(evidence: Evidence) -> list[Diagnosis]:
             f"It does not hold that {MEANINGS[name]}: the error is {measured.error:.2g} where"
             f" {limit:.2g} is allowed.",
         )
-        for name, (measured, limit) in evidence.results.items()
+        for name, (measured, limit) in evidence.results.measured.items()
         if not measured.ok
     ]
 
 
-_RULES = (*_mistakes_turning.RULES, *_mistakes_calls.RULES)
+_RULES = (*_mistakes_turning.RULES, *_mistakes_roles.RULES, *_mistakes_calls.RULES)

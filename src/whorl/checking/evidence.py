@@ -1,10 +1,12 @@
 """What the rules about mistakes look at."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from .calls import Calls
-from .properties import Results
 from .report import Diagnosis
+from .results import Results
+from .roles import Roles
 from .spec import Identification
 from .study import Study
 
@@ -14,22 +16,19 @@ __all__ = ["Evidence", "Found"]
 Found = Iterator[Diagnosis]
 
 
+@dataclass(frozen=True)
 class Evidence:
-    """All that was measured."""
+    """All that was measured of x, of queries or of keys; roles is about both together."""
 
-    def __init__(
-        self,
-        seen: Study,
-        found: Identification,
-        results: Results,
-        calls: Calls,
-        base: float | None,
-    ) -> None:
-        self.seen, self.found, self.results, self.calls = seen, found, results, calls
-        self.base = base
+    seen: Study
+    found: Identification
+    results: Results
+    calls: Calls
+    base: float | None
+    roles: Roles | None = None
 
     def fails(self, name: str) -> bool:
-        return name in self.results and not self.results[name][0].ok
+        return self.results.fails(name)
 
     def error(self, name: str) -> float:
-        return self.results[name][0].error
+        return self.results.error(name)

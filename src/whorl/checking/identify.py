@@ -11,18 +11,20 @@ from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE, Prop
 
 from .configs import hugging_face, rope_options, with_attention
 from .decay import find_decay
+from .far import leaves_the_line
 from .ladders import Rule, fit_rule, plain, share
 from .lengths import PLACES, at_length, dynamic_rule
 from .measure import wrapped
 from .parts import USUAL_BASES
 from .probe import Kind, NoAnswerError
+from .roles import dependence, dependence_words, differences, same_keys
 from .rounding import roundings, tolerance_of
 from .spec import Identification
 from .structure import Pairs
 from .study import PRECISIONS, Study, prepare, study
 from .tables import TABLE_BASE
 
-__all__ = ["identified", "identify"]
+__all__ = ["identified", "identify", "joined", "with_origins"]
 
 
 def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Identification:
@@ -45,9 +47,46 @@ def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Iden
     {'head_dim': 64, 'base': 500000.0, 'layout': 'interleaved'}
     """
     try:
-        return identified(study(prepare(fn, head_dim, kind, "identify")))
+        probe, *keys = prepare(fn, head_dim, kind, "identify").roles()
+        seen = study(probe)
+        found = identified(seen)
+        if not keys:
+            return found
+        made = dependence_words(dependence(probe, 1e-3)[0])
+        if same_keys(seen, keys[0]):
+            return with_origins(found, made)
+        other = study(keys[0])
+        apart = float((other.maps - seen.maps).abs().max())
+        theirs = identified(other)
+        found = joined(found, theirs, tuple(differences(found, theirs)), apart)
+        return with_origins(found, made)
     except NoAnswerError as problem:
         raise ValueError(f"identify: the function {problem}") from None
+
+
+def with_origins(found: Identification, made: str) -> Identification:
+    """With what the results are made of, where that is not q for the first and k for the second."""
+    if not made:
+        return found
+    return replace(found, exact=False, departs=(*found.departs, made))
+
+
+def joined(
+    queries: Identification, keys: Identification, differs: tuple[str, ...], apart: float
+) -> Identification:
+    """What is found of queries, with what is different about keys; apart: by how much."""
+    if not differs and keys.exact >= queries.exact:
+        return replace(queries, error=max(queries.error, keys.error))
+    lines = [f"keys are not treated as queries are: {line}" for line in differs]
+    if not differs:
+        lines = [f"keys: {line}" for line in keys.departs]
+    return replace(
+        queries,
+        error=max(queries.error, apart),
+        exact=False,
+        departs=(*queries.departs, *lines),
+        keys=keys,
+    )
 
 
 class _Turned(NamedTuple):
@@ -72,7 +111,10 @@ def identified(seen: Study) -> Identification:
         if seen.unpaired is not None:
             return Identification(encoding=None, departs=(seen.unpaired,), **common)
         error = float((seen.maps - torch.eye(probe.head_dim)).abs().max())
-        return Identification(encoding="nope", config={}, error=error, exact=error < 1e-6, **common)
+        if error < 1e-6:
+            return Identification(encoding="nope", config={}, error=error, exact=True, **common)
+        said = "no channel turns into another, and the result is not the input"
+        return Identification(encoding=None, departs=(said,), **common)
     parts = _parts(seen, seen.pairs)
     rule, pairs = _rule(seen, seen.pairs, parts)
     found = Identification(
@@ -112,7 +154,9 @@ def _parts(seen: Study, pairs: Pairs) -> _Turned:
         rate = first
     else:
         rate = turned.rate.mean(-1)
-    if pairs.layout is None or pairs.out_layout is None:
+    if pairs.moved:
+        departs.append(pairs.moved)
+    elif pairs.layout is None or pairs.out_layout is None:
         departs.append("channels pair neither i with i + R/2 nor 2i with 2i + 1")
     sign = -1 if float(rate.sign().sum()) < 0 else 1
     sizes = turned.size
@@ -277,9 +321,21 @@ def _judged(found: Identification, seen: Study, departs: list[str]) -> Identific
         past = at_length(probe, seen.pairs, length) - mine.permute(0, 2, 3, 1)
         error = max(error, float(past.abs().max()))
     allowed = 128 * seen.unit if seen.unit < 1e-6 else 8 * seen.unit  # angles up to 15, sizes of 1
+    if found.encoding == "rope" and not departs:
+        wrong = leaves_the_line(seen, seen.pairs)
+        if wrong is not None:
+            departs.append(f"at position {wrong[0]:,}, angles no longer continue the first ones")
+            error = max(error, wrong[1])
     exact = error <= allowed * max(1.0, found.attention_scale) and not departs
     if not exact and not departs:
         departs.append(f"results differ by up to {error:.2g} on unit vectors")
+    if found.offset:
+        plain = _rotated(found, vectors, at - found.offset, None)
+        departs.append(
+            f"no config has an offset: call the encoding with positions {found.offset:+g}, where it"
+            f" differs by {error:.1g}"
+        )
+        exact, error = False, max(error, float((theirs - plain).abs().max()))
     return replace(found, error=error, exact=exact, departs=tuple(departs))
 
 

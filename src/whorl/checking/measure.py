@@ -22,7 +22,7 @@ from torch import Tensor
 from .probe import Probe
 from .structure import Pairs
 
-__all__ = ["Turning", "blocks", "predicted", "turning", "wrapped"]
+__all__ = ["Turning", "apart", "blocks", "predicted", "turning", "wrapped"]
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,12 @@ class Turning:
     wobble: float
 
 
-def blocks(
-    probe: Probe,
-    pairs: Pairs,
-    places: Sequence[int],
-    dtype: str | None = None,
-    which: int = 0,
-) -> Tensor:
+def blocks(probe: Probe, pairs: Pairs, places: Sequence[int], dtype: str | None = None) -> Tensor:
     """The 2 x 2 block of every pair at every place: float64 [T, n, 2, 2], rows are outputs."""
     inputs = torch.zeros(2, probe.head_dim, dtype=torch.float64)
     inputs[0, pairs.a_in] = 1
     inputs[1, pairs.b_in] = 1
-    out = probe.turned(inputs, places, dtype, which)  # [T, 2, D]
+    out = probe.turned(inputs, places, dtype)  # [T, 2, D]
     return torch.stack((out[..., pairs.a_out], out[..., pairs.b_out]), dim=-1).permute(0, 2, 3, 1)
 
 
@@ -87,6 +81,13 @@ def predicted(found: Turning, places: Sequence[int]) -> Tensor:
     upper = torch.stack((cos[..., 0], -sin[..., 0]), dim=-1)
     lower = torch.stack((sin[..., 1], cos[..., 1]), dim=-1)
     return torch.stack((upper, lower), dim=-2)
+
+
+def apart(a: Tensor, b: Tensor) -> float:
+    """The largest difference; numbers that are not finite differ from all but themselves."""
+    same = (a == b) | (a.isnan() & b.isnan())
+    difference = (a - b).abs().nan_to_num(nan=math.inf)
+    return float(torch.where(same, torch.zeros_like(difference), difference).max())
 
 
 def wrapped(angle: Tensor) -> Tensor:

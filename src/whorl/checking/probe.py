@@ -12,6 +12,7 @@ length and read in the wrong place is made afresh and does not spoil what is mea
 in properties.py repeats lengths on purpose.
 """
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .tables import TABLE_FORMS, TableForm, tables_for
+from .tables import TableForm, table_forms, tables_for
 
 __all__ = [
     "DTYPES",
@@ -30,6 +31,7 @@ __all__ = [
     "Kind",
     "NoAnswerError",
     "Probe",
+    "RaisedError",
     "RefusedLaterError",
 ]
 
@@ -57,6 +59,10 @@ class NoAnswerError(Exception):
     """The function raised, or gave back something that is not its input rotated."""
 
 
+class RaisedError(NoAnswerError):
+    """The function raised."""
+
+
 class RefusedLaterError(NoAnswerError):
     """It answered its first call and not the next."""
 
@@ -81,7 +87,10 @@ class Form:
 
 
 class Probe:
-    """One function, the form it is asked in, and the count that makes every length new."""
+    """One function, the form it is asked in, and the count that makes every length new.
+
+    role: which result is looked at, 0 for x or q and 1 for k; ``roles`` gives a probe for each.
+    """
 
     def __init__(
         self,
@@ -92,7 +101,8 @@ class Probe:
     ) -> None:
         self.fn, self.head_dim, self.kind = fn, head_dim, kind
         self.name = name
-        self._length = 16
+        self.role = 0
+        self._lengths = [16]  # of all calls, those about keys included
         self.form = self._find_form()
         self.addressing: Addressing = "each"
         try:
@@ -100,9 +110,17 @@ class Probe:
             self.addressing = self._find_addressing()
         except NoAnswerError as problem:
             raise RefusedLaterError(
-                f"answered a call of {_FIRST_LENGTH} tokens and refuses one of {self._length}:"
+                f"answered a call of {_FIRST_LENGTH} tokens and refuses one of {self._lengths[0]}:"
                 f" it {problem}. Is a table kept from the first call?"
             ) from problem
+
+    def roles(self) -> "list[Probe]":
+        """A probe that looks at q, and one that looks at k where there is one."""
+        if self.kind == "x":
+            return [self]
+        keys = copy.copy(self)
+        keys.role = 1
+        return [self, keys]
 
     def ask(
         self,
@@ -111,38 +129,65 @@ class Probe:
         dtype: str | None = None,
         *,
         form: Form | None = None,
-        as_it_is: bool = False,
+        keys: Tensor | None = None,
     ) -> list[Tensor]:
         """What the function makes of x [B, H, T, D] at positions [T] or [B, T]: [q] or [q, k].
 
-        It gets a copy of x in ``dtype``, or x itself, which may then be changed or have gradients;
-        results are torch tensors of whatever dtype came back.
+        It gets copies in ``dtype``, of x as q and as k, or of ``keys`` as k; results are torch
+        tensors of whatever dtype came back.
         """
         form = self.form if form is None else form
-        given = x if as_it_is else x.to(DTYPES[dtype or form.dtype], copy=True)
-        with warnings.catch_warnings(), torch.set_grad_enabled(x.requires_grad):
+        given = x.to(DTYPES[dtype or form.dtype], copy=True)
+        keys = None if keys is None else keys.clone()
+        return self.call(self.arguments(given, positions, form, keys), form)
+
+    def arguments(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        form: Form | None = None,
+        keys: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """What the function gets, x itself among it, by name."""
+        form = self.form if form is None else form
+        given = {"x" if self.kind == "x" else "q": x}
+        if self.kind != "x":
+            given["k"] = x.clone() if keys is None else keys.to(x.dtype)
+        if self.kind != "cos_sin":
+            return {**given, "positions": self._places(positions, x, form)}
+        assert form.tables is not None
+        cos, sin = tables_for(form.tables, positions, x)
+        return {**given, "cos": cos, "sin": sin}
+
+    def call(self, given: dict[str, Tensor], form: Form | None = None) -> list[Tensor]:
+        """The results for these ``arguments``, which may be changed or have gradients."""
+        form = self.form if form is None else form
+        graph = any(tensor.requires_grad for tensor in given.values())
+        tensors: list[Any] = list(given.values())
+        if form.library == "numpy":
+            tensors = [tensor.detach().numpy() for tensor in tensors]
+        with warnings.catch_warnings(), torch.set_grad_enabled(graph):
             warnings.simplefilter("ignore")  # of their own, and a hundred times the same
             try:
-                returned = self.fn(*self._arguments(given, positions, form))
+                returned = self.fn(*tensors)
             except Exception as error:  # whatever it raises is its answer
                 reason = str(error).strip().splitlines()
                 said = f"{type(error).__name__}: {reason[0] if reason else ''}".rstrip(": ")
-                raise NoAnswerError(f"raised {said}") from error
-        return self._results(returned, given, form)
+                raise RaisedError(f"raised {said}") from error
+        wanted = [given[name].shape for name in ("x", "q", "k") if name in given]
+        return self._results(returned, wanted, form)
 
-    def wide(self, x: Tensor, positions: Tensor, dtype: str | None = None) -> list[Tensor]:
-        """``ask`` with results as float64."""
-        return [out.double() for out in self.ask(x, positions, dtype)]
+    def wide(self, x: Tensor, positions: Tensor, dtype: str | None = None) -> Tensor:
+        """The result of this role as float64; a copy, because a later call may overwrite it."""
+        return self.ask(x, positions, dtype)[self.role].to(torch.float64, copy=True)
 
     def scaled(self, x: Tensor, positions: Tensor, scale: float) -> Tensor:
-        """Queries rotated with tables that are multiplied by ``scale``; of kind "cos_sin"."""
+        """The result with tables that are multiplied by ``scale``; of kind "cos_sin"."""
         assert self.form.tables is not None
         tables = replace(self.form.tables, scale=scale)
-        return self.wide_in(replace(self.form, tables=tables), x, positions)[0]
+        return self.wide_in(replace(self.form, tables=tables), x, positions)[self.role]
 
-    def turned(
-        self, vectors: Tensor, places: Sequence[int], dtype: str | None = None, which: int = 0
-    ) -> Tensor:
+    def turned(self, vectors: Tensor, places: Sequence[int], dtype: str | None = None) -> Tensor:
         """Vectors [N, D] at each of ``places``: float64 [len(places), N, D].
 
         Where not every position counts, the calls are runs of consecutive ones.
@@ -150,7 +195,7 @@ class Probe:
         index: dict[int, Tensor] = {}
         for run in self._runs(places):
             x = vectors[:, None, None, :].expand(-1, 1, len(run), -1)
-            out = self.wide(x, torch.tensor(run), dtype)[which][:, 0]  # [N, T, D]
+            out = self.wide(x, torch.tensor(run), dtype)[:, 0]  # [N, T, D]
             if self.addressing == "each":
                 return out[:, : len(places)].transpose(0, 1)
             for n, place in enumerate(run):
@@ -178,20 +223,8 @@ class Probe:
         """A number of tokens larger than in all calls before it, but for the few very long ones."""
         if at_least > _LONG:
             return at_least
-        self._length = max(at_least, self._length + 1)
-        return self._length
-
-    def _arguments(self, x: Tensor, positions: Tensor, form: Form) -> tuple[Any, ...]:
-        if self.kind == "cos_sin":
-            assert form.tables is not None
-            cos, sin = tables_for(form.tables, positions, x)
-            tensors = [x, x.clone(), cos, sin]
-        else:
-            tensors = [x] if self.kind == "x" else [x, x.clone()]
-            tensors.append(self._places(positions, x, form))
-        if form.library == "torch":
-            return tuple(tensors)
-        return tuple(t.detach().numpy() for t in tensors)
+        self._lengths[0] = max(at_least, self._lengths[0] + 1)
+        return self._lengths[0]
 
     def _places(self, positions: Tensor, x: Tensor, form: Form) -> Tensor:
         whole, rank = form.places
@@ -199,21 +232,20 @@ class Probe:
         at = at.clone()  # theirs to change
         return at if whole == "int" else at.to(_float_for(x))
 
-    def _results(self, returned: Any, given: Tensor, form: Form) -> list[Tensor]:
-        wanted = 1 if self.kind == "x" else 2
+    def _results(self, returned: Any, wanted: list[torch.Size], form: Form) -> list[Tensor]:
         results = [returned] if self.kind == "x" else returned
-        if not isinstance(results, (tuple, list)) or len(results) != wanted:
+        if not isinstance(results, (tuple, list)) or len(results) != len(wanted):
             raise NoAnswerError(f"gave {type(returned).__name__} instead of rotated q and k")
         tensors = []
-        for out in results:
+        for out, shape in zip(results, wanted, strict=True):
             if form.library == "numpy" and not isinstance(out, Tensor) and hasattr(out, "dtype"):
                 out = _from_numpy(out)
             elif form.library == "numpy" or not isinstance(out, Tensor):
                 raise NoAnswerError(f"gave {type(out).__name__} for {_kind_of(form.library)}")
             if out.dtype.is_complex or out.dtype == torch.bool:
                 raise NoAnswerError(f"gave {str(out.dtype).removeprefix('torch.')} numbers")
-            if out.shape != given.shape:
-                shapes = f"{list(out.shape)} for an input of {list(given.shape)}"
+            if out.shape != shape:
+                shapes = f"{list(out.shape)} for an input of {list(shape)}"
                 raise NoAnswerError(f"gave a result of shape {shapes}")
             tensors.append(out)
         return tensors
@@ -245,11 +277,28 @@ class Probe:
         for form, why in attempts:
             firsts.setdefault(why, form)
         lines = [f"asked with {form}, it {why}" for why, form in firsts.items()]
-        raise NoAnswerError("\n".join([f"answered none of {len(attempts)} forms.", *lines[:6]]))
+        head = f"answered none of {len(attempts)} forms.{self._tokens_first(x, at)}"
+        raise NoAnswerError("\n".join([head, *lines[:6]]))
+
+    def _tokens_first(self, x: Tensor, at: Tensor) -> str:
+        """A hint for functions that want [B, T, H, D]."""
+        for form in self._forms():
+            try:
+                outs = self.ask(x.transpose(1, 2), at, form=form)
+            except NoAnswerError:
+                continue
+            if not all(bool(out.isfinite().all()) for out in outs):
+                continue
+            swap = ".transpose(1, 2)" if form.library == "torch" else ".swapaxes(1, 2)"
+            return (
+                " It answers tensors [B, T, H, D] and is asked with [B, H, T, D]: check a function"
+                f" that calls it with x{swap} and gives back the result{swap}."
+            )
+        return ""
 
     def wide_in(self, form: Form, x: Tensor, at: Tensor) -> list[Tensor]:
         """``wide`` in another form."""
-        return [out.double() for out in self.ask(x, at, form=form)]
+        return [out.to(torch.float64, copy=True) for out in self.ask(x, at, form=form)]
 
     def _forms(self) -> Iterator[Form]:
         libraries: tuple[Library, ...] = ("torch", "numpy")
@@ -262,10 +311,8 @@ class Probe:
                 if self.kind != "cos_sin":
                     yield from (Form(library, dtype, places) for places in _PLACES)
                     continue
-                for tables in TABLE_FORMS:
-                    for width in (self.head_dim, self.head_dim // 2, self.head_dim // 4):
-                        if width >= 2 and width % 2 == 0:
-                            yield Form(library, dtype, tables=replace(tables, width=width))
+                for tables in table_forms(self.head_dim):
+                    yield Form(library, dtype, tables=tables)
 
     def _takes_rows(self) -> bool:
         """Whether every row of a batch can have positions of its own."""
@@ -275,15 +322,18 @@ class Probe:
         at = torch.arange(x.shape[2])
         rows = replace(self.form, places=(self.form.places[0], 2))
         try:
-            plain, apart = self.wide(x, at), self.wide_in(rows, x, at.expand(2, -1))
+            plain, apart = (
+                self.wide_in(self.form, x, at),
+                self.wide_in(rows, x, at.expand(2, -1)),
+            )
         except NoAnswerError:
             return False
         return all(torch.allclose(a, b, atol=1e-4) for a, b in zip(plain, apart, strict=True))
 
-    def ask_rows(self, x: Tensor, positions: Tensor, dtype: str | None = None) -> list[Tensor]:
+    def wide_rows(self, x: Tensor, positions: Tensor) -> Tensor:
         """``wide`` for positions [B, T]; only where ``rows`` says that it can."""
         form = replace(self.form, places=(self.form.places[0], 2))
-        return [out.double() for out in self.ask(x, positions, dtype, form=form)]
+        return self.ask(x, positions, form=form)[self.role].to(torch.float64, copy=True)
 
     def _find_addressing(self) -> Addressing:
         """Whether the position of every token counts, that of the first, or none."""
@@ -291,7 +341,7 @@ class Probe:
 
         def at(positions: list[int]) -> Tensor:
             x = vector.expand(1, 1, len(positions), -1)
-            return self.wide(x, torch.tensor(positions))[0][0, 0]
+            return self.wide(x, torch.tensor(positions))[0, 0]
 
         run = self.next_length(12)
         plain = at(list(range(run)))

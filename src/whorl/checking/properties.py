@@ -14,12 +14,12 @@ from torch import Tensor
 from whorl.scaling import YaRN
 
 from .probe import DTYPES, NoAnswerError
-from .report import Measured
+from .results import Results
 from .spec import Identification
-from .structure import Pairs, matrices
+from .structure import Pairs
 from .study import Study
 
-__all__ = ["MEANINGS", "envelope", "matrix_properties"]
+__all__ = ["MEANINGS", "envelope", "largest", "limit_of", "matrix_properties", "relative"]
 
 MEANINGS = {
     "answers": "gives tensors of the shape it got",
@@ -38,48 +38,54 @@ MEANINGS = {
     "decay": "the bound on scores falls with distance",
     "scale": "the attention scale is applied once",
     "heads": "all heads turn alike",
+    "roles": "q makes the first result, k the second",
     "keys": "keys turn as queries do",
+    "grouped": "keys may have fewer heads",
     "dtype": "result has the dtype of the input",
-    "far": "positions up to 4,096 are told apart",
+    "far": "far positions continue the first ones",
     "bfloat16": "bfloat16 costs no more than its rounding",
     "float16": "float16 costs no more than its rounding",
     "float32": "float32 costs no more than its rounding",
     "offset": "a piece at its offset equals the whole",
     "history": "earlier calls change nothing",
     "batch": "a row does not depend on its batch-mates",
+    "strides": "transposed inputs give the same",
     "input": "the input is left as it was",
+    "kept": "later calls leave the result as it was",
 }
-
-Results = dict[str, tuple[Measured, float]]
 
 #: A bound that keeps more than this part of itself does not decay.
 _DECAYED = 0.95
 
 
+def limit_of(seen: Study) -> float:
+    """The error that rounding explains."""
+    return max(1e-5, 8 * float(torch.finfo(DTYPES[seen.probe.form.dtype]).eps))
+
+
 def matrix_properties(seen: Study, found: Identification) -> Results:
-    """Properties that the matrices at positions 0 .. 15 show; (measured, limit) by name."""
-    limit = max(1e-5, 8 * float(torch.finfo(DTYPES[seen.probe.form.dtype]).eps))
+    """Properties that the matrices at positions 0 .. 15 show."""
     scale = _rotated_scale(seen, found)
     rest = _layout_map(seen) * scale[:, None]  # a P: what position 0 should do
-    maps = seen.maps
-    keys = None if seen.probe.kind == "x" else matrices(seen.probe, which=1)
+    maps, results, limit = seen.maps, Results(), limit_of(seen)
     measured: dict[str, float] = {
-        "turns": 1.0 if found.encoding == "nope" else 0.0,
+        "turns": 0.0 if largest(maps - maps[:1]) > 0 else 1.0,
         "linear": _linear(seen),
-        "identity": _largest(maps[0] - rest),
+        "identity": largest(maps[0] - rest),
         "norm": _norm(maps, scale),
         "composition": _composition(maps, rest),
-        "relative": _relative(maps, maps if keys is None else keys),
+        "relative": relative(maps, maps),
         "inverse": _inverse(maps, scale),
+        "heads": _heads(seen),
     }
-    if (backward := _backward(seen)) is not None:
-        measured["backward"] = backward
-    if keys is not None:
-        measured["keys"] = _largest(keys - maps)
-    measured["heads"] = _heads(seen)
-    results = {name: (Measured(error <= limit, error), limit) for name, error in measured.items()}
+    for name, error in measured.items():
+        results.add(name, error, limit)
+    if seen.probe.form.library == "torch":
+        results.add("backward", _backward(seen), limit)
+    else:
+        results.skip("backward", "NumPy has no gradients")
     if seen.turning is not None and seen.pairs is not None:
-        results |= _pair_properties(seen, seen.pairs, found)
+        _pair_properties(results, seen, seen.pairs, found)
     return results
 
 
@@ -101,7 +107,7 @@ def _layout_map(seen: Study) -> Tensor:
     return whole
 
 
-def _largest(x: Tensor) -> float:
+def largest(x: Tensor) -> float:
     worst = float(x.abs().max())
     return worst if math.isfinite(worst) else math.inf
 
@@ -112,7 +118,7 @@ def _linear(seen: Study) -> float:
     at = range(8)
     vectors = torch.stack((x, y, x - 3 * y))
     one, two, both = seen.probe.turned(vectors, at).unbind(1)
-    return _largest(both - one + 3 * two) / 8
+    return largest(both - one + 3 * two) / 8
 
 
 def _norm(maps: Tensor, scale: Tensor) -> float:
@@ -120,72 +126,70 @@ def _norm(maps: Tensor, scale: Tensor) -> float:
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(maps.shape[-1], 8, generator=generator).double()
     turned = (maps @ x) / scale[:, None]
-    return _largest(turned.norm(dim=1) / x.norm(dim=0) - 1)
+    return largest(turned.norm(dim=1) / x.norm(dim=0) - 1)
 
 
 def _composition(maps: Tensor, rest: Tensor) -> float:
-    undo = torch.linalg.inv(rest)
+    undo = torch.linalg.pinv(rest)  # singular where channels are written elsewhere than read
     cases = ((1, 1), (2, 3), (5, 7), (7, 8))
-    return max(_largest(maps[m] @ undo @ maps[n] - maps[m + n]) for m, n in cases)
+    return max(largest(maps[m] @ undo @ maps[n] - maps[m + n]) for m, n in cases)
 
 
-def _relative(queries: Tensor, keys: Tensor) -> float:
+def relative(queries: Tensor, keys: Tensor) -> float:
     worst = 0.0
     for m, n in ((3, 1), (7, 7), (1, 6)):
         here = queries[m].T @ keys[n]
-        worst = max(worst, *(_largest(queries[m + d].T @ keys[n + d] - here) for d in (1, 4, 8)))
+        worst = max(worst, *(largest(queries[m + d].T @ keys[n + d] - here) for d in (1, 4, 8)))
     return worst
 
 
 def _inverse(maps: Tensor, scale: Tensor) -> float:
     scaled = maps / scale[:, None]
-    return _largest(scaled.transpose(1, 2) @ scaled - torch.eye(maps.shape[-1]))
+    return largest(scaled.transpose(1, 2) @ scaled - torch.eye(maps.shape[-1]))
 
 
-def _backward(seen: Study) -> float | None:
-    """Gradients of torch functions against the transpose; None where there are none."""
+def _backward(seen: Study) -> float:
+    """Gradients against the transpose; 1 where the result has none, inf where it fails."""
     probe = seen.probe
-    if probe.form.library != "torch" or probe.addressing == "none":
-        return None
     generator = torch.Generator().manual_seed(4)
     length = probe.next_length(len(seen.maps))
-    at = torch.tensor([*range(len(seen.maps)), *range(len(seen.maps), length)])
     dtype = DTYPES[probe.form.dtype]
     x = torch.randn(1, 1, length, probe.head_dim, generator=generator).to(dtype)
-    x.requires_grad_()
+    given = probe.arguments(x, torch.arange(length))
+    leaves = [given[name].requires_grad_() for name in ("x", "q", "k") if name in given]
     try:
-        out = probe.ask(x, at, as_it_is=True)[0]
+        out = probe.call(given)[probe.role]
     except NoAnswerError:
         return math.inf  # it works without gradients, as all above shows
     if not out.requires_grad:
-        return None
+        return 1.0
     cotangent = torch.randn(out.shape, generator=generator).to(out.dtype)
     try:
-        (gradient,) = torch.autograd.grad(out, x, cotangent)
+        (gradient,) = torch.autograd.grad(out, leaves[probe.role], cotangent)
     except RuntimeError:
         return math.inf
     want = torch.einsum("toi,to->ti", seen.maps, cotangent[0, 0, : len(seen.maps)].double())
-    return _largest(gradient[0, 0, : len(seen.maps)].double() - want) / 4
+    return largest(gradient[0, 0, : len(seen.maps)].double() - want) / 4
 
 
 def _heads(seen: Study) -> float:
-    """The same vector in three heads."""
+    """The same vector in eight heads."""
     probe = seen.probe
     generator = torch.Generator().manual_seed(5)
     length = probe.next_length()
     x = torch.randn(1, 1, length, probe.head_dim, generator=generator).double()
     try:
-        out = probe.wide(x.expand(1, 3, -1, -1), torch.arange(length))[0]
+        out = probe.wide(x.expand(1, 8, -1, -1), torch.arange(length))
     except NoAnswerError:
         return math.inf
-    return _largest(out - out[:, :1])
+    return largest(out - out[:, :1])
 
 
-def _pair_properties(seen: Study, pairs: Pairs, found: Identification) -> Results:
+def _pair_properties(results: Results, seen: Study, pairs: Pairs, found: Identification) -> None:
     assert seen.turning is not None
     first, second = seen.turning.rate.unbind(-1)
     size = torch.maximum(first.abs(), second.abs()).clamp(min=1e-300)
-    apart = _largest((first - second) / size)
+    apart = largest((first - second) / size)
     if pairs.layout is None or pairs.out_layout is None:
         apart = max(apart, 1.0)
     rates = pairs.on_ladder(first).abs()
@@ -195,20 +199,17 @@ def _pair_properties(seen: Study, pairs: Pairs, found: Identification) -> Result
         rise = max(0.0, float(steps.max()))
     allowed = max(1e-5, 16 * seen.unit)
     backwards = float((first < 0).double().mean())
-    results: Results = {
-        "layout": (Measured(apart <= allowed, apart), allowed),
-        "direction": (Measured(not backwards, backwards), 0.0),
-        "order": (Measured(rise <= allowed, rise), allowed),
-    }
+    results.add("layout", apart, allowed)
+    results.add("direction", backwards, 0.0)
+    results.add("order", rise, allowed)
     if found.encoding == "rope":
-        off = _off_the_rule(found)
-        results["frequencies"] = (Measured(off <= allowed, off), allowed)
+        results.add("frequencies", _off_the_rule(found), allowed)
     if (power := _power_of_scale(found)) is not None:
-        results["scale"] = (Measured(power < 2, power - 1), 0.0)
+        results.put("scale", power < 2, power - 1, 0.0)
     if len(rates) >= 8:
-        level = envelope(rates)
-        results["decay"] = (Measured(level <= _DECAYED, level), _DECAYED)
-    return results
+        results.add("decay", envelope(rates), _DECAYED)
+    else:
+        results.skip("decay", f"only {len(rates)} pairs; it takes 8")
 
 
 def _off_the_rule(found: Identification) -> float:
@@ -216,7 +217,7 @@ def _off_the_rule(found: Identification) -> float:
     rope: Any = found.build(table="on_the_fly")
     seen = torch.tensor(found.inv_freq, dtype=torch.float64)
     rule = rope.frequencies().inv_freq[: len(seen)]
-    return _largest((seen - rule) / rule.abs().clamp(min=1e-30))
+    return largest((seen - rule) / rule.abs().clamp(min=1e-30))
 
 
 def _power_of_scale(found: Identification) -> float | None:

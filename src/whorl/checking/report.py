@@ -26,8 +26,9 @@ class Diagnosis(NamedTuple):
 class CheckReport:
     """``print`` it, or read the parts.
 
-    properties: name -> (ok, error); those that the function does not let us ask are left out.
-    limits: what each error was allowed to be. diagnoses: [(id, words)].
+    properties: name -> (ok, error). limits: what each error was allowed to be.
+    unmeasured: name -> why, for properties that the function does not let us ask, or not as far as
+    we would. diagnoses: [(id, words)].
     identified: what the function is; None where it could not be called.
     """
 
@@ -35,6 +36,7 @@ class CheckReport:
     head_dim: int
     properties: dict[str, Measured]
     limits: dict[str, float] = field(default_factory=dict)
+    unmeasured: dict[str, str] = field(default_factory=dict)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     identified: Identification | None = None
 
@@ -53,6 +55,7 @@ class CheckReport:
                 name: {"ok": found.ok, "error": found.error, "limit": self.limits[name]}
                 for name, found in self.properties.items()
             },
+            "unmeasured": dict(self.unmeasured),
             "diagnoses": [found._asdict() for found in self.diagnoses],
             "identified": None if self.identified is None else self.identified.to_dict(),
         }

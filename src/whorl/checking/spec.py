@@ -28,6 +28,7 @@ class Identification:
     role: "query" or "key" for an XPos.
     error: the largest difference between the function and ``config``, on unit vectors.
     exact: whether that is within the function's own precision; departs says what is not the same.
+    keys: what becomes of keys, where that is not what becomes of queries, which all else is about.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Identification:
     asked: str = ""
     departs: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    keys: "Identification | None" = None
 
     def build(self, **more: Any) -> "Encoding":
         """The encoding that ``config`` describes; ``more`` adds options such as precision=."""
@@ -72,6 +74,7 @@ class Identification:
             plain[name] = list(plain[name])
         for name in ("config", "hf"):
             plain[name] = None if plain[name] is None else dict(plain[name])
+        plain["keys"] = None if self.keys is None else self.keys.to_dict()
         plain["error"] = None if self.error == float("inf") else self.error
         return plain
 

@@ -48,6 +48,18 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.a_in)
 
+    @property
+    def moved(self) -> str:
+        """Which channels are read and which written, where those are not the same."""
+        read, written = (
+            sorted(torch.cat(ends).tolist())
+            for ends in ((self.a_in, self.b_in), (self.a_out, self.b_out))
+        )
+        if read == written:
+            return ""
+        spans = [f"{channels[0]} to {channels[-1]}" for channels in (read, written)]
+        return f"channels {spans[0]} are read and {spans[1]} written"
+
     def on_ladder(self, values: Tensor) -> Tensor:
         """One value for each of the R/2 pairs, 0 for those that never turn."""
         whole = values.new_zeros(self.width // 2)
@@ -55,10 +67,10 @@ class Pairs:
         return whole
 
 
-def matrices(probe: Probe, which: int = 0) -> Tensor:
+def matrices(probe: Probe) -> Tensor:
     """The map at positions 0 .. 15: float64 [16, D, D], rows are outputs."""
     basis = torch.eye(probe.head_dim, dtype=torch.float64)
-    return probe.turned(basis, _PLACES, which=which).transpose(1, 2)
+    return probe.turned(basis, _PLACES).transpose(1, 2)
 
 
 def find_pairs(maps: Tensor) -> Pairs | None:

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["TABLE_BASE", "TABLE_FORMS", "Arrangement", "TableForm", "arranged", "tables_for"]
+__all__ = ["TABLE_BASE", "Arrangement", "TableForm", "arranged", "table_forms", "tables_for"]
 
 Arrangement = Literal["tiled", "repeated", "pairs"]
 
@@ -42,8 +42,16 @@ class TableForm:
 
 _ARRANGEMENTS: tuple[Arrangement, ...] = ("tiled", "repeated", "pairs")
 _SHAPES: tuple[Literal["BTW", "TW", "B1TW"], ...] = ("BTW", "TW", "B1TW")
-#: In the order in which they are tried.
-TABLE_FORMS = [TableForm(a, s) for s in _SHAPES for a in _ARRANGEMENTS]
+
+
+def table_forms(head_dim: int) -> list[TableForm]:
+    """In the order in which they are tried.
+
+    One entry for each pair of the whole head has as many columns as tiled tables of half of it, and
+    a function that takes the first keeps norms with both: wide ones come before narrow ones.
+    """
+    widths = range(head_dim // 2 * 2, 0, -2)
+    return [TableForm(a, s, w) for s in _SHAPES for w in widths for a in _ARRANGEMENTS]
 
 
 def arranged(values: Tensor, arrangement: Arrangement) -> Tensor:

@@ -14,6 +14,7 @@ from .spec import Identification
 __all__ = ["identification_text", "report_text"]
 
 _LONGEST_LIST = 4
+_UNDER: dict[str, Any] = {"subsequent_indent": " " * 16, "break_on_hyphens": False}
 
 
 def report_text(report: CheckReport, width: int = 80) -> str:
@@ -21,12 +22,16 @@ def report_text(report: CheckReport, width: int = 80) -> str:
     count, held = len(report.properties), sum(found.ok for found in report.properties.values())
     wrong = len(report.diagnoses)
     verdict = f"{wrong} mistake{'s' if wrong > 1 else ''}" if wrong else "nothing is wrong"
-    lines = [f"{report.name}: {held} of {count} properties hold, {verdict}", ""]
+    left = f", {len(report.unmeasured)} not measured" if report.unmeasured else ""
+    lines = [f"{report.name}: {held} of {count} properties hold{left}, {verdict}", ""]
     lines.append(f"   {'property':<12} {'error':>8} {'allowed':>8}  meaning")
     for name, (ok, error) in report.properties.items():
         mark = "ok" if ok else "NO"
         limit = report.limits[name]
         lines.append(f"{mark} {name:<12} {error:>8.1g} {limit:>8.2g}  {MEANINGS[name]}")
+    for name, why in report.unmeasured.items():
+        words = f"not measured: {why}" if name not in report.properties else f"not further: {why}"
+        lines += textwrap.wrap(words, width, initial_indent=f"-- {name:<12} ", **_UNDER)
     if report.diagnoses:
         lines += ["", "What is wrong"]
         for diagnosis in report.diagnoses:

@@ -1,0 +1,144 @@
+"""Far positions in every dtype: where the angles leave the line that the first ones began."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .lengths import Lengths
+from .measure import Turning, apart, blocks, predicted
+from .probe import DTYPES, NoAnswerError, Probe
+from .results import Results
+from .structure import Pairs
+from .study import Study
+
+__all__ = ["Far", "far_properties", "leaves_the_line"]
+
+#: Where positions in bfloat16 (from 257) and float16 (from 2049) go wrong, and beyond; a long call.
+_NEAR = (*range(1100), *range(2044, 2054), *range(4090, 4097))
+#: Where tables end and 16-bit integers wrap; asked as far as the function answers quickly.
+_FAR = (
+    *(6_000, 8_190, 8_191, 8_192, 8_193, 12_000, 16_383, 16_384, 16_385, 25_000, 32_767, 32_768),
+    *(32_769, 50_000, 65_535, 65_536, 65_537, 100_000, 100_001, 131_070, 131_071),
+)
+_HALVES = ("bfloat16", "float16")
+
+
+@dataclass
+class Far:
+    """Results by name, and what the diagnoses need to know of them."""
+
+    results: Results = field(default_factory=Results)
+    first_wrong: dict[str, int] = field(default_factory=dict)  # dtype -> position
+    excess: dict[str, float] = field(default_factory=dict)  # dtype -> error there over allowed
+    worst: dict[str, float] = field(default_factory=dict)  # dtype -> largest error
+    tokens: int = 0  # of the call in which a position is wrong that is right in a short one
+    instead: int | None = None  # the position whose angles the first wrong one gets
+    left_behind: float = 0.0  # by which calls in half precision change later ones
+
+
+def far_properties(seen: Study, pairs: Pairs) -> Far:
+    """Every dtype against the rates, at positions where narrow ones lose count.
+
+    Each scan goes further than all calls before it, so that a table kept from a wider type is too
+    short and is made again; the first scan once more at the end shows what the others left behind.
+    """
+    far, probe = Far(), seen.probe
+    assert seen.lengths is not None
+    places, further = _places(probe, seen.lengths)
+    own, before = probe.form.dtype, None
+    for dtype in (own, *(d for d in ("float32", *_HALVES) if d != own)):
+        name = "far" if dtype == own else dtype
+        if probe.form.library == "numpy" and dtype == "bfloat16":
+            far.results.skip(name, "NumPy has no bfloat16")
+            continue
+        further = 0 if not further else further + 8
+        try:
+            got = blocks(probe, pairs, [*places, *([further] if further else [])], dtype)
+        except NoAnswerError as problem:
+            far.results.skip(name, f"it {problem}")
+            continue
+        _judge(far, seen, places, got[: len(places)], dtype)
+        before = got[: len(places)] if dtype == own else before
+    if before is not None:
+        far.left_behind = apart(blocks(probe, pairs, places), before)
+    _trace(far, seen, pairs, places)
+    if seen.lengths.problem is not None and not far.results.fails("far"):
+        reach = seen.lengths.reach
+        far.results.skip("far", f"past position {reach - 1:,} it {seen.lengths.problem}")
+    return far
+
+
+def leaves_the_line(seen: Study, pairs: Pairs) -> tuple[int, float] | None:
+    """The first position whose angles the rates do not give, and the largest error."""
+    assert seen.lengths is not None
+    far, (places, _) = Far(), _places(seen.probe, seen.lengths)
+    blocks(seen.probe, pairs, places[:8])  # for those that keep the longest length
+    _judge(far, seen, places, blocks(seen.probe, pairs, places), seen.probe.form.dtype)
+    _trace(far, seen, pairs, places)
+    wrong = far.first_wrong.get(seen.probe.form.dtype)
+    return None if wrong is None else (wrong, far.results.error("far"))
+
+
+def _judge(far: Far, seen: Study, places: list[int], got: Tensor, dtype: str) -> None:
+    assert seen.turning is not None
+    errors = _errors(got, predicted(seen.turning, places))
+    allowed = _allowed(seen, seen.turning, places, dtype)
+    wrong = (errors > allowed).nonzero().flatten()
+    if len(wrong):
+        first = int(wrong[0])
+        far.first_wrong[dtype] = places[first]
+        far.excess[dtype] = float(errors[first] / allowed[first])
+        far.worst[dtype] = float(errors.max())
+    worst = int((errors / allowed).argmax())
+    name = "far" if dtype == seen.probe.form.dtype else dtype
+    far.results.add(name, float(errors[worst]), float(allowed[worst]))
+
+
+def _errors(got: Tensor, want: Tensor) -> Tensor:
+    return (got - want).abs().amax((1, 2, 3)).nan_to_num(nan=math.inf)
+
+
+def _allowed(seen: Study, turned: Turning, places: list[int], dtype: str) -> Tensor:
+    """Four roundings of the result; angles in float32, and rates known to the same precision."""
+    unit = max(float(torch.finfo(DTYPES[dtype]).eps), 2.0**-23)
+    growing = torch.tensor(places).double() * float(turned.rate.abs().max())
+    return 8 * unit * float(turned.size.max()) + 4 * max(2.0**-23, seen.unit) * growing
+
+
+def _trace(far: Far, seen: Study, pairs: Pairs, places: list[int]) -> None:
+    """The first wrong position of its own dtype, to the token, and which one it is taken for."""
+    probe, turned = seen.probe, seen.turning
+    own = probe.form.dtype
+    wrong = far.first_wrong.get(own)
+    if wrong is None or turned is None or probe.addressing != "each":
+        return
+
+    def differs(at: int, angles_of: int) -> bool:
+        got = blocks(probe, pairs, [0, at])[1:]
+        return bool(
+            _errors(got, predicted(turned, [angles_of]))
+            > _allowed(seen, turned, [max(at, angles_of)], own)
+        )
+
+    if not differs(wrong, wrong):
+        far.tokens = len(places)
+        return
+    low, high = max((p for p in places if p < wrong), default=0), wrong
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if differs(middle, middle) else (middle, high)
+    far.first_wrong[own] = high
+    others = (high - 1, 0, 1, high - 256, high - 65_536, high + 1)
+    far.instead = next((p for p in others if not differs(high, p)), None)
+
+
+def _places(probe: Probe, lengths: Lengths) -> tuple[list[int], int]:
+    """Where to look, and a place further than all calls so far; 0 where none can be had."""
+    if lengths.short_up_to is not None:
+        return [p for p in (*_NEAR, *_FAR) if p < min(lengths.short_up_to, 2**17)], 0
+    if lengths.problem is not None:
+        return [p for p in (*_NEAR, *_FAR) if p < lengths.reach], 0
+    asked = lengths.reach if probe.addressing == "each" else 0
+    return [*_NEAR, *(p for p in _FAR if p < asked)], max(asked, _NEAR[-1]) + 8

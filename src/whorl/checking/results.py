@@ -1,0 +1,47 @@
+"""Measured properties by name, and the reasons why others could not be measured."""
+
+from .report import Measured
+
+__all__ = ["Results"]
+
+
+class Results:
+    """measured: name -> (Measured, limit). unmeasured: name -> why."""
+
+    def __init__(self) -> None:
+        self.measured: dict[str, tuple[Measured, float]] = {}
+        self.unmeasured: dict[str, str] = {}
+
+    def add(self, name: str, error: float, limit: float) -> None:
+        self.measured[name] = (Measured(error <= limit, error), limit)
+
+    def put(self, name: str, ok: bool, error: float, limit: float) -> None:
+        """``add`` where holding is not a matter of an upper limit."""
+        self.measured[name] = (Measured(ok, error), limit)
+
+    def skip(self, name: str, why: str) -> None:
+        self.unmeasured[name] = why
+
+    def fails(self, name: str) -> bool:
+        return name in self.measured and not self.measured[name][0].ok
+
+    def error(self, name: str) -> float:
+        return self.measured[name][0].error
+
+    def update(self, other: "Results") -> None:
+        """Take over what another part measured."""
+        self.measured |= other.measured
+        self.unmeasured |= other.unmeasured
+
+    def join_keys(self, keys: "Results") -> None:
+        """The worse of queries and keys for every property."""
+        for name, theirs in keys.measured.items():
+            if name not in self.measured or _badness(theirs) > _badness(self.measured[name]):
+                self.measured[name] = theirs
+        for name, why in keys.unmeasured.items():
+            self.unmeasured.setdefault(name, why if name not in self.measured else f"keys: {why}")
+
+
+def _badness(found: tuple[Measured, float]) -> tuple[bool, float]:
+    measured, limit = found
+    return not measured.ok, abs(measured.error) / (limit or 1.0)
