@@ -11,7 +11,7 @@ import torch
 import whorl
 from whorl import analysis, doctor, inspection
 from whorl.configs import presets, read_config
-from whorl.explore import api, compare, curves
+from whorl.explore import _checks, api, choices, compare, curves
 from whorl.explore.state import State
 
 LLAMA = {"source": {"preset": "llama-3.1-8b"}}
@@ -37,7 +37,7 @@ def test_start_names_what_there_is() -> None:
     found = api.start(State(preset="qwen3-8b"))
     assert found["presets"] == presets.names()
     assert found["preset"] == "qwen3-8b"
-    assert set(whorl.scaling.names()) - set(found["methods"]) == {"longrope", "proportional"}
+    assert set(whorl.scaling.names()) - set(found["methods"]) == {"proportional"}
     assert set(found["with_bias"]) | set(found["without_bias"]) == set(found["encodings"])
     assert {"alibi", "t5", "kerple"} <= set(found["with_bias"])
 
@@ -115,7 +115,7 @@ def test_an_extension_that_does_not_fit_leaves_the_other_curves() -> None:
     assert "error" not in told["curves"][1]
 
 
-METHODS = [name for name in curves.methods() if name not in ("dynamic_linear", "dynamic_yarn")]
+METHODS = [name for name in choices.methods() if name not in ("dynamic_linear", "dynamic_yarn")]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_what_a_view_refuses(request_: Any, message: str | None) -> None:
 
 def test_an_extension_without_a_factor_says_so() -> None:
     found = view(choices=[{"method": "yarn"}])
-    assert found["curves"][1]["error"] == "explore: an extension needs factor."
+    assert found["curves"][1]["error"] == "An extension needs factor."
 
 
 def test_frequencies_of_their_own_have_no_base() -> None:
@@ -249,7 +249,7 @@ def test_frequencies_of_their_own_have_no_base() -> None:
         subject.model, groups=(dataclasses.replace(group, rotation=rotation),)
     )
     changed = dataclasses.replace(subject, model=model)
-    found = curves.view(changed, choices=(curves.Choice(base=5.0),))
+    found = curves.view(changed, choices=(choices.Choice(base=5.0),))
     assert "a list of their own" in found["curves"][1]["error"]
 
 
@@ -306,3 +306,87 @@ def test_lab_results() -> None:
     assert found["lengths"] == [64, 128]
     assert found["rows"][0]["by_length"] == {"64": 1.5}
     assert found["unit"] == "tokens"
+
+
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0 + n / 100 for n in range(32)],
+    "long_factor": [1.0 + n for n in range(32)],
+    "original_max_position_embeddings": 512,
+}
+
+
+def test_longrope_takes_the_lists_of_the_config() -> None:
+    choice = {"method": "longrope", "factor": 2.0}
+    asked = pasted(rope_scaling=LONG) | {"length": 4096}
+    found = api.view(State(), {**asked, "choices": [choice]})
+    ours, other = found["curves"]
+    assert other["inv_freq"] == ours["inv_freq"]
+    assert other["attention_scale"] == pytest.approx(math.sqrt(1 + math.log(2) / math.log(512)))
+    assert ours["attention_scale"] == pytest.approx(math.sqrt(1 + math.log(8) / math.log(512)))
+    assert "changes the attention scale only" in other["note"]
+    assert ours["note"] is None
+
+
+def test_longrope_without_lists_slows_all_pairs_alike() -> None:
+    choice = {"method": "longrope", "factor": 4.0}
+    (short, same), (plain, long) = (
+        api.view(State(), pasted() | {"length": n, "choices": [choice]})["curves"]
+        for n in (4096, 4097)
+    )
+    assert same["inv_freq"] == short["inv_freq"]
+    assert long["inv_freq"] == pytest.approx([f / 4 for f in plain["inv_freq"]])
+    assert "has no list of factors, so past 4,096 tokens every pair is slowed by 4" in long["note"]
+    report = api.report(State(), pasted() | {"choice": choice})
+    written = json.loads(report["config"])
+    assert written["rope_parameters"]["long_factor"] == [4.0] * 32
+    assert "LongRoPE by 4" in report["verdict"]
+    assert report["context"] == 4096
+
+
+def test_longrope_needs_the_trained_length() -> None:
+    choice = {"method": "longrope", "factor": 4.0}
+    asked = {"source": {"preset": "gemma-3-4b"}, "choices": [choice]}
+    assert api.view(State(), asked)["curves"][1]["error"].endswith("enter it under Trained on.")
+    found = api.view(State(), {**asked, "trained": 1})
+    assert "at least 2 tokens of training" in found["curves"][1]["error"]
+
+
+def test_what_is_not_offered_has_a_reason() -> None:
+    assert set(whorl.scaling.names()) == {*choices.methods(), *choices.NOT_OFFERED}
+    assert api.start(State())["not_offered"] == list(choices.NOT_OFFERED.values())
+
+
+@pytest.mark.parametrize("path", [["llm_config"], ["language_config"], ["thinker_config", "llm"]])
+@pytest.mark.parametrize("choice", [{"base": 5e4}, {"method": "linear", "factor": 2.0}])
+def test_the_config_to_copy_has_it_where_it_was_read(
+    path: list[str], choice: dict[str, Any]
+) -> None:
+    path = [name if name.endswith("config") else "text_config" for name in path]
+    inner: dict[str, Any] = dict(SMALL)
+    for name in reversed(path):
+        inner = {name: inner} if name == path[-1] else {name: {**inner, "model_type": "thing"}}
+    config = {"model_type": "of_its_own", **inner}
+    report = api.report(State(), {"source": {"text": json.dumps(config)}, "choice": choice})
+    assert report["config"] is not None, report["why"]
+    written = json.loads(report["config"])
+    assert "rope_parameters" not in written
+    for name in path:
+        written = written[name]
+    assert "rope_theta" not in written
+    assert written["rope_parameters"]["rope_theta"] == choice.get("base", 10_000.0)
+
+
+def test_messages_for_the_page_name_no_functions() -> None:
+    said = _checks.plainly
+    assert said(ValueError("explore: inspect: the text is not JSON.")) == "The text is not JSON."
+    assert said(ValueError("read_config: rope_type 'x' is not known.")).startswith("rope_type")
+    assert said(ValueError("inspect: q and k go together.")) == "q and k go together."
+    assert said(ValueError("bert has none.")) == "bert has none."
+
+
+def test_a_model_without_rotation_says_it_once() -> None:
+    asked = {"source": {"text": json.dumps({"model_type": "bert", "hidden_size": 64})}}
+    report = api.report(State(), asked)
+    assert report["verdict"] == "bert has no rotary embedding."
+    assert report["notes"] == []

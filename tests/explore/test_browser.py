@@ -27,6 +27,10 @@ def text(page: Any, selector: str) -> str:
     return str(page.locator(selector).inner_text())
 
 
+def says(page: Any, selector: str, words: str) -> None:
+    until(lambda: words in text(page, selector))
+
+
 def slide(page: Any, selector: str, value: float) -> None:
     page.locator(selector).evaluate(
         "(node, value) => { node.value = value; node.dispatchEvent(new Event('input')); }", value
@@ -73,30 +77,71 @@ def test_pasting_a_config(visit: Visit) -> None:
     assert page.input_value("#preset") == ":text"
 
 
-@pytest.mark.parametrize(
-    ("pasted", "message"),
-    [
-        ("{oops", "is not JSON"),
-        ("", "there is no config yet"),
-        ("{}", "the config is empty"),
-        ('{"model_type": "bert", "hidden_size": 64}', "bert has no rotary embedding"),
-        ('{"model_type": "<img src=x onerror=alert(1)>"}', ""),
-    ],
-)
-def test_bad_configs_say_why(visit: Visit, pasted: str, message: str) -> None:
+def test_bad_configs_say_why_once(visit: Visit) -> None:
+    page = visit("#method=yarn&factor=2")
+    page.click("summary:has-text('Paste or drop')")
+    for pasted, message in (
+        ("{oops", "The text is not JSON: "),
+        ("", "There is no config yet"),
+        ("{}", "The config is empty"),
+        ('{"model_type": "<img src=x onerror=alert(1)>", "rope_scaling": 3}', "rope_scaling"),
+    ):
+        page.fill("#text", pasted)
+        page.click("#read")
+        says(page, "#config-error", message)
+        page.locator("#findings").evaluate("(node) => { node.hidden = true; }")
+        assert text(page, "body").count(text(page, "#config-error")) == 1
+        assert text(page, "#verdict").startswith("This cannot be read; the reason stands with")
+        until(lambda: "because the config cannot be read." in text(page, "#wavelengths"))
+        assert text(page, "#live") == ""
+        assert page.locator("#results img").count() == 0
+        assert page.locator("#decay button").first.is_disabled()
+    page.select_option("#preset", "qwen3-8b")
+    until(lambda: page.locator("#config-error").is_hidden() and marks(page, "decay") > 0)
+
+
+def test_a_model_without_rotation_says_so_once(visit: Visit) -> None:
     page = visit()
     page.click("summary:has-text('Paste or drop')")
-    page.fill("#text", pasted)
+    page.fill("#text", '{"model_type": "bert", "hidden_size": 64}')
     page.click("#read")
-    until(lambda: page.locator("#view-error").is_visible())
-    assert message in text(page, "#view-error")
-    until(lambda: page.locator("#config-error").is_visible())
-    assert message in text(page, "#config-error")
-    assert "Nothing to draw; the reason is above." in text(page, "#wavelengths")
-    assert page.locator("#results img").count() == 0
+    until(lambda: text(page, "#verdict") == "bert has no rotary embedding.")
+    drawn = page.locator("#decay .plot")
+    until(lambda: "so there is nothing to draw" in drawn.get_attribute("aria-valuetext"))
+    for place in ("#config-error", "#view-error", "#fault"):
+        assert page.locator(place).is_hidden(), place
+
+
+def test_a_pasted_config_is_read_at_once(visit: Visit) -> None:
+    page = visit()
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4}
+    page.evaluate("(text) => navigator.clipboard.writeText(text)", json.dumps(config))
+    page.locator("h1").evaluate("() => document.activeElement.blur()")
+    page.keyboard.press("Control+V")
+    until(lambda: "all 16 channels" in text(page, "#verdict"))
+    page.fill("#text", "something else")
+    until(lambda: "Not read yet" in text(page, "#unread"))
+    page.locator("#text").select_text()
+    page.keyboard.press("Control+V")
+    until(lambda: page.locator("#unread").is_hidden())
+    page.locator("#text").evaluate("(node) => { node.value = 'x'.repeat(1200000); }")
+    page.click("#read")
+    until(lambda: "This text has 1,200,000 bytes" in text(page, "#config-error"))
+
+
+def test_a_mistake_of_whorl_is_not_the_config_s(visit: Visit) -> None:
+    page = visit()
+    answer = json.dumps({"error": "This is a mistake of whorl: KeyError.", "fault": "whorl"})
+    page.route("**/api/report", lambda route: route.fulfill(status=500, body=answer))
     page.select_option("#preset", "qwen3-8b")
-    until(lambda: page.locator("#view-error").is_hidden() and marks(page, "decay") > 0)
-    until(lambda: page.locator("#config-error").is_hidden())
+    until(lambda: text(page, "#fault") == "This is a mistake of whorl: KeyError.")
+    assert text(page, "#verdict") == "Not known, because whorl failed; see above."
+    assert "cannot be read" not in text(page, "body")
+    until(lambda: marks(page, "decay") > 0)
+    page.route("**/api/view", lambda route: route.fulfill(status=500, body="oops"))
+    slide(page, "#length", 12)
+    until(lambda: "failed (500), and the terminal shows why" in text(page, "#fault"))
+    assert "Nothing to draw; the reason is above." in text(page, "#decay")
 
 
 def test_dropping_a_file(visit: Visit) -> None:
@@ -144,8 +189,9 @@ def test_sliders_answer_within_100_ms(visit: Visit, capsys: pytest.CaptureFixtur
             f"best {min(times):.0f}, median {statistics.median(times):.0f}, worst {max(times):.0f}"
         )
         print(f"\nslider to chart at head_dim 128, ms: {words} ({len(times)} moves)")
-    # A busy machine may stall any one of them.
-    assert statistics.quantiles(times, n=4)[0] < 100
+    # A busy machine may stall any one of them, and a crowded one most.
+    crowded = hasattr(os, "getloadavg") and os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
+    assert (min(times) if crowded else statistics.quantiles(times, n=4)[0]) < 100
 
 
 def test_extensions_overlaid_and_taken_away(visit: Visit) -> None:
@@ -159,10 +205,94 @@ def test_extensions_overlaid_and_taken_away(visit: Visit) -> None:
     assert [name.strip() for name in names] == ["as in the config", "linear x 8", "YaRN x 4"]
     page.get_by_role("button", name="Remove YaRN x 4").click()
     until(lambda: page.locator("#wavelengths .key li").count() == 2)
-    page.fill("#length-number", "999999999")
-    page.press("#length-number", "Enter")
-    until(lambda: "a whole number from 1 to 16,777,216" in text(page, "#view-error"))
-    assert marks(page, "wavelengths") >= 1
+
+
+def test_curves_upon_each_other_all_show(visit: Visit) -> None:
+    page = visit("#method=yarn&factor=4&keep=ntk_by_parts~4~,linear~4~")
+    for chart in ("wavelengths", "likeness"):
+        names = [name.strip() for name in page.locator(f"#{chart} .key li").all_inner_texts()]
+        assert names == [
+            "as in the config",
+            "YaRN x 4",
+            "NTK by parts x 4 (same as YaRN x 4)",
+            "linear x 4",
+        ]
+    turns = page.locator("#likeness .plot .line[stroke-dasharray]")
+    offsets = [one.get_attribute("stroke-dashoffset") for one in turns.all()]
+    assert sorted(offsets) == ["-9", "0"]
+    assert turns.first.get_attribute("d") == turns.last.get_attribute("d")
+
+
+def test_rings_mark_new_angles_on_every_curve(visit: Visit) -> None:
+    page = visit("#length=131072&method=yarn&factor=4&keep=linear~2~")
+    for slot in (0, 1, 2):
+        assert page.locator(f"#wavelengths .mark.ring.s{slot}").count() == 1, slot
+
+
+def test_keeping_says_why_it_ends(visit: Visit) -> None:
+    page = visit()
+    assert page.locator("#pin").get_attribute("aria-disabled") == "true"
+    assert "always drawn" in text(page, "#pin-why")
+    page.select_option("#method", "yarn")
+    for n in range(6):
+        slide(page, "#factor", n)
+        page.locator("#pin").press("Enter")
+        assert page.evaluate("document.activeElement.id") == "pin"
+        assert text(page, "#pin-why").startswith(f"YaRN x {2**n} is kept.")
+    assert page.locator("#pins li").count() == 6
+    until(lambda: page.locator("#wavelengths .key li").count() == 7)
+    slide(page, "#factor", 6)
+    assert text(page, "#pin-why").startswith("6 are kept")
+    until(lambda: page.locator("#wavelengths .key li").count() == 8)
+    page.locator("#pin").press("Enter")
+    assert page.locator("#pins li").count() == 6
+    assert text(page, "#say").startswith("6 are kept")
+    page.get_by_role("button", name="Remove YaRN x 8").press("Enter")
+    until(lambda: page.locator("#pin").get_attribute("aria-disabled") == "false")
+    assert page.locator("#pin-why").is_hidden()
+    page.wait_for_timeout(500)  # for all answers
+    assert page.evaluate("document.activeElement.ariaLabel") == "Remove YaRN x 16"
+
+
+def test_impossible_numbers_mark_the_results(visit: Visit) -> None:
+    page = visit()
+    box = page.locator("#length-number")
+    for wrong, said in (("999999999", "1 to 16,777,216; got 999999999."), ("", "16,777,216.")):
+        box.fill(wrong)
+        box.press("Enter")
+        says(page, "#length-error", said)
+        assert box.get_attribute("aria-invalid") == "true"
+        assert "all of this is for the last numbers" in text(page, "#stale")
+        assert page.locator("#results.stale").count() == 1
+        assert marks(page, "wavelengths") >= 1
+    box.blur()
+    assert box.input_value() == ""
+    slide(page, "#length", 12)
+    until(lambda: "at 4,096 tokens" in text(page, "#live"))
+    for place in ("#length-error", "#stale"):
+        assert page.locator(place).is_hidden(), place
+    assert box.get_attribute("aria-invalid") is None
+    assert box.input_value() == "4096"
+    page.fill("#base-number", "-3")
+    page.press("#base-number", "Enter")
+    until(lambda: page.locator("#base-error").is_visible())
+    page.select_option("#preset", "qwen3-8b")
+    until(lambda: page.locator("#stale").is_hidden())
+    page.select_option("#preset", "gemma-3-4b")
+    until(lambda: page.locator("#trained-row").is_visible())
+    page.fill("#trained", "0.5")
+    page.press("#trained", "Enter")
+    until(lambda: "must be a whole number from 1 to" in text(page, "#trained-error"))
+
+
+def test_longrope_says_where_its_factors_are_from(visit: Visit) -> None:
+    page = visit("#method=longrope&factor=4")
+    assert "has no list of factors" in text(page, "#method-note")
+    assert "Proportional is not here, because" in text(page, "#not-offered")
+    page.select_option("#preset", "phi-3.5-mini")
+    until(lambda: "the attention scale only" in text(page, "#method-note"))
+    page.select_option("#method", "config")
+    until(lambda: page.locator("#method-note").is_hidden())
 
 
 def test_hover_and_keyboard_give_the_value_of_any_pair(visit: Visit) -> None:
@@ -265,18 +395,59 @@ def test_a_link_restores_the_view(visit: Visit) -> None:
     link = page.evaluate("navigator.clipboard.readText()")
     other = visit(link.partition("/#")[2] and "#" + link.partition("/#")[2])
     until(lambda: text(other, "#live") == before)
+    assert other.locator("#link-error").is_hidden()
+    cut = visit("#" + link.partition("/#")[2][:-2])
+    assert "cut short" in text(cut, "#link-error")
     names = [name.strip() for name in other.locator("#wavelengths .key li").all_inner_texts()]
     assert names == ["as in the config", "NTK x 5.66", "YaRN x 4"]
     assert "all 32 channels" in text(other, "#verdict")
 
 
-@pytest.mark.parametrize(
-    "link", ["#preset=nonesuch", "#config=%%%", "#length=1e99", "#keep=evil~x,yarn~~"]
-)
-def test_damaged_links_say_so_or_are_mended(visit: Visit, link: str) -> None:
-    page = visit(link)
-    until(lambda: page.locator("#view-error").is_visible())
-    assert text(page, "#view-error")
+def test_damaged_links_say_so(visit: Visit) -> None:
+    page = visit("#preset=nonesuch")
+    assert 'There is no preset "nonesuch". llama-3.1-8b is shown.' in text(page, "#link-error")
+    for link, message in (
+        ("#garbage", 'There is no "garbage". llama-3.1-8b is shown.'),
+        ("#config=%%%", "The config in it is damaged."),
+        ("#length=1e99", "Length must be a whole number from 1 to 16,777,216; got 1e99."),
+        ("#base=abc&factor=", "Base must be a number from 1 to"),
+        ("#method=magic", 'There is no method "magic".'),
+        ("#keep=evil~x,yarn~4~", '"evil~x" is nothing to keep on the charts.'),
+        ("#check=abc&preset=qwen3-8b&length=13", "It was cut short or changed on its way."),
+    ):
+        page.evaluate("(link) => { location.hash = link; }", link)
+        says(page, "#link-error", message)
+        until(lambda: marks(page, "wavelengths") >= 1)
+        assert page.locator("#view-error").is_hidden()
+    page.select_option("#preset", "qwen3-8b")
+    until(lambda: page.locator("#link-error").is_hidden())
+
+
+def test_a_chart_of_one_distance_is_not_blank(visit: Visit) -> None:
+    page = visit("#length=1")
+    assert marks(page, "likeness") == 1
+    assert marks(page, "decay") == 3
+
+
+def test_words_of_two_charts_do_not_lie_upon_each_other(visit: Visit) -> None:
+    page = visit(width=375, touch=True)
+    plot = page.locator("#wavelengths .plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.touchscreen.tap(box["x"] + 200, box["y"] + 50)
+    until(lambda: page.locator("#wavelengths .tip").is_visible())
+    assert page.locator("#angles .tip").is_hidden()
+    assert len(page.locator("#angles .guide").get_attribute("d")) > 5
+
+
+def test_the_skip_link_leaves_the_view_alone(visit: Visit) -> None:
+    page = visit("#preset=qwen3-8b&pair=9999")
+    assert text(page, "#say") == "There is no pair 9,999 here; there are 64."
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "results"
+    page.wait_for_timeout(100)
+    assert page.input_value("#preset") == "qwen3-8b"
 
 
 def test_your_own_q_and_k(visit: Visit) -> None:
@@ -291,6 +462,11 @@ def test_your_own_q_and_k(visit: Visit) -> None:
     page.fill("#k", " ".join(["0.5"] * 128))
     page.click("#use-own")
     until(lambda: "score, your q and k" in text(page, "#decay .key"))
+    page.fill("#q", "1 x")
+    assert text(page, "#undrawn") == "Changed, and not drawn yet."
+    page.click("#use-own")
+    until(lambda: "score, your q and k" not in text(page, "#decay .key"))
+    assert text(page, "#own-error") == "q must be numbers below 1e30; got x."
 
 
 def test_the_animation_can_be_stopped(visit: Visit) -> None:

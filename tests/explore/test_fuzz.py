@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whorl.configs import presets
-from whorl.explore import api, curves
+from whorl.explore import api, choices
 from whorl.explore.state import State
 
 SCALARS = st.one_of(
@@ -19,7 +19,7 @@ JSON = st.recursive(
     max_leaves=6,
 )
 CHOICES = st.fixed_dictionaries(
-    {"method": st.sampled_from(["config", "none", *curves.methods()])},
+    {"method": st.sampled_from(["config", "none", *choices.methods()])},
     optional={
         "factor": st.floats(1e-3, 1e6) | SCALARS,
         "base": st.floats(1, 1e15) | st.sampled_from([1.0, 1e15]) | SCALARS,

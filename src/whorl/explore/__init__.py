@@ -1,6 +1,7 @@
 """A local page that puts a model's positions before your eyes: ``whorl explore``.
 
     state     what a request is about: a preset, a pasted config, the one of the command line
+    choices   what the sliders ask for: a scaling, a factor, a base
     curves    the numbers of the charts, for one group of layers and several scalings
     report    what inspect and doctor say, and the config to copy
     rewrite   the config that asks for what the sliders show

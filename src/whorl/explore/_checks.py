@@ -1,9 +1,33 @@
 """Values of a request: each is what it must be, or an error says which one is not."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["number", "record", "whole"]
+__all__ = ["number", "plainly", "record", "whole"]
+
+#: Functions that errors name, for people who called them; those who look at the page did not.
+_WHERE = re.compile(r"^(?:(?:explore|inspect|read_config|examine|doctor|presets|decay): )+")
+#: Options of the calls, and the fields that they are here.
+_FIELDS = {"pass trained= (--trained)": "enter it under Trained on"}
+
+
+def plainly(error: Exception) -> str:
+    """What an error says, without the function that raised it.
+
+    >>> plainly(ValueError("explore: read_config: the text is not JSON."))
+    'The text is not JSON.'
+    """
+    words = _WHERE.sub("", str(error))
+    changed = words != str(error)
+    for call, field in _FIELDS.items():
+        words = words.replace(call, field)
+    return words[:1].upper() + words[1:] if changed and _prose(words) else words
+
+
+def _prose(words: str) -> bool:
+    """Whether it begins with a word, and not with the name of a key."""
+    return re.match(r"[a-z]{2,}[ ,;]", words) is not None
 
 
 def record(value: Any, allowed: tuple[str, ...], where: str = "the request") -> dict[str, Any]:

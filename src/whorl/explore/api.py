@@ -14,7 +14,8 @@ from whorl.encodings import names
 
 from . import compare, curves
 from ._checks import number, record, whole
-from .curves import LONGEST, METHODS, MOST_CURVES, TITLES, Choice
+from .choices import METHODS, NOT_OFFERED, TITLES, Choice, methods
+from .curves import LONGEST, MOST_CURVES
 from .report import report as say
 from .state import State
 
@@ -32,7 +33,8 @@ def start(state: State) -> dict[str, Any]:
     return {
         "version": whorl.__version__,
         "presets": presets.names(),
-        "methods": {n: TITLES.get(n, n) for n in (*METHODS, *curves.methods())},
+        "methods": {n: TITLES.get(n, n) for n in (*METHODS, *methods())},
+        "not_offered": list(NOT_OFFERED.values()),
         "given": None if state.given is None else state.given.name,
         "preset": state.preset or "llama-3.1-8b",
         "encodings": names(),
@@ -103,7 +105,7 @@ def lab(state: State, request: Any) -> dict[str, Any]:
 def _choice(value: Any) -> Choice:
     given = record(value, ("method", "factor", "base"), "each of choices")
     method = given.get("method", "config")
-    known = (*METHODS, *curves.methods())
+    known = (*METHODS, *methods())
     if method not in known:
         raise ValueError(f"explore: method must be one of {', '.join(known)}.")
     factor = None if method in METHODS else number(given, "factor", *_FACTORS)

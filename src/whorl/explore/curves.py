@@ -8,113 +8,34 @@ focus, the first that is not the config's.
 
 import dataclasses
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from whorl import scaling
 from whorl.analysis._record import places
 from whorl.analysis.decay import complex_pairs
-from whorl.configs import ConfigError, LayerGroup, Rotation
+from whorl.configs import ConfigError
 from whorl.encodings import RoPE
 from whorl.encodings.rope import RoPEConfig
-from whorl.inspection.extension import described, extend
+from whorl.inspection.extension import described
 from whorl.inspection.lengths import span, trained_context
 from whorl.inspection.pairs import wavelengths
-from whorl.inspection.words import brief
 from whorl.scaling import Description
 
+from ._checks import plainly
+from .choices import Choice, changed, note
 from .state import Subject
 
-__all__ = [
-    "LONGEST",
-    "METHODS",
-    "MOST_CURVES",
-    "TITLES",
-    "Choice",
-    "changed",
-    "methods",
-    "view",
-]
+__all__ = ["LONGEST", "MOST_CURVES", "view"]
 
 LONGEST = 2**24
 MOST_CURVES = 8
-METHODS = ("config", "none")
-TITLES = {
-    "config": "as in the config",
-    "none": "no scaling",
-    "ntk": "NTK",
-    "ntk_by_parts": "NTK by parts",
-    "yarn": "YaRN",
-    "llama3": "Llama 3",
-    "dynamic_linear": "dynamic linear",
-    "dynamic_ntk": "dynamic NTK",
-    "dynamic_yarn": "dynamic YaRN",
-}
 _LEAN = {"table": "on_the_fly", "table_length": 0}
 _SAMPLES = 64
 _PLACES = 257
 _SLACK = 1 + 1e-9
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A scaling by name and factor, and a base; None for what the config has.
-
-    method: "config" keeps the config's scaling, "none" takes it away.
-    """
-
-    method: str = "config"
-    factor: float | None = None
-    base: float | None = None
-
-    @property
-    def own(self) -> bool:
-        """Whether this is the config as it stands."""
-        return self.method == "config" and self.base is None
-
-    @property
-    def label(self) -> str:
-        words = TITLES.get(self.method, self.method)
-        if self.method not in METHODS and self.factor is not None:
-            words = f"{words} x {self.factor:g}"
-        return words if self.base is None else f"{words}, base {brief(self.base)}"
-
-
-def methods() -> list[str]:
-    """Scalings that a factor determines, as ``whorl inspect --extend`` takes them."""
-    return [name for name in scaling.names() if name not in ("longrope", "proportional")]
-
-
-@lru_cache(maxsize=64)
-def changed(subject: Subject, index: int, choice: Choice, trained: int | None) -> LayerGroup:
-    """The group with the chosen base and scaling."""
-    assert subject.model is not None
-    group = subject.groups[index]
-    assert group.rotation is not None
-    options, encoding = dict(group.rotation.options), group.rotation.encoding
-    if choice.base is not None:
-        if options.get("inv_freq") is not None:
-            raise ConfigError(
-                "explore: the frequencies of these layers are a list of their own, so there is no"
-                " base to change."
-            )
-        options["base"] = choice.base
-    group = dataclasses.replace(group, rotation=Rotation(encoding, options))
-    if choice.method == "config":
-        return group
-    if choice.method == "none":
-        options["scaling"] = None
-    else:
-        tokens = trained_context(subject.model, subject.groups[index], trained)
-        if choice.factor is None:
-            raise ConfigError("explore: an extension needs factor.")
-        found = extend(subject.model, group, choice.method, choice.factor, tokens)
-        options["scaling"] = found.scaling
-    return dataclasses.replace(group, rotation=Rotation(encoding, options))
 
 
 @torch.no_grad()
@@ -142,7 +63,7 @@ def view(
         try:
             found, rope = _curve(subject, index, choice, trained, length, distance)
         except ValueError as error:
-            found, rope = {"label": choice.label, "error": str(error)}, None
+            found, rope = {"label": choice.label, "error": plainly(error)}, None
         curves.append(found)
         ropes.append(rope)
     if "error" in curves[0]:
@@ -174,6 +95,7 @@ def _curve(
     pairs = () if description is None else description.pairs
     return {
         "label": choice.label,
+        "note": note(subject, index, choice, trained),
         "method": choice.method,
         "factor": choice.factor,
         "base": choice.base,
@@ -203,7 +125,7 @@ def _built(
     try:
         rope = rotation.build(**_LEAN)
     except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"explore: {choice.label} does not fit these layers: {error}") from None
+        raise ConfigError(f"explore: it does not fit these layers: {plainly(error)}") from None
     if isinstance(rope, RoPE) or rotation.encoding == "axial_rope":
         return rope, rope if isinstance(rope, RoPE) else None
     names = {field.name for field in dataclasses.fields(RoPEConfig)}

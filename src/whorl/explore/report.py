@@ -10,7 +10,8 @@ from whorl.inspection import GroupReport, Inspection, inspect
 from whorl.inspection.lengths import trained_context
 from whorl.inspection.words import facts, title
 
-from .curves import METHODS, Choice
+from ._checks import plainly
+from .choices import METHODS, Choice
 from .rewrite import rewritten
 from .state import Subject
 
@@ -40,15 +41,13 @@ def report(
         looked = inspect(subject.x)
         return {
             **_of(subject, looked),
-            "problem": str(error),
+            "problem": plainly(error),
             "config": _text(subject.data),
             **_findings(subject.x, length),
         }
     assert layers.rotation is not None
     written, why = _written(subject, index, choice, trained)
-    base = dataclasses.replace(choice, method="config", factor=None)
-    start = _written(subject, index, base, trained)[0] if choice.base else None
-    looked = _look(subject, start, length, trained, choice)
+    looked = _look(subject, _start(subject, index, choice, trained), length, trained, choice)
     options = layers.rotation.options
     known = options.get("base") if options.get("inv_freq") is None else None
     return {
@@ -70,7 +69,22 @@ def _written(
     try:
         return rewritten(subject, index, choice, trained)
     except ConfigError as error:
-        return None, str(error)
+        return None, plainly(error)
+
+
+def _start(
+    subject: Subject, index: int, choice: Choice, trained: int | None
+) -> dict[str, Any] | None:
+    """The config to look at where it is not the subject's: with the base, without the extension.
+
+    LongRoPE, which ``inspect`` does not lay over a config, is looked at as it would be written.
+    """
+    if choice.method == "longrope":
+        return _written(subject, index, choice, trained)[0]
+    if not choice.base:
+        return None
+    based = dataclasses.replace(choice, method="config", factor=None)
+    return _written(subject, index, based, trained)[0]
 
 
 def _look(
@@ -83,7 +97,7 @@ def _look(
     """Inspect as the command does; without the extension where that does not fit."""
     x = subject.x if start is None else start
     options: dict[str, Any] = {"length": length}
-    if choice.method not in METHODS:
+    if choice.method not in (*METHODS, "longrope"):
         options |= {"extend": choice.method, "factor": choice.factor}
     for told in (trained, None):
         try:
@@ -98,11 +112,17 @@ def _of(subject: Subject, found: Inspection) -> dict[str, Any]:
         "name": subject.name,
         "model_type": found.model.model_type,
         "verdict": found.verdict,
-        "context": found.model.context,
+        "context": None if subject.model is None else subject.model.context,
         "groups": [_group(n, one) for n, one in enumerate(found.groups)],
         "frameworks": _frameworks(found),
-        "notes": [note.text for note in found.model.notes],
+        "notes": _notes(found),
     }
+
+
+def _notes(found: Inspection) -> list[str]:
+    """What the verdict leaves unsaid."""
+    notes = [note for note in found.model.notes if note.id != "no-rotary"]
+    return [note.text for note in notes if note.text not in found.verdict]
 
 
 def _group(index: int, found: GroupReport) -> dict[str, Any]:

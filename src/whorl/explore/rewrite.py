@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from whorl.configs import LayerGroup, ModelPositions, read_config
-from whorl.inspection.extension import Extension, extend, flat, patches
-from whorl.inspection.lengths import trained_context
+from whorl.inspection.extension import flat, patches
 
-from .curves import Choice, changed
+from .choices import METHODS, Choice, changed, extended
 from .state import Subject
 
 __all__ = ["rewritten"]
@@ -38,19 +37,30 @@ def rewritten(
     if choice.own:
         return dict(subject.data), None
     group = changed(subject, index, choice, trained)
-    patch, why = _patch(subject, model, index, choice, group, trained)
+    patch, why = _patch(subject, model, index, choice, trained)
     if patch is None:
         return None, why
     data = copy.deepcopy(dict(subject.data))
-    inner = data.get("text_config")
-    target = inner if isinstance(inner, dict) else data
-    for place in (target, data):
+    places = _places(model, data)
+    for place in places:
         for key in _OLD:
             place.pop(key, None)
-    target.update(patch)
+    places[-1].update(patch)
     if not _same(data, index, group):
         return None, "transformers' keys cannot say this so that it reads back the same."
     return data, None
+
+
+def _places(model: ModelPositions, data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The config and what lies within it, down to the part that the model was read from."""
+    found = [data]
+    where = "" if model.part is None else model.part.where
+    for name in where.split(".") if where else []:
+        inside = found[-1].get(name)
+        if not isinstance(inside, dict):  # the keys of the part stand beside the others
+            return [data]
+        found.append(inside)
+    return found
 
 
 def _patch(
@@ -58,24 +68,18 @@ def _patch(
     model: ModelPositions,
     index: int,
     choice: Choice,
-    group: LayerGroup,
     trained: int | None,
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The keys to set."""
-    text = subject.data.get("text_config")
-    data = text if isinstance(text, dict) else subject.data
+    data = subject.data if model.part is None else model.part.keys
     # A model in which the group has the chosen base, so that all of its parameters say so.
     base = dataclasses.replace(choice, method="config")
     rebased = changed(subject, index, base, trained)
     rebased = dataclasses.replace(rebased, parameters=_parameters(rebased, choice))
     groups = tuple(rebased if n == index else one for n, one in enumerate(model.groups))
     model = dataclasses.replace(model, groups=groups)
-    if choice.method not in ("config", "none"):
-        tokens = trained_context(model, rebased, trained)
-        assert choice.factor is not None
-        found: dict[int, Extension] = {
-            id(rebased): extend(model, rebased, choice.method, choice.factor, tokens)
-        }
+    if choice.method not in METHODS:
+        found = {id(rebased): extended(subject, rebased, choice, trained)}
         patch, _ = patches(model, data, found)
         return patch, None if patch else next(iter(found.values())).why
     turning = [one for one in groups if one.rotation is not None]

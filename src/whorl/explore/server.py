@@ -1,22 +1,32 @@
 """The addresses: two pages, their files, and the JSON functions of ``api``.
 
 Files are those of static/, read when the server starts, by name; no request reaches the disk.
+
+    200   the answer, or {"error": ...} where a config or numbers of the user make no sense
+    4xx   {"error": ...} for a request that the page would not send
+    500   {"error": ..., "fault": "whorl"} for a mistake of whorl's own
 """
 
 import json
+import os
 import socket
 import sys
 import threading
+import traceback
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+import whorl
 from whorl._extras import need
 from whorl.analysis._record import plain
+from whorl.configs import ConfigError
 
 from . import api
+from ._checks import plainly
 from .state import State
 
 __all__ = ["HOST", "application", "listen", "serve"]
@@ -71,23 +81,29 @@ def application(state: State, port: int) -> Any:
             except TooLargeError as error:
                 return answer({"error": str(error)}, 413)
             except (ValueError, RecursionError):
-                return answer({"error": "explore: the request is not JSON."}, 400)
+                return answer({"error": "the request is not JSON."}, 400)
             try:
                 return answer(await run_in_threadpool(function, state, given))
+            except ConfigError as error:  # a browser would count 4xx as an error of the page
+                return answer({"error": plainly(error)})
             except ValueError as error:
-                return answer({"error": str(error)}, 400)
+                return answer({"error": plainly(error)}, 400)
 
         return respond
 
     def missing(request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
-        return answer({"error": "explore: there is nothing at this address."}, status)
+        return answer({"error": "there is nothing at this address."}, status)
+
+    def broken(request: Request, error: Exception) -> Response:
+        return answer({"error": _fault(error), "fault": "whorl"}, 500)
 
     routes = [Route(path, file(name), methods=["GET"]) for path, name in _PAGES.items()]
     routes += [Route(f"/static/{name}", file(name), methods=["GET"]) for name in static]
     routes.append(Route("/api/start", started, methods=["GET"]))
     routes += [Route(f"/api/{n}", call(f), methods=["POST"]) for n, f in _CALLS.items()]
-    app = Starlette(routes=routes, exception_handlers={404: missing, 405: missing})
+    handlers: Any = {404: missing, 405: missing, Exception: broken}
+    app = Starlette(routes=routes, exception_handlers=handlers)
     return Guard(app, port)
 
 
@@ -137,6 +153,19 @@ def _static() -> dict[str, tuple[bytes, str]]:
         if kind is not None:
             found[entry.name] = (entry.read_bytes(), kind)
     return found
+
+
+def _fault(error: Exception) -> str:
+    """What to say of a mistake in whorl itself, and to report; uvicorn prints the traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if f"{os.sep}whorl{os.sep}" in frame.filename]
+    at = (ours or frames)[-1:]
+    where = "".join(f", at {Path(frame.filename).name} line {frame.lineno}" for frame in at)
+    what = f"{type(error).__name__}: {str(error)[:300]}".rstrip(". ")
+    return (
+        "This is a mistake of whorl, not of your config. Please report it with the config and these"
+        f" words: whorl {whorl.__version__}, {what}{where}. The terminal shows the traceback."
+    )
 
 
 def _json(document: dict[str, Any]) -> bytes:

@@ -13,6 +13,8 @@ from typing import Any
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, presets, read_config
 from whorl.configs.source import load, parse
 
+from ._checks import plainly
+
 __all__ = ["MOST_CHANNELS", "State", "Subject", "given_subject"]
 
 #: A chart of more pairs shows nothing, and a claim of more is no model.
@@ -110,11 +112,11 @@ def _subject(name: str, x: Any, data: Mapping[str, Any]) -> Subject:
     try:
         model = read_config(x)
     except ConfigError as error:
-        return Subject(name, x, data, problem=str(error))
+        return Subject(name, x, data, problem=plainly(error))
     for group in model.groups:
         options = {} if group.rotation is None else group.rotation.options
         width = options.get("head_dim", 0)
         if isinstance(width, int) and width > MOST_CHANNELS:
-            words = f"explore: heads may have up to {MOST_CHANNELS:,} channels; this has {width:,}."
+            words = f"Heads may have up to {MOST_CHANNELS:,} channels; this has {width:,}."
             return Subject(name, {}, data, problem=words)
     return Subject(name, x, data, model)

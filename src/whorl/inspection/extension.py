@@ -5,7 +5,7 @@ over YaRN keeps its other options, except an attention_factor, which belongs to 
 ``configs.rope_parameters`` says which scalings transformers has words for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,17 @@ from whorl.scaling.yarn import mscale
 
 from .patching import needed, not_taken
 
-__all__ = ["Extension", "called", "described", "extend", "flat", "named", "patches", "targets"]
+__all__ = [
+    "Extension",
+    "called",
+    "described",
+    "extend",
+    "flat",
+    "named",
+    "patches",
+    "replaced",
+    "targets",
+]
 
 #: Scalings that one factor does not determine, with the reason.
 _NOT_BY_FACTOR = {
@@ -98,6 +108,29 @@ def extend(
 ) -> Extension:
     """Put the scaling called ``name`` into the rotation of ``group``."""
     assert group.rotation is not None
+    old = group.rotation.options.get("scaling")
+
+    def make(tokens: int) -> Scaling:
+        found = named(name, factor, tokens)
+        if isinstance(found, YaRN) and isinstance(old, YaRN):
+            return replace(
+                old, factor=float(factor), original_context=tokens, attention_factor=None
+            )
+        return found
+
+    return replaced(model, group, name, factor, trained, make)
+
+
+def replaced(
+    model: ModelPositions,
+    group: LayerGroup,
+    name: str,
+    factor: float,
+    trained: int | None,
+    make: Callable[[int], Scaling],
+) -> Extension:
+    """Put what ``make`` gives for the trained length in the place of the scaling of ``group``."""
+    assert group.rotation is not None
     who, old = called(model), group.rotation.options.get("scaling")
     if group.rotation.encoding == "axial_rope":
         raise ConfigError(f"inspect: the axial rotation of {who} takes no scaling.")
@@ -111,11 +144,8 @@ def extend(
             f"inspect: the config of {who} does not say how long training texts were, so it is open"
             " what to extend; pass trained= (--trained)."
         )
-    scaling, length = named(name, factor, trained), max(1, round(trained * factor))
-    if isinstance(scaling, YaRN) and isinstance(old, YaRN):
-        scaling = replace(
-            old, factor=float(factor), original_context=trained, attention_factor=None
-        )
+    scaling = make(trained)
+    length = max(1, round(trained * factor))
     try:
         before, after = group.rotation.bare(), group.rotation.bare(scaling=scaling)
         return Extension(

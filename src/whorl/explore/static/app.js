@@ -1,23 +1,25 @@
 // The first page: a config, what inspect and doctor say, charts that follow the sliders.
 
-import { $, ask, brief, copy, el, later, latest, save, words } from "./common.js";
+import { $, ask, brief, copy, el, later, latest, save, tell, words } from "./common.js";
 import { Chart } from "./charts.js";
 import { Dials } from "./dials.js";
+import { Fields } from "./fields.js";
+import { limits, vector } from "./limits.js";
 import { read, write } from "./link.js";
 
 const FRESH = { group: null, length: null, base: null, method: "config", factor: 4, trained: null, pair: null, distance: 16, pins: [] };
-let start, known = {}, shown = null, own = null, began = null;
+const PLAIN = ["config", "none"];
+const MOST_TEXT = 900000;
+let start, fields, known = {}, shown = null, own = null, began = null;
 let state = { source: null, ...FRESH };
+/** What went wrong: faults are whorl's, view is why there are no charts, own is about q and k. */
+const trouble = { report: null, look: null, view: null, own: null };
 
 const say = (text) => { $("#say").textContent = text; };
-function tell(where, text) {
-  $(where).hidden = !text;
-  $(where).textContent = text ?? "";
-}
 
 const pick = (pair) => { state.pair = state.pair === pair ? null : pair; render(); };
-const over = (pair) => { for (const chart of [charts.wavelengths, charts.angles]) chart.follow(pair); };
-const far = (x) => { for (const chart of [charts.likeness, charts.decay]) chart.follow(x); };
+const over = (pair, from) => { for (const chart of [charts.wavelengths, charts.angles]) chart.follow(pair, from); };
+const far = (x, from) => { for (const chart of [charts.likeness, charts.decay]) chart.follow(x, from); };
 const pairs = { label: "pair, from fastest to slowest", name: "pair" };
 const apart = { label: "distance, in tokens", name: "distance", log: true };
 const charts = {
@@ -44,40 +46,64 @@ const dials = new Dials($("#turning"));
 
 // Charts ---------------------------------------------------------------------------------------
 
+const focus = () => ({ method: state.method, factor: PLAIN.includes(state.method) ? null : state.factor, base: state.base });
+const equal = (a, b) => a.method === b.method && a.factor === b.factor && a.base === b.base;
+const asItIs = () => state.method === "config" && state.base == null;
+
+/** The curves beside the config's, each once, with the colours they keep. */
 function choices() {
-  const changed = state.method !== "config" || state.base != null;
-  const focus = { method: state.method, factor: state.factor, base: state.base };
-  return changed ? [focus, ...state.pins] : state.pins;
+  const pins = state.pins.map((choice, n) => ({ choice, slot: n + 2 }));
+  if (asItIs()) return pins;
+  return [{ choice: focus(), slot: 1 }, ...pins.filter((one) => !equal(one.choice, focus()))];
 }
 
-const slot = (n) => (n === 0 ? 0 : choices().length > state.pins.length ? n : n + 1);
+const slot = (n) => (n === 0 ? 0 : shown.slots[n - 1]);
 
 const look = latest(async () => {
   if (!state.source) return;
-  const asked = { source: state.source, group: state.group, length: state.length, distance: state.distance, trained: state.trained, choices: choices(), ...own };
-  const since = began;
+  const asked = { source: state.source, group: state.group, length: state.length, distance: state.distance, trained: state.trained, choices: choices().map((one) => one.choice), ...own };
+  const since = began, slots = choices().map((one) => one.slot);
   began = null;
   try {
-    shown = await ask("view", asked);
-    tell("#view-error", shown.curves.filter((one) => one.error).map((one) => `${one.label}: ${one.error}`).join(" "));
-    tell("#own-error", null);
+    shown = { ...await ask("view", asked), slots };
+    Object.assign(trouble, { look: null, view: null });
   } catch (error) {
-    if (own && /q and k|explore: [qk] must/.test(error.message)) {
+    if (own && !error.fault) {  // Without them it works, or says what else is wrong.
       own = null;
-      tell("#own-error", error.message);
-      look();
-      return;
+      trouble.own = error.message;
+      return look();
     }
     shown = null;
-    tell("#view-error", error.message);
-    for (const chart of Object.values(charts)) chart.draw({ message: "Nothing to draw; the reason is above." });
-    $("#turning").hidden = true;
-    $("#live").textContent = "";
-    return;
+    if (trouble.own === error.message) trouble.own = null;
+    Object.assign(trouble, error.fault ? { look: error.message, view: null } : { look: null, view: error.message });
+    return troubled();
   }
+  if (state.pair != null && state.pair >= shown.curves[0].inv_freq.length) {
+    say(`There is no pair ${words(state.pair)} here; there are ${shown.curves[0].inv_freq.length}.`);
+    state.pair = null;
+  }
+  troubled();
   draw();
   if (since != null) requestAnimationFrame(() => performance.measure("slider", { start: since, end: performance.now() }));
 });
+
+/** Says what is wrong, each thing in one place. */
+function troubled() {
+  const unread = known.problem != null && known.verdict == null;
+  const faults = [...new Set([trouble.report, trouble.look].filter(Boolean))];
+  tell("#fault", faults.join(" "));
+  tell("#config-error", unread ? known.problem : null);
+  tell("#own-error", trouble.own);
+  const bad = shown?.curves.filter((one) => one.error).map((one) => `${one.label}: ${one.error}`).join(" ");
+  tell("#view-error", shown ? bad : trouble.view === known.problem ? null : trouble.view);
+  $("#method-note").textContent = shown?.curves.find((one) => one.method === state.method)?.note ?? "";
+  if (shown) return;
+  const why = faults.length ? "Nothing to draw; the reason is above." : unread ? "Nothing to draw, because the config cannot be read."
+    : known.problem ?? "Nothing to draw; the reason is above.";
+  for (const chart of Object.values(charts)) chart.draw({ message: why });
+  $("#turning").hidden = true;
+  $("#live").textContent = "";
+}
 
 function draw() {
   const { curves } = shown;
@@ -93,7 +119,7 @@ function draw() {
     rules, marked: state.pair,
     series: numbered.map(([one, n]) => ({
       label: one.label, slot: slot(n), x, y: one.wavelengths, marks: x.map((i) => one.statuses[i] ?? "kept"),
-      rings: n === shown.focus || curves.length === 1 ? one.new : [], words: x.map((i) => told(one, i)),
+      rings: one.new, words: x.map((i) => told(one, i)),
     })),
   });
   charts.angles.draw({
@@ -104,12 +130,11 @@ function draw() {
   const message = shown.distances.length ? null : `No chart, because ${shown.why}`;
   const lines = (values) => numbered.filter(([, n]) => values[n]).map(([one, n]) => ({ label: one.label, slot: slot(n), x: shown.distances, y: values[n], dash: n === 0 && curves.length > 1 }));
   charts.likeness.draw({ message, series: message ? [] : lines(shown.likeness) });
-  const focus = curves[shown.focus]?.label;
   charts.decay.draw({
     message,
     series: message ? [] : [...lines(shown.envelopes.map((one) => one && one.map((v) => v / one[0]))).map((one) => ({ ...one, label: `envelope, ${one.label}` })),
       ...shown.scores.map((one, n) => ({ label: `score, ${one.name}`, slot: 8 + n, dash: n === 1, x: shown.distances, y: one.mean }))],
-    note: message ? "" : `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; scores over |q| |k|, ${focus}, attention scale and all, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`,
+    note: message ? "" : `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; scores over |q| |k|, ${curves[shown.focus]?.label}, attention scale and all, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`,
   });
   const turning = curves[shown.focus ?? 0];
   $("#turning").hidden = false;
@@ -125,30 +150,34 @@ function draw() {
 const tellAll = latest(async () => {
   if (!state.source) return;
   const asked = { source: state.source, group: state.group, length: state.length, trained: state.trained, choice: { method: state.method, factor: state.factor, base: state.base } };
+  const nothing = { groups: [], frameworks: [], findings: [], counts: {}, notes: [] };
   try {
     known = await ask("report", asked);
+    trouble.report = null;
   } catch (error) {
-    known = { groups: [], frameworks: [], findings: [], counts: {}, notes: [], problem: error.message };
+    known = error.fault ? nothing : { ...nothing, problem: error.message };
+    trouble.report = error.fault ? error.message : null;
   }
-  tell("#config-error", "text" in state.source || !known.groups.length ? known.problem : null);
+  troubled();
   said();
 });
 
 function said() {
-  $("#verdict").textContent = known.verdict ?? `This cannot be read: ${known.problem ?? "no reason given."}`;
+  const unread = trouble.report ? "Not known, because whorl failed; see above." : "This cannot be read; the reason stands with the config.";
+  $("#verdict").textContent = known.verdict ?? unread;
   const rows = (facts) => facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]);
   $("#facts").replaceChildren(
     ...known.groups.map((group) => el("details", {}, el("summary", {}, group.title), el("dl", {}, ...rows(group.facts)))),
     ...(known.frameworks.length ? [el("details", {}, el("summary", {}, "How others read it"), el("dl", {}, ...rows(known.frameworks.map((one) => [one.framework, [one.outcome + (one.differs.length ? ` (${one.differs.join(", ")})` : ""), ...one.remarks].join(". ")]))))] : []),
     ...known.notes.map((note) => el("p", { class: "quiet" }, note)));
   const counts = Object.entries(known.counts).filter(([, n]) => n).map(([name, n]) => `${n} ${name}${n > 1 ? "s" : ""}`);
-  const clean = Object.keys(known.counts).length ? "Nothing found." : "Not examined, because it cannot be read.";
+  const clean = Object.keys(known.counts).length ? "Nothing found." : trouble.report ? "Not examined." : "Not examined, because it cannot be read.";
   $("#counts").textContent = counts.length ? `${counts.join(", ")}.` : clean;
   $("#findings").replaceChildren(...known.findings.map((one) => el("li", { class: one.severity },
     el("p", {}, el("b", {}, one.severity), " ", el("code", {}, one.rule), one.where ? ` at ${one.where}` : ""),
     el("p", {}, one.message), el("p", { class: "quiet" }, one.remedy))));
   for (const id of ["#copy-config", "#save-config"]) $(id).disabled = !known.config;
-  $("#config-why").textContent = known.config ? "" : `No config to copy: ${known.why ?? known.problem ?? "it is not JSON."}`;
+  $("#config-why").textContent = known.config ? "" : known.why ? `No config to copy: ${known.why}` : "No config to copy.";
   controls();
 }
 
@@ -157,12 +186,12 @@ function said() {
 function controls() {
   const turning = known.groups?.filter((group) => group.rotates) ?? [];
   $("#group-row").hidden = turning.length < 2;
-  $("#group").replaceChildren(...turning.map((group) => el("option", { value: group.index }, group.title)));
+  refill($("#group"), turning.map((group) => [group.index, group.title]), ([value, title]) => el("option", { value }, title));
   if (turning.length) $("#group").value = state.group ?? known.group;
   const set = (id, value, of) => {
-    const range = $(`#${id}`), box = $(`#${id}-number`);
+    const range = $(`#${id}`);
     if (document.activeElement !== range) range.value = of(value);
-    if (document.activeElement !== box) box.value = value;
+    fields.show(id, value);
     range.setAttribute("aria-valuetext", words(value));
   };
   const length = state.length ?? Math.min(known.context ?? 4096, start.longest);
@@ -173,21 +202,53 @@ function controls() {
   else $("#base-number").value = "";
   $("#base-reset").hidden = state.base == null;
   $("#method").value = state.method;
-  $("#factor-row").hidden = ["config", "none"].includes(state.method);
+  $("#factor-row").hidden = PLAIN.includes(state.method);
   set("factor", state.factor, Math.log2);
   set("distance", state.distance, (v) => Math.log2(v + 1));
   const fixed = known.trained != null;
   $("#trained").disabled = fixed;
-  if (document.activeElement !== $("#trained")) $("#trained").value = known.trained ?? state.trained ?? "";
+  fields.show("trained", known.trained ?? state.trained ?? "");
   $("#trained-note").textContent = fixed ? "" : "The config does not say; extensions and new angles need it.";
   $("#trained-row").hidden = fixed || known.groups == null || !!known.problem;
-  $("#pin").disabled = choices().length === state.pins.length || choices().length >= start.most_curves - 1;
-  $("#pins").replaceChildren(...state.pins.map((one, n) => el("li", { class: `s${slot(n + choices().length - state.pins.length + 1)}` },
-    el("i", {}), el("span", {}, label(one)), el("button", { type: "button", class: "small", "aria-label": `Remove ${label(one)}`, onclick: () => { state.pins.splice(n, 1); moved(); } }, "remove"))));
+  const why = unkept();
+  $("#pin").setAttribute("aria-disabled", String(why != null));  // and not disabled, which would lose the focus
+  $("#pin-why").textContent = why ?? "";
+  refill($("#pins"), state.pins.map((one, n) => [label(one), !asItIs() && equal(one, focus()) ? 1 : n + 2]), ([name, colour], n) => el("li", { class: `s${colour}` },
+    el("i", {}), el("span", {}, name), el("button", { type: "button", class: "small", "aria-label": `Remove ${name}`, onclick: () => unpin(n) }, "remove")));
   $("#preset").value = state.source?.preset ?? (state.source?.given ? ":given" : ":text");
 }
 
-const label = (one) => [start.methods[one.method] + (["config", "none"].includes(one.method) ? "" : ` x ${words(one.factor)}`), one.base == null ? null : `base ${brief(one.base)}`].filter(Boolean).join(", ");
+/** Children for these rows, made anew only where rows have changed, so that the focus stays. */
+function refill(node, rows, make) {
+  const now = JSON.stringify(rows);
+  if (node.dataset.rows === now) return;
+  node.dataset.rows = now;
+  node.replaceChildren(...rows.map(make));
+}
+
+function pin() {
+  if (unkept()) return say(unkept());
+  state.pins.push(focus());
+  say(`${label(focus())} stays on the charts.`);
+  return moved();
+}
+
+function unpin(n) {
+  const [gone] = state.pins.splice(n, 1);
+  say(`${label(gone)} is off the charts.`);
+  moved();
+  ($("#pins").children[Math.min(n, state.pins.length - 1)]?.querySelector("button") ?? $("#pin")).focus();
+}
+
+/** Why there is nothing to keep; null where there is. */
+function unkept() {
+  const most = start.most_curves - 2;
+  if (asItIs()) return "The config itself is always drawn. Choose a method or a base to keep one beside it.";
+  if (state.pins.some((one) => equal(one, focus()))) return `${label(focus())} is kept. Change something to keep another.`;
+  return state.pins.length >= most ? `${most} are kept, which is as many as can be told apart. Remove one to keep another.` : null;
+}
+
+const label = (one) => [start.methods[one.method] + (PLAIN.includes(one.method) ? "" : ` x ${words(one.factor)}`), one.base == null ? null : `base ${brief(one.base)}`].filter(Boolean).join(", ");
 
 const remember = later(300, () => {
   const link = write(state);
@@ -207,64 +268,73 @@ function moved() {
 const render = () => { controls(); if (shown) draw(); remember(); };
 
 async function open(source, more = {}) {
+  if (source.text?.length > MOST_TEXT) return tooLong("This text", source.text.length);
   state = { ...state, source, group: null, length: null, base: null, trained: null, pair: null, ...more };
   known = {};
   own = null;
+  trouble.own = null;
+  fields.settle();
+  tell("#link-error", null);
+  unread();
   controls();
   await Promise.all([tellAll(), look()]);
   remember();
 }
 
+const tooLong = (what, size) => tell("#config-error", `${what} has ${size.toLocaleString("en")} bytes; a config has at most ${MOST_TEXT.toLocaleString("en")}. Take config.json, not the weights.`);
+
 /** Numbers that sliders give: three digits are enough where the scale is a logarithm. */
 const three = (value) => Number(value.toPrecision(3));
 
-function wire(id, key, from, check) {
-  $(`#${id}`).addEventListener("input", (event) => { state[key] = from(Number(event.target.value)); moved(); });
-  $(`#${id}-number`).addEventListener("change", (event) => {
-    const value = event.target.valueAsNumber;
-    if (!check(value)) {
-      tell("#view-error", `${id} ${event.target.value || "nothing"} is out of range: ${check.words}.`);
-      event.target.setAttribute("aria-invalid", "true");
-      return;
-    }
-    event.target.removeAttribute("aria-invalid");
-    state[key] = value;
-    moved();
-  });
+function wire(id, from) {
+  $(`#${id}`).addEventListener("input", (event) => { fields.settle(id); state[id] = from(Number(event.target.value)); moved(); });
+  fields.listen(id);
 }
 
-function range(least, most, whole) {
-  const check = (value) => value >= least && value <= most && (!whole || Number.isInteger(value));
-  check.words = `a ${whole ? "whole " : ""}number from ${words(least)} to ${most.toLocaleString("en")}`;
-  return check;
+/** Says that the text is not what is drawn. */
+function unread() {
+  const text = $("#text").value;
+  tell("#unread", text.trim() && text !== state.source?.text ? "Not read yet: what you see is another config. \u201cRead it\u201d reads this one." : null);
+}
+
+function useOwn() {
+  try {
+    own = { q: vector("q", $("#q").value), k: vector("k", $("#k").value) };
+    trouble.own = null;
+  } catch (error) {
+    own = null;
+    trouble.own = error.message;
+  }
+  tell("#undrawn", null);
+  troubled();
+  look();
 }
 
 function listen() {
   const tokens = (v) => (Number.isInteger(v) ? 2 ** v : Math.round(2 ** v));
-  wire("length", "length", tokens, range(1, start.longest, true));
-  wire("base", "base", (v) => three(10 ** v), range(1, 1e15));
-  wire("factor", "factor", (v) => three(2 ** v), range(0.001, 1e6));
-  wire("distance", "distance", (v) => Math.round(2 ** v - 1), range(0, start.longest, true));
-  $("#base-reset").addEventListener("click", () => { state.base = null; moved(); });
+  wire("length", tokens);
+  wire("base", (v) => three(10 ** v));
+  wire("factor", (v) => three(2 ** v));
+  wire("distance", (v) => Math.round(2 ** v - 1));
+  fields.listen("trained", null);
+  $("#base-reset").addEventListener("click", () => { fields.settle("base"); state.base = null; moved(); $("#base-number").focus(); });
   $("#method").addEventListener("change", (event) => { state.method = event.target.value; moved(); });
   $("#group").addEventListener("change", (event) => { state.group = Number(event.target.value); state.pair = null; moved(); });
-  $("#trained").addEventListener("change", (event) => {
-    const value = event.target.valueAsNumber;
-    state.trained = Number.isInteger(value) && value > 0 ? value : null;
-    moved();
-  });
-  $("#pin").addEventListener("click", () => {
-    state.pins.push({ method: state.method, factor: state.factor, base: state.base });
-    say(`${label(state.pins.at(-1))} stays on the charts.`);
-    moved();
-  });
-  $("#reset").addEventListener("click", () => { state = { source: state.source, ...FRESH, pins: [] }; own = null; moved(); });
+  $("#pin").addEventListener("click", pin);
+  $("#reset").addEventListener("click", () => open(state.source, { ...FRESH, pins: [] }));
   $("#preset").addEventListener("change", (event) => {
     const value = event.target.value;
     if (value === ":text") { $("#paste").open = true; $("#text").focus(); }
     else open(value === ":given" ? { given: true } : { preset: value });
   });
   $("#read").addEventListener("click", () => open({ text: $("#text").value }));
+  $("#text").addEventListener("input", unread);
+  $("#text").addEventListener("paste", () => setTimeout(() => open({ text: $("#text").value })));
+  document.addEventListener("paste", (event) => {
+    const text = event.clipboardData?.getData("text") ?? "";
+    if (event.target.closest?.("input, textarea, select") || !text.trim().startsWith("{")) return;
+    pasted(text);
+  });
   $("#file").addEventListener("change", (event) => { take(event.target.files[0]); event.target.value = ""; });
   for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => {
     if (![...event.dataTransfer.types].includes("Files")) return;
@@ -275,22 +345,28 @@ function listen() {
   $("#save-config").addEventListener("click", () => save("config.json", new Blob([known.config], { type: "application/json" })));
   $("#copy-link").addEventListener("click", () => {
     const link = write(state);
-    if (!link) return say("This config is too long for a link, or is a file of this machine; send the config instead.");
-    return copy(new URL(link, location.href).href, "Link", say);
+    if (!link) return say("This config is too long for a link; send the config instead.");
+    const less = [own ? "your own q and k are not in it" : null, state.source.given ? `it needs whorl explore with ${start.given}` : null].filter(Boolean);
+    return copy(new URL(link, location.href).href, "Link", (text) => say([text, ...less.map((one) => `${one[0].toUpperCase()}${one.slice(1)}.`)].join(" ")));
   });
-  $("#use-own").addEventListener("click", () => { own = { q: numbers($("#q").value), k: numbers($("#k").value) }; look(); });
-  $("#drop-own").addEventListener("click", () => { own = null; tell("#own-error", null); look(); });
+  $("#use-own").addEventListener("click", useOwn);
+  $("#drop-own").addEventListener("click", () => { own = null; trouble.own = null; tell("#undrawn", null); troubled(); look(); });
+  for (const id of ["#q", "#k"]) $(id).addEventListener("input", () => tell("#undrawn", own ? "Changed, and not drawn yet." : null));
+  // By hand, because the fragment holds the view.
+  $(".skip").addEventListener("click", (event) => { event.preventDefault(); $("#results").focus(); });
   window.addEventListener("hashchange", restore);
 }
 
-const numbers = (text) => text.replace(/[[\](),;]/g, " ").split(/\s+/).filter(Boolean).map((word) => { const value = Number(word); return Number.isFinite(value) ? value : word; });
+async function pasted(text) {
+  $("#text").value = text;
+  $("#paste").open = true;
+  await open({ text });
+}
 
 async function take(file) {
   if (!file) return;
-  if (file.size > 900000) return tell("#config-error", `${file.name} has ${file.size.toLocaleString("en")} bytes; a config has at most 900,000. Take config.json, not the weights.`);
-  $("#text").value = await file.text();
-  $("#paste").open = true;
-  await open({ text: $("#text").value });
+  if (file.size > MOST_TEXT) return tooLong(file.name, file.size);
+  await pasted(await file.text());
 }
 
 /** The view of the link, or the one to begin with. */
@@ -299,20 +375,25 @@ async function restore() {
   const source = found.source ?? (start.given ? { given: true } : { preset: start.preset });
   if (source.text) { $("#text").value = source.text; $("#paste").open = true; }
   state = { ...state, ...FRESH, pins: [] };
-  await open(source, found.view);
+  const rest = found.source || start.given || location.hash.length < 2 ? "" : ` ${start.preset} is shown.`;
+  const opened = open(source, found.view);
+  tell("#link-error", found.problems.length ? `The link makes no sense in parts, which are left out. ${found.problems.join(" ")}${rest}` : null);
+  await opened;
 }
 
 async function begin() {
   try {
     start = await ask("start");
   } catch (error) {
-    return tell("#view-error", error.message);
+    return tell("#fault", error.message);
   }
   $("#version").textContent = start.version;
   $("#preset").append(...(start.given ? [el("option", { value: ":given" }, start.given)] : []),
     ...start.presets.map((name) => el("option", { value: name }, name)),
     el("option", { value: ":text" }, "a pasted config"));
   $("#method").append(...Object.entries(start.methods).map(([name, title]) => el("option", { value: name }, title)));
+  $("#not-offered").textContent = start.not_offered.join(" ");
+  fields = new Fields(limits(start), (key, value) => { state[key] = value; moved(); });
   listen();
   await restore();
   document.body.dataset.ready = "yes";

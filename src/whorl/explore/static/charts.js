@@ -1,14 +1,14 @@
 // Line and point charts as SVG. A chart is drawn anew at each change: a few hundred points in a
 // dozen paths, which takes about a millisecond. Colours come from style.css, by class.
 
-import { brief, el, save, shape, words } from "./common.js";
+import { brief, el, lines, save, shape, words } from "./common.js";
 
 const LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 42;
 
 export class Chart {
   /**
    * figure: an element to fill. options: id, title, note, x and y ({label, name, log, unit, range, ticks},
-   * each for a tick at every value), pick(x) called on click and Enter, over(x) on the way there.
+   * each for a tick at every value), pick(x) called on click and Enter, over(x, chart) on the way there.
    */
   constructor(figure, options) {
     Object.assign(this, { figure, options, series: [], rules: [], at: null, marked: null });
@@ -25,12 +25,14 @@ export class Chart {
       type: "button", class: "small", "aria-label": `Save ${options.title} as ${kind}`,
       onclick: () => this.export(kind),
     }, kind);
+    this.tools = el("div", { class: "tools" }, button("SVG"), button("PNG"));
     figure.append(
-      el("div", { class: "head" }, el("h3", {}, options.title),
-        el("div", { class: "tools" }, button("SVG"), button("PNG"))),
+      el("div", { class: "head" }, el("h3", {}, options.title), this.tools),
       this.key, this.box, this.note);
     this.svg.addEventListener("pointermove", (event) => this.hover(event));
-    this.svg.addEventListener("pointerleave", () => this.leave());
+    this.svg.addEventListener("pointerdown", (event) => this.hover(event));
+    // A finger that is lifted leaves too; what it showed stays until something else is touched.
+    this.svg.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && this.leave());
     this.svg.addEventListener("click", () => this.at != null && options.pick?.(this.xs[this.at]));
     this.svg.addEventListener("keydown", (event) => this.press(event));
     this.svg.addEventListener("blur", () => this.leave());
@@ -42,48 +44,38 @@ export class Chart {
    * and slot is the number of a colour. rules: [{y, label}]. message: what to say instead.
    */
   draw({ series = [], rules = [], message = null, note = null, marked = null }) {
-    Object.assign(this, { series, rules, message, marked });
+    Object.assign(this, { series: twins(series), rules, message, marked });
     if (note != null) this.note.textContent = note;
     this.xs = series[0]?.x ?? [];
     if (this.at != null && this.at >= this.xs.length) this.at = null;
-    this.key.replaceChildren(...series.map((one) => el("li", { class: `s${one.slot}` },
-      shape("svg", { class: "swatch", viewBox: "0 0 22 10", "aria-hidden": "true" },
-        one.marks ? shape("circle", { cx: 11, cy: 5, r: 4, class: "dot" })
-          : shape("path", { d: "M1 5H21", class: `line${one.dash ? " dash" : ""}` })), el("span", {}, one.label))));
+    this.key.replaceChildren(...this.series.map((one) => el("li", { class: `s${one.slot}` },
+      shape("svg", { class: "swatch", viewBox: "0 0 22 10", "aria-hidden": "true" }, swatch(one)), el("span", {}, named(one)))));
     this.paint();
   }
 
   paint() {
     const shown = this.series.filter((one) => one.y.some((y) => y != null));
     const message = this.message ?? (shown.length ? null : "There is nothing to draw here yet.");
-    const width = Math.max(260, this.box.clientWidth), height = message != null ? 110 : width < 480 ? 250 : 290;
+    const width = Math.max(260, this.box.clientWidth), told = lines(message ?? "", Math.floor((width - 30) / 7.2));
+    const height = message != null ? 50 + 20 * told.length : width < 480 ? 250 : 290;
     Object.assign(this, { width, height });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("height", height);
     this.note.hidden = message != null;
     this.svg.classList.toggle("silent", message != null);
+    for (const button of this.tools.children) button.disabled = message != null;
     if (message != null) {
-      this.svg.replaceChildren(this.told(message));
+      this.svg.replaceChildren(shape("g", { class: "told" }, ...told.map((line, n) => shape("text", { x: 15, y: 34 + 20 * n }, line))));
       this.svg.setAttribute("aria-valuetext", message);
       return;
     }
     this.scales(shown);
-    this.svg.replaceChildren(this.axes(), ...this.rules.map((rule) => this.rule(rule)),
-      ...[shown[0], ...shown.slice(1).reverse()].flatMap((one) => this.one(one)), this.guides());
+    // The first below all others, unless its line is broken and hides nothing.
+    const rest = shown.slice(1).reverse(), order = shown[0].dash ? [...rest, shown[0]] : [shown[0], ...rest];
+    this.svg.replaceChildren(this.axes(), ...order.flatMap((one, n) => this.one(one, order.length - 1 - n)),
+      ...this.ruled(), this.guides());
     this.svg.setAttribute("aria-valuemax", this.xs.length - 1);
     this.point(this.at, false);
-  }
-
-  told(message) {
-    const lines = [], most = Math.floor((this.width - 30) / 7.2);
-    for (const word of message.split(" ")) {
-      if (lines.length && `${lines.at(-1)} ${word}`.length <= most) lines.push(`${lines.pop()} ${word}`);
-      else lines.push(word);
-    }
-    const group = shape("g", { class: "told" });
-    lines.slice(0, 4).forEach((line, n) =>
-      group.append(shape("text", { x: 15, y: 34 + 20 * n }, line)));
-    return group;
   }
 
   scales(shown) {
@@ -94,6 +86,7 @@ export class Chart {
     if (y.range) [low, high] = [Math.min(low, y.range[0]), Math.max(high, y.range[1])];
     if (low === high) [low, high] = y.log ? [low / 2, high * 2] : [low - 1, high + 1];
     if (y.log) [low, high] = [low / 1.3, high * 1.3];
+    else if (!y.range) [low, high] = [low - (high - low) / 25, high + (high - low) / 25];
     const xs = this.xs.filter((v) => !x.log || v > 0);
     let first = Math.min(...xs), last = Math.max(...xs);
     if (first === last) last = first + 1;
@@ -109,10 +102,10 @@ export class Chart {
       group.append(shape("path", { class: "grid", d: `M${LEFT} ${at}H${this.width - RIGHT}` }),
         shape("text", { x: LEFT - 7, y: at + 4, "text-anchor": "end" }, brief(value)));
     }
-    for (const value of x.each ? this.xs : this.x.ticks(this.width < 340 ? 5 : 8)) {
+    for (const value of x.each ? this.xs : this.x.ticks(this.width < 340 ? 5 : 8).filter(Number.isInteger)) {
       const at = this.x(value);
       group.append(shape("path", { class: "tick", d: `M${at} ${bottom}v4` }),
-        shape("text", { x: at, y: bottom + 17, "text-anchor": "middle" }, brief(value)));
+        shape("text", { x: at, y: bottom + 17, "text-anchor": "middle" }, x.each ? words(value) : brief(value)));
     }
     const middle = (LEFT + this.width - RIGHT) / 2;
     group.append(shape("path", { class: "domain", d: `M${LEFT} ${bottom}H${this.width - RIGHT}` }),
@@ -124,27 +117,36 @@ export class Chart {
     return group;
   }
 
-  rule({ y, label }) {
-    const at = this.y(y);
-    return shape("g", { class: "rule" },
-      shape("path", { d: `M${LEFT} ${at}H${this.width - RIGHT}` }),
-      shape("text", { x: LEFT + 6, y: at - 5 }, label));
+  /** Rules with their names; where two are close, the names stand at different ends. */
+  ruled() {
+    const right = this.width - RIGHT, ends = [["start", LEFT + 6], ["end", right - 4], ["middle", (LEFT + right) / 2]];
+    let before = -99, end = 0;
+    return [...this.rules].sort((a, b) => a.y - b.y).map(({ y, label }) => {
+      const at = this.y(y);
+      end = Math.abs(at - before) < 16 ? (end + 1) % 3 : 0;
+      before = at;
+      return shape("g", { class: "rule" }, shape("path", { d: `M${LEFT} ${at}H${right}` }),
+        shape("text", { x: ends[end][1], y: at - 5, "text-anchor": ends[end][0] }, label));
+    });
   }
 
-  one(one) {
+  /** above: how many series are drawn over this one; its marks are larger, so that they show. */
+  one(one, above) {
     const points = one.x.map((x, n) => [x, one.y[n]]);
     const place = ([x, y]) => `${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`;
     const seen = ([x, y]) => y != null && (!this.options.x.log || x > 0) && (!this.options.y.log || y > 0);
     if (!one.marks) {
-      const d = points.filter(seen).map((p, n) => (n ? "L" : "M") + place(p)).join("");
-      return [shape("path", { class: `line s${one.slot}${one.dash ? " dash" : ""}`, d })];
+      const drawn = points.filter(seen), lone = drawn.length === 1 ? circle(this.x(drawn[0][0]), this.y(drawn[0][1]), 3) : null;
+      if (lone) return [shape("path", { class: `mark kept s${one.slot}`, d: lone })];
+      const d = drawn.map((p, n) => (n ? "L" : "M") + place(p)).join("");
+      return [shape("path", { class: `line s${one.slot}${broken(one)}`, d, ...turns(one, 9) })];
     }
-    const paths = {};
+    const paths = {}, size = (one.small ? 2.2 : 3) + Math.min(1.5, 0.5 * above);
     points.forEach((point, n) => {
       if (!seen(point)) return;
-      const mark = one.marks[n] ?? "kept", size = one.small ? 2.6 : 3.4;
-      paths[mark] = (paths[mark] ?? "") + MARKS[mark](this.x(point[0]), this.y(point[1]), size);
-      if (one.rings?.[n]) paths.ring = (paths.ring ?? "") + MARKS.ring(this.x(point[0]), this.y(point[1]), 6.2);
+      const mark = one.marks[n] ?? "kept", at = point.map((v, axis) => (axis ? this.y(v) : this.x(v)));
+      paths[mark] = (paths[mark] ?? "") + MARKS[mark](...at, size);
+      if (one.rings?.[n]) paths.ring = (paths.ring ?? "") + MARKS.ring(...at, size + 2);
     });
     return Object.entries(paths).map(([mark, d]) =>
       shape("path", { class: `mark ${mark} s${one.slot}`, d }));
@@ -167,18 +169,19 @@ export class Chart {
       if (Math.abs(this.x(value) - x) < Math.abs(this.x(this.xs[best]) - x)) best = n;
     });
     this.point(best);
-    this.options.over?.(this.xs[best]);
+    this.options.over?.(this.xs[best], this);
   }
 
   leave() {
     this.point(null);
-    this.options.over?.(null);
+    this.options.over?.(null, this);
   }
 
-  /** Show a value of x, as another chart points to it. */
-  follow(x) {
+  /** Show a value of x, as another chart points to it; in words only beside it, not upon it. */
+  follow(x, from) {
     const at = x == null ? null : this.xs?.indexOf(x) ?? -1;
-    if (!this.svg.classList.contains("silent") && at !== -1) this.point(at);
+    if (this.svg.classList.contains("silent") || at === -1) return;
+    this.point(at, this === from || this.figure.offsetTop === from.figure.offsetTop);
   }
 
   point(at, show = true) {
@@ -224,11 +227,10 @@ export class Chart {
     else return;
     event.preventDefault();
     this.point(at);
-    this.options.over?.(this.xs[at]);
+    this.options.over?.(this.xs[at], this);
   }
 
   export(kind) {
-    if (this.svg.classList.contains("silent")) return;
     this.point(null);
     const image = standalone(this);
     const text = new XMLSerializer().serializeToString(image);
@@ -237,6 +239,24 @@ export class Chart {
     else picture(image, blob).then((png) => save(`${this.options.id}.png`, png));
   }
 }
+
+/** Finds series that lie upon each other point for point: the one each repeats, and its turn. */
+function twins(series) {
+  const close = (a, b) => a === b || (a != null && b != null && Math.abs(a - b) <= 1e-9 * Math.abs(a));
+  const same = (a, b) => !a.marks === !b.marks && a.y.length === b.y.length && a.y.every((y, n) => close(y, b.y[n]));
+  const first = series.map((one) => series.findIndex((other) => same(one, other)));
+  return series.map((one, n) => {
+    const group = first.flatMap((index, at) => (index === first[n] ? [at] : []));
+    return { ...one, like: first[n] === n ? null : series[first[n]].label, turn: group.indexOf(n), of: group.length };
+  });
+}
+
+const named = (one) => (one.like == null ? one.label : `${one.label} (same as ${one.like.replace("as in the config", "the config")})`);
+const broken = (one) => (one.dash && one.of === 1 ? " dash" : "");
+/** Lines upon each other take turns, so that all of their colours show. */
+const turns = (one, long) => (one.of === 1 ? {} : { "stroke-dasharray": `${long} ${long * (one.of - 1)}`, "stroke-dashoffset": -long * one.turn });
+const swatch = (one) => (one.marks ? shape("circle", { cx: 11, cy: 5, r: 4, class: "dot" })
+  : shape("path", { d: "M1 5H21", class: `line s${one.slot}${broken(one)}`, ...turns(one, 5) }));
 
 const circle = (x, y, r) => `M${(x - r).toFixed(1)} ${y.toFixed(1)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`;
 const MARKS = {
@@ -270,10 +290,10 @@ function even(low, high, count) {
   return found;
 }
 
-const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-weight",
+const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-dashoffset", "font-size", "font-weight",
   "font-family", "opacity", "paint-order", "stroke-linejoin"];
 
-/** A copy that needs no style sheet, with its title and legend. */
+/** A copy that needs no style sheet, with its title, legend and note. */
 function standalone(chart) {
   const copy = chart.svg.cloneNode(true);
   const before = chart.svg.querySelectorAll("*"), after = copy.querySelectorAll("*");
@@ -285,16 +305,19 @@ function standalone(chart) {
   for (const name of [...copy.getAttributeNames()]) if (name !== "viewBox") copy.removeAttribute(name);
   const body = getComputedStyle(document.body), font = body.fontFamily;
   const rows = chart.series.map((one, n) => [one, getComputedStyle(chart.key.children[n]).color]);
-  const top = 34 + 18 * rows.length;
+  const top = 34 + 18 * rows.length, note = lines(chart.note.textContent, Math.floor((chart.width - 28) / 5.6));
+  const quiet = getComputedStyle(chart.note).color, below = chart.height + top + 16;
+  const text = (x, y, size, words, more = {}) => shape("text", { x, y, "font-size": size, ...more }, words);
   const head = shape("g", { "font-family": font, fill: body.color },
-    shape("text", { x: 14, y: 22, "font-size": 15, "font-weight": 600 }, chart.options.title));
+    text(14, 22, 15, chart.options.title, { "font-weight": 600 }));
   rows.forEach(([one, colour], n) => head.append(
     one.marks ? shape("circle", { cx: 24, cy: 40 + 18 * n, r: 4.5, fill: colour }) : shape("path", {
-      d: `M14 ${40 + 18 * n}H34`, stroke: colour, "stroke-width": 2, "stroke-dasharray": one.dash ? "6 4" : "none",
+      d: `M14 ${40 + 18 * n}H34`, stroke: colour, "stroke-width": 2, "stroke-dasharray": broken(one) ? "6 4" : "none", ...turns(one, 5),
     }),
-    shape("text", { x: 42, y: 44 + 18 * n, "font-size": 12 }, one.label)));
+    text(42, 44 + 18 * n, 12, named(one))));
+  head.append(...note.map((line, n) => text(14, below + 15 * n, 11, line, { fill: quiet })));
   const inner = shape("g", { transform: `translate(0 ${top})` }, ...copy.childNodes);
-  const height = chart.height + top;
+  const height = below + 15 * note.length;
   return shape("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${chart.width} ${height}`, width: chart.width, height },
     shape("rect", { width: chart.width, height, fill: body.backgroundColor }), head, inner);
 }

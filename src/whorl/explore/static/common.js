@@ -22,24 +22,30 @@ export const el = (tag, attributes = {}, ...children) =>
 export const shape = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS(SVG, tag), attributes, children);
 
-/** Ask Python; an error carries the message that it gave. */
+/** A message in its place; nothing hides the place. */
+export function tell(where, text) {
+  $(where).hidden = !text;
+  $(where).textContent = text ?? "";
+}
+
+/** Ask Python; an error carries the message that it gave. fault: it is not of what was asked. */
 export async function ask(name, body) {
   const options = body === undefined ? {} : {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   };
-  let answer;
+  const fail = (text, fault) => Object.assign(new Error(text), { fault });
+  let answer, found = {};
   try {
     answer = await fetch(`/api/${name}`, options);
   } catch {
-    throw new Error("whorl explore does not answer; is the command still running?");
+    throw fail("whorl explore does not answer; is the command still running?", true);
   }
-  let found = {};
   try {
     found = await answer.json();
   } catch {
-    // The status below says enough.
+    throw fail(`whorl explore failed (${answer.status}), and the terminal shows why. Please report that with the config.`, true);
   }
-  if (!answer.ok) throw new Error(found.error ?? `whorl explore failed (${answer.status}).`);
+  if (found.error != null) throw fail(found.error, answer.status >= 500);
   return found;
 }
 
@@ -54,6 +60,7 @@ export function words(value) {
 
 /** Three digits, with k, M and G. */
 export function brief(value) {
+  if (Math.abs(value) >= 1e13) return Number(value.toPrecision(3)).toExponential().replace("+", "");
   for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]])
     if (Math.abs(value) >= size * 0.9995) return Number((value / size).toPrecision(3)) + unit;
   return String(Number(value.toPrecision(3)));
@@ -73,6 +80,16 @@ export async function copy(text, what, say) {
   } catch {
     say(`The browser does not let the page copy; select the text and copy it yourself.`);
   }
+}
+
+/** Words in lines of at most so many letters. */
+export function lines(text, most) {
+  const found = [];
+  for (const word of text.split(" ")) {
+    if (found.length && `${found.at(-1)} ${word}`.length <= most) found.push(`${found.pop()} ${word}`);
+    else found.push(word);
+  }
+  return found;
 }
 
 /** Call at most once per ``wait`` milliseconds of silence. */

@@ -1,6 +1,6 @@
 // The second page: biases by distance, the report card, results of the lab.
 
-import { $, ask, el, latest, words } from "./common.js";
+import { $, ask, el, latest, tell, words } from "./common.js";
 import { Chart } from "./charts.js";
 
 const chart = new Chart($("#bias"), {
@@ -9,10 +9,7 @@ const chart = new Chart($("#bias"), {
 });
 let start, found = null;
 
-function fail(text) {
-  $("#error").hidden = !text;
-  $("#error").textContent = text ?? "";
-}
+const fail = (text) => tell("#error", text);
 
 const chosen = () => [...document.querySelectorAll("#encodings input:checked")].map((box) => box.value);
 
@@ -29,7 +26,7 @@ const look = latest(async () => {
     draw();
   } catch (error) {
     fail(error.message);
-    chart.draw({ message: error.message });
+    chart.draw({ message: "Nothing to draw; the reason is above." });
   }
 });
 
@@ -90,7 +87,7 @@ async function lab() {
   $("#lab-note").textContent = `${what[0].toUpperCase()}${what.slice(1)}, by length of texts; trained at ${words(results.trained)}. ${results.notes.join(" ")}`;
   $("#lab").hidden = false;
   new Chart($("#lab"), {
-    id: "lab", title: "Results by length", x: { label: `length, in ${results.unit}`, name: "length", log: true, each: true }, y: { label: results.measure },
+    id: "lab", title: "Results by length", x: { label: `length, in ${results.unit}`, name: "length", log: true, each: true }, y: { label: what.split(",")[0] },
   }).draw({
     series: rows.slice(0, 11).map((row, n) => ({ label: row.name, slot: n, dash: n >= 7, x: lengths, y: lengths.map((length) => row.by_length[length]) })),
     note: rows.length > 11 ? `The first 11 of ${rows.length}; all are in the table.` : "",

@@ -1,11 +1,22 @@
 // A view as the fragment of a link, which the browser keeps to itself, and back.
 
-const MOST = 20000;
+import { limits, wrong } from "./limits.js";
 
-const encode = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-const decode = (text) => new TextDecoder().decode(Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0)));
+const MOST = 20000;
+const NUMBERS = ["group", "length", "base", "trained", "pair", "distance", "factor"];
+const KEYS = ["check", "preset", "config", "method", "keep", ...NUMBERS];
+
+const encode = (text) => btoa(Array.from(new TextEncoder().encode(text), (code) => String.fromCharCode(code)).join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+const decode = (text) => new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0)));
 
 const one = ({ method, factor, base }) => [method, factor ?? "", base ?? ""].join("~");
+
+/** A few letters that another text hardly has (FNV-1a), so that a link cut short is known as such. */
+function check(text) {
+  let sum = 0x811c9dc5;
+  for (const letter of text) sum = Math.imul(sum ^ letter.codePointAt(0), 0x01000193) >>> 0;
+  return sum.toString(36);
+}
 
 /** The fragment; null for a config that does not fit into a link. */
 export function write(state) {
@@ -21,34 +32,56 @@ export function write(state) {
     if (text.length > MOST) return null;
     found.set("config", encode(text));
   } else if (!state.source?.given) return null;
-  for (const key of ["group", "length", "base", "trained", "pair", "distance"])
-    if (state[key] != null) found.set(key, state[key]);
+  for (const key of NUMBERS) if (key !== "factor" && state[key] != null) found.set(key, state[key]);
   if (state.method !== "config") found.set("method", state.method);
   if (!["config", "none"].includes(state.method)) found.set("factor", state.factor);
   if (state.pins.length) found.set("keep", state.pins.map(one).join(","));
-  return `#${found}`;
+  return `#check=${check(String(found))}&${found}`;
 }
 
-/** What a fragment says; whatever makes no sense in it is left out. */
+/** What a fragment says; whatever makes no sense in it is left out, and problems says so. */
 export function read(hash, start) {
-  const found = new URLSearchParams(hash.slice(1)), view = {};
-  const value = (text) => (text === "" || text == null || !Number.isFinite(Number(text)) ? null : Number(text));
-  for (const key of ["group", "length", "base", "trained", "pair", "distance", "factor"]) {
-    const number = value(found.get(key));
-    if (number != null && number >= 0) view[key] = number;
+  const found = new URLSearchParams(hash.slice(1)), view = {}, problems = [], allowed = limits(start);
+  const claimed = found.get("check");
+  found.delete("check");
+  if (claimed != null && claimed !== check(String(found))) problems.push("It was cut short or changed on its way.");
+  for (const key of new Set(found.keys()))
+    if (!KEYS.includes(key)) problems.push(`There is no "${key.slice(0, 40)}".`);
+  for (const key of NUMBERS) {
+    if (!found.has(key)) continue;
+    const problem = wrong(allowed[key], found.get(key));
+    if (problem) problems.push(problem);
+    else view[key] = Number(found.get(key));
   }
-  if (Object.hasOwn(start.methods, found.get("method"))) view.method = found.get("method");
-  const kept = (found.get("keep") ?? "").split(",").map((text) => text.split("~"));
-  view.pins = kept.filter(([method]) => Object.hasOwn(start.methods, method)).slice(0, start.most_curves - 2)
-    .map(([method, factor, base]) => ({ method, factor: value(factor), base: value(base) }));
-  let source = null;
-  if (found.get("preset")) source = { preset: found.get("preset") };
-  else if (found.get("config")) {
-    try {
-      source = { text: decode(found.get("config")) };
-    } catch {
-      source = { text: "(the link is damaged)" };
-    }
+  const method = found.get("method");
+  if (method != null && Object.hasOwn(start.methods, method)) view.method = method;
+  else if (method != null) problems.push(`There is no method "${method.slice(0, 40)}".`);
+  view.pins = kept(found.get("keep"), start, allowed, problems);
+  return { source: source(found, start, problems), view, problems };
+}
+
+function kept(text, start, allowed, problems) {
+  const pins = [];
+  for (const each of text ? text.split(",") : []) {
+    const [method, factor = "", base = ""] = each.split("~"), plain = ["config", "none"].includes(method);
+    const sense = Object.hasOwn(start.methods, method) && !(method === "config" && !base)
+      && (plain || !wrong(allowed.factor, factor)) && (base === "" || !wrong(allowed.base, base));
+    if (!sense) problems.push(`"${each.slice(0, 40)}" is nothing to keep on the charts.`);
+    else if (pins.length >= start.most_curves - 2) problems.push(`More than ${start.most_curves - 2} curves were kept; the rest is left out.`);
+    else pins.push({ method, factor: plain ? null : Number(factor), base: base === "" ? null : Number(base) });
   }
-  return { source, view };
+  return pins;
+}
+
+function source(found, start, problems) {
+  const preset = found.get("preset"), config = found.get("config");
+  if (preset != null && start.presets.includes(preset)) return { preset };
+  if (preset != null) problems.push(`There is no preset "${preset.slice(0, 60)}".`);
+  if (config == null) return null;
+  try {
+    return { text: decode(config) };
+  } catch {
+    problems.push("The config in it is damaged.");
+    return null;
+  }
 }

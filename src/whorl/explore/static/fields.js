@@ -1,0 +1,49 @@
+// Number fields. What was typed and cannot be is said beside its field, and the results, which keep
+// the last number that could, are marked as not being for it.
+
+import { $, tell } from "./common.js";
+import { wrong } from "./limits.js";
+
+export class Fields {
+  /** limits: by key, as in limits.js. take(key, value): a number that can be. */
+  constructor(limits, take) {
+    Object.assign(this, { limits, take, invalid: new Set() });
+  }
+
+  /** empty: what no number stands for, where that may be. */
+  listen(key, empty) {
+    const box = this.box(key);
+    box.setAttribute("aria-errormessage", `${key}-error`);
+    box.addEventListener("change", () => {
+      const blank = box.value === "" && !box.validity.badInput;
+      const problem = blank && empty !== undefined ? null : wrong(this.limits[key], box.value);
+      this.mark(key, problem);
+      if (!problem) this.take(key, blank ? empty : box.valueAsNumber);
+    });
+  }
+
+  box(key) {
+    return $(`#${key}-number`) ?? $(`#${key}`);
+  }
+
+  /** The field holds what counts. */
+  settle(...keys) {
+    for (const key of keys.length ? keys : [...this.invalid]) this.mark(key, null);
+  }
+
+  mark(key, problem) {
+    if (problem) this.invalid.add(key);
+    else this.invalid.delete(key);
+    if (problem) this.box(key).setAttribute("aria-invalid", "true");
+    else this.box(key).removeAttribute("aria-invalid");
+    tell(`#${key}-error`, problem);
+    const names = [...this.invalid].map((one) => this.limits[one].name);
+    $("#results").classList.toggle("stale", names.length > 0);
+    tell("#stale", names.length ? `${names.join(" and ")} cannot be what you typed; all of this is for the last numbers that could be.` : null);
+  }
+
+  /** Show a value, unless the user is typing there or has typed what cannot be. */
+  show(key, value) {
+    if (document.activeElement !== this.box(key) && !this.invalid.has(key)) this.box(key).value = value;
+  }
+}

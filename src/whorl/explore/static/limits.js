@@ -1,0 +1,31 @@
+// What numbers of the page and of links may be; Python refuses the same.
+
+const count = (most) => most.toLocaleString("en");
+
+/** By the key of the view: name in messages, least, most, whole. */
+export const limits = (start) => ({
+  length: { name: "Length", least: 1, most: start.longest, whole: true },
+  base: { name: "Base", least: 1, most: 1e15 },
+  factor: { name: "Factor", least: 0.001, most: 1e6 },
+  distance: { name: "Distance", least: 0, most: start.longest, whole: true },
+  trained: { name: "Trained on", least: 1, most: 2 ** 40, whole: true },
+  group: { name: "Layers", least: 0, most: 1000, whole: true },
+  pair: { name: "Pair", least: 0, most: 1e6, whole: true },
+});
+
+/** What is wrong with a value, given as it was written; null for nothing. */
+export function wrong({ name, least, most, whole }, text) {
+  const value = text === "" || text == null ? NaN : Number(text);
+  if (value >= least && value <= most && (!whole || Number.isInteger(value))) return null;
+  const got = Number.isNaN(value) && !text ? "" : `; got ${String(text).slice(0, 40)}`;
+  return `${name} must be a ${whole ? "whole " : ""}number from ${count(least)} to ${count(most)}${got}.`;
+}
+
+/** The numbers in a text; an error says which word is none. */
+export function vector(name, text) {
+  const found = text.replace(/[[\](),;]/g, " ").split(/\s+/).filter(Boolean);
+  if (!found.length) throw new Error(`${name} is empty; it takes as many numbers as a head has channels.`);
+  const bad = found.find((word) => !(Math.abs(Number(word)) < 1e30));
+  if (bad != null) throw new Error(`${name} must be numbers below 1e30; got ${bad.slice(0, 40)}.`);
+  return found.map(Number);
+}
