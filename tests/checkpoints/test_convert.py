@@ -61,14 +61,32 @@ def test_llama_with_grouped_queries(tmp_path: Path, dtype: torch.dtype) -> None:
     expect(before, after, {name: interleave(before[name], 8) for name in moving})
 
 
-def test_there_and_back_is_the_same_file(tmp_path: Path) -> None:
+def tensors_of(path: Path) -> bytes:
+    """A file without its header."""
+    raw = path.read_bytes()
+    return raw[8 + int.from_bytes(raw[:8], "little") :]
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    raw = path.read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    found: dict[str, str] = header.get("__metadata__", {})
+    return found
+
+
+def test_there_and_back_has_the_same_tensors(tmp_path: Path) -> None:
     source = made(tmp_path / "in", llama(), **llama_config())
     there = convert(source, tmp_path / "there", to="interleaved")
     assert len(there.tensors) == 4
     convert(tmp_path / "there", tmp_path / "back", to="half")
     names = ("there", "back")
-    raw = [(tmp_path / n / "model.safetensors").read_bytes() for n in ("in", *names)]
+    files = [tmp_path / n / "model.safetensors" for n in ("in", *names)]
+    raw = [tensors_of(path) for path in files]
     assert raw[0] == raw[2] != raw[1]
+    assert [metadata_of(path).get("rope_layout") for path in files] == [None, "interleaved", "half"]
+    assert all(metadata_of(path)["format"] == "pt" for path in files)
+    for path in files[1:]:
+        assert int.from_bytes(path.read_bytes()[:8], "little") % 8 == 0, "tensors stay aligned"
     configs = [json.loads((tmp_path / n / "config.json").read_text()) for n in ("in", *names)]
     assert configs[0] == configs[2]
     assert configs[1] == {**configs[0], "rope_traditional": True}
@@ -121,7 +139,7 @@ def test_partial_rotation(tmp_path: Path, more: dict[str, Any], width: int, star
 def test_without_a_config_sizes_are_stated(tmp_path: Path) -> None:
     before = llama(layers=1)
     source = save(tmp_path / "weights.safetensors", before)
-    with pytest.raises(ValueError, match=r"they do not say how wide a head is; pass head_dim"):
+    with pytest.raises(ValueError, match=r"how wide a head is; pass stated=Stated\(head_dim"):
         convert(source, tmp_path / "out", to="interleaved")
     stated = Stated(head_dim=8, rotary_dim=4, rotary_start=2)
     done = convert(source, tmp_path / "out", to="interleaved", stated=stated, check=True)
@@ -177,7 +195,9 @@ def test_a_merged_adapter_is_a_converted_sum(tmp_path: Path) -> None:
     """(W + B A) converted is W converted plus B converted times A."""
     name = "model.layers.0.self_attn.q_proj"
     a, b, w = random(3, 16), random(32, 3), random(32, 16)
-    source = save(tmp_path / "x.safetensors", {f"{name}.lora_B.weight": b, f"{name}.weight": w})
+    before = {f"{name}.lora_B.weight": b, f"{name}.weight": w}
+    before["model.layers.0.self_attn.k_proj.weight"] = random(32, 16)
+    source = save(tmp_path / "x.safetensors", before)
     convert(source, tmp_path / "out", to="interleaved", stated=Stated(head_dim=8))
     after = load(tmp_path / "out" / "x.safetensors")
     merged = after[f"{name}.weight"] + after[f"{name}.lora_B.weight"] @ a
@@ -326,15 +346,16 @@ def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
         check=True,
         progress=lambda done, total, label: show((done, total, label)),
     )
-    assert seen[-1][0] == seen[-1][1] == 2 * (source / "model.safetensors").stat().st_size
+    assert seen[-1][0] == seen[-1][1] == 2 * len(tensors_of(source / "model.safetensors"))
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
     assert {label for _, _, label in seen} == {"model.safetensors", "checking"}
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """80 MB through a few chunks: what is untouched, and what moves."""
+    """80 MB through a few chunks: what is untouched, what moves, what the detector looks at."""
     q = torch.zeros(8 * 64, 16_384)  # 32 MB, a head 4 MB
     before = {f"{ATTENTION}.q_proj.weight": q, "big": torch.zeros(12 * 2**20)}
+    before[f"{ATTENTION}.k_proj.weight"] = torch.zeros(64, 16_384)
     safe = pytest.importorskip("safetensors.torch")
     source = tmp_path / "x.safetensors"
     safe.save_file(before, source)
@@ -344,5 +365,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (tmp_path / "out" / source.name).stat().st_size == source.stat().st_size
-    assert peak <= 4 * CHUNK, f"{peak / 2**20:.0f} MB"
+    sizes = [path.stat().st_size for path in (tmp_path / "out" / source.name, source)]
+    assert 0 < sizes[0] - sizes[1] < 200, "the mark alone"
+    assert peak <= 5 * CHUNK, f"{peak / 2**20:.0f} MB"

@@ -73,7 +73,12 @@ def test_fused_without_sizes(tmp_path: Path) -> None:
     folder.mkdir()
     save(folder / "x.safetensors", {"net.mix": random(64, 16)})
     patterns = [parse_pattern("concatenated=mix")]
-    refused(folder, "pass heads and kv_heads", stated=Stated(head_dim=8), patterns=patterns)
+    refused(
+        folder,
+        "pass stated=Stated(heads=..., key_heads=...)",
+        stated=Stated(head_dim=8),
+        patterns=patterns,
+    )
     stated = Stated(head_dim=8, heads=4, key_heads=4)
     refused(
         folder, "must have 96 rows: q of 4 heads, k and v of 4", stated=stated, patterns=patterns
@@ -131,23 +136,25 @@ def test_outputs_that_are_not_free(source: Path, tmp_path: Path, monkeypatch: An
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
     cases = {
-        "file": "is a file; name a folder",
-        "full": "is not empty, and nothing is overwritten",
-        "in": "lies in the source, which must stay as it is",
-        "in/new": "lies in the source",
+        "file": "is a file that exists already, and nothing is overwritten",
+        "full": "is a folder that exists already",
+        "empty": "is a folder that exists already",
+        "link": "is a symbolic link that exists already",
+        "in": "is a folder that exists already",
+        "in/new": "lies in the source, which must stay as it is",
     }
     for name, words in cases.items():
         with pytest.raises(ValueError, match=words):
             convert(source, tmp_path / name, to="interleaved")
     assert (tmp_path / "full" / "x").read_text() == "mine"
-    (tmp_path / "empty").mkdir()
+    assert not (tmp_path / "nowhere").exists()
     monkeypatch.chdir(tmp_path / "empty")
-    with pytest.raises(ValueError, match="is not empty"):
+    with pytest.raises(ValueError, match="is a folder that exists already"):
         convert(source, ".", to="interleaved")
-    monkeypatch.chdir(tmp_path)
-    convert(source, "empty", to="interleaved")
-    assert (tmp_path / "empty" / "model.safetensors").exists()
+    assert not list((tmp_path / "empty").iterdir())
 
 
 def test_a_disk_that_is_too_small(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,9 +60,12 @@ def test_path_tricks(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ("[" * 100_000, "is not JSON"),
-        ("\ud800", "is not JSON"),
+        ("[" * 100_000, "is not sound JSON"),
+        ("\ud800", "is not sound JSON"),
         ("[]", "must hold a weight_map"),
+        ("{}", "must hold a weight_map"),
+        ('{"weight_map": "x"}', "must hold a weight_map"),
+        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "names 'a' twice"),
         ('{"weight_map": {}}', "must hold a weight_map"),
         ('{"weight_map": {"a": 3}}', "must map names of tensors to names of files"),
         ('{"weight_map": {"a": "gone.safetensors"}}', "cannot be read: No such file"),

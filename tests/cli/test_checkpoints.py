@@ -89,7 +89,7 @@ def test_convert(whorl: Whorl, model: Path, tmp_path: Path) -> None:
     assert json.loads(whorl("detect", str(out), "--json").out)["layout"] == "interleaved"
     again = whorl("convert", str(out), str(tmp_path / "again"), "--to", "interleaved")
     assert again.code == 2
-    assert "already have the interleaved layout" in again.err
+    assert "was converted to the interleaved layout before" in again.err
     assert not (tmp_path / "again").exists()
 
 
@@ -124,3 +124,19 @@ def test_convert_refuses(
     assert (done.code, done.out) == (2, "")
     assert words in done.err
     assert not (tmp_path / "out").exists()
+
+
+def test_detect_says_what_is_not_finite(whorl: Whorl, untrained: Path) -> None:
+    tensors = llama()
+    tensors["model.layers.1.self_attn.q_proj.weight"][2, 3] = float("nan")
+    save(untrained / "model.safetensors", tensors)
+    words = " ".join(whorl("detect", str(untrained)).out.split())
+    assert "NaN or infinite: 1, in model.layers.1.self_attn; their heads were left out" in words
+    assert json.loads(whorl("detect", str(untrained), "--json").out)["not_finite"] == 1
+
+
+@pytest.mark.parametrize("command", ["detect", "convert"])
+def test_help_names_every_role(whorl: Whorl, command: str) -> None:
+    words = whorl(command, "--help").out
+    for role in ("concatenated", "grouped", "codegen", "leave"):
+        assert role in words

@@ -1,7 +1,7 @@
-"""Write a checkpoint again in the other layout: the same bytes, those of q and k in another order.
+"""Write a checkpoint again in the other layout: the same numbers, rows of q and k in another order.
 
-Every file keeps its header, byte for byte; of each moving tensor one head is in memory at a time,
-of all others a few megabytes. Nothing is computed, so nothing is rounded.
+Of each moving tensor one head is in memory at a time, of all others a few megabytes. Nothing is
+computed, so nothing is rounded; the header of a file with moved tensors says the layout (mark.py).
 
     source/  config.json  model.safetensors  tokenizer.json ...
     out/     the same; config.json says the layout (docs/convert.md says who reads that)
@@ -19,15 +19,17 @@ from whorl.kernels.ops import Layout
 
 from .config_file import in_layout, layout_said
 from .detect import Detection, detect_layers
-from .names import Pattern
+from .mark import MARK, layout_marked, marked
+from .names import SAY_PATTERN, Pattern, patterns_of
 from .output import check_free, check_room, new_folder, write_file
-from .plan import moves_of
+from .plan import Move, moves_of
 from .reorder import converted
-from .safetensors_file import open_regular, read_range
+from .safetensors_file import Header, open_regular, read_range
 from .shards import Checkpoint, open_checkpoint
-from .sizes import Stated, sizes_of
+from .sizes import Stated, borrowing, sizes_of, stated_of
 from .sources import layers_of
 from .verify import Verdict, verify
+from .whole import check_known, check_pairs
 
 __all__ = ["Conversion", "convert"]
 
@@ -46,7 +48,7 @@ class Conversion:
     """What was done.
 
     tensors: names of those whose rows moved. left_out: files of the source that are not in the
-    output, because they hold weights that were not converted. found: what the detector said of the
+    output: other weights, folders, links to elsewhere. found: what the detector said of the
     source.
     """
 
@@ -77,7 +79,7 @@ def convert(
     out: str | Path,
     *,
     to: Layout,
-    patterns: Sequence[Pattern] = (),
+    patterns: Sequence[Pattern | str] = (),
     stated: Stated | None = None,
     check: bool = False,
     force: bool = False,
@@ -87,12 +89,13 @@ def convert(
 
     Args:
         source: a .safetensors file, an index, or a folder with one of them; it is only read.
-        out: a folder that does not exist yet, or is empty. It appears when it is complete.
+        out: a folder that does not exist yet. It appears when it is complete.
         to: the layout that the output shall have.
-        patterns: names of q and k that are not known here (``parse_pattern``).
+        patterns: names of q and k that are not known here, as "ROLE=REGEX".
         stated: sizes that win over config.json, or stand in for it.
         check: also convert the output back and compare every byte, and compare attention scores.
-        force: convert although the source seems to have that layout already.
+        force: convert although the source seems to have that layout already, or has the weights of
+            q without those of k.
 
     Raises:
         ValueError: the source cannot be read or converted, or ``out`` is not free.
@@ -100,27 +103,21 @@ def convert(
     """
     if to not in ("half", "interleaved"):
         raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {to!r}.")
+    known, sizes = patterns_of(patterns), stated_of(stated)
     checkpoint = open_checkpoint(source)
     target = check_free(Path(out), checkpoint.path)
-    moves = moves_of(checkpoint, sizes_of(checkpoint.config, stated or Stated()), patterns)
-    if not any(head.moves for move in moves for head in move.heads):
-        raise ValueError(
-            f"convert: {str(source)!r} holds no q or k that the layout would change; if they have"
-            " names of their own, say so with --pattern q=REGEX and k=REGEX."
-        )
+    moves = _moves(checkpoint, sizes, known)
     found = detect_layers(layers_of(moves), most=_SOME_LAYERS)
     if not force:
-        said = None if checkpoint.config is None else layout_said(checkpoint.config)
-        _check_layout(found, said, to)
+        check_pairs(moves, borrowing(checkpoint.config))
+        _check_layout(checkpoint, found, to)
     copied, left_out = _others(checkpoint)
-    total = checkpoint.size * (2 if check else 1)
     check_room(target, checkpoint.size + sum(path.stat().st_size for path in copied))
-    meter = _Meter(progress, total)
+    meter = _Meter(progress, checkpoint.size * (2 if check else 1))
     verdict = None
     with new_folder(target) as part:
         for header in checkpoint.files:
-            pieces = converted(header, moves, to)
-            write_file(part / header.path.name, meter.count(pieces, header.path.name))
+            write_file(part / header.path.name, _weights(header, moves, to, meter))
         for path in copied:
             write_file(part / path.name, _contents(path, to))
         if check:
@@ -130,19 +127,50 @@ def convert(
     return Conversion(*where, to, names, checkpoint.size, left_out, found, verdict)
 
 
-def _check_layout(found: Detection, said: Layout | None, to: Layout) -> None:
-    """Refuse what has the layout already, by its weights or else by its config."""
+def _moves(checkpoint: Checkpoint, stated: Stated, patterns: Sequence[Pattern]) -> list[Move]:
+    """All that moves, or a ValueError if there is nothing, or something that is not known."""
+    sizes = sizes_of(checkpoint.config, stated)
+    moves = moves_of(checkpoint, sizes, patterns)
+    check_known(checkpoint, sizes, moves, patterns)
+    if not any(head.moves for move in moves for head in move.heads):
+        raise ValueError(
+            f"convert: {str(checkpoint.path)!r} holds no q or k that the layout would change, in"
+            " layers that rotate by its config. If they have names of their own,"
+            f" {SAY_PATTERN} q=REGEX and k=REGEX."
+        )
+    return moves
+
+
+def _check_layout(checkpoint: Checkpoint, found: Detection, to: Layout) -> None:
+    """Refuse what has the layout already, by its mark, its weights or else its config."""
+    if layout_marked(checkpoint.files) == to:
+        raise ValueError(
+            f"convert: the file says that it was converted to the {to} layout before ({MARK} in its"
+            " __metadata__), and moving rows again would break the model; force=True (--force)"
+            " converts it all the same."
+        )
     if found.layout == to:
         raise ValueError(
             f"convert: the weights already have the {to} layout (confidence"
-            f" {found.confidence:.1%}), and moving their rows would break the model; --force"
-            " converts them all the same."
+            f" {found.confidence:.1%}), and moving their rows would break the model; force=True"
+            " (--force) converts them all the same."
         )
+    said = None if checkpoint.config is None else layout_said(checkpoint.config)
     if found.layout is None and said == to:
         raise ValueError(
             f"convert: config.json stands for the {to} layout already, and the weights do not show"
-            " another; --force converts them all the same."
+            " another; force=True (--force) converts them all the same."
         )
+
+
+def _weights(header: Header, moves: Sequence[Move], to: Layout, meter: "_Meter") -> Iterator[bytes]:
+    """A file of weights: its header, marked if anything in it moves, and its tensors."""
+    if any(move.header is header for move in moves):
+        yield marked(header, to)
+    else:
+        with open_regular(header.path) as file:
+            yield from read_range(file, 0, header.data_begin)
+    yield from meter.count(converted(header, moves, to), header.path.name)
 
 
 def _others(checkpoint: Checkpoint) -> tuple[list[Path], tuple[str, ...]]:
@@ -154,11 +182,21 @@ def _others(checkpoint: Checkpoint) -> tuple[list[Path], tuple[str, ...]]:
     for path in sorted(checkpoint.folder.iterdir()):
         if path.name in done or path.name.startswith("."):
             continue
-        if path == checkpoint.index or (path.is_file() and not path.name.endswith(_WEIGHTS)):
+        taken = path.is_file() and not path.name.endswith(_WEIGHTS) and _stays_inside(path)
+        if taken or path in (checkpoint.index, checkpoint.config):
             copied.append(path)
         else:
             left_out.append(path.name)
     return copied, tuple(left_out)
+
+
+def _stays_inside(path: Path) -> bool:
+    """Whether a file is no link to somewhere else: its contents would be given away with the rest.
+
+    In the cache of Hugging Face's hub all files of a snapshot are links to ../../blobs.
+    """
+    home = path.parent.resolve()
+    return path.resolve().parent in (home, home.parent.parent / "blobs")
 
 
 def _contents(path: Path, to: Layout) -> Iterator[bytes]:

@@ -1,15 +1,18 @@
 """Which layout do the weights of q and k have? evidence.py says how that can be known."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from whorl.kernels.ops import Layout
 
 from .evidence import Probabilities, Sums, probabilities, sums_of, z_of
-from .names import Pattern
-from .sizes import Stated
+from .names import SAY_PATTERN, Pattern, patterns_of
+from .sizes import Stated, stated_of
 from .sources import Layer, layers_in
 
 __all__ = ["SURE", "Detection", "LayerFinding", "detect", "detect_layers"]
@@ -23,12 +26,16 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class LayerFinding:
-    """What one attention says: z for either layout, and what follows from them."""
+    """What one attention says: z for either layout, and what follows from them.
+
+    not_finite: how many numbers looked at are NaN or infinite; their heads count for nothing.
+    """
 
     name: str
     layer: int | None
     z: dict[Layout, float]
     probabilities: Probabilities
+    not_finite: int
 
     @property
     def layout(self) -> Layout | None:
@@ -60,7 +67,7 @@ class Detection(LayerFinding):
 def detect(
     source: str | Path,
     *,
-    patterns: Sequence[Pattern] = (),
+    patterns: Sequence[Pattern | str] = (),
     stated: Stated | None = None,
     progress: Progress | None = None,
 ) -> Detection:
@@ -68,17 +75,17 @@ def detect(
 
     Args:
         source: a .safetensors file, an index, a folder with one of them, or a GGUF file.
-        patterns: names of q and k that are not known here (``parse_pattern``).
+        patterns: names of q and k that are not known here, as "ROLE=REGEX".
         stated: sizes that win over the config, or stand in for it.
 
     Raises:
         ValueError: the source cannot be read, or holds no layer with both q and k.
     """
-    layers = layers_in(source, patterns, stated or Stated())
+    layers = layers_in(source, patterns_of(patterns), stated_of(stated))
     if not layers:
         raise ValueError(
-            f"detect: {str(source)!r} holds no layer with the weights of both q and k; if they have"
-            " names of their own, say so with --pattern q=REGEX and k=REGEX."
+            f"detect: {str(source)!r} holds no layer with the weights of both q and k that read the"
+            f" same input; if they have names of their own, {SAY_PATTERN} q=REGEX and k=REGEX."
         )
     return detect_layers(layers, progress=progress)
 
@@ -90,19 +97,28 @@ def detect_layers(
     if most is not None and len(layers) > most:
         layers = [layers[n * (len(layers) - 1) // (most - 1)] for n in range(most)]
     whole: dict[Layout, Sums] = {"half": Sums(), "interleaved": Sums()}
-    found = []
+    found: list[LayerFinding] = []
     for done, layer in enumerate(layers):
         if progress is not None:
             progress(done, len(layers), layer.name)
         mine: dict[Layout, Sums] = {"half": Sums(), "interleaved": Sums()}
+        odd: list[int] = []
         for q, k in layer.heads():
-            for layout, sums in sums_of(q, k).items():
+            for layout, sums in sums_of(_counted(q, odd), next(_counted([k], odd))).items():
                 mine[layout] += sums
                 whole[layout] += sums
-        found.append(LayerFinding(layer.name, layer.number, *_judged(mine)))
-    return Detection("all layers", None, *_judged(whole), tuple(found))
+        found.append(LayerFinding(layer.name, layer.number, *_judged(mine), sum(odd)))
+    not_finite = sum(layer.not_finite for layer in found)
+    return Detection("all layers", None, *_judged(whole), not_finite, tuple(found))
 
 
 def _judged(sums: dict[Layout, Sums]) -> tuple[dict[Layout, float], Probabilities]:
     z = {layout: z_of(one) for layout, one in sums.items()}
     return z, probabilities(z)
+
+
+def _counted(heads: Iterable[Tensor], odd: list[int]) -> Iterator[Tensor]:
+    """Heads as they come, with the number in each that is not finite put down."""
+    for rows in heads:
+        odd.append(rows.numel() - int(torch.isfinite(rows).sum()))
+        yield rows

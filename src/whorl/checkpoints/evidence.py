@@ -9,12 +9,22 @@ frequency: neighbouring pairs see nearly the same angles. Read with the wrong la
 of different pairs and is noise. So the evidence for a layout is that neighbours agree in sign:
 
     r_p = sign(s_p s_p') sqrt(|s_p s_p'|) / rms(s)      p' = p + 1, and with weight 1/2, p + 2
-    z   = sum r / sqrt(sum r^2)                         over pairs, heads and layers
+    t   = sum r / sqrt(sum r^2)                         over pairs, heads and layers
 
-Were the signs of s independent and even, as they are in weights that know nothing of the pairing,
-those of r would be too, and z would have mean 0 and variance 1 whatever the sizes are: that is the
-permutation test of flipped signs, without drawing any. Query heads that share a key head are added
-before they are squared, as their signs are not independent.
+Were the signs of s independent and even, those of r would be too, and t would have mean 0 and
+variance 1 whatever the sizes are: that is the permutation test of flipped signs, without drawing
+any. Query heads that share a key head are added before they are squared, as their signs are not
+independent.
+
+But rows can be smooth without any rotation: drawn as a random walk, blurred, interpolated. Then
+neighbours agree in sign however rows are paired. So the same t is taken of pairings that no model
+has, the second rows moved on by 1, 2 ... 31 pairs, with mean m and deviation d. What only the true
+pairing has is
+
+    z = (t - m+) / sqrt(max(1, d)^2 + (m+ / 2)^2)       m+ = max(m, 0)
+
+Pairings that are there for no reason have m about 0 and d about 1 in trained models. m+ / 2 stands
+for what smooth rows give one pairing more than the next, which depends on the distance of its rows.
 
 From two z, one for each layout, Bayes gives probabilities of three cases: half, interleaved, and
 weights that show neither. ``scripts/calibrate-detector`` measures how often they are right;
@@ -23,7 +33,7 @@ docs/detect.md has the numbers, and what was tried and dropped: the norms of row
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -35,19 +45,23 @@ __all__ = ["Probabilities", "Sums", "probabilities", "sums_of", "z_of"]
 
 # Measured over layouts that are not there: the spread of z is 1.0 to 1.15, so 1.15 is assumed.
 _SPREAD = 1.15
+# Pairings that are not there: as many as heads of 64 channels have, for all heads.
+_CONTROLS = 31
+# With fewer pairs there are too few other pairings, and too few neighbours in them.
+_FEWEST_PAIRS = 4
 # How large z may become when the layout is there: of no matter within a factor of two.
 _REACH = 6.0
 #: Models on which the detector was calibrated, all judged rightly or not at all. By Laplace's rule
 #: of succession no more than 1 - 1 / (n + 2) follows from that, however clear the weights are.
-CALIBRATED_ON = 32
+CALIBRATED_ON = 30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sums:
-    """sum r and sum r^2: they add up over heads and layers."""
+    """sum r and sum r^2, of the pairing and then of its controls; they add up over heads."""
 
-    total: float = 0.0
-    squares: float = 0.0
+    total: Tensor = field(default_factory=lambda: torch.zeros(1 + _CONTROLS, dtype=torch.float64))
+    squares: Tensor = field(default_factory=lambda: torch.zeros(1 + _CONTROLS, dtype=torch.float64))
 
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(self.total + other.total, self.squares + other.squares)
@@ -63,16 +77,23 @@ class Probabilities:
 
 
 def sums_of(q: Iterable[Tensor], k: Tensor) -> dict[Layout, Sums]:
-    """The sums of a key head and of the query heads that use it; rotated rows [R, E] only."""
-    queries = [_unit(head) for head in q]
+    """The sums of a key head and of the query heads that use it; rotated rows [R, E] only.
+
+    Heads with numbers that are not finite count for nothing.
+    """
     key = _unit(k)
+    products = [_unit(head) @ key.T for head in q]
+    crossed = torch.stack([one - one.T for one in products])  # [H, R, R], qi kj - qj ki
     layouts: tuple[Layout, ...] = ("half", "interleaved")
-    return {layout: _sums([_sines(head, key, layout) for head in queries]) for layout in layouts}
+    return {layout: _sums(crossed, layout) for layout in layouts}
 
 
 def z_of(sums: Sums) -> float:
-    """sum r / sqrt(sum r^2), 0 where nothing is known."""
-    return sums.total / math.sqrt(sums.squares) if sums.squares > 0 else 0.0
+    """z of the formula above, 0 where nothing is known."""
+    t = sums.total / sums.squares.sqrt().clamp_min(1e-300)
+    smooth = max(float(t[1:].mean()), 0.0)
+    spread = max(float(t[1:].std(correction=0)), 1.0)
+    return (float(t[0]) - smooth) / math.hypot(spread, smooth / 2)
 
 
 def probabilities(z: Mapping[Layout, float]) -> Probabilities:
@@ -101,28 +122,30 @@ def _log_factor(z: float) -> float:
 
 
 def _unit(rows: Tensor) -> Tensor:
-    rows = rows.float()
+    rows = rows.double()
     size: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     return rows / size.clamp_min(1e-30)
 
 
-def _sines(q: Tensor, k: Tensor, layout: Layout) -> Tensor:
-    """s_p for every pair [P]."""
-    (qa, qb), (ka, kb) = (split(rows.T, layout) for rows in (q, k))  # [E, P] each
-    return (qa * kb - qb * ka).sum(0).double()
-
-
-def _sums(heads: list[Tensor]) -> Sums:
+def _sums(crossed: Tensor, layout: Layout) -> Sums:
+    first, second = split(torch.arange(crossed.shape[-1]), layout)  # [P] each
+    pairs = len(first)
+    if pairs < _FEWEST_PAIRS:
+        return Sums()
+    moved = torch.tensor([0, *(1 + n % (pairs - 1) for n in range(_CONTROLS))])
+    partner = (torch.arange(pairs) + moved[:, None]) % pairs  # [C, P]
+    s = crossed[:, first, second[partner]]  # [H, C, P]
     found = Sums()
     for lag, weight in ((1, 1.0), (2, 0.5)):
-        r = torch.stack([_agreement(s, lag) for s in heads]).sum(0) * weight
-        found += Sums(float(r.sum()), float((r * r).sum()))
+        # Where partners begin again with the first pair, neighbours are none.
+        neighbours = partner[:, lag:] > partner[:, :-lag]
+        r = weight * (_agreement(s, lag) * neighbours).sum(0)
+        found += Sums(r.sum(-1), r.square().sum(-1))
     return found
 
 
 def _agreement(s: Tensor, lag: int) -> Tensor:
-    rms = s.square().mean().sqrt()
-    if not (torch.isfinite(rms) and rms > 0):
-        return torch.zeros_like(s[lag:])
-    product = s[lag:] * s[:-lag] / rms.square()
-    return product.sign() * product.abs().sqrt()
+    rms = s.square().mean(-1, keepdim=True).sqrt()
+    known = torch.isfinite(rms) & (rms > 0)
+    product = s[..., lag:] * s[..., :-lag] / rms.square()
+    return torch.where(known, product.sign() * product.abs().sqrt(), 0.0)

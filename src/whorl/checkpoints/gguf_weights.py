@@ -60,7 +60,8 @@ def gguf_layers(path: Path, stated: Stated) -> list[Layer]:
         if rotation is None:
             continue
         head_dim = stated.head_dim or rotation.options["head_dim"]
-        start = stated.rotary_start or rotation.options.get("rotary_start", 0)
+        start = stated.rotary_start
+        start = rotation.options.get("rotary_start", 0) if start is None else start
         width = stated.rotary_dim or rotation.options.get("rotary_dim") or head_dim - start
         parts = _parts(tensors, number, head_dim, data, stated)
         if parts is not None:
@@ -86,7 +87,10 @@ def _parts(
     key_heads = stated.key_heads or data.get(f"{prefix}_kv", heads)
     fused = tensors[number, "qkv"]
     if type(heads) is not int or type(key_heads) is not int:
-        raise ValueError(f"blk.{number}.attn_qkv: pass heads and kv_heads (--heads, --kv-heads).")
+        raise ValueError(
+            f"blk.{number}.attn_qkv: the file does not say how many heads there are; pass"
+            " stated=Stated(heads=..., key_heads=...) (--heads, --kv-heads)."
+        )
     if (heads + 2 * key_heads) * head_dim != fused.shape[0] or not key_heads:
         raise ValueError(
             f"blk.{number}.attn_qkv has {fused.shape[0]} rows, which are not {heads} heads of q and"
@@ -100,10 +104,13 @@ def _reader(path: Path, q: _Rows, k: _Rows, head_dim: int, band: slice) -> Calla
     sizes = [(one.end - one.begin, one.tensor.shape[1]) for one in (q, k)]
     (q_rows, inputs), (k_rows, k_inputs) = sizes
     fits = q_rows % head_dim == k_rows % head_dim == 0 and q_rows % k_rows == 0
-    if not fits or inputs != k_inputs or not 0 <= band.start < band.stop <= head_dim:
+    pairs = 0 <= band.start < band.stop <= head_dim and (band.stop - band.start) % 2 == 0
+    if not fits or inputs != k_inputs or not pairs:
         raise ValueError(
             f"{str(path)!r}: q of {q_rows} x {inputs} and k of {k_rows} x {k_inputs} must be whole"
-            f" heads of {head_dim} channels with the same inputs; state other sizes (--head-dim)."
+            f" heads of {head_dim} channels with the same inputs, with pairs from channel"
+            f" {band.start} to {band.stop}; state other sizes by stated=Stated(head_dim=...)"
+            " (--head-dim)."
         )
 
     def heads() -> Heads:

@@ -7,9 +7,9 @@ makes a model that is quietly wrong.
 
 User patterns come first. They are ROLE=REGEX, searched in the whole name:
 
-    q, k                    heads one after the other, in the rows of the tensor
-    concatenated, grouped   q, k and v in one tensor: see layout.py
-    leave                   not touched
+    q, k                             heads one after the other, in the rows of the tensor
+    concatenated, grouped, codegen   q, k and v in one tensor: see layout.py
+    leave                            not touched
 """
 
 import re
@@ -21,16 +21,28 @@ from whorl._words import did_you_mean
 
 from .layout import Packing
 
-__all__ = ["Named", "Pattern", "Role", "parse_pattern", "read_name"]
+__all__ = [
+    "SAY_PATTERN",
+    "Named",
+    "Pattern",
+    "Role",
+    "layer_of",
+    "looks_like",
+    "parse_pattern",
+    "patterns_of",
+    "read_name",
+    "stays",
+]
 
 Role = Literal["q", "k", "concatenated", "grouped", "codegen", "fused", "leave"]
 #: Where the channels are: in the first axis, in the last one (MLX keeps LoRA factors transposed),
 #: or in all axes together (Cohere's gains are [heads, channels]).
 Axis = Literal["first", "last", "all"]
 
-_Q = ("q_proj", "wq", "attn_q", "q_b_proj", "query_proj")
+_Q = ("q_proj", "wq", "attn_q", "q_b_proj", "query_proj", "q_gate_proj")
 _K = ("k_proj", "wk", "attn_k", "kv_a_proj_with_mqa", "key_proj")
 _GAINS_Q = ("q_norm", "q_layernorm", "query_layernorm", "query_norm", "attn_q_norm", "q_ln")
+_SCALES_Q = ("scaling", "per_dim_scale")  # of a query, channel by channel: TimesFM
 _GAINS_K = ("k_norm", "k_layernorm", "key_layernorm", "key_norm", "attn_k_norm", "k_ln")
 _FUSED = ("query_key_value", "qkv_proj", "Wqkv", "wqkv", "W_pack", "c_attn", "att_proj", "qkv")
 _ROLES: dict[str, Role] = {
@@ -38,6 +50,17 @@ _ROLES: dict[str, Role] = {
     **dict.fromkeys(_K + _GAINS_K, "k"),
     **dict.fromkeys(_FUSED, "fused"),
 }
+#: Words in names of modules that have to do with q and k ...
+_WORDS = {"q", "k", "qk", "qkv", "kv", "wq", "wk", "wqk", "wqkv", "wkv", "query", "key"} | {
+    *("queries", "keys", "kqv"),
+}
+#: ... and modules of which it is known that the layout does not touch them.
+_STAYS = re.compile(
+    r"(q_a_proj|q_a_layernorm|kv_b_proj|kv_a_layernorm|lambda_[qk]\d|inv_freq|sinks?"
+    r"|(v|o|out|value|output|dense|gate|g|wv|wo|c)(_(proj|norm|layernorm|bias|gate))?)$"
+)
+#: How a caller gives a tensor a role, from Python and from the command line.
+SAY_PATTERN = "say so by patterns=[...] (--pattern):"
 #: How the families pack what they fuse; for Falcon the config decides.
 FUSED_BY_FAMILY: dict[str, Packing] = {
     **dict.fromkeys(["gpt_neox", "gpt_neox_japanese", "persimmon", "fuyu", "internlm2"], "grouped"),
@@ -47,8 +70,8 @@ FUSED_BY_FAMILY: dict[str, Packing] = {
 }
 #: Modules in which these stand are other towers, or attend to something without positions.
 _ELSEWHERE = re.compile(
-    r"(^|\.)(vision\w*|visual|image_\w+|audio\w*|speech\w*|encoder_attn|cross_attn|crossattention"
-    r"|cross_attention|perceiver\w*|multi_modal_projector|mm_projector|indexer)(\.|$)"
+    r"(^|\.)(vision\w*|visual|image_\w+|audio\w*|speech\w*|encoder_attn|cross_attn\w*|crossattention"
+    r"|cross_attention\w*|perceiver\w*|multi_modal_projector|mm_projector|indexer)(\.|$)"
 )
 _QUANTISED = re.compile(
     r"^(base_layer\.)?(qweight|qzeros|scales|biases|g_idx|SCB|weight_(packed|scale|scale_inv|shape"
@@ -59,7 +82,7 @@ _SCALARS = re.compile(r"^(input_scale|output_scale|[qkv]_scale|act_scale)$")
 _ROWS = re.compile(
     r"^((base_layer|linear|norms\.\d+|modules_to_save(\.\w+)?)\.)?(weight|bias)$"
     r"|^lora_B(\.\w+)?\.weight$|^lora_b\.weight$|^lora_magnitude_vector(\.\w+)?(\.weight)?$"
-    r"|^magnitude$|^ia3_l(\.\w+)?$|^0\.weight$"
+    r"|^magnitude$|^ia3_l(\.\w+)?$|^0\.weight$|^$"
 )
 _COLUMNS = re.compile(r"^lora_b$")
 _INNER = re.compile(r"^(lora_A(\.\w+)?\.weight|lora_a(\.weight)?)$")
@@ -82,7 +105,7 @@ class Named:
 
     @property
     def is_gain(self) -> bool:
-        return self.module in _GAINS_Q + _GAINS_K
+        return self.module in _GAINS_Q + _GAINS_K + _SCALES_Q
 
 
 @dataclass(frozen=True)
@@ -114,6 +137,20 @@ def parse_pattern(text: str) -> Pattern:
         raise ValueError(f"pattern {text!r} is no regular expression: {error}.") from None
 
 
+def patterns_of(given: Sequence[Pattern | str]) -> list[Pattern]:
+    """What a caller passed as patterns, each read if it is text."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f'patterns must be a list such as ["q=REGEX", "k=REGEX"]; got {given!r}.')
+    found = []
+    for one in given:
+        if not isinstance(one, Pattern | str):
+            raise ValueError(
+                f'a pattern must be text such as "q=REGEX", or a Pattern; got {one!r}.'
+            )
+        found.append(parse_pattern(one) if isinstance(one, str) else one)
+    return found
+
+
 def read_name(name: str, patterns: Sequence[Pattern] = ()) -> Named | None:
     """What ``name`` is of q and k; None for what the layout does not touch.
 
@@ -142,8 +179,37 @@ def read_name(name: str, patterns: Sequence[Pattern] = ()) -> Named | None:
     return None
 
 
+def looks_like(name: str) -> bool:
+    """Whether ``name`` has a word of q or k in it, and none that is known.
+
+    >>> looks_like("model.layers.0.attn.wq_custom.weight")
+    True
+    >>> looks_like("model.layers.0.self_attn.q_proj.weight")
+    False
+    """
+    parts = name.split(".")
+    if _ELSEWHERE.search(name) or stays(name):
+        return False
+    if any(_role(parts, at) for at in range(len(parts))):
+        return False
+    return bool({word for part in parts for word in re.split("[_-]", part.lower())} & _WORDS)
+
+
+def stays(name: str) -> bool:
+    """Whether it is known of a tensor in an attention that the layout does not touch it."""
+    parts = name.split(".")
+    return bool(_SCALARS.match(parts[-1])) or any(_STAYS.match(part) for part in parts)
+
+
+def layer_of(name: str) -> int | None:
+    """The number of the layer: the first number in the name."""
+    return _layer(name.split("."))
+
+
 def _role(parts: Sequence[str], at: int) -> Role | None:
     part = parts[at]
+    if part in _SCALES_Q and at and "attn" in parts[at - 1] and at + 1 == len(parts):
+        return "q"
     if part in ("query", "key") and at and parts[at - 1] == "self":  # BERT's names: RoFormer, ESM
         return "q" if part == "query" else "k"
     if part == "qkv" and at + 2 != len(parts):  # too short a word to be taken inside of names
@@ -161,7 +227,7 @@ def _with_problem(found: Named, name: str) -> Named:
     elif not (_ROWS.match(found.leaf) or _COLUMNS.match(found.leaf)):
         problem = (
             f"{name!r} belongs to {found.module}, and what {found.leaf!r} is of it is not known;"
-            f" give it a role with --pattern, such as q={re.escape(found.leaf)}$ or leave=..."
+            f" {SAY_PATTERN} q={re.escape(found.leaf)}$ or leave={re.escape(found.leaf)}$"
         )
     return Named(
         found.attention, found.layer, found.role, found.module, found.leaf, found.axis, problem
@@ -169,6 +235,5 @@ def _with_problem(found: Named, name: str) -> Named:
 
 
 def _layer(parts: Sequence[str]) -> int | None:
-    """The number of the layer: the first number in the name."""
     numbers = [part for part in parts if part.isascii() and part.isdigit() and len(part) < 6]
     return int(numbers[0]) if numbers else None

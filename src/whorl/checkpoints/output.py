@@ -21,17 +21,16 @@ def check_free(out: Path, source: Path) -> Path:
 
     source: a file or a folder; beside a file there is room.
     """
+    if os.path.lexists(out):
+        what = "a symbolic link" if out.is_symlink() else "a folder" if out.is_dir() else "a file"
+        raise ValueError(
+            f"{str(out)!r} is {what} that exists already, and nothing is overwritten or added to;"
+            " name a folder that does not exist yet, or remove this one first."
+        )
     target, home = out.resolve(), source.resolve()
-    if target.exists() and not target.is_dir():
-        raise ValueError(f"{str(out)!r} is a file; name a folder that does not exist yet.")
-    if target == home or home in target.parents:
+    if home in target.parents:
         raise ValueError(
             f"{str(out)!r} lies in the source, which must stay as it is; name a folder elsewhere."
-        )
-    if target.exists() and (any(target.iterdir()) or target == Path.cwd()):
-        raise ValueError(
-            f"{str(out)!r} is not empty, and nothing is overwritten; name another folder, or remove"
-            " this one first."
         )
     return target
 
@@ -57,8 +56,6 @@ def new_folder(target: Path) -> Iterator[Path]:
         with _held(part):
             yield part
             flush(part)
-            if target.exists() and os.name == "nt":
-                target.rmdir()  # Windows renames onto nothing, not even onto an empty folder
             os.rename(part, target)
     except OSError as error:
         why = error.strerror or error

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .layout import PACKINGS, Head, packed
-from .names import Named, Pattern, read_name
+from .names import SAY_PATTERN, Named, Pattern, read_name
 from .safetensors_file import FLOATS, Entry, Header
 from .shards import Checkpoint
 from .sizes import Sizes
@@ -86,13 +86,14 @@ def _heads(header: Header, entry: Entry, named: Named, size: Sizes, rows: int) -
         one = replace(size.k, part=named.role)
     count, rest = divmod(rows, one.rows)
     stated = size.heads if named.role == "q" else None
-    fits = named.is_gain or stated is None or count == stated
+    one_for_all = len(entry.shape) == 1 and rows == one.rows
+    fits = named.is_gain or one_for_all or stated is None or count == stated
     if rest or not count or not fits:
         must = f"{stated} heads of {one.rows}" if stated else f"heads of {one.rows}"
         raise ValueError(
-            f"{where} must have the channels of {must}, as the config or the options say; it has"
-            f" {rows}. State other sizes (--head-dim, --heads), or leave it by"
-            " --pattern leave=REGEX."
+            f"{where} must have the channels of {must}, as the config or the caller says; it has"
+            f" {rows}. State other sizes by stated=Stated(head_dim=..., heads=...) (--head-dim,"
+            f" --heads); or, if it is not rotated, {SAY_PATTERN} leave=REGEX."
         )
     return [one] * count
 
@@ -103,12 +104,12 @@ def _fused(where: str, named: Named, size: Sizes, rows: int) -> list[Head]:
     if packing is None:
         raise ValueError(
             f"{where} holds q, k and v together, and in which order is not known for this family;"
-            " say so with --pattern concatenated=REGEX or grouped=REGEX."
+            f" {SAY_PATTERN} concatenated=REGEX, grouped=REGEX or codegen=REGEX."
         )
     if size.heads is None or size.key_heads is None:
         raise ValueError(
             f"{where} holds q, k and v together, and how many heads there are is not known; pass"
-            " heads and kv_heads (--heads, --kv-heads)."
+            " stated=Stated(heads=..., key_heads=...) (--heads, --kv-heads)."
         )
     q, k = [size.q] * size.heads, [size.k] * size.key_heads
     want = sum(head.rows for head in (*q, *k, *k))

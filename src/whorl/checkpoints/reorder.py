@@ -1,4 +1,4 @@
-"""The bytes of a file with the heads of q and k in another order, read and given piece by piece."""
+"""The tensors of a file, those of q and k with rows in another order, given piece by piece."""
 
 from collections.abc import Iterator, Sequence
 from typing import IO
@@ -13,12 +13,12 @@ __all__ = ["converted"]
 
 
 def converted(header: Header, moves: Sequence[Move], to: Layout) -> Iterator[bytes]:
-    """The whole file; one head of a moving tensor is in memory at a time."""
+    """All behind the header; one head of a moving tensor is in memory at a time."""
     mine = sorted(
         (move for move in moves if move.header is header), key=lambda move: move.entry.begin
     )
     with open_regular(header.path) as file:
-        at = 0
+        at = header.data_begin
         for move in mine:
             yield from read_range(file, at, move.entry.begin)
             yield from _reordered(file, move, to)

@@ -15,7 +15,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -69,6 +69,7 @@ class Header:
     entries: dict[str, Entry]
     data_begin: int
     size: int
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -107,10 +108,11 @@ def read_header(path: Path) -> Header:
         raw = file.read(length)
     if len(raw) < length:
         _refuse(path, "it became shorter while it was read")
-    entries = [_entry(path, *item, 8 + length) for item in _parsed(path, raw).items()]
+    tensors, about = _parsed(path, raw)
+    entries = [_entry(path, *item, 8 + length) for item in tensors.items()]
     entries.sort(key=lambda entry: (entry.begin, entry.end))
     _check_cover(path, entries, 8 + length, size)
-    return Header(path, {entry.name: entry for entry in entries}, 8 + length, size)
+    return Header(path, {entry.name: entry for entry in entries}, 8 + length, size, about)
 
 
 def read_range(file: IO[bytes], begin: int, end: int) -> Iterator[bytes]:
@@ -124,8 +126,8 @@ def read_range(file: IO[bytes], begin: int, end: int) -> Iterator[bytes]:
         yield piece
 
 
-def _parsed(path: Path, raw: bytes) -> dict[str, Any]:
-    """The JSON of a header without its metadata."""
+def _parsed(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+    """The JSON of a header: tensors, and metadata."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
@@ -146,7 +148,7 @@ def _parsed(path: Path, raw: bytes) -> dict[str, Any]:
     about = header.pop("__metadata__", {})
     if not isinstance(about, dict) or not all(isinstance(v, str) for v in about.values()):
         _refuse(path, "__metadata__ must map strings to strings")
-    return header
+    return header, about
 
 
 def _entry(path: Path, name: str, about: Any, data_begin: int) -> Entry:

@@ -4,7 +4,8 @@
     model-00001-of-00002.safetensors, ... and model.safetensors.index.json
 
 The index is a file like any other and may lie: names of shards must be plain names of files beside
-it, and must hold exactly the tensors that it says.
+it, and must hold exactly the tensors that it says. A file may be a link to a regular file, as all
+are in the cache of Hugging Face's hub; it is read there and nothing is written through it.
 """
 
 import json
@@ -43,7 +44,8 @@ class Checkpoint:
 
     @property
     def size(self) -> int:
-        return sum(header.size for header in self.files)
+        """Bytes of all tensors."""
+        return sum(header.size - header.data_begin for header in self.files)
 
     def tensors(self) -> Iterator[tuple[Header, Entry]]:
         for header in self.files:
@@ -123,9 +125,9 @@ def _weight_map(index: Path) -> dict[str, str]:
             f"{str(index)!r} has more than {_MOST_INDEX:,} bytes, too many for an index."
         )
     try:
-        document: Any = json.loads(raw.decode("utf-8"))
+        document: Any = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{str(index)!r} is not JSON: {error}.") from None
+        raise ValueError(f"{str(index)!r} is not sound JSON: {error}.") from None
     found = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(found, dict) or not found:
         raise ValueError(
@@ -133,4 +135,13 @@ def _weight_map(index: Path) -> dict[str, str]:
         )
     if not all(isinstance(name, str) for name in found.values()):
         raise ValueError(f"{str(index)!r}: weight_map must map names of tensors to names of files.")
+    return found
+
+
+def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in items:
+        if name in found:
+            raise ValueError(f"it names {name[:80]!r} twice")
+        found[name] = value
     return found

@@ -15,7 +15,7 @@ from whorl.configs.source import load
 from .layout import Head, Packing
 from .names import FUSED_BY_FAMILY
 
-__all__ = ["Sizes", "Stated", "sizes_of", "text_of"]
+__all__ = ["Sizes", "Stated", "borrowing", "sizes_of", "stated_of", "text_of"]
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KEY_HEADS = (
@@ -25,6 +25,15 @@ _KEY_HEADS = (
 _TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 #: q_proj gives each head's queries and then a gate as wide.
 _GATED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text")
+#: Families whose rows of q and k are not where they are in others.
+_UNUSUAL = {
+    "jetmoe": "queries are made by experts (self_attention.experts.input_linear), and keys and"
+    " values share kv_proj.",
+    "zaya": "q and k pass through convolutions over their channels (conv_qk_depthwise,"
+    " conv_qk_grouped) behind their projections.",
+    "bailing_hybrid": "layers of latent and of linear attention have heads of different widths"
+    " under the same names.",
+}
 #: What a model does with positions so that moving rows of q and k would not be all.
 _MORE_THAN_ROWS = (
     *("values-rotated", "output-unrotated", "one-head", "head-index-positions"),
@@ -49,6 +58,13 @@ class Stated:
                 raise ValueError(f"{name} must be an int >= {least}; got {value!r}.")
 
 
+def stated_of(given: Stated | None) -> Stated:
+    """What a caller passed as stated."""
+    if given is not None and not isinstance(given, Stated):
+        raise ValueError(f"stated must be a Stated, such as Stated(head_dim=64); got {given!r}.")
+    return given or Stated()
+
+
 @dataclass(frozen=True)
 class Sizes:
     """One layer: a head of q and one of k, how many there are, how they are fused."""
@@ -66,11 +82,13 @@ def sizes_of(config: Path | None, stated: Stated) -> Callable[[int | None], Size
         if stated.head_dim is None:
             raise ValueError(
                 "there is no config.json beside the weights, and they do not say how wide a head"
-                " is; pass head_dim (--head-dim)."
+                " is; pass stated=Stated(head_dim=...) (--head-dim)."
             )
         plain = _plain(stated, stated.head_dim, stated.head_dim, 0)
         return lambda layer: plain
     data = text_of(load(config).data)
+    if data.get("model_type") in _UNUSUAL:
+        raise ConfigError(f"{data['model_type']} is not supported: {_UNUSUAL[data['model_type']]}")
     if "kv_lora_rank" in data and "qk_rope_head_dim" in data:
         latent = _latent(data)
         return lambda layer: latent
@@ -94,6 +112,14 @@ def sizes_of(config: Path | None, stated: Stated) -> Callable[[int | None], Size
         )
 
     return of
+
+
+def borrowing(config: Path | None) -> Callable[[int | None], bool]:
+    """Whether a layer has no keys of its own and uses those of another: the last ones of Gemma."""
+    data = {} if config is None else text_of(load(config).data)
+    shared = _first(data, ("num_kv_shared_layers",)) or 0
+    first = (_first(data, ("num_hidden_layers",)) or 0) - shared
+    return lambda layer: bool(shared) and layer is not None and layer >= first > 0
 
 
 def _rotated(found: ModelPositions, layer: int | None, stated: Stated) -> Sizes | None:
@@ -144,8 +170,10 @@ def _latent(data: Mapping[str, Any]) -> Sizes:
         raise ConfigError(
             f"config: {', '.join(names)} must be positive ints, the second even; got {sizes!r}."
         )
+    # A-X K2 has a gate for the values behind each head of q.
+    gate = _first(data, ("v_head_dim",)) if data.get("model_type") == "axk2" else None
     return Sizes(
-        Head("q", still + turned, still, turned),
+        Head("q", still + turned + (gate or 0), still, turned),
         Head("k", rank + turned, rank, turned),
         _first(data, _HEADS),
         1,

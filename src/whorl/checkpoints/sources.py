@@ -1,6 +1,6 @@
 """The heads of q and k of every layer, out of whatever file they are kept in."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from .weights import head_rows
 __all__ = ["Layer", "layers_in", "layers_of"]
 
 #: For each key head: the query heads that use it, and itself; rotated rows [R, E] only.
-Heads = Iterator[tuple[list[Tensor], Tensor]]
+Heads = Iterator[tuple[Iterable[Tensor], Tensor]]
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,16 @@ def _reader(q: Move, k: Move) -> Callable[[], Heads]:
     def heads() -> Heads:
         queries = [n for n, head in enumerate(q.heads) if head.part == "q"]
         keys = [n for n, head in enumerate(k.heads) if head.part == "k"]
+        if len(queries) % len(keys):
+            raise ValueError(
+                f"{str(q.header.path)!r}: {q.entry.name!r} has {len(queries)} heads and"
+                f" {k.entry.name!r} {len(keys)}; q must have a multiple, so a head has another"
+                " width. State it by stated=Stated(head_dim=...) (--head-dim)."
+            )
         each = len(queries) // len(keys)
         for n, key in enumerate(keys):
             users = queries[n * each : (n + 1) * each]
-            yield [_band(q, user) for user in users], _band(k, key)
+            yield (_band(q, user) for user in users), _band(k, key)
 
     return heads
 

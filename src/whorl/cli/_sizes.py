@@ -16,8 +16,8 @@ Patterns = Annotated[
         "--pattern",
         metavar="ROLE=REGEX",
         rich_help_panel=_PANEL,
-        help="Tensors whose name the regex finds are q, k, concatenated, grouped (fused q, k, v) or"
-        " leave; several times if you like.",
+        help="Tensors whose name the regex finds are q, k, concatenated, grouped, codegen (fused q,"
+        " k, v) or leave; several times if you like.",
     ),
 ]
 HeadDim = Annotated[int | None, typer.Option(rich_help_panel=_PANEL, help="Channels of a head.")]

@@ -30,7 +30,9 @@ Source = typer.Argument(metavar="SOURCE", help="A folder, a .safetensors file, o
 Out = typer.Argument(metavar="OUT", help="A folder that does not exist yet.")
 To = typer.Option("--to", help="The layout to write.", show_default=False)
 Check = typer.Option("--check", help="Convert back and compare every byte; compare scores.")
-Force = typer.Option("--force", help="Convert although it seems to have that layout already.")
+Force = typer.Option(
+    "--force", help="Convert although it seems to have that layout already, or lacks k."
+)
 
 
 def convert(

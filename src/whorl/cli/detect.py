@@ -83,7 +83,14 @@ def _cells(finding: LayerFinding) -> list[Text]:
 
 
 def _words(found: Detection, said: str | None) -> list[str]:
-    lines = ["half, interleaved: standard deviations above weights that know of no pairs."]
+    lines = ["half, interleaved: standard deviations above pairings that no model has."]
+    if found.not_finite:
+        bad = [layer.name for layer in found.layers if layer.not_finite]
+        more = f" and {len(bad) - 3} more layers" if len(bad) > 3 else ""
+        lines.append(
+            f"Numbers of q and k that are NaN or infinite: {found.not_finite:,}, in"
+            f" {', '.join(bad[:3])}{more}; their heads were left out."
+        )
     if found.layout is None:
         lines.append("The weights show neither layout: untrained, hardly trained, or not rotary.")
     elif said is not None and said != found.layout:
