@@ -67,7 +67,10 @@ def test_permutations() -> None:
             lambda: bias_curves(whorl.RoPE(8)),
             r"RoPE\(8\) adds no bias by distance; its terms or its",
         ),
-        (lambda: bias_curves(whorl.ALiBi(2), 1), r"bias_curves: length must be an int >= 2; got 1"),
+        (
+            lambda: bias_curves(whorl.ALiBi(2), 1),
+            r"bias_curves: length must be an int >= 2 .*; got 1",
+        ),
         (lambda: bias_curves(whorl.ALiBi(2), past=False), r"past or future, at least one must be"),
         (
             lambda: term_maps(whorl.ALiBi(2), head=2),
@@ -88,3 +91,11 @@ def test_a_map_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         ValueError, match=r"term_maps: length 100,000 needs 8 TB of memory, and 4\.29"
     ):
         term_maps(whorl.ALiBi(2), 100_000)
+
+
+def test_long_curves_are_sampled() -> None:
+    found = bias_curves(whorl.ALiBi(2), 10**6, future=True)
+    assert len(found.distances) < 1100
+    assert (found.distances[0], found.distances[-1]) == (1 - 10**6, 10**6 - 1)
+    assert list(found.distances) == sorted(set(found.distances))
+    assert found.curves[0][-1] == -(10**6 - 1) / 16

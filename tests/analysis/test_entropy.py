@@ -82,8 +82,12 @@ def test_attention_scale_lowers_entropy_by_the_formula() -> None:
         (lambda: entropy({"a": whorl.NoPE()}, []), r"entropy: lengths must be a list of ints; got"),
         (lambda: entropy({"a": whorl.NoPE()}, [0]), r"each of lengths must be an int >= 1; got 0"),
         (
+            lambda: attention_scale(8, factors=(float("inf"),)),
+            r"from 1 to 1e9; got \(inf,\)",
+        ),
+        (
             lambda: attention_scale(8, factors=(0.5,)),
-            r"factors must be numbers >= 1; got \(0\.5,\)",
+            r"factors must be numbers from 1 to 1e9; got \(0\.5,\)",
         ),
         (lambda: attention_scale(8, spread=0), r"spread must be above 0 and below 100; got 0\."),
         (lambda: attention_scale(8, context=1), r"context must be an int >= 2; got 1\."),

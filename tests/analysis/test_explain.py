@@ -7,7 +7,7 @@ import pytest
 
 import whorl
 from whorl.analysis import explain
-from whorl.analysis._scores import of_sizes
+from whorl.analysis._scores import of_sizes, refuse_unused
 
 
 def test_rope_by_hand() -> None:
@@ -74,6 +74,44 @@ def test_biases_and_vectors_come_from_the_module() -> None:
     xpos = explain(whorl.XPos(4), 512).steps[0].rows
     assert xpos[0][3] == pytest.approx(0.4 / 1.4)
     assert xpos[0][4] == pytest.approx(1.4 / 0.4)
+
+
+def test_positions_of_several_axes_are_said() -> None:
+    steps = explain(whorl.MRoPE(8, sections=(2, 1, 1)), 3).steps
+    assert steps[0].title == "1. Rotation at position (3, 4, 5)"
+    assert "It has 3 axes: each is a step further on" in steps[0].words
+    assert "key at n on all 3 axes" in steps[1].words
+    assert "axes" not in explain(whorl.RoPE(4)).steps[4].words
+
+
+@pytest.mark.parametrize(
+    ("encodings", "given", "message"),
+    [
+        (["alibi"], ["base"], r"x: 'alibi' does not use base; leave it out\. It uses heads\."),
+        (["rope"], ["heads"], r"'rope' does not use heads; leave it out\. It uses dim and base\."),
+        (["nope"], ["dim"], r"'nope' does not use dim; leave it out\. It has no sizes\."),
+        (["t5", "nope"], ["dim"], r"'t5', 'nope' does not use dim"),
+    ],
+)
+def test_options_that_nothing_uses(encodings: list[str], given: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        refuse_unused(encodings, given, "x")
+    refuse_unused([*encodings, "rope+alibi"], given, "x")
+    refuse_unused(["unknown"], given, "x")  # making it is what raises
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "message"),
+    [
+        ("alibi", {"num_heads": 5000}, r"alibi: heads must be at most 4,096 here; got 5,000\."),
+        ("rope", {"head_dim": 2**17}, r"rope: dim must be at most 65,536 here; got 131,072\."),
+        ("learned", {"max_length": 2**40}, r"learned: length 1,099,511,627,776 needs .* shorter"),
+        ("transformer_xl", {"head_dim": 2**16}, r"an encoding of these sizes needs .* smaller one"),
+    ],
+)
+def test_sizes_beyond_memory(name: str, sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        of_sizes(name, **sizes)
 
 
 @pytest.mark.parametrize(

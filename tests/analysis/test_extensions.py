@@ -73,9 +73,11 @@ def test_one_that_needs_more_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"factor": 0.5}, r"extensions: factor must be a number >= 1; got 0\.5\."),
-        ({"factor": True}, r"factor must be a number >= 1; got True\."),
-        ({"original_context": 1}, r"original_context must be an int >= 2; got 1\."),
+        ({"factor": 0.5}, r"extensions: factor must be a number from 1 to 1,000,000; got 0\.5\."),
+        ({"factor": float("inf")}, r"from 1 to 1,000,000; got inf\."),
+        ({"original_context": 10**20}, r"original_context must be an int >= 2 and at most 1,099,"),
+        ({"factor": True}, r"factor must be a number from 1 to 1,000,000; got True\."),
+        ({"original_context": 1}, r"original_context must be an int >= 2 .*; got 1\."),
         ({"names": ["yran"]}, r"unknown scaling 'yran'; did you mean 'yarn'\?"),
     ],
 )

@@ -59,3 +59,8 @@ def test_errors() -> None:
         permutation(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"permutation: length must be an int >= 2; got 1"):
         permutation(whorl.NoPE(), length=1)
+
+
+def test_a_length_beyond_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"permutation: length 1,000,000 needs 256 TB of memory"):
+        permutation(whorl.NoPE(), length=10**6)

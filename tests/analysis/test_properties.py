@@ -1,6 +1,8 @@
 """The report card: what is measured agrees with what the formulas say, for every encoding."""
 
+import dataclasses
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -43,6 +45,34 @@ def test_measured_is_what_the_cards_say(card: dict[str, Properties], name: str) 
     assert row.verdicts["linear"] == said.linear_attention
     if name != "nope":  # which has no positions at all
         assert (row.verdicts["n-D"] == "yes") is said.many_axes
+
+
+def test_the_rules_are_those_that_judge() -> None:
+    """Every verdict follows from the numbers shown and the thresholds printed."""
+    found = properties(lengths=[])
+    new, far = (int(x) / 100 for x in re.findall(r"<= (\d+)%", found.rules["extrapolates"])[:2])
+    rank = float(re.findall(r"rank < (\S+),", found.rules["decays"])[0])
+    assert list(found.rules) == list(found.rows[0].verdicts)
+    for row in found.rows:
+        if "new" in row.numbers:
+            within = row.numbers["new"] <= new or row.numbers["far"] <= far
+            assert (row.verdicts["extrapolates"] == "yes") is within, row.name
+            assert row.evidence["extrapolates"] == (
+                f"{row.numbers['new']:.0%} new, {row.numbers['far']:.0%} far"
+            )
+        falls = row.numbers["decay_rank"] < rank and row.numbers["decay_fall"] > 1e-6
+        assert (row.verdicts["decays"] == "yes") is falls, row.name
+
+
+def test_cards_speak_of_trained_models_by_another_name(card: dict[str, Properties]) -> None:
+    """What a formula does past its length and what a model does are two things, and two words."""
+    fields = {field.name for field in dataclasses.fields(base.Card)}
+    assert "longer" in fields
+    assert "extrapolates" not in fields
+    said = {name: cls.card.longer for name, cls in base.classes().items() if cls.card}
+    differ = {name for name, row in card.items() if row.verdicts["extrapolates"] != said[name]}
+    listed = {"nope", "t5", "relative_bias", "shaw", "deberta", "transformer_xl", "axial_rope"}
+    assert differ == listed | {"xpos"}  # the table of docs/analysis.md
 
 
 def test_known_verdicts(card: dict[str, Properties]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import whorl
-from whorl.analysis import aliasing, inner_products, position_map, similarity
+from whorl.analysis import inner_products, position_map, similarity
 
 NO: Any = 3
 
@@ -124,33 +124,6 @@ def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
         position_map(whorl.RoPE(8), 10, method="tsne")
 
 
-def test_aliases_of_one_pair() -> None:
-    """pi is close to 22/7 and to 355/113: 44 and 710 are close to whole turns."""
-    found = aliasing(whorl.RoPE(2), 1000, count=40)
-    first = found.aliases[0]
-    assert (first.distance, first.lowest_at) == (710, 355)
-    assert first.similarity == pytest.approx(math.cos(710))
-    assert first.lowest == pytest.approx(math.cos(355))
-    assert 44 in [alias.distance for alias in found.aliases]
-    assert max(found.highest) == pytest.approx(math.cos(710))
-    assert min(found.lowest) == pytest.approx(math.cos(355))
-
-
-def test_no_aliases_while_it_only_falls() -> None:
-    found = aliasing(whorl.RoPE(2), 3)
-    assert found.aliases == ()
-    assert aliasing(whorl.RoPE(2, inv_freq=[1e-6]), 1000).aliases == ()
-
-
-def test_bins_hold_every_distance_once() -> None:
-    found = aliasing(whorl.RoPE(64), 5000, bins=50)
-    theta = whorl.RoPE(64).frequencies().inv_freq
-    curve = [mean_cos(theta, m) for m in range(1, 5001)]
-    assert max(found.highest) == pytest.approx(max(curve))
-    assert min(found.lowest) == pytest.approx(min(curve))
-    assert list(found.distances) == sorted(found.distances)
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -176,24 +149,8 @@ def test_bins_hold_every_distance_once() -> None:
             ValueError,
             r"ALiBi\(2\) has no vectors of positions",
         ),
-        (lambda: aliasing(whorl.RoPE(8), 1), ValueError, r"aliasing: length must be an int >= 2"),
-        (lambda: aliasing(whorl.RoPE(8), count=0), ValueError, r"count must be an int >= 1; got 0"),
-        (
-            lambda: aliasing(whorl.RoPE(8), bins=1),
-            ValueError,
-            r"bins must be an int >= 2 .*; got 1",
-        ),
     ],
 )
 def test_errors(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
-
-
-def test_a_length_beyond_memory_is_refused_with_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whorl._memory.available", lambda: 10**9)
-    message = (
-        r"aliasing: length 20,000,000 needs 960 MB of memory, and 1 GB are free, of which half"
-    )
-    with pytest.raises(ValueError, match=message):
-        aliasing(whorl.RoPE(8), 20_000_000)

@@ -43,3 +43,15 @@ def test_what_it_refuses(whorl: Callable[..., Any]) -> None:
     assert done.code == 2
     assert "position must be an int >= 0" in done.err
     assert "must be even" in whorl("explain", "rope", "--dim", "7").err
+    for args in (["alibi", "--base", "5"], ["rope", "--heads", "2"], ["nope", "--dim", "8"]):
+        done = whorl("explain", *args)
+        assert done.code == 2
+        assert f"does not use {args[1][2:]}; leave it out." in done.err
+
+
+def test_a_table_that_was_made_longer_says_so(whorl: Callable[..., Any]) -> None:
+    note = "The table has 71 rows instead of 64, to hold position 70."
+    assert note in whorl("explain", "learned", "--position", "70").out
+    found = json.loads(whorl("explain", "learned", "--position", "70", "--json").out)
+    assert found["notes"] == [note]
+    assert json.loads(whorl("explain", "learned", "--position", "63", "--json").out)["notes"] == []

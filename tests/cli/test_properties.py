@@ -11,6 +11,7 @@ def test_the_page(whorl: Callable[..., Any]) -> None:
     assert "with scaling" in done.out
     assert "256 of 256" in done.out
     assert "64: ms" in done.out
+    assert "extrapolates: new <= 1% or far <= 31%, at 16 times the length" in done.out
     assert max(map(len, done.out.splitlines())) <= 80
 
 

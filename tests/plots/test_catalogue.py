@@ -9,9 +9,10 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from whorl import plots
+from whorl import plots, scaling
 from whorl.analysis import attended
 from whorl.plots import catalogue
+from whorl.plots._draw import ramp
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -103,12 +104,61 @@ def test_attention_of_known_weights() -> None:
     ("name", "options", "why"),
     [
         ("similarity", {"encoding": "nope", "length": 4}, "it does not tell positions apart"),
-        ("aliasing", {"dim": 2, "length": 3}, "none: the further away a token is"),
+        ("aliasing", {"dim": 2, "length": 3}, "the further away a token is, the less alike"),
+        ("aliasing", {"dim": 2, "length": 3}, "no: past its fall, nothing looks as near as 2"),
+        ("aliasing", {"dim": 8, "base": 10.0}, "yes: 37 apart looks 0.498 alike, 2 apart 0.44"),
+        ("decay", {"dim": 8}, "all divided by |q| |k|"),
+        ("scores", {"dim": 8, "length": 1000}, "one position in 16"),
+        ("similarity", {"dim": 8, "length": 640}, "one position in 10"),
     ],
 )
 def test_a_chart_without_contrast_says_why(name: str, options: dict[str, Any], why: str) -> None:
     subtitle = catalogue.chart(name, **options).to_dict()["title"]["subtitle"]
     assert any(why in line for line in subtitle)
+
+
+@pytest.mark.parametrize(("heads", "names"), [(3, 3), (16, 16), (32, 0)])
+def test_heads_have_colours_of_their_own(heads: int, names: int) -> None:
+    """An ordered palette, one each; few heads are named at the ends of their lines."""
+    chart = catalogue.chart("bias", heads=heads, length=9)
+    spec = chart.to_dict()
+    lines = spec["layer"][0]["encoding"]["color"]
+    assert lines["type"] == "ordinal"
+    assert len(set(lines["scale"]["range"])) == len(lines["scale"]["domain"]) == heads
+    texts = [e.text for e in ElementTree.fromstring(plots.svg(chart)).iter() if e.text]
+    assert sum(text.startswith("head ") for text in texts) == names
+    assert (lines["legend"] is None) is (names > 0)
+
+
+def test_colours_of_an_order_are_seen_on_both_grounds() -> None:
+    def light(colour: str) -> float:
+        parts = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    lights = [light(colour) for colour in ramp(9)]
+    assert lights == sorted(lights)
+    dark = light(plots.theme("dark")["background"])
+    assert all(1.05 / (each + 0.05) > 2.1 for each in lights)
+    assert all((each + 0.05) / (dark + 0.05) > 3.0 for each in lights)
+
+
+def test_every_scaling_is_on_the_chart() -> None:
+    found = catalogue.numbers("scalings").to_dict()
+    assert [each["name"] for each in found["extensions"]] == scaling.names()
+    assert found["left_out"] == []
+
+
+def test_narrow_heads_show_the_pairs_they_have() -> None:
+    assert catalogue.numbers("circle", dim=8).to_dict()["pairs"] == [0, 1, 2, 3]
+    assert len(catalogue.numbers("angles", dim=8).to_dict()["pairs"]) == 4
+
+
+def test_the_context_is_not_written_over_the_legend() -> None:
+    for base, below in ((100.0, True), (10_000.0, False)):
+        spec = catalogue.chart("wavelengths", base=base).to_dict()
+        (text,) = [layer["mark"] for layer in spec["layer"] if layer["mark"]["type"] == "text"]
+        assert (text["dy"] > 0) is below
 
 
 def test_flat_biases_say_so() -> None:
@@ -165,6 +215,15 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
         ),
         ("angles", {"positions": "a"}, r"must be values with commas between them, such as 0,1,4,8"),
         ("precision", {"peers": "yes", "dim": 8}, r"peers are measured at dim=128 and base=10000"),
+        ("circle", {"dim": 8, "pairs": "9"}, r"each of pairs must be .* at most 3; got 9"),
+        ("angles", {"dim": 8, "pairs": "99"}, r"pairs must be an int >= 1 and at most 4; got 99"),
+        (
+            "similarity",
+            {"encoding": "alibi", "dim": 8},
+            r"chart 'similarity': 'alibi' does not use",
+        ),
+        ("map", {"heads": 3}, r"chart 'map': 'rope' does not use heads; leave it out"),
+        ("entropy", {"encodings": "nope", "dim": 8}, r"'nope' does not use dim"),
         ("attention", {}, r"shows a trained model: say run=FOLDER of whorl train, or model=FOLDER"),
         ("attention", {"run": "a", "model": "b"}, r"one of both\."),
         ("attention", {"model": "nowhere"}, r"model: 'nowhere' must be a folder with config\.json"),

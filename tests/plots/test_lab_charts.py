@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whorl import plots
-from whorl.plots._series import _spread, ceiling
+from whorl.plots._series import ceiling, spread
 
 from .lab_document import LENGTHS, QUICK, comparison
 
@@ -240,7 +240,7 @@ def test_nothing_to_draw(chart: Any) -> None:
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=12), st.floats(0.01, 2))
 def test_labels_are_apart_in_order_and_inside(places: list[float], step: float) -> None:
     ordered = sorted(places, reverse=True)
-    found = _spread(ordered, step, low=0.0)
+    found = spread(ordered, step, low=0.0)
     assert all(a - b >= step * (1 - 1e-9) for a, b in pairwise(found))
     assert min(found) >= 0.0
     if all(a - b >= step for a, b in pairwise(ordered)):

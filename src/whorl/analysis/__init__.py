@@ -7,6 +7,7 @@
 ['content-content', 'rope: interaction', 'alibi: position-position']
 """
 
+from .aliasing import Aliasing, Return, aliasing
 from .attended import Attended, AttendedHead, attended
 from .biases import BiasCurves, Permutations, TermMaps, bias_curves, permutations, term_maps
 from .decay import Bases, Decay, Scores, bases, decay, envelope
@@ -20,12 +21,9 @@ from .permutation import permutation
 from .precision import Precision, precision
 from .properties import Cost, Properties, ReportCard, properties
 from .similarity import (
-    Alias,
-    Aliasing,
     PositionMap,
     ScoreMap,
     Similarity,
-    aliasing,
     inner_products,
     position_map,
     similarity,
@@ -33,7 +31,6 @@ from .similarity import (
 from .terms import Terms, terms
 
 __all__ = [
-    "Alias",
     "Aliasing",
     "Angles",
     "Attended",
@@ -56,6 +53,7 @@ __all__ = [
     "Precision",
     "Properties",
     "ReportCard",
+    "Return",
     "ScaleEntropy",
     "ScoreMap",
     "Scores",

@@ -18,6 +18,7 @@ __all__ = [
     "HEADS",
     "HEAD_DIM",
     "LENGTH",
+    "RULES",
     "Verdict",
     "axes",
     "decays",
@@ -34,6 +35,23 @@ HEADS, HEAD_DIM = 4, 32
 LENGTH, LONG = 256, 16
 _EXACT = 1e-9
 _TOKENS = 32
+_NEW = 0.01  # share of numbers that may leave their range
+_EVEN = 1 - 1 / LONG  # what goes past the length if attention is spread evenly
+_FAR = _EVEN / 3
+_RANK, _FALL = -0.5, 1e-6
+
+#: What "yes" takes, property by property.
+RULES = {
+    "unique": f"all {LENGTH} differ; partly: some do",
+    "deterministic": "no change between two seeds, and nothing is trained",
+    "extrapolates": f"new <= {_NEW:.0%} or far <= {_FAR:.0%}, at {LONG} times the length; with"
+    f" scaling: new <= {_NEW:.0%} under YaRN",
+    "relative": f"change < {_EXACT:.0e} of the largest score, moved by 1, 37 and 150",
+    "decays": f"rank < {_RANK}, by > {_FALL:.0e} logits",
+    "n-D": f"several axes, and scores follow each by > {_EXACT:.0e}",
+    "norm": f"change < {_EXACT:.0e} of the length of a vector",
+    "linear": "linear_attention takes it; causal: under a causal mask only",
+}
 
 Verdict = Literal["yes", "partly", "no", "with scaling", "trained", "causal", "untouched"]
 Finding = tuple[Verdict, str, dict[str, float]]
@@ -103,15 +121,15 @@ def extrapolates(encoding: Encoding, name: str) -> Finding:
     new = _new(encoding)
     if new is None:
         return "no", f"refuses {LENGTH + 1}", {}
-    far, even = _far(encoding), 1 - 1 / LONG
+    far = _far(encoding)
     words = f"{new:.0%} new, {far:.0%} far"
     numbers = {"new": new, "far": far}
-    if new <= 0.01 or far <= even / 3:
+    if new <= _NEW or far <= _FAR:
         return "yes", words, numbers
     if any(hasattr(part.config, "scaling") for part in encoding.parts):
         longer = YaRN(factor=float(LONG), original_context=LENGTH, attention_factor=1.0)
         stretched = _new(encoding, widened(make(name, scaling=longer), "properties"))
-        if stretched is not None and stretched <= 0.01:
+        if stretched is not None and stretched <= _NEW:
             return "with scaling", words, numbers | {"new_with_yarn": stretched}
     return "no", words, numbers
 
@@ -188,7 +206,7 @@ def decays(name: str, encoding: Encoding) -> Finding:
         draws = [widened(randomized(make(name), seed), "properties") for seed in (2, 3, 4, 5)]
         found += [_fall(draw) for draw in draws]
     rank, fall = max(found)
-    verdict: Verdict = "yes" if rank < -0.5 and fall > 1e-6 else "no"
+    verdict: Verdict = "yes" if rank < _RANK and fall > _FALL else "no"
     numbers = {"decay_rank": rank, "decay_fall": fall}
     return verdict, f"rank {rank:+.2f}, by {fall:.2g}", numbers
 
@@ -259,7 +277,7 @@ def norm(encoding: Encoding) -> Finding:
         axes = encoding.position_axes
         after, _ = encoding(x, x[:, :G], at if axes == 1 else at.expand(axes, -1))
     else:
-        return "untouched", "untouched", {}
+        return "untouched", "acts on scores" if encoding.hooks else "does nothing", {}
     change = float((after.norm(dim=-1) / x.norm(dim=-1) - 1).abs().max())
     return ("yes" if change < _EXACT else "no"), f"change {change:.1g}", {"norm_change": change}
 

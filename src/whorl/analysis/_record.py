@@ -59,13 +59,18 @@ def generator(seed: object, where: str) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def fits(needed: int, length: int, where: str) -> None:
-    """Refuse a length whose numbers would take more than half of the memory that is free."""
+def fits(needed: int, asked: int | str, where: str) -> None:
+    """Refuse a length whose numbers would take more than half of the memory that is free.
+
+    asked: the length, or words for something else that is too large.
+    """
     free = _memory.available() or _ASSUMED
     if 2 * needed > free:
+        words = isinstance(asked, str)
+        what = asked if words else f"length {asked:,}"
         raise ValueError(
-            f"{where}: length {length:,} needs {size(needed)} of memory, and {size(free)} are"
-            " free, of which half may be used; ask for a shorter one."
+            f"{where}: {what} needs {size(needed)} of memory, and {size(free)} are"
+            f" free, of which half may be used; ask for a {'smaller' if words else 'shorter'} one."
         )
 
 

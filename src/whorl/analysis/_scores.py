@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,12 @@ from torch import Tensor
 from whorl.encodings import Encoding, make
 from whorl.encodings.base import classes
 
-__all__ = ["embedded", "of_sizes", "scores", "widened"]
+from ._record import fits
+
+__all__ = ["embedded", "of_sizes", "refuse_unused", "scores", "widened"]
+
+#: What people call sizes, and the options of encodings that are made from them.
+_WORDS = {"dim": ("head_dim", "dim"), "heads": ("num_heads", "dim"), "base": ("base",)}
 
 
 def widened(encoding: Encoding, where: str) -> Encoding:
@@ -57,6 +63,9 @@ def of_sizes(
     >>> of_sizes("rope+alibi", head_dim=32)
     RoPE(32) + ALiBi(8)
     """
+    for value, word, most in ((num_heads, "heads", 4096), (head_dim, "dim", 65_536)):
+        if value > most:
+            raise ValueError(f"{name}: {word} must be at most {most:,} here; got {value:,}.")
     parts = [
         _part(word.strip(), num_heads, head_dim, max_length, options) for word in name.split("+")
     ]
@@ -64,6 +73,32 @@ def of_sizes(
     for part in parts[1:]:
         total = total + part
     return total
+
+
+def refuse_unused(encodings: Sequence[str], given: Iterable[str], where: str) -> None:
+    """Raise if none of the encodings uses a word of ``given``, of "dim", "heads" and "base".
+
+    >>> refuse_unused(["rope+alibi"], ["dim", "heads", "base"], "explain")
+    >>> refuse_unused(["alibi"], ["base"], "explain")
+    Traceback (most recent call last):
+    ValueError: explain: 'alibi' does not use base; leave it out. It uses heads.
+    """
+    known = [classes().get(part.strip()) for name in encodings for part in name.split("+")]
+    if None in known:
+        return  # making them says what there is
+    taken = {option for cls in known if cls is not None for option in _taken(cls)}
+    used = [word for word, options in _WORDS.items() if taken.intersection(options)]
+    for word in given:
+        if word not in used:
+            who = ", ".join(map(repr, encodings))
+            uses = f"uses {' and '.join(used)}" if used else "has no sizes"
+            raise ValueError(f"{where}: {who} does not use {word}; leave it out. It {uses}.")
+
+
+def _taken(known: type[Encoding]) -> list[str]:
+    """Options that are made from sizes: those without a default, and a base of frequencies."""
+    parameters = inspect.signature(known).parameters
+    return [n for n, p in parameters.items() if p.default is p.empty or n == "base"]
 
 
 def _part(
@@ -82,6 +117,10 @@ def _part(
         across = (head_dim // 2 - head_dim // 8) // 2
         wanted["sections"] = (head_dim // 2 - 2 * across, across, across)
     wanted |= {n: value for n, value in options.items() if n in parameters}
+    with torch.device("meta"):  # only sizes are asked for
+        count = sum(p.numel() for p in make(name, **wanted).parameters())
+    table = "max_length" in wanted
+    fits(24 * count, max_length if table else "an encoding of these sizes", name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return make(name, **wanted)

@@ -6,7 +6,7 @@ import torch
 
 from whorl.encodings import Encoding
 
-from ._record import Record, fits, generator, rows, whole
+from ._record import Record, fits, generator, places, rows, whole
 from ._scores import widened
 from ._sizes import sizes_of
 from .permutation import permutation
@@ -20,6 +20,8 @@ __all__ = [
     "permutations",
     "term_maps",
 ]
+
+_PLACES = 513
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,18 @@ def bias_curves(
 ) -> BiasCurves:
     """Bias by distance i - j, from the hook itself; negative distances are keys to come.
 
+    Past some hundred distances they are ever further apart.
+
     >>> import whorl
     >>> bias_curves(whorl.ALiBi(2), 3).curves
     ((0.0, -0.0625, -0.125), (0.0, -0.00390625, -0.0078125))
     """
     wide = widened(encoding, "bias_curves")
-    whole(length, "length", "bias_curves", 2)
-    fits(64 * length, length, "bias_curves")
     if not past and not future:
         raise ValueError("bias_curves: past or future, at least one must be shown.")
-    distances = torch.arange(1 - length if future else 0, length if past else 1)
+    at = places(whole(length, "length", "bias_curves", 2, 2**53), _PLACES)
+    before = [-d for d in reversed(at) if d] if future else []
+    distances = torch.tensor([*before, *(at if past else [0])])
     found = wide.distance_bias(distances)
     if found is None:
         raise ValueError(

@@ -89,8 +89,10 @@ def attention_scale(
     spread: standard deviation of the scores of random tokens before any scale.
     """
     whole(context, "context", "attention_scale", 2)
-    if not isinstance(factors, Sequence) or not factors or any(not f >= 1 for f in factors):
-        raise ValueError(f"attention_scale: factors must be numbers >= 1; got {factors!r}.")
+    if not isinstance(factors, Sequence) or not factors or any(not 1 <= f <= 1e9 for f in factors):
+        raise ValueError(
+            f"attention_scale: factors must be numbers from 1 to 1e9; got {factors!r}."
+        )
     if not 0 < spread < 100:
         raise ValueError(f"attention_scale: spread must be above 0 and below 100; got {spread!r}.")
     lengths = tuple(round(context * factor) for factor in factors)

@@ -49,6 +49,8 @@ class Explanation(Record):
     paper: str
     position: int
     steps: tuple[Step, ...]
+    #: What was chosen for the example, where nobody said it.
+    notes: tuple[str, ...] = ()
 
 
 @torch.no_grad()
@@ -205,9 +207,10 @@ def _rotation(part: Encoding, position: int) -> Step:
         lines.append((i, f"{a}, {b}", turn, abs(z), abs(w)))
     where = str(position) if axes == 1 else ", ".join(str(position + n) for n in range(axes))
     more = f"; the first {len(lines)} of {P} pairs" if len(lines) < P else ""
+    several = f". It has {axes} axes: each is a step further on, to tell them apart" * (axes > 1)
     return Step(
         f"Rotation at position ({where})" if axes > 1 else f"Rotation at position {where}",
-        f"each pair turns (degrees, wrapped to -180 .. 180){more}",
+        f"each pair turns (degrees, wrapped to -180 .. 180){more}{several}",
         ("pair", "channels", "degrees", "factor on q", "factor on k"),
         tuple(lines),
     )
@@ -262,7 +265,7 @@ def _relativity(encoding: Encoding, seed: int) -> Step:
     )
     return Step(
         "Is it relative?",
-        f"scores of the same query at m and key at n, head 0: {verdict}",
+        f"scores of the same query at m and key at n{_all(encoding)}, head 0: {verdict}",
         ("m", "n", "m - n", "score"),
         tuple((m, n, m - n, s) for (m, n), s in zip(_PLACES, found, strict=True)),
     )
@@ -295,6 +298,11 @@ def _order(encoding: Encoding) -> Step:
         f"outputs change by {change:.3g} of the largest when tokens are shuffled and put back, with"
         f" no causal mask: {words}",
     )
+
+
+def _all(encoding: Encoding) -> str:
+    axes = encoding.position_axes
+    return f" on all {axes} axes" if axes > 1 else ""
 
 
 def _trained(part: Encoding) -> str:

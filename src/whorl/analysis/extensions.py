@@ -53,15 +53,17 @@ def extensions(
     """What every registered scaling does to the ladder of one model.
 
     LongRoPE's factors come from a search for each model; here they rise evenly on a log scale from
-    1 to ``factor``, to show the shape. Proportional rotation stops three quarters of the pairs.
+    1 to ``factor``, as those of NTK do. Proportional rotation stops three quarters of the pairs.
 
     >>> found = extensions(names=["linear", "yarn"])
     >>> [(e.name, e.statuses.count("kept")) for e in found.extensions]
     [('linear', 0), ('yarn', 21)]
     """
-    whole(original_context, "original_context", "extensions", 2)
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor >= 1:
-        raise ValueError(f"extensions: factor must be a number >= 1; got {factor!r}.")
+    whole(original_context, "original_context", "extensions", 2, 2**40)
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor <= 1e6:
+        raise ValueError(
+            f"extensions: factor must be a number from 1 to 1,000,000; got {factor!r}."
+        )
     chosen = list(names) if names is not None else scalings.names()
     ladder = Ladder.of(rotary_dim, base)
     found, left_out = [], []
@@ -94,7 +96,7 @@ def _made(name: str, factor: float, context: int, pairs: int) -> tuple[Scaling, 
     if name == "longrope":
         rising = [factor ** (i / max(1, pairs - 1)) for i in range(pairs)]
         options |= {"short_factors": [1.0] * pairs, "long_factors": rising}
-        note = "example factors"
+        note = "with ntk's factors"
     elif name == "proportional":
         options = {"rotary_share": 0.25}
         note = "a quarter turns"

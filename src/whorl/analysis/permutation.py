@@ -5,6 +5,7 @@ from torch import Tensor
 
 from whorl.encodings import Encoding
 
+from ._record import fits
 from .terms import terms
 
 __all__ = ["permutation"]
@@ -38,6 +39,7 @@ def permutation(
     heads = _heads(encoding, num_heads)
     head_dim = _size(encoding, "head_dim", 16)
     width = _size(encoding, "dim", heads * head_dim) if encoding.acts("embed") else heads * head_dim
+    fits(64 * heads * length**2, length, "permutation")
     generator = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> Tensor:

@@ -11,7 +11,9 @@ norm            change of the length of a query, or of an embedding
 linear          whether linear attention takes it, with and without a causal mask
 
 Trained parameters are random, so that what holds here holds whatever is learned. Extrapolation is
-that of the formula: whether a model keeps its quality is an experiment (``whorl compare``).
+that of the formula: whether a model keeps its quality is an experiment (``whorl compare``), and
+what those say is ``Card.longer``, "longer than trained" in the table of encodings. ``RULES`` has
+the thresholds of all verdicts.
 """
 
 import math
@@ -66,6 +68,7 @@ class ReportCard(Record):
     num_heads: int
     head_dim: int
     length: int
+    rules: dict[str, str]  # what "yes" takes, by property
     rows: tuple[Properties, ...]
 
 
@@ -86,7 +89,8 @@ def properties(
         raise ValueError("properties: encodings must name at least one.")
     for length in lengths:
         whole(length, "each of lengths", "properties", 1, 65_536)
-    return ReportCard(HEADS, HEAD_DIM, LENGTH, tuple(_measured(name, lengths) for name in chosen))
+    rows = tuple(_measured(name, lengths) for name in chosen)
+    return ReportCard(HEADS, HEAD_DIM, LENGTH, dict(measure.RULES), rows)
 
 
 def _measured(name: str, lengths: Sequence[int]) -> Properties:

@@ -1,4 +1,4 @@
-"""How alike positions look: similarity and scores as maps, a picture of all positions, aliases.
+"""How alike positions look: similarity and scores as maps, a picture of all positions.
 
     similarity(m, n) = mean_i cos((m - n) theta_i)          for RoPE: the cosine between the vector
                                                             of ones at m and the same vector at n
@@ -10,7 +10,6 @@ have no vectors: there it is the score of equal tokens at m and n, in logits.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -19,23 +18,18 @@ from torch import Tensor
 from whorl._extras import need
 from whorl.encodings import Encoding
 
-from ._record import Record, fits, generator, rope_of, rows, whole
+from ._record import Record, generator, rope_of, rows, whole
 from ._scores import embedded, scores, widened
 from ._sizes import sizes_of
 
 __all__ = [
-    "Alias",
-    "Aliasing",
     "PositionMap",
     "ScoreMap",
     "Similarity",
-    "aliasing",
     "inner_products",
     "position_map",
     "similarity",
 ]
-
-_CHUNK = 2**14
 
 
 @dataclass(frozen=True)
@@ -73,28 +67,6 @@ class PositionMap(Record):
     x: tuple[float, ...]
     y: tuple[float, ...]
     explained: float | None
-
-
-@dataclass(frozen=True)
-class Alias(Record):
-    """A distance that looks nearer than a smaller one, ``lowest_at``, the least alike before it."""
-
-    distance: int
-    similarity: float
-    lowest_at: int
-    lowest: float
-
-
-@dataclass(frozen=True)
-class Aliasing(Record):
-    """Similarity by distance, lowest and highest in each bin, and the aliases, greatest first."""
-
-    encoding: str
-    length: int
-    distances: tuple[int, ...]  # where the highest of each bin is
-    lowest: tuple[float, ...]
-    highest: tuple[float, ...]
-    aliases: tuple[Alias, ...]
 
 
 @torch.no_grad()
@@ -180,50 +152,6 @@ def position_map(
     total = float(s.square().sum())
     kept = float(s[:2].square().sum()) / total if total else 1.0
     return PositionMap(repr(encoding), method, at, *_columns(points), explained=kept)
-
-
-@torch.no_grad()
-def aliasing(rope: Encoding, length: int = 4096, *, count: int = 5, bins: int = 300) -> Aliasing:
-    """Distances at which a token looks nearer than one that is nearer.
-
-    Of the local maxima of the similarity, those that rise most above the lowest value before them.
-
-    >>> import whorl
-    >>> aliasing(whorl.RoPE(2), 1000).aliases[0]  # 355 is close to 56.5 turns, 710 to 113
-    Alias(distance=710, similarity=0.99999..., lowest_at=355, lowest=-0.99999...)
-    """
-    inner = rope_of(rope, "aliasing")
-    whole(length, "length", "aliasing", 2)
-    whole(count, "count", "aliasing")
-    whole(bins, "bins", "aliasing", 2, 10_000)
-    fits(48 * length, length, "aliasing")
-    inv_freq = inner.frequencies(length + 1).inv_freq.detach()
-    curve = torch.cat(
-        [
-            (torch.arange(n, min(n + _CHUNK, length + 1)).double().unsqueeze(-1) * inv_freq)
-            .cos()
-            .mean(-1)
-            for n in range(0, length + 1, _CHUNK)
-        ]
-    )
-    low, low_at = curve.cummin(0)
-    around = torch.nn.functional.pad(curve, (0, 1), value=-math.inf)
-    peaks = 1 + ((around[1:-1] >= around[:-2]) & (around[1:-1] > around[2:])).nonzero().flatten()
-    rise = curve[peaks] - low[peaks]
-    peaks = peaks[rise > 1e-12][rise[rise > 1e-12].argsort(descending=True)][:count]
-    aliases = tuple(Alias(int(d), float(curve[d]), int(low_at[d]), float(low[d])) for d in peaks)
-    return Aliasing(repr(inner), length, *_binned(curve, bins), aliases)
-
-
-def _binned(
-    curve: Tensor, bins: int
-) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
-    """Place of the highest, lowest and highest of each bin, ever wider; 0 is left out."""
-    edges = sorted({round(len(curve) ** (n / bins)) for n in range(bins + 1)})
-    parts = [(low, curve[low:high]) for low, high in pairwise(edges)]
-    places = tuple(low + int(part.argmax()) for low, part in parts)
-    ends = [torch.aminmax(part) for _, part in parts]
-    return places, tuple(float(e.min) for e in ends), tuple(float(e.max) for e in ends)
 
 
 def _vectors(encoding: Encoding, at: Tensor) -> Tensor | None:

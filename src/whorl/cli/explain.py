@@ -1,5 +1,6 @@
 """``whorl explain``: an encoding step by step, on numbers that can be followed by hand."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Annotated
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from whorl import analysis
 from whorl.analysis import Explanation, Step
-from whorl.analysis._scores import of_sizes
+from whorl.analysis._scores import of_sizes, refuse_unused
 
 from ._json import JsonFlag, print_json
 
@@ -20,28 +21,43 @@ __all__ = ["explain"]
 
 Name = typer.Argument(metavar="ENCODING", help="Such as rope, alibi or rope+alibi.")
 Position = typer.Option(help="The position, or distance, to look at.")
-Dim = typer.Option("--dim", help="Width of a head.")
-Heads = typer.Option("--heads", help="Number of heads.")
+Dim = typer.Option("--dim", help="Width of a head [8].")
+Heads = typer.Option("--heads", help="Number of heads [4].")
 Base = typer.Option("--base", help="Base of the frequencies, where it has one.")
+
+_ROWS = 64  # of a table of learned positions, as far as the position allows
 
 
 def explain(
     encoding: Annotated[str, Name],
     position: Annotated[int, Position] = 3,
-    dim: Annotated[int, Dim] = 8,
-    heads: Annotated[int, Heads] = 4,
+    dim: Annotated[int | None, Dim] = None,
+    heads: Annotated[int | None, Heads] = None,
     base: Annotated[float | None, Base] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what an encoding does at a position: pairs, angles, rotation, biases, terms.
 
-    The last table has scores at several places: equal differences, equal scores?
+    The last table has scores at several places: equal differences, equal scores? Options that the
+    encoding does not use are refused.
     """
-    options = {} if base is None else {"base": base}
-    made = of_sizes(
-        encoding, num_heads=heads, head_dim=dim, max_length=max(64, position + 1), **options
+    given = {"dim": dim, "heads": heads, "base": base}
+    refuse_unused(
+        [encoding], [word for word, value in given.items() if value is not None], "explain"
     )
-    found = analysis.explain(made, position)
+    found = analysis.explain(
+        of_sizes(
+            encoding,
+            num_heads=4 if heads is None else heads,
+            head_dim=8 if dim is None else dim,
+            max_length=max(_ROWS, position + 1),
+            **({} if base is None else {"base": base}),
+        ),
+        position,
+    )
+    if "max_length=" in found.encoding and position >= _ROWS:
+        note = f"The table has {position + 1} rows instead of {_ROWS}, to hold position {position}."
+        found = dataclasses.replace(found, notes=(*found.notes, note))
     if as_json:
         print_json(found.to_dict())
     else:
@@ -54,6 +70,8 @@ def _show(found: Explanation) -> None:
     if found.formula:
         console.print(Text(found.formula))
         console.print(Text(found.paper, "dim"))
+    for note in found.notes:
+        console.print(Text(note, "yellow"))
     for step in found.steps:
         console.print()
         console.print(Text(step.title, "bold cyan"))

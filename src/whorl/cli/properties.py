@@ -95,12 +95,13 @@ def _costs(card: ReportCard) -> Table:
 def _notes(card: ReportCard) -> list[str]:
     notes = [
         f"{card.num_heads} heads of {card.head_dim}, {card.length} positions; random numbers in"
-        " place of trained ones.",
-        "extrapolates: at 16 times the length, how many of its numbers leave their range (new), and"
-        " how much attention goes past the length (far; 94% if uniform). That is the formula; whorl"
-        " compare measures what a model makes of it.",
-        "decays: rank correlation of the score of equal tokens with distance, and its fall in"
-        " logits; of what is trained, the worst of five draws.",
+        " place of trained ones. What yes takes:",
+        *(f"  {key}: {rule}" for key, rule in card.rules.items()),
+        "new: share of its numbers that leave their range past the length; far: share of attention"
+        " that goes past it, 94% if even. That is the formula; whether a trained model works there,"
+        " whorl compare measures, and the table of encodings says (longer than trained).",
+        "rank: rank correlation of the score of equal tokens with distance; by: its fall in logits;"
+        " of what is trained, the worst of five draws.",
     ]
     if card.rows[0].costs:
         notes.append("cost: one causal call, the best of three, and memory beyond that of NoPE.")

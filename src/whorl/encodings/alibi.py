@@ -65,7 +65,7 @@ class ALiBi(Encoding):
         paper="Press et al. 2021",
         url="https://arxiv.org/abs/2108.12409",
         relative=True,
-        extrapolates="yes",
+        longer="yes",
         linear_attention="causal",
         many_axes=False,
         memory="H (T + S) biases",

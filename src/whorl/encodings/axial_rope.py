@@ -180,7 +180,7 @@ class AxialRoPE(Rotary):
         paper="Heo et al. 2024",
         url="https://arxiv.org/abs/2403.13298",
         relative=True,
-        extrapolates="partly",
+        longer="partly",
         linear_attention="yes",
         many_axes=True,
         memory="T R cos and sin",

@@ -95,8 +95,9 @@ class Card:
     url: str
     #: Scores depend on differences of positions only.
     relative: bool
-    #: Trained short, does it still work when run longer?
-    extrapolates: Literal["yes", "partly", "with scaling", "no"]
+    #: Trained short, does a model still work when run longer, as published and ``whorl compare``
+    #: finds? What the formula alone does there is "extrapolates" of the report card, measured.
+    longer: Literal["yes", "partly", "with scaling", "no"]
     #: Works in attention that never forms the T x S scores, perhaps under a causal mask only.
     linear_attention: Literal["yes", "causal", "no"]
     #: Positions may have several axes, such as rows and columns of an image.

@@ -45,7 +45,7 @@ def markdown(page: str = "{}.md") -> str:
             ", ".join(sorted(made.hooks)) or "nothing",
             f"`{card.formula}`" if card.formula != "-" else "-",
             _yes(card.relative),
-            card.extrapolates,
+            card.longer,
             card.linear_attention,
             _yes(card.many_axes),
             f"{count:,}" if count else "-",

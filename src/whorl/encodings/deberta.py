@@ -146,7 +146,7 @@ class DeBERTa(Encoding):
         paper="He et al. 2020",
         url="https://arxiv.org/abs/2006.03654",
         relative=True,
-        extrapolates="partly",
+        longer="partly",
         linear_attention="no",
         many_axes=False,
         memory="2 N dim + 2 H D dim parameters, B H (T + S) 2 N products",

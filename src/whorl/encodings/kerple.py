@@ -64,7 +64,7 @@ class Kerple(Encoding):
         paper="Chi et al. 2022",
         url="https://arxiv.org/abs/2205.09921",
         relative=True,
-        extrapolates="yes",
+        longer="yes",
         linear_attention="no",
         many_axes=False,
         memory="2 H parameters, H (T + S) biases",

@@ -96,7 +96,7 @@ class Learned(Absolute):
         paper="Gehring et al. 2017",
         url="https://arxiv.org/abs/1705.03122",
         relative=False,
-        extrapolates="no",
+        longer="no",
         linear_attention="yes",
         many_axes=False,
         memory="none; max_length E parameters",

@@ -116,7 +116,7 @@ class MRoPE(Rotary):
         paper="Wang et al. 2024",
         url="https://arxiv.org/abs/2409.12191",
         relative=True,
-        extrapolates="with scaling",
+        longer="with scaling",
         linear_attention="yes",
         many_axes=True,
         memory="T R cos and sin",

@@ -28,7 +28,7 @@ class NoPE(Encoding):
         paper="Kazemnejad et al. 2023",
         url="https://arxiv.org/abs/2305.19466",
         relative=True,
-        extrapolates="partly",
+        longer="partly",
         linear_attention="yes",
         many_axes=True,
         memory="none",

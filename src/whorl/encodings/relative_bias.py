@@ -76,7 +76,7 @@ class RelativeBias(Encoding):
         paper="Raffel et al. 2020; Liu et al. 2021",
         url="https://arxiv.org/abs/1910.10683",
         relative=True,
-        extrapolates="partly",
+        longer="partly",
         linear_attention="no",
         many_axes=False,
         memory="N H parameters, H (T + S) biases; N = future + past + 1",

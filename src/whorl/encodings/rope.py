@@ -101,7 +101,7 @@ class RoPE(Rotary):
         paper="Su et al. 2021",
         url="https://arxiv.org/abs/2104.09864",
         relative=True,
-        extrapolates="with scaling",
+        longer="with scaling",
         linear_attention="yes",
         many_axes=False,
         memory="none in place",

@@ -106,7 +106,7 @@ class Shaw(Encoding):
         paper="Shaw et al. 2018",
         url="https://arxiv.org/abs/1803.02155",
         relative=True,
-        extrapolates="partly",
+        longer="partly",
         linear_attention="no",
         many_axes=False,
         memory="N D parameters, B H T N products; N = left + right + 1",

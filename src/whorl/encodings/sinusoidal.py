@@ -107,7 +107,7 @@ class Sinusoidal(Absolute):
         paper="Vaswani et al. 2017",
         url="https://arxiv.org/abs/1706.03762",
         relative=False,
-        extrapolates="no",
+        longer="no",
         linear_attention="yes",
         many_axes=False,
         memory="none; T E once at the input",

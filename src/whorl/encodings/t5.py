@@ -102,7 +102,7 @@ class T5Bias(Encoding):
         paper="Raffel et al. 2020",
         url="https://arxiv.org/abs/1910.10683",
         relative=True,
-        extrapolates="partly",
+        longer="partly",
         linear_attention="no",
         many_axes=False,
         memory="N H parameters, H (T + S) biases; N = num_buckets",

@@ -98,7 +98,7 @@ class TransformerXL(Encoding):
         paper="Dai et al. 2019",
         url="https://arxiv.org/abs/1901.02860",
         relative=True,
-        extrapolates="partly",
+        longer="partly",
         linear_attention="no",
         many_axes=False,
         memory="H D dim parameters, B H T (T + S) products",

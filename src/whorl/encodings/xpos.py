@@ -90,7 +90,7 @@ class XPos(Rotary):
         paper="Sun et al. 2022",
         url="https://arxiv.org/abs/2212.10554",
         relative=True,
-        extrapolates="yes",
+        longer="yes",
         linear_attention="causal",
         many_axes=False,
         memory="none in place",

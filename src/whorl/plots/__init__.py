@@ -125,5 +125,10 @@ def _write(path: Path, content: bytes) -> None:
     try:
         part.write_bytes(content)
         os.replace(part, path)
+    except OSError as error:
+        raise OSError(
+            f"plots.save: cannot write {str(path)!r}: {error.strerror or error}; name a place that"
+            " you may write to."
+        ) from None
     finally:
         part.unlink(missing_ok=True)

@@ -6,10 +6,25 @@ from typing import Any
 
 from whorl._extras import need
 
-__all__ = ["HEAT", "altair", "empty", "heat_map", "number", "powers", "shades", "short", "titled"]
+__all__ = [
+    "HEAT",
+    "altair",
+    "empty",
+    "heat_map",
+    "number",
+    "powers",
+    "ramp",
+    "shades",
+    "short",
+    "titled",
+]
 
 #: Pixels along the side of a heat map.
 HEAT = 340
+
+#: From blue to gold, ever lighter, and never as light as a page or as dark as a dark one: at least
+#: 2.2 to 1 against white and 3.3 to 1 against the dark ground.
+_SHADES = ("#2F6DB5", "#1F9E9A", "#5DB34A", "#D9A514")
 
 
 def altair() -> Any:
@@ -100,18 +115,39 @@ def heat_map(
 def powers(values: Sequence[float]) -> list[float]:
     """The powers of ten among positive values: ticks of a logarithmic axis.
 
-    >>> powers([0.05, 3, 200])
-    [0.1, 1.0, 10.0, 100.0]
+    Where there are fewer than three, their doubles and fives too.
+
+    >>> powers([0.05, 3, 200]), powers([0.3, 4])
+    ([0.1, 1.0, 10.0, 100.0], [0.5, 1.0, 2.0])
     """
     low, high = math.log10(min(values)), math.log10(max(values))
     first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
+    if last - first < 2:
+        tenths = [float(f"{k}e{n}") for n in range(first - 1, last + 1) for k in (1, 2, 5)]
+        return [tick for tick in tenths if low <= math.log10(tick) <= high]
     apart = max(1, math.ceil((last - first + 1) / 9))
     return [float(f"1e{n}") for n in range(first, last + 1, apart)]
 
 
 def shades() -> Any:
-    """Viridis without its ends, which fade into a light or a dark ground."""
-    return altair().Scale(scheme=altair().SchemeParams("viridis", extent=[0.25, 0.92]))
+    """Colours of an ordered quantity, seen on a light and on a dark ground."""
+    return altair().Scale(range=list(_SHADES), interpolate="rgb")
+
+
+def ramp(count: int) -> list[str]:
+    """As many of them, evenly apart.
+
+    >>> ramp(4) == list(_SHADES), ramp(1), len(set(ramp(32)))
+    (True, ['#2F6DB5'], 32)
+    """
+    stops = [[int(colour[n : n + 2], 16) for n in (1, 3, 5)] for colour in _SHADES]
+    found = []
+    for n in range(count):
+        at = n * (len(stops) - 1) / max(1, count - 1)
+        low = min(int(at), len(stops) - 2)
+        mixed = (a + (b - a) * (at - low) for a, b in zip(stops[low], stops[low + 1], strict=True))
+        found.append("#" + "".join(f"{round(part):02X}" for part in mixed))
+    return found
 
 
 def _rounded(value: float) -> float:

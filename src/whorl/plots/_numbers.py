@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 _DIM, _BASE, _CONTEXT = 128, 10_000.0, 4096
+# Pairs that are shown where nothing else is asked for; of narrow heads, those that there are.
+_FIRST, _CIRCLES = 16, (0, 4, 12, 24)
 
 
 def _rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
@@ -82,25 +84,26 @@ def angles(
     dim: int = _DIM,
     base: float = _BASE,
     positions: tuple[int, ...] = (0, 1, 4, 8),
-    pairs: int = 16,
+    pairs: int = _FIRST,
     config: str = "",
     layer_type: str = "",
 ) -> Record:
     rope = _rope(dim, base, config, layer_type)
-    return analysis.angles(rope, positions, pairs=min(pairs, rope.config.width // 2))
+    few = min(pairs, rope.config.width // 2) if pairs == _FIRST else pairs
+    return analysis.angles(rope, positions, pairs=few)
 
 
 def circle(
     dim: int = _DIM,
     base: float = _BASE,
-    pairs: tuple[int, ...] = (0, 4, 12, 24),
+    pairs: tuple[int, ...] = _CIRCLES,
     length: int = 32,
     config: str = "",
     layer_type: str = "",
 ) -> Record:
     rope = _rope(dim, base, config, layer_type)
-    fitting = tuple(pair for pair in pairs if pair < rope.config.width // 2)
-    return analysis.circle(rope, pairs=fitting or None, length=length)
+    few = pairs == _CIRCLES and max(pairs) >= rope.config.width // 2
+    return analysis.circle(rope, pairs=None if few else pairs, length=length)
 
 
 def similarity(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from whorl._extras import need
 
-__all__ = ["GREY", "Axes", "Point", "Series", "at_least", "ceiling", "draw", "finite"]
+__all__ = ["GREY", "Axes", "Point", "Series", "at_least", "ceiling", "draw", "finite", "spread"]
 
 GREY = "#8B929B"
 _LABEL_HEIGHT = 15
@@ -261,7 +261,7 @@ def _labels(
             {"name": line.name, "hue": line.hue, "words": words, "end": end}
             | {"x": last.x, "y": min(last.y, high)}
         )
-    places = _spread([row["y"] for row in rows], step, low)
+    places = spread([row["y"] for row in rows], step, low)
     return [row | {"label": place} for row, place in zip(rows, places, strict=True)]
 
 
@@ -271,12 +271,12 @@ def _words(line: Series, end: float, value: str) -> str:
     return f"{line.name}{value}" + (f" (to {last:g})" if last < end else "")
 
 
-def _spread(places: Sequence[float], step: float, low: float) -> list[float]:
+def spread(places: Sequence[float], step: float, low: float) -> list[float]:
     """Descending places moved down to be ``step`` apart, then up again where they left the chart.
 
-    >>> _spread([3.0, 2.9, 0.1], step=1.0, low=0.0)
+    >>> spread([3.0, 2.9, 0.1], step=1.0, low=0.0)
     [3.0, 2.0, 0.1]
-    >>> _spread([0.5, 0.4, 0.0], step=1.0, low=0.0)
+    >>> spread([0.5, 0.4, 0.0], step=1.0, low=0.0)
     [2.0, 1.0, 0.0]
     """
     found = list(places)
@@ -302,4 +302,4 @@ def _mark(alt: Any, axes: Axes, size: int) -> list[Any]:
 
 
 def _title(alt: Any, axes: Axes) -> Any:
-    return alt.TitleParams(axes.title, subtitle=[axes.subtitle])
+    return alt.TitleParams(axes.title, subtitle=axes.subtitle.split("\n"))

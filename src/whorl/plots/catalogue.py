@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from whorl._words import did_you_mean
 from whorl.analysis._record import Record
+from whorl.analysis._scores import refuse_unused
 
 from . import _numbers, decay, encodings, frequencies, maps, precision, scalings
 
@@ -62,6 +63,11 @@ def numbers(name: str, **options: Any) -> Record:
                 f" has: {has}."
             )
     given = {key: _typed(key, value, known[key]) for key, value in options.items()}
+    chosen = given.get("encodings") or given.get("encoding") or known.get("encoding")
+    if chosen:
+        sizes = [word for word in ("dim", "heads") if word in given]
+        listed = [chosen] if isinstance(chosen, str) else list(chosen)
+        refuse_unused(listed, sizes, f"chart {found.name!r}")
     return found.numbers(**given)
 
 

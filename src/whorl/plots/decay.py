@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._draw import altair, number, powers, titled
-from ._series import GREY
 from .theme import PALETTE
 
 __all__ = ["aliasing", "bases", "decay"]
@@ -22,7 +21,7 @@ def decay(found: Mapping[str, Any]) -> Any:
     known = [(d, n) for n, d in enumerate(distances) if d > 0 or not log]
     top = alt.Chart(alt.Data(values=[{"distance": d, "f": found["envelope"][n]} for d, n in known]))
     above = top.mark_line().encode(
-        x, alt.Y("f:Q", title="envelope f"), tooltip=["distance:Q", "f:Q"]
+        x, alt.Y("f:Q", title="envelope f(m), no unit"), tooltip=["distance:Q", "f:Q"]
     )
     above = above.properties(width=540, height=190)
     rows = []
@@ -39,7 +38,7 @@ def decay(found: Mapping[str, Any]) -> Any:
         .mark_line(strokeWidth=1.8)
         .encode(
             x,
-            alt.Y("value:Q", title="relative to |q| |k| (log scale)")
+            alt.Y("value:Q", title="|score| / (|q| |k|), log scale")
             .scale(type="log", nice=False)
             .axis(format="~g", values=powers([row["value"] for row in rows])),
             alt.Color("of:N", title=None, sort=names).legend(orient="bottom"),
@@ -50,7 +49,10 @@ def decay(found: Mapping[str, Any]) -> Any:
         )
         .properties(width=540, height=190)
     )
-    note = "f(m) = mean of |S_j|; the Abel bound is f times a factor of each q, k"
+    note = (
+        "above: f(m) = mean of |S_j|, of the frequencies alone; below: scores and their Abel bound,"
+    )
+    last = "all divided by |q| |k|, so that 1 is the most a score can be; means over q, k"
     return titled(
         alt.vconcat(above, below, spacing=24).resolve_scale(
             color="independent", strokeDash="independent"
@@ -58,6 +60,7 @@ def decay(found: Mapping[str, Any]) -> Any:
         f"Decay with distance, up to {number(distances[-1])}",
         found["encoding"],
         note,
+        last,
     )
 
 
@@ -102,7 +105,7 @@ def bases(found: Mapping[str, Any]) -> Any:
 
 
 def aliasing(found: Mapping[str, Any]) -> Any:
-    """The range of similarity in each bin of distance, and where it returns from its lowest."""
+    """The range of likeness in each bin of distance, what an alias reaches, and the returns."""
     alt = altair()
     rows = [
         {"distance": d, "lowest": low, "highest": high}
@@ -112,26 +115,44 @@ def aliasing(found: Mapping[str, Any]) -> Any:
     x = x.scale(type="log", nice=False).axis(
         format="~s", grid=False, values=powers([row["distance"] for row in rows])
     )
-    y = alt.Y("lowest:Q", title="similarity, mean of cos(m theta_i)").scale(nice=False)
+    y = alt.Y("lowest:Q", title="likeness, mean of cos(m theta_i)").scale(nice=False)
     base = alt.Chart(alt.Data(values=rows)).encode(x, tooltip=["distance:Q", "highest:Q"])
     band = base.mark_area(opacity=0.3).encode(y, y2="highest:Q")
     line = base.mark_line(strokeWidth=1.4).encode(alt.Y("highest:Q"))
-    zero = alt.Chart(alt.Data(values=[{}])).mark_rule(color=GREY, strokeWidth=0.8)
-    layers = [zero.encode(alt.YDatum(0)), band, line]
-    title = f"Aliases: far tokens that look nearer, up to {number(found['length'])}"
-    aliases = found["aliases"]
-    if not aliases:
-        note = "none: the further away a token is, the less alike it looks"
-        return titled(
-            alt.layer(*layers).properties(width=540, height=280), title, found["encoding"], note
-        )
-    dots = alt.Chart(alt.Data(values=aliases)).mark_point(
-        size=64, opacity=1, color=PALETTE["vermilion"]
-    )
-    layers.append(dots.encode(x, alt.Y("similarity:Q"), tooltip=["distance:Q", "similarity:Q"]))
-    best = aliases[0]
-    note = f"greatest return: from {best['lowest']:.3g} at {number(best['lowest_at'])} to"
-    note += f" {best['similarity']:.3g} at {number(best['distance'])}; dots: the greatest ones"
+    near = alt.Chart(alt.Data(values=[{"near": found["near"]}]))
+    layers = [
+        near.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="near:Q"),
+        band,
+        line,
+        *(_dots(each, x) for each in (found["returns"], [found["alias"]]) if each and each[0]),
+    ]
     return titled(
-        alt.layer(*layers).properties(width=540, height=280), title, found["encoding"], note
+        alt.layer(*layers).properties(width=540, height=280),
+        f"Aliasing: do far tokens look near, up to {number(found['length'])}?",
+        found["encoding"],
+        *_verdict(found),
     )
+
+
+def _dots(places: list[dict[str, Any]], x: Any) -> Any:
+    """Hollow for returns, a full one for an alias."""
+    alt = altair()
+    alias = "near" in places[0]
+    dots = alt.Chart(alt.Data(values=places)).mark_point(
+        size=90 if alias else 52, opacity=1, filled=alias, color=PALETTE["vermilion"]
+    )
+    return dots.encode(x, alt.Y("similarity:Q"), tooltip=["distance:Q", "similarity:Q"])
+
+
+def _verdict(found: Mapping[str, Any]) -> list[str]:
+    alias, returns = found["alias"], found["returns"]
+    if alias:
+        first = f"yes: {number(alias['distance'])} apart looks {alias['similarity']:.3g} alike, 2"
+        first += f" apart {found['near']:.3g} (full dot, dashed)"
+    else:
+        first = f"no: past its fall, nothing looks as near as 2 apart, {found['near']:.3g} (dashed)"
+    if not returns:
+        return [first, "the further away a token is, the less alike it looks"]
+    best = returns[0]
+    second = f"greatest return: from {best['lowest']:.3g} at {number(best['lowest_at'])} to"
+    return [first, f"{second} {best['similarity']:.3g} at {number(best['distance'])} (rings)"]

@@ -3,11 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ._draw import altair, number, shades, titled
-from ._series import GREY
-from .theme import PALETTE
+from ._draw import altair, number, ramp, titled
+from ._series import spread
 
 __all__ = ["attended", "bias", "permutations", "properties"]
+
+_HEIGHT = 300
+_NAMED = 16  # heads that are named at the ends of their lines; more get a legend
+_INK = "#1A1D21"
+
+# Tints that dark letters stand out on, whatever the page around them.
+_KINDS = {"yes": "#A9D6F2", "partly": "#F4EC8C", "no": "#F3C878", "does not apply": "#C9CDD2"}
 
 
 def bias(found: Mapping[str, Any]) -> Any:
@@ -19,11 +25,14 @@ def bias(found: Mapping[str, Any]) -> Any:
         for h, curve in enumerate(found["curves"])
         for d, value in zip(found["distances"], curve, strict=True)
     ]
-    few = heads <= 7
-    colour = (
-        alt.Color("head:N", title="head")
-        if few
-        else alt.Color("head:Q", title="head", scale=shades())
+    named = heads <= _NAMED
+    colour = alt.Color("head:O", title="head", sort=list(range(heads))).scale(
+        domain=list(range(heads)), range=ramp(heads)
+    )
+    colour = colour.legend(
+        None
+        if named
+        else alt.Legend(columns=-(-heads // 16), symbolLimit=heads, symbolType="stroke")
     )
     values = [row["bias"] for row in rows]
     flat = max(values) - min(values) < 1e-12
@@ -39,12 +48,33 @@ def bias(found: Mapping[str, Any]) -> Any:
             alt.X("distance:Q", title=words).scale(nice=False).axis(grid=False, format=",d"),
             alt.Y("bias:Q", title="added to the score (logits)"),
             colour,
-            detail="head:N",
             tooltip=["head:Q", "distance:Q", "bias:Q"],
         )
-        .properties(width=540, height=300)
     )
+    layers = [chart, *(_names(found) if named else ())]
+    chart = alt.layer(*layers).properties(width=540, height=_HEIGHT)
     return titled(chart, "Bias by distance, head by head", found["encoding"], note)
+
+
+def _names(found: Mapping[str, Any]) -> list[Any]:
+    """Each head's number at the end of its line, moved apart where lines end together."""
+    alt = altair()
+    last = found["distances"][-1]
+    values = [value for curve in found["curves"] for value in curve]
+    low, high = min(*values, 0.0), max(*values, 0.0)
+    step = ((high - low) or 1.0) * 14 / _HEIGHT
+    ends = sorted(((curve[-1], h) for h, curve in enumerate(found["curves"])), reverse=True)
+    places = spread([value for value, _ in ends], step, low)
+    rows = [
+        {"distance": last, "bias": value, "label": place, "words": f"head {h}", "head": h}
+        for (value, h), place in zip(ends, places, strict=True)
+    ]
+    base = alt.Chart(alt.Data(values=rows)).encode(x="distance:Q")
+    leader = base.mark_rule(x2Offset=16, strokeWidth=1.2).encode(
+        y="bias:Q", y2="label:Q", x2="distance:Q", color="head:O"
+    )
+    text = base.mark_text(align="left", dx=20).encode(y="label:Q", text="words:N")
+    return [leader, text]
 
 
 def permutations(found: Mapping[str, Any]) -> Any:
@@ -131,28 +161,33 @@ def properties(found: Mapping[str, Any]) -> Any:
     ]
     names = [row["name"] for row in found["rows"]]
     keys = list(dict.fromkeys(row["property"] for row in rows))
-    kinds = {"yes": PALETTE["sky blue"], "partly": PALETTE["yellow"], "no": PALETTE["orange"]}
-    kinds["does not apply"] = GREY
-    shown = [kind for kind in kinds if any(row["kind"] == kind for row in rows)]
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        alt.X("property:N", title=None, sort=keys).axis(
-            orient="top", labelAngle=0, labelFontWeight=600, domain=False, ticks=False
-        ),
-        alt.Y("name:N", title=None, sort=names),
-    )
-    cells = base.mark_rect(stroke="white", strokeWidth=1.5, opacity=0.55).encode(
-        alt.Color("kind:N", title=None, sort=shown)
-        .scale(domain=shown, range=[kinds[kind] for kind in shown])
-        .legend(orient="bottom", symbolType="square")
-    )
-    verdict = base.mark_text(dy=-6, fontSize=11, fontWeight=600).encode(text="verdict:N")
-    words = base.mark_text(dy=7, fontSize=9.5).encode(text="words:N")
-    chart = alt.layer(cells, verdict, words).properties(width=alt.Step(104), height=alt.Step(34))
+    shown = [kind for kind in _KINDS if any(row["kind"] == kind for row in rows)]
+    parts = []
+    for part in (keys[:4], keys[4:]):
+        base = alt.Chart(alt.Data(values=[row for row in rows if row["property"] in part])).encode(
+            alt.X("property:N", title=None, sort=part).axis(
+                orient="top", labelAngle=0, labelFontWeight=600, domain=False, ticks=False
+            ),
+            alt.Y("name:N", title=None, sort=names),
+        )
+        cells = base.mark_rect(stroke="white", strokeWidth=1.5).encode(
+            alt.Color("kind:N", title=None, sort=shown)
+            .scale(domain=shown, range=[_KINDS[kind] for kind in shown])
+            .legend(orient="bottom", symbolType="square")
+        )
+        verdict = base.mark_text(dy=-7, fontSize=12, fontWeight=600, color=_INK)
+        words = base.mark_text(dy=7, fontSize=11.5, color=_INK)
+        layers = (cells, verdict.encode(text="verdict:N"), words.encode(text="words:N"))
+        parts.append(alt.layer(*layers).properties(width=alt.Step(134), height=alt.Step(34)))
     return titled(
-        chart,
+        alt.vconcat(*parts, spacing=18),
         "Report card: measured on the modules",
         f"{found['num_heads']} heads of {found['head_dim']}; {found['length']} positions; random"
         " numbers in place of trained ones",
+        *(
+            f"{key}, yes: {found['rules'][key].partition(';')[0]}"
+            for key in ("extrapolates", "decays")
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 Each takes what the function of the same name in ``whorl.analysis`` found, as ``to_dict`` gives it.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,7 +52,7 @@ def wavelengths(found: Mapping[str, Any]) -> Any:
     x = alt.X("pair:Q", title="pair i (0 turns fastest)").axis(format="d", grid=False)
     y = alt.Y("wavelength:Q", title="wavelength (positions per turn, log scale)")
     y = y.scale(type="log", nice=False).axis(
-        format="~s", values=powers([row["wavelength"] for row in rows])
+        format="~s", values=powers([*(row["wavelength"] for row in rows), context or math.tau])
     )
     base = alt.Chart(alt.Data(values=rows)).encode(x, y)
     if context is None:
@@ -59,8 +60,10 @@ def wavelengths(found: Mapping[str, Any]) -> Any:
         return titled(
             points.properties(width=540, height=300), "Wavelengths of the pairs", found["encoding"]
         )
-    colour = alt.Color("state:N", title=None, sort=[inside, outside]).scale(
-        domain=[inside, outside], range=[PALETTE["sky blue"], PALETTE["vermilion"]]
+    hues = {inside: PALETTE["sky blue"], outside: PALETTE["vermilion"]}
+    shown = [state for state in hues if any(row["state"] == state for row in rows)]
+    colour = alt.Color("state:N", title=None, sort=shown).scale(
+        domain=shown, range=[hues[state] for state in shown]
     )
     points = base.mark_point(size=36, opacity=1).encode(
         colour.legend(orient="top", offset=2), tooltip=["pair:Q", "wavelength:Q", "state:N"]
@@ -68,7 +71,9 @@ def wavelengths(found: Mapping[str, Any]) -> Any:
     words = f"context {number(context)}"
     mark = alt.Chart(alt.Data(values=[{"context": context, "words": words}]))
     rule = mark.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="context:Q")
-    text = mark.mark_text(align="left", dx=4, dy=-8).encode(
+    # At the top of the chart the words go below their line, because the legend is above it.
+    top = context >= max(row["wavelength"] for row in rows)
+    text = mark.mark_text(align="left", dx=4, dy=10 if top else -8).encode(
         y="context:Q", text="words:N", x=alt.value(0)
     )
     count = len(found["wavelengths"])
@@ -130,8 +135,8 @@ def circle(found: Mapping[str, Any]) -> Any:
     )
     panels = (
         alt.layer(path, points, data=alt.Data(values=rows))
-        .properties(width=170, height=170)
-        .facet(alt.Facet("head:N", title=None, sort=heads), columns=min(4, len(heads)))
+        .properties(width=215, height=215)
+        .facet(alt.Facet("head:N", title=None, sort=heads), columns=2 if len(heads) > 1 else 1)
     )
     last = found["length"] - 1
     return titled(

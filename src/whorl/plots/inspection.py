@@ -10,7 +10,7 @@ from typing import Any
 
 from whorl._extras import need
 
-from ._series import GREY, _spread
+from ._series import GREY, spread
 from .theme import PALETTE
 
 __all__ = ["inspection"]
@@ -148,7 +148,7 @@ def _marks(alt: Any, lines: list[dict[str, Any]], y: Any) -> list[Any]:
     low, high = map(math.log, y.to_dict()["scale"]["domain"])
     step = _LABEL_HEIGHT * (high - low) / _HEIGHT
     falling = lines[::-1]
-    places = _spread([math.log(line["wavelength"]) for line in falling], step, low)
+    places = spread([math.log(line["wavelength"]) for line in falling], step, low)
     words = [
         {"words": line["words"], "wavelength": math.exp(place)}
         for line, place in zip(falling, places, strict=True)

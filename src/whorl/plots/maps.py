@@ -27,6 +27,7 @@ def similarity(found: Mapping[str, Any]) -> Any:
         if vectors
         else "scores of equal tokens, mean over heads"
     )
+    note += _sampled(found)
     if max(flat) - min(flat) < 1e-9:
         note += f"; all are {flat[0]:.3g}: it does not tell positions apart"
     return titled(chart, "How alike positions look", found["encoding"], note)
@@ -39,8 +40,14 @@ def inner_products(found: Mapping[str, Any]) -> Any:
         chart,
         "One query, one key, every place",
         found["encoding"],
-        f"equal differences m - n give equal scores, to {found['spread']:.0e}",
+        f"equal differences m - n give equal scores, to {found['spread']:.0e}{_sampled(found)}",
     )
+
+
+def _sampled(found: Mapping[str, Any]) -> str:
+    """What is left out, in words, where there are more positions than fit."""
+    step = found["positions"][1] - found["positions"][0]
+    return f"; one position in {number(step)}" if step > 1 else ""
 
 
 def terms(found: Mapping[str, Any]) -> Any:

@@ -86,13 +86,15 @@ def scalings(found: Mapping[str, Any]) -> Any:
 
 def attention_scale(found: Mapping[str, Any]) -> Any:
     """Entropy by length with each rule for the attention scale."""
-    curves = {**found["values"], "uniform: ln n": found["uniform"]}
+    rules = [name.partition(": ") for name in found["values"]]
+    curves = {who: found["values"][f"{who}{colon}{rule}"] for who, colon, rule in rules}
     return _entropies(
-        curves,
+        {**curves, "uniform: ln n": found["uniform"]},
         found["lengths"],
         "What an attention scale does to entropy",
-        f"RoPE with YaRN's frequencies, head_dim {found['head_dim']}, random tokens whose scores"
-        f" spread by {found['spread']:g}",
+        f"YaRN's frequencies, head_dim {found['head_dim']}, random scores that spread by"
+        f" {found['spread']:g}; s = n / L\n"
+        + "; ".join(f"{who}: {rule}" for who, _, rule in rules),
         mark=(found["context"], f"L = {number(found['context'])}"),
     )
 
