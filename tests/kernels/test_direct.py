@@ -44,7 +44,7 @@ orders = st.sampled_from(["dense", "heads last", "cache"])
     st.integers(0, 28),
     st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
 )
-def test_same_bits_as_by_the_oracle_way(
+def test_same_bits_as_the_general_way(
     seed: int,
     layout: str,
     out_layout: str,

@@ -14,7 +14,7 @@ from torch.autograd.graph import increment_version
 
 from . import native
 from .native import Band, Rows, Table
-from .ops import is_plain, is_watched, rotate_back
+from .ops import are_batched, is_plain, is_watched, rotate_back
 
 __all__ = ["rotate"]
 
@@ -57,39 +57,54 @@ def rotate(
         return None
     if kind.tracked and outs is None and any(type(x) is Tensor and x.requires_grad for x in xs):
         return _differentiably(xs, _Turn(table, first, kind.length, band, False), kind)
-    end = (table.pointer, table.count, table.batch_stride, 0, 0, 0, first)
-    targets: list[Tensor] = []
-    numbers: list[int] = []
-    spans: list[tuple[int, int]] = []
-    vectors = 0
+    job = _Job(table, first, kind, band)
     for n, x in enumerate(xs):
-        if (source := _place(x, kind)) is None:
+        if not job.take(x, None if outs is None else outs[n]):
             return None
-        heads, strides, size, at = source
-        out = native.new_like(x) if outs is None else outs[n]
-        if out is x:
-            if band.layout != band.out_layout:
-                return None
-            places, to = strides, at
-        elif outs is None and x.is_contiguous():  # so the new one is, too
-            places, to = strides, out.data_ptr()
-        else:
-            target = _place(out, kind)
-            if target is None or target[0] != heads:
-                return None
-            _, places, reach, to = target
-            spans.append((to, to + reach * kind.item))
-        spans.append((at, at + size * kind.item))
-        vectors += heads
-        numbers += (at, to, heads, kind.length, *strides, *places, *end)
-        targets.append(out)
-    if outs is not None and not _are_apart(spans):
+    if outs is not None and not _are_apart(job.spans):
         return None
-    vectors *= kind.batch * kind.length
-    native.submit(kind.dtype, kind.batch, width, band, table.pairs, vectors, numbers)
+    vectors = job.heads * kind.batch * kind.length
+    native.submit(kind.dtype, kind.batch, width, band, table.pairs, vectors, job.numbers)
     if outs is not None:
-        increment_version(targets)  # so that autograd notices, as it does with torch's own writes
-    return targets
+        increment_version(job.targets)  # so that autograd notices, as with torch's own writes
+    return job.targets
+
+
+class _Job:
+    """The operands of a call so far; spans: the first byte of each tensor, and where it ends."""
+
+    __slots__ = ("_band", "_end", "_kind", "heads", "numbers", "spans", "targets")
+
+    def __init__(self, table: Table, first: int, kind: _Kind, band: Band) -> None:
+        self._kind, self._band, self.heads = kind, band, 0
+        self._end = (table.pointer, table.count, table.batch_stride, 0, 0, 0, first)
+        self.targets: list[Tensor] = []
+        self.numbers: list[int] = []
+        self.spans: list[tuple[int, int]] = []
+
+    def take(self, x: Tensor, out: Tensor | None) -> bool:
+        """Add ``x`` and where it goes, a new tensor for None; False: declined."""
+        kind = self._kind
+        if (source := _place(x, kind)) is None:
+            return False
+        heads, strides, size, at = source
+        self.spans.append((at, at + size * kind.item))
+        if out is None:
+            out = native.new_like(x)
+            # A new one lies as ``x`` does where that is dense, and asking takes a microsecond.
+            target = (heads, strides, size, out.data_ptr()) if x.is_contiguous() else None
+            target = target or _place(out, kind)
+        elif out is x:
+            target = source if self._band.layout == self._band.out_layout else None
+        elif (target := _place(out, kind)) is not None:
+            to, reach = target[3], target[2] * kind.item
+            self.spans.append((to, to + reach))
+        if target is None or target[0] != heads:
+            return False
+        self.numbers += (at, target[3], heads, kind.length, *strides, *target[1], *self._end)
+        self.targets.append(out)
+        self.heads += heads
+        return True
 
 
 def _kind(x: Tensor, width: int) -> _Kind | None:
@@ -169,13 +184,10 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         turn = ctx.turn.back()
-        if is_plain(grads, gradless=True) and not any(map(_is_batched, grads)):
+        if is_plain(grads, gradless=True) and not are_batched(grads):
             return None, *turn.run(grads)
         rows = turn.table.entries[turn.first : turn.first + turn.length]
         return None, *rotate_back(grads, [rows] * len(grads), turn.band, turn.transpose, "native")
-
-
-_is_batched = torch._C._functorch.is_legacy_batchedtensor  # by is_grads_batched=True
 
 
 def _differentiably(xs: Sequence[Tensor], turn: _Turn, kind: _Kind) -> list[Tensor] | None:

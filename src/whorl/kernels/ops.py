@@ -18,7 +18,16 @@ from . import native, reference
 from .native import Band, Rows, Table
 from .tables import table_dtype
 
-__all__ = ["Impl", "Layout", "chosen_impl", "is_plain", "is_watched", "rotate", "rotate_back"]
+__all__ = [
+    "Impl",
+    "Layout",
+    "are_batched",
+    "chosen_impl",
+    "is_plain",
+    "is_watched",
+    "rotate",
+    "rotate_back",
+]
 
 Layout = Literal["half", "interleaved"]
 Impl = Literal["auto", "native", "reference"]
@@ -162,10 +171,15 @@ def _gradients(ctx: Any, grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Te
 def rotate_back(
     grads: Sequence[Tensor], tables: Sequence[Tensor], band: Band, transpose: bool, impl: str
 ) -> list[Tensor]:
-    """``rotate`` of gradients, also of a whole batch of them at once (is_grads_batched=True)."""
-    if any(map(torch._C._functorch.is_legacy_batchedtensor, grads)):
+    """``rotate`` of gradients, also of a whole batch of them at once."""
+    if are_batched(grads):
         return [_reference(g, t, band, transpose) for g, t in zip(grads, tables, strict=True)]
     return rotate(grads, tables, band, transpose, impl)
+
+
+def are_batched(grads: Sequence[Tensor]) -> bool:
+    """Whether ``torch.autograd.grad`` was called with is_grads_batched=True."""
+    return any(map(torch._C._functorch.is_legacy_batchedtensor, grads))
 
 
 def _is_differentiated() -> bool:
