@@ -132,6 +132,7 @@ SURFACE = {
         "--precision",
         "--scalings",
         "--seed",
+        "--set",
         "--show-config",
         "--steps",
         "--task",

@@ -1,6 +1,7 @@
 """``whorl train``: from the command line to a run folder, its messages and its exports."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,36 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(whorl.lab, "train", train)
     return found
+
+
+def test_options_of_the_encoding(whorl: Whorl, asked: dict[str, Any]) -> None:
+    done = whorl("train", "--set", "layout=interleaved", "--set", "base=500")
+    assert done.code == 130
+    spec = {"name": "rope", "layout": "interleaved", "base": 500}
+    assert asked["config"].model.encoding == spec
+    assert str(asked["folder"]) == "runs/rope(layout=interleaved,base=500)"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--set", "layout"], "--set takes KEY=VALUE, each key once.* got 'layout'"),
+        (["--set", "base=1", "--set", "base=2"], "each key once.* got 'base=2'"),
+        (["--set", "name=alibi"], "each key once.* got 'name=alibi'"),
+        (["--encoding", "learned+rope", "--set", "base=5"], "options go with one encoding"),
+    ],
+)
+def test_bad_options_of_the_encoding(whorl: Whorl, options: list[str], words: str) -> None:
+    done = whorl("train", *options)
+    assert done.code == 2
+    assert re.search(words, " ".join(done.err.split()))
+
+
+def test_options_of_the_encoding_belong_in_the_file(whorl: Whorl, tmp_path: Path) -> None:
+    (file := tmp_path / "c.toml").write_text('[model]\nencoding = "alibi"\n')
+    done = whorl("train", str(file), "--set", "slopes=trained")
+    assert done.code == 2
+    assert "--set goes with --encoding" in done.err
 
 
 def test_options_reach_the_config(whorl: Whorl, asked: dict[str, Any], tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """``whorl train``: one small model from text to results, resumed by the same command."""
 
+import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -34,6 +35,11 @@ from ._training import run_table, training_bar
 __all__ = ["train"]
 
 Encoding = typer.Option(metavar="NAME", help="An encoding, or several: learned+rope.")
+Set = typer.Option(
+    "--set",
+    metavar="KEY=VALUE",
+    help="An option of the encoding, such as layout=interleaved; repeat it.",
+)
 Out = typer.Option("--out", metavar="FOLDER", help="Where the run is kept [runs/ENCODING].")
 Rate = typer.Option(help="Peak learning rate; else the one swept for the encoding.")
 Export = typer.Option(
@@ -47,6 +53,7 @@ ShowConfig = typer.Option("--show-config", help="Print the settings as TOML, and
 def train(
     config: ConfigFile = None,
     encoding: Annotated[str | None, Encoding] = None,
+    set_: Annotated[list[str] | None, Set] = None,
     out: Annotated[Path | None, Out] = None,
     data: Data = None,
     tokenizer: Tokenizer = None,
@@ -75,7 +82,7 @@ def train(
     Stop it whenever you like: the same command goes on with the same numbers.
     """
     options = {
-        "model.encoding": encoding,
+        "model.encoding": _encoding(encoding, set_ or [], config),
         "model.layers": layers,
         "model.width": width,
         "model.heads": heads,
@@ -119,3 +126,26 @@ def train(
         print_json(lab.results(run, chosen))
     else:
         Console(highlight=False).print(run_table(lab.results(run, chosen)))
+
+
+def _encoding(
+    name: str | None, options: list[str], file: Path | None
+) -> str | dict[str, Any] | None:
+    """The encoding as a config has it: a name, or a table where it has options."""
+    if not options:
+        return name
+    if name is None and file is not None:
+        raise ValueError("--set goes with --encoding; or write the options into the file.")
+    table: dict[str, Any] = {"name": name or "rope"}
+    for text in options:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not key or key in table:
+            raise ValueError(
+                "--set takes KEY=VALUE, each key once, such as --set layout=interleaved;"
+                f" got {text!r}."
+            )
+        try:
+            table[key] = json.loads(value)
+        except ValueError:
+            table[key] = value  # a word
+    return table
