@@ -149,6 +149,8 @@ def _keys(cls: Any) -> dict[str, Any]:
     if theta != 10_000.0:
         found["default_theta"] = theta
     rope, beside = _filled_in(cls)
+    if rope and "rope_theta" in found:  # a field, which a config may set
+        rope.pop("rope_theta", None)
     if rope:
         found["default_rope_parameters"] = rope
     for name in ("rope_theta", "partial_rotary_factor"):

@@ -99,6 +99,9 @@ def test_widths() -> None:
     )  # fmt: skip
     assert options(latent)["head_dim"] == 64
     assert [note.id for note in latent.group().notes] == ["mla"]
+    unsaid = read("deepseek2", attention__key_length=576, rope__dimension_count=64)
+    assert options(unsaid)["head_dim"] == 64
+    assert [note.id for note in unsaid.group().notes] == ["mla"]
 
 
 # Frequencies

@@ -124,6 +124,7 @@ def test_layers_without_rotation(
 def test_query_scales() -> None:
     llama4 = read("llama4", block_count=8)
     assert [group.window for group in llama4.groups] == [8192, None]
+    assert [group.name for group in llama4.groups] == ["chunked_attention", "full_attention"]
     assert llama4.group(layer=0).query_scale is None
     scale = llama4.group(layer=3).query_scale
     assert scale is not None

@@ -251,7 +251,7 @@ def test_rope_keys_speak_for_themselves_where_transformers_rotates_nothing() -> 
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
     for keys in ({"rope_theta": 7.0}, {"rope_parameters": {"rope_theta": 7.0}}):
         found = read_config({"model_type": "bert", **sizes, **keys})
-        assert ids(found) == ["unknown-family"]
+        assert ids(found) == ["unknown-family", "transformers-differs"]
         assert found.build().config.base == 7.0  # type: ignore[attr-defined]
 
 
@@ -338,6 +338,8 @@ def test_asking_the_wrong_class_or_layer() -> None:
         whorl.RoPE.from_config(gemma, layer_type="full_atention")
     with pytest.raises(ConfigError, match=r"has layers 0 \.\. 25; got layer=26"):
         whorl.RoPE.from_config(gemma, layer=26)
+    with pytest.raises(ConfigError, match="layer 0 of gemma3_text is of the type 'sliding_attent"):
+        whorl.RoPE.from_config(gemma, layer=0, layer_type="full_attention")
     assert whorl.RoPE.from_config(gemma, layer=5).config.base == 1e6
     assert whorl.RoPE.from_config(LLAMA, precision="float32", table_length=8).config == (
         whorl.RoPE(16, precision="float32", table_length=8).config

@@ -12,12 +12,14 @@ import pytest
 import torch
 
 import whorl
+from whorl.configs import ConfigError
 
 from .own_code import config_of, rotated, tables_of
 
 #: The differences that tests here show, by their names in docs/configs.md.
 SHOWN = {"nested-truncate", "batch-length", "batch-switch", "partial-ignored", "old-type-key"}
-SHOWN |= {"olmo3-base", "phimoe-long-factors", "nested-overlooked"}
+SHOWN |= {"olmo3-base", "phimoe-long-factors", "nested-overlooked", "base-overlooked"}
+SHOWN |= {"flat-overlooked", "share-overlooked"}
 BATCH = torch.stack([torch.arange(40), torch.arange(60, 100)])  # a short row and a long one
 
 
@@ -139,6 +141,134 @@ def test_old_base_of_olmo3_reaches_all_layers() -> None:
     assert same_frequencies(followed, table)
     assert followed.config.base == 500_000.0
     assert built(data, "sliding_attention").config.base == 2e4
+
+
+@pytest.mark.parametrize(
+    ("data", "base"),
+    [
+        ({"model_type": "gpt_neox", "rope_theta": 1e6}, 1e6),
+        ({"model_type": "dbrx", "attn_config": {"rope_theta": 500_000}}, 5e5),
+    ],
+)
+def test_a_base_that_the_class_does_not_look_for(data: dict[str, Any], base: float) -> None:
+    _, table = theirs(data)
+    followed = built(data, parity="transformers")
+    assert (followed.config.base, built(data).config.base) == (1e4, base)
+    assert same_frequencies(followed, table)
+    (told,) = differing(data)
+    assert f"base 10,000, not base {base:,.0f}" in told
+
+
+def test_a_base_beside_that_of_dbrx_wins() -> None:
+    data = {"model_type": "dbrx", "rope_theta": 2e4, "attn_config": {"rope_theta": 5e5}}
+    assert built(data).config.base == 2e4
+    assert differing(data) == []
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", "olmo3"])
+def test_one_dictionary_for_layers_of_two_types(family: str) -> None:
+    rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 2e6}
+    data = {**llama(**rope), "model_type": family}
+    for label in ("full_attention", "sliding_attention"):
+        _, table = theirs(data, label)
+        assert same_frequencies(built(data, label, parity="transformers"), table)
+    right = built(data, "full_attention").config
+    assert (right.base, right.scaling) == (2e6, whorl.Linear(4.0))
+    sliding = built(data, "sliding_attention").config
+    assert (sliding.base, sliding.scaling) == ({"olmo3": 2e6}.get(family, 1e4), None)
+    assert "full_attention layers" in differing(data)[0]
+
+
+def test_a_share_beside_the_dictionaries_of_layer_types() -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    data: dict[str, Any] = {"model_type": "mimo_v2_flash", "partial_rotary_factor": 0.25}
+    data["rope_parameters"] = {"full_attention": rope, "sliding_attention": dict(rope)}
+    _, table = theirs(data, "full_attention")
+    assert same_frequencies(built(data, "full_attention", parity="transformers"), table)
+    assert built(data, "full_attention").config.rotary_dim == 48
+    assert "64 rotated channels, not 48 rotated channels" in differing(data)[0]
+
+
+def fails(data: dict[str, Any]) -> bool:
+    options = {name: copy.deepcopy(v) for name, v in data.items() if name != "model_type"}
+    try:
+        tables_of(data["model_type"], config_of(data["model_type"], **options))
+    except Exception:  # of any kind: KeyError, TypeError, those of its validation
+        return True
+    return False
+
+
+def differing(data: dict[str, Any]) -> list[str]:
+    found = whorl.read_config(data)
+    return [note.text for note in found.notes if note.id == "transformers-differs"]
+
+
+_YARN = {"rope_type": "yarn", "original_max_position_embeddings": 512, "rope_theta": 1e6}
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (
+            {"model_type": "qwen3", "rope_parameters": {"full_attention": _YARN | {"factor": 4}}},
+            "looks for one dictionary and finds 'full_attention' in rope_parameters",
+        ),
+        (
+            {"model_type": "laguna", "rope_parameters": {"rope_type": "default", "rope_theta": 1}},
+            "rope_parameters has no 'full_attention', and its module looks for each type",
+        ),
+        (
+            {"model_type": "gemma4_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+            "rope_parameters has no 'full_attention'",
+        ),
+        (
+            {"model_type": "modernbert", "rope_parameters": {"rope_type": "linear", "factor": 2}},
+            "rope_parameters of ModernBERT must not hold 'rope_type'",
+        ),
+        ({"model_type": "llama", "rope_parameters": _YARN}, r"rope_parameters\.factor is missing"),
+        (
+            {"model_type": "llama", "rope_parameters": {"rope_theta": None}},
+            r"rope_parameters\.rope_theta is null",
+        ),
+        (
+            {"model_type": "recurrent_gemma", "rope_scaling": {"type": "linear", "factor": 2.0}},
+            "its module takes no scaling, 'linear' here",
+        ),
+        (
+            {"model_type": "hunyuan_v1_dense", "rope_parameters": _YARN | {"factor": 4.0}},
+            "yarn needs head_dim, which is null",
+        ),
+    ],
+    ids=lambda value: value.get("model_type") if isinstance(value, dict) else "",
+)
+def test_what_transformers_refuses_parity_refuses_too(data: dict[str, Any], why: str) -> None:
+    assert fails(data)
+    with pytest.raises(ConfigError, match=r"transformers 5\.22\.2 refuses this config.*" + why):
+        whorl.read_config(data, parity="transformers")
+    (told,) = (n.text for n in whorl.read_config(data).notes if n.id == "transformers-refuses")
+    assert re.search(why, told)
+
+
+def test_a_table_of_another_width_than_the_rotated_part() -> None:
+    data = {"model_type": "deepseek_v3", "head_dim": 128}
+    assert theirs(data)[1].inv_freq.shape == (64,)
+    with pytest.raises(ConfigError, match="its table gets 128 channels, and 64 of a head"):
+        whorl.read_config(data, parity="transformers")
+    assert built(data).config.head_dim == 64
+    assert built({**data, "head_dim": 64}, parity="transformers").config.head_dim == 64
+
+
+def test_two_names_of_one_width() -> None:
+    data = {"model_type": "glm4_moe_lite", "head_dim": 32}
+    for parity in (None, "transformers"):
+        assert same_frequencies(built(data, parity=parity), theirs(data)[1])
+
+
+def test_dynamic_of_an_odd_width_is_not_followed() -> None:
+    data = {"model_type": "glm4_moe", "rope_scaling": {"type": "dynamic", "factor": 2.0}}
+    with pytest.raises(ConfigError, match=r"odd number of rotated channels \(21\)"):
+        whorl.read_config(data, parity="transformers")
+    assert "is not followed" in differing(data)[0]
 
 
 def test_long_factors_of_phimoe() -> None:

@@ -76,6 +76,10 @@ def test_hostile_keys_beside_the_parameters(model_type: str) -> None:
         ({"rope_theta": "1e4"}, "rope_theta must be a finite number above 0; got '1e4'"),
         ({"rope_scaling": [1]}, r"rope_scaling must be an object; got \[1\]"),
         ({"rope_scaling": {"type": "yarm"}}, "'yarm' is not known; did you mean 'yarn'"),
+        (
+            {"rope_scaling": {"type": "mrope"}},
+            "'mrope' is not known: it belongs to vision-language",
+        ),
         ({"rope_scaling": {"type": 3}}, r"rope_scaling\.rope_type must be a string; got 3"),
         ({"rope_scaling": {"type": "linear"}}, r"rope_scaling\.factor is missing, and linear"),
         (

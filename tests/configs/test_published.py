@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 import whorl
 from whorl.configs import ConfigError, read_config
@@ -138,3 +139,47 @@ def test_unknown_types_slide_by_their_window() -> None:
     kinds = {**data, "layer_types": ["full_attention", "sliding_attention"]}
     assert [group.window for group in read_config(kinds).groups] == [None, 512]
     assert isinstance(whorl.RoPE.from_config(kinds, layer=1), whorl.RoPE)
+
+
+def test_deepseek_ocr_switches_latent_attention_off() -> None:
+    text = {"model_type": "deepseek_v2", "use_mla": False, "qk_rope_head_dim": 0}
+    text |= {"hidden_size": 1280, "num_attention_heads": 10, "num_hidden_layers": 12}
+    found = read_config({"model_type": "deepseek_vl_v2", "language_config": text})
+    assert found.build().config == whorl.RoPE(128).config  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="use_mla false is not read"):
+        read_config(text, parity="transformers")
+
+
+def test_phi_3_small() -> None:
+    factors = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
+    scaling = {"type": "su", "short_mscale": 1.0, "long_mscale": 1.19, **factors}
+    scaling["original_max_position_embeddings"] = 8192
+    data: dict[str, Any] = {"model_type": "phi3small", "hidden_size": 4096}
+    data |= {"num_attention_heads": 32, "max_position_embeddings": 131072}
+    data |= {"rope_embedding_base": 1e6, "rope_position_scale": 1.0, "rope_scaling": scaling}
+    rope = whorl.RoPE.from_config(data)
+    assert rope.config.base == 1e6
+    short, long = rope.frequencies(8192), rope.frequencies(8193)
+    torch.testing.assert_close(short.inv_freq, 2 * long.inv_freq)
+    assert (float(short.attention_scale), float(long.attention_scale)) == (1.0, 1.19)
+    with pytest.raises(ConfigError, match="rope_position_scale must be 1; positions"):
+        read_config({**data, "rope_position_scale": 2.0})
+
+
+def test_mpt_rotates_where_its_attention_says_so() -> None:
+    attention: dict[str, Any] = {"rope": True, "rope_theta": 5e5, "rope_impl": "hf"}
+    attention["rope_hf_config"] = {"type": "linear", "factor": 2.0}
+    data = {"model_type": "mpt", "d_model": 128, "n_heads": 4, "n_layers": 2}
+    found = read_config({**data, "attn_config": attention})
+    assert whorl.RoPE.from_config({**data, "attn_config": attention}).config.base == 5e5
+    assert found.groups[0].rotation is not None
+    assert found.groups[0].rotation.options["scaling"] == whorl.Linear(2.0)
+    assert "transformers-differs" in [note.id for note in found.notes]
+    assert not read_config({**data, "attn_config": attention}, parity="transformers").groups
+    off = read_config({**data, "attn_config": {**attention, "rope": False}})
+    assert (off.groups, [note.id for note in off.notes]) == ((), ["no-rotary"])
+    plain = {**attention, "rope_hf_config": {"type": "no_scaling", "factor": 1.0}}
+    assert whorl.RoPE.from_config({**data, "attn_config": plain}).config.scaling is None
+    dail = {"rope": True, "rope_impl": "dail", "rope_dail_config": {"type": "xpos"}}
+    with pytest.raises(ConfigError, match="must be 'original', as XPos is not read"):
+        read_config({**data, "attn_config": dail})

@@ -14,6 +14,7 @@ from whorl.doctor.engine import Case
 __all__ = ["examine_case", "write_config", "write_safetensors", "write_trained"]
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES |= {"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, tuple[float, ...]]]) -> None:

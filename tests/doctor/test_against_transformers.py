@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from tests.configs.census import ROTARY, without_timm
+from tests.configs.own_code import config_of as made
+from tests.configs.own_code import tables_of
 from whorl import doctor
+from whorl.configs.huggingface import classes, defaults
 from whorl.doctor import RULES
 from whorl.doctor.engine import LLAMA
-from whorl.doctor.rules.loading import HEADS_DIVIDE
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -160,7 +162,77 @@ def test_which_families_want_heads_that_divide() -> None:
             except Exception as error:
                 if "4096" in str(error):
                     found.add(rotary.model_type)
-    assert found == HEADS_DIVIDE
+    assert found == classes.HEADS_DIVIDE
+
+
+def refuses(family: str, **keys: Any) -> bool:
+    try:
+        made(family, **keys)
+    except Exception:  # classes of huggingface_hub
+        return True
+    return False
+
+
+def test_a_class_takes_no_other_type_than_that_of_its_default() -> None:
+    takes = []
+    for family in ROTARY:
+        for name in (defaults.of_type(family) or {})["keys"]:
+            usual = classes.declared(family, name)
+            other = float(usual) if type(usual) is int else int(usual) if usual is True else None
+            if other is not None and not refuses(family, **{name: other}):
+                takes.append((family, name))
+    assert takes == []
+
+
+def test_which_families_take_or_fill_a_head_of_null() -> None:
+    kept, filled, refused = set(), set(), set()
+    for family in ROTARY:
+        if refuses(family, head_dim=None):
+            refused.add(family)
+        elif getattr(made(family, head_dim=None), "head_dim", None) is not None:
+            filled.add(family)
+        if made(family).to_dict().get("head_dim", 0) is None:
+            kept.add(family)
+    assert filled == classes.FILL_HEADS
+    assert kept == set(classes.NULL_HEADS)
+    declared = {family for family in ROTARY if type(classes.declared(family, "head_dim")) is int}
+    assert declared - refused == set(classes.OPTIONAL_HEADS)
+    assert refused - declared == set(classes.NO_HEADS)
+
+
+def test_which_families_take_head_dim_for_the_rotated_part() -> None:
+    found = {}
+    for family in ROTARY:
+        if classes.declared(family, "qk_rope_head_dim") is None:
+            continue
+        config = made(family, head_dim=96)
+        pairs = len(tables_of(family, config)[0].inv_freq)
+        if 2 * pairs != config.qk_rope_head_dim:
+            found[family] = pairs / 48
+    assert found == classes.LATENT
+
+
+def test_which_families_put_their_own_head_in_place() -> None:
+    sizes = {"hidden_size": 1024, "num_attention_heads": 8}
+    found = []
+    for family in ROTARY:
+        if not refuses(family, **sizes, head_dim=96):
+            given = made(family, **sizes, head_dim=96).to_dict().get("head_dim")
+            found += [family] if given == 128 else []
+    (table,) = tables_of("roformer", made("roformer", **sizes, head_dim=96))  # its code divides
+    assert len(table.inv_freq) == 64
+    assert sorted([*found, "roformer"]) == list(classes.OWN_HEADS)
+
+
+def test_no_key_of_a_class_is_taken_for_a_slip() -> None:
+    for family in ROTARY:
+        keys = {"model_type": family, **dict.fromkeys(made(family).to_dict(), None)}
+        found = doctor.examine({**keys, "model_type": family})
+        assert "misspelt-key" not in {finding.rule for finding in found.findings}, family
+    lists = {"rope_theta": [1e4, 1e4], "partial_rotary_factors": [0.5, 1.0]}
+    step = {"layer_types": ["full_attention", "sliding_attention"], "num_hidden_layers": 2}
+    found = doctor.examine({"model_type": "step3p5", **step, **lists})
+    assert (found.errors, found.warnings) == ((), ())
 
 
 def test_lists_of_another_length_stop_the_model() -> None:

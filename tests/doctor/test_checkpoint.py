@@ -53,6 +53,22 @@ def test_weights_without_a_config(tmp_path: Path) -> None:
     assert found.path is None
 
 
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2"])
+def test_eight_bits_are_reported_and_no_other_frequencies(tmp_path: Path, dtype: str) -> None:
+    write_config(tmp_path, LLAMA)
+    write_safetensors(tmp_path / "model.safetensors", {NAME: (dtype, LADDER)})
+    (finding,) = doctor.examine(tmp_path).warnings
+    assert finding.rule == "stored-half"
+    assert f"stores it as {dtype}, which is off by" in finding.message
+
+
+def test_eight_bits_of_another_base_differ(tmp_path: Path) -> None:
+    write_config(tmp_path, {**LLAMA, "rope_theta": 500000.0})
+    write_safetensors(tmp_path / "model.safetensors", {NAME: ("F8_E5M2", LADDER)})
+    found = {finding.rule for finding in doctor.examine(tmp_path).warnings}
+    assert found == {"stored-half", "stored-differs"}
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

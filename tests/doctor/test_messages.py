@@ -96,3 +96,90 @@ def test_the_base_is_held_against_the_context_unasked() -> None:
 def test_an_empty_name_is_not_this_folder() -> None:
     with pytest.raises(ValueError, match=r"doctor: the name of the model is empty; pass a path"):
         doctor.examine("")
+
+
+@pytest.mark.parametrize(
+    ("keys", "rule", "message"),
+    [
+        (
+            {"rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 1024}},
+            "transformers-refuses",
+            "transformers 5.22.2 refuses it: rope_parameters.factor is missing.",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": None}},
+            "transformers-refuses",
+            "transformers 5.22.2 refuses it: rope_parameters.rope_theta is null.",
+        ),
+        (
+            {"model_type": "olmo3", "rope_theta": 1e6},
+            "transformers-differs",
+            "transformers 5.22.2 reads this config otherwise: sliding_attention layers base"
+            " 500,000, not base 1,000,000.",
+        ),
+        (
+            {"model_type": "gptj", "rotary_dim": 64, "rope_scaling": {"rope_type": "dynamic"}},
+            "in-code",
+            "gptj has its frequencies in its code and does not read rope_scaling, which is"
+            " {'rope_type': 'dynamic'} here.",
+        ),
+        (
+            {"model_type": "llama4_text", "attn_temperature_tuning": 4},
+            "not-a-boolean",
+            "attn_temperature_tuning is 4; transformers' llama4_text takes true or false only.",
+        ),
+        (
+            {"model_type": "falcon", "head_dim": 64},
+            "head-dim-refused",
+            "transformers' falcon computes head_dim and takes none.",
+        ),
+        (
+            {"model_type": "youtu", "head_dim": 128},
+            "head-dim-refused",
+            "head_dim is 128, of which transformers' youtu makes a table that does not fit"
+            " qk_rope_head_dim 64.",
+        ),
+        (
+            {"model_type": "qwen3", "head_dim": None},
+            "not-an-integer",
+            "head_dim is null; transformers' qwen3 takes an integer only.",
+        ),
+        (
+            {"model_type": "gpt_neox", "rotary_emb_base": 1e6, "rope_theta": 1e4},
+            "theta-disagrees",
+            "rotary_emb_base is 1000000, rope_theta is 10000.",
+        ),
+        (
+            {
+                "model_type": "stablelm",
+                "partial_rotary_factor": 0.5,
+                "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.25},
+            },
+            "share-disagrees",
+            "partial_rotary_factor is 0.25 here and 0.5 at partial_rotary_factor.",
+        ),
+    ],
+)
+def test_one_error_says_it(keys: dict[str, Any], rule: str, message: str) -> None:
+    found = doctor.examine({**LLAMA, **keys})
+    assert [(f.rule, f.message) for f in found.errors] == [(rule, message)]
+
+
+def test_lists_of_factors_that_were_changed_about() -> None:
+    lists = {"short_factor": [8.0] * 64, "long_factor": [1.0] * 64}
+    found = said(rope_scaling={"rope_type": "longrope", **YARN, **lists})
+    assert ("factor-lists-swapped", "short_factor adds up to 512, long_factor to 64.") in found
+
+
+def test_a_rule_about_a_key_speaks_for_the_general_ones() -> None:
+    """Each is left out only while another says why."""
+    config = {**LLAMA, "partial_rotary_factor": 0.5}
+    assert [f.rule for f in doctor.examine(config).warnings] == ["partial-ignored"]
+    assert doctor.examine(config).errors == ()
+    found = doctor.examine(config, ignore=["partial-ignored"])
+    assert [f.rule for f in found.errors] == ["transformers-differs"]
+
+
+def test_parameters_of_attention_are_no_model_without_layers() -> None:
+    config = {"model_type": "dbrx", "attn_config": {"rope_theta": 500000}}
+    assert [f.rule for f in doctor.examine(config).findings] == ["transformers-differs"]

@@ -1,4 +1,4 @@
-"""Wavelengths, turns, float32 angles and look-alike distances, against loops."""
+"""Wavelengths, turns, and float32 angles, against loops."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whorl.inspection.pairs import Turns, alike, angle_error, turns, wavelengths
+from whorl.inspection.pairs import Turns, angle_error, turns, wavelengths
 from whorl.scaling.base import ladder
 
 
@@ -43,31 +43,6 @@ def test_float32_angles_lose_digits_with_the_position() -> None:
     )
     assert far == pytest.approx(exact)
     assert near < 1e-4 < far < 0.1
-
-
-def test_no_aliasing() -> None:
-    assert alike(ladder(64, 10_000.0), 40_000) is None
-    assert alike(torch.zeros(4, dtype=torch.float64), 40_000) is None
-    assert alike(ladder(8, 10.0), 3) is None
-
-
-@pytest.mark.parametrize("base", [10.0, 30.0, 100.0])
-def test_the_first_distance_that_looks_near_is_found(base: float) -> None:
-    inv_freq = ladder(8, base)
-
-    def similarity(distance: int) -> float:
-        return sum(math.cos(distance * w) for w in inv_freq.tolist()) / 4
-
-    near = similarity(2)
-    start = next(d for d in range(3, 9000) if similarity(d) <= near / 2)
-    first = next((d for d in range(start, 9000) if similarity(d) >= near), None)
-    assert first is not None
-    found = alike(torch.cat((inv_freq, torch.zeros(3, dtype=torch.float64))), 9000)
-    assert found is not None
-    assert found.distance == first
-    assert (found.similarity, found.near) == pytest.approx((similarity(first), near))
-    assert alike(inv_freq, first) is None
-    assert alike(inv_freq, first + 1) == found
 
 
 def test_nothing_turns_and_nothing_is_off() -> None:

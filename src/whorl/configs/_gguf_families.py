@@ -12,7 +12,7 @@ what is stored permuted. Names: gguf 0.19. llama.cpp does not run gptj; its layo
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DEEPSEEK", "HALVED", "PERMUTED", "SLIDING", "Sliding", "Style", "style"]
+__all__ = ["DEEPSEEK", "HALVED", "LATENT", "PERMUTED", "SLIDING", "Sliding", "Style", "style"]
 
 Style = Literal["none", "norm", "neox", "mrope", "imrope"]
 
@@ -61,6 +61,8 @@ HALVED = frozenset({"step35"})
 
 #: Their converter multiplies yarn_log_multiplier by 0.1, and their softmax scale carries it.
 DEEPSEEK = frozenset({"deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "mistral4"})
+#: Latent attention, also in files that leave out the rank of its keys and values.
+LATENT = DEEPSEEK - {"deepseek2-ocr"}
 
 
 @dataclass(frozen=True)

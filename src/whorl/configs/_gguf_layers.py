@@ -49,7 +49,7 @@ def layers_of(keys: Keys) -> tuple[Layers, ...]:
         found.setdefault((label, rotated), []).append(layer)
     return tuple(
         Layers(
-            label if len(found) > 1 else None,
+            _name(keys, label) if len(found) > 1 else None,
             () if count is None else tuple(layers),
             rotated,
             label != "linear_attention",
@@ -59,6 +59,12 @@ def layers_of(keys: Keys) -> tuple[Layers, ...]:
         )
         for (label, rotated), layers in found.items()
     )
+
+
+def _name(keys: Keys, label: str) -> str:
+    """As transformers calls the type: Llama 4 cuts its context into chunks."""
+    chunked = keys.where == "llama4" and label == "sliding_attention"
+    return "chunked_attention" if chunked else label
 
 
 def _family(keys: Keys, count: int | None) -> Sliding | None:

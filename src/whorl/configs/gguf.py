@@ -15,7 +15,7 @@ from typing import Any
 from whorl._words import shown
 from whorl.scaling import Ladder, Llama3
 
-from ._gguf_families import HALVED, PERMUTED, Sliding, Style, style
+from ._gguf_families import HALVED, LATENT, PERMUTED, Sliding, Style, style
 from ._gguf_layers import Layers, layers_of
 from ._gguf_scaling import ORIGINAL, Scaled, scaled
 from ._notes import note
@@ -189,4 +189,4 @@ def _heads(keys: Keys) -> int:
 
 
 def _is_mla(keys: Keys) -> bool:
-    return "attention.kv_lora_rank" in keys
+    return "attention.kv_lora_rank" in keys or keys.where in LATENT

@@ -1,6 +1,7 @@
 """Configs of mlx-lm: those of Hugging Face, with ``rope_traditional`` and names of its own.
 
-    rope_traditional     true pairs neighbours ("interleaved"); missing, the family decides
+    rope_traditional     true pairs neighbours ("interleaved"); missing, the family decides. That
+                         of the part with the text wins over that of the whole
     rope_scaling.type    read before rope_type; "deepseek_yarn" and "telechat3-yarn" are YaRN, and
                          "mrope" is plain for text
 
@@ -41,15 +42,15 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
             data[name] = _standard(given)
             notes += _differences(given)
     found = huggingface.read(replace(document, data=data), parity)
-    layout = None
-    if "rope_traditional" in keys:
-        layout = "interleaved" if keys.flag("rope_traditional") else "half"
-    groups = tuple(_in_layout(group, layout) for group in found.groups)
     part = found.part
+    inner = keys if part is None else Keys(part.keys, part.where)
+    said = next((one for one in (inner, keys) if "rope_traditional" in one), None)
+    if said is not None:
+        found = _in_layout(found, "interleaved" if said.flag("rope_traditional") else "half")
     if part is not None and not part.where:  # what mlx-lm itself sees
         part = replace(part, keys=document.data)
     notes = [*found.notes, *notes]
-    return replace(found, kind="mlx", groups=groups, notes=tuple(notes), part=part)
+    return replace(found, kind="mlx", notes=tuple(notes), part=part)
 
 
 def _standard(rope: Keys) -> dict[str, Any]:
@@ -76,8 +77,18 @@ def _differences(rope: Keys) -> list[Note]:
     return notes
 
 
-def _in_layout(group: LayerGroup, layout: str | None) -> LayerGroup:
-    if layout is None or group.rotation is None:
+def _in_layout(found: ModelPositions, layout: str) -> ModelPositions:
+    """The model, and the part that it reads as, with all groups in one layout."""
+    groups = tuple(_turned(group, layout) for group in found.groups)
+    parts = {
+        name: _in_layout(part, layout) if part.part is found.part else part
+        for name, part in found.parts.items()
+    }
+    return replace(found, groups=groups, parts=parts)
+
+
+def _turned(group: LayerGroup, layout: str) -> LayerGroup:
+    if group.rotation is None:
         return group
     options: Mapping[str, Any] = group.rotation.options
     kept = {name: value for name, value in options.items() if name != "out_layout"}

@@ -219,12 +219,18 @@ class ModelPositions:
                 f"read_config: the config of {who} does not say which layers are which, so"
                 f" layer={layer} is none that is known;{ask or ' leave layer out.'}"
             )
-        if layer is not None and not found:
+        if layer is not None and not any(layer in group.layers for group in self.groups):
             return f"read_config: {who} has layers 0 .. {self.num_layers - 1}; got layer={layer}."
         if layer_type is not None and layer_type not in names:
             hint = did_you_mean(layer_type, names)
             known = ", ".join(map(repr, names)) or "none, all layers are alike"
             return f"read_config: {who} has no layer type {layer_type!r}{hint} It has: {known}."
+        if layer is not None and not found:
+            kind = next(group.name for group in self.groups if layer in group.layers)
+            return (
+                f"read_config: layer {layer} of {who} is of the type {kind!r}, not {layer_type!r};"
+                " pass one of layer= and layer_type=."
+            )
         return (
             f"read_config: the layers of {who} rotate in {len(found)} ways; pass layer= or"
             f" layer_type=, one of {', '.join(map(repr, names)) or 'the layer numbers'}."

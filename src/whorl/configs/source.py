@@ -254,4 +254,9 @@ def _kind(data: dict[str, Any]) -> Kind:
         return "mistral" if "hidden_dim" in data and not any(k in data for k in metas) else "meta"
     bits = data.get("quantization")
     packed = isinstance(bits, dict) and "group_size" in bits and "bits" in bits
-    return "mlx" if packed or "rope_traditional" in data else "transformers"
+    return "mlx" if packed or _has("rope_traditional", data) else "transformers"
+
+
+def _has(name: str, data: Mapping[str, Any]) -> bool:
+    """Whether a config or one inside it has a key."""
+    return name in data or any(_has(name, x) for x in data.values() if isinstance(x, Mapping))

@@ -215,7 +215,19 @@ def put(patient: Patient, ignore: frozenset[str] = frozenset()) -> tuple[Finding
         if one.id not in ignore
         for symptom in one.check(patient)
     ]
-    # That a config cannot be read needs no line of its own where another error says why.
-    if any(f.severity == "error" and f.rule != "unreadable" for f in found):
-        found = [f for f in found if f.rule != "unreadable"]
+    found = [f for f in found if not _said(f.rule, found)]
     return tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
+
+
+#: Rules that say that something is wrong, and are left out where another says what.
+_GENERAL = ("unreadable", "transformers-refuses", "transformers-differs")
+#: Rules below errors that say why transformers computes something else.
+_DIFFERENCES = ("partial-ignored", "truncate-nested")
+
+
+def _said(rule: str, found: list[Finding]) -> bool:
+    """Whether a general rule has nothing to add."""
+    if rule not in _GENERAL:
+        return False
+    more = _DIFFERENCES if rule == "transformers-differs" else ()
+    return any((f.severity == "error" or f.rule in more) and f.rule not in _GENERAL for f in found)

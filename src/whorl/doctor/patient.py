@@ -15,6 +15,8 @@ from typing import Any
 
 from whorl import _words
 from whorl.configs.huggingface import defaults
+from whorl.configs.huggingface.families import FAMILIES
+from whorl.configs.huggingface.schema import always_10000, hard_coded
 from whorl.configs.model import Kind, LayerGroup, ModelPositions
 
 from .checkpoint import Weights
@@ -135,6 +137,12 @@ class Tower:
         """Whether transformers has this family, so that what its class reads is known."""
         return bool(self.class_entry)
 
+    @property
+    def coded(self) -> bool:
+        """Whether the frequencies of the family stand in its code, and no rope parameters count."""
+        family = FAMILIES.get(defaults.known_name(self.family) or "")
+        return family is not None and family.schema in (always_10000, hard_coded)
+
     def number(self, name: str) -> float | None:
         return number(self.config.get(name))
 
@@ -174,8 +182,8 @@ class Tower:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """One for all layers, or one for each layer type."""
-        if self.source is None:
+        """One for all layers, or one for each layer type; none where the class reads none."""
+        if self.source is None or self.coded:
             return ()
         given, where = self.config[self.source], (*self.where, self.source)
         nested = {k: v for k, v in given.items() if isinstance(v, Mapping)}
@@ -193,7 +201,8 @@ class Patient:
     """One model as the rules see it.
 
     data: the keys as they were written; empty for a checkpoint without a config.
-    reading, faithful: what read_config makes of them, as it should be and as transformers does.
+    reading, faithful: what read_config makes of them, as it should be and as transformers does;
+        faithful is None where transformers refuses.
     refusal: why read_config makes nothing of them.
     length: the length that the model is to be used at, where the caller said one.
     """

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from whorl.configs import ConfigError, load, presets, read_config
+from whorl.configs import ConfigError, ModelPositions, load, presets, read_config
+from whorl.configs.model import Parity
+from whorl.configs.source import Document
 
 from .checkpoint import Weights, config_beside, open_weights, refuse_pickle
 from .patient import Patient
@@ -32,11 +34,23 @@ def admit(x: Any, length: int | None) -> tuple[Patient, Path | None]:
 
 def _read(x: Any, length: int | None, weights: Weights) -> tuple[Patient, Path | None]:
     document = load(x)
-    try:
-        reading, refusal = read_config(document), None
-        faithful = read_config(document, parity="transformers")
-    except ConfigError as error:
-        reading, faithful, refusal = None, None, str(error)
-    data = document.data
-    patient = Patient(document.kind, data, reading, faithful, refusal, length, weights)
+    reading, refusal = _reading(document, None)
+    faithful, _ = _reading(document, "transformers")
+    patient = Patient(
+        document.kind,
+        document.data,
+        reading,
+        faithful,
+        refusal,
+        length,
+        weights,
+    )
     return patient, document.path
+
+
+def _reading(document: Document, parity: Parity | None) -> tuple[ModelPositions | None, str | None]:
+    """What the config says, or why that cannot be read."""
+    try:
+        return read_config(document, parity=parity), None
+    except ConfigError as error:
+        return None, str(error)

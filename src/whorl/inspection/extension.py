@@ -161,8 +161,11 @@ def replaced(
 
 
 def called(model: ModelPositions) -> str:
-    """The model in a message, however long its name is."""
-    return (model.model_type or "this model")[:80]
+    """The model in a message, by the name that its config has, however long that is."""
+    name, part = model.model_type, model.part
+    if part is not None and not part.where and isinstance(part.keys.get("model_type"), str):
+        name = part.keys["model_type"]
+    return (name or "this model")[:80]
 
 
 def described(rope: Any, length: int | None, trained: int | None) -> Description:

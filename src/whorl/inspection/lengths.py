@@ -6,8 +6,9 @@ from torch import Tensor
 
 from whorl.configs import ConfigError, LayerGroup, ModelPositions
 from whorl.scaling import Description, Proportional
+from whorl.scaling.aliasing import Alike, alike
 
-from .pairs import Alike, Turns, alike, angle_error
+from .pairs import Turns, angle_error
 
 __all__ = ["AtLength", "at_length", "span", "trained_context", "turns_in_training"]
 

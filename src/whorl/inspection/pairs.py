@@ -11,10 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Alike", "Turns", "alike", "angle_error", "turns", "wavelengths"]
-
-# Cosines that the search for look-alike distances may take: 32,768 tokens for 64 pairs.
-_MOST = 2**21
+__all__ = ["Turns", "angle_error", "turns", "wavelengths"]
 
 
 @dataclass(frozen=True)
@@ -58,42 +55,3 @@ def angle_error(inv_freq: Tensor, length: int) -> float:
     exact = last[:, None] * inv_freq
     rounded = last.float()[:, None] * inv_freq.float()
     return float((rounded.double() - exact).abs().max()) if exact.numel() else 0.0
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Aliasing: tokens ``distance`` apart look as alike as neighbours do.
-
-    similarity: the mean of cos(distance theta) over the pairs that turn; near: at distance 2.
-    """
-
-    distance: int
-    similarity: float
-    near: float
-
-
-def alike(inv_freq: Tensor, length: int) -> Alike | None:
-    """The first distance that looks as near as 2, past the first fall to half of that.
-
-    Looked for below ``length``, within ``_MOST`` cosines.
-    """
-    theta = inv_freq[inv_freq != 0].abs()
-    if not 0 < len(theta) <= _MOST // 128:
-        return None
-    length = min(length, _MOST // len(theta))
-    near = float(torch.cos(2 * theta).mean())
-    fallen = False
-    for start in range(3, length, 4096):
-        distance = torch.arange(start, min(start + 4096, length), dtype=torch.float64)
-        mean = torch.cos(distance[:, None] * theta).mean(-1)
-        if not fallen:
-            below = (mean <= 0.5 * near).nonzero()
-            if not len(below):
-                continue
-            fallen = True
-            mean, distance = mean[int(below[0]) :], distance[int(below[0]) :]
-        hits = (mean >= near).nonzero()
-        if len(hits):
-            first = int(hits[0])
-            return Alike(int(distance[first]), float(mean[first]), near)
-    return None

@@ -31,7 +31,8 @@ def _nothing(found: Inspection) -> str:
     if refused:
         return f"{who} turns its queries and keys in a way of its own. {' '.join(refused)}"
     what = "rotates nothing in the layers shown" if found.groups else "has no rotary embedding"
-    return f"{who} {what}. {' '.join(note.text for note in found.model.notes)}".strip()
+    notes = [note.text for note in found.model.notes if found.groups or note.id != "no-rotary"]
+    return f"{who} {what}. {' '.join(notes)}".strip()
 
 
 def _what(found: Inspection, turning: list[GroupReport]) -> str:
@@ -144,6 +145,7 @@ def _frameworks(found: Inspection, turning: list[GroupReport]) -> list[str]:
         ("differs", f"read{{s}} it differently{at}"),
         ("refuses", "refuse{s} it"),
         ("agrees", f"read{{s}} it the same way{at}"),
+        ("partly", f"read{{s}} some layers the same way{at}; what of others is not known"),
     ):
         names = [name for name, seen in outcomes.items() if _worst(seen) == outcome]
         if names:
@@ -153,4 +155,7 @@ def _frameworks(found: Inspection, turning: list[GroupReport]) -> list[str]:
 
 
 def _worst(seen: set[str]) -> str:
+    """The outcome that counts for the whole; "partly" where nothing but agreement is known."""
+    if seen == {"agrees", "unknown"}:
+        return "partly"
     return min(seen, key=("differs", "refuses", "agrees", "unknown").index)

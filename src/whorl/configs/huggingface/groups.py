@@ -12,7 +12,7 @@ from whorl.configs.model import ConfigError, LayerGroup, Parity
 from .families import Family
 from .layers import CHUNKED, NO_ATTENTION, layer_count, layer_types
 from .rotations import Rotating, softmax_scale
-from .schema import Ropes
+from .schema import Ropes, Schema
 
 __all__ = ["groups_of"]
 
@@ -30,12 +30,15 @@ class _Slot:
     unscaled: bool = False
 
 
-def groups_of(keys: Keys, family: Family, parity: Parity | None) -> tuple[LayerGroup, ...]:
+def groups_of(
+    written: Keys, family: Family, parity: Parity | None, schema: Schema
+) -> tuple[LayerGroup, ...]:
     """All layers; where their number is not known, a group for each set of rope parameters."""
-    keys = _renamed(keys, family)
+    keys = _renamed(written, family)
     types = layer_types(keys, family.types)
     labels = tuple(types or ())
-    ropes = _adapted(family.schema(keys, labels, parity), keys, family, parity)
+    found_in = written if schema is family.followed else keys
+    ropes = _adapted(schema(found_in, labels, parity), keys, family, parity)
     alone = next(iter(ropes)) if len(ropes) == 1 else None  # a label that stands for all layers
     names: Sequence[str | None] = [alone] * (layer_count(keys) or 0) if types is None else types
     found: dict[_Slot, list[int]] = {}
@@ -56,8 +59,12 @@ def groups_of(keys: Keys, family: Family, parity: Parity | None) -> tuple[LayerG
 def _renamed(keys: Keys, family: Family) -> Keys:
     """The config with the base and the share under their usual names."""
     data = dict(keys.data)
-    if family.base is not None and data.get(family.base) is not None:
-        data["rope_theta"] = data[family.base]
+    if family.base is not None:
+        outer, _, inner = family.base.rpartition(".")
+        found = keys.under(outer) if outer else keys
+        apart = outer and data.get("rope_theta") is not None
+        if found is not None and found.data.get(inner) is not None and not apart:
+            data["rope_theta"] = found.number(inner, above=0) if outer else found.data[inner]
     if family.share is not None:
         name, usual = family.share
         share = data.get(name)

@@ -5,7 +5,8 @@
 
 Names for the same things differ there; ``usual`` gives them those of transformers. ChatGLM2 to
 GLM-4-9B rotate half of each head with the base 10000 rope_ratio, as vLLM reads them
-(model_executor/models/chatglm.py).
+(model_executor/models/chatglm.py). MPT rotates where attn_config has "rope" true, by its rope_theta
+and rope_hf_config. Phi-3-small wrote "su" for LongRoPE.
 """
 
 from collections.abc import Mapping
@@ -13,14 +14,15 @@ from typing import Any
 
 from whorl._words import shown
 from whorl.configs._values import Keys
-from whorl.configs.model import ConfigError, Note
+from whorl.configs.model import ConfigError, Note, Parity
 
 from . import defaults
+from .adapting import two_scales
 from .families import FAMILIES, Family
 from .parts import TEXT_PARTS
 from .sizes import NAMES, canonical
 
-__all__ = ["looks_like", "read_as", "read_as_note", "usual", "why_not"]
+__all__ = ["looks_like", "read_as", "read_as_note", "usual", "why_not", "without_latent"]
 
 _READ_AS = {
     "RefinedWeb": "falcon",
@@ -33,7 +35,7 @@ _MORE_NAMES: Mapping[str, tuple[str, ...]] = {
     "num_attention_heads": ("num_heads",),
     "num_hidden_layers": ("num_layers",),
     "head_dim": ("kv_channels",),
-    "rope_theta": ("rotary_emb_base", "rotary_base", "rope_base"),
+    "rope_theta": ("rotary_emb_base", "rotary_base", "rope_base", "rope_embedding_base"),
     "partial_rotary_factor": ("rope_pct", "rotary_pct", "rotary_emb_fraction"),
 }
 #: Keys that a model without a rotation does not have.
@@ -58,6 +60,10 @@ def read_as_note(written: str, model_type: str) -> Note:
 def usual(keys: Keys, model_type: str | None) -> dict[str, Any]:
     """The config with the names that transformers has for its keys."""
     data = canonical(canonical(keys.data, NAMES), _MORE_NAMES)
+    if keys.number("rope_position_scale") not in (None, 1.0):
+        raise keys.refused("rope_position_scale", "1; positions that are scaled are not read")
+    if model_type == "mpt":
+        return {**_of_mpt(keys), **data}
     if model_type != "chatglm":
         return data
     if data.get("position_encoding_2d"):
@@ -68,6 +74,22 @@ def usual(keys: Keys, model_type: str | None) -> dict[str, Any]:
     ratio = keys.number("rope_ratio", above=0)
     share = {"partial_rotary_factor": 0.5, "rope_theta": 10_000.0 * (ratio or 1.0)}
     return {**share, **data}
+
+
+def _of_mpt(keys: Keys) -> dict[str, Any]:
+    """Rope keys of MPT, which transformers does not read; none where it does not rotate."""
+    attention = keys.under("attn_config")
+    if attention is None or not attention.flag("rope"):
+        return {}
+    rotary = attention.under("rope_dail_config")
+    if attention.text("rope_impl") != "hf" and rotary is not None and rotary.text("type") == "xpos":
+        raise rotary.refused("type", "'original', as XPos is not read")
+    found: dict[str, Any] = {"rope_theta": attention.number("rope_theta", above=0) or 10_000.0}
+    scaling = attention.under("rope_hf_config")
+    kind = None if scaling is None else scaling.text("type")
+    if attention.text("rope_impl") == "hf" and scaling is not None and kind != "no_scaling":
+        found["rope_scaling"] = dict(scaling.data)
+    return found
 
 
 def why_not(keys: Keys, model_type: str | None) -> str | None:
@@ -88,10 +110,22 @@ def why_not(keys: Keys, model_type: str | None) -> str | None:
 
 def looks_like(keys: Keys) -> Family:
     """The family of a config whose type is not known, by its keys."""
-    if "qk_rope_head_dim" in keys:
+    if keys.data.get("qk_rope_head_dim"):
         return FAMILIES["deepseek_v3"]
     return Family(
         partial="aware",
         absolute="rotary_dim" if "rotary_dim" in keys else None,
         window=None if "layer_types" in keys else "sliding_window",
+        adapt=_su,
     )
+
+
+def without_latent(keys: Keys, family: Family) -> bool:
+    """Whether a config of a family with latent attention switches it off (DeepSeek-OCR)."""
+    return "mla" in family.notes and keys.data.get("use_mla") is False
+
+
+def _su(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+    if rope.get("rope_type") == "su":
+        rope["rope_type"] = "longrope"
+        two_scales(rope, keys, None)

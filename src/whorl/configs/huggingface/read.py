@@ -10,7 +10,9 @@ from whorl.configs.model import ConfigError, ModelPositions, Note, Parity, Part
 from whorl.configs.source import Document
 
 from . import defaults, nd, published
-from .families import FAMILIES, PLAIN
+from .differences import differences, unread_there
+from .families import FAMILIES, PLAIN, Family
+from .followed import no_latent
 from .groups import groups_of
 from .parts import TEXT_PARTS, parts_of, text_part
 from .sizes import NAMES, canonical
@@ -82,6 +84,9 @@ def _own(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
     why_not = None if known else published.why_not(keys, model_type)
     if model_type in defaults.POSITION_FREE:
         why_not = "no-rotary"
+    unread = not known and defaults.rotates_nothing(model_type)  # rope keys that others read
+    if unread and found.parity is not None:
+        why_not = "no-rotary"
     if why_not is not None:
         return replace(found, notes=(note(why_not),))
     if model_type in nd.FAMILIES:
@@ -91,7 +96,16 @@ def _own(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
         family = backbone.family
     else:
         family = FAMILIES.get(model_type, PLAIN) if known else published.looks_like(keys)
-    groups = groups_of(keys, family, found.parity)
+    if published.without_latent(keys, family):
+        family = Family(followed=no_latent)
+    follows = known and backbone is None  # the steps of other classes are not followed one by one
+    schema = family.followed if follows and found.parity is not None else family.schema
+    groups = groups_of(keys, family, found.parity, schema)
+    apart: tuple[Note, ...] = unread_there(model_type) if unread else ()
+    if follows and found.parity is None:
+        apart = differences(
+            groups, lambda: groups_of(keys, family, "transformers", family.followed)
+        )
     if backbone is not None:
         groups = tuple(nd.with_axes(group, model_type) for group in groups)
     trained = [
@@ -105,5 +119,5 @@ def _own(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
         found,
         trained_context=min((n for n in trained if n is not None), default=context),
         groups=groups,
-        notes=tuple(map(note, ids)),
+        notes=(*map(note, ids), *apart),
     )

@@ -8,6 +8,7 @@ from whorl.configs.model import ConfigError, Parity, Rotation
 from whorl.scaling.yarn import mscale
 
 from .families import Family
+from .followed import refused
 from .layers import FULL
 from .scalings import Lengths, scaling_of
 from .schema import need_base
@@ -36,6 +37,7 @@ class Rotating:
         scaling = scaling_of(rope, self._lengths(label))
         if width % 2 and width != head:
             notes.append("odd-rotary-width")
+            self._check_odd(rope, width)
             options["inv_freq"] = _odd_ladder(width, rope)
             width += 1
         if width != head:
@@ -47,6 +49,19 @@ class Rotating:
             if scaling.follows_length and self.parity == "transformers":
                 options["lengths"] = "batch"
         return self._checked(Rotation("rope", options), rope)
+
+    def _check_odd(self, rope: Keys, width: int) -> None:
+        """Scalings whose formula has the width in it, which pairs alone do not tell."""
+        if self.parity is None:
+            return
+        if rope.text("rope_type") == "yarn":
+            raise refused(f"its ramp has {width // 2} entries for {(width + 1) // 2} pairs")
+        if rope.text("rope_type") == "dynamic":
+            raise ConfigError(
+                f"read_config: {rope.where or 'rope_parameters'}: dynamic of an odd number of"
+                f" rotated channels ({width}) stretches otherwise in transformers, and no scaling"
+                " here does; choose a share that makes them even."
+            )
 
     def _checked(self, rotation: Rotation, rope: Keys) -> Rotation:
         """The same; what could not be built later is refused now."""

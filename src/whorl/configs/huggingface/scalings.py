@@ -43,6 +43,8 @@ def scaling_of(rope: Keys, lengths: Lengths) -> Scaling | None:
     kind = rope.text("rope_type") or "default"
     if kind not in ROPE_TYPES:
         hint = did_you_mean(kind[:20], ROPE_TYPES)
+        if kind == "mrope":
+            hint = ": it belongs to vision-language models such as qwen2_vl; is model_type theirs?"
         raise ConfigError(
             f"read_config: {rope.path('rope_type')} {shown(kind)} is not known{hint}"
             f" Known: {', '.join(ROPE_TYPES)}."

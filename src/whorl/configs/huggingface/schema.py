@@ -21,7 +21,7 @@ __all__ = ["Ropes", "Schema", "plain", "standard"]
 Ropes = dict[str | None, Keys | None]
 Schema = Callable[[Keys, Sequence[str], Parity | None], Ropes]
 
-_WITH_ORIGINAL = ("llama3", "yarn", "longrope")
+WITH_ORIGINAL = ("llama3", "yarn", "longrope")
 _ORIGINAL = "original_max_position_embeddings"
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -57,7 +57,7 @@ def standard(
     share = keys.number("partial_rotary_factor")
     if share is not None:
         full.setdefault("partial_rotary_factor", share)
-    if full["rope_type"] in _WITH_ORIGINAL:
+    if full["rope_type"] in WITH_ORIGINAL:
         trained = keys.whole(_ORIGINAL)
         if trained is not None and not nested:
             full[_ORIGINAL] = trained
@@ -75,15 +75,20 @@ def two_bases(full: str, sliding: str, *, scaled: tuple[str, ...] = (FULL,)) -> 
     def schema(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
         given, legacy = keys.under("rope_parameters"), keys.under("rope_scaling")
         ropes: Ropes = {}
+        flat: Keys | None = None  # one dictionary: the base of ``full``, and an old rope_scaling
+        if given is not None and FULL not in given.data and SLIDING not in given.data:
+            flat, given = given, None
+            legacy = flat if legacy is None else legacy
         for label, name, kind in ((FULL, full, "global"), (SLIDING, sliding, "local")):
             inside = None if given is None else given.under(label)
             rope = {"rope_type": "default"} if inside is None else dict(inside.data)
             where = f"rope_parameters.{label}"
             if legacy is not None and label in scaled:
-                rope.update(_typed(legacy.data, parity))
+                rope.update(_typed(legacy.data))
                 where = legacy.where
-            spent = parity == "transformers" and full == sliding and label == SLIDING
-            base = None if spent else keys.number(name, above=0)
+            base = keys.number(name, above=0)
+            if flat is not None and name == full:
+                base = flat.number("rope_theta", above=0) or base
             ropes[label] = standard(
                 rope, keys, where, base=base or _default_base(keys, kind), nested=True
             )
@@ -111,7 +116,7 @@ def by_layer(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
             if values is not None and first < len(values):
                 rope[option] = values[first]
         if legacy is not None and name == FULL:
-            rope.update(legacy.data)
+            rope.update(_typed(legacy.data))
         beside = Keys({n: v for n, v in keys.data.items() if n != "rope_theta"}, keys.where)
         ropes[name] = standard(rope, beside, "rope_parameters", nested=True)
     return ropes
@@ -154,10 +159,10 @@ def compressed(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Rope
     return ropes
 
 
-def _typed(legacy: Mapping[str, Any], parity: Parity | None) -> dict[str, Any]:
-    """An old rope_scaling; transformers overlooks its "type" beside a "rope_type" of its own."""
-    typed = dict(legacy)
-    if parity is None and "type" in typed:
+def _typed(legacy: Mapping[str, Any]) -> dict[str, Any]:
+    """An old rope_scaling, with its type under the name of today and without its base."""
+    typed = {name: value for name, value in legacy.items() if name != "rope_theta"}
+    if "type" in typed:
         typed.setdefault("rope_type", typed["type"])
     return typed
 

@@ -24,6 +24,9 @@ def canonical(data: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, An
         for other in (others,) if isinstance(others, str) else others:
             if full.get(name) is None and full.get(other) is not None:
                 full[name] = full[other]
+        # A class with one other name has one value under the two.
+        if isinstance(others, str) and full.get(others) is None and full.get(name) is not None:
+            full[others] = full[name]
     return full
 
 

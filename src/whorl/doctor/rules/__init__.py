@@ -10,6 +10,7 @@ from . import (
     lengths,
     loading,
     nested,
+    parity,
     scalings,
     shares,
     spelling,
@@ -21,6 +22,6 @@ __all__ = ["SUBJECTS"]
 
 #: In the order of docs/doctor.md.
 SUBJECTS = (
-    *(families, keys, spelling, nested, loading, bases, lengths, scalings, attention_scale),
-    *(heads, shares, target, stored, layouts),
+    *(families, keys, spelling, nested, loading, parity, bases, lengths, scalings),
+    *(attention_scale, heads, shares, target, stored, layouts),
 )

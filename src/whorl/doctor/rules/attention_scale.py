@@ -6,6 +6,7 @@ from typing import Any
 
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Block, Patient, shown
+from whorl.scaling.yarn import mscale
 
 __all__: list[str] = []
 
@@ -19,11 +20,6 @@ def _yarn(**more: object) -> dict[str, Any]:
     }
 
 
-def _mscale(factor: float, weight: float = 1.0) -> float:
-    """YaRN's temperature: 0.1 m ln f + 1."""
-    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1
-
-
 def _implied(block: Block) -> float | None:
     """The attention factor of a reader that does not know the key."""
     factor = block.number("factor")
@@ -35,9 +31,9 @@ def _implied(block: Block) -> float | None:
     if block.kind == "yarn":
         both = block.number("mscale"), block.number("mscale_all_dim")
         if both[0] and both[1]:
-            bottom = _mscale(factor, both[1])
-            return None if bottom == 0 else _mscale(factor, both[0]) / bottom
-        return _mscale(factor)
+            bottom = mscale(factor, both[1])
+            return None if bottom == 0 else mscale(factor, both[0]) / bottom
+        return mscale(factor, 1.0)
     if original is None or original < 2 or factor <= 1:
         return 1.0
     return math.sqrt(1 + math.log(factor) / math.log(original))
@@ -148,7 +144,7 @@ def mscale_alone(patient: Patient) -> Iterator[Symptom]:
 def mscale_without_mla(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         implied, factor = _implied(block), block.number("factor")
-        plain = None if factor is None else _mscale(factor)
+        plain = None if factor is None else mscale(factor, 1.0)
         if block.kind != "yarn" or block.has("attention_factor") or not block.has("mscale_all_dim"):
             continue
         if _is_mla(block) or implied is None or plain is None or abs(implied - plain) < 1e-6:

@@ -43,7 +43,8 @@ def theta_missing(patient: Patient) -> Iterator[Symptom]:
         if tower.source != "rope_parameters" or tower.config.get("rope_theta") is not None:
             continue
         for block in tower.blocks:
-            if not block.has("rope_theta"):
+            null = "rope_theta" in block.keys and tower.known_family  # transformers-refuses says it
+            if not block.has("rope_theta") and not null:
                 yield Symptom(
                     block.path("rope_theta"),
                     "no rope_theta here or beside it, so the default of the class is used, 10000"
@@ -54,9 +55,10 @@ def theta_missing(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "theta-disagrees",
     "error",
-    what="rope_theta inside and beside the rope parameters, with different values.",
+    what="The base twice, with different values: inside and beside the rope parameters, or under"
+    " two names.",
     why="transformers 5 takes the one inside; whatever reads config.rope_theta, as all code for"
-    " version 4 does, takes the other.",
+    " version 4 does, takes the other. GPT-NeoX reads rotary_emb_base, other software rope_theta.",
     remedy="Remove the wrong one.",
     seen=("https://github.com/vllm-project/vllm/pull/44158", _V5),
     trigger=Case(
@@ -74,7 +76,12 @@ def theta_missing(patient: Patient) -> Iterator[Symptom]:
 )
 def theta_disagrees(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        beside = tower.number("rope_theta")
+        beside, named = tower.number("rope_theta"), tower.number("rotary_emb_base")
+        if beside is not None and named is not None and beside != named:
+            yield Symptom(
+                tower.path("rotary_emb_base"),
+                f"rotary_emb_base is {shown(named)}, rope_theta is {shown(beside)}.",
+            )
         if beside is None or tower.nested:
             continue
         for block in tower.blocks:
@@ -85,6 +92,40 @@ def theta_disagrees(patient: Patient) -> Iterator[Symptom]:
                     f"rope_theta is {shown(inside)} here and {shown(beside)} at"
                     f" {tower.path('rope_theta')}.",
                 )
+
+
+@rule(
+    "class-default-wins",
+    "error",
+    what="A base or a share beside the rope parameters that the class has by default.",
+    why="Some classes of transformers 5 come with rope_parameters of their own (Apertus, CWM,"
+    " Gemma 4, Laguna, MiMo-V2-Flash, Ministral 3) or have other names for the base (ModernBERT)."
+    " A rope_theta or partial_rotary_factor beside them, as version 4 wrote it, is not read.",
+    remedy="Write rope_parameters, with the base and the share inside.",
+    seen=(_V5, "https://github.com/sgl-project/sglang/pull/14745"),
+    trigger=Case({"model_type": "apertus", "rope_theta": 500000.0}),
+    near_miss=Case({"model_type": "apertus", "rope_theta": 12000000.0}),
+)
+def class_default_wins(patient: Patient) -> Iterator[Symptom]:
+    towers = {tower.where: tower for tower in patient.towers}
+    for where, ours, theirs in patient.compared:
+        tower = towers.get(where)
+        if tower is None or not tower.known_family or tower.coded or tower.source is not None:
+            continue
+        groups = [*theirs.groups, *ours.groups]
+        turning = [group.parameters for group in groups if group.rotation is not None]
+        if tower.config.get("rotary_emb_base") is not None:
+            continue  # theta-disagrees says it
+        for name in ("rope_theta", "partial_rotary_factor"):
+            given, used = tower.number(name), [rope.get(name) for rope in turning]
+            if given is None or not turning or given in used or None in used:
+                continue
+            values = " and ".join(dict.fromkeys(map(shown, used)))
+            yield Symptom(
+                tower.path(name),
+                f"{name} is {shown(given)}; transformers' {tower.family} does not read it here, and"
+                f" takes {values}.",
+            )
 
 
 @rule(

@@ -2,15 +2,11 @@
 
 from collections.abc import Iterator
 
+from whorl.configs.huggingface import classes
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Patient, shown, whole
 
-from .loading import HEADS_DIVIDE
-
 __all__: list[str] = []
-
-#: Config classes of transformers 5.22.2 that keep a head_dim of null.
-_NULL_HEADS = ("mixtral", "minimax", "ministral")
 
 
 @rule(
@@ -95,7 +91,7 @@ def head_not_whole(patient: Patient) -> Iterator[Symptom]:
         hidden, heads = (whole(tower.config.get(k)) for k in ("hidden_size", "num_attention_heads"))
         named = any(tower.config.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
         named = named or tower.config.get("attention_head_dim") is not None
-        if tower.family in HEADS_DIVIDE:
+        if tower.family in classes.HEADS_DIVIDE:
             continue  # heads-refused says it
         if hidden and heads and hidden % heads and not named and patient.rotates(tower):
             yield Symptom(
@@ -138,7 +134,8 @@ def head_dim_explicit(patient: Patient) -> Iterator[Symptom]:
     what="head_dim null with a scaling that needs it.",
     why="The dynamic, yarn and longrope functions of transformers take head_dim as it is when the"
     " attribute exists; null times partial_rotary_factor is a TypeError when the model is built."
-    " Mixtral, MiniMax and Ministral keep the null.",
+    " Most classes keep a null that is written; Mixtral, MiniMax, Ministral and Hunyuan have one"
+    " where a config says nothing.",
     remedy="Write head_dim = hidden_size / num_attention_heads.",
     seen=(
         "https://github.com/gradients-ai/G.O.D/pull/1229",
@@ -160,12 +157,33 @@ def head_dim_explicit(patient: Patient) -> Iterator[Symptom]:
 def head_dim_null(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         tower = block.tower
-        if tower.family not in _NULL_HEADS or tower.config.get("head_dim") is not None:
-            continue
-        if block.kind in ("dynamic", "yarn", "longrope"):
+        if classes.null_head(tower.config, tower.family, block.kind):
             head, edits = tower.head_dim, ()
             yield Symptom(
                 tower.path("head_dim"),
                 f"{tower.family} with rope_type {block.kind} does not load without a head_dim.",
                 edits=(Edit("set", (*tower.where, "head_dim"), head),) if head else edits,
             )
+
+
+@rule(
+    "head-dim-refused",
+    "error",
+    what="A head_dim in a class that computes it, or another than its rotated part.",
+    why="Falcon's config has a property of that name, which cannot be set: AttributeError;"
+    " DeepSeek-OCR-2 puts its own in place of it. Classes with latent attention take head_dim for"
+    " the width of the rotated part, so that one which does not fit qk_rope_head_dim makes a table"
+    " of another width, and the first text stops.",
+    remedy="Remove head_dim; with latent attention the widths are qk_rope_head_dim and"
+    " qk_nope_head_dim.",
+    seen=("https://github.com/ggml-org/llama.cpp/pull/14103",),
+    trigger=Case({"model_type": "deepseek_v3", "head_dim": 128, "qk_rope_head_dim": 64}),
+    near_miss=Case({"model_type": "deepseek_v3", "head_dim": 64, "qk_rope_head_dim": 64}),
+)
+def head_dim_refused(patient: Patient) -> Iterator[Symptom]:
+    for tower in patient.towers:
+        why = classes.wrong_head(tower.config, tower.family)
+        why = why or classes.replaced_head(tower.config, tower.family)
+        if why is not None:
+            edits = (Edit("remove", (*tower.where, "head_dim")),)
+            yield Symptom(tower.path("head_dim"), f"{why}.", edits=edits)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from whorl.doctor.engine import Case, Symptom, rule
-from whorl.doctor.patient import Block, Patient, shown
+from whorl.doctor.patient import Block, Patient, number, shown
 
 from ._vocabulary import ALIASES, KNOWN, READ, SECTIONS, is_neutral, knows_type, read_by
 
@@ -170,6 +170,47 @@ def _reads_sections(block: Block) -> bool:
     return not rotations or any(r.encoding != "rope" for r in rotations)
 
 
+_CODED = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
+
+
+@rule(
+    "in-code",
+    "error",
+    what="Rope parameters in a family whose frequencies stand in its code.",
+    why="GPT-J, CodeGen, RoFormer, CLVP, ESM and the Conformers were written before there were rope"
+    " parameters. Their classes keep the keys and rotate as ever, by the base 10,000 and unscaled;"
+    " ESM reads rope_theta, the Conformers rotary_embedding_base.",
+    remedy="Remove the keys; to extend the model, its code has to change.",
+    seen=(
+        "https://github.com/huggingface/transformers/issues/24472",
+        "https://github.com/huggingface/transformers/pull/24653",
+    ),
+    trigger=Case({"model_type": "gptj", "rotary_dim": 64, "rope_theta": 500000.0}),
+    near_miss=Case({"model_type": "gptj", "rotary_dim": 64, "rope_theta": 10000.0}),
+)
+def in_code(patient: Patient) -> Iterator[Symptom]:
+    for tower in patient.towers:
+        read = "rope_theta" if tower.family in ("esm", "SaProtConfig") else ""
+        for name in _CODED if tower.coded and patient.rotates(tower) else ():
+            value = tower.config.get(name)
+            if name == read or not value or _plain(value):
+                continue
+            yield Symptom(
+                tower.path(name),
+                f"{tower.family} has its frequencies in its code and does not read {name}, which is"
+                f" {shown(dict(value) if isinstance(value, Mapping) else value)} here.",
+            )
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value asks for what such code does anyway."""
+    if not isinstance(value, Mapping):
+        return number(value) in (1, 10_000)
+    kind = value.get("rope_type", value.get("type", "default"))
+    rest = [v for k, v in value.items() if k not in ("rope_type", "type")]
+    return kind in ("default", None) and all(v is None or _plain(v) for v in rest)
+
+
 @rule(
     "rope-unused",
     "note",
@@ -185,6 +226,8 @@ def rope_unused(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
         if tower.reading is None or any(g.rotation or g.refusal for g in tower.reading.groups):
             continue
+        if tower.family is None:
+            continue  # settings of its attention, such as attn_config of DBRX: no model
         for name in ("rope_parameters", "rope_scaling", "rope_theta"):
             if tower.config.get(name):
                 yield Symptom(

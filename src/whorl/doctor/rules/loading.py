@@ -1,38 +1,19 @@
 """Configs that transformers 5.22.2 refuses: it checks types and sizes when a config is made."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from whorl.configs.huggingface import classes
 from whorl.doctor.engine import Case, Edit, Symptom, rule
-from whorl.doctor.patient import Patient, Tower, number, shown, whole
+from whorl.doctor.patient import Patient, number, shown, whole
 
 from ._vocabulary import READ
 
-__all__ = ["HEADS_DIVIDE", "LONGROPE_ONLY"]
+__all__ = ["LONGROPE_ONLY"]
 
-#: Families whose hidden_size must be a multiple of num_attention_heads, with head_dim and without.
-HEADS_DIVIDE = frozenset(
-    {
-        *("arcee", "aria_text", "cwm", "deepseek_ocr2_text", "deepseek_v2", "esmc", "eurobert"),
-        *("gemma2", "gemma3_text", "gemma3n_text", "gradium_phonon_tts", "higgs_audio_v2"),
-        *("hrm_text", "hyperclovax", "jais2", "llama", "minicpm3", "muse_glimmer_text"),
-        *("muse_spark_text", "nemotron3_5_transcribe_asr_audio"),
-        *("nemotron3_5_transcribe_word_timestamp", "nemotron3_diarization_audio", "neucodec"),
-        *("pocket_tts", "t5_gemma_module", "t5gemma2_decoder", "t5gemma2_text", "ultrabert"),
-        *("unlimited_ocr_text", "vaultgemma", "xcodec2"),
-    }
-)
 #: Families that take no scaling but longrope.
 LONGROPE_ONLY = ("phi3", "phi4_multimodal", "phimoe")
 
-_WHOLE = ("max_position_embeddings", "hidden_size", "num_attention_heads", "num_hidden_layers")
 _LISTS = [1.0] * 48
-
-
-def _declared(tower: Tower, name: str) -> Any:
-    """The default that the class has for a key under this name; None where it has none."""
-    entry = tower.class_entry
-    return None if name in entry.get("names", {}) else entry.get("keys", {}).get(name)
 
 
 @rule(
@@ -51,20 +32,39 @@ def _declared(tower: Tower, name: str) -> Any:
 )
 def not_an_integer(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        for name in _WHOLE:
-            value = tower.config.get(name, 0)
-            if type(value) is int or type(_declared(tower, name)) is not int:
-                continue
-            if value is None and name != "max_position_embeddings":
-                continue
+        for name, value in classes.not_of_type(tower.config, tower.family, int):
             good = whole(value)
-            if isinstance(value, (float, str)) or value is None:
-                yield Symptom(
-                    tower.path(name),
-                    f"{name} is {'null' if value is None else repr(value)[:40]}; transformers'"
-                    f" {tower.family} takes an integer only.",
-                    edits=(Edit("set", (*tower.where, name), good),) if good else (),
-                )
+            yield Symptom(
+                tower.path(name),
+                f"{name} is {'null' if value is None else repr(value)[:40]}; transformers'"
+                f" {tower.family} takes an integer only.",
+                edits=(Edit("set", (*tower.where, name), good),) if good else (),
+            )
+
+
+@rule(
+    "not-a-boolean",
+    "error",
+    what="A switch that is not written as true or false.",
+    why="transformers 5 takes no 1 for true: such a config does not load, where version 4 took it."
+    " The first configs of Llama 4 have attn_temperature_tuning 4.",
+    remedy="Write true or false.",
+    seen=(
+        "https://github.com/huggingface/transformers/issues/37479",
+        "https://github.com/vllm-project/vllm/pull/19997",
+    ),
+    trigger=Case({"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": 4}),
+    near_miss=Case({"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": True}),
+)
+def not_a_boolean(patient: Patient) -> Iterator[Symptom]:
+    for tower in patient.towers:
+        for name, value in classes.not_of_type(tower.config, tower.family, bool):
+            good = None if isinstance(value, str) else bool(value)
+            yield Symptom(
+                tower.path(name),
+                f"{name} is {shown(value)}; transformers' {tower.family} takes true or false only.",
+                edits=() if good is None else (Edit("set", (*tower.where, name), good),),
+            )
 
 
 @rule(
@@ -81,7 +81,8 @@ def not_an_integer(patient: Patient) -> Iterator[Symptom]:
 )
 def layer_list_length(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        layers = tower.config.get("num_hidden_layers", _declared(tower, "num_hidden_layers"))
+        declared = classes.declared(tower.family, "num_hidden_layers")
+        layers = tower.config.get("num_hidden_layers", declared)
         if not tower.known_family or type(layers) is not int:
             continue
         for name in ("layer_types", "no_rope_layers"):
@@ -113,7 +114,7 @@ def layer_list_length(patient: Patient) -> Iterator[Symptom]:
 def heads_refused(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
         hidden, heads = (whole(tower.config.get(k)) for k in ("hidden_size", "num_attention_heads"))
-        if tower.family in HEADS_DIVIDE and hidden and heads and hidden % heads:
+        if tower.family in classes.HEADS_DIVIDE and hidden and heads and hidden % heads:
             yield Symptom(
                 tower.path("num_attention_heads"),
                 f"{hidden} / {heads} = {hidden / heads:.4g}; transformers' {tower.family} does not"

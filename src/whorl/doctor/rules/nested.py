@@ -7,7 +7,7 @@ from typing import Any
 from whorl._words import did_you_mean
 from whorl.configs import ConfigError, read_config
 from whorl.doctor.engine import Case, Edit, Symptom, rule
-from whorl.doctor.patient import Patient, Tower, shown
+from whorl.doctor.patient import Block, Patient, Tower, shown
 
 __all__: list[str] = []
 
@@ -58,7 +58,8 @@ def unused_parameters(patient: Patient) -> Iterator[Symptom]:
         if used is None:
             continue
         if not used:
-            yield _flat(tower)
+            if any(_says(block) for block in tower.blocks):
+                yield _flat(tower)
             continue
         used |= set(_ROPE_LABELS)
         right = [block for block in tower.blocks if block.label in used]
@@ -81,6 +82,13 @@ def _layer_types(tower: Tower) -> set[str] | None:
     except ConfigError:
         return said or None
     return said | {group.name for group in groups if group.name is not None}
+
+
+def _says(block: Block) -> bool:
+    """Whether something is lost with parameters that are not read."""
+    base, beside = block.number("rope_theta"), block.tower.number("rope_theta")
+    known = block.tower.class_entry.get("keys", {}).get("default_theta", 10_000.0)
+    return block.kind != "default" or base not in (None, known if beside is None else beside)
 
 
 def _flat(tower: Tower) -> Symptom:

@@ -1,5 +1,6 @@
 """Parameters of YaRN, LongRoPE, Llama 3 and dynamic NTK that do not fit each other."""
 
+import math
 from collections.abc import Iterator
 
 from whorl.doctor.engine import Case, Symptom, rule
@@ -133,6 +134,50 @@ def _pairs(block: Block) -> int | None:
     """Rotated pairs as the keys say them."""
     head, share = block.tower.head_dim, block.share
     return None if head is None or not 0 < share <= 1 else int(head * share) // 2
+
+
+def _long(short: float, long: float) -> dict[str, object]:
+    return {
+        "max_position_embeddings": 131072,
+        "rope_scaling": {
+            "rope_type": "longrope",
+            "original_max_position_embeddings": 4096,
+            "short_factor": [short] * 64,
+            "long_factor": [long] * 64,
+        },
+    }
+
+
+@rule(
+    "factor-lists-swapped",
+    "warning",
+    what="LongRoPE slows short texts more than long ones.",
+    why="long_factor stretches the wavelengths of texts past the trained length, so that its"
+    " numbers are the larger ones in every published model; short_factor is 1 or little more. The"
+    " other way round short texts are turned as no model was trained, and long ones not stretched.",
+    remedy="Change short_factor and long_factor about.",
+    seen=(
+        "https://github.com/lablup/mlxcel/issues/1358",
+        "https://github.com/ggml-org/llama.cpp/issues/24823",
+    ),
+    trigger=Case(_long(8.0, 1.0)),
+    near_miss=Case(_long(1.0, 8.0)),
+)
+def factor_lists_swapped(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        short, long = (_total(block.keys.get(name)) for name in ("short_factor", "long_factor"))
+        if block.kind == "longrope" and short is not None and long is not None and short > long:
+            yield Symptom(
+                block.path("short_factor"),
+                f"short_factor adds up to {shown(short)}, long_factor to {shown(long)}.",
+            )
+
+
+def _total(given: object) -> float | None:
+    """The sum of a list of numbers; None for anything else."""
+    found = [number(value) for value in given] if isinstance(given, (list, tuple)) else []
+    known = [value for value in found if value is not None]
+    return math.fsum(known) if found and len(known) == len(found) else None
 
 
 @rule(

@@ -48,6 +48,45 @@ def _width(options: Any) -> int | None:
 
 
 @rule(
+    "share-disagrees",
+    "error",
+    what="partial_rotary_factor inside and beside the rope parameters, with different values.",
+    why="transformers 5 takes the one inside; whatever reads config.partial_rotary_factor, as all"
+    " code for version 4 does, takes the other and rotates another number of channels.",
+    remedy="Remove the wrong one.",
+    seen=(
+        "https://github.com/chrishayuk/larql/pull/404",
+        "https://github.com/vllm-project/vllm/pull/29966",
+    ),
+    trigger=Case(
+        {
+            "model_type": "stablelm",
+            "partial_rotary_factor": 0.5,
+            "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+        }
+    ),
+    near_miss=Case(
+        {
+            "model_type": "stablelm",
+            "partial_rotary_factor": 0.25,
+            "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+        }
+    ),
+)
+def share_disagrees(patient: Patient) -> Iterator[Symptom]:
+    for tower in patient.towers:
+        beside = tower.number("partial_rotary_factor")
+        for block in () if beside is None or tower.nested else tower.blocks:
+            inside = block.number("partial_rotary_factor")
+            if inside is not None and inside != beside:
+                yield Symptom(
+                    block.path("partial_rotary_factor"),
+                    f"partial_rotary_factor is {shown(inside)} here and {shown(beside)} at"
+                    f" {tower.path('partial_rotary_factor')}.",
+                )
+
+
+@rule(
     "proportional-whole",
     "warning",
     what="rope_type proportional without partial_rotary_factor.",

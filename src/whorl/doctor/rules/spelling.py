@@ -20,6 +20,8 @@ _TOP = (
     "rope_theta",
 )
 
+#: Names that are no slips in the families that read them.
+_OWN = {"partial_rotary_factors": "step3p5", "t2u_max_position_embeddings": "seamless_m4t"}
 #: Keys of vLLM's YaRN: no slips, so nothing to rename.
 _VLLM = {
     "attn_factor": "it multiplies YaRN's scale, where attention_factor replaces it",
@@ -137,7 +139,7 @@ def misspelt_key(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
         free = [name for name in _TOP if tower.config.get(name) is None]
         for name in tower.config if patient.rotates(tower) else ():
-            if not isinstance(name, str) or name in _TOP:
+            if not isinstance(name, str) or name in _TOP or _OWN.get(name) == tower.family:
                 continue
             near = _near(name, free, 0.92)
             if near:

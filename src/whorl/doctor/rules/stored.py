@@ -15,6 +15,7 @@ _NAME = "model.layers.0.self_attn.rotary_emb.inv_freq"
 _LOCAL = "rotary_emb_local."
 #: Rounding of a value, relative, and the least step near zero.
 _ROUNDING = {"F64": (1e-4, 0.0), "F32": (1e-4, 0.0), "F16": (2e-3, 1e-7), "BF16": (8e-3, 0.0)}
+_ROUNDING |= {"F8_E4M3": (0.07, 2e-3), "F8_E5M2": (0.13, 2e-5)}
 
 
 def _ladder(base: float = 10_000.0) -> tuple[float, ...]:
@@ -70,10 +71,10 @@ def stored_uninitialised(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "stored-half",
     "warning",
-    what="Frequencies stored in half precision.",
-    why="bfloat16 keeps 8 bits: a frequency that is off by 0.2 % is off by 8 radians after 4096"
-    " positions. Code that loads the tensor, instead of computing it again, turns every far token"
-    " wrongly.",
+    what="Frequencies stored in half precision or less.",
+    why="bfloat16 keeps 8 bits, float8 3 or 4: a frequency that is off by 0.2 % is off by 8 radians"
+    " after 4096 positions. Code that loads the tensor, instead of computing it again, turns every"
+    " far token wrongly.",
     remedy="Remove the tensor from the checkpoint, or store it in float32.",
     seen=(
         "https://github.com/sgl-project/sglang-jax/issues/1472",
@@ -85,7 +86,7 @@ def stored_uninitialised(patient: Patient) -> Iterator[Symptom]:
 )
 def stored_half(patient: Patient) -> Iterator[Symptom]:
     for stored in patient.weights.stored:
-        if stored.dtype in ("F16", "BF16"):
+        if stored.dtype in ("F16", "BF16") or stored.dtype.startswith("F8"):
             off = _radians(patient, stored)
             yield Symptom(
                 stored.name,

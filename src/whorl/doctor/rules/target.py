@@ -9,7 +9,8 @@ from torch import Tensor
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Patient, number, whole
 from whorl.doctor.turning import Turning
-from whorl.inspection.pairs import alike, angle_error
+from whorl.inspection.pairs import angle_error
+from whorl.scaling.aliasing import alike
 
 __all__: list[str] = []
 

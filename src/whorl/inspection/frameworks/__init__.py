@@ -65,6 +65,9 @@ def compare(case: Case, lengths: Sequence[int]) -> tuple[Comparison, ...]:
 
 def _compared(framework: ModuleType, case: Case, lengths: Sequence[int]) -> Comparison:
     who = (framework.NAME, framework.VERSION, framework.BASIS)
+    unread = _unread(case) if framework.BASIS == "by reading" else None
+    if unread is not None:
+        return Comparison(*who, "unknown", why=unread)
     try:
         reading: Reading = framework.read(case)
         if case.part.where and framework is not transformers:  # which reads the whole
@@ -77,6 +80,17 @@ def _compared(framework: ModuleType, case: Case, lengths: Sequence[int]) -> Comp
         # Values that whorl's reading never needed, such as a factor that is no number.
         return Comparison(*who, "unknown", why=f"its rule does not fit this config: {error}")
     return max(found, key=_distance)
+
+
+def _unread(case: Case) -> str | None:
+    """Why rules that were found by reading do not answer for this way to write a config."""
+    noted = {note.id for note in case.model.notes}
+    if "transformers-refuses" in noted:
+        return "transformers refuses this config, and what others do with such was not read"
+    known = any(note.id == "partial-ignored" for note in case.group.notes)
+    if "transformers-differs" in noted and not known and "truncate" not in case.parameters:
+        return "transformers reads it otherwise, and which of the two others do was not read"
+    return None
 
 
 def _part_alone(who: tuple[str, str, Basis], case: Case) -> Remark:

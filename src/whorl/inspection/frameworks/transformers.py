@@ -4,13 +4,13 @@
 Its frequencies are float32, which shows in the last digits and is no difference in the reading.
 """
 
-from whorl.configs import read_config
-from whorl.configs.huggingface import defaults
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
+from whorl.configs.huggingface import classes, defaults
 from whorl.inspection.patching import stranger
 
-from .base import Case, Reading, Remark, not_known
+from .base import Case, Reading, Remark, not_known, refused
 
-__all__ = ["BASIS", "NAME", "VERSION", "read"]
+__all__ = ["BASIS", "NAME", "VERSION", "read", "refusal"]
 
 NAME, VERSION, BASIS = "transformers", defaults.version(), "executed in tests"
 
@@ -23,9 +23,17 @@ def read(case: Case) -> Reading:
     )
     if why is not None:
         return not_known(why)
-    theirs = read_config(case.whole, parity="transformers")
-    index = case.model.groups.index(case.group)
-    group = theirs.groups[index] if index < len(theirs.groups) else None
+    stops = next(classes.refusals(case.data, case.model_type, case.kind), None)
+    if stops is not None:
+        return refused(stops, f"transformers {VERSION}, configuration of {case.model_type}")
+    replaced = classes.replaced_head(case.data, case.model_type)
+    if replaced is not None:
+        return not_known(replaced)
+    try:
+        theirs = read_config(case.whole, parity="transformers")
+    except ConfigError as error:
+        return refused(refusal(str(error)), _UTILS)
+    group = _same_layers(case.group, case.model, theirs)
     if group is None or group.rotation is None:
         return not_known("the layers fall into other groups there")
     options = {**group.rotation.options, "precision": "float32"}
@@ -35,6 +43,23 @@ def read(case: Case) -> Reading:
         layout=options.get("layout", "half"),
         remarks=tuple(_remarks(case)),
     )
+
+
+def refusal(text: str) -> str:
+    """Why transformers refuses a config, out of what ``read_config`` says about that."""
+    why = text.partition("nothing to follow: ")[2].partition("; leave parity out")[0]
+    return why or text.removeprefix("read_config: ").rstrip(".")
+
+
+def _same_layers(
+    mine: LayerGroup, ours: ModelPositions, theirs: ModelPositions
+) -> LayerGroup | None:
+    """The group that all of these layers are in; None where they fall into several."""
+    if not mine.layers:
+        index = ours.groups.index(mine)
+        return theirs.groups[index] if len(ours.groups) == len(theirs.groups) else None
+    found = [other for other in theirs.groups if set(mine.layers) <= set(other.layers)]
+    return found[0] if found else None
 
 
 def _remarks(case: Case) -> list[Remark]:

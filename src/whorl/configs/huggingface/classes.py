@@ -1,0 +1,141 @@
+"""What the config classes of transformers 5.22.2 refuse beside rope parameters: types and heads.
+
+A class checks the type of every key that it has a default for: an int takes no float, a bool no
+int. (huggingface_hub, strict dataclasses.) Tests hold the tables against the installed version.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from whorl._words import shown
+
+from . import defaults
+
+__all__ = [
+    "FILL_HEADS",
+    "HEADS_DIVIDE",
+    "LATENT",
+    "NO_HEADS",
+    "NULL_HEADS",
+    "OPTIONAL_HEADS",
+    "OWN_HEADS",
+    "declared",
+    "not_of_type",
+    "null_head",
+    "refusals",
+    "replaced_head",
+    "wrong_head",
+]
+
+#: Families whose hidden_size must be a multiple of num_attention_heads, with head_dim and without.
+HEADS_DIVIDE = frozenset(
+    {
+        *("arcee", "aria_text", "cwm", "deepseek_ocr2_text", "deepseek_v2", "esmc", "eurobert"),
+        *("gemma2", "gemma3_text", "gemma3n_text", "gradium_phonon_tts", "higgs_audio_v2"),
+        *("hrm_text", "hyperclovax", "jais2", "llama", "minicpm3", "muse_glimmer_text"),
+        *("muse_spark_text", "nemotron3_5_transcribe_asr_audio"),
+        *("nemotron3_5_transcribe_word_timestamp", "nemotron3_diarization_audio", "neucodec"),
+        *("pocket_tts", "t5_gemma_module", "t5gemma2_decoder", "t5gemma2_text", "ultrabert"),
+        *("unlimited_ocr_text", "vaultgemma", "xcodec2"),
+    }
+)
+#: Families that take null for head_dim, although the class has a number for it.
+OPTIONAL_HEADS = ("afmoe", "ernie4_5", "glm", "higgs_audio_v2")
+#: Config classes of transformers 5.22.2 whose head_dim is null if a config has none.
+NULL_HEADS = ("hunyuan_v1_dense", "hunyuan_v1_moe", "minimax", "ministral", "mixtral")
+#: Config classes that fill in a head_dim of null.
+FILL_HEADS = frozenset(
+    {
+        *("arcee", "aria_text", "csm", "csm_depth_decoder_model", "deepseek_ocr2_text"),
+        *("deepseek_v2", "diffllama", "ernie4_5", "esmc", "eurobert", "gradium_phonon_tts"),
+        *("higgs_audio_v2", "hyperclovax", "jais2", "kyutai_speech_to_text", "llama"),
+        *("mimi_decoder", "mimi_encoder", "minicpm3", "mistral", "moonshine_streaming"),
+        *("moshi", "nemotron", "nomic_bert", "pocket_tts"),
+        *("pocket_tts_audio_tokenizer_decoder", "pocket_tts_audio_tokenizer_encoder"),
+        *("ultrabert", "unlimited_ocr_text", "voxtral_realtime_text"),
+    }
+)
+#: Config classes that compute head_dim and take none.
+NO_HEADS = ("falcon",)
+#: Config classes that put hidden_size / num_attention_heads in place of any head_dim.
+OWN_HEADS = ("deepseek_ocr2_text", "roformer", "unlimited_ocr_text")
+#: Config classes with latent attention that make the rotated part of head_dim, and their share.
+LATENT = {
+    "axk1": 1.0,
+    "deepseek_v3": 1.0,
+    "longcat_flash": 1.0,
+    "mistral4": 0.5,
+    "youtu": 1.0,
+}
+
+
+def declared(family: str | None, name: str) -> Any:
+    """The default that the class has for a key under this name; None where it has none."""
+    entry = defaults.of_type(defaults.known_name(family)) or {}
+    if name in entry.get("names", {}) or name.startswith("default_"):
+        return None  # no keys of configs
+    return entry.get("keys", {}).get(name)
+
+
+def not_of_type(
+    config: Mapping[str, Any], family: str | None, kind: type[int] | type[bool]
+) -> Iterator[tuple[str, Any]]:
+    """Keys that the class has a value of this type for, with a value that it refuses."""
+    other = (float, str) if kind is int else (int, float, str)
+    nulls = ["max_position_embeddings"] if kind is int else []
+    nulls += ["head_dim"] if kind is int and family not in OPTIONAL_HEADS else []
+    for name, value in config.items():
+        if type(value) is kind or type(declared(family, name)) is not kind:
+            continue
+        if name in nulls if value is None else isinstance(value, other):
+            yield name, value
+
+
+def null_head(config: Mapping[str, Any], family: str | None, rope_type: str) -> bool:
+    """Whether functions that scale find a head_dim of null, which they multiply."""
+    scales = rope_type in ("dynamic", "yarn", "longrope")
+    known = defaults.of_type(defaults.known_name(family)) is not None
+    if not scales or not known or config.get("head_dim") is not None:
+        return False
+    return family in NULL_HEADS or ("head_dim" in config and family not in FILL_HEADS)
+
+
+def wrong_head(config: Mapping[str, Any], family: str | None) -> str | None:
+    """What is wrong with a head_dim that a class does not take, or takes for something else."""
+    if family in NO_HEADS and "head_dim" in config:
+        return f"transformers' {family} computes head_dim and takes none"
+    head, part = config.get("head_dim"), config.get("qk_rope_head_dim")
+    part = declared(family, "qk_rope_head_dim") if part is None else part
+    if family not in LATENT or type(head) is not int or head * LATENT[family] == part:
+        return None
+    return (
+        f"head_dim is {head}, of which transformers' {family} makes a table that does not fit"
+        f" qk_rope_head_dim {part}"
+    )
+
+
+def replaced_head(config: Mapping[str, Any], family: str | None) -> str | None:
+    """What is wrong with a head_dim that the class replaces."""
+    names = ("head_dim", "hidden_size", "num_attention_heads")
+    head, hidden, heads = (
+        declared(family, name) if config.get(name) is None else config[name] for name in names
+    )
+    sizes = all(type(size) is int and size > 0 for size in (head, hidden, heads))
+    if family not in OWN_HEADS or not sizes or head == hidden // heads:
+        return None
+    return f"head_dim is {head}, in place of which transformers' {family} takes {hidden // heads}"
+
+
+def refusals(config: Mapping[str, Any], family: str | None, rope_type: str) -> Iterator[str]:
+    """Why the class of a family, or the model that it describes, stops."""
+    for kind in (int, bool):
+        for name, value in not_of_type(config, family, kind):
+            yield f"{name} must be of type {kind.__name__}; got {shown(value)}"
+    sizes: list[Any] = [config.get(name) for name in ("hidden_size", "num_attention_heads")]
+    whole = all(type(size) is int and size > 0 for size in sizes)
+    if family in HEADS_DIVIDE and whole and sizes[0] % sizes[1]:
+        yield f"hidden_size {sizes[0]} is no multiple of num_attention_heads {sizes[1]}"
+    if null_head(config, family, rope_type):
+        yield f"head_dim is null, and {rope_type} multiplies it"
+    if (why := wrong_head(config, family)) is not None:
+        yield why

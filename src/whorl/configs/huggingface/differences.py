@@ -1,0 +1,98 @@
+"""Notes on a reading that transformers does not share: what it computes, or that it refuses.
+
+    transformers-differs    its frequencies, scale or layers are others; the note says which
+    transformers-refuses    it raises; the note says why
+
+Both readings are made; what the second one says is what parity="transformers" gives.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from whorl.configs.model import ConfigError, LayerGroup, Note
+
+from . import defaults
+
+__all__ = ["differences", "unread_there"]
+
+_LONG = 2**40
+
+
+def differences(
+    mine: Sequence[LayerGroup], follow: Callable[[], Sequence[LayerGroup]]
+) -> tuple[Note, ...]:
+    """Notes on groups that were read by default; ``follow`` reads them as transformers does."""
+    try:
+        theirs = follow()
+    except ConfigError as error:
+        why = str(error).removeprefix("read_config: ")
+        if why.startswith("transformers "):
+            return (Note("transformers-refuses", why),)
+        text = f"What transformers {defaults.version()} makes of this config is not followed: {why}"
+        return (Note("transformers-differs", text),)
+    told = [_told(group, _other(group, theirs)) for group in mine]
+    found = list(dict.fromkeys(text for text in told if text))
+    if not found:
+        return ()
+    text = f"transformers {defaults.version()} reads this config otherwise: {'; '.join(found)}."
+    return (Note("transformers-differs", f"{text} parity='transformers' follows it."),)
+
+
+def unread_there(model_type: str) -> tuple[Note, ...]:
+    """The note of rope keys in a type that transformers has, and does not rotate."""
+    text = (
+        f"transformers {defaults.version()} rotates nothing in {model_type}: no key of it is read."
+    )
+    return (Note("transformers-differs", text),)
+
+
+def _other(group: LayerGroup, theirs: Sequence[LayerGroup]) -> LayerGroup | None:
+    """The layers of a group in the other reading, by the first of them."""
+    for other in theirs:
+        same = group.layers[0] in other.layers if group.layers else group.name == other.name
+        if same or len(theirs) == 1:
+            return other
+    return None
+
+
+def _told(mine: LayerGroup, theirs: LayerGroup | None) -> str | None:
+    """How the rotation of layers differs, in words; None if it does not."""
+    if theirs is None or (mine.rotation is None and theirs.rotation is None):
+        return None
+    name = f"{mine.name} layers " if mine.name else ""
+    if mine.rotation is None or theirs.rotation is None:
+        return f"{name}{'rotate' if mine.rotation is None else 'do not rotate'}"
+    ours, other = mine.rotation.options, theirs.rotation.options
+    named = {key for key in (*ours, *other) if key != "lengths" and ours.get(key) != other.get(key)}
+    if not named or _same_turn(mine, theirs):
+        return None
+    words = [f"{_word(key, other)}, not {_word(key, ours)}" for key in sorted(named)]
+    return f"{name}{', '.join(words)}"
+
+
+def _same_turn(mine: LayerGroup, theirs: LayerGroup) -> bool:
+    """Whether options that differ come to the same frequencies, scale and channels."""
+    assert mine.rotation is not None
+    assert theirs.rotation is not None
+    for key in ("head_dim", "rotary_start", "layout", "out_layout", "direction"):
+        if mine.rotation.options.get(key) != theirs.rotation.options.get(key):
+            return False
+    for length in (None, _LONG):
+        ours, other = mine.rotation.frequencies(length), theirs.rotation.frequencies(length)
+        if ours.inv_freq.shape != other.inv_freq.shape:
+            return False
+        away = (ours.inv_freq - other.inv_freq).abs() > 1e-9 * ours.inv_freq.abs()
+        if bool(away.any()) or float(ours.attention_scale) != float(other.attention_scale):
+            return False
+    return True
+
+
+def _word(key: str, options: Any) -> str:
+    value = options.get(key)
+    if key == "base":
+        return f"base {value:,.10g}"
+    if key == "rotary_dim":
+        return f"{value or options['head_dim']} rotated channels"
+    if key == "scaling":
+        return "unscaled" if value is None else str(value)
+    return f"{key.replace('_', ' ')} {'none' if value is None else str(value)[:60]}"
