@@ -203,6 +203,26 @@ def differing(data: dict[str, Any]) -> list[str]:
     return [note.text for note in found.notes if note.id == "transformers-differs"]
 
 
+def test_long_lists_are_told_by_their_ends() -> None:
+    factors = {"short_factor": [1.0] * 16, "long_factor": [1.0 + n for n in range(16)]}
+    (text,) = differing(
+        {
+            "model_type": "phimoe",
+            "head_dim": 32,
+            "max_position_embeddings": 4096,
+            "original_max_position_embeddings": 512,
+            "rope_scaling": {
+                "type": "longrope",
+                **factors,
+                "short_mscale": 1.1,
+                "long_mscale": 1.2,
+            },
+        }
+    )
+    assert "long factors 16 numbers from 1 to 1, not 16 numbers from 1 to 16" in text
+    assert len(text) < 250
+
+
 _YARN = {"rope_type": "yarn", "original_max_position_embeddings": 512, "rope_theta": 1e6}
 
 

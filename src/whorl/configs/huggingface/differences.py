@@ -6,7 +6,8 @@
 Both readings are made; what the second one says is what parity="transformers" gives.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from whorl.configs.model import ConfigError, LayerGroup, Note
@@ -66,8 +67,32 @@ def _told(mine: LayerGroup, theirs: LayerGroup | None) -> str | None:
     named = {key for key in (*ours, *other) if key != "lengths" and ours.get(key) != other.get(key)}
     if not named or _same_turn(mine, theirs):
         return None
-    words = [f"{_word(key, other)}, not {_word(key, ours)}" for key in sorted(named)]
+    words = [_differing(key, ours, other) for key in sorted(named)]
     return f"{name}{', '.join(words)}"
+
+
+def _differing(key: str, ours: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """ "this, not that" of one option; of two scalings of a kind only what differs in them."""
+    one: Any = ours.get(key)
+    two: Any = other.get(key)
+    if key != "scaling" or one is None or type(one) is not type(two):
+        return f"{_word(key, other)}, not {_word(key, ours)}"
+    pairs = [
+        (field.name, getattr(two, field.name), getattr(one, field.name)) for field in fields(one)
+    ]
+    parts = [
+        f"{name.replace('_', ' ')} {_short(theirs)}, not {_short(mine)}"
+        for name, theirs, mine in pairs
+        if theirs != mine
+    ]
+    return f"{type(one).__name__} with {', '.join(parts)}"
+
+
+def _short(value: Any) -> str:
+    """A value in a few words: a list of factors by its ends."""
+    if isinstance(value, tuple) and len(value) > 4:
+        return f"{len(value)} numbers from {value[0]:.4g} to {value[-1]:.4g}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _same_turn(mine: LayerGroup, theirs: LayerGroup) -> bool:
@@ -94,5 +119,10 @@ def _word(key: str, options: Any) -> str:
     if key == "rotary_dim":
         return f"{value or options['head_dim']} rotated channels"
     if key == "scaling":
-        return "unscaled" if value is None else str(value)
+        return "unscaled" if value is None else _brief(value)
     return f"{key.replace('_', ' ')} {'none' if value is None else str(value)[:60]}"
+
+
+def _brief(scaling: Any) -> str:
+    words = (f"{field.name}={_short(getattr(scaling, field.name))}" for field in fields(scaling))
+    return f"{type(scaling).__name__}({', '.join(words)})"
