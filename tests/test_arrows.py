@@ -25,6 +25,19 @@ EXCEPTIONS = {
     ("plots/_numbers.py", "lab bench"): "charts of a trained run, and of all that bench compares",
 }
 
+#: Private files that a package takes from another: who, what, and why it may.
+PRIVATE = {
+    ("attention/_linear_places.py", "encodings._angles"): "the machinery of rotations",
+    ("attention/_linear_run.py", "encodings._angles"): "the machinery of rotations",
+    ("attention/_linear_xpos.py", "encodings._angles"): "the machinery of rotations",
+    ("attention/_turning.py", "encodings._ahead"): "the machinery of rotations",
+    ("attention/_turning.py", "encodings._rotary"): "the machinery of rotations",
+    ("attention/linear_features.py", "encodings._angles"): "the machinery of rotations",
+    ("attention/linear_features.py", "encodings._rotary"): "the machinery of rotations",
+    ("cli/bench.py", "bench._run"): "a type, for type checkers only",
+    ("configs/model.py", "encodings._rotary"): "what all rotations are, which has no public name",
+}
+
 RANKS = {name: rank for rank, line in enumerate(LAYERS.splitlines()) for name in line.split()}
 ALLOWED = {(file, name) for file, names in EXCEPTIONS for name in names.split()}
 
@@ -64,6 +77,18 @@ def wrong(file: Path, text: str | None = None) -> list[str]:
             continue
         if RANKS[other] <= RANKS[mine]:
             found.append(f"{where}:{line} imports {name}: {mine} stands below or beside {other}")
+    return found
+
+
+def private(file: Path, text: str | None = None) -> set[tuple[str, str]]:
+    """The file, and each private module that it takes from a package that it is not in."""
+    where = file.relative_to(SOURCE).as_posix()
+    found = set()
+    for _, name in imports(file, text):
+        words = name.split(".")
+        hidden = [n for n, word in enumerate(words) if n and word.startswith("_")]
+        if hidden and not where.startswith("/".join(words[: hidden[0]]) + "/"):
+            found.add((where, ".".join(words[: hidden[0] + 1])))
     return found
 
 
@@ -116,6 +141,27 @@ def test_it_sees_imports_that_go_wrong(file: str, text: str, name: str) -> None:
 )
 def test_it_lets_others_pass(file: str, text: str) -> None:
     assert wrong(SOURCE / file, text) == []
+
+
+def test_private_files_stay_in_their_packages() -> None:
+    found = set().union(*(private(file) for file in SOURCE.rglob("*.py")))
+    assert found == set(PRIVATE)  # all are listed, and all that are listed are needed
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from whorl.bench._run import Benchmark", "bench._run"),
+        ("from ..configs.huggingface._keys import read", "configs.huggingface._keys"),
+        ("def f():\n    import whorl.encodings._rotary", "encodings._rotary"),
+        ("from whorl.encodings.rope import _helper", "encodings.rope._helper"),
+        ("from whorl._words import did_you_mean", None),
+        ("from ._draw import altair\nfrom whorl.plots._series import GREY", None),
+    ],
+)
+def test_it_sees_private_files_of_others(text: str, found: str | None) -> None:
+    expected = set() if found is None else {("plots/maps.py", found)}
+    assert private(SOURCE / "plots/maps.py", text) == expected
 
 
 def test_encodings_do_not_import_each_other() -> None:

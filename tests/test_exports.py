@@ -40,8 +40,11 @@ DOCTOR = {"RULES", "SEVERITIES", "Diagnosis", "Finding", "Rule", "Severity", "ex
 DOCTOR |= {"find_rule"}
 INSPECTION = {"Alike", "AtLength", "Comparison", "Extension", "GroupReport", "Inspection"}
 INSPECTION |= {"Remark", "Turns", "inspect"}
+PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
+PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
+PLOTS |= {"save", "speed", "svg", "theme"}
 PACKAGES = {"analysis": ANALYSIS, "checking": CHECKING, "checkpoints": CHECKPOINTS}
-PACKAGES |= {"configs": CONFIGS, "doctor": DOCTOR, "inspection": INSPECTION}
+PACKAGES |= {"configs": CONFIGS, "doctor": DOCTOR, "inspection": INSPECTION, "plots": PLOTS}
 REGISTERED = "nope sinusoidal learned relative_bias shaw transformer_xl t5 deberta alibi kerple"
 REGISTERED += " rope xpos axial_rope mrope"
 

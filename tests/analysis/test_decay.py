@@ -128,6 +128,12 @@ def test_bases_against_closed_forms() -> None:
             r"q must hold vectors .* \[\.\.\., 8\]; got \[7\]",
         ),
         ({"q": torch.ones(2, 8), "k": torch.ones(8)}, r"must be as many; got \[2, 8\] and \[8\]"),
+        ({"q": torch.zeros(8), "k": torch.ones(8)}, r"each vector of q must be .* of length 0\."),
+        ({"q": torch.ones(8), "k": torch.full((8,), torch.nan)}, r"of k must be finite .* nan\."),
+        (
+            {"q": torch.full((8,), 1e300, dtype=torch.float64), "k": torch.ones(8)},
+            r"length below 1e\+100, because scores are divided by .*; got one of length inf",
+        ),
     ],
 )
 def test_errors(options: dict[str, Any], message: str) -> None:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
 import whorl
 from whorl.analysis import attention_scale, entropy
@@ -51,9 +52,18 @@ def test_a_table_that_ends_gives_nan_and_null() -> None:
     assert found.to_dict()["values"]["learned"][1] is None
 
 
+def test_t5_compares_though_it_does_not_divide_scores() -> None:
+    """Its bias starts at 0 here, so that it attends as nothing does."""
+    t5 = whorl.T5Bias(4)
+    with torch.no_grad():
+        t5.weight.zero_()
+    found = entropy({"t5": t5, "nope": whorl.NoPE()}, [256]).values
+    assert found["t5"] == pytest.approx(found["nope"])
+
+
 @pytest.mark.parametrize("name", whorl.names())
 def test_every_encoding(name: str) -> None:
-    from whorl.analysis._scores import of_sizes
+    from whorl.analysis.sizes import of_sizes
 
     made = of_sizes(name, num_heads=2, head_dim=8, max_length=40)
     values = entropy({name: made}, [8, 40]).values[name]

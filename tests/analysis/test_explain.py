@@ -7,7 +7,7 @@ import pytest
 
 import whorl
 from whorl.analysis import explain
-from whorl.analysis._scores import of_sizes, refuse_unused
+from whorl.analysis.sizes import of_sizes, refuse_unused
 
 
 def test_rope_by_hand() -> None:
@@ -82,6 +82,18 @@ def test_positions_of_several_axes_are_said() -> None:
     assert "It has 3 axes: each is a step further on" in steps[0].words
     assert "key at n on all 3 axes" in steps[1].words
     assert "axes" not in explain(whorl.RoPE(4)).steps[4].words
+
+
+def test_pairs_of_several_axes_say_which_they_follow() -> None:
+    for encoding in (whorl.MRoPE(8, sections=(2, 1, 1)), whorl.AxialRoPE(8)):
+        step = explain(encoding, 3).steps[0]
+        assert step.heads[2:5] == ("axis", "theta", "degrees")
+        for _, _, axis, theta, degrees, *_ in step.rows:
+            turned = math.radians(degrees) - (3 + axis) * theta  # type: ignore[arg-type, operator]
+            assert math.remainder(turned, math.tau) == pytest.approx(0.0, abs=1e-9)
+    axes = [row[2] for row in explain(whorl.MRoPE(8, sections=(2, 1, 1)), 3).steps[0].rows]
+    assert axes == [0, 0, 1, 2]
+    assert {row[2] for row in step.rows} == {0, 1}
 
 
 @pytest.mark.parametrize(

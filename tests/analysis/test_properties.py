@@ -130,6 +130,17 @@ def test_one_of_somebody_else() -> None:
     assert row.numbers["far"] > 0.99
 
 
+def test_each_is_measured_once() -> None:
+    card = properties(["nope", "nope"], lengths=[8, 8])
+    assert [row.name for row in card.rows] == ["nope"]
+    assert len(card.rows[0].costs) == 1
+    assert any(line.startswith("new: share of its numbers") for line in card.words)
+
+
+def test_attention_of_t5_to_far_tokens_is_even(card: dict[str, Properties]) -> None:
+    assert card["t5"].numbers["far"] == pytest.approx(card["nope"].numbers["far"], abs=0.05)
+
+
 def test_costs_of_a_composition() -> None:
     (row,) = properties(["learned+alibi"], lengths=[64, 300]).rows
     assert [cost.length for cost in row.costs] == [64, 300]

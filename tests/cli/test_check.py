@@ -84,3 +84,10 @@ def test_what_cannot_be_found(whorl: Whorl, module: str, argument: str, message:
     assert done.code == 2
     assert done.out == ""
     assert message in done.err
+
+
+def test_a_file_may_import_what_lies_beside_it(whorl: Whorl, tmp_path: Path) -> None:
+    (tmp_path / "beside_it.py").write_text(SOUND)
+    (tmp_path / "outer_file.py").write_text("from beside_it import rotate\n")
+    done = whorl("check", f"{tmp_path / 'outer_file.py'}:rotate", "--head-dim", "32")
+    assert (done.code, done.err) == (0, "")

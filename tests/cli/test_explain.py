@@ -37,6 +37,14 @@ def test_every_encoding_fits_80_columns(whorl: Callable[..., Any], name: str) ->
     assert "-0.000000 " not in done.out
 
 
+def test_huge_numbers_leave_room_for_the_rest(whorl: Callable[..., Any]) -> None:
+    done = whorl("explain", "xpos", "--position", "100000")
+    assert done.code == 0
+    assert "degrees" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert "e+" in done.out
+
+
 def test_what_it_refuses(whorl: Callable[..., Any]) -> None:
     assert "did you mean 'rope'?" in whorl("explain", "rop").err
     done = whorl("explain", "rope", "--position", "-1")

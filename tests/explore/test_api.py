@@ -10,7 +10,7 @@ import torch
 
 import whorl
 from whorl import analysis, doctor, inspection
-from whorl.configs import presets, read_config
+from whorl.configs import ConfigError, presets, read_config
 from whorl.explore import _checks, api, choices, compare, curves
 from whorl.explore.state import State
 
@@ -289,6 +289,8 @@ def test_what_biases_refuse(request_: Any, message: str) -> None:
 def test_the_card_of_an_encoding() -> None:
     row = api.card(State(), {"encoding": "nope"})
     assert row["verdicts"]["unique"] == "no"
+    assert "unique" in row["rules"]
+    assert any(line.startswith("rank: ") for line in row["words"])
     assert json.dumps(row, allow_nan=False)
     with pytest.raises(ValueError, match="encoding must be one of alibi"):
         api.card(State(), {"encoding": "rop"})
@@ -375,6 +377,55 @@ def test_the_config_to_copy_has_it_where_it_was_read(
         written = written[name]
     assert "rope_theta" not in written
     assert written["rope_parameters"]["rope_theta"] == choice.get("base", 10_000.0)
+
+
+def test_an_extension_that_does_not_fit_is_not_dropped_in_silence() -> None:
+    asked = {**LLAMA, "choice": {"method": "yarn", "factor": 0.5}}
+    report = api.report(State(), asked)
+    without = "This is said without YaRN x 0.5, which does not fit this config."
+    assert report["notes"][0] == without
+    assert report["why"].startswith("Factor must be")
+    assert report["config"] is None
+    fits = api.report(State(), {**LLAMA, "choice": {"method": "yarn", "factor": 2}})
+    assert not any("This is said without" in note for note in fits["notes"])
+    told = api.report(State(), {**LLAMA, "trained": 5})
+    assert told["notes"][0].startswith("This is said without training on 5 tokens")
+
+
+def test_the_page_gets_its_limits_from_here() -> None:
+    limits = api.start(State())["limits"]
+    assert limits["length"] == {"least": 1, "most": 2**24, "whole": True}
+    assert limits["factor"]["whole"] is False
+    for key, one in limits.items():
+        beyond = {key: one["most"] * 2}
+        asked = {"choices": [{"method": "yarn", "factor": 2, **beyond}]}
+        with pytest.raises(_checks.RequestError, match=f"{key} must be"):
+            api.view(State(), LLAMA | (asked if key in ("base", "factor") else beyond))
+
+
+def test_errors_of_whorl_are_not_taken_for_the_request_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(curves, "described", broken)
+    with pytest.raises(ValueError, match="a mistake") as caught:
+        view(choices=[{"method": "yarn", "factor": 2}])
+    assert not isinstance(caught.value, (_checks.RequestError, ConfigError))
+
+
+def test_the_page_knows_which_factors_are_refused() -> None:
+    least = api.start(State())["least_factors"]
+    for method in choices.methods():
+        (_, found) = view(choices=[{"method": method, "factor": 0.5}])["curves"]
+        assert ("error" in found) == (least.get(method, 0.0) > 0.5), method
+    (_, found) = view(choices=[{"method": "yarn", "factor": 0.5}])["curves"]
+    assert found["error"].startswith("Factor must be")
+
+
+def test_scalings_that_follow_the_length_are_marked() -> None:
+    asked = [{"method": name, "factor": 4} for name in ("yarn", "dynamic_ntk", "longrope")]
+    found = view(choices=asked)["curves"]
+    assert [one["follows"] for one in found] == [False, False, True, True]
 
 
 def test_messages_for_the_page_name_no_functions() -> None:

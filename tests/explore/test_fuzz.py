@@ -1,4 +1,4 @@
-"""Whatever a request holds, the answer is JSON or a ValueError with a message."""
+"""Whatever a request holds, the answer is JSON, or a message about the request or its config."""
 
 import json
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whorl.configs import presets
+from whorl.configs import ConfigError, presets
 from whorl.explore import api, choices
+from whorl.explore._checks import RequestError
 from whorl.explore.state import State
 
 SCALARS = st.one_of(
@@ -47,7 +48,7 @@ def sources(draw: st.DrawFn) -> dict[str, Any]:
 def answers(call: Any, request: Any) -> None:
     try:
         found = call(State(), request)
-    except ValueError as error:
+    except (ConfigError, RequestError) as error:  # others are mistakes of whorl
         found = {"error": str(error)}
     assert json.dumps(found, allow_nan=False) != '{"error": ""}'
 

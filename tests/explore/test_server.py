@@ -1,5 +1,6 @@
 """The server over HTTP: what it serves, and requests that a hostile page or program could send."""
 
+import asyncio
 import json
 import re
 import socket
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from whorl.explore import server
-from whorl.explore.guard import MOST_BYTES
+from whorl.explore._checks import MOST_BYTES
 from whorl.explore.state import State, given_subject
 
 pytest.importorskip("starlette")
@@ -67,9 +68,14 @@ def test_bad_requests_have_a_message(client: Any) -> None:
     assert found.json()["error"] == "Source must be one of preset, text and given."
 
 
-def test_a_mistake_of_whorl_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "name"), [(KeyError("nonesuch"), "KeyError"), (ValueError("nonesuch"), "ValueError")]
+)
+def test_a_mistake_of_whorl_says_that_it_is_one(
+    monkeypatch: pytest.MonkeyPatch, wrong: Exception, name: str
+) -> None:
     def broken(state: State, request: Any) -> dict[str, Any]:
-        raise KeyError("nonesuch")
+        raise wrong
 
     monkeypatch.setitem(server._CALLS, "view", broken)
     app = server.application(State(), 8123)
@@ -79,7 +85,7 @@ def test_a_mistake_of_whorl_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch)
     assert found.json()["fault"] == "whorl"
     words = found.json()["error"]
     assert words.startswith("This is a mistake of whorl, not of your config. Please report it")
-    assert re.search(r"whorl \d\S+, KeyError: 'nonesuch', at \w+\.py line \d+\.", words)
+    assert re.search(rf"whorl \d\S+, {name}: '?nonesuch'?, at \w+\.py line \d+\.", words)
     assert "content-security-policy" in found.headers
 
 
@@ -200,7 +206,9 @@ def test_other_methods_are_refused(client: Any, method: str) -> None:
     found = client.request(method, "/api/view", headers={"origin": ADDRESS})
     assert found.status_code == 405
     assert "access-control-allow-origin" not in found.headers
-    assert client.get("/api/view").status_code == 405
+    found = client.get("/api/view")
+    assert found.status_code == 405
+    assert found.json()["error"] == "this address does not take such requests."
 
 
 def test_markup_in_a_config_is_data(client: Any) -> None:
@@ -305,3 +313,25 @@ def test_without_the_extra_it_names_the_pip_line(
     monkeypatch.setitem(sys.modules, missing, None)
     assert main(["explore", "--no-open"]) == 1
     assert f"whorl explore needs {missing}: pip install 'whorl[web]'." in capsys.readouterr().err
+
+
+def test_a_request_that_ends_before_its_body_is_no_fault() -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = {"host": "127.0.0.1:8123", "content-type": "application/json", "content-length": "5"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/view",
+        "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
+        "query_string": b"",
+    }
+    asyncio.run(server.application(State(), 8123)(scope, receive, send))
+    assert sent[0]["status"] == 400
+    assert b"ended before its body" in sent[1]["body"]

@@ -108,6 +108,7 @@ def test_attention_of_known_weights() -> None:
         ("aliasing", {"dim": 2, "length": 3}, "no: past its fall, nothing looks as near as 2"),
         ("aliasing", {"dim": 8, "base": 10.0}, "yes: 37 apart looks 0.498 alike, 2 apart 0.44"),
         ("decay", {"dim": 8}, "all divided by |q| |k|"),
+        ("similarity", {"encoding": "xpos", "length": 4}, "no score for later keys: it is for"),
         ("scores", {"dim": 8, "length": 1000}, "one position in 16"),
         ("similarity", {"dim": 8, "length": 640}, "one position in 10"),
     ],
@@ -197,8 +198,9 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
     [
         ("decay", {"config": "qwen3-8b", "dim": 64}, r"'config' says what dim and base are; leave"),
         ("decay", {"config": "qwen3-8b", "run": "x"}, r"a run has its own RoPE; leave config out"),
-        ("decay", {"config": "gemma-3-4b"}, r"rotate in 2 ways; pass layer= or layer_type="),
-        ("decay", {"config": "nowhere.json"}, r"cannot read nowhere\.json"),
+        ("decay", {"config": "gemma-3-4b"}, r"2 ways; set option 'layer_type' to one of 'sliding"),
+        ("decay", {"config": "nowhere.json"}, r"option 'config': there is no file 'nowhere\.json'"),
+        ("decay", {"config": "lama-3.1-8b"}, r"did you mean 'llama-3\.1-8b'\?"),
         ("decy", {}, r"unknown chart 'decy'; did you mean 'decay'\? Known: frequencies, wave"),
         ("zzz", {}, r"unknown chart 'zzz'\. Known: "),
         (
@@ -233,6 +235,19 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
 def test_errors(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         catalogue.numbers(name, **options)
+
+
+def test_no_two_ways_of_a_table_share_a_colour() -> None:
+    found = catalogue.numbers("precision", positions="1,10").to_dict()
+    error = next(iter(found["errors"].values()))
+    many = {**found, "errors": {f"way {n}": error for n in range(9)}}
+    spec = catalogue.entry("precision").draw(many).to_dict()
+    assert len(set(spec["layer"][0]["encoding"]["color"]["scale"]["range"])) == 9
+
+
+def test_short_distances_have_whole_ticks() -> None:
+    spec = catalogue.chart("decay", dim=8, length=3).to_dict()
+    assert spec["vconcat"][0]["encoding"]["x"]["axis"]["tickMinStep"] == 1
 
 
 def test_peers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:

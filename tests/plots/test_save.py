@@ -126,6 +126,11 @@ def test_an_unknown_suffix_names_the_four(chart: Any, tmp_path: Path, name: str)
         plots.save(chart, tmp_path / name)
 
 
+def test_a_path_without_a_name() -> None:
+    with pytest.raises(ValueError, match=r"plots\.save: '\.' must end in \.png"):
+        plots.check_path(".")
+
+
 def test_a_missing_folder(chart: Any, tmp_path: Path) -> None:
     with pytest.raises(
         FileNotFoundError, match=r"folder '.*none' of 'c\.png' does not exist; create"

@@ -1,4 +1,21 @@
-"""What an encoding does, in numbers.
+"""What an encoding does, in numbers; ``whorl.plots`` draws them.
+
+    properties     the report card of an encoding (``_measures`` measures it)
+    explain        an encoding step by step, on small numbers
+    frequencies    inverse frequencies, wavelengths, angles, paths on the circle
+    decay          envelope, Abel's bound, scores by distance, effect of the base
+    aliasing       far distances that look near again
+    precision      errors of tables, by position and dtype; ``exact`` gives the truth
+    extensions     what every scaling does to each pair
+    entropy        how widely attention spreads, and what attention scales do
+    similarity     how alike positions look; scores of places; positions in the plane
+    biases         biases by distance, terms as maps, permutations, for charts
+    terms          a score as the sum of its terms
+    permutation    whether outputs notice shuffled tokens
+    attended       how far the heads of a trained model look
+    denominators   why linear attention does not rotate its denominator
+    drift          what a deep model loses when frequencies change while it decodes
+    record, scores, sizes   what all of these share, and lab, plots and cli take from here
 
 >>> import torch, whorl
 >>> q, k = torch.randn(1, 4, 6, 16), torch.randn(1, 4, 6, 16)

@@ -11,8 +11,8 @@ from whorl.encodings import Encoding
 from whorl.scaling import YaRN
 from whorl.testing.probe import randomized
 
-from ._scores import embedded, of_sizes, scores, widened
-from ._sizes import sizes_of
+from .scores import as_used, embedded, scores, widened
+from .sizes import of_sizes, sizes_of
 
 __all__ = [
     "HEADS",
@@ -152,7 +152,7 @@ def _new(encoding: Encoding, longer: Encoding | None = None) -> float | None:
 def _far(encoding: Encoding) -> float:
     """Weight on distances past the length, of a query at the end of 16 times as many tokens."""
     q, k, at = _last(encoding, LONG * LENGTH)
-    weights = scores(encoding, q, k, at[-1:], at).softmax(-1)
+    weights = scores(encoding, as_used(encoding, q), k, at[-1:], at).softmax(-1)
     return float(weights[..., : (LONG - 1) * LENGTH].sum(-1).mean())
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from whorl.encodings import Encoding
 from whorl.scaling.aliasing import Alike, alike, likeness
 
-from ._record import Record, fits, rope_of, whole
+from .record import Record, fits, rope_of, whole
 
 __all__ = ["Aliasing", "Return", "aliasing"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._record import Record
+from .record import Record
 
 __all__ = ["Attended", "AttendedHead", "attended"]
 

@@ -6,10 +6,10 @@ import torch
 
 from whorl.encodings import Encoding
 
-from ._record import Record, fits, generator, places, rows, whole
-from ._scores import widened
-from ._sizes import sizes_of
 from .permutation import permutation
+from .record import Record, fits, generator, places, rows, whole
+from .scores import widened
+from .sizes import sizes_of
 from .terms import terms
 
 __all__ = [

@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from whorl.encodings import Encoding, RoPE
+from whorl.scaling.envelope import envelope
 
-from ._record import Record, generator, places, rope_of, whole
+from .record import Record, generator, places, rope_of, whole
 
 __all__ = ["Bases", "Decay", "Scores", "bases", "complex_pairs", "decay", "envelope"]
 
 _PLACES = 513
+_LARGEST = 1e100  # of a vector; products of several must not overflow
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,6 @@ class Bases(Record):
     envelopes: tuple[tuple[float, ...], ...]
     similarities: tuple[tuple[float, ...], ...]
     longest: tuple[float, ...]
-
-
-def envelope(inv_freq: Tensor, distances: Tensor) -> Tensor:
-    """f(m), float64, for frequencies [P] and distances of any shape.
-
-    >>> envelope(torch.tensor([1.0, 0.1]), torch.tensor([0])).tolist()
-    [1.5]
-    """
-    turned = distances.double().unsqueeze(-1) * inv_freq.double()
-    sums = torch.polar(torch.ones_like(turned), turned).cumsum(-1)
-    return sums.abs().mean(-1)
 
 
 @torch.no_grad()
@@ -178,6 +169,11 @@ def _rotated_channels(x: Tensor, rope: RoPE) -> Tensor:
     return kept
 
 
+def _worst(norms: Tensor) -> float:
+    """One that is not above 0 and below the largest."""
+    return float(norms[~((norms > 0) & (norms < _LARGEST))][0])
+
+
 def _given(q: Tensor, k: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
     for label, x in (("q", q), ("k", k)):
         if not isinstance(x, Tensor) or not x.dim() or x.shape[-1] != head_dim or not x.numel():
@@ -191,5 +187,13 @@ def _given(q: Tensor, k: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
             f"decay: q and k must be as many; got {list(q.shape)} and {list(k.shape)}."
         )
     flat = [x.detach().double().reshape(-1, head_dim) for x in (q, k)]
+    for label, x in zip("qk", flat, strict=True):
+        norms = x.norm(dim=-1)
+        if not bool(((norms > 0) & (norms < _LARGEST)).all()):
+            raise ValueError(
+                f"decay: each vector of {label} must be finite and not 0, with a length below"
+                f" {_LARGEST:g}, because scores are divided by |q| |k|; got one of length"
+                f" {_worst(norms):g}."
+            )
     apart = max(1, len(flat[0]) // 1024)  # enough for a mean
     return flat[0][::apart], flat[1][::apart]

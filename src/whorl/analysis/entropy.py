@@ -17,10 +17,11 @@ from torch import Tensor
 
 from whorl.encodings import Encoding, RoPE
 from whorl.scaling import YaRN
+from whorl.scaling.yarn import mscale
 
-from ._record import Record, fits, generator, whole
-from ._scores import scores, widened
-from ._sizes import sizes_of
+from .record import Record, fits, generator, whole
+from .scores import as_used, scores, widened
+from .sizes import sizes_of
 
 __all__ = ["Entropy", "ScaleEntropy", "attention_scale", "entropy"]
 
@@ -99,7 +100,7 @@ def attention_scale(
     fits(64 * max(lengths) * head_dim, max(lengths), "attention_scale")
     rules: dict[str, Callable[[float], float]] = {
         "none: a = 1": lambda s: 1.0,
-        "YaRN: a = 0.1 ln s + 1": lambda s: 0.1 * math.log(s) + 1,
+        "YaRN: a = 0.1 ln s + 1": lambda s: mscale(s, 1.0),
         "LongRoPE: a = sqrt(1 + ln s / ln L)": lambda s: (
             (1 + math.log(s) / math.log(context)) ** 0.5
         ),
@@ -145,7 +146,7 @@ def _entropy_at(
             q, k = (torch.unflatten(t, -1, (H, D)).transpose(1, 2) for t in (q, k))
         else:
             q, k = random(1, H, _QUERIES, D), random(1, sizes.key_heads, length, D)
-        found = scores(encoding, q * spread, k, last, at)
+        found = scores(encoding, as_used(encoding, q * spread), k, last, at)
     except (ValueError, IndexError):  # a table that ends before
         return math.nan
     logs = found.log_softmax(-1)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from whorl.encodings import Encoding, RoPE
 
-from ._record import Record, generator, rows, whole
-from ._scores import embedded, scores, widened
-from ._sizes import sizes_of
 from .decay import complex_pairs
 from .permutation import permutation
+from .record import Record, generator, rows, whole
+from .scores import embedded, scores, widened
+from .sizes import sizes_of
 from .terms import terms
 
 __all__ = ["Explanation", "Step", "explain"]
@@ -90,39 +90,10 @@ def explain(encoding: Encoding, position: int = 3, *, seed: int = 0) -> Explanat
 
 
 def _rope(rope: RoPE, position: int) -> list[Step]:
-    config, turns = rope.config, rope.frequencies(position + 1)
-    theta = turns.inv_freq
-    P, scale = config.width // 2, float(turns.attention_scale)
-    first = config.rotary_start
-    half = config.layout == "half"
-    channels = [
-        (first + i, first + i + P) if half else (first + 2 * i, first + 2 * i + 1) for i in range(P)
-    ]
-    x = torch.arange(1, config.head_dim + 1, dtype=torch.float64)
-    turned = rope.rotate(
-        x.view(1, 1, 1, -1), torch.tensor([position]), context_length=position + 1
-    ).flatten()
-    before, after = complex_pairs(x, rope), complex_pairs(turned, rope)
-    angle = position * theta
-    kept = f"; channels outside {first} .. {first + config.width - 1} pass" * (
-        config.width < config.head_dim
-    )
+    turns = rope.frequencies(position + 1)
+    angle = position * turns.inv_freq
     return [
-        Step(
-            "Pairs of channels",
-            f"layout {config.layout!r} pairs channels as below{kept}; theta = base^(-2 i / R) is"
-            " what a pair turns by per position, in radians",
-            ("pair", "channels", "theta", "positions per turn"),
-            tuple(
-                (
-                    i,
-                    f"{channels[i][0]}, {channels[i][1]}",
-                    float(theta[i]),
-                    math.tau / float(theta[i]) if float(theta[i]) else math.inf,
-                )
-                for i in range(P)
-            ),
-        ),
+        _paired(rope, turns.inv_freq),
         Step(
             f"Angles at position {position}",
             f"angle = {position} theta",
@@ -132,6 +103,41 @@ def _rope(rope: RoPE, position: int) -> list[Step]:
                 for i, r in enumerate(angle)
             ),
         ),
+        *_turned(rope, position, float(turns.attention_scale)),
+    ]
+
+
+def _paired(rope: RoPE, theta: Tensor) -> Step:
+    """Which channels form a pair, and how fast it turns."""
+    config = rope.config
+    P, first = config.width // 2, config.rotary_start
+    half = config.layout == "half"
+    channels = [
+        (first + i, first + i + P) if half else (first + 2 * i, first + 2 * i + 1) for i in range(P)
+    ]
+    kept = f"; channels outside {first} .. {first + config.width - 1} pass" * (
+        config.width < config.head_dim
+    )
+    return Step(
+        "Pairs of channels",
+        f"layout {config.layout!r} pairs channels as below{kept}; theta = base^(-2 i / R) is"
+        " what a pair turns by per position, in radians",
+        ("pair", "channels", "theta", "positions per turn"),
+        tuple(
+            (i, f"{a}, {b}", float(theta[i]), math.tau / float(theta[i]) if theta[i] else math.inf)
+            for i, (a, b) in enumerate(channels)
+        ),
+    )
+
+
+def _turned(rope: RoPE, position: int, scale: float) -> list[Step]:
+    """The vector (1, 2, 3, ...) before and after, and its norms."""
+    x = torch.arange(1, rope.config.head_dim + 1, dtype=torch.float64)
+    turned = rope.rotate(
+        x.view(1, 1, 1, -1), torch.tensor([position]), context_length=position + 1
+    ).flatten()
+    before, after = complex_pairs(x, rope), complex_pairs(turned, rope)
+    return [
         Step(
             "The rotation",
             "a' = a cos - b sin, b' = a sin + b cos, of x = (1, 2, 3, ...)"
@@ -197,23 +203,47 @@ def _rotation(part: Encoding, position: int) -> Step:
         ones[:, :, i, a] = 1.0
     axes = part.position_axes
     places = torch.full((P,), position)
-    if axes > 1:  # a step more on each axis shows which one a pair follows
+    if axes > 1:  # a step more on each axis tells them apart
         places = torch.stack([places + axis for axis in range(axes)])
     q, k = part(ones, ones[:, : sizes.key_heads], places)
+    along = _axes(part, ones, pairs) if axes > 1 else []
     lines: list[tuple[Cell, ...]] = []
     for i, (a, b) in enumerate(pairs[: 2 * _SHOWN]):
         z, w = (complex(float(t[0, 0, i, a]), float(t[0, 0, i, b])) for t in (q, k))
         turn = math.degrees(math.atan2(z.imag, z.real))
-        lines.append((i, f"{a}, {b}", turn, abs(z), abs(w)))
+        lines.append((i, f"{a}, {b}", *(along[i] if along else ()), turn, abs(z), abs(w)))
     where = str(position) if axes == 1 else ", ".join(str(position + n) for n in range(axes))
     more = f"; the first {len(lines)} of {P} pairs" if len(lines) < P else ""
     several = f". It has {axes} axes: each is a step further on, to tell them apart" * (axes > 1)
     return Step(
         f"Rotation at position ({where})" if axes > 1 else f"Rotation at position {where}",
         f"each pair turns (degrees, wrapped to -180 .. 180){more}{several}",
-        ("pair", "channels", "degrees", "factor on q", "factor on k"),
+        (
+            "pair",
+            "channels",
+            *(("axis", "theta") if along else ()),
+            "degrees",
+            "factor on q",
+            "factor on k",
+        ),
         tuple(lines),
     )
+
+
+def _axes(part: Encoding, ones: Tensor, pairs: list[tuple[int, int]]) -> list[tuple[int, float]]:
+    """The axis that each pair follows, and what it turns by for a step along it, in radians."""
+    turns = []
+    for axis in range(part.position_axes):
+        step = torch.zeros(part.position_axes, len(pairs), dtype=torch.long)
+        step[axis] = 1
+        q, _ = part(ones, ones[:, :1], step)
+        turns.append([math.atan2(float(q[0, 0, i, b]), float(q[0, 0, i, a]))
+                      for i, (a, b) in enumerate(pairs)])  # fmt: skip
+    found = []
+    for each in zip(*turns, strict=True):
+        axis = max(range(len(each)), key=lambda n: abs(each[n]))
+        found.append((axis, each[axis]))
+    return found
 
 
 def _bias(part: Encoding, position: int) -> Step:

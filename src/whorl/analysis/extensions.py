@@ -10,7 +10,7 @@ from whorl.scaling import Ladder, Scaling
 from whorl.scaling.base import from_dict
 from whorl.scaling.describe import Description
 
-from ._record import Record, whole
+from .record import Record, whole
 
 __all__ = ["Extension", "Extensions", "extensions"]
 

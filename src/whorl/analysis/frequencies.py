@@ -14,7 +14,7 @@ import torch
 
 from whorl.encodings import Encoding
 
-from ._record import Record, rope_of, rows, whole
+from .record import Record, rope_of, rows, whole
 
 __all__ = ["Angles", "Circle", "FrequencyTable", "angles", "circle", "frequencies"]
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from whorl.encodings import Encoding
 
-from ._record import fits
+from .record import fits
 from .terms import terms
 
 __all__ = ["permutation"]

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from whorl.encodings import Encoding, RoPE
 
-from ._record import Record, rope_of, whole
 from .exact import exact_tables
+from .record import Record, rope_of, whole
 
 __all__ = ["Precision", "precision"]
 

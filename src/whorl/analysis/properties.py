@@ -31,11 +31,20 @@ from whorl.testing.probe import randomized
 
 from . import _measures as measure
 from ._measures import HEAD_DIM, HEADS, LENGTH, Verdict
-from ._record import Record, whole
-from ._scores import of_sizes, widened
-from ._sizes import Sizes, sizes_of
+from .record import Record, whole
+from .scores import widened
+from .sizes import Sizes, of_sizes, sizes_of
 
 __all__ = ["Cost", "Properties", "ReportCard", "properties"]
+
+
+_WORDS = (
+    "new: share of its numbers that leave their range past the length; far: share of attention"
+    " that goes past it, 94% if even. That is the formula; whether a trained model works there,"
+    " whorl compare measures, and the table of encodings says (longer than trained).",
+    "rank: rank correlation of the score of equal tokens with distance; by: its fall in logits;"
+    " of what is trained, the worst of five draws.",
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ class ReportCard(Record):
     head_dim: int
     length: int
     rules: dict[str, str]  # what "yes" takes, by property
+    words: tuple[str, ...]  # what the words in the evidence mean
     rows: tuple[Properties, ...]
 
 
@@ -84,13 +94,14 @@ def properties(
     >>> [row.verdicts["unique"] for row in card.rows]
     ['yes', 'no']
     """
-    chosen = names() if encodings is None else list(encodings)
+    chosen = names() if encodings is None else list(dict.fromkeys(encodings))
     if not chosen:
         raise ValueError("properties: encodings must name at least one.")
     for length in lengths:
         whole(length, "each of lengths", "properties", 1, 65_536)
-    rows = tuple(_measured(name, lengths) for name in chosen)
-    return ReportCard(HEADS, HEAD_DIM, LENGTH, dict(measure.RULES), rows)
+    once = tuple(dict.fromkeys(lengths))
+    rows = tuple(_measured(name, once) for name in chosen)
+    return ReportCard(HEADS, HEAD_DIM, LENGTH, dict(measure.RULES), _WORDS, rows)
 
 
 def _measured(name: str, lengths: Sequence[int]) -> Properties:

@@ -18,9 +18,9 @@ from torch import Tensor
 from whorl._extras import need
 from whorl.encodings import Encoding
 
-from ._record import Record, generator, rope_of, rows, whole
-from ._scores import embedded, scores, widened
-from ._sizes import sizes_of
+from .record import Record, generator, rope_of, rows, whole
+from .scores import embedded, scores, widened
+from .sizes import sizes_of
 
 __all__ = [
     "PositionMap",

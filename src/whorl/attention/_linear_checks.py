@@ -10,8 +10,8 @@ from whorl.encodings.alibi import ALiBi
 from whorl.encodings.base import Encoding
 
 from ._checks import check_encoding, check_qkv
-from ._linear_features import FEATURE_MAPS
 from ._linear_places import Asked
+from .linear_features import FEATURE_MAPS
 
 if TYPE_CHECKING:
     from .linear import LinearState

@@ -17,11 +17,11 @@ from whorl.encodings.xpos import XPos
 from whorl.kernels.tables import table_dtype
 
 from ._linear_checks import Acting
-from ._linear_features import KEY, QUERY, FeatureMap, Features, Pair, part, unscaling
 from ._linear_places import Places, current_length
 from ._linear_sums import Sums, Weigher, Weights, advance, attend, divide
 from ._linear_xpos import moved, reference_at, shortened, within_reach
 from ._output import Output
+from .linear_features import KEY, QUERY, FeatureMap, Features, Pair, part, unscaling
 
 __all__ = ["Call", "Past", "bidirectional", "causal_chunks"]
 

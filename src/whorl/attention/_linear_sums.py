@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._linear_features import Pair
+from .linear_features import Pair
 
 __all__ = ["Sums", "Weigher", "Weights", "advance", "attend", "divide"]
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from whorl.encodings._angles import Where
 from whorl.encodings.xpos import XPos
 
-from ._linear_features import FeatureMap
 from ._linear_places import Places
 from ._linear_sums import Sums
+from .linear_features import FeatureMap
 
 __all__ = ["moved", "reference_at", "shortened", "within_reach"]
 

@@ -34,10 +34,10 @@ from ._linear_checks import (
     check_state,
     check_tensors,
 )
-from ._linear_features import FeatureMap
 from ._linear_places import Asked, Following, both_places, causal_places
 from ._linear_run import Call, Past, bidirectional, causal_chunks
 from ._linear_sums import Sums
+from .linear_features import FeatureMap
 
 __all__ = ["LinearState", "linear_attention"]
 

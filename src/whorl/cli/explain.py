@@ -13,7 +13,7 @@ from rich.text import Text
 
 from whorl import analysis
 from whorl.analysis import Explanation, Step
-from whorl.analysis._scores import of_sizes, refuse_unused
+from whorl.analysis.sizes import of_sizes, refuse_unused
 
 from ._json import JsonFlag, print_json
 
@@ -25,6 +25,7 @@ Dim = typer.Option("--dim", help="Width of a head [8].")
 Heads = typer.Option("--heads", help="Number of heads [4].")
 Base = typer.Option("--base", help="Base of the frequencies, where it has one.")
 
+_SMALL, _LARGE = 1e-5, 1e9  # columns of such numbers have powers of ten
 _ROWS = 64  # of a table of learned positions, as far as the position allows
 
 
@@ -94,5 +95,6 @@ def _table(step: Step) -> Table:
 def _column(values: Sequence[str | int | float]) -> list[str]:
     """Numbers of a column with as many decimals each; the fewer, the larger they are."""
     known = [abs(v) for v in values if isinstance(v, float) and math.isfinite(v)]
-    decimals = 3 if max(known, default=0.0) >= 100 else 6
-    return [f"{v + 0.0:,.{decimals}f}" if isinstance(v, float) else str(v) for v in values]
+    most = max(known, default=0.0)
+    form = ".6g" if most >= _LARGE or 0 < most < _SMALL else ",.3f" if most >= 100 else ",.6f"
+    return [f"{v + 0.0:{form}}" if isinstance(v, float) else str(v) for v in values]

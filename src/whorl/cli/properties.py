@@ -97,11 +97,7 @@ def _notes(card: ReportCard) -> list[str]:
         f"{card.num_heads} heads of {card.head_dim}, {card.length} positions; random numbers in"
         " place of trained ones. What yes takes:",
         *(f"  {key}: {rule}" for key, rule in card.rules.items()),
-        "new: share of its numbers that leave their range past the length; far: share of attention"
-        " that goes past it, 94% if even. That is the formula; whether a trained model works there,"
-        " whorl compare measures, and the table of encodings says (longer than trained).",
-        "rank: rank correlation of the score of equal tokens with distance; by: its fall in logits;"
-        " of what is trained, the worst of five draws.",
+        *card.words,
     ]
     if card.rows[0].costs:
         notes.append("cost: one causal call, the best of three, and memory beyond that of NoPE.")

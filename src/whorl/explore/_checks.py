@@ -1,15 +1,24 @@
-"""Values of a request: each is what it must be, or an error says which one is not."""
+"""Values of a request: each is what it must be, or a RequestError says which one is not."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["number", "plainly", "record", "whole"]
+__all__ = ["MOST_BYTES", "RequestError", "number", "plainly", "record", "whole"]
+
+#: Of the body of a request.
+MOST_BYTES = 1_000_000
 
 #: Functions that errors name, for people who called them; those who look at the page did not.
-_WHERE = re.compile(r"^(?:(?:explore|inspect|read_config|examine|doctor|presets|decay): )+")
+_CALLS = "explore|inspect|read_config|examine|doctor|presets|decay"
+#: The name of a class after it is said by the label of the curve.
+_WHERE = re.compile(rf"^(?:(?:{_CALLS}): )+(?:[A-Z]\w+: )?")
 #: Options of the calls, and the fields that they are here.
 _FIELDS = {"pass trained= (--trained)": "enter it under Trained on"}
+
+
+class RequestError(ValueError):
+    """A request that the page would not make; what is wrong with a config is a ConfigError."""
 
 
 def plainly(error: Exception) -> str:
@@ -33,10 +42,11 @@ def _prose(words: str) -> bool:
 def record(value: Any, allowed: tuple[str, ...], where: str = "the request") -> dict[str, Any]:
     """A JSON object with these keys only."""
     if not isinstance(value, dict):
-        raise ValueError(f"explore: {where} must be a JSON object.")
+        raise RequestError(f"explore: {where} must be a JSON object.")
     for key in value:
         if key not in allowed:
-            raise ValueError(f"explore: {where} has no {key[:40]!r}; it has {', '.join(allowed)}.")
+            has = ", ".join(allowed)
+            raise RequestError(f"explore: {where} has no {key[:40]!r}; it has {has}.")
     return value
 
 
@@ -44,7 +54,7 @@ def whole(given: Mapping[str, Any], key: str, least: int, most: int) -> int | No
     """An int in the range, None where it is absent or null."""
     value = given.get(key)
     if value is not None and (type(value) is not int or not least <= value <= most):
-        raise ValueError(
+        raise RequestError(
             f"explore: {key} must be a whole number from {least:,} to {most:,}; got {_cut(value)}."
         )
     return value
@@ -57,7 +67,7 @@ def number(given: Mapping[str, Any], key: str, least: float, most: float) -> flo
         return None
     real = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not real or not least <= value <= most:
-        raise ValueError(
+        raise RequestError(
             f"explore: {key} must be a number from {least:,g} to {most:,g}; got {_cut(value)}."
         )
     return float(value)

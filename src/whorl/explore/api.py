@@ -1,6 +1,7 @@
 """JSON in, JSON out: the functions behind the addresses below /api/, without a web framework.
 
-Whatever is wrong with a request is a ValueError with a message for the user.
+Whatever is wrong with a request is a RequestError, and with a config a ConfigError, both with a
+message for the user. Any other error is a mistake of whorl.
 """
 
 from typing import Any
@@ -13,18 +14,27 @@ from whorl.configs import presets
 from whorl.encodings import names
 
 from . import compare, curves
-from ._checks import number, record, whole
-from .choices import METHODS, NOT_OFFERED, TITLES, Choice, methods
+from ._checks import MOST_BYTES, RequestError, number, record, whole
+from .choices import METHODS, NOT_OFFERED, TITLES, Choice, least_factors, methods
 from .curves import LONGEST, MOST_CURVES
 from .report import report as say
 from .state import State
 
-__all__ = ["bias", "card", "lab", "report", "start", "view"]
+__all__ = ["LIMITS", "bias", "card", "lab", "report", "start", "view"]
 
+#: Least and most of the numbers in a request; ints are whole. The page gets them by ``start``.
+LIMITS: dict[str, tuple[Any, Any]] = {
+    "group": (0, 1000),
+    "length": (1, LONGEST),
+    "trained": (1, 2**40),
+    "distance": (0, LONGEST),
+    "base": (1.0, 1e15),
+    "factor": (1e-3, 1e6),
+}
 _SHARED = ("source", "group", "length", "trained")
-_BASES = (1.0, 1e15)
-_FACTORS = (1e-3, 1e6)
 _MOST_VECTORS = 64
+#: Of a pasted config; the rest of a request needs room too.
+_MOST_TEXT = MOST_BYTES - 100_000
 
 
 def start(state: State) -> dict[str, Any]:
@@ -41,7 +51,12 @@ def start(state: State) -> dict[str, Any]:
         "with_bias": list(with_bias),
         "without_bias": list(without),
         "runs": state.comparison is not None,
-        "longest": LONGEST,
+        "limits": {
+            key: {"least": least, "most": most, "whole": isinstance(least, int)}
+            for key, (least, most) in LIMITS.items()
+        },
+        "least_factors": dict(least_factors()),
+        "most_text": _MOST_TEXT,
         "most_curves": MOST_CURVES,
     }
 
@@ -51,9 +66,9 @@ def report(state: State, request: Any) -> dict[str, Any]:
     given = record(request, (*_SHARED, "choice"))
     return say(
         state.subject(given.get("source")),
-        group=whole(given, "group", 0, 1000),
-        length=whole(given, "length", 1, LONGEST),
-        trained=whole(given, "trained", 1, 2**40),
+        group=_whole(given, "group"),
+        length=_whole(given, "length"),
+        trained=_whole(given, "trained"),
         choice=_choice(given.get("choice") or {}),
     )
 
@@ -63,13 +78,13 @@ def view(state: State, request: Any) -> dict[str, Any]:
     given = record(request, (*_SHARED, "distance", "choices", "q", "k"))
     chosen = given.get("choices") or []
     if not isinstance(chosen, list) or len(chosen) >= MOST_CURVES:
-        raise ValueError(f"explore: choices must be a list of fewer than {MOST_CURVES}.")
+        raise RequestError(f"explore: choices must be a list of fewer than {MOST_CURVES}.")
     return curves.view(
         state.subject(given.get("source")),
-        group=whole(given, "group", 0, 1000),
-        length=whole(given, "length", 1, LONGEST),
-        distance=whole(given, "distance", 0, LONGEST) or 0,
-        trained=whole(given, "trained", 1, 2**40),
+        group=_whole(given, "group"),
+        length=_whole(given, "length"),
+        distance=_whole(given, "distance") or 0,
+        trained=_whole(given, "trained"),
         choices=tuple(_choice(one) for one in chosen),
         q=_vectors(given.get("q"), "q"),
         k=_vectors(given.get("k"), "k"),
@@ -82,7 +97,7 @@ def bias(state: State, request: Any) -> dict[str, Any]:
     chosen = given.get("encodings")
     known = compare.kinds()[0]
     if not isinstance(chosen, list) or not chosen or any(name not in known for name in chosen):
-        raise ValueError(f"explore: encodings must be a list out of {', '.join(known)}.")
+        raise RequestError(f"explore: encodings must be a list out of {', '.join(known)}.")
     return compare.biases(
         list(dict.fromkeys(chosen)), whole(given, "length", 2, compare.LONGEST) or 128
     )
@@ -92,7 +107,7 @@ def card(state: State, request: Any) -> dict[str, Any]:
     """The report card of one encoding."""
     name = record(request, ("encoding",)).get("encoding")
     if name not in names():
-        raise ValueError(f"explore: encoding must be one of {', '.join(names())}.")
+        raise RequestError(f"explore: encoding must be one of {', '.join(names())}.")
     return compare.card(name)
 
 
@@ -102,14 +117,18 @@ def lab(state: State, request: Any) -> dict[str, Any]:
     return compare.lab(state.comparison)
 
 
+def _whole(given: dict[str, Any], key: str) -> int | None:
+    return whole(given, key, *LIMITS[key])
+
+
 def _choice(value: Any) -> Choice:
     given = record(value, ("method", "factor", "base"), "each of choices")
     method = given.get("method", "config")
     known = (*METHODS, *methods())
     if method not in known:
-        raise ValueError(f"explore: method must be one of {', '.join(known)}.")
-    factor = None if method in METHODS else number(given, "factor", *_FACTORS)
-    return Choice(method, factor, number(given, "base", *_BASES))
+        raise RequestError(f"explore: method must be one of {', '.join(known)}.")
+    factor = None if method in METHODS else number(given, "factor", *LIMITS["factor"])
+    return Choice(method, factor, number(given, "base", *LIMITS["base"]))
 
 
 def _vectors(value: Any, name: str) -> Tensor | None:
@@ -122,7 +141,7 @@ def _vectors(value: Any, name: str) -> Tensor | None:
         wrong = wrong or not isinstance(row, list) or len(row) != len(rows[0]) or not row
         wrong = wrong or any(type(x) not in (int, float) or not abs(x) < 1e30 for x in row)
     if wrong:
-        raise ValueError(
+        raise RequestError(
             f"explore: {name} must be a list of numbers, or up to {_MOST_VECTORS} lists of as many."
         )
     return torch.tensor(rows, dtype=torch.float64)

@@ -3,29 +3,40 @@
 Scalings that a factor determines are those of ``whorl inspect --extend``. LongRoPE has a factor for
 every pair, which only a search over a trained model finds. Here it takes the lists that a config
 has; where it has none, every pair gets the same one past the trained length, and the note says so.
-Proportional is not offered: it leaves out slow pairs, which a model must be trained with.
+Proportional is not offered: it leaves out slow pairs, and a model must be trained that way.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from whorl import scaling
 from whorl.configs import ConfigError, LayerGroup, Rotation
-from whorl.inspection.extension import Extension, extend, replaced
+from whorl.inspection.extension import Extension, extend, named, replaced
 from whorl.inspection.lengths import trained_context
 from whorl.inspection.words import brief, number
 from whorl.scaling import LongRoPE
 
 from .state import Subject
 
-__all__ = ["METHODS", "NOT_OFFERED", "TITLES", "Choice", "changed", "extended", "methods", "note"]
+__all__ = [
+    "METHODS",
+    "NOT_OFFERED",
+    "TITLES",
+    "Choice",
+    "changed",
+    "extended",
+    "least_factors",
+    "methods",
+    "note",
+]
 
 METHODS = ("config", "none")
 NOT_OFFERED = {
-    "proportional": "Proportional is not here, because it leaves out slow pairs, which a model must"
-    " be trained with; a config that has it shows it."
+    "proportional": "Proportional is not here, because it leaves out slow pairs, and a model must"
+    " be trained that way; a config that has it shows it."
 }
 TITLES = {
     "config": "as in the config",
@@ -68,6 +79,21 @@ class Choice:
 def methods() -> list[str]:
     """Scalings that can be chosen."""
     return [name for name in scaling.names() if name not in NOT_OFFERED]
+
+
+@lru_cache(maxsize=1)
+def least_factors() -> Mapping[str, float]:
+    """1 for every scaling that stretches only; those that are not here take less too."""
+    found = {}
+    for name in methods():
+        try:
+            if name == "longrope":
+                LongRoPE([1.0], [0.5], 4096, factor=0.5)
+            else:
+                named(name, 0.5, 4096)
+        except ValueError:
+            found[name] = 1.0
+    return found
 
 
 @lru_cache(maxsize=64)

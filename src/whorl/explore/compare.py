@@ -45,9 +45,10 @@ def biases(chosen: list[str], length: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def card(name: str) -> dict[str, Any]:
-    """The report card of one encoding."""
-    (row,) = analysis.properties([name], lengths=()).rows
-    return row.to_dict()
+    """The report card of one encoding, with what its verdicts take and its words mean."""
+    found = analysis.properties([name], lengths=())
+    (row,) = found.rows
+    return {**row.to_dict(), "rules": found.rules, "words": list(found.words)}
 
 
 def read_runs(folder: Path) -> dict[str, Any]:

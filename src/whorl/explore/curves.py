@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl.analysis._record import places
 from whorl.analysis.decay import complex_pairs
+from whorl.analysis.record import places
 from whorl.configs import ConfigError
 from whorl.encodings import RoPE
 from whorl.encodings.rope import RoPEConfig
@@ -23,6 +23,7 @@ from whorl.inspection.extension import described
 from whorl.inspection.lengths import span, trained_context
 from whorl.inspection.pairs import wavelengths
 from whorl.scaling import Description
+from whorl.scaling.envelope import envelope
 
 from ._checks import plainly
 from .choices import Choice, changed, note
@@ -62,7 +63,7 @@ def view(
     for choice in (Choice(), *choices):
         try:
             found, rope = _curve(subject, index, choice, trained, length, distance)
-        except ValueError as error:
+        except ConfigError as error:
             found, rope = {"label": choice.label, "error": plainly(error)}, None
         curves.append(found)
         ropes.append(rope)
@@ -85,6 +86,7 @@ def _curve(
 ) -> tuple[dict[str, Any], RoPE | None]:
     assert subject.model is not None
     group = changed(subject, index, choice, trained)
+    assert group.rotation is not None
     rope, text = _built(subject, index, choice, trained)
     grid = text is None
     inv_freq: Tensor = rope.frequencies(None if grid else length).inv_freq.double().flatten()
@@ -108,6 +110,7 @@ def _curve(
         "likeness": float(turned.cos().mean()),
         "attention_scale": 1.0 if description is None else description.attention_scale,
         "reach": None if description is None else description.reach,
+        "follows": bool(getattr(group.rotation.options.get("scaling"), "follows_length", False)),
         "counts": {} if description is None else dict(description.counts),
     }, text
 
@@ -171,7 +174,7 @@ def _by_distance(
         inv_freq = turns.inv_freq.detach().double()
         turned = distances.unsqueeze(-1) * inv_freq
         phases = torch.polar(torch.ones_like(turned), turned)  # [distances, P]
-        fall = phases.cumsum(-1).abs().mean(-1)
+        fall = envelope(inv_freq, distances)
         found.append((_short(phases.real.mean(-1), 5), _short(fall, 4)))
         if n == focus:
             scores = _scores(rope, phases, float(turns.attention_scale), q, k)

@@ -18,9 +18,9 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MOST_BYTES", "Guard", "TooLargeError"]
+from ._checks import MOST_BYTES
 
-MOST_BYTES = 1_000_000
+__all__ = ["Guard", "TooLargeError"]
 
 _POLICY = "; ".join(
     [

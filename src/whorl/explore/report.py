@@ -47,11 +47,13 @@ def report(
         }
     assert layers.rotation is not None
     written, why = _written(subject, index, choice, trained)
-    looked = _look(subject, _start(subject, index, choice, trained), length, trained, choice)
+    start = _start(subject, index, choice, trained)
+    looked, missing = _look(subject, start, length, trained, choice)
     options = layers.rotation.options
     known = options.get("base") if options.get("inv_freq") is None else None
     return {
         **_of(subject, looked),
+        "notes": [*missing, *_notes(looked)],
         "problem": None,
         "group": index,
         "base": known if isinstance(known, (int, float)) else None,
@@ -93,18 +95,28 @@ def _look(
     length: int | None,
     trained: int | None,
     choice: Choice,
-) -> Inspection:
-    """Inspect as the command does; without the extension where that does not fit."""
+) -> tuple[Inspection, list[str]]:
+    """Inspect as the command does, without what does not fit, and words for what that was."""
     x = subject.x if start is None else start
     options: dict[str, Any] = {"length": length}
     if choice.method not in (*METHODS, "longrope"):
         options |= {"extend": choice.method, "factor": choice.factor}
-    for told in (trained, None):
+    attempts = [(trained, options, "")]
+    if trained is not None:
+        attempts.append((None, options, f"training on {trained:,} tokens"))
+    if "extend" in options:
+        attempts.append((None, {"length": length}, choice.label))
+    for told, more, without in attempts[:-1]:
         try:
-            return inspect(x, trained=told, **options)
-        except ConfigError:
+            return inspect(x, trained=told, **more), _without(without)
+        except ConfigError:  # the charts and the config to copy say why
             continue
-    return inspect(x, length=length)
+    told, more, without = attempts[-1]
+    return inspect(x, trained=told, **more), _without(without)
+
+
+def _without(what: str) -> list[str]:
+    return [f"This is said without {what}, which does not fit this config."] if what else []
 
 
 def _of(subject: Subject, found: Inspection) -> dict[str, Any]:

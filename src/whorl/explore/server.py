@@ -22,11 +22,11 @@ from typing import Any
 
 import whorl
 from whorl._extras import need
-from whorl.analysis._record import plain
+from whorl.analysis.record import plain
 from whorl.configs import ConfigError
 
 from . import api
-from ._checks import plainly
+from ._checks import RequestError, plainly
 from .state import State
 
 __all__ = ["HOST", "application", "listen", "serve"]
@@ -53,7 +53,7 @@ def application(state: State, port: int) -> Any:
     need("starlette", by="whorl explore", extra="web")
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
-    from starlette.requests import Request
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
     from starlette.routing import Route
 
@@ -80,20 +80,23 @@ def application(state: State, port: int) -> Any:
                 given = json.loads(await request.body())
             except TooLargeError as error:
                 return answer({"error": str(error)}, 413)
+            except ClientDisconnect:  # nobody is left to read it
+                return answer({"error": "the request ended before its body did."}, 400)
             except (ValueError, RecursionError):
                 return answer({"error": "the request is not JSON."}, 400)
             try:
                 return answer(await run_in_threadpool(function, state, given))
             except ConfigError as error:  # a browser would count 4xx as an error of the page
                 return answer({"error": plainly(error)})
-            except ValueError as error:
+            except RequestError as error:
                 return answer({"error": plainly(error)}, 400)
 
         return respond
 
     def missing(request: Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", 404)
-        return answer({"error": "there is nothing at this address."}, status)
+        if getattr(error, "status_code", 404) == 405:
+            return answer({"error": "this address does not take such requests."}, 405)
+        return answer({"error": "there is nothing at this address."}, 404)
 
     def broken(request: Request, error: Exception) -> Response:
         return answer({"error": _fault(error), "fault": "whorl"}, 500)

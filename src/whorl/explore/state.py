@@ -13,7 +13,7 @@ from typing import Any
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, presets, read_config
 from whorl.configs.source import load, parse
 
-from ._checks import plainly
+from ._checks import RequestError, plainly
 
 __all__ = ["MOST_CHANNELS", "State", "Subject", "given_subject"]
 
@@ -73,7 +73,7 @@ class State:
     def subject(self, source: Any) -> Subject:
         """What a request's source stands for."""
         if not isinstance(source, dict) or len(source) != 1:
-            raise ValueError("explore: source must be one of preset, text and given.")
+            raise RequestError("explore: source must be one of preset, text and given.")
         ((kind, value),) = source.items()
         if kind == "preset" and isinstance(value, str):
             return _preset(value[:200])
@@ -81,9 +81,9 @@ class State:
             return _text(value)
         if kind == "given" and value is True:
             if self.given is None:
-                raise ValueError("explore: no config was given on the command line.")
+                raise RequestError("explore: no config was given on the command line.")
             return self.given
-        raise ValueError("explore: source must be one of preset, text and given.")
+        raise RequestError("explore: source must be one of preset, text and given.")
 
 
 def given_subject(path: Path) -> Subject:

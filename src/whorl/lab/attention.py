@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from whorl import RoPE
-from whorl.analysis._record import fits, whole
-from whorl.analysis._scores import scores
+from whorl.analysis.record import fits, whole
+from whorl.analysis.scores import scores
 from whorl.encodings import Encoding
 
 from .checkpoint import load_weights

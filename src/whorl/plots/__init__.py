@@ -1,5 +1,10 @@
 """Charts: one look for all of them, and files in four formats.
 
+    catalogue     every chart of the analysis by name, as ``whorl plot`` lists them
+    frequencies, decay, precision, scalings, maps, encodings   which draw those
+    bench, lab, inspection   charts of what those packages found
+    theme         colours and sizes, light and dark
+
 Chart functions return Altair charts; ``save`` writes them. Altair is imported when a chart is made
 or saved, so importing this package costs nothing and works without the ``plots`` extra.
 """
@@ -11,6 +16,7 @@ from typing import Any
 
 from whorl._extras import need
 
+from . import catalogue
 from .bench import accuracy, bench, speed
 from .inspection import inspection
 from .lab import lab, lab_costs, lab_lengths, lab_positions, lab_training
@@ -22,6 +28,7 @@ __all__ = [
     "Theme",
     "accuracy",
     "bench",
+    "catalogue",
     "check_path",
     "inspection",
     "lab",
@@ -64,7 +71,7 @@ def check_path(path: str | Path) -> Path:
     """The path if ``save`` can write there: ask before long work whose result is a chart."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"plots.save: {path.name!r} must end in {_join(SUFFIXES)}.")
+        raise ValueError(f"plots.save: {path.name or str(path)!r} must end in {_join(SUFFIXES)}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"plots.save: the folder {str(path.parent)!r} of {path.name!r} does not exist;"

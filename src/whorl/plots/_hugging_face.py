@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from whorl._extras import need
-from whorl.analysis._record import fits, whole
+from whorl.analysis.record import fits, whole
 
 __all__ = ["attention_weights"]
 

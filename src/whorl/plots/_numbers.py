@@ -6,10 +6,10 @@ Two charts ask the lab or the benchmarks, if told to; they import them on that c
 from typing import Any
 
 from whorl import analysis
-from whorl.analysis._record import Record
-from whorl.analysis._scores import of_sizes
 from whorl.analysis.precision import POSITIONS
-from whorl.configs import presets, read_config
+from whorl.analysis.record import Record
+from whorl.analysis.sizes import of_sizes
+from whorl.configs import ConfigError, presets, read_config
 from whorl.encodings import Encoding, RoPE, names
 from whorl.testing.probe import randomized
 
@@ -38,6 +38,8 @@ __all__ = [
 _DIM, _BASE, _CONTEXT = 128, 10_000.0, 4096
 # Pairs that are shown where nothing else is asked for; of narrow heads, those that there are.
 _FIRST, _CIRCLES = 16, (0, 4, 12, 24)
+# What RoPE.from_config asks its callers for.
+_LAYERS = "pass layer= or layer_type=,"
 
 
 def _rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
@@ -46,11 +48,14 @@ def _rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
         return RoPE(dim, base=base)
     if (dim, base) != (_DIM, _BASE):
         raise ValueError("option 'config' says what dim and base are; leave them out.")
-    return RoPE.from_config(_known(config), layer_type=layer_type or None)
+    try:
+        return RoPE.from_config(_known(config), layer_type=layer_type or None)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(_LAYERS, "set option 'layer_type' to")) from None
 
 
 def _known(config: str) -> Any:
-    return presets.load(config) if config in presets.names() else config
+    return presets.resolve(config, "option 'config'")
 
 
 def _named(listed: tuple[str, ...], heads: int, dim: int, length: int) -> dict[str, Encoding]:

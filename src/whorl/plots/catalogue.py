@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from whorl._words import did_you_mean
-from whorl.analysis._record import Record
-from whorl.analysis._scores import refuse_unused
+from whorl.analysis.record import Record
+from whorl.analysis.sizes import refuse_unused
 
 from . import _numbers, decay, encodings, frequencies, maps, precision, scalings
 

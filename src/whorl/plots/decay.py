@@ -12,28 +12,40 @@ __all__ = ["aliasing", "bases", "decay"]
 def decay(found: Mapping[str, Any]) -> Any:
     """f(m) above; below it, sizes of scores under Abel's bound."""
     alt = altair()
-    distances = found["distances"]
-    log = distances[-1] > 2000
+    last = found["distances"][-1]
+    log = last > 2000
     x = alt.X("distance:Q", title=f"distance m - n (tokens{', log scale' if log else ''})").axis(
-        grid=False, format="~s" if log else ",d"
+        grid=False, format="~s" if log else ",d", tickMinStep=1
     )
     x = x.scale(type="log", nice=False) if log else x.scale(nice=False)
-    known = [(d, n) for n, d in enumerate(distances) if d > 0 or not log]
+    known = [(d, n) for n, d in enumerate(found["distances"]) if d > 0 or not log]
     top = alt.Chart(alt.Data(values=[{"distance": d, "f": found["envelope"][n]} for d, n in known]))
     above = top.mark_line().encode(
         x, alt.Y("f:Q", title="envelope f(m), no unit"), tooltip=["distance:Q", "f:Q"]
     )
-    above = above.properties(width=540, height=190)
-    rows = []
-    for scores in found["scores"]:
-        for key, words in (("mean_size", "mean |score|"), ("bound", "bound")):
-            rows += [
-                {"distance": d, "value": scores[key][n], "of": scores["name"], "what": words}
-                for d, n in known
-                if scores[key][n] and scores[key][n] > 0
-            ]
-    names = [scores["name"] for scores in found["scores"]]
-    below = (
+    panels = alt.vconcat(
+        above.properties(width=540, height=190), _bounded(found["scores"], known, x), spacing=24
+    )
+    return titled(
+        panels.resolve_scale(color="independent", strokeDash="independent"),
+        f"Decay with distance, up to {number(last)}",
+        found["encoding"],
+        "above: f(m) = mean of |S_j|, of the frequencies alone; below: scores, Abel's bound,",
+        "all divided by |q| |k|, so that 1 is the most a score can be; means over q, k",
+    )
+
+
+def _bounded(cases: list[dict[str, Any]], known: list[tuple[int, int]], x: Any) -> Any:
+    """Sizes of scores and their bounds, each of q and k in a colour. known: distance, index."""
+    alt = altair()
+    rows = [
+        {"distance": d, "value": case[key][n], "of": case["name"], "what": words}
+        for case in cases
+        for key, words in (("mean_size", "mean |score|"), ("bound", "bound"))
+        for d, n in known
+        if case[key][n] and case[key][n] > 0
+    ]
+    return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(strokeWidth=1.8)
         .encode(
@@ -41,26 +53,15 @@ def decay(found: Mapping[str, Any]) -> Any:
             alt.Y("value:Q", title="|score| / (|q| |k|), log scale")
             .scale(type="log", nice=False)
             .axis(format="~g", values=powers([row["value"] for row in rows])),
-            alt.Color("of:N", title=None, sort=names).legend(orient="bottom"),
+            alt.Color("of:N", title=None, sort=[case["name"] for case in cases]).legend(
+                orient="bottom"
+            ),
             alt.StrokeDash("what:N", title=None, sort=["mean |score|", "bound"])
             .scale(domain=["mean |score|", "bound"], range=[[1, 0], [5, 3]])
             .legend(orient="bottom"),
             tooltip=["of:N", "what:N", "distance:Q", "value:Q"],
         )
         .properties(width=540, height=190)
-    )
-    note = (
-        "above: f(m) = mean of |S_j|, of the frequencies alone; below: scores and their Abel bound,"
-    )
-    last = "all divided by |q| |k|, so that 1 is the most a score can be; means over q, k"
-    return titled(
-        alt.vconcat(above, below, spacing=24).resolve_scale(
-            color="independent", strokeDash="independent"
-        ),
-        f"Decay with distance, up to {number(distances[-1])}",
-        found["encoding"],
-        note,
-        last,
     )
 
 
@@ -78,7 +79,7 @@ def bases(found: Mapping[str, Any]) -> Any:
     ]
     base = (
         alt.Chart()
-        .mark_line(strokeWidth=1.8)
+        .mark_line(strokeWidth=1.2)
         .encode(
             alt.X("distance:Q", title="distance (tokens, log scale)")
             .scale(type="log", nice=False)

@@ -27,10 +27,12 @@ def similarity(found: Mapping[str, Any]) -> Any:
         if vectors
         else "scores of equal tokens, mean over heads"
     )
-    note += _sampled(found)
+    notes = [note + _sampled(found)]
     if max(flat) - min(flat) < 1e-9:
-        note += f"; all are {flat[0]:.3g}: it does not tell positions apart"
-    return titled(chart, "How alike positions look", found["encoding"], note)
+        notes.append(f"all are {flat[0]:.3g}: it does not tell positions apart")
+    if len(flat) < len(values) ** 2:
+        notes.append("no score for later keys: it is for causal attention only")
+    return titled(chart, "How alike positions look", found["encoding"], *notes)
 
 
 def inner_products(found: Mapping[str, Any]) -> Any:

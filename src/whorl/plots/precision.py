@@ -9,7 +9,9 @@ from .theme import PALETTE
 
 __all__ = ["precision"]
 
-_HUES = 7  # after which colours come again, dashed
+#: Wine and olive of Tol (2021), "Colour schemes", come after those of the theme; then all again.
+_HUES = [*list(PALETTE.values())[:6], GREY, "#882255", "#999933"]
+_SOLID = 7  # lines past these are dashed
 
 
 def precision(found: Mapping[str, Any]) -> Any:
@@ -23,7 +25,6 @@ def precision(found: Mapping[str, Any]) -> Any:
         for position, error in zip(found["positions"], errors, strict=True)
         if position > 0 and error and error > 0
     ]
-    hues = [PALETTE[name] for name in list(PALETTE)[: _HUES - 1]] + [GREY]
     x = alt.X("position:Q", title="position (tokens, log scale)").scale(type="log", nice=False)
     y = alt.Y("error:Q", title="largest error of cos and sin (absolute, log scale)")
     y = y.scale(type="log", nice=False).axis(
@@ -33,7 +34,7 @@ def precision(found: Mapping[str, Any]) -> Any:
         x.axis(format="~s", grid=False, values=powers([row["position"] for row in rows])),
         y,
         alt.Color("who:N", title=None, sort=names).scale(
-            domain=names, range=[hues[n % _HUES] for n in range(len(names))]
+            domain=names, range=[_HUES[n % len(_HUES)] for n in range(len(names))]
         ),
         tooltip=["who:N", "position:Q", "error:Q"],
     )
@@ -41,7 +42,7 @@ def precision(found: Mapping[str, Any]) -> Any:
     sizes = [20 + 10 * n**1.6 for n in reversed(range(len(names)))]
     line = base.mark_line(strokeWidth=1.5).encode(
         alt.StrokeDash("who:N", sort=names).scale(
-            domain=names, range=[[1, 0] if n < _HUES else [4, 3] for n in range(len(names))]
+            domain=names, range=[[1, 0] if n < _SOLID else [4, 3] for n in range(len(names))]
         )
     )
     dots = base.mark_point(opacity=1).encode(

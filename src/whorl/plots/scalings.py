@@ -9,6 +9,8 @@ from .theme import PALETTE
 
 __all__ = ["attention_scale", "entropy", "scalings"]
 
+Rows = list[dict[str, Any]]
+
 _STATUSES = {
     "kept": PALETTE["blue"],
     "blended": PALETTE["sky blue"],
@@ -19,9 +21,28 @@ _STATUSES = {
 
 def scalings(found: Mapping[str, Any]) -> Any:
     """Every scaling as a strip of pairs: kept, blended, interpolated or standing still."""
-    alt = altair()
-    rows, ends = [], []
-    length = found["original_context"] * found["factor"]
+    title = f"Which pairs an extension changes: {number(found['original_context'])} to"
+    title += f" {number(found['original_context'] * found['factor'])} tokens"
+    rows, ends = _pairs_and_ends(found)
+    if not rows:
+        return empty(title, "no scaling could be made from a factor and a context alone")
+    names = [end["name"] for end in ends]
+    columns = [_column(ends, names, "reach", "reach")]
+    columns.append(_column(ends, names, "scale", "attention scale"))
+    left_out = f"; left out: {', '.join(found['left_out'])}" if found["left_out"] else ""
+    return titled(
+        altair().hconcat(_strips(rows, names, len(found["wavelengths"])), *columns, spacing=14),
+        title,
+        f"R = {found['rotary_dim']}, base {number(found['base'])}, factor"
+        f" {number(found['factor'])}{left_out}",
+        "reach: tokens until a pair meets an angle that it never took in training, if it does",
+    )
+
+
+def _pairs_and_ends(found: Mapping[str, Any]) -> tuple[Rows, Rows]:
+    """A row for each pair of each scaling, and one for what stands at the end of its strip."""
+    rows: Rows = []
+    ends: Rows = []
     for each in found["extensions"]:
         name = f"{each['name']} ({each['note']})" if each["note"] else each["name"]
         rows += [
@@ -39,22 +60,20 @@ def scalings(found: Mapping[str, Any]) -> Any:
         ]
         reach = "any" if each["reach"] is None else f"{each['reach']:,}"
         ends.append({"name": name, "reach": reach, "scale": f"{each['attention_scale']:.3f}"})
-    title = f"Which pairs an extension changes: {number(found['original_context'])} to"
-    title += f" {number(length)} tokens"
-    if not rows:
-        return empty(title, "no scaling could be made from a factor and a context alone")
-    names = [end["name"] for end in ends]
+    return rows, ends
+
+
+def _strips(rows: Rows, names: list[str], pairs: int) -> Any:
+    alt = altair()
     shown = [status for status in _STATUSES if any(row["status"] == status for row in rows)]
-    y = alt.Y("name:N", title=None, sort=names).axis(labelLimit=220)
-    pairs = len(found["wavelengths"])
-    strips = (
+    return (
         alt.Chart(alt.Data(values=rows))
         .mark_bar(height=15, cornerRadiusEnd=0)
         .encode(
             alt.X("pair:Q", title="pair i (0 turns fastest)")
             .scale(domain=[0, pairs], nice=False)
             .axis(format="d", grid=False),
-            y,
+            alt.Y("name:N", title=None, sort=names).axis(labelLimit=220),
             alt.Color("status:N", title=None, sort=shown)
             .scale(domain=shown, range=[_STATUSES[s] for s in shown])
             .legend(orient="top", offset=4, symbolType="square", symbolOpacity=1),
@@ -63,7 +82,12 @@ def scalings(found: Mapping[str, Any]) -> Any:
         )
         .properties(width=pairs * max(1, round(400 / pairs)), height=alt.Step(22))
     )
-    columns = [
+
+
+def _column(ends: Rows, names: list[str], field: str, head: str) -> Any:
+    """What a field says of each strip, under a heading."""
+    alt = altair()
+    return (
         alt.Chart(alt.Data(values=ends))
         .mark_text(align="left", x=0)
         .encode(alt.Y("name:N", sort=names).axis(None), text=f"{field}:N")
@@ -72,15 +96,6 @@ def scalings(found: Mapping[str, Any]) -> Any:
             height=alt.Step(22),
             title=alt.TitleParams(head, fontSize=12, fontWeight=500, offset=6),
         )
-        for field, head in (("reach", "reach"), ("scale", "attention scale"))
-    ]
-    left_out = f"; left out: {', '.join(found['left_out'])}" if found["left_out"] else ""
-    return titled(
-        alt.hconcat(strips, *columns, spacing=14),
-        title,
-        f"R = {found['rotary_dim']}, base {number(found['base'])}, factor"
-        f" {number(found['factor'])}{left_out}",
-        "reach: tokens until a pair meets an angle that it never took in training, if it does",
     )
 
 

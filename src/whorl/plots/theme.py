@@ -42,22 +42,31 @@ def theme(name: Theme = "light") -> dict[str, Any]:
     if name not in _INKS:
         choices = " or ".join(map(repr, get_args(Theme)))
         raise ValueError(f"theme: the name must be {choices}; got {name!r}.")
-    ground, text, quiet, grid, line = _INKS[name]
-    colours = list({**PALETTE, "neutral": _NEUTRAL[name]}.values())
-    single = PALETTE["blue" if name == "light" else "sky blue"]
-    words = {"labelColor": quiet, "titleColor": text, "labelFontSize": 12, "titleFontSize": 13}
+    return {**_frame(name), **_words(name), **_marks(name)}
+
+
+def _frame(name: Theme) -> dict[str, Any]:
+    """The ground, and colours of series."""
     return {
-        "background": ground,
+        "background": _INKS[name][0],
         "font": _FONT,
         "padding": 16,
         "view": {"stroke": None, "continuousWidth": 560, "continuousHeight": 320},
         "range": {
-            "category": colours,
+            "category": list({**PALETTE, "neutral": _NEUTRAL[name]}.values()),
             "heatmap": {"scheme": "viridis"},
             "ramp": {"scheme": "viridis"},
             "ordinal": {"scheme": "viridis"},
             "diverging": {"scheme": "blueorange"},
         },
+    }
+
+
+def _words(name: Theme) -> dict[str, Any]:
+    """Titles, axes and legends."""
+    _, text, quiet, grid, line = _INKS[name]
+    words = {"labelColor": quiet, "titleColor": text, "labelFontSize": 12, "titleFontSize": 13}
+    return {
         "title": {
             "color": text,
             "subtitleColor": quiet,
@@ -95,8 +104,15 @@ def theme(name: Theme = "light") -> dict[str, Any]:
             "labelLimit": 260,
         },
         "header": {**words, "labelFontSize": 13, "titleFontWeight": 500, "labelFontWeight": 500},
+    }
+
+
+def _marks(name: Theme) -> dict[str, Any]:
+    """Lines, dots and bars."""
+    _, text, _, _, line = _INKS[name]
+    return {
         "text": {"color": text, "fontSize": 12},
-        "mark": {"color": single},
+        "mark": {"color": PALETTE["blue" if name == "light" else "sky blue"]},
         "line": {"strokeWidth": 2.2},
         "trail": {"size": 2.2},
         "point": {"size": 55, "filled": True},

@@ -9,7 +9,6 @@ import { read, write } from "./link.js";
 
 const FRESH = { group: null, length: null, base: null, method: "config", factor: 4, trained: null, pair: null, distance: 16, pins: [] };
 const PLAIN = ["config", "none"];
-const MOST_TEXT = 900000;
 let start, fields, known = {}, shown = null, own = null, began = null;
 let state = { source: null, ...FRESH };
 /** What went wrong: faults are whorl's, view is why there are no charts, own is about q and k. */
@@ -62,10 +61,10 @@ const slot = (n) => (n === 0 ? 0 : shown.slots[n - 1]);
 const look = latest(async () => {
   if (!state.source) return;
   const asked = { source: state.source, group: state.group, length: state.length, distance: state.distance, trained: state.trained, choices: choices().map((one) => one.choice), ...own };
-  const since = began, slots = choices().map((one) => one.slot);
+  const since = began, slots = choices().map((one) => one.slot), focused = !asItIs();
   began = null;
   try {
-    shown = { ...await ask("view", asked), slots };
+    shown = { ...await ask("view", asked), slots, focused, asked: asked.choices };
     Object.assign(trouble, { look: null, view: null });
   } catch (error) {
     if (own && !error.fault) {  // Without them it works, or says what else is wrong.
@@ -84,6 +83,7 @@ const look = latest(async () => {
   }
   troubled();
   draw();
+  controls();
   if (since != null) requestAnimationFrame(() => performance.measure("slider", { start: since, end: performance.now() }));
 });
 
@@ -140,9 +140,11 @@ function draw() {
   $("#turning").hidden = false;
   dials.show({ frequencies: turning.inv_freq, wavelengths: turning.wavelengths, chosen: state.pair, distance: shown.distance, likeness: turning.likeness, label: turning.label });
   const now = numbered.at(numbered.length > 1 ? 1 : 0)[0];
-  const reach = now.reach == null ? "" : `; no new angle up to ${words(now.reach)} tokens`;
+  const upto = now.reach > start.limits.length.most ? "at any length shown here" : `up to ${words(now.reach)} tokens`;
+  const reach = now.reach == null ? "" : `; ${now.follows ? "as it turns at this length, " : ""}no new angle ${upto}`;
   const fresh = now.new.filter(Boolean).length;
-  $("#live").textContent = `${now.label}, at ${words(shown.length)} tokens: ${fresh ? `${fresh} pairs meet new angles` : now.new.length ? "no pair meets a new angle" : "new angles are not known"}${reach}; attention scale ${words(now.attention_scale)}.`;
+  if (shown.focused && curves[1].error) $("#live").textContent = `${curves[1].label} cannot be drawn; the reason is above.`;
+  else $("#live").textContent = `${now.label}, at ${words(shown.length)} tokens: ${fresh ? `${fresh} pairs meet new angles` : now.new.length ? "no pair meets a new angle" : "new angles are not known"}${reach}; attention scale ${words(now.attention_scale)}.`;
 }
 
 // What inspect and doctor say ------------------------------------------------------------------
@@ -184,6 +186,7 @@ function said() {
 // Controls -------------------------------------------------------------------------------------
 
 function controls() {
+  fields.limits = limits(start, state.method);
   const turning = known.groups?.filter((group) => group.rotates) ?? [];
   $("#group-row").hidden = turning.length < 2;
   refill($("#group"), turning.map((group) => [group.index, group.title]), ([value, title]) => el("option", { value }, title));
@@ -194,7 +197,7 @@ function controls() {
     fields.show(id, value);
     range.setAttribute("aria-valuetext", words(value));
   };
-  const length = state.length ?? Math.min(known.context ?? 4096, start.longest);
+  const length = state.length ?? Math.min(known.context ?? 4096, start.limits.length.most);
   set("length", length, Math.log2);
   const base = state.base ?? known.base;
   for (const id of ["#base", "#base-number", "#base-reset"]) $(id).disabled = known.base == null;
@@ -226,6 +229,17 @@ function refill(node, rows, make) {
   node.replaceChildren(...rows.map(make));
 }
 
+/** Raises the factor where the method takes none as small. */
+function fitted() {
+  const { least } = limits(start, state.method).factor;
+  if (!PLAIN.includes(state.method) && state.factor < least) {
+    state.factor = least;
+    say(`Factor is ${words(least)} now, the least that ${start.methods[state.method]} takes.`);
+  }
+  fields.settle("factor");
+  fields.box("factor").value = state.factor;  // even while the focus is there
+}
+
 function pin() {
   if (unkept()) return say(unkept());
   state.pins.push(focus());
@@ -244,6 +258,7 @@ function unpin(n) {
 function unkept() {
   const most = start.most_curves - 2;
   if (asItIs()) return "The config itself is always drawn. Choose a method or a base to keep one beside it.";
+  if (shown?.asked.some((one, n) => equal(one, focus()) && shown.curves[n + 1].error)) return `${label(focus())} cannot be drawn, so there is nothing to keep.`;
   if (state.pins.some((one) => equal(one, focus()))) return `${label(focus())} is kept. Change something to keep another.`;
   return state.pins.length >= most ? `${most} are kept, which is as many as can be told apart. Remove one to keep another.` : null;
 }
@@ -268,12 +283,13 @@ function moved() {
 const render = () => { controls(); if (shown) draw(); remember(); };
 
 async function open(source, more = {}) {
-  if (source.text?.length > MOST_TEXT) return tooLong("This text", source.text.length);
+  if (source.text?.length > start.most_text) return tooLong("This text", source.text.length);
   state = { ...state, source, group: null, length: null, base: null, trained: null, pair: null, ...more };
   known = {};
   own = null;
   trouble.own = null;
   fields.settle();
+  fields.refuse(null);
   tell("#link-error", null);
   unread();
   controls();
@@ -281,7 +297,10 @@ async function open(source, more = {}) {
   remember();
 }
 
-const tooLong = (what, size) => tell("#config-error", `${what} has ${size.toLocaleString("en")} bytes; a config has at most ${MOST_TEXT.toLocaleString("en")}. Take config.json, not the weights.`);
+function tooLong(what, size) {
+  fields.refuse("The last text was not read; all of this is for the config before it.");
+  return tell("#config-error", `${what} has ${size.toLocaleString("en")} bytes; a config has at most ${start.most_text.toLocaleString("en")}. Take config.json, not the weights.`);
+}
 
 /** Numbers that sliders give: three digits are enough where the scale is a logarithm. */
 const three = (value) => Number(value.toPrecision(3));
@@ -318,7 +337,7 @@ function listen() {
   wire("distance", (v) => Math.round(2 ** v - 1));
   fields.listen("trained", null);
   $("#base-reset").addEventListener("click", () => { fields.settle("base"); state.base = null; moved(); $("#base-number").focus(); });
-  $("#method").addEventListener("change", (event) => { state.method = event.target.value; moved(); });
+  $("#method").addEventListener("change", (event) => { state.method = event.target.value; fitted(); moved(); });
   $("#group").addEventListener("change", (event) => { state.group = Number(event.target.value); state.pair = null; moved(); });
   $("#pin").addEventListener("click", pin);
   $("#reset").addEventListener("click", () => open(state.source, { ...FRESH, pins: [] }));
@@ -365,7 +384,7 @@ async function pasted(text) {
 
 async function take(file) {
   if (!file) return;
-  if (file.size > MOST_TEXT) return tooLong(file.name, file.size);
+  if (file.size > start.most_text) return tooLong(file.name, file.size);
   await pasted(await file.text());
 }
 
@@ -393,7 +412,7 @@ async function begin() {
     el("option", { value: ":text" }, "a pasted config"));
   $("#method").append(...Object.entries(start.methods).map(([name, title]) => el("option", { value: name }, title)));
   $("#not-offered").textContent = start.not_offered.join(" ");
-  fields = new Fields(limits(start), (key, value) => { state[key] = value; moved(); });
+  fields = new Fields(limits(start, state.method), (key, value) => { state[key] = value; moved(); });
   listen();
   await restore();
   document.body.dataset.ready = "yes";

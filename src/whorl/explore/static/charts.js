@@ -121,13 +121,14 @@ export class Chart {
   ruled() {
     const right = this.width - RIGHT, ends = [["start", LEFT + 6], ["end", right - 4], ["middle", (LEFT + right) / 2]];
     let before = -99, end = 0;
-    return [...this.rules].sort((a, b) => a.y - b.y).map(({ y, label }) => {
+    const drawn = [...this.rules].sort((a, b) => a.y - b.y).map(({ y, label }) => {
       const at = this.y(y);
       end = Math.abs(at - before) < 16 ? (end + 1) % 3 : 0;
       before = at;
-      return shape("g", { class: "rule" }, shape("path", { d: `M${LEFT} ${at}H${right}` }),
-        shape("text", { x: ends[end][1], y: at - 5, "text-anchor": ends[end][0] }, label));
+      return [shape("path", { d: `M${LEFT} ${at}H${right}` }), shape("text", { x: ends[end][1], y: at - 5, "text-anchor": ends[end][0] }, label)];
     });
+    // Names above all lines, none of which strikes them through.
+    return [0, 1].map((n) => shape("g", { class: "rule" }, ...drawn.map((one) => one[n])));
   }
 
   /** above: how many series are drawn over this one; its marks are larger, so that they show. */

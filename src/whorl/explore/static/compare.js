@@ -20,6 +20,7 @@ const look = latest(async () => {
     found = null;
     return chart.draw({ message: "No encoding is chosen; tick one above." });
   }
+  if (!found) chart.draw({ message: "Computing; the first time takes some seconds." });
   try {
     found = await ask("bias", { encodings: chosen(), length });
     fail(null);
@@ -53,7 +54,7 @@ const KINDS = { yes: "yes", no: "no", untouched: "", trained: "partly", partly: 
 
 async function cards() {
   const table = $("#card"), body = el("tbody");
-  let keys = null;
+  let keys = null, said = null;
   for (const [n, name] of start.encodings.entries()) {
     $("#card-state").textContent = `Measuring ${name}, ${n + 1} of ${start.encodings.length}.`;
     let row;
@@ -63,6 +64,7 @@ async function cards() {
       body.append(el("tr", {}, el("th", { scope: "row" }, name), el("td", { colspan: 8 }, error.message)));
       continue;
     }
+    said ??= row;
     if (!keys) {
       keys = Object.keys(row.verdicts);
       table.append(el("caption", { class: "away" }, "Report card of every encoding"),
@@ -74,6 +76,10 @@ async function cards() {
     }), el("td", { class: "number" }, words(row.parameters))));
   }
   $("#card-state").textContent = `${start.encodings.length} encodings measured.`;
+  if (said) $("#card-rules").append(el("summary", {}, "What yes takes, and what the words mean"),
+    el("dl", {}, ...Object.entries(said.rules).flatMap(([key, rule]) => [el("dt", {}, key), el("dd", {}, rule)])),
+    ...said.words.map((line) => el("p", { class: "quiet" }, line)));
+  $("#card-rules").hidden = !said;
 }
 
 async function lab() {

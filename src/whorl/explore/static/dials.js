@@ -97,8 +97,8 @@ export class Dials {
         return;
       }
       const rate = 2 ** Number(this.speed.value);
-      this.place = (this.place + ((now - before) / 1000) * rate) % MOST;
-      before = now;
+      this.place = (this.place + (Math.max(0, now - before) / 1000) * rate) % MOST;
+      before = now;  // of the frame, which can lie before the call that asked for it
       this.turn();
       requestAnimationFrame(step);
     };

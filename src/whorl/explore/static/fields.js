@@ -7,7 +7,7 @@ import { wrong } from "./limits.js";
 export class Fields {
   /** limits: by key, as in limits.js. take(key, value): a number that can be. */
   constructor(limits, take) {
-    Object.assign(this, { limits, take, invalid: new Set() });
+    Object.assign(this, { limits, take, invalid: new Set(), refused: null });
   }
 
   /** empty: what no number stands for, where that may be. */
@@ -37,9 +37,21 @@ export class Fields {
     if (problem) this.box(key).setAttribute("aria-invalid", "true");
     else this.box(key).removeAttribute("aria-invalid");
     tell(`#${key}-error`, problem);
+    this.stale();
+  }
+
+  /** Says that something else was not taken, such as a config; null once it was. */
+  refuse(words) {
+    this.refused = words;
+    this.stale();
+  }
+
+  stale() {
     const names = [...this.invalid].map((one) => this.limits[one].name);
-    $("#results").classList.toggle("stale", names.length > 0);
-    tell("#stale", names.length ? `${names.join(" and ")} cannot be what you typed; all of this is for the last numbers that could be.` : null);
+    const typed = names.length ? `${names.join(" and ")} cannot be what you typed; all of this is for the last numbers that could be.` : null;
+    const said = [typed, this.refused].filter(Boolean).join(" ");
+    $("#results").classList.toggle("stale", said !== "");
+    tell("#stale", said || null);
   }
 
   /** Show a value, unless the user is typing there or has typed what cannot be. */

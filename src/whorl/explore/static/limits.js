@@ -1,17 +1,18 @@
-// What numbers of the page and of links may be; Python refuses the same.
+// What numbers of the page and of links may be, as Python says.
 
 const count = (most) => most.toLocaleString("en");
 
-/** By the key of the view: name in messages, least, most, whole. */
-export const limits = (start) => ({
-  length: { name: "Length", least: 1, most: start.longest, whole: true },
-  base: { name: "Base", least: 1, most: 1e15 },
-  factor: { name: "Factor", least: 0.001, most: 1e6 },
-  distance: { name: "Distance", least: 0, most: start.longest, whole: true },
-  trained: { name: "Trained on", least: 1, most: 2 ** 40, whole: true },
-  group: { name: "Layers", least: 0, most: 1000, whole: true },
-  pair: { name: "Pair", least: 0, most: 1e6, whole: true },
-});
+const NAMES = { length: "Length", base: "Base", factor: "Factor", distance: "Distance", trained: "Trained on", group: "Layers" };
+
+/**
+ * By the key of the view: name in messages, least, most, whole. A pair is the page's own matter.
+ * method: some take no factor below 1.
+ */
+export function limits(start, method) {
+  const found = Object.fromEntries(Object.entries(start.limits).map(([key, one]) => [key, { name: NAMES[key], ...one }]));
+  found.factor.least = start.least_factors[method] ?? found.factor.least;
+  return { ...found, pair: { name: "Pair", least: 0, most: 1e6, whole: true } };
+}
 
 /** What is wrong with a value, given as it was written; null for nothing. */
 export function wrong({ name, least, most, whole }, text) {

@@ -41,7 +41,8 @@ export function write(state) {
 
 /** What a fragment says; whatever makes no sense in it is left out, and problems says so. */
 export function read(hash, start) {
-  const found = new URLSearchParams(hash.slice(1)), view = {}, problems = [], allowed = limits(start);
+  const found = new URLSearchParams(hash.slice(1)), view = {}, problems = [];
+  const allowed = limits(start, found.get("method"));
   const claimed = found.get("check");
   found.delete("check");
   if (claimed != null && claimed !== check(String(found))) problems.push("It was cut short or changed on its way.");
@@ -56,14 +57,15 @@ export function read(hash, start) {
   const method = found.get("method");
   if (method != null && Object.hasOwn(start.methods, method)) view.method = method;
   else if (method != null) problems.push(`There is no method "${method.slice(0, 40)}".`);
-  view.pins = kept(found.get("keep"), start, allowed, problems);
+  view.pins = kept(found.get("keep"), start, problems);
   return { source: source(found, start, problems), view, problems };
 }
 
-function kept(text, start, allowed, problems) {
+function kept(text, start, problems) {
   const pins = [];
   for (const each of text ? text.split(",") : []) {
     const [method, factor = "", base = ""] = each.split("~"), plain = ["config", "none"].includes(method);
+    const allowed = limits(start, method);
     const sense = Object.hasOwn(start.methods, method) && !(method === "config" && !base)
       && (plain || !wrong(allowed.factor, factor)) && (base === "" || !wrong(allowed.base, base));
     if (!sense) problems.push(`"${each.slice(0, 40)}" is nothing to keep on the charts.`);

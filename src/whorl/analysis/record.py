@@ -1,4 +1,4 @@
-"""What the functions of this package share: plain records, checks, and a limit set by memory."""
+"""What functions that find numbers share: plain records, checks, and a limit set by memory."""
 
 import dataclasses
 import math

@@ -1,55 +1,51 @@
-"""The logits of attention with an encoding, through every hook, and encodings made by name."""
+"""How large inputs of an encoding must be, and encodings made by name for inputs of a size."""
 
-import copy
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from whorl.encodings import Encoding, make
 from whorl.encodings.base import classes
 
-from ._record import fits
+from .record import fits
 
-__all__ = ["embedded", "of_sizes", "refuse_unused", "scores", "widened"]
+__all__ = ["Sizes", "of_sizes", "refuse_unused", "sizes_of"]
 
 #: What people call sizes, and the options of encodings that are made from them.
 _WORDS = {"dim": ("head_dim", "dim"), "heads": ("num_heads", "dim"), "base": ("base",)}
 
 
-def widened(encoding: Encoding, where: str) -> Encoding:
-    """A copy in float64 that trains nothing."""
-    if not isinstance(encoding, Encoding):
-        raise TypeError(f"{where}: encoding must be a whorl.Encoding; got {encoding!r}.")
-    return copy.deepcopy(encoding).double().requires_grad_(False)
+class Sizes(NamedTuple):
+    """Heads, heads of keys, width of a head and of embeddings."""
+
+    num_heads: int
+    key_heads: int
+    head_dim: int
+    width: int
 
 
-def scores(encoding: Encoding, q: Tensor, k: Tensor, at: Tensor, keys_at: Tensor) -> Tensor:
-    """Logits [B, H, T, S] of q [B, H, T, D] at positions [T] and k [B, G, S, D] at [S].
+def sizes_of(encoding: Encoding, *, num_heads: int = 4, head_dim: int = 64) -> Sizes:
+    """As the encoding's options say, or its parts'; where they are silent, as asked.
 
-    Where positions have several axes, all of them count tokens.
+    >>> import whorl
+    >>> sizes_of(whorl.RoPE(32) + whorl.ALiBi(8))
+    Sizes(num_heads=8, key_heads=8, head_dim=32, width=256)
     """
-    axes, scale = encoding.position_axes, encoding.softmax_scale(q.shape[3])
-    places = (at, keys_at) if axes == 1 else (at.expand(axes, -1), keys_at.expand(axes, -1))
-    turned_q, turned_k = encoding(q, k, *places) if "rotation" in encoding.hooks else (q, k)
-    raw = turned_q @ turned_k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT
-    if (content := encoding.content_score(q, k, at, keys_at)) is not None:
-        raw = raw + content
-    raw = raw * (q.shape[3] ** -0.5 if scale is None else scale)
-    if (by_query := encoding.query_scale(at)) is not None:
-        raw = raw * by_query.to(raw.dtype).unsqueeze(-1)
-    distance = at.unsqueeze(-1) - keys_at
-    if (bias := encoding.distance_bias(distance)) is not None:
-        raw = raw + bias.to(raw.dtype)
-    return raw
-
-
-def embedded(encoding: Encoding, width: int, positions: Tensor) -> Tensor:
-    """What the encoding adds to embeddings at positions [T]: [T, width]."""
-    nothing = torch.zeros(1, positions.shape[0], width, dtype=torch.float64)
-    return encoding.embed(nothing, positions)[0]
+    known: dict[str, int] = {}
+    for part in encoding.parts:
+        for option in ("num_heads", "num_kv_heads", "head_dim"):
+            if isinstance(value := getattr(part.config, option, None), int):
+                known.setdefault(option, value)
+    D = known.get("head_dim", head_dim)
+    groups = known.get("num_kv_heads")
+    H = known.get("num_heads", 2 * groups if groups else num_heads)
+    widths = [getattr(part.config, "dim", None) for part in encoding.parts if part.acts("embed")]
+    width = next((w for w in widths if isinstance(w, int)), H * D)
+    if widths and "head_dim" not in known:
+        D = max(1, width // H)
+    return Sizes(H, groups or H, D, width)
 
 
 def of_sizes(
