@@ -296,7 +296,7 @@ def test_own_names(tmp_path: Path) -> None:
 def test_own_fused_names(tmp_path: Path) -> None:
     parts = [random(n, D, E, seed=n) for n in (HEADS, KEYS, KEYS)]
     source = save(tmp_path / "x.safetensors", {"net.0.mix": _grouped(*parts)})
-    stated = Stated(head_dim=D, heads=HEADS, key_heads=KEYS)
+    stated = Stated(head_dim=D, num_heads=HEADS, num_kv_heads=KEYS)
     patterns = [parse_pattern("grouped=mix")]
     convert(source, tmp_path / "out", to="interleaved", stated=stated, patterns=patterns)
     q, k = (interleave(x.flatten(0, 1), D).unflatten(0, (-1, D)) for x in parts[:2])

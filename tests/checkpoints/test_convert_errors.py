@@ -75,11 +75,11 @@ def test_fused_without_sizes(tmp_path: Path) -> None:
     patterns = [parse_pattern("concatenated=mix")]
     refused(
         folder,
-        "pass stated=Stated(heads=..., key_heads=...)",
+        "pass stated=Stated(num_heads=..., num_kv_heads=...)",
         stated=Stated(head_dim=8),
         patterns=patterns,
     )
-    stated = Stated(head_dim=8, heads=4, key_heads=4)
+    stated = Stated(head_dim=8, num_heads=4, num_kv_heads=4)
     refused(
         folder, "must have 96 rows: q of 4 heads, k and v of 4", stated=stated, patterns=patterns
     )
@@ -103,7 +103,9 @@ def test_stated_sizes(source: Path, stated: dict[str, int], words: str) -> None:
     refused(source, words, stated=Stated(**stated))
 
 
-@pytest.mark.parametrize("name", ["head_dim", "heads", "key_heads", "rotary_dim", "rotary_start"])
+@pytest.mark.parametrize(
+    "name", ["head_dim", "num_heads", "num_kv_heads", "rotary_dim", "rotary_start"]
+)
 def test_stated_sizes_are_numbers(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be an int >= [01]; got -1"):
         Stated(**{name: -1})

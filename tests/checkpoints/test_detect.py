@@ -1,7 +1,6 @@
 """The detector on trained models of both layouts, on untrained ones, and on every kind of file."""
 
 import json
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -235,11 +234,3 @@ def test_changed_gguf_bytes(tmp_path: Path, seed: int) -> None:
             detect(path)
         except (ValueError, ModuleNotFoundError) as error:
             assert str(error)  # noqa: PT017
-
-
-@pytest.mark.skipif("WHORL_REAL_GGUF" not in os.environ, reason="names a trained llama as GGUF")
-def test_a_real_model() -> None:
-    """llama.cpp stores the rows of a llama interleaved."""
-    found = detect(os.environ["WHORL_REAL_GGUF"])
-    assert found.layout == "interleaved"
-    assert all(layer.layout in ("interleaved", None) for layer in found.layers)

@@ -215,3 +215,17 @@ def test_the_page_has_the_numbers_of_the_calibration() -> None:
     each = [tuple(row) for row in document["each"]]
     layouts = {(truth, named) for _, truth, *_, named in each if truth and named}
     assert layouts == {("half", "half"), ("interleaved", "interleaved")}
+
+
+def test_the_page_says_what_was_measured_of_a_real_model() -> None:
+    """With the machine, the date and the command beside the numbers."""
+    document = json.loads(CALIBRATION.read_text())
+    real = document["real model"]
+    for measured in (document, real):
+        assert {"command", "cpu", "date", "whorl", "torch"} <= set(measured)
+    page = " ".join((ROOT / "docs" / "detect.md").read_text(encoding="utf-8").split())
+    z = real["z"]
+    assert f"z is {z['interleaved']:.1f} for interleaved and {z['half']:.1f} for half" in page
+    assert f"{real['named']} of its {real['layers']} layers are named" in page
+    assert [row[3] for row in real["each"]].count(None) == real["layers"] - real["named"]
+    assert real["named wrongly"] == 0

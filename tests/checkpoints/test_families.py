@@ -21,7 +21,7 @@ from whorl.checkpoints.plan import Move, moves_of
 from whorl.checkpoints.safetensors_file import Entry, Header
 from whorl.checkpoints.shards import Checkpoint
 from whorl.checkpoints.sizes import Stated, borrowing, sizes_of
-from whorl.checkpoints.whole import check_known, check_pairs
+from whorl.checkpoints.whole import check_key_heads, check_known, check_layers, check_pairs
 
 #: What a config needs besides its defaults for a model to be made of it.
 NEEDS: dict[str, dict[str, Any]] = {
@@ -111,7 +111,10 @@ def planned(checkpoint: Checkpoint) -> list[Move]:
     sizes = sizes_of(checkpoint.config, Stated())
     moves = moves_of(checkpoint, sizes)
     check_known(checkpoint, sizes, moves, ())
+    check_key_heads(moves, sizes)
     check_pairs(moves, borrowing(checkpoint.config))
+    assert checkpoint.config is not None
+    check_layers(checkpoint, whorl.read_config(checkpoint.config).num_layers)
     return moves
 
 

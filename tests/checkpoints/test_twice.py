@@ -233,3 +233,54 @@ def test_links(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(targets)
     assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())
     assert before == {path.name: path.read_bytes() for path in blobs.iterdir()}
+
+
+def test_an_index_that_leaves_out_a_layer(tmp_path: Path) -> None:
+    """Its shards fit it, and the config has more layers."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    tensors = llama()
+    some = {name: tensor for name, tensor in tensors.items() if "layers.1." not in name}
+    index = save_sharded(folder, some, 2)
+    write_config(folder, **llama_config())
+    for source in (folder, index):
+        with pytest.raises(ValueError, match="has 2 layers, and of layer 1 there is no tensor"):
+            convert(source, tmp_path / "out", to="interleaved")
+    assert not (tmp_path / "out").exists()
+    one = folder / "model-00001-of-00002.safetensors"
+    convert(folder, tmp_path / "a", to="interleaved", force=True)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    save(whole / one.name, {name: t for name, t in tensors.items() if "layers.1." in name})
+    write_config(whole, **llama_config())
+    convert(whole / one.name, tmp_path / "b", to="interleaved")  # named by itself: one of several
+
+
+def test_as_many_heads_of_k_as_the_config_says(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    save(folder / "model.safetensors", llama(key_heads=2))
+    write_config(folder, **llama_config(key_heads=4))
+    with pytest.raises(ValueError, match="k must have 4 heads of 8 channels, as the config"):
+        convert(folder, tmp_path / "out", to="interleaved")
+    stated = Stated(num_kv_heads=2)
+    assert convert(folder, tmp_path / "out", to="interleaved", stated=stated).tensors
+    config = {k: v for k, v in llama_config().items() if k != "num_key_value_heads"}
+    write_config(folder, **config)  # not said: counted from the rows
+    assert convert(folder, tmp_path / "more", to="interleaved").tensors
+
+
+def test_what_to_know_of_the_output_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    save(folder / "model.safetensors", llama())
+    write_config(folder, **llama_config())
+    there = convert(folder, tmp_path / "there", to="interleaved")
+    (note,) = there.notes
+    assert note.startswith("transformers does not read the key for the layout (rope_traditional)")
+    assert note.endswith("Use them with code that rotates in the interleaved layout")
+    assert there.to_dict()["notes"] == [note]
+    assert convert(tmp_path / "there", tmp_path / "back", to="half").notes == ()
+    source = adapter(tmp_path / "adapter")
+    done = convert(source, tmp_path / "lora", to="half", stated=Stated(head_dim=8), check=True)
+    assert done.notes[0].startswith("that heads have 8 channels is as stated; there is no config")

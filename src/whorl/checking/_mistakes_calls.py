@@ -31,6 +31,8 @@ def narrow_positions(e: Evidence) -> Found:
 def other_dtypes(e: Evidence) -> Found:
     """Dtypes that go wrong before the one that the function was measured in."""
     far, own = e.calls.far, e.seen.probe.form.dtype
+    if e.seen.half_angles:  # in every dtype
+        return
     limit = far.first_wrong.get(own, 2**30)
     early = {d: w for d, w in far.first_wrong.items() if d != own and w < limit}
     early = {d: w for d, w in early.items() if w not in (257, 2049)}
@@ -54,7 +56,7 @@ def other_dtypes(e: Evidence) -> Found:
 def far_positions(e: Evidence) -> Found:
     far = e.calls.far
     wrong = far.first_wrong.get(e.seen.probe.form.dtype)
-    if wrong is None or wrong in (257, 2049) or e.fails("layout"):
+    if wrong is None or wrong in (257, 2049) or e.fails("layout") or e.seen.half_angles:
         return
     if far.tokens:
         yield Diagnosis(
@@ -78,19 +80,29 @@ def _with(dtypes: list[str]) -> str:
 
 
 def narrow_tables(e: Evidence) -> Found:
-    if e.seen.short is None or e.seen.turning is None or e.seen.precision in ("float64", "float32"):
+    if (name := e.seen.half_tables) is not None:
+        yield Diagnosis(
+            "half-tables",
+            f"cos and sin are {name} numbers although the input is {e.seen.probe.form.dtype}:"
+            " tables were made or kept in half precision, as a buffer is when a model is cast. Keep"
+            " them in float32, or derive them anew.",
+        )
+
+
+def narrow_angles(e: Evidence) -> Found:
+    """Angles, or products on the way to them, that are rounded to a half type."""
+    if not e.seen.half_angles or e.seen.turning is None or e.fails("layout"):
         return
-    wide = e.seen.probe.form.dtype
-    for name in ("bfloat16", "float16"):
-        rounded = e.seen.short.to(getattr(torch, name)).double()
-        if name != wide and torch.equal(rounded, e.seen.short):
-            yield Diagnosis(
-                "half-tables",
-                f"cos and sin are {name} numbers although the input is {wide}: tables were made or"
-                " kept in half precision, as a buffer is when a model is cast. Keep them in"
-                " float32, or derive them anew.",
-            )
-            return
+    misfit = e.seen.turning.noise
+    worst = e.calls.far.worst.get(e.seen.probe.form.dtype)
+    shown = "" if worst is None else f", results by up to {worst:.2g} further out"
+    yield Diagnosis(
+        "half-angles",
+        f"At positions 0 to 15 angles are up to {misfit:.2g} of themselves off positions times"
+        f" frequencies, as much as a half type rounds{shown}, although the input is"
+        f" {e.seen.probe.form.dtype}: positions, frequencies or angles are formed in bfloat16 or"
+        " float16. Form them in float32 or wider, whatever the dtype of the input.",
+    )
 
 
 def narrow_frequencies(e: Evidence) -> Found:
@@ -132,6 +144,8 @@ def cache(e: Evidence) -> Found:
             " 12 again, while they come out right in a call of another length. The key of the"
             " cache must hold the positions, or the table be indexed by them.",
         )
+    elif e.calls.begun is not None:
+        yield _begun(e, e.calls.begun)
     elif e.calls.alone:
         yield Diagnosis(
             "single-token",
@@ -147,6 +161,23 @@ def cache(e: Evidence) -> Found:
         )
 
 
+def _begun(e: Evidence, start: int) -> Diagnosis:
+    """A call that begins at ``start`` is other than the same with position 0 before it."""
+    run = f"{start:,} to {start + 7:,}"
+    if e.calls.counted:
+        return Diagnosis(
+            "offset-ignored",
+            f"Positions are counted from the smallest one of a call: {run} come out as 0 to 7,"
+            " unless 0 is in the same call. A decode step or a piece of a prompt gets the wrong"
+            " place.",
+        )
+    return Diagnosis(
+        "pieces-differ",
+        f"Positions {run} differ by {e.error('offset'):.2g} from the same positions in a call that"
+        " begins at 0.",
+    )
+
+
 def random(e: Evidence) -> Found:
     if not e.calls.repeatable:
         yield Diagnosis(
@@ -157,7 +188,7 @@ def random(e: Evidence) -> Found:
 
 
 def history(e: Evidence) -> Found:
-    if e.fails("history"):
+    if e.fails("history") and not e.seen.by_chance:
         after = e.calls.after or "calls at other positions, lengths and dtypes"
         yield Diagnosis(
             "history",
@@ -221,6 +252,7 @@ RULES = (
     other_dtypes,
     far_positions,
     narrow_tables,
+    narrow_angles,
     narrow_frequencies,
     cache,
     random,

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from whorl.scaling import YaRN
+from whorl.scaling import Linear, YaRN
 
 from .evidence import Evidence, Found
 from .measure import wrapped
@@ -181,6 +181,16 @@ def exponent(e: Evidence) -> Found:
     yield Diagnosis("other-base", f"The base is {base:.9g}, not {e.base:.9g}.")
 
 
+def degrees(e: Evidence) -> Found:
+    scaling = e.found.scaling
+    if isinstance(scaling, Linear) and math.isclose(scaling.factor, 180 / math.pi, rel_tol=1e-5):
+        yield Diagnosis(
+            "degrees",
+            f"All angles are {scaling.factor:.6g} = 180 / pi times too small: angles in radians are"
+            " taken for degrees and converted.",
+        )
+
+
 def offset_positions(e: Evidence) -> Found:
     offset = e.found.offset
     if offset in (1, -1):
@@ -292,6 +302,7 @@ RULES = (
     uneven,
     reversed_order,
     exponent,
+    degrees,
     offset_positions,
     constant_angle,
     scale_twice,

@@ -14,12 +14,15 @@ from torch import Tensor
 from .far import Far, far_properties
 from .measure import apart, blocks, predicted
 from .probe import DTYPES, NoAnswerError, Probe, RaisedError
-from .properties import limit_of
+from .properties import heads_apart, limit_of
 from .results import Results
 from .structure import Pairs
-from .study import Study
+from .study import Study, first_answers
 
-__all__ = ["Calls", "call_properties", "first_answers"]
+__all__ = ["Calls", "call_properties", "unlike_any_config"]
+
+#: First positions of calls that do not begin at 0.
+_STARTS = (7, 300, 3_000, 20_000, 100_000)
 
 
 @dataclass
@@ -33,14 +36,10 @@ class Calls:
     repeatable: bool = True  # the same call twice in a row gives the same
     stale: bool = False  # the answer of an earlier call at other positions came back
     alone: bool = False  # it is a single token that comes out wrong
+    begun: int | None = None  # where a call began that is other than the same after position 0
+    counted: bool = False  # and that it is what comes out at 0, 1, ...
     after: str = ""  # which earlier calls change a result
     mates: str = ""  # which batch-mates do
-
-
-def first_answers(probe: Probe) -> list[Tensor]:
-    """A call that is made before all others and once more at the end; every result."""
-    outs = probe.ask(_vector(probe, 1, 2, 11), torch.arange(11))
-    return [out.to(torch.float64, copy=True) for out in outs]
 
 
 def call_properties(seen: Sequence[Study], before: Sequence[Tensor]) -> list[Calls]:
@@ -63,17 +62,27 @@ def _short_calls(seen: Study) -> Calls:
     calls, probe, limit = Calls(), seen.probe, limit_of(seen)
     if probe.role == 0:
         _inputs(calls, probe)
-    calls.repeatable = apart(_again(probe), _again(probe)) <= limit
-    if seen.pairs is not None and seen.turning is not None:
-        _offset(calls, seen, seen.pairs, limit)
-    _batch(calls, seen, limit)
+    calls.repeatable = seen.unrepeated <= limit
+    _places_and_rows(calls, seen, limit)
     _strides(calls, probe, limit)
     _kept(calls, probe)
     return calls
 
 
-def _again(probe: Probe) -> Tensor:
-    return first_answers(probe)[probe.role]
+def _places_and_rows(calls: Calls, seen: Study, limit: float) -> None:
+    if seen.pairs is not None and seen.turning is not None:
+        _offset(calls, seen, seen.pairs, limit)
+    _batch(calls, seen, limit)
+
+
+def unlike_any_config(seen: Study, before: Tensor) -> Results:
+    """What no config can say: heads, pieces, rows and earlier calls that change the result."""
+    calls, limit = Calls(), limit_of(seen)
+    calls.results.add("heads", heads_apart(seen), limit)
+    _places_and_rows(calls, seen, limit)
+    again = first_answers(seen.probe)[seen.probe.role]
+    calls.results.add("history", apart(again, before), limit)
+    return calls.results
 
 
 def _vector(probe: Probe, *shape: int, seed: int = 6) -> Tensor:
@@ -115,7 +124,30 @@ def _offset(calls: Calls, seen: Study, pairs: Pairs, limit: float) -> None:
     elif error <= limit:
         error = max(error, apart(single[0], whole[0]))
         calls.alone = error > limit
+    if error <= limit:
+        error = max(error, _begun(calls, seen, pairs, limit))
     calls.results.add("offset", error, limit)
+
+
+def _begun(calls: Calls, seen: Study, pairs: Pairs, limit: float) -> float:
+    """Calls that begin at some position, against the same with position 0 before it."""
+    probe, lengths = seen.probe, seen.lengths
+    assert lengths is not None
+    end = lengths.reach if lengths.short_up_to is None else lengths.short_up_to
+    for start in _STARTS:
+        run, error = range(start, start + 8), 0.0
+        if probe.addressing != "each" or run[-1] >= end:
+            break
+        try:
+            piece = blocks(probe, pairs, run)
+            error = apart(piece, blocks(probe, pairs, [0, *run])[1:])
+        except NoAnswerError:
+            return math.inf
+        if error > limit:
+            calls.begun = start
+            calls.counted = apart(piece, blocks(probe, pairs, range(8))) <= limit
+            return error
+    return 0.0
 
 
 def _predicted_run(seen: Study, pairs: Pairs, x: Tensor) -> Tensor:
@@ -130,7 +162,10 @@ def _predicted_run(seen: Study, pairs: Pairs, x: Tensor) -> Tensor:
 
 
 def _batch(calls: Calls, seen: Study, limit: float) -> None:
-    """Two rows alone and together, the second far along (or as far, where rows share places)."""
+    """Two rows alone and together, the second far along (or as far, where rows share places).
+
+    And the first as every row of a large batch, which is how basis vectors are asked for.
+    """
     probe, far = seen.probe, 40
     if seen.lengths is not None:
         short, reach = seen.lengths.short_up_to, seen.lengths.reach
@@ -144,6 +179,7 @@ def _batch(calls: Calls, seen: Study, limit: float) -> None:
         alone = torch.cat((ask(x[:1], at[:1]), ask(x[1:], at[1:])))
         probe.turned(x[:1, 0, 0], range(8))
         together = ask(x, at)
+        crowd = ask(x[:1].expand(probe.head_dim, -1, -1, -1), at[:1].expand(probe.head_dim, -1))
         probe.turned(x[:1, 0, 0], range(8))
     except NoAnswerError as problem:
         calls.results.skip("batch", f"with rows at positions 0 and {far} it {problem}")
@@ -151,6 +187,9 @@ def _batch(calls: Calls, seen: Study, limit: float) -> None:
     errors = [apart(a, b) for a, b in zip(alone, together, strict=True)]
     places = (far, 0) if errors[0] > limit else (0, far)
     calls.mates = f"a row at positions {places[0]} to {places[0] + 8}"
+    if max(errors) <= limit:
+        errors.append(apart(crowd, alone[:1].expand_as(crowd)))
+        calls.mates = f"{probe.head_dim - 1} rows like it"
     calls.results.add("batch", max(errors), limit)
 
 
@@ -197,7 +236,8 @@ def _dtypes(calls: Calls, probe: Probe) -> None:
 def _history(calls: Calls, seen: Study, before: Tensor, limit: float) -> None:
     """The first answer again, after calls elsewhere, longer ones and ones in half precision."""
     probe, lengths = seen.probe, seen.lengths
-    error = max(calls.far.left_behind, apart(_again(probe), before))
+    again = first_answers(probe)[probe.role]
+    error = max(calls.far.left_behind, apart(again, before))
     if error > limit:
         calls.after = "calls at other positions, lengths and dtypes"
     if lengths is not None and lengths.past and probe.addressing == "each":

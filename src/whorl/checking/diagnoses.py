@@ -18,11 +18,17 @@ _EXPLAINS = {
     "cos-sin-swapped": ("sign-reversed",),
     "outputs-swapped": ("backward", "grouped-keys"),
     "roles-mixed": ("backward", "keys-differ", "grouped-keys"),
-    "batch-mates": (*_MAPS, *_FAR),  # basis vectors are asked for as the rows of a batch
+    "batch-mates": (
+        *_MAPS,
+        *_FAR,
+        "no-rotation",
+        "no-mixing",
+    ),  # basis vectors are asked for as the rows of a batch
     "heads-differ": ("no-rotation",),
     "not-repeatable": (
         *(*_MAPS, *_FAR, "heads-differ", "batch-mates", "strides-ignored"),
-        *("keys-differ", "roles-mixed", "grouped-keys", "single-token"),
+        *("keys-differ", "roles-mixed", "grouped-keys", "single-token", "no-mixing"),
+        *("pieces-differ", "offset-ignored", "uneven-angles", "position-dependent-norm"),
     ),
     "uneven-angles": (*_FAR, "unordered-frequencies", "norm"),
     "history": (*_FAR, "backward", "pieces-differ"),

@@ -11,7 +11,7 @@ from .measure import Turning, apart, blocks, predicted
 from .probe import DTYPES, NoAnswerError, Probe
 from .results import Results
 from .structure import Pairs
-from .study import Study
+from .study import HALVES, Study
 
 __all__ = ["Far", "far_properties", "leaves_the_line"]
 
@@ -22,7 +22,9 @@ _FAR = (
     *(6_000, 8_190, 8_191, 8_192, 8_193, 12_000, 16_383, 16_384, 16_385, 25_000, 32_767, 32_768),
     *(32_769, 50_000, 65_535, 65_536, 65_537, 100_000, 100_001, 131_070, 131_071),
 )
-_HALVES = ("bfloat16", "float16")
+#: Results are at most twice their size apart: where more than this part of it is allowed, any
+#: result would do, so nothing can be judged.
+_MOST_ALLOWED = 0.5
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Far:
     tokens: int = 0  # of the call in which a position is wrong that is right in a short one
     instead: int | None = None  # the position whose angles the first wrong one gets
     left_behind: float = 0.0  # by which calls in half precision change later ones
+    hidden: str = ""  # from where on nothing can be said
 
 
 def far_properties(seen: Study, pairs: Pairs) -> Far:
@@ -47,26 +50,30 @@ def far_properties(seen: Study, pairs: Pairs) -> Far:
     far, probe = Far(), seen.probe
     assert seen.lengths is not None
     places, further = _places(probe, seen.lengths)
-    own, before = probe.form.dtype, None
-    for dtype in (own, *(d for d in ("float32", *_HALVES) if d != own)):
+    own, first, before = probe.form.dtype, list[int](), None
+    for dtype in (own, *(d for d in ("float32", *HALVES) if d != own)):
         name = "far" if dtype == own else dtype
         if probe.form.library == "numpy" and dtype == "bfloat16":
             far.results.skip(name, "NumPy has no bfloat16")
             continue
         further = 0 if not further else further + 8
+        asked = [*places, *([further] if further else [])]
         try:
-            got = blocks(probe, pairs, [*places, *([further] if further else [])], dtype)
+            got = blocks(probe, pairs, asked, dtype)
         except NoAnswerError as problem:
             far.results.skip(name, f"it {problem}")
             continue
         _judge(far, seen, places, got[: len(places)], dtype)
-        before = got[: len(places)] if dtype == own else before
+        if dtype == own:
+            first, before = asked, got
     if before is not None:
-        far.left_behind = apart(blocks(probe, pairs, places), before)
+        far.left_behind = apart(blocks(probe, pairs, first), before)
     _trace(far, seen, pairs, places)
     if seen.lengths.problem is not None and not far.results.fails("far"):
         reach = seen.lengths.reach
         far.results.skip("far", f"past position {reach - 1:,} it {seen.lengths.problem}")
+    elif (why := far.hidden or seen.lengths.unasked) and not far.results.fails("far"):
+        far.results.skip("far", why)
     return far
 
 
@@ -85,6 +92,11 @@ def _judge(far: Far, seen: Study, places: list[int], got: Tensor, dtype: str) ->
     assert seen.turning is not None
     errors = _errors(got, predicted(seen.turning, places))
     allowed = _allowed(seen, seen.turning, places, dtype)
+    judged = int((allowed <= _MOST_ALLOWED * float(seen.turning.size.max())).sum())
+    if judged < len(places):
+        name = seen.half_tables or seen.precision
+        far.hidden = f"not judged from position {places[judged]:,} on: {name} hides the rates"
+        errors, allowed = errors[:judged], allowed[:judged]
     wrong = (errors > allowed).nonzero().flatten()
     if len(wrong):
         first = int(wrong[0])
@@ -101,10 +113,14 @@ def _errors(got: Tensor, want: Tensor) -> Tensor:
 
 
 def _allowed(seen: Study, turned: Turning, places: list[int], dtype: str) -> Tensor:
-    """Four roundings of the result; angles in float32, and rates known to the same precision."""
-    unit = max(float(torch.finfo(DTYPES[dtype]).eps), 2.0**-23)
+    """Four roundings of the result; angles in float32, and rates known as well as they can be.
+
+    Where the function rounds its own angles to a half type, that is its mistake and not allowed.
+    """
+    known = 2.0**-23 if seen.half_angles else max(2.0**-23, seen.unit)
+    unit = max(float(torch.finfo(DTYPES[dtype]).eps), known)
     growing = torch.tensor(places).double() * float(turned.rate.abs().max())
-    return 8 * unit * float(turned.size.max()) + 4 * max(2.0**-23, seen.unit) * growing
+    return 8 * unit * float(turned.size.max()) + 4 * known * growing
 
 
 def _trace(far: Far, seen: Study, pairs: Pairs, places: list[int]) -> None:

@@ -1,6 +1,6 @@
 """Which rotation is this? The simplest config that reproduces a function, by measurement alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,19 +9,22 @@ from torch import Tensor
 
 from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE, Proportional
 
+from .by_parts import USUAL_BASES
+from .calls import unlike_any_config
 from .configs import hugging_face, rope_options, with_attention
 from .decay import find_decay
 from .far import leaves_the_line
-from .ladders import Rule, fit_rule, plain, share
+from .ladders import Rule, fit_rule, nearly, plain, share
 from .lengths import PLACES, at_length, dynamic_rule
 from .measure import wrapped
-from .parts import USUAL_BASES
 from .probe import Kind, NoAnswerError
+from .properties import MEANINGS, limit_of
+from .results import Results
 from .roles import dependence, dependence_words, differences, same_keys
 from .rounding import roundings, tolerance_of
 from .spec import Identification
 from .structure import Pairs
-from .study import PRECISIONS, Study, prepare, study
+from .study import PRECISIONS, Study, first_answers, prepare, study
 from .tables import TABLE_BASE
 
 __all__ = ["identified", "identify", "joined", "with_origins"]
@@ -48,8 +51,9 @@ def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Iden
     """
     try:
         probe, *keys = prepare(fn, head_dim, kind, "identify").roles()
+        before = first_answers(probe)
         seen = study(probe)
-        found = identified(seen)
+        found = with_calls(identified(seen), unlike_any_config(seen, before[0]))
         if not keys:
             return found
         made = dependence_words(dependence(probe, 1e-3)[0])
@@ -57,7 +61,7 @@ def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Iden
             return with_origins(found, made)
         other = study(keys[0])
         apart = float((other.maps - seen.maps).abs().max())
-        theirs = identified(other)
+        theirs = with_calls(identified(other), unlike_any_config(other, before[1]))
         found = joined(found, theirs, tuple(differences(found, theirs)), apart)
         return with_origins(found, made)
     except NoAnswerError as problem:
@@ -69,6 +73,22 @@ def with_origins(found: Identification, made: str) -> Identification:
     if not made:
         return found
     return replace(found, exact=False, departs=(*found.departs, made))
+
+
+def with_calls(
+    found: Identification,
+    results: Results,
+    names: Sequence[str] = ("heads", "offset", "batch", "history"),
+) -> Identification:
+    """With what depends on more than the vector and its position."""
+    lines = [
+        f"it does not hold that {MEANINGS[name]}: the error is {results.error(name):.2g}"
+        for name in names
+        if results.fails(name) and found.encoding is not None
+    ]
+    if not lines:
+        return found
+    return replace(found, exact=False, departs=(*found.departs, *lines))
 
 
 def joined(
@@ -107,6 +127,9 @@ def identified(seen: Study) -> Identification:
         "precision": seen.precision,
         "asked": str(probe.form),
     }
+    if seen.unrepeated > limit_of(seen):
+        said = f"the same call twice in a row differs by {seen.unrepeated:.2g}"
+        return Identification(encoding=None, departs=(said,), **common)
     if seen.pairs is None or seen.turning is None or seen.lengths is None:
         if seen.unpaired is not None:
             return Identification(encoding=None, departs=(seen.unpaired,), **common)
@@ -175,6 +198,8 @@ def _offset(phase: Tensor, rate: Tensor, unit: float) -> float | None:
     """The position that every pair is ahead by at position 0; None where they disagree."""
     if float(phase.abs().max()) <= 100 * unit:
         return 0
+    if not float(rate.abs().min()):
+        return None
     slowest = int(rate.abs().argmin())
     estimate = float(phase[slowest] / rate[slowest])
     for pair in rate.abs().argsort().tolist():  # each faster pair sharpens it
@@ -266,6 +291,11 @@ def _configured(
     notes += [f"not in rope_parameters: {line}" for line in missing]
     if seen.probe.kind == "cos_sin":
         notes.append(f"the frequencies are those of the tables we gave it, base {TABLE_BASE:,.0f}")
+    if whole.base is None:
+        notes.append(
+            f"no rule is known that gives these frequencies: all {len(listed)} are listed"
+            f"{nearly(parts.rates * parts.sign)}"
+        )
     notes += _notes(seen, rule, pairs)
     return replace(
         found,
@@ -296,6 +326,8 @@ def _notes(seen: Study, rule: Rule, pairs: Pairs) -> list[str]:
             f"answers contexts up to {seen.lengths.reach} tokens and no longer ones:"
             f" {seen.lengths.problem}"
         )
+    if seen.lengths is not None and seen.lengths.slow:
+        notes.append(seen.lengths.unasked)
     return notes
 
 
@@ -324,7 +356,10 @@ def _judged(found: Identification, seen: Study, departs: list[str]) -> Identific
     if found.encoding == "rope" and not departs:
         wrong = leaves_the_line(seen, seen.pairs)
         if wrong is not None:
-            departs.append(f"at position {wrong[0]:,}, angles no longer continue the first ones")
+            rough = " (they are as rough as in a half type)" if seen.half_angles else ""
+            departs.append(
+                f"at position {wrong[0]:,}, angles no longer continue the first ones{rough}"
+            )
             error = max(error, wrong[1])
     exact = error <= allowed * max(1.0, found.attention_scale) and not departs
     if not exact and not departs:

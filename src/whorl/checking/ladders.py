@@ -6,7 +6,7 @@ function's own precision is taken, with its numbers rounded to as few digits as 
     plain          base
     linear         base, factor
     proportional   base, share (and factor)
-    by parts       base, factor, two corners: see parts.py
+    by parts       base, factor, two corners: see by_parts.py
     own            one number for each pair
 
 NTK is not in the list: it is a larger base.
@@ -21,10 +21,10 @@ from torch import Tensor
 
 from whorl.scaling import Linear, Proportional, Scaling
 
-from .parts import by_parts
+from .by_parts import USUAL_BASES, by_parts
 from .rounding import close, roundings
 
-__all__ = ["Rule", "fit_rule", "ladder", "own", "plain"]
+__all__ = ["Rule", "fit_rule", "ladder", "nearly", "own", "plain", "share"]
 
 
 @dataclass(frozen=True)
@@ -119,3 +119,14 @@ def share(turning: int, pairs: int) -> float:
         if value <= 1 and int(value * 2 * pairs // 2) == turning:
             return value
     return (turning + 0.5) / pairs
+
+
+def nearly(rates: Tensor) -> str:
+    """The usual base that at least half of the rates fit, and which do not; "" if there is none."""
+    for base in USUAL_BASES:
+        off = (rates / ladder(base, len(rates)) - 1).abs() > 1e-5
+        if 2 * int(off.sum()) <= len(rates) and len(rates) > 3:
+            pairs = [str(pair) for pair in off.nonzero().flatten().tolist()]
+            more = ", ..." if len(pairs) > 4 else ""
+            return f"; of base {base:,.0f} would be all but pairs {', '.join(pairs[:4])}{more}"
+    return ""

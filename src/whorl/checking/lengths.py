@@ -16,33 +16,45 @@ from typing import Any
 from torch import Tensor
 
 from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, Ladder, LongRoPE, Scaling
+from whorl.scaling.yarn import mscale
 
+from .by_parts import by_parts
 from .ladders import ladder, plain
 from .measure import Turning, blocks, turning
-from .parts import by_parts
 from .probe import NoAnswerError, Probe
 from .rounding import close, roundings
 from .structure import Pairs
 
-__all__ = ["PLACES", "Lengths", "at_length", "dynamic_rule", "watch_lengths"]
+__all__ = ["PLACES", "SLOW", "Lengths", "at_length", "dynamic_rule", "watch_lengths"]
 
 #: Positions at which rates are measured; no context is shorter.
 PLACES = tuple(range(16))
 _FURTHEST = 2**17  # 32 times a power of four
-_SLOW = 0.25  # seconds; a function that builds a table up to the position need not build a huge one
+#: Seconds. A function that builds a table up to the position need not build a huge one; where that
+#: ends the measurement, the report says so.
+SLOW = 2.0
 
 
 @dataclass(frozen=True)
 class Lengths:
     """reach: the longest context that was answered. short_up_to: the last length like short ones,
 
-    None where the length changes nothing. past: what was measured at longer lengths.
+    None where the length changes nothing. past: what was measured at longer lengths. slow: that
+    a call took so long that longer ones were not asked for.
     """
 
     reach: int
     short_up_to: int | None = None
     past: tuple[tuple[int, Turning], ...] = ()
     problem: str | None = None
+    slow: bool = False
+
+    @property
+    def unasked(self) -> str:
+        """Which positions were not asked for, "" where all were."""
+        if not self.slow:
+            return ""
+        return f"not asked past position {self.reach - 1:,}: the call took more than {SLOW:g} s"
 
 
 def at_length(probe: Probe, pairs: Pairs, length: int) -> Tensor:
@@ -77,8 +89,8 @@ def watch_lengths(probe: Probe, pairs: Pairs, short: Tensor, noise: float) -> Le
             reach = _bisected(reach, length, lambda middle: _answers(probe, pairs, middle))
             return Lengths(reach, problem=str(stop))
         reach = length
-        if time.perf_counter() - before > _SLOW:
-            break
+        if time.perf_counter() - before > SLOW and length < furthest:
+            return Lengths(reach, slow=True)
         length *= 4
     return Lengths(reach)
 
@@ -120,10 +132,13 @@ def dynamic_rule(
     lengths = [length for length, _ in seen.past]
     rates = [pairs.on_ladder(t.rate.mean(-1)).abs() for _, t in seen.past]
     scales = [float(t.size.mean()) for _, t in seen.past]
-    for rule in (_ntk, _linear, _yarn):
-        found = rule(base, short, lengths, rates, tolerance)
-        if found is not None:
-            return found
+    found = (
+        _ntk(base, short, lengths, rates, tolerance)
+        or _linear(short, lengths, rates, tolerance)
+        or _yarn(base, short, lengths, rates, tolerance)
+    )
+    if found is not None:
+        return found
     if bool(((rates[0] / rates[1] - 1).abs() <= tolerance).all()) and bool((rates[0] > 0).all()):
         return _longrope(base, short, rates[1], (scale, scales[1]), seen.short_up_to, tolerance)
     return None
@@ -150,7 +165,7 @@ def _ntk(
 
 
 def _linear(
-    base: float, short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
+    short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
 ) -> Scaling | None:
     ratio = short / rates[0]
     if not bool(((ratio / ratio[0] - 1).abs() <= 2 * tolerance).all()):
@@ -165,7 +180,7 @@ def _yarn(
     base: float, short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
 ) -> Scaling | None:
     """By parts at the first length, with a factor that follows the length to the second."""
-    found = by_parts(rates[0], tolerance, 1 + 0.1 * math.log(2))
+    found = by_parts(rates[0], tolerance, mscale(2.0, 1.0))
     if found is None or found[0] != base:
         return None
     parts = found[1].to_dict()

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from whorl.scaling import YaRN
+from whorl.scaling.envelope import envelope
+from whorl.scaling.yarn import mscale
 
 from .probe import DTYPES, NoAnswerError
 from .results import Results
@@ -19,7 +21,15 @@ from .spec import Identification
 from .structure import Pairs
 from .study import Study
 
-__all__ = ["MEANINGS", "envelope", "largest", "limit_of", "matrix_properties", "relative"]
+__all__ = [
+    "MEANINGS",
+    "heads_apart",
+    "kept_of_bound",
+    "largest",
+    "limit_of",
+    "matrix_properties",
+    "relative",
+]
 
 MEANINGS = {
     "answers": "gives tensors of the shape it got",
@@ -76,7 +86,7 @@ def matrix_properties(seen: Study, found: Identification) -> Results:
         "composition": _composition(maps, rest),
         "relative": relative(maps, maps),
         "inverse": _inverse(maps, scale),
-        "heads": _heads(seen),
+        "heads": heads_apart(seen),
     }
     for name, error in measured.items():
         results.add(name, error, limit)
@@ -172,7 +182,7 @@ def _backward(seen: Study) -> float:
     return largest(gradient[0, 0, : len(seen.maps)].double() - want) / 4
 
 
-def _heads(seen: Study) -> float:
+def heads_apart(seen: Study) -> float:
     """The same vector in eight heads."""
     probe = seen.probe
     generator = torch.Generator().manual_seed(5)
@@ -202,12 +212,14 @@ def _pair_properties(results: Results, seen: Study, pairs: Pairs, found: Identif
     results.add("layout", apart, allowed)
     results.add("direction", backwards, 0.0)
     results.add("order", rise, allowed)
-    if found.encoding == "rope":
+    if found.encoding == "rope" and found.base is None:
+        results.skip("frequencies", "no rule is known that gives them; the config lists them all")
+    elif found.encoding == "rope":
         results.add("frequencies", _off_the_rule(found), allowed)
     if (power := _power_of_scale(found)) is not None:
         results.put("scale", power < 2, power - 1, 0.0)
     if len(rates) >= 8:
-        results.add("decay", envelope(rates), _DECAYED)
+        results.add("decay", kept_of_bound(rates), _DECAYED)
     else:
         results.skip("decay", f"only {len(rates)} pairs; it takes 8")
 
@@ -224,16 +236,11 @@ def _power_of_scale(found: Identification) -> float | None:
     """2 where the attention scale is the square of what YaRN's factor makes it, else 1."""
     if not isinstance(found.scaling, YaRN) or found.scaling.factor <= 1:
         return None
-    once = 0.1 * math.log(found.scaling.factor) + 1
+    once = mscale(found.scaling.factor, 1.0)
     return 2.0 if math.isclose(found.attention_scale, once**2, rel_tol=1e-5) else 1.0
 
 
-def envelope(rates: Tensor) -> float:
-    """mean_j |S_j(m)| over its value at distance 0, averaged over 32 .. 256 of the fastest radians.
-
-    S_j = sum_(i<j) exp(i m theta_i), the partial sums of Abel's bound on a score.
-    """
-    m = torch.arange(32, 257, dtype=torch.float64) / rates.max().clamp(min=1e-300)
-    angles = m[:, None] * rates
-    sums = torch.complex(angles.cos(), angles.sin()).cumsum(-1).abs().mean(-1)
-    return float(sums.mean() / torch.arange(1, len(rates) + 1, dtype=torch.float64).mean())
+def kept_of_bound(rates: Tensor) -> float:
+    """The envelope over its value at distance 0, averaged over 32 .. 256 of the fastest radians."""
+    far = torch.arange(32, 257, dtype=torch.float64) / rates.max().clamp(min=1e-300)
+    return float(envelope(rates, far).mean() / envelope(rates, torch.zeros(())))

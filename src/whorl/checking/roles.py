@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE
-
 from .measure import blocks
 from .probe import NoAnswerError, Probe, RaisedError
 from .properties import largest, limit_of, relative
@@ -23,10 +21,6 @@ __all__ = [
     "differences",
     "same_keys",
 ]
-
-#: Scalings that follow the length of the context.
-_FOLLOWING = (DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE)
-
 
 Depends = tuple[tuple[bool, bool], tuple[bool, bool]]
 
@@ -158,7 +152,7 @@ def _same_rates(queries: Identification, keys: Identification) -> bool:
     """Whether the frequencies are the same, and follow the length alike."""
     ours, theirs = (torch.tensor(found.inv_freq).abs() for found in (queries, keys))
     follows = [
-        found.scaling if isinstance(found.scaling, _FOLLOWING) else None
+        found.scaling if found.scaling is not None and found.scaling.follows_length else None
         for found in (queries, keys)
     ]
     same = ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-5, atol=0)

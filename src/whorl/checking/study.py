@@ -1,20 +1,22 @@
 """What ``check`` and ``identify`` measure first: pairs, rates, how they follow the length."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .lengths import PLACES, Lengths, watch_lengths
-from .measure import Turning, blocks, turning
-from .probe import KINDS, Kind, NoAnswerError, Probe
+from .measure import Turning, apart, blocks, turning
+from .probe import DTYPES, KINDS, Kind, NoAnswerError, Probe
 from .structure import NoPairsError, Pairs, find_pairs, matrices
 
-__all__ = ["Study", "name_of", "prepare", "study"]
+__all__ = ["HALVES", "PRECISIONS", "Study", "first_answers", "name_of", "prepare", "study"]
 
 #: Unit roundings of what a function may compute in; the float64 one leaves room for our own sums.
 PRECISIONS = {"float64": 2.0**-44, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+HALVES = ("bfloat16", "float16")
 #: A relative misfit that no rounding explains.
 _UNSTEADY = 0.05
 
@@ -33,6 +35,8 @@ class Study:
     short: Tensor | None = None  # blocks [16, n, 2, 2]
     turning: Turning | None = None
     lengths: Lengths | None = None
+    unrepeated: float = 0.0  # by which the same call twice in a row differs
+    by_chance: bool = False  # and that it does not from the same seed
 
     @property
     def precision(self) -> str:
@@ -54,6 +58,23 @@ class Study:
     def unit(self) -> float:
         return PRECISIONS[self.precision]
 
+    @property
+    def half_tables(self) -> str | None:
+        """The half type that cos and sin are numbers of although the input is wider."""
+        if self.short is None or self.precision in ("float64", "float32"):
+            return None
+        for name in ("bfloat16", "float16"):
+            rounded = self.short.to(DTYPES[name]).double()
+            if name != self.probe.form.dtype and torch.equal(rounded, self.short):
+                return name
+        return None
+
+    @property
+    def half_angles(self) -> bool:
+        """Whether angles are as rough as in a half type, and neither input nor tables are."""
+        wide = self.precision in ("float64", "float32") or self.probe.form.dtype in HALVES
+        return not wide and self.steady and self.half_tables is None
+
 
 def prepare(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str) -> Probe:
     """Check the arguments and find the form that ``fn`` answers in."""
@@ -73,6 +94,28 @@ def prepare(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str) -> Pr
 
 def study(probe: Probe) -> Study:
     """Measure what everything else is judged by."""
+    differs = apart(*(first_answers(probe)[probe.role] for _ in range(2)))
+    by_chance = False
+    if differs:
+        with torch.random.fork_rng(devices=()):
+            seeded = [first_answers(probe, seed=0)[probe.role] for _ in range(2)]
+        by_chance = apart(*seeded) == 0
+    return replace(_turned(probe), unrepeated=differs, by_chance=by_chance)
+
+
+def first_answers(probe: Probe, seed: int | None = None) -> list[Tensor]:
+    """A call that is made before all others and again later; every result.
+
+    seed: what torch's own generator begins with, for functions that draw from it.
+    """
+    generator = torch.Generator().manual_seed(6)
+    x = torch.randn(1, 2, 11, probe.head_dim, generator=generator).double()
+    if seed is not None:
+        torch.manual_seed(seed)
+    return [out.to(torch.float64, copy=True) for out in probe.ask(x, torch.arange(11))]
+
+
+def _turned(probe: Probe) -> Study:
     maps = matrices(probe)
     try:
         pairs = find_pairs(maps)

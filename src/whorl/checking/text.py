@@ -23,7 +23,8 @@ def report_text(report: CheckReport, width: int = 80) -> str:
     wrong = len(report.diagnoses)
     verdict = f"{wrong} mistake{'s' if wrong > 1 else ''}" if wrong else "nothing is wrong"
     left = f", {len(report.unmeasured)} not measured" if report.unmeasured else ""
-    lines = [f"{report.name}: {held} of {count} properties hold{left}, {verdict}", ""]
+    head = f"{report.name}: {held} of {count} properties hold{left}, {verdict}"
+    lines = [*textwrap.wrap(head, width, subsequent_indent="    "), ""]
     lines.append(f"   {'property':<12} {'error':>8} {'allowed':>8}  meaning")
     for name, (ok, error) in report.properties.items():
         mark = "ok" if ok else "NO"

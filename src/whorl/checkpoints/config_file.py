@@ -1,7 +1,7 @@
 """What config.json says about the layout, and how it says the other one.
 
 Hardly any reader asks: the layout is part of a family's code. There are two keys, and the one that
-fits is written:
+fits is written, into the part of the config that describes the text:
 
     rope_interleave     transformers, in the families of DeepSeek-V3's kind
     rope_traditional    mlx-lm, in nearly all families; ``read_config`` goes by it too
@@ -13,14 +13,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from whorl.configs import ConfigError, read_config
-from whorl.configs.source import parse
+from whorl.configs import ConfigError, parse, read_config
 from whorl.kernels.ops import Layout
 
 from .safetensors_file import open_regular
-from .sizes import text_of
+from .sizes import family_of, read_part
 
-__all__ = ["in_layout", "layout_said"]
+__all__ = ["in_layout", "layout_said", "unread_by_transformers"]
 
 _SWITCHED = ("deepseek_v3", "axk1", "glm4_moe_lite", "youtu")
 _SWITCH, _OTHERWISE = "rope_interleave", "rope_traditional"
@@ -36,15 +35,29 @@ def layout_said(config: Any) -> Layout | None:
     return found.pop() if len(found) == 1 else None
 
 
+def unread_by_transformers(path: Path) -> bool:
+    """Whether a config says the layout by a key that transformers passes over."""
+    return _OTHERWISE in read_part(path)[1].keys
+
+
 def in_layout(path: Path, to: Layout) -> bytes:
     """The text of config.json with the layout ``to``."""
     with open_regular(path) as file:
         config = parse(file.read().decode("utf-8-sig"), str(path))
-    part = text_of(config)
-    if part.get("model_type") in _SWITCHED:
+    read = read_part(config)[1]
+    part = config
+    for name in filter(None, read.where.split(".")):
+        part = part.get(name, part)  # old configs have the keys of the text beside the parts
+    for one in (config, part):
+        one.pop(_OTHERWISE, None)
+    if family_of(read) in _SWITCHED:
         part[_SWITCH] = to == "interleaved"
-    else:
-        part.pop(_OTHERWISE, None)
-        if layout_said(part) != to:
-            part[_OTHERWISE] = to == "interleaved"
+    if layout_said(config) != to:
+        part[_OTHERWISE] = to == "interleaved"
+    if layout_said(config) != to:
+        raise ValueError(
+            f"convert: {str(path)!r} cannot be made to say the {to} layout, because what it"
+            f" describes is {layout_said(config) or 'of no one layout'} whatever keys it has."
+            " Put it elsewhere and state sizes by stated=Stated(head_dim=...) (--head-dim)."
+        )
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()

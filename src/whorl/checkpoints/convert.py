@@ -12,12 +12,14 @@ transformers moves its rows to "half" in the same way when it takes Meta's weigh
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from whorl.configs import read_config
 from whorl.kernels.ops import Layout
 
-from .config_file import in_layout, layout_said
+from .config_file import in_layout, layout_said, unread_by_transformers
 from .detect import Detection, detect_layers
 from .mark import MARK, layout_marked, marked
 from .names import SAY_PATTERN, Pattern, patterns_of
@@ -29,7 +31,7 @@ from .shards import Checkpoint, open_checkpoint
 from .sizes import Stated, borrowing, sizes_of, stated_of
 from .sources import layers_of
 from .verify import Verdict, verify
-from .whole import check_known, check_pairs
+from .whole import check_key_heads, check_known, check_layers, check_pairs
 
 __all__ = ["Conversion", "convert"]
 
@@ -49,7 +51,7 @@ class Conversion:
 
     tensors: names of those whose rows moved. left_out: files of the source that are not in the
     output: other weights, folders, links to elsewhere. found: what the detector said of the
-    source.
+    source. notes: what to know before the output is used.
     """
 
     source: Path
@@ -60,6 +62,7 @@ class Conversion:
     left_out: tuple[str, ...]
     found: Detection
     check: Verdict | None
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -71,6 +74,7 @@ class Conversion:
             "left_out": list(self.left_out),
             "found": self.found.to_dict(),
             "check": None if self.check is None else asdict(self.check),
+            "notes": list(self.notes),
         }
 
 
@@ -94,8 +98,8 @@ def convert(
         patterns: names of q and k that are not known here, as "ROLE=REGEX".
         stated: sizes that win over config.json, or stand in for it.
         check: also convert the output back and compare every byte, and compare attention scores.
-        force: convert although the source seems to have that layout already, or has the weights of
-            q without those of k.
+        force: convert although the source seems to have that layout already, has the weights of
+            q without those of k, or lacks layers.
 
     Raises:
         ValueError: the source cannot be read or converted, or ``out`` is not free.
@@ -109,22 +113,34 @@ def convert(
     moves = _moves(checkpoint, sizes, known)
     found = detect_layers(layers_of(moves), most=_SOME_LAYERS)
     if not force:
-        check_pairs(moves, borrowing(checkpoint.config))
+        _check_whole(checkpoint, moves)
         _check_layout(checkpoint, found, to)
     copied, left_out = _others(checkpoint)
     check_room(target, checkpoint.size + sum(path.stat().st_size for path in copied))
     meter = _Meter(progress, checkpoint.size * (2 if check else 1))
-    verdict = None
     with new_folder(target) as part:
-        for header in checkpoint.files:
-            write_file(part / header.path.name, _weights(header, moves, to, meter))
-        for path in copied:
-            write_file(part / path.name, _contents(path, to))
-        if check:
-            verdict = verify(checkpoint, part, moves, to, lambda p: meter.count(p, "checking"))
+        _write(checkpoint, part, copied, moves, to, meter)
+        count = partial(meter.count, label="checking")
+        verdict = verify(checkpoint, part, moves, to, count) if check else None
+        notes = _notes(checkpoint, moves, part, to)
     names = tuple(move.entry.name for move in moves)
     where = Path(source), Path(out)
-    return Conversion(*where, to, names, checkpoint.size, left_out, found, verdict)
+    return Conversion(*where, to, names, checkpoint.size, left_out, found, verdict, notes)
+
+
+def _write(
+    checkpoint: Checkpoint,
+    part: Path,
+    copied: Sequence[Path],
+    moves: Sequence[Move],
+    to: Layout,
+    meter: "_Meter",
+) -> None:
+    """Fill a new folder; other files come first, as a config may have no word for the layout."""
+    for path in copied:
+        write_file(part / path.name, _contents(path, to))
+    for header in checkpoint.files:
+        write_file(part / header.path.name, _weights(header, moves, to, meter))
 
 
 def _moves(checkpoint: Checkpoint, stated: Stated, patterns: Sequence[Pattern]) -> list[Move]:
@@ -132,6 +148,7 @@ def _moves(checkpoint: Checkpoint, stated: Stated, patterns: Sequence[Pattern]) 
     sizes = sizes_of(checkpoint.config, stated)
     moves = moves_of(checkpoint, sizes, patterns)
     check_known(checkpoint, sizes, moves, patterns)
+    check_key_heads(moves, sizes)
     if not any(head.moves for move in moves for head in move.heads):
         raise ValueError(
             f"convert: {str(checkpoint.path)!r} holds no q or k that the layout would change, in"
@@ -141,9 +158,34 @@ def _moves(checkpoint: Checkpoint, stated: Stated, patterns: Sequence[Pattern]) 
     return moves
 
 
+def _check_whole(checkpoint: Checkpoint, moves: Sequence[Move]) -> None:
+    check_pairs(moves, borrowing(checkpoint.config))
+    if checkpoint.config is not None:
+        check_layers(checkpoint, read_config(checkpoint.config).num_layers)
+
+
+def _notes(
+    checkpoint: Checkpoint, moves: Sequence[Move], part: Path, to: Layout
+) -> tuple[str, ...]:
+    if checkpoint.config is None:
+        rows = max(head.rows for move in moves for head in move.heads)
+        return (
+            f"that heads have {rows} channels is as stated; there is no config.json, and nothing in"
+            " the weights could show that it is not so",
+        )
+    if unread_by_transformers(part / checkpoint.config.name):
+        return (
+            "transformers does not read the key for the layout (rope_traditional): it would rotate"
+            f" these weights in the other layout, wrongly and without a complaint. Use them with"
+            f" code that rotates in the {to} layout",
+        )
+    return ()
+
+
 def _check_layout(checkpoint: Checkpoint, found: Detection, to: Layout) -> None:
-    """Refuse what has the layout already, by its mark, its weights or else its config."""
-    if layout_marked(checkpoint.files) == to:
+    """Refuse what has the layout already, by its weights, by its mark or else by its config."""
+    mark = layout_marked(checkpoint.files)
+    if mark == to:
         raise ValueError(
             f"convert: the file says that it was converted to the {to} layout before ({MARK} in its"
             " __metadata__), and moving rows again would break the model; force=True (--force)"
@@ -155,8 +197,9 @@ def _check_layout(checkpoint: Checkpoint, found: Detection, to: Layout) -> None:
             f" {found.confidence:.1%}), and moving their rows would break the model; force=True"
             " (--force) converts them all the same."
         )
-    said = None if checkpoint.config is None else layout_said(checkpoint.config)
-    if found.layout is None and said == to:
+    if found.layout is not None or mark is not None or checkpoint.config is None:
+        return
+    if layout_said(checkpoint.config) == to:
         raise ValueError(
             f"convert: config.json stands for the {to} layout already, and the weights do not show"
             " another; force=True (--force) converts them all the same."

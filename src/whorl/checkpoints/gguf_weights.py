@@ -83,21 +83,21 @@ def _parts(
     if (number, "qkv") not in tensors:
         return None
     prefix = f"{data.get('general.architecture')}.attention.head_count"
-    heads = stated.heads or data.get(prefix)
-    key_heads = stated.key_heads or data.get(f"{prefix}_kv", heads)
+    heads = stated.num_heads or data.get(prefix)
+    kv_heads = stated.num_kv_heads or data.get(f"{prefix}_kv", heads)
     fused = tensors[number, "qkv"]
-    if type(heads) is not int or type(key_heads) is not int:
+    if type(heads) is not int or type(kv_heads) is not int:
         raise ValueError(
             f"blk.{number}.attn_qkv: the file does not say how many heads there are; pass"
-            " stated=Stated(heads=..., key_heads=...) (--heads, --kv-heads)."
+            " stated=Stated(num_heads=..., num_kv_heads=...) (--heads, --kv-heads)."
         )
-    if (heads + 2 * key_heads) * head_dim != fused.shape[0] or not key_heads:
+    if (heads + 2 * kv_heads) * head_dim != fused.shape[0] or not kv_heads:
         raise ValueError(
             f"blk.{number}.attn_qkv has {fused.shape[0]} rows, which are not {heads} heads of q and"
-            f" {key_heads} each of k and v with {head_dim} channels."
+            f" {kv_heads} each of k and v with {head_dim} channels."
         )
     first = heads * head_dim
-    return _Rows(fused, 0, first), _Rows(fused, first, first + key_heads * head_dim)
+    return _Rows(fused, 0, first), _Rows(fused, first, first + kv_heads * head_dim)
 
 
 def _reader(path: Path, q: _Rows, k: _Rows, head_dim: int, band: slice) -> Callable[[], Heads]:

@@ -22,6 +22,7 @@ from whorl._words import did_you_mean
 from .layout import Packing
 
 __all__ = [
+    "FUSED_BY_FAMILY",
     "SAY_PATTERN",
     "Named",
     "Pattern",
@@ -35,9 +36,8 @@ __all__ = [
 ]
 
 Role = Literal["q", "k", "concatenated", "grouped", "codegen", "fused", "leave"]
-#: Where the channels are: in the first axis, in the last one (MLX keeps LoRA factors transposed),
-#: or in all axes together (Cohere's gains are [heads, channels]).
-Axis = Literal["first", "last", "all"]
+#: Where the channels are: in the first axis, or in the last (MLX keeps LoRA factors transposed).
+Axis = Literal["first", "last"]
 
 _Q = ("q_proj", "wq", "attn_q", "q_b_proj", "query_proj", "q_gate_proj")
 _K = ("k_proj", "wk", "attn_k", "kv_a_proj_with_mqa", "key_proj")

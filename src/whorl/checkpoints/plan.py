@@ -85,15 +85,15 @@ def _heads(header: Header, entry: Entry, named: Named, size: Sizes, rows: int) -
     if named.is_gain and rows == size.k.rows:  # of one head, for all; without a gate
         one = replace(size.k, part=named.role)
     count, rest = divmod(rows, one.rows)
-    stated = size.heads if named.role == "q" else None
+    stated = size.num_heads if named.role == "q" else None  # of k: see whole.check_key_heads
     one_for_all = len(entry.shape) == 1 and rows == one.rows
     fits = named.is_gain or one_for_all or stated is None or count == stated
     if rest or not count or not fits:
         must = f"{stated} heads of {one.rows}" if stated else f"heads of {one.rows}"
         raise ValueError(
             f"{where} must have the channels of {must}, as the config or the caller says; it has"
-            f" {rows}. State other sizes by stated=Stated(head_dim=..., heads=...) (--head-dim,"
-            f" --heads); or, if it is not rotated, {SAY_PATTERN} leave=REGEX."
+            f" {rows}. State other sizes by stated=Stated(head_dim=..., num_heads=...)"
+            f" (--head-dim, --heads); or, if it is not rotated, {SAY_PATTERN} leave=REGEX."
         )
     return [one] * count
 
@@ -106,17 +106,18 @@ def _fused(where: str, named: Named, size: Sizes, rows: int) -> list[Head]:
             f"{where} holds q, k and v together, and in which order is not known for this family;"
             f" {SAY_PATTERN} concatenated=REGEX, grouped=REGEX or codegen=REGEX."
         )
-    if size.heads is None or size.key_heads is None:
+    if size.num_heads is None:
         raise ValueError(
             f"{where} holds q, k and v together, and how many heads there are is not known; pass"
-            " stated=Stated(heads=..., key_heads=...) (--heads, --kv-heads)."
+            " stated=Stated(num_heads=..., num_kv_heads=...) (--heads, --kv-heads)."
         )
-    q, k = [size.q] * size.heads, [size.k] * size.key_heads
+    kv_heads = size.num_kv_heads or size.num_heads
+    q, k = [size.q] * size.num_heads, [size.k] * kv_heads
     want = sum(head.rows for head in (*q, *k, *k))
-    if rows != want or size.heads % size.key_heads:
+    if rows != want or size.num_heads % kv_heads:
         raise ValueError(
-            f"{where} must have {want} rows: q of {size.heads} heads, k and v of"
-            f" {size.key_heads}, each of {size.k.rows} channels; it has {rows}."
+            f"{where} must have {want} rows: q of {size.num_heads} heads, k and v of"
+            f" {kv_heads}, each of {size.k.rows} channels; it has {rows}."
         )
     return packed(packing, q, k)
 

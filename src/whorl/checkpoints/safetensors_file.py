@@ -14,12 +14,23 @@ import math
 import os
 import stat
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-__all__ = ["CHUNK", "FLOATS", "Entry", "Header", "open_regular", "read_header", "read_range"]
+__all__ = [
+    "CHUNK",
+    "FLOATS",
+    "Entry",
+    "Header",
+    "RepeatedError",
+    "named_once",
+    "open_regular",
+    "read_header",
+    "read_range",
+]
 
 #: Bits of an element.
 _BITS = {
@@ -126,21 +137,25 @@ def read_range(file: IO[bytes], begin: int, end: int) -> Iterator[bytes]:
         yield piece
 
 
+class RepeatedError(ValueError):
+    """So that it can be told from what json itself raises."""
+
+
+def named_once(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict; of two values of one name readers take one or the other."""
+    found = dict(items)
+    if len(found) < len(items):
+        twice = Counter(name for name, _ in items).most_common(1)[0][0]
+        raise RepeatedError(f"names {_short(twice)} twice")
+    return found
+
+
 def _parsed(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     """The JSON of a header: tensors, and metadata."""
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
-            left = dict.fromkeys(found)
-            twice = next(name for name, _ in items if left.pop(name, name) is not None)
-            _refuse(path, f"its header names {_short(twice)} twice")
-        return found
-
     try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=pairs)
-    except _RefusedError:
-        raise
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=named_once)
+    except RepeatedError as error:
+        _refuse(path, f"its header {error}")
     except (ValueError, RecursionError) as error:
         _refuse(path, f"its header is not JSON: {error}")
     if not isinstance(header, dict):
@@ -199,9 +214,5 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
-class _RefusedError(ValueError):
-    """So that json's own ValueError can be told from ours."""
-
-
 def _refuse(path: Path, why: str) -> NoReturn:
-    raise _RefusedError(f"{str(path)!r} cannot be read: {why}.")
+    raise ValueError(f"{str(path)!r} cannot be read: {why}.")

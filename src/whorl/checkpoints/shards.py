@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .safetensors_file import Entry, Header, open_regular, read_header
+from .safetensors_file import Entry, Header, RepeatedError, named_once, open_regular, read_header
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
@@ -125,7 +125,9 @@ def _weight_map(index: Path) -> dict[str, str]:
             f"{str(index)!r} has more than {_MOST_INDEX:,} bytes, too many for an index."
         )
     try:
-        document: Any = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
+        document: Any = json.loads(raw.decode("utf-8"), object_pairs_hook=named_once)
+    except RepeatedError as error:
+        raise ValueError(f"{str(index)!r} cannot be read: it {error}.") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(index)!r} is not sound JSON: {error}.") from None
     found = document.get("weight_map") if isinstance(document, dict) else None
@@ -135,13 +137,4 @@ def _weight_map(index: Path) -> dict[str, str]:
         )
     if not all(isinstance(name, str) for name in found.values()):
         raise ValueError(f"{str(index)!r}: weight_map must map names of tensors to names of files.")
-    return found
-
-
-def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in items:
-        if name in found:
-            raise ValueError(f"it names {name[:80]!r} twice")
-        found[name] = value
     return found

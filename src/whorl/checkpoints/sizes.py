@@ -9,20 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from whorl.configs import ConfigError, ModelPositions, read_config
-from whorl.configs.source import load
+from whorl.configs import ConfigError, ModelPositions, Part, load, read_config
 
 from .layout import Head, Packing
 from .names import FUSED_BY_FAMILY
 
-__all__ = ["Sizes", "Stated", "borrowing", "sizes_of", "stated_of", "text_of"]
+__all__ = ["Sizes", "Stated", "borrowing", "family_of", "read_part", "sizes_of", "stated_of"]
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-_KEY_HEADS = (
+_KV_HEADS = (
     *("num_key_value_heads", "n_kv_heads", "num_kv_heads", "n_head_kv"),
     "multi_query_group_num",
 )
-_TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 #: q_proj gives each head's queries and then a gate as wide.
 _GATED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text")
 #: Families whose rows of q and k are not where they are in others.
@@ -46,8 +44,8 @@ class Stated:
     """What the caller knows better than the config; None is not stated."""
 
     head_dim: int | None = None
-    heads: int | None = None
-    key_heads: int | None = None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
     rotary_dim: int | None = None
     rotary_start: int | None = None
 
@@ -67,12 +65,12 @@ def stated_of(given: Stated | None) -> Stated:
 
 @dataclass(frozen=True)
 class Sizes:
-    """One layer: a head of q and one of k, how many there are, how they are fused."""
+    """One layer: a head of q and one of k, how many there are (None: not said), how fused."""
 
     q: Head
     k: Head
-    heads: int | None = None
-    key_heads: int | None = None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
     packing: Packing | None = None
 
 
@@ -86,17 +84,16 @@ def sizes_of(config: Path | None, stated: Stated) -> Callable[[int | None], Size
             )
         plain = _plain(stated, stated.head_dim, stated.head_dim, 0)
         return lambda layer: plain
-    data = text_of(load(config).data)
-    if data.get("model_type") in _UNUSUAL:
-        raise ConfigError(f"{data['model_type']} is not supported: {_UNUSUAL[data['model_type']]}")
+    found, part = read_part(config)
+    data, family = part.keys, family_of(part)
+    if family in _UNUSUAL:
+        raise ConfigError(f"{family} is not supported: {_UNUSUAL[family]}")
     if "kv_lora_rank" in data and "qk_rope_head_dim" in data:
-        latent = _latent(data)
+        latent = _latent(data, family)
         return lambda layer: latent
-    found = read_config(config)
     _check_notes(found, data)
-    heads, key_heads = _first(data, _HEADS), _first(data, _KEY_HEADS)
-    family = str(data.get("model_type"))
-    packing, key_heads = _packing(data, family, heads, key_heads)
+    heads, kv_heads = _first(data, _HEADS), _first(data, _KV_HEADS)
+    packing, kv_heads = _packing(data, family, heads, kv_heads)
 
     def of(layer: int | None) -> Sizes | None:
         size = _rotated(found, layer, stated)
@@ -106,8 +103,8 @@ def sizes_of(config: Path | None, stated: Stated) -> Callable[[int | None], Size
             size = replace(size, q=replace(size.q, rows=2 * size.q.rows))
         return replace(
             size,
-            heads=stated.heads or heads,
-            key_heads=stated.key_heads or key_heads or stated.heads or heads,
+            num_heads=stated.num_heads or heads,
+            num_kv_heads=stated.num_kv_heads or kv_heads,
             packing=packing,
         )
 
@@ -116,7 +113,7 @@ def sizes_of(config: Path | None, stated: Stated) -> Callable[[int | None], Size
 
 def borrowing(config: Path | None) -> Callable[[int | None], bool]:
     """Whether a layer has no keys of its own and uses those of another: the last ones of Gemma."""
-    data = {} if config is None else text_of(load(config).data)
+    data = {} if config is None else read_part(config)[1].keys
     shared = _first(data, ("num_kv_shared_layers",)) or 0
     first = (_first(data, ("num_hidden_layers",)) or 0) - shared
     return lambda layer: bool(shared) and layer is not None and layer >= first > 0
@@ -153,12 +150,12 @@ def _plain(stated: Stated, head_dim: int, width: int, start: int) -> Sizes:
     return Sizes(
         Head("q", rows, start, width),
         Head("k", rows, start, width),
-        stated.heads,
-        stated.key_heads or stated.heads,
+        stated.num_heads,
+        stated.num_kv_heads,
     )
 
 
-def _latent(data: Mapping[str, Any]) -> Sizes:
+def _latent(data: Mapping[str, Any], family: str) -> Sizes:
     """Multi-head latent attention: rotated channels come last, and k has them once for all heads.
 
     DeepSeek-AI 2024, DeepSeek-V2, section 2.1, https://arxiv.org/abs/2405.04434.
@@ -171,7 +168,7 @@ def _latent(data: Mapping[str, Any]) -> Sizes:
             f"config: {', '.join(names)} must be positive ints, the second even; got {sizes!r}."
         )
     # A-X K2 has a gate for the values behind each head of q.
-    gate = _first(data, ("v_head_dim",)) if data.get("model_type") == "axk2" else None
+    gate = _first(data, ("v_head_dim",)) if family == "axk2" else None
     return Sizes(
         Head("q", still + turned + (gate or 0), still, turned),
         Head("k", rank + turned, rank, turned),
@@ -181,13 +178,13 @@ def _latent(data: Mapping[str, Any]) -> Sizes:
 
 
 def _packing(
-    data: Mapping[str, Any], family: str, heads: int | None, key_heads: int | None
+    data: Mapping[str, Any], family: str, heads: int | None, kv_heads: int | None
 ) -> tuple[Packing | None, int | None]:
     if family in ("falcon", "RefinedWeb", "RefinedWebModel"):
         if data.get("new_decoder_architecture"):
-            return "grouped", key_heads
+            return "grouped", kv_heads
         return ("concatenated", 1) if data.get("multi_query", True) else ("grouped", heads)
-    return FUSED_BY_FAMILY.get(family), key_heads
+    return FUSED_BY_FAMILY.get(family), kv_heads
 
 
 def _check_notes(found: ModelPositions, data: Mapping[str, Any]) -> None:
@@ -199,13 +196,16 @@ def _check_notes(found: ModelPositions, data: Mapping[str, Any]) -> None:
             )
 
 
-def text_of(data: dict[str, Any]) -> dict[str, Any]:
-    """The part of a config that describes the text model."""
-    for _ in range(3):
-        if _first(data, _HEADS) is not None:
-            break
-        data = next((data[key] for key in _TEXT if isinstance(data.get(key), dict)), data)
-    return data
+def read_part(config: Any) -> tuple[ModelPositions, Part]:
+    """A config, and the part of it that describes the text model."""
+    document = load(config)
+    found = read_config(document)
+    return found, found.part or Part("", found.model_type, document.data)
+
+
+def family_of(part: Part) -> str:
+    """The model type that a config names, or else the one that it has in the whole."""
+    return str(part.keys.get("model_type") or part.model_type)
 
 
 def _first(data: Mapping[str, Any], names: tuple[str, ...]) -> int | None:

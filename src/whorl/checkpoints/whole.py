@@ -1,8 +1,8 @@
 """Is everything of q and k known? A tensor that should have moved and did not breaks a model.
 
 Asked before anything is written: names that look like q or k and have no role, numbers for each
-channel of a head that have none, layers with weights of only one of q and k, heads of q that are no
-multiple of those of k.
+channel of a head that have none, layers that are missing or have weights of only one of q and k,
+heads of q that are no multiple of those of k.
 """
 
 import re
@@ -16,7 +16,7 @@ from .safetensors_file import Entry
 from .shards import Checkpoint
 from .sizes import Sizes
 
-__all__ = ["check_known", "check_pairs"]
+__all__ = ["check_key_heads", "check_known", "check_layers", "check_pairs"]
 
 _SHOWN = 3
 
@@ -89,18 +89,61 @@ def check_pairs(moves: Sequence[Move], borrowing: Callable[[int | None], bool]) 
             )
 
 
+def check_key_heads(moves: Sequence[Move], sizes: Callable[[int | None], Sizes | None]) -> None:
+    """Refuse a model in which no layer has as many heads of k as the config or the caller says.
+
+    Some may have others: windowed layers of MiMo-V2 have more, global ones of Gemma 4 fewer.
+    """
+    counted: dict[tuple[int | None, str], int] = {}
+    for move in filter(_is_weight, moves):  # LongCat has two attentions in a layer
+        where = move.named.layer, move.named.attention
+        count = sum(head.part == "k" for head in move.heads)
+        counted[where] = counted.get(where, 0) + count
+    found = [(layer, count, sizes(layer)) for (layer, _), count in counted.items() if count]
+    if any(size is None or size.num_kv_heads in (None, count) for _, count, size in found):
+        return
+    for layer, count, size in found:
+        assert size is not None
+        raise ValueError(
+            f"convert: k must have {size.num_kv_heads} heads of {size.k.rows} channels, as the"
+            f" config or the caller says; it has {count} in layer {layer}, and no layer has as many"
+            " as that. State other sizes by stated=Stated(head_dim=..., num_kv_heads=...)"
+            " (--head-dim, --kv-heads)."
+        )
+
+
+def check_layers(checkpoint: Checkpoint, num_layers: int) -> None:
+    """Refuse a model of which whole layers are missing: an index may leave out a file.
+
+    A file that is named by itself may be one of several.
+    """
+    if checkpoint.path.is_file() and checkpoint.index is None:
+        return
+    seen = {layer_of(entry.name) for _, entry in checkpoint.tensors()}
+    missing = [n for n in range(num_layers) if n not in seen]
+    if missing and 2 * len(missing) <= num_layers:  # else numbers in names are not those of layers
+        raise ValueError(
+            f"convert: config.json has {num_layers} layers, and of layer {missing[0]} there is no"
+            " tensor; the index leaves out a file, or it was not downloaded. force=True (--force)"
+            " converts what is here."
+        )
+
+
 def _counts(moves: Sequence[Move]) -> dict[tuple[int | None, str], dict[Part, int]]:
     """By layer: how many heads the weights of q and k have; adapters have weights of neither."""
     found: dict[tuple[int | None, str], dict[Part, int]] = {}
-    for move in moves:
+    for move in filter(_is_weight, moves):
         named = move.named
-        if named.is_gain or "lora" in named.leaf or len(move.entry.shape) < 2:
-            continue
         where = named.layer, named.attention if named.layer is None else ""
         mine = found.setdefault(where, {})
         for head in move.heads:
             mine[head.part] = mine.get(head.part, 0) + 1
     return found
+
+
+def _is_weight(move: Move) -> bool:
+    named = move.named
+    return not named.is_gain and "lora" not in named.leaf and len(move.entry.shape) > 1
 
 
 def _regex(name: str) -> str:

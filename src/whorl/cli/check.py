@@ -87,6 +87,7 @@ def _module(name: str) -> Any:
         if not name.endswith(".py"):
             sys.path.insert(0, str(Path.cwd()))
             return importlib.import_module(name)
+        sys.path.insert(0, str(Path(name).resolve().parent))  # as python itself does for a script
         spec = importlib.util.spec_from_file_location(Path(name).stem, name)
         if spec is None or spec.loader is None:
             raise ValueError(f"cannot import {name}.")

@@ -31,7 +31,7 @@ Out = typer.Argument(metavar="OUT", help="A folder that does not exist yet.")
 To = typer.Option("--to", help="The layout to write.", show_default=False)
 Check = typer.Option("--check", help="Convert back and compare every byte; compare scores.")
 Force = typer.Option(
-    "--force", help="Convert although it seems to have that layout already, or lacks k."
+    "--force", help="Convert although it seems to have that layout already, or lacks k or layers."
 )
 
 
@@ -89,4 +89,6 @@ def _table(done: Conversion) -> Table:
         none = "no layer with both q and k to compare scores of"
         table.add_row("checked", f"back again bit for bit; {scores if done.check.heads else none}")
     table.add_row("kept in", Text(str(done.out)))
+    for note in done.notes:
+        table.add_row("note", Text(f"{note}."))
     return table

@@ -78,12 +78,22 @@ def _cells(finding: LayerFinding) -> list[Text]:
         Text(f"{finding.z['half']:+.1f}"),
         Text(f"{finding.z['interleaved']:+.1f}"),
         Text(finding.layout or "can't tell", "green" if clear else "dim"),
-        Text(f"{finding.confidence:.1%}", "" if clear else "dim"),
+        Text(
+            f"{'' if clear else _likelier(finding)}{finding.confidence:.1%}", "" if clear else "dim"
+        ),
     ]
 
 
+def _likelier(finding: LayerFinding) -> str:
+    chances = finding.probabilities
+    return "half " if chances.half >= chances.interleaved else "interleaved "
+
+
 def _words(found: Detection, said: str | None) -> list[str]:
-    lines = ["half, interleaved: standard deviations above pairings that no model has."]
+    lines = [
+        "half, interleaved: standard deviations above pairings that no model has.",
+        "confidence: probability of the likelier layout, which is named from 90% on.",
+    ]
     if found.not_finite:
         bad = [layer.name for layer in found.layers if layer.not_finite]
         more = f" and {len(bad) - 3} more layers" if len(bad) > 3 else ""
