@@ -72,6 +72,15 @@ def test_the_layout() -> None:
         read_config({**BASE, "rope_traditional": "yes"})
 
 
+def test_transformers_does_not_read_the_key() -> None:
+    config = {**BASE, "rope_traditional": True}
+    assert "layout-unread" in [note.id for note in read_config(config).notes]
+    followed = read_config(config, parity="transformers")
+    assert followed.build().config.layout == "half"  # type: ignore[attr-defined]
+    usual = read_config({**BASE, "rope_traditional": False})  # what the family does anyway
+    assert "layout-unread" not in [note.id for note in usual.notes]
+
+
 def test_the_family_decides_without_the_key() -> None:
     cohere = {**BASE, "model_type": "cohere"}
     assert read_config(cohere).build().config.layout == "interleaved"  # type: ignore[attr-defined]

@@ -145,7 +145,7 @@ def test_deepseek_ocr_switches_latent_attention_off() -> None:
     text = {"model_type": "deepseek_v2", "use_mla": False, "qk_rope_head_dim": 0}
     text |= {"hidden_size": 1280, "num_attention_heads": 10, "num_hidden_layers": 12}
     found = read_config({"model_type": "deepseek_vl_v2", "language_config": text})
-    assert found.build().config == whorl.RoPE(128).config  # type: ignore[attr-defined]
+    assert found.build().config == whorl.RoPE(128).config
     with pytest.raises(ConfigError, match="use_mla false is not read"):
         read_config(text, parity="transformers")
 

@@ -22,7 +22,7 @@ SHARE = 4  # of the configs that the doctor is tried on
 
 def outcomes(config: dict[str, Any], model: ModelPositions) -> set[str]:
     """What transformers is said to do with the layers that rotate."""
-    found = set()
+    found: set[str] = set()
     for group in model.groups:
         if group.rotation is not None:
             length = model.context or 2048

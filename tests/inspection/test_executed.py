@@ -239,6 +239,19 @@ def test_mlx_lm_reads_families_so(model_type: str) -> None:
     check_mlx(small(model_type), 50_000)
 
 
+@pytest.mark.parametrize("model_type", sorted(mlx_lm.FAMILIES))
+@pytest.mark.parametrize("traditional", [False, True])
+def test_mlx_lm_reads_the_layout_so(model_type: str, traditional: bool) -> None:
+    check_mlx({**small(model_type), "rope_traditional": traditional}, 50_000)
+
+
+def test_a_layout_that_transformers_does_not_read() -> None:
+    config = {**small("llama"), "rope_traditional": True}
+    model = read_config(config)
+    case = Case(model, model.groups[0], config)
+    assert (transformers.read(case).layout, mlx_lm.read(case).layout) == ("half", "interleaved")
+
+
 # The file of phi3 refuses both; gpt_neox's has other names for all of it.
 @pytest.mark.parametrize("model_type", sorted(set(mlx_lm.FAMILIES) - {"phi3", "gpt_neox"}))
 @pytest.mark.parametrize("extra", ["yarn", "linear"])

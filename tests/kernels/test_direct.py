@@ -105,7 +105,7 @@ UNUSUAL: dict[str, Callable[[], tuple[tuple[Tensor, ...], object]]] = {
     "three axes": lambda: ((Q[0], K[0]), None),
     "a parameter": lambda: ((torch.nn.Parameter(Q), K), None),
     "a gradient, in place": lambda: ((q := Q.clone().requires_grad_(), K), (q, K)),
-    "no tensor": lambda: ((Q, None), None),  # type: ignore[dict-item]
+    "no tensor": lambda: ((Q, None), None),  # type: ignore[dict-item, return-value]
     "no tokens": lambda: ((Q[:, :, :0], K[:, :, :0]), None),
     "meta device": lambda: ((Q.to("meta"), K.to("meta")), None),
     "negative view": lambda: ((torch._neg_view(Q), K), None),
@@ -189,7 +189,9 @@ def test_plain_calls_go_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("out_layout", ["half", "interleaved"])
-def test_gradients_are_those_of_the_reference(layout: str, out_layout: str) -> None:
+def test_gradients_are_those_of_the_reference(
+    layout: whorl.Layout, out_layout: whorl.Layout
+) -> None:
     rope = whorl.RoPE(WIDTH, layout=layout, out_layout=out_layout, rotary_dim=8, rotary_start=2)
     oracle = whorl.RoPE(**{**rope.config.to_dict(), "impl": "reference"})
     grads = [normal(*x.shape, seed=5, dtype=torch.float32) for x in q_and_k()]
@@ -223,6 +225,11 @@ def test_gradients_that_no_tensor_holds() -> None:
 def test_nothing_is_saved_for_the_backward_pass() -> None:
     q, k = (x.requires_grad_() for x in q_and_k())
     saved: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+
+    def keep(x: Tensor) -> Tensor:
+        saved.append(x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         whorl.RoPE(WIDTH)(q, k, offset=3)
     assert saved == []

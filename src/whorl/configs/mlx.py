@@ -1,7 +1,8 @@
 """Configs of mlx-lm: those of Hugging Face, with ``rope_traditional`` and names of its own.
 
     rope_traditional     true pairs neighbours ("interleaved"); missing, the family decides. That
-                         of the part with the text wins over that of the whole
+                         of the part with the text wins over that of the whole. transformers does
+                         not read it
     rope_scaling.type    read before rope_type; "deepseek_yarn" and "telechat3-yarn" are YaRN, and
                          "mrope" is plain for text
 
@@ -28,6 +29,10 @@ _TRUNCATE = "mlx-lm rounds the corners of YaRN's ramp although truncate is false
 _FACTOR = "mlx-lm does not read attention_factor and takes the formula's."
 _LONE = "mlx-lm counts a lone mscale or mscale_all_dim; transformers wants both."
 _LONG = "mlx-lm takes the long factors at every length."
+_UNREAD = (
+    "transformers does not read rope_traditional: it pairs channels as the family does, and these"
+    " weights are in the other layout."
+)
 _FIRST = "mlx-lm goes by type, transformers by rope_type, and they differ here."
 
 
@@ -45,8 +50,12 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
     part = found.part
     inner = keys if part is None else Keys(part.keys, part.where)
     said = next((one for one in (inner, keys) if "rope_traditional" in one), None)
-    if said is not None:
-        found = _in_layout(found, "interleaved" if said.flag("rope_traditional") else "half")
+    if said is not None and parity is None:
+        layout = "interleaved" if said.flag("rope_traditional") else "half"
+        usual = {g.rotation.options.get("layout", "half") for g in found.groups if g.rotation}
+        if usual - {layout}:
+            notes.append(Note("layout-unread", _UNREAD))
+        found = _in_layout(found, layout)
     if part is not None and not part.where:  # what mlx-lm itself sees
         part = replace(part, keys=document.data)
     notes = [*found.notes, *notes]

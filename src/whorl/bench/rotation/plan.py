@@ -101,7 +101,8 @@ class Plan:
         compiled: beginnings of the keys of those cells in which the compiled peer runs, because
             compiling takes seconds; None means all.
         repeats: timed samples of each contestant.
-        sample_seconds: least duration of a sample; short calls are repeated within it.
+        sample_seconds: least duration of a sample; short calls are repeated within it. A call of a
+            millisecond or two wants ten: alone it is timed while the caches still change hands.
         most_seconds: after three samples, a contestant that has taken this long in a cell is done;
             without it the slowest peers would take most of the time.
         accuracy: whether to measure the error of the tables as well.
@@ -114,7 +115,7 @@ class Plan:
     peers: tuple[str, ...] | None = None
     compiled: tuple[str, ...] | None = None
     repeats: int = 15
-    sample_seconds: float = 2e-3
+    sample_seconds: float = 20e-3
     most_seconds: float = 5.0
     accuracy: bool = True
 

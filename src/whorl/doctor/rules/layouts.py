@@ -36,3 +36,28 @@ def layout_disagrees(patient: Patient) -> Iterator[Symptom]:
             f"the weights show the {weights.layout} layout ({weights.confidence:.0%} sure), and"
             f" the config stands for {said}.",
         )
+
+
+@rule(
+    "layout-unread",
+    "warning",
+    what="A layout that only mlx-lm reads from the config.",
+    why="rope_traditional is a key of mlx-lm, and whorl convert writes it where a family has no"
+    " key of its own. transformers, vLLM and llama.cpp's converter pass it by and pair channels as"
+    " the family does: they load these weights without complaint and write fluent nonsense.",
+    remedy="Nothing, for mlx-lm and whorl. For anything else move the rows back: whorl convert"
+    " FOLDER OUT --to half, or --to interleaved where the family pairs neighbours.",
+    seen=(
+        "https://github.com/huggingface/transformers/issues/25199",
+        "https://github.com/ml-explore/mlx-lm/blob/main/mlx_lm/models/llama.py",
+    ),
+    trigger=Case({**_SMALL, "rope_traditional": True}),
+    near_miss=Case({**_SMALL, "rope_traditional": False}),
+)
+def layout_unread(patient: Patient) -> Iterator[Symptom]:
+    for where, reading in patient.readings:
+        for note in reading.notes:
+            if note.id == "layout-unread":
+                yield Symptom(
+                    f"{where}.rope_traditional" if where else "rope_traditional", note.text
+                )

@@ -28,7 +28,7 @@ class Family:
     """What one model file does.
 
     base: where the config has no rope_theta; None refuses such a config.
-    traditional: its name for the interleaved layout.
+    traditional: its name for the interleaved layout. switch: whether it reads rope_traditional.
     current: whether it reads ``rope_parameters``.
     partial: the key that says which share of a head rotates; None rotates all of it.
     share: where the config has no such key.
@@ -37,6 +37,7 @@ class Family:
     rule: Literal["initialize", "plain", "phi3"] = "initialize"
     base: float | None = 10_000.0
     traditional: bool = False
+    switch: bool = False
     current: bool = False
     partial: str | None = None
     share: float = 1.0
@@ -47,24 +48,24 @@ FAMILIES: dict[str, Family] = {
     "cohere": Family("plain", 8e6, traditional=True),
     "cohere2": Family("plain", 50_000.0, traditional=True),
     "deepseek_v3": Family(traditional=True),
-    "gemma": Family("plain"),
-    "gemma2": Family("plain"),
+    "gemma": Family("plain", switch=True),
+    "gemma2": Family("plain", switch=True),
     "gemma3_text": Family(base=1e6),
-    "glm4": Family("plain", None, traditional=True, partial="partial_rotary_factor"),
+    "glm4": Family("plain", None, traditional=True, switch=True, partial="partial_rotary_factor"),
     "gpt_neox": Family("plain", None, partial="rotary_pct"),
     "gpt_oss": Family(base=150_000.0),
     "granite": Family(base=None),
-    "llama": Family(),
-    "mistral": Family(file="llama"),
-    "mixtral": Family("plain", 1e6),
-    "olmo2": Family(),
+    "llama": Family(switch=True),
+    "mistral": Family(switch=True, file="llama"),
+    "mixtral": Family("plain", 1e6, switch=True),
+    "olmo2": Family(switch=True),
     "phi": Family("plain", partial="partial_rotary_factor", share=0.4),
-    "phi3": Family("phi3", partial="partial_rotary_factor"),
-    "qwen2": Family(base=1e6),
+    "phi3": Family("phi3", switch=True, partial="partial_rotary_factor"),
+    "qwen2": Family(base=1e6, switch=True),
     "qwen3": Family(base=None, current=True),
     "qwen3_moe": Family("plain", None),
-    "seed_oss": Family(),
-    "smollm3": Family(file="smollm3"),
+    "seed_oss": Family(switch=True),
+    "smollm3": Family(switch=True, file="smollm3"),
     "stablelm": Family("plain", None, partial="partial_rotary_factor"),
     "starcoder2": Family("plain", 100_000.0),
 }
@@ -152,7 +153,9 @@ def _reading(
     case: Case, family: Family, options: dict[str, Any], at: int | None, remarks: list[Remark]
 ) -> Reading:
     softmax = case.group.softmax_scale if "scaling" in options else 1.0
-    layout: Literal["half", "interleaved"] = "interleaved" if family.traditional else "half"
+    said = case.data.get("rope_traditional") if family.switch else None
+    traditional = family.traditional if said is None else bool(said)
+    layout: Literal["half", "interleaved"] = "interleaved" if traditional else "half"
     return Reading(options, at, softmax, layout, tuple(remarks))
 
 

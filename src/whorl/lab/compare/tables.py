@@ -24,13 +24,15 @@ def markdown(comparison: Mapping[str, Any]) -> str:
         values = [reading.value(row, length) for row in rows]
         best = reading.best(texts, values, reading.accuracy)
         columns.append([f"**{text}**" if n in best else text for n, text in enumerate(texts)])
-    columns.append([_count(row.get("tokens_per_second")) for row in rows])
     heads = [_head(reading, length) for length in reading.lengths]
+    if any(row.get("tokens_per_second") for row in rows):
+        columns.append([_count(row.get("tokens_per_second")) for row in rows])
+        heads.append("tokens/s")
     body = [(_plain(row["name"]), *cells) for row, *cells in zip(rows, *columns, strict=True)]
     found = [
         _plain(headline(comparison)),
         f"{_plain(_what(reading))}.",
-        markdown_table(["encoding", *heads, "tokens/s"], body),
+        markdown_table(["encoding", *heads], body),
     ]
     if differences := reading.differences():
         title, tops, lines = differences
