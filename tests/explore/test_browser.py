@@ -160,7 +160,7 @@ def test_sliders_answer_within_100_ms(visit: Visit, capsys: pytest.CaptureFixtur
         print(f"\nslider to chart at head_dim 128, ms: {words} ({len(times)} moves)")
         print(" ".join(f"{one:.0f}" for one in times))
     # On a busy machine most of them wait for a core; a page that is slow itself has none in time.
-    assert sorted(times)[2] < 100
+    assert statistics.quantiles(times, n=4)[0] < 100
 
 
 def test_extensions_overlaid_and_taken_away(visit: Visit) -> None:

@@ -1,6 +1,8 @@
 """Published claims against made-up results: each outcome comes up where it should."""
 
-from statistics import stdev
+import json
+from pathlib import Path
+from statistics import fmean, stdev, variance
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from whorl.lab import EvaluationConfig, ModelConfig, RunConfig
 from whorl.lab.compare.claims import CLAIMS, judge
 from whorl.lab.compare.statistics import Estimate, estimate
+from whorl.lab.compare.thresholds import SEED_NOISE
 
 from .made import made
 
@@ -132,3 +135,20 @@ def test_students_t(degrees: int, point: float) -> None:
     found = estimate(values)
     assert found.high is not None
     assert (found.high - found.mean) / half == pytest.approx(point, abs=3e-3)
+
+
+def test_the_noise_of_a_seed_is_what_was_measured() -> None:
+    """Two standard deviations of trained encodings' differences from RoPE, paired by seed."""
+    file = Path(__file__).parents[2] / "benchmarks/2026-11-16-amd-epyc-standard-compare.json"
+    rows = {row["name"]: row for row in json.loads(file.read_text(encoding="utf-8"))["rows"]}
+
+    def seeds(name: str) -> list[float]:
+        found: list[float] = rows[name]["by_length"]["128"]["seeds"]
+        return found
+
+    names = [n for n, row in rows.items() if row["scaling"] is None and n not in ("rope", "mrope")]
+    assert len(names) == 14
+    spreads = [
+        variance([a - b for a, b in zip(seeds(name), seeds("rope"), strict=True)]) for name in names
+    ]
+    assert 2 * fmean(spreads) ** 0.5 == pytest.approx(SEED_NOISE, abs=0.005)
