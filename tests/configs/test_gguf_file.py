@@ -1,12 +1,12 @@
 """The header of a GGUF file: as ``gguf`` writes and reads it, and when it lies."""
 
 import struct
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.effort import bounded
 from whorl.configs import ConfigError, read_config
 from whorl.configs.source import load
 
@@ -103,9 +103,8 @@ def test_gigabytes_and_a_large_vocabulary_take_no_time(tmp_path: Path) -> None:
     path.write_bytes(gguf_bytes(pairs, {"rope_freqs.weight": [1.0] * HALF_PAIRS}))
     with path.open("r+b") as file:
         file.truncate(20 * 2**30)  # a hole: it takes no space
-    start = time.process_time()
-    assert read_config(path).model_type == "llama"
-    assert time.process_time() - start < 1.0
+    with bounded():
+        assert read_config(path).model_type == "llama"
 
 
 # Headers that lie
@@ -192,10 +191,8 @@ def test_lies(name: str, tmp_path: Path) -> None:
     content, words = LIES[name]
     path = tmp_path / "x.gguf"
     path.write_bytes(content)
-    start = time.process_time()
-    with pytest.raises(ConfigError, match=words):
+    with bounded(), pytest.raises(ConfigError, match=words):
         read_config(path)
-    assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize("inner", [8, 4])
@@ -204,13 +201,12 @@ def test_claims_that_a_large_file_could_hold(inner: int, tmp_path: Path) -> None
     path.write_bytes(pair("a", 9, inner, 10**9, form="IIQ"))
     with path.open("r+b") as file:
         file.truncate(16 * 2**30)
-    start = time.process_time()
-    if inner == 8:
-        with pytest.raises(ConfigError, match="holds more than 1,200,000 strings"):
-            load(path)
-    else:
-        assert load(path).data == {"GGUF.version": 3}
-    assert time.process_time() - start < 1.0
+    with bounded():
+        if inner == 8:
+            with pytest.raises(ConfigError, match="holds more than 1,200,000 strings"):
+                load(path)
+        else:
+            assert load(path).data == {"GGUF.version": 3}
 
 
 def test_every_truncation_is_refused_or_read(tmp_path: Path) -> None:

