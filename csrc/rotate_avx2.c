@@ -141,18 +141,23 @@ INLINE void turn_woven(__m256 v, char *out, int64_t at, __m256 c, __m256 w, int 
     store8(out, at, _mm256_add_ps(_mm256_mul_ps(v, c), _mm256_mul_ps(swapped, w)), dtype);
 }
 
+/* Four floats, each twice. */
+INLINE __m256 load_twice(const char *x, int64_t i) {
+    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    const __m256 both = _mm256_broadcast_ps((const __m128 *)(const void *)(x + 4 * i));
+    return _mm256_permutevar_ps(both, twice);
+}
+
 /* Pairs i .. i + 7 of `heads` interleaved vectors: the tables are woven once for all of them. */
 INLINE void rotate8_woven(const whorl_span *s, const char *x, char *out, const char *row, int64_t i,
                           int heads, int dtype) {
     const __m256 minus = _mm256_setr_ps(-0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f);
     const __m256 plus = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
     const __m256 sign = s->negate ? plus : minus;
-    const __m256 c = load8(row, i, WHORL_F32), w = load8(row, i + s->pairs, WHORL_F32);
-    __m256 c0, c1, w0, w1;
-    merge((pairs8){c, c}, &c0, &c1);
-    merge((pairs8){w, w}, &w0, &w1);
-    w0 = _mm256_xor_ps(w0, sign);
-    w1 = _mm256_xor_ps(w1, sign);
+    const char *sin = row + 4 * s->pairs;
+    const __m256 c0 = load_twice(row, i), c1 = load_twice(row, i + 4);
+    const __m256 w0 = _mm256_xor_ps(load_twice(sin, i), sign);
+    const __m256 w1 = _mm256_xor_ps(load_twice(sin, i + 4), sign);
     pairs8 p[WHORL_GROUP];
     for (int g = 0; g < heads; g++)
         p[g] = (pairs8){load8(x + g * s->x_head, 2 * i, dtype),
@@ -261,8 +266,9 @@ INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char
     const int bf16 =
         dtype == WHORL_BF16 && in_layout == WHORL_INTERLEAVED && out_layout == WHORL_INTERLEAVED;
     int64_t i = 0;
-    for (int g = 0; g < heads; g++)
-        whorl_pass_through(s, x + g * s->x_head, out + g * s->out_head);
+    if (s->head_bytes || s->tail_bytes)
+        for (int g = 0; g < heads; g++)
+            whorl_pass_through(s, x + g * s->x_head, out + g * s->out_head);
     x += s->head_bytes;
     out += s->head_bytes;
     for (; wide && i + 16 <= s->pairs; i += 16)

@@ -56,12 +56,13 @@ INLINE const char *whorl_span_row(const whorl_span *s, int64_t j) {
     return s->table + row * s->row_bytes;
 }
 
-/* Copies the channels outside the rotated band; in place they are already there. */
+/* Copies the channels outside the rotated band; in place they are already there. Mostly there are
+ * none, and a call of memcpy for nothing takes two nanoseconds, as long as rotating 16 channels. */
 INLINE void whorl_pass_through(const whorl_span *s, const char *x, char *out) {
     if (x == out) return;
     const int64_t end = s->head_bytes + s->band_bytes;
-    memcpy(out, x, (size_t)s->head_bytes);
-    memcpy(out + end, x + end, (size_t)s->tail_bytes);
+    if (s->head_bytes) memcpy(out, x, (size_t)s->head_bytes);
+    if (s->tail_bytes) memcpy(out + end, x + end, (size_t)s->tail_bytes);
 }
 
 /* One function per dtype and pair of layouts, from one inlined `span` with constant arguments. */

@@ -20,20 +20,13 @@ __all__ = ["rotate"]
 
 _BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 
-
-class _Kind(NamedTuple):
-    """What all tensors of a call must agree in."""
-
-    dtype: torch.dtype
-    item: int  # bytes of an element
-    batch: int
-    length: int
-    width: int
-    tracked: bool  # whether a tensor that needs a gradient would get one
-
-
-# heads; the strides of B, H and T; elements from the first to the end of the last; the address
+# Plain tuples: a named one takes as long to make as five questions to a tensor.
+# What all tensors of a call agree in: dtype, B, T, D, and whether gradients are recorded.
+_Kind = tuple[torch.dtype, int, int, int, bool]
+# Heads; the strides of B, H and T; elements from the first to the end of the last; the address.
 _Place = tuple[int, tuple[int, int, int], int, int]
+# Where each tensor is and where it goes; what is returned.
+_Job = tuple[list[tuple[_Place, _Place]], list[Tensor]]
 
 
 def rotate(
@@ -48,77 +41,78 @@ def rotate(
 
     The caller has checked nothing, and where None comes back nothing has been written.
     """
-    if is_watched():
+    if is_watched() or (kind := _kind(xs[0], width)) is None:
         return None
-    if outs is not None and (type(outs) not in (tuple, list) or len(outs) != len(xs)):
+    dtype, batch, length, _, tracked = kind
+    if not 0 <= first <= table.count - length:
         return None
-    kind = _kind(xs[0], width)
-    if kind is None or not 0 <= first <= table.count - kind.length:
-        return None
-    if kind.tracked and outs is None and any(type(x) is Tensor and x.requires_grad for x in xs):
-        return _differentiably(xs, _Turn(table, first, kind.length, band, False), kind)
-    job = _Job(table, first, kind, band)
-    for n, x in enumerate(xs):
-        if not job.take(x, None if outs is None else outs[n]):
-            return None
-    if outs is not None and not _are_apart(job.spans):
-        return None
-    vectors = job.heads * kind.batch * kind.length
-    native.submit(kind.dtype, kind.batch, width, band, table.pairs, vectors, job.numbers)
     if outs is not None:
-        increment_version(job.targets)  # so that autograd notices, as with torch's own writes
-    return job.targets
+        job = _onto(xs, outs, kind, band)
+    elif tracked and any(type(x) is Tensor and x.requires_grad for x in xs):
+        return _differentiably(xs, _Turn(table, first, length, band, False), kind)
+    else:
+        job = _into_new(xs, kind)
+    if job is None:
+        return None
+    places, targets = job
+    numbers: list[int] = []
+    vectors, end = 0, (table.pointer, table.count, table.batch_stride, 0, 0, 0, first)
+    for (heads, strides, _, at), (_, to_strides, _, to) in places:
+        numbers += (at, to, heads, length, *strides, *to_strides, *end)
+        vectors += heads * batch * length
+    native.submit(dtype, batch, width, band, table.pairs, vectors, numbers)
+    if outs is not None:
+        increment_version(targets)  # so that autograd notices, as with torch's own writes
+    return targets
 
 
-class _Job:
-    """The operands of a call so far; spans: the first byte of each tensor, and where it ends."""
-
-    __slots__ = ("_band", "_end", "_kind", "heads", "numbers", "spans", "targets")
-
-    def __init__(self, table: Table, first: int, kind: _Kind, band: Band) -> None:
-        self._kind, self._band, self.heads = kind, band, 0
-        self._end = (table.pointer, table.count, table.batch_stride, 0, 0, 0, first)
-        self.targets: list[Tensor] = []
-        self.numbers: list[int] = []
-        self.spans: list[tuple[int, int]] = []
-
-    def take(self, x: Tensor, out: Tensor | None) -> bool:
-        """Add ``x`` and where it goes, a new tensor for None; False: declined."""
-        kind = self._kind
+def _into_new(xs: Sequence[Tensor], kind: _Kind) -> _Job | None:
+    places, targets = [], []
+    for x in xs:
         if (source := _place(x, kind)) is None:
-            return False
-        heads, strides, size, at = source
-        self.spans.append((at, at + size * kind.item))
-        if out is None:
-            out = native.new_like(x)
-            # A new one lies as ``x`` does where that is dense, and asking takes a microsecond.
-            target = (heads, strides, size, out.data_ptr()) if x.is_contiguous() else None
-            target = target or _place(out, kind)
-        elif out is x:
-            target = source if self._band.layout == self._band.out_layout else None
+            return None
+        out = native.new_like(x)
+        if x.is_contiguous():  # then the new one lies as ``x`` does
+            target: _Place | None = (source[0], source[1], source[2], out.data_ptr())
+        else:
+            target = _place(out, kind)
+        if target is None:
+            return None
+        places.append((source, target))
+        targets.append(out)
+    return places, targets
+
+
+def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band) -> _Job | None:
+    if type(outs) not in (tuple, list) or len(outs) != len(xs):
+        return None
+    places, item = [], _BYTES[kind[0]]
+    spans = []  # the first byte of each tensor, and where it ends
+    for x, out in zip(xs, outs, strict=True):
+        if (source := _place(x, kind)) is None:
+            return None
+        _, _, size, at = source
+        spans.append((at, at + size * item))
+        if out is x:
+            target = source if band.layout == band.out_layout else None
         elif (target := _place(out, kind)) is not None:
-            to, reach = target[3], target[2] * kind.item
-            self.spans.append((to, to + reach))
-        if target is None or target[0] != heads:
-            return False
-        self.numbers += (at, target[3], heads, kind.length, *strides, *target[1], *self._end)
-        self.targets.append(out)
-        self.heads += heads
-        return True
+            _, _, size, at = target
+            spans.append((at, at + size * item))
+        if target is None or target[0] != source[0]:
+            return None
+        places.append((source, target))
+    return (places, list(outs)) if _are_apart(spans) else None
 
 
 def _kind(x: Tensor, width: int) -> _Kind | None:
-    if type(x) is not Tensor or len(shape := x.shape) != 4:
+    if type(x) is not Tensor or x.dtype not in _BYTES or len(shape := x.shape) != 4:
         return None
-    item = _BYTES.get(dtype := x.dtype)
-    if item is None:
-        return None
-    return _Kind(dtype, item, shape[0], shape[2], width, torch.is_grad_enabled())
+    return x.dtype, shape[0], shape[2], width, torch.is_grad_enabled()
 
 
 def _place(x: Tensor, kind: _Kind) -> _Place | None:
     """Where ``x`` lies in memory; None unless it is an ordinary tensor of this kind."""
-    dtype, _, batch, length, width, tracked = kind
+    dtype, batch, length, width, tracked = kind
     if type(x) is not Tensor or x.dtype is not dtype or not x.is_cpu or x.is_neg():
         return None
     if tracked and x.requires_grad:
@@ -191,7 +185,7 @@ class _Differentiable(torch.autograd.Function):
 
 
 def _differentiably(xs: Sequence[Tensor], turn: _Turn, kind: _Kind) -> list[Tensor] | None:
-    kind = kind._replace(tracked=False)
+    kind = *kind[:4], False
     if any(_place(x, kind) is None for x in xs):
         return None
     return list(_Differentiable.apply(turn, *xs))  # type: ignore[no-untyped-call]
