@@ -25,6 +25,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         repeats=1,
         sample_seconds=0.0,
         accuracy=False,
+        isolated=False,  # in this process, which the tests reach into
     )
     monkeypatch.setattr(Plan, "quick", lambda: small)
 

@@ -106,6 +106,7 @@ class Plan:
         most_seconds: after three samples, a contestant that has taken this long in a cell is done;
             without it the slowest peers would take most of the time.
         accuracy: whether to measure the error of the tables as well.
+        isolated: whether each cell gets a process of its own, on Linux; see ``worker``.
     """
 
     shapes: tuple[Shape, ...] = SHAPES
@@ -118,6 +119,7 @@ class Plan:
     sample_seconds: float = 20e-3
     most_seconds: float = 5.0
     accuracy: bool = True
+    isolated: bool = False
 
     def __post_init__(self) -> None:
         _check("dtypes", self.dtypes, tuple(DTYPES))
@@ -137,6 +139,7 @@ class Plan:
             compiled=("prefill-4096/float32",),
             repeats=7,
             sample_seconds=1e-3,
+            isolated=True,
         )
 
     @classmethod
@@ -146,6 +149,7 @@ class Plan:
             threads=tuple(sorted({1, torch.get_num_threads()})),
             compiled=("prefill-512", "prefill-4096", "training-1024"),
             most_seconds=3.0,
+            isolated=True,
         )
 
     def only(
@@ -198,6 +202,7 @@ class Plan:
             "repeats": self.repeats,
             "sample_seconds": self.sample_seconds,
             "most_seconds": self.most_seconds,
+            "isolated": self.isolated,
         }
 
 

@@ -1,7 +1,9 @@
 """Runs a plan cell by cell, verifying every contestant before it is timed."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,6 +17,7 @@ from .peers import COPY, Entry, Peer, chosen
 from .plan import Cell, Plan
 from .report import Report
 from .results import CellResult, Result
+from .worker import can_isolate, server
 
 __all__ = ["measure_cell", "run", "verify"]
 
@@ -34,7 +37,7 @@ def run(
 
     def one(cell: Cell) -> CellResult:
         some = [p for p in usable if p.name != "hf-compiled" or plan.compiles(cell)]
-        return measure_cell(cell, some, plan)
+        return measure_one(cell, some, plan)
 
     def finish(report: Report, tell: Progress) -> Report:
         if not plan.accuracy or report.accuracy is not None:
@@ -42,7 +45,9 @@ def run(
         tell(len(cells), len(cells), "accuracy of tables")
         return report.with_accuracy(accuracy())
 
-    return run_cells(report, cells, one, progress=progress, sink=sink, resume=resume, finish=finish)
+    options: dict[str, Any] = {"progress": progress, "sink": sink, "resume": resume}
+    with server() if plan.isolated and can_isolate() else nullcontext(measure_cell) as measure_one:
+        return run_cells(report, cells, one, finish=finish, **options)
 
 
 def measure_cell(cell: Cell, peers: Sequence[Peer], plan: Plan) -> CellResult:

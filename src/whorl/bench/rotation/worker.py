@@ -1,0 +1,110 @@
+"""Cells in processes of their own, so that none meets what another left behind.
+
+The allocator remembers. Hugging Face's temporaries at prefill-4096 in bfloat16 have just the size
+from which glibc takes every block anew from the system, unless something before has left a hole
+that is large enough: 28 ms or 92 ms, by the order of the cells. And a peer that brings its process
+down takes one cell with it, not the run.
+
+A server imports the peers once and forks for each cell, which takes milliseconds.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, TextIO
+
+from .peers import OURS, Peer, chosen
+from .plan import Cell, Plan
+from .results import CellResult, Result
+
+__all__ = ["can_isolate", "serve", "server"]
+
+Measure = Callable[[Cell, Sequence[Peer], Plan], CellResult]
+
+
+def can_isolate() -> bool:
+    """Whether processes can be forked safely; what they are forked for is glibc's allocator."""
+    return sys.platform == "linux"
+
+
+@contextmanager
+def server() -> Iterator[Measure]:
+    """Yield a ``measure_cell`` that measures in another process. An interrupt reaches only us."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def measure(cell: Cell, peers: Sequence[Peer], plan: Plan) -> CellResult:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        names = [peer.name for peer in peers]
+        request = {"cell": cell.to_dict(), "peers": names, "effort": _effort(plan)}
+        with suppress(BrokenPipeError):  # then there is no answer either
+            print(json.dumps(request), file=process.stdin, flush=True)
+        if not (line := process.stdout.readline()):
+            raise RuntimeError(
+                "bench: the process that measures has ended; what it said stands above."
+                " Plan(isolated=False) measures without it."
+            )
+        answer = json.loads(line)
+        if "problem" in answer:
+            return CellResult(cell, (Result(OURS, "", problem=answer["problem"]),))
+        return CellResult.from_dict(answer)
+
+    try:
+        yield measure
+    finally:
+        with suppress(ProcessLookupError):  # it has ended already
+            os.killpg(process.pid, signal.SIGKILL)  # and a cell that is under way
+        with suppress(BrokenPipeError):
+            process.communicate()
+
+
+def serve() -> None:
+    """Answer requests, a line of JSON each, until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a peer prints is no answer
+    for line in sys.stdin:
+        request = json.loads(line)
+        peers = [p for p in chosen(None) if p.name in request["peers"] and not p.missing()]
+        pid = os.fork()
+        if pid == 0:
+            _answer(request, peers, answers)
+        _, status = os.waitpid(pid, 0)
+        if status:
+            problem = f"the process of this cell ended with {_ending(status)}"
+            print(json.dumps({"problem": problem}), file=answers, flush=True)
+
+
+def _answer(request: dict[str, Any], peers: Sequence[Peer], answers: TextIO) -> None:
+    from .runner import measure_cell
+
+    try:
+        plan = replace(Plan(), **request["effort"])
+        result = measure_cell(Cell.from_dict(request["cell"]), peers, plan)
+        print(json.dumps(result.to_dict()), file=answers, flush=True)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)  # without what Python does at its end, which is the server's to do
+
+
+def _effort(plan: Plan) -> dict[str, Any]:
+    names = ("repeats", "sample_seconds", "most_seconds")
+    return {name: getattr(plan, name) for name in names}
+
+
+def _ending(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
