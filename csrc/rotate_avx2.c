@@ -33,11 +33,10 @@ INLINE __m256 load8(const char *x, int64_t i, int dtype) {
 }
 
 /* To bf16, to nearest even, in the upper 16 bits; a NaN must become a quiet one. */
-INLINE __m256i round_bf16(__m256 v, int has_nan) {
+INLINE __m256i round_bf16(__m256 v) {
     const __m256i u = _mm256_castps_si256(v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     const __m256i up = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
-    if (!has_nan) return up;
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
     return _mm256_blendv_epi8(up, _mm256_set1_epi32(0x7fc00000), nan);
 }
@@ -46,39 +45,52 @@ INLINE __m256i load_bits(const char *x) {
     return _mm256_loadu_si256((const __m256i *)(const void *)x);
 }
 
+INLINE void store_bits(char *out, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)out, v); }
+
 /* Sixteen bf16 as the eight in even and the eight in odd places: a shift and a mask. */
 INLINE pairs8 even_odd(__m256i v) {
     const __m256i odd = _mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000));
     return (pairs8){_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)), _mm256_castsi256_ps(odd)};
 }
 
-/* To bf16, to nearest even, sixteen at once: the upper halves go up by one where the lower ones,
- * less one if the upper half is even, are at least 0x8000. Not for NaN. */
-INLINE __m256i round_even_odd(__m256 even, __m256 odd) {
-    const __m256i e = _mm256_castps_si256(even), o = _mm256_castps_si256(odd);
-    const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa);
-    const __m256i low = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
-    const __m256i is_even = _mm256_andnot_si256(high, _mm256_set1_epi16(1));
-    return _mm256_add_epi16(high, _mm256_srli_epi16(_mm256_subs_epu16(low, is_even), 15));
+/* The upper halves of the lanes, even ones before odd ones. */
+INLINE __m256i weave_bf16(__m256i even, __m256i odd) {
+    return _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
 }
 
-INLINE void store_even_odd(char *out, __m256 even, __m256 odd, int has_nan) {
-    __m256i both;
-    if (has_nan)
-        both = _mm256_blend_epi16(_mm256_srli_epi32(round_bf16(even, 1), 16), round_bf16(odd, 1),
-                                  0xaa);
-    else
-        both = round_even_odd(even, odd);
-    _mm256_storeu_si256((__m256i *)(void *)out, both);
+INLINE void store_even_odd(char *out, __m256 even, __m256 odd) {
+    store_bits(out, weave_bf16(round_bf16(even), round_bf16(odd)));
+}
+
+/* Rounding sixteen to bf16 with as few instructions as can be: ties go away from zero, which is
+ * wrong for half of them, and a NaN of a table may be lost. So `doubts` collects the least of what
+ * was left below the upper halves, which is 0 after a tie, and begins with 0 at such a NaN. Who
+ * finds a doubt does it again with round_bf16. Of random numbers one in 65,536 is a tie. A NaN of
+ * the input has nothing in its lower half and one that arises here is 0xffc00000: both stay. */
+INLINE __m256i round_fast(__m256 even, __m256 odd, __m256i *doubts) {
+    const __m256i half = _mm256_set1_epi32(0x8000);
+    const __m256i e = _mm256_add_epi32(_mm256_castps_si256(even), half);
+    const __m256i o = _mm256_add_epi32(_mm256_castps_si256(odd), half);
+    *doubts = _mm256_min_epu16(*doubts, _mm256_min_epu16(e, o));
+    return weave_bf16(e, o);
+}
+
+/* No doubts yet, but where one of these has a NaN. */
+INLINE __m256i doubt_tables(__m256 c, __m256 w) {
+    return _mm256_castps_si256(_mm256_cmp_ps(c, w, _CMP_ORD_Q));
+}
+
+INLINE int is_doubtful(__m256i doubts) {
+    const __m256i zero = _mm256_cmpeq_epi16(doubts, _mm256_setzero_si256());
+    return __builtin_expect(_mm256_movemask_epi8(zero) & 0x33333333, 0);
 }
 
 INLINE void store_bf16(char *out, pairs8 p, int64_t i, int64_t pairs, int layout) {
-    const int has_nan = _mm256_movemask_ps(_mm256_cmp_ps(p.a, p.b, _CMP_UNORD_Q));
     if (layout == WHORL_INTERLEAVED) {
-        store_even_odd(out + 4 * i, p.a, p.b, has_nan);
+        store_even_odd(out + 4 * i, p.a, p.b);
         return;
     }
-    const __m256i a = round_bf16(p.a, has_nan), b = round_bf16(p.b, has_nan);
+    const __m256i a = round_bf16(p.a), b = round_bf16(p.b);
     const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
     const __m256i ordered = _mm256_permute4x64_epi64(packed, 0xd8); /* a0..a7 b0..b7 */
     _mm_storeu_si128((__m128i *)(void *)(out + 2 * i), _mm256_castsi256_si128(ordered));
@@ -168,30 +180,50 @@ INLINE void rotate8_woven(const whorl_span *s, const char *x, char *out, const c
     }
 }
 
+/* Sixteen floats as the eight in even and the eight in odd places. */
+INLINE pairs8 load_split(const char *x, int64_t i) {
+    const float *f = (const float *)(const void *)(x + 4 * i);
+    const __m256 low = _mm256_castps128_ps256(_mm_loadu_ps(f));
+    const __m256 high = _mm256_castps128_ps256(_mm_loadu_ps(f + 4));
+    const __m256 v0 = _mm256_insertf128_ps(low, _mm_loadu_ps(f + 8), 1);
+    const __m256 v1 = _mm256_insertf128_ps(high, _mm_loadu_ps(f + 12), 1);
+    return (pairs8){_mm256_shuffle_ps(v0, v1, 0x88), _mm256_shuffle_ps(v0, v1, 0xdd)};
+}
+
+typedef struct {
+    pairs8 even, odd;
+} pairs16;
+
+INLINE pairs16 turn_even_odd(__m256i va, __m256i vb, pairs8 c, pairs8 w) {
+    const pairs8 a = even_odd(va), b = even_odd(vb);
+    return (pairs16){turn((pairs8){a.a, b.a}, c.a, w.a), turn((pairs8){a.b, b.b}, c.b, w.b)};
+}
+
 /* Pairs i .. i + 15 of `heads` bf16 vectors in half layout; tables are sorted once for all. */
 INLINE void rotate16_bf16(const whorl_span *s, const char *x, char *out, const char *row, int64_t i,
                           int heads) {
     const __m256 sign = s->negate ? _mm256_set1_ps(-0.0f) : _mm256_setzero_ps();
     const int64_t second = i + s->pairs;
-    const pairs8 c = split(load8(row, i, WHORL_F32), load8(row, i + 8, WHORL_F32));
-    const pairs8 w = split(_mm256_xor_ps(load8(row, second, WHORL_F32), sign),
-                           _mm256_xor_ps(load8(row, second + 8, WHORL_F32), sign));
+    const pairs8 c = load_split(row, i), sine = load_split(row, second);
+    const pairs8 w = {_mm256_xor_ps(sine.a, sign), _mm256_xor_ps(sine.b, sign)};
     __m256i va[WHORL_GROUP], vb[WHORL_GROUP];
     for (int g = 0; g < heads; g++) {
         va[g] = load_bits(x + g * s->x_head + 2 * i);
         vb[g] = load_bits(x + g * s->x_head + 2 * second);
     }
+    __m256i doubts = _mm256_and_si256(doubt_tables(c.a, w.a), doubt_tables(c.b, w.b));
     for (int g = 0; g < heads; g++) {
+        const pairs16 p = turn_even_odd(va[g], vb[g], c, w);
         char *to = out + g * s->out_head;
-        const pairs8 a = even_odd(va[g]);
-        const pairs8 b = even_odd(vb[g]);
-        const pairs8 even = turn((pairs8){a.a, b.a}, c.a, w.a);
-        const pairs8 odd = turn((pairs8){a.b, b.b}, c.b, w.b);
-        const __m256 nan = _mm256_or_ps(_mm256_cmp_ps(even.a, odd.a, _CMP_UNORD_Q),
-                                        _mm256_cmp_ps(even.b, odd.b, _CMP_UNORD_Q));
-        const int has_nan = _mm256_movemask_ps(nan);
-        store_even_odd(to + 2 * i, even.a, odd.a, has_nan);
-        store_even_odd(to + 2 * second, even.b, odd.b, has_nan);
+        store_bits(to + 2 * i, round_fast(p.even.a, p.odd.a, &doubts));
+        store_bits(to + 2 * second, round_fast(p.even.b, p.odd.b, &doubts));
+    }
+    if (!is_doubtful(doubts)) return;
+    for (int g = 0; g < heads; g++) {
+        const pairs16 p = turn_even_odd(va[g], vb[g], c, w);
+        char *to = out + g * s->out_head;
+        store_even_odd(to + 2 * i, p.even.a, p.odd.a);
+        store_even_odd(to + 2 * second, p.even.b, p.odd.b);
     }
 }
 
@@ -201,20 +233,18 @@ INLINE void rotate8_bf16(const whorl_span *s, const char *x, char *out, const ch
     const __m256 sign = s->negate ? _mm256_set1_ps(-0.0f) : _mm256_setzero_ps();
     const __m256 c = load8(row, i, WHORL_F32);
     const __m256 w = _mm256_xor_ps(load8(row, i + s->pairs, WHORL_F32), sign);
-    __m256i v[WHORL_GROUP];
+    __m256i v[WHORL_GROUP], doubts = doubt_tables(c, w);
     for (int g = 0; g < heads; g++)
         v[g] = load_bits(x + g * s->x_head + 4 * i);
-    __m256 nan = _mm256_setzero_ps();
     for (int g = 0; g < heads; g++) {
         const pairs8 p = turn(even_odd(v[g]), c, w);
-        nan = _mm256_or_ps(nan, _mm256_cmp_ps(p.a, p.b, _CMP_UNORD_Q));
-        store_even_odd(out + g * s->out_head + 4 * i, p.a, p.b, 0);
+        store_bits(out + g * s->out_head + 4 * i, round_fast(p.a, p.b, &doubts));
     }
-    if (_mm256_movemask_ps(nan))
-        for (int g = 0; g < heads; g++) {
-            const pairs8 p = turn(even_odd(v[g]), c, w);
-            store_even_odd(out + g * s->out_head + 4 * i, p.a, p.b, 1);
-        }
+    if (!is_doubtful(doubts)) return;
+    for (int g = 0; g < heads; g++) {
+        const pairs8 p = turn(even_odd(v[g]), c, w);
+        store_even_odd(out + g * s->out_head + 4 * i, p.a, p.b);
+    }
 }
 
 INLINE __m256d load4(const char *x, int64_t i) {
@@ -257,7 +287,7 @@ INLINE void rotate4(const whorl_span *s, const char *x, char *out, const char *r
         turn4(x + g * s->x_head, out + g * s->out_head, c, w, i, s->pairs, in_layout, out_layout);
 }
 
-/* `heads` vectors, a constant, that share one table row. */
+/* The bands of `heads` vectors, a constant, that share one table row. */
 INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char *row, int heads,
                        int dtype, int in_layout, int out_layout) {
     const int wide = dtype == WHORL_BF16 && in_layout == WHORL_HALF && out_layout == WHORL_HALF;
@@ -266,11 +296,6 @@ INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char
     const int bf16 =
         dtype == WHORL_BF16 && in_layout == WHORL_INTERLEAVED && out_layout == WHORL_INTERLEAVED;
     int64_t i = 0;
-    if (s->head_bytes || s->tail_bytes)
-        for (int g = 0; g < heads; g++)
-            whorl_pass_through(s, x + g * s->x_head, out + g * s->out_head);
-    x += s->head_bytes;
-    out += s->head_bytes;
     for (; wide && i + 16 <= s->pairs; i += 16)
         rotate16_bf16(s, x, out, row, i, heads);
     for (; bf16 && i + 8 <= s->pairs; i += 8)
@@ -287,12 +312,27 @@ INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char
                               out_layout);
 }
 
+/* What lies outside the band of the vectors at position j. Not inlined: mostly there is nothing,
+ * and the registers are wanted for what is. */
+static __attribute__((noinline)) void pass_through(const whorl_span *s, int64_t j) {
+    const char *x = s->x + j * s->x_step;
+    char *out = s->out + j * s->out_step;
+    for (int64_t g = 0; g < s->group; g++)
+        whorl_pass_through(s, x + g * s->x_head, out + g * s->out_head);
+}
+
 INLINE void span(const whorl_span *given, int dtype, int in_layout, int out_layout) {
     /* A copy that no store can reach: the compiler may then keep its members in registers. */
     const whorl_span copy = *given, *const s = &copy;
+    const int partly = (s->head_bytes || s->tail_bytes) && s->x != s->out;
     for (int64_t j = 0; j < s->count; j++) {
-        const char *x = s->x + j * s->x_step, *row = whorl_span_row(s, j);
-        char *out = s->out + j * s->out_step;
+        const char *x = s->x + s->head_bytes + j * s->x_step, *row = whorl_span_row(s, j);
+        char *out = s->out + s->head_bytes + j * s->out_step;
+        if (partly) pass_through(given, j);
+        if (s->group == WHORL_GROUP) { /* mostly, and with less to keep in mind */
+            rotate_row(s, x, out, row, WHORL_GROUP, dtype, in_layout, out_layout);
+            continue;
+        }
         int64_t g = 0;
         for (; g + WHORL_GROUP <= s->group; g += WHORL_GROUP)
             rotate_row(s, x + g * s->x_head, out + g * s->out_head, row, WHORL_GROUP, dtype,

@@ -123,11 +123,54 @@ static void test_rounding(int dtype, int64_t isa) {
     free(values);
 }
 
+/* One tie among numbers that are none, in each channel of each head: 1 times 1 + half a step, which
+ * goes down to 1, or a NaN in the table, which must come out as one. */
+static void test_lone_ties(int dtype, int64_t isa, int layout, int in_place) {
+    const uint16_t one = dtype == WHORL_BF16 ? 0x3f80 : 0x3c00;
+    const float tie = 1 + ldexpf(1, -FRACTION[dtype] - 1);
+    uint32_t bits = 0x7fffffff;
+    float lost;
+    memcpy(&lost, &bits, sizeof lost);
+    int right = 1;
+    for (int at = 0; at < HEADS * 2 * LANES; at++)
+        for (int nan = 0; nan < 2; nan++) {
+            uint16_t x[HEADS * 2 * LANES], fresh[HEADS * 2 * LANES], *out = in_place ? x : fresh;
+            float table[2 * LANES] = {0};
+            const int channel = at % (2 * LANES);
+            const int pair = layout == WHORL_HALF ? channel % LANES : channel / 2;
+            const int other = layout == WHORL_HALF ? (channel + LANES) % (2 * LANES) : channel ^ 1;
+            for (int i = 0; i < HEADS * 2 * LANES; i++)
+                x[i] = (uint16_t)(one + 1);
+            x[at] = one;
+            x[at - channel + other] = 0;
+            for (int i = 0; i < LANES; i++)
+                table[i] = i != pair ? 1 : nan ? lost : tie;
+            whorl_rotation job = {.dtype = dtype, .count = 1, .batch = 1, .width = 2 * LANES};
+            job.pairs = LANES;
+            job.in_layout = job.out_layout = layout;
+            job.threads = 1;
+            job.isa = isa;
+            job.operands[0] = (whorl_operand){.x = x,
+                                              .out = out,
+                                              .heads = HEADS,
+                                              .length = 1,
+                                              .x_strides = {0, 2 * LANES, 0},
+                                              .out_strides = {0, 2 * LANES, 0},
+                                              .table = table,
+                                              .table_rows = 1};
+            right &= whorl_rotate(&job) == WHORL_OK;
+            right &= nan ? is_nan(out[at], dtype) : out[at] == one;
+        }
+    check(right, "a tie or NaN alone", NAMES[dtype]);
+}
+
 void test_halves(void) {
     for (int dtype = WHORL_BF16; dtype <= WHORL_F16; dtype++)
         for (int best = 0; best < 2; best++) {
             const int64_t isa = best ? whorl_best_isa() : WHORL_SCALAR;
             test_all_halves(dtype, isa);
             test_rounding(dtype, isa);
+            for (int n = 0; n < 4; n++)
+                test_lone_ties(dtype, isa, n % 2 ? WHORL_HALF : WHORL_INTERLEAVED, n / 2);
         }
 }
