@@ -66,6 +66,10 @@ def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any], tmp_path: P
     counts = sorted({1, torch.get_num_threads()})
     assert asked["plan"] == Plan.full().only(peers=["hf", "mlx"], threads=counts)
     assert (asked["sink"], asked["resume"]) == (out, None)
+    assert whorl("bench", "--shapes", "training-1024,decode-1", "--dtypes", "float16").code == 0
+    assert asked["plan"] == Plan.quick().only(
+        shapes=["training-1024", "decode-1"], dtypes=["float16"]
+    )
     assert whorl("bench", "--out", str(out), "--resume").code == 0
     assert asked["resume"] == out
 
@@ -92,6 +96,9 @@ def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any], tmp_path: P
         ),
         (["--threads", ","], "error: --threads takes counts such as 1,4 or 1,all; got ','.\n"),
         (["--peers", "nobody"], "error: unknown peer 'nobody'; known: hf, "),
+        (["--shapes", "decode"], "error: Plan: unknown shapes 'decode'; known: prefill-512, "),
+        (["--dtypes", "float64"], "error: Plan: unknown dtypes 'float64'; known: float32, bf"),
+        (["--shapes", ","], "error: Plan: there must be a shape, a dtype and a layout to measure"),
     ],
 )
 def test_bad_input_is_refused_before_measuring(
@@ -183,7 +190,12 @@ def test_an_interrupt_says_what_was_kept(
 
 
 def test_attention_has_no_charts_or_peers(whorl: Whorl) -> None:
-    for option, value in (("--chart", "a.png"), ("--peers", "hf")):
+    for option, value in (
+        ("--chart", "a.png"),
+        ("--peers", "hf"),
+        ("--shapes", "decode-1"),
+        ("--dtypes", "float32"),
+    ):
         done = whorl("bench", "attention", option, value)
         assert (done.code, done.out) == (2, "")
         assert f"{option} is for whorl bench rotation; leave it out for attention." in done.err

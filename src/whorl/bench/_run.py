@@ -27,9 +27,8 @@ class Plan(Protocol):
     @classmethod
     def full(cls) -> "Plan": ...
 
-    def only(
-        self, *, peers: Sequence[str] | None = None, threads: Sequence[int] | None = None
-    ) -> "Plan": ...
+    @property
+    def only(self) -> Callable[..., "Plan"]: ...  # threads=, and what else it can be narrowed by
 
     def cells(self) -> Sequence[Cell]: ...
 

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,6 +37,8 @@ Chart = typer.Option("--chart", metavar="FILE", help="Draw them: .png, .svg, .ht
 Peers = typer.Option(
     "--peers", metavar="A,B", help="Only these, such as hf,mlx; else all installed."
 )
+Shapes = typer.Option("--shapes", metavar="A,B", help="Only these, such as decode-1,prefill-512.")
+Dtypes = typer.Option("--dtypes", metavar="A,B", help="Only these, such as float32,bfloat16.")
 Threads = typer.Option("--threads", metavar="1,all", help="Thread counts; 'all' is torch's number.")
 Resume = typer.Option("--resume", help="Measure only what the file of --out does not hold yet.")
 
@@ -47,14 +50,19 @@ def bench(
     out: Annotated[Path | None, Out] = None,
     chart: Annotated[Path | None, Chart] = None,
     peers: Annotated[str | None, Peers] = None,
+    shapes: Annotated[str | None, Shapes] = None,
+    dtypes: Annotated[str | None, Dtypes] = None,
     threads: Annotated[str | None, Threads] = None,
     resume: Annotated[bool, Resume] = False,
 ) -> None:
     """Time rotation against other libraries, attention against PyTorch's, training against GPT."""
-    part = _part(what, chart, peers)
+    own = {"--chart": chart, "--peers": peers, "--shapes": shapes, "--dtypes": dtypes}
+    part = _part(what, [option for option, value in own.items() if value is not None])
     check_files(out, chart, resume, part.Report.load)
     plan = part.Plan.quick() if quick else part.Plan.full()
-    plan = plan.only(peers=words(peers), threads=thread_counts(threads))
+    lists = {"peers": peers, "shapes": shapes, "dtypes": dtypes}
+    given = {name: words(text) for name, text in lists.items() if text is not None}
+    plan = plan.only(threads=thread_counts(threads), **given)
     with progress_bar() as show:  # Ctrl-C ends it with what is done
         report = part.run(plan, progress=show, sink=out, resume=out if resume else None)
     report = report.with_command(shlex.join(["whorl", *sys.argv[1:]]))
@@ -77,15 +85,14 @@ def bench(
         raise typer.Exit(INTERRUPTED)
 
 
-def _part(what: What, chart: Path | None, peers: str | None) -> "Benchmark":
-    """The benchmark of that name."""
+def _part(what: What, own: Sequence[str]) -> "Benchmark":
+    """The benchmark of that name; ``own``: options that only the rotation has."""
     if what is What.rotation:
         from whorl.bench import rotation
 
         return rotation
-    if chart is not None or peers is not None:
-        given = "--chart" if chart is not None else "--peers"
-        raise ValueError(f"{given} is for whorl bench rotation; leave it out for {what.value}.")
+    if own:
+        raise ValueError(f"{own[0]} is for whorl bench rotation; leave it out for {what.value}.")
     from whorl.bench import attention, training
 
     return attention if what is What.attention else training

@@ -124,6 +124,11 @@ class Plan:
     def __post_init__(self) -> None:
         _check("dtypes", self.dtypes, tuple(DTYPES))
         _check("layouts", self.layouts, LAYOUTS)
+        if not (self.shapes and self.dtypes and self.layouts):
+            raise ValueError(
+                "Plan: there must be a shape, a dtype and a layout to measure; got"
+                f" {len(self.shapes)}, {len(self.dtypes)} and {len(self.layouts)}."
+            )
         if self.repeats < 1 or self.sample_seconds < 0 or min(self.threads, default=0) < 1:
             raise ValueError(
                 "Plan: repeats and threads must be at least 1 and sample_seconds at least 0;"
