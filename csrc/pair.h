@@ -1,6 +1,7 @@
 /* One pair, written as plainly as its definition: the specification of every faster version.
  *
- * Products and sums are rounded one by one (-ffp-contract=off), so all versions agree bit for bit.
+ * Products and sums are rounded one by one (-ffp-contract=off), so all versions agree bit for bit,
+ * but for the sign and the payload of a NaN.
  * Half types are widened to float, rotated, and rounded once, to nearest even.
  */
 #ifndef WHORL_PAIR_H

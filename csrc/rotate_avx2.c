@@ -1,7 +1,8 @@
-/* Eight pairs (four in double) at a time with AVX2 and F16C; the same bits as pair.h.
+/* Eight pairs (four in double) at a time with AVX2 and F16C; the same bits as pair.h, but
+ * for the sign and the payload of a NaN.
  *
  * Multiplies and adds stay separate: fused ones would round differently from the scalar version
- * and from PyTorch's element-wise form, and the loop waits for memory anyway.
+ * and from PyTorch's element-wise form.
  */
 #include "pair.h"
 
@@ -53,7 +54,7 @@ INLINE pairs8 even_odd(__m256i v) {
     return (pairs8){_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)), _mm256_castsi256_ps(odd)};
 }
 
-/* The upper halves of the lanes, even ones before odd ones. */
+/* The upper halves of the lanes, each even one before its odd one. */
 INLINE __m256i weave_bf16(__m256i even, __m256i odd) {
     return _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
 }
@@ -82,7 +83,7 @@ INLINE __m256i doubt_tables(__m256 c, __m256 w) {
 
 INLINE int is_doubtful(__m256i doubts) {
     const __m256i zero = _mm256_cmpeq_epi16(doubts, _mm256_setzero_si256());
-    return __builtin_expect(_mm256_movemask_epi8(zero) & 0x33333333, 0);
+    return __builtin_expect(_mm256_movemask_epi8(zero) & 0x33333333, 0); /* the lower halves */
 }
 
 INLINE void store_bf16(char *out, pairs8 p, int64_t i, int64_t pairs, int layout) {
@@ -166,10 +167,10 @@ INLINE void rotate8_woven(const whorl_span *s, const char *x, char *out, const c
     const __m256 minus = _mm256_setr_ps(-0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f);
     const __m256 plus = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
     const __m256 sign = s->negate ? plus : minus;
-    const char *sin = row + 4 * s->pairs;
+    const char *sine = row + 4 * s->pairs;
     const __m256 c0 = load_twice(row, i), c1 = load_twice(row, i + 4);
-    const __m256 w0 = _mm256_xor_ps(load_twice(sin, i), sign);
-    const __m256 w1 = _mm256_xor_ps(load_twice(sin, i + 4), sign);
+    const __m256 w0 = _mm256_xor_ps(load_twice(sine, i), sign);
+    const __m256 w1 = _mm256_xor_ps(load_twice(sine, i + 4), sign);
     pairs8 p[WHORL_GROUP];
     for (int g = 0; g < heads; g++)
         p[g] = (pairs8){load8(x + g * s->x_head, 2 * i, dtype),
@@ -329,7 +330,7 @@ INLINE void span(const whorl_span *given, int dtype, int in_layout, int out_layo
         const char *x = s->x + s->head_bytes + j * s->x_step, *row = whorl_span_row(s, j);
         char *out = s->out + s->head_bytes + j * s->out_step;
         if (partly) pass_through(given, j);
-        if (s->group == WHORL_GROUP) { /* mostly, and with less to keep in mind */
+        if (s->group == WHORL_GROUP) { /* mostly; apart, it keeps its pointers in registers */
             rotate_row(s, x, out, row, WHORL_GROUP, dtype, in_layout, out_layout);
             continue;
         }

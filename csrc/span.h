@@ -57,7 +57,7 @@ INLINE const char *whorl_span_row(const whorl_span *s, int64_t j) {
 }
 
 /* Copies the channels outside the rotated band; in place they are already there. Mostly there are
- * none, and a call of memcpy for nothing takes two nanoseconds, as long as rotating 16 channels. */
+ * none, and even a memcpy of nothing is a call. */
 INLINE void whorl_pass_through(const whorl_span *s, const char *x, char *out) {
     if (x == out) return;
     const int64_t end = s->head_bytes + s->band_bytes;

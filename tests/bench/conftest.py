@@ -25,6 +25,20 @@ def tiny_plan() -> Plan:
 
 
 @pytest.fixture
+def bench(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """``bench("training", "--json")`` -> exit code, standard output, standard error."""
+    pytest.importorskip("typer")
+    pytest.importorskip("rich")
+    from whorl.cli import main
+
+    def call(*args: str) -> tuple[int, str, str]:
+        code = main(["bench", *args])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
 def make_cell() -> Callable[..., CellResult]:
     return cell_of
 

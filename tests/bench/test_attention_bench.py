@@ -399,25 +399,14 @@ def test_plans() -> None:
         TINY.only(peers=["hf"])
 
 
-Whorl = Callable[..., Any]
+Whorl = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    pytest.importorskip("typer")
-    pytest.importorskip("rich")
-    from whorl.cli import main
-
+def command(bench: Whorl, monkeypatch: pytest.MonkeyPatch) -> Whorl:
     small = dataclasses.replace(TINY, training=(), streaming=(), stepped=(), recurrent=())
     monkeypatch.setattr(Plan, "quick", lambda: small)
-
-    def call(*args: str) -> tuple[int, str, str]:
-        code = main(["bench", *args])
-        return code, *capsys.readouterr()
-
-    return call
+    return bench
 
 
 def test_the_command_measures_attention(command: Whorl, tmp_path: Path) -> None:

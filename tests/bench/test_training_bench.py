@@ -321,19 +321,10 @@ Whorl = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Whorl:
-    pytest.importorskip("typer")
-    pytest.importorskip("rich")
-    from whorl.cli import main
-
+def command(bench: Whorl, monkeypatch: pytest.MonkeyPatch) -> Whorl:
     small = dataclasses.replace(TINY, encodings=("rope", "alibi"))
     monkeypatch.setattr(Plan, "quick", lambda: small)
-
-    def call(*args: str) -> tuple[int, str, str]:
-        code = main(["bench", *args])
-        return code, *capsys.readouterr()
-
-    return call
+    return bench
 
 
 def test_the_command_measures_training(command: Whorl, tmp_path: Path) -> None:

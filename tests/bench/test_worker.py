@@ -2,10 +2,12 @@
 
 import dataclasses
 import os
-import signal
-import subprocess
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -18,39 +20,39 @@ from .shapes import PREFILL
 
 pytestmark = pytest.mark.skipif(not worker.can_isolate(), reason="forks on Linux only")
 
+T = TypeVar("T")
 CELL = Cell(PREFILL, "float32", "interleaved", 1)
 QUICKLY = Plan(repeats=2, sample_seconds=0.0)
 PEERS = [peer for peer in chosen(("hf", "meta")) if peer.missing() is None]
 
 
 def test_an_isolated_run_finds_what_the_other_finds(tiny_plan: Plan) -> None:
-    with_peers = run(dataclasses.replace(tiny_plan, isolated=True))
-    alone = run(tiny_plan)
-    assert with_peers.complete
-    for one, other in zip(with_peers.cells, alone.cells, strict=True):
+    apart = run(dataclasses.replace(tiny_plan, isolated=True))
+    together = run(tiny_plan)
+    assert apart.complete
+    for one, other in zip(apart.cells, together.cells, strict=True):
         assert one.cell == other.cell
         assert [r[:2] for r in map(dataclasses.astuple, one.results)] == [
             r[:2] for r in map(dataclasses.astuple, other.results)
         ]
         assert all(r.problem is None and r.timing is not None for r in one.results)
-    assert with_peers.effort["isolated"]
-    assert not alone.effort["isolated"]
+    assert apart.effort["isolated"]
+    assert not together.effort["isolated"]
 
 
 def test_a_cell_that_fails_is_a_problem_and_the_next_one_is_measured() -> None:
-    impossible = Cell(dataclasses.replace(PREFILL, length=2**50), "float32", "half", 1)
+    impossible = dataclasses.replace(CELL, shape=dataclasses.replace(PREFILL, length=2**50))
     with server() as measure:
-        (failed,) = measure(impossible, PEERS, QUICKLY).results
-        assert failed.problem == "the process of this cell ended with exit code 1"
+        failed = measure(impossible, PEERS, QUICKLY).results
+        assert [result.name for result in failed] == ["copy", "whorl", "hf", "meta"]
+        problems = {result.problem for result in failed}
+        assert problems == {"the process of this cell ended with exit code 1"}
         fine = measure(CELL, PEERS, QUICKLY)
     assert {r.name for r in fine.results if r.timing} == {peer.name for peer in PEERS}
 
 
-@pytest.mark.parametrize(("ending", "words"), [(3, "exit code 3"), (signal.SIGKILL, "SIGKILL")])
-def test_how_a_process_ended(ending: int, words: str) -> None:
-    code = f"import os; os.{'_exit(3)' if ending == 3 else f'kill(os.getpid(), {int(ending)})'}"
-    done = subprocess.run([sys.executable, "-c", code], check=False)
-    status = done.returncode << 8 if done.returncode >= 0 else -done.returncode
+@pytest.mark.parametrize(("status", "words"), [(3 << 8, "exit code 3"), (9, "SIGKILL")])
+def test_how_a_process_ended(status: int, words: str) -> None:
     assert worker._ending(status) == words
 
 
@@ -66,14 +68,38 @@ def test_a_server_that_is_gone_says_so(
     assert "ModuleNotFoundError" in capfd.readouterr().err
 
 
-def test_an_interrupt_ends_the_processes_too(tiny_plan: Plan) -> None:
-    def stop(done: int, total: int, label: str) -> None:
-        if done == 1:
-            raise KeyboardInterrupt
+def test_leaving_ends_the_cell_that_is_under_way() -> None:
+    endless = dataclasses.replace(QUICKLY, repeats=10**9)
+    with ThreadPoolExecutor() as pool, server() as measure:
+        asked = pool.submit(measure, CELL, PEERS, endless)
+        (parent,) = _until(lambda: _children(os.getpid()))
+        (cell,) = _until(lambda: _children(parent))
+    with pytest.raises(RuntimeError, match="has ended"):
+        asked.result()
+    _until(lambda: not _is_running(parent) and not _is_running(cell))
 
-    report = run(dataclasses.replace(tiny_plan, isolated=True), progress=stop)
-    assert not report.complete
-    assert len(report.cells) == 1
-    tasks = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    commands = [Path(f"/proc/{task}/cmdline").read_text() for task in tasks]
-    assert not [command for command in commands if "worker" in command]
+
+def _children(process: int) -> list[int]:
+    """Of a server, or of ours those that are servers."""
+    text = Path(f"/proc/{process}/task/{process}/children").read_text()
+    found = [int(word) for word in text.split()]
+    return found if process != os.getpid() else [n for n in found if "worker" in _command(n)]
+
+
+def _command(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_text()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def _until(condition: Callable[[], T]) -> T:
+    end = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in a minute"
+        time.sleep(0.01)
+    return found

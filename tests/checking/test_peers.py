@@ -1,9 +1,5 @@
 """Other libraries as black boxes: their adapters, what they are, what is wrong with them."""
 
-import importlib
-import importlib.util
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -95,20 +91,6 @@ def test_mlx(traditional: bool) -> None:
     assert (found.rotary_dim, found.base) == (32, 1e6)
     assert found.scaling == whorl.Linear(2.0)
     assert found.error < 1e-5
-
-
-@pytest.fixture
-def timm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """timm's file of position embeddings, under bare packages: timm itself needs torchvision."""
-    spec = importlib.util.find_spec("timm")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("timm is not installed")
-    root = next(iter(spec.submodule_search_locations))
-    for name, path in (("timm", root), ("timm.layers", f"{root}/layers")):
-        package = ModuleType(name)
-        package.__path__ = [path]
-        monkeypatch.setitem(sys.modules, name, package)
-    return importlib.import_module("timm.layers.pos_embed_sincos")
 
 
 @pytest.mark.parametrize("half", [False, True])

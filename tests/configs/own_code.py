@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from whorl.scaling import Frequencies
+
 from .census import ROTARY, Rotary, without_timm
 
 __all__ = ["Table", "config_of", "rotated", "tables_of"]
@@ -41,6 +43,15 @@ class Table(NamedTuple):
     inv_freq: Tensor
     attention_scale: float
     module: Any
+
+    def equals(self, ours: Frequencies, tolerance: float) -> bool:
+        """Whether ours are the same but for rounding and the direction of turning."""
+        inv_freq = self.inv_freq.double().abs()
+        return (
+            ours.inv_freq.shape == inv_freq.shape
+            and torch.allclose(ours.inv_freq.abs(), inv_freq, rtol=tolerance, atol=0)
+            and abs(float(ours.attention_scale) - self.attention_scale) <= tolerance
+        )
 
 
 def config_of(model_type: str, **options: Any) -> Any:

@@ -1,14 +1,6 @@
-"""timm's rotary modules: the axial ones of EVA and DINOv3, the mixed one of RoPE-ViT.
+"""timm's rotary modules: the axial ones of EVA and DINOv3, the mixed one of RoPE-ViT."""
 
-timm itself needs torchvision; its file of position embeddings does not, so it is imported under
-bare packages.
-"""
-
-import importlib
-import importlib.util
 import math
-import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,19 +8,6 @@ import torch
 from torch import Tensor
 
 import whorl
-
-
-@pytest.fixture
-def timm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.find_spec("timm")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("timm is not installed")
-    root = next(iter(spec.submodule_search_locations))
-    for name, path in (("timm", root), ("timm.layers", f"{root}/layers")):
-        package = ModuleType(name)
-        package.__path__ = [path]
-        monkeypatch.setitem(sys.modules, name, package)
-    return importlib.import_module("timm.layers.pos_embed_sincos")
 
 
 def grid(height: int, width: int) -> Tensor:

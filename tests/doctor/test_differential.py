@@ -91,12 +91,7 @@ def agree(family: str, reading: ModelPositions, held: list[tuple[int | None, Tab
         group = group_of(family, reading, table.label)
         if group is None or group.rotation is None:
             continue  # the module holds what no layer takes
-        ours, theirs = group.rotation.frequencies(length), table.inv_freq.double().abs()
-        if ours.inv_freq.shape != theirs.shape:
-            return False
-        if not torch.allclose(ours.inv_freq.abs(), theirs, rtol=1e-5, atol=0):
-            return False
-        if abs(float(ours.attention_scale) - table.attention_scale) > 1e-5:
+        if not table.equals(group.rotation.frequencies(length), 1e-5):
             return False
     return True
 

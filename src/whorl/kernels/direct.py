@@ -20,7 +20,7 @@ __all__ = ["rotate"]
 
 _BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 
-# Plain tuples: a named one takes as long to make as five questions to a tensor.
+# Plain tuples: a named one takes 0.4 us to make, a plain one 0.1, a question to a tensor as much.
 # What all tensors of a call agree in: dtype, B, T, D, and whether gradients are recorded.
 _Kind = tuple[torch.dtype, int, int, int, bool]
 # Heads; the strides of B, H and T; elements from the first to the end of the last; the address.

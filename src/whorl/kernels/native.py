@@ -223,6 +223,7 @@ def new_like(x: Tensor) -> Tensor:
     advises its large arrays alike.
     """
     out = torch.empty_like(x)
+    # No dtype has more than 8 bytes, and this question is the cheapest.
     return out if x.numel() < _HUGE_BYTES.start // 8 else on_huge_pages(out)
 
 

@@ -4,6 +4,7 @@ A cell is one combination of them; all its contestants are timed in turn, so tha
 the machine meets all of them alike.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -207,7 +208,7 @@ class Plan:
             "repeats": self.repeats,
             "sample_seconds": self.sample_seconds,
             "most_seconds": self.most_seconds,
-            "isolated": self.isolated,
+            "isolated": self.isolated and sys.platform == "linux",
         }
 
 

@@ -1,25 +1,20 @@
-"""Runs a plan cell by cell, verifying every contestant before it is timed."""
+"""Runs a plan cell by cell, each in a process of its own where that is asked for."""
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from whorl.bench import environment
-from whorl.bench._run import Progress, error_line, run_cells
-from whorl.bench.measure import measure, settle_allocator, threads
+from whorl.bench._run import Progress, run_cells
 
 from .accuracy import accuracy
-from .case import Case
-from .peers import COPY, Entry, Peer, chosen
+from .contest import measure_cell
+from .peers import chosen
 from .plan import Cell, Plan
 from .report import Report
-from .results import CellResult, Result
+from .results import CellResult
 from .worker import can_isolate, server
 
-__all__ = ["measure_cell", "run", "verify"]
+__all__ = ["run"]
 
 
 def run(
@@ -45,47 +40,7 @@ def run(
         tell(len(cells), len(cells), "accuracy of tables")
         return report.with_accuracy(accuracy())
 
-    options: dict[str, Any] = {"progress": progress, "sink": sink, "resume": resume}
     with server() if plan.isolated and can_isolate() else nullcontext(measure_cell) as measure_one:
-        return run_cells(report, cells, one, finish=finish, **options)
-
-
-def measure_cell(cell: Cell, peers: Sequence[Peer], plan: Plan) -> CellResult:
-    """Set up, verify and time the contestants of one cell."""
-    settle_allocator()
-    with threads(cell.threads), torch.set_grad_enabled(cell.shape.kind == "training"):
-        case = Case(cell)
-        results: list[Result] = []
-        entries: list[tuple[str, Entry]] = []
-        for peer in peers:
-            if not peer.supports(cell):
-                continue
-            try:
-                for entry in peer.entries(case):
-                    if problem := verify(peer, entry, case):
-                        results.append(Result(peer.name, entry.mode, problem=problem))
-                    else:
-                        entries.append((peer.name, entry))
-            except Exception as error:  # a peer that fails is a result, not the end of the run
-                results.append(Result(peer.name, "", problem=error_line(error)))
-        case.reset(fill=0.0)
-        calls = [entry.call for _, entry in entries]
-        timings = measure(
-            calls,
-            repeats=plan.repeats,
-            sample_seconds=plan.sample_seconds,
-            most_seconds=plan.most_seconds,
+        return run_cells(
+            report, cells, one, progress=progress, sink=sink, resume=resume, finish=finish
         )
-    timed = [
-        Result(name, entry.mode, timing)
-        for (name, entry), timing in zip(entries, timings, strict=True)
-    ]
-    return CellResult(cell, (*timed, *results))
-
-
-def verify(peer: Peer, entry: Entry, case: Case) -> str | None:
-    """None if the entry computes the rotation (``copy_`` need not), else what is wrong."""
-    if peer.name == COPY:
-        return None
-    case.reset()
-    return case.problem(entry.results(), own_angles=peer.own_angles)

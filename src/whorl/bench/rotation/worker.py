@@ -16,10 +16,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any, TextIO
 
-from .peers import OURS, Peer, chosen
+from .contest import measure_cell
+from .peers import Peer, chosen
 from .plan import Cell, Plan
 from .results import CellResult, Result
 
@@ -59,7 +59,8 @@ def server() -> Iterator[Measure]:
             )
         answer = json.loads(line)
         if "problem" in answer:
-            return CellResult(cell, (Result(OURS, "", problem=answer["problem"]),))
+            there = [peer.name for peer in peers if peer.supports(cell)]
+            return CellResult(cell, tuple(Result(n, "", problem=answer["problem"]) for n in there))
         return CellResult.from_dict(answer)
 
     try:
@@ -88,10 +89,8 @@ def serve() -> None:
 
 
 def _answer(request: dict[str, Any], peers: Sequence[Peer], answers: TextIO) -> None:
-    from .runner import measure_cell
-
     try:
-        plan = replace(Plan(), **request["effort"])
+        plan = Plan(**request["effort"])
         result = measure_cell(Cell.from_dict(request["cell"]), peers, plan)
         print(json.dumps(result.to_dict()), file=answers, flush=True)
     except BaseException:

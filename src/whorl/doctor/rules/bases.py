@@ -6,6 +6,8 @@ from typing import Any
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Patient, Tower, number, shown
 
+from ._beside import disagreements
+
 __all__: list[str] = []
 
 _V5 = "https://github.com/deepspeedai/DeepSpeed/pull/8345"
@@ -82,16 +84,7 @@ def theta_disagrees(patient: Patient) -> Iterator[Symptom]:
                 tower.path("rotary_emb_base"),
                 f"rotary_emb_base is {shown(named)}, rope_theta is {shown(beside)}.",
             )
-        if beside is None or tower.nested:
-            continue
-        for block in tower.blocks:
-            inside = block.number("rope_theta")
-            if inside is not None and inside != beside:
-                yield Symptom(
-                    block.path("rope_theta"),
-                    f"rope_theta is {shown(inside)} here and {shown(beside)} at"
-                    f" {tower.path('rope_theta')}.",
-                )
+        yield from disagreements(tower, "rope_theta")
 
 
 @rule(

@@ -6,6 +6,8 @@ from typing import Any
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Block, Patient, number, shown, whole
 
+from ._beside import disagreements
+
 __all__: list[str] = []
 
 #: Families whose full-attention layers are trained with rope_type proportional.
@@ -75,15 +77,7 @@ def _width(options: Any) -> int | None:
 )
 def share_disagrees(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        beside = tower.number("partial_rotary_factor")
-        for block in () if beside is None or tower.nested else tower.blocks:
-            inside = block.number("partial_rotary_factor")
-            if inside is not None and inside != beside:
-                yield Symptom(
-                    block.path("partial_rotary_factor"),
-                    f"partial_rotary_factor is {shown(inside)} here and {shown(beside)} at"
-                    f" {tower.path('partial_rotary_factor')}.",
-                )
+        yield from disagreements(tower, "partial_rotary_factor")
 
 
 @rule(

@@ -1,0 +1,23 @@
+"""Peers that more than one folder of tests asks."""
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def timm(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """timm's file of position embeddings, under bare packages: timm itself needs torchvision."""
+    spec = importlib.util.find_spec("timm")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("timm is not installed")
+    root = next(iter(spec.submodule_search_locations))
+    for name, path in (("timm", root), ("timm.layers", f"{root}/layers")):
+        package = ModuleType(name)
+        package.__path__ = [path]
+        monkeypatch.setitem(sys.modules, name, package)
+    return importlib.import_module("timm.layers.pos_embed_sincos")
