@@ -17,25 +17,35 @@ class TooMuchWorkError(BaseException):
 def bounded(most: int = MOST, *, what: object = "this") -> Iterator[None]:
     """Stop the work inside at its call number ``most``, of a Python or of a C function.
 
-    What never ends fails here instead of hanging, but for what never ends within one C call; what
-    such a call reads is seen by ``bytes_read``.
+    What never ends fails here instead of hanging, if it calls anything: types such as ``int`` are
+    not counted, nor is what happens within one call; what that reads is seen by ``bytes_read``.
     """
-    calls = 0
+    calls, before = 0, sys.getprofile()
 
-    def count(frame: Any, event: str, argument: Any) -> None:
+    def count(frame: Any, event: Any, argument: Any) -> None:
         nonlocal calls
+        if callable(before):  # one around this one counts on
+            before(frame, event, argument)
         if event.endswith("call"):
             calls += 1
-            if calls > most:
-                sys.setprofile(None)
-                raise TooMuchWorkError(f"{str(what)[:200]} makes more than {most:,} calls")
+            if calls == most + 1:  # once: what follows is tidying up
+                raise TooMuchWorkError(_words(what, most))
 
-    before = sys.getprofile()
     sys.setprofile(count)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        sys.setprofile(before if callable(before) else None)
+    if calls > most:  # and somebody held it back
+        raise TooMuchWorkError(_words(what, most))
+
+
+def _words(what: object, most: int) -> str:
+    try:
+        name = str(what)[:200]
+    except ValueError:  # a number with thousands of digits
+        name = "this"
+    return f"{name} makes more than {most:,} calls"
 
 
 def bytes_read() -> int:

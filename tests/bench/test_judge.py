@@ -1,10 +1,13 @@
 """Comparisons, losses and targets on made-up times, chosen so that each can pass and fail."""
 
+import dataclasses
+
 import pytest
 
 from whorl.bench import Shape, Target
 from whorl.bench.rotation.judge import comparisons, losses, targets
 from whorl.bench.rotation.peers import TITLES
+from whorl.bench.rotation.results import CellResult, Result
 
 from .conftest import cell_of
 
@@ -66,6 +69,18 @@ def test_target_against_copy_takes_the_worse_layout(inplace: float, ok: bool) ->
     assert found.limit == "<= 0.9"
     assert found.measured == pytest.approx(inplace / 10e-3)
     assert found.ok is ok
+
+
+@pytest.mark.parametrize("name", ["copy", "whorl"])
+def test_a_layout_that_failed_leaves_a_target_open(name: str) -> None:
+    good = cell_of({("copy", "out"): 10e-3, ("whorl", "inplace"): 5e-3, ("hf", "fresh"): 1.0})
+    cell = dataclasses.replace(good.cell, layout="interleaved")
+    failed = CellResult(cell, (Result(name, "", problem="ended with SIGSEGV"),))
+    assert target("prefill-4096 float32 in place, time / copy_", good, failed).ok is None
+    lost = target("comparisons lost beyond noise", good, failed)
+    assert lost.ok is (None if name == "whorl" else True)
+    fast = target("prefill-4096 float32 in place, times faster than Hugging Face", good, failed)
+    assert fast.ok is (None if name == "whorl" else True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 
 from whorl.bench import Plan, Report, run
 from whorl.bench.rotation import contest, runner
-from whorl.bench.rotation.results import CellResult
+from whorl.bench.rotation.results import CellResult, Result
 
 from .shapes import PREFILL
 
@@ -74,6 +74,20 @@ def test_an_interrupt_keeps_what_is_done_and_resume_goes_on(
     assert whole.complete
     assert counted == [cell.key for cell in tiny_plan.cells()]
     assert whole.cells[0] == report.cells[0]
+
+
+def test_a_cell_in_which_nothing_was_timed_is_measured_again(
+    tiny_plan: Plan, tmp_path: Path, counted: list[str]
+) -> None:
+    path = tmp_path / "report.json"
+    report = run(tiny_plan)
+    died = CellResult(report.cells[0].cell, (Result("whorl", "", problem="ended with SIGKILL"),))
+    dataclasses.replace(report, cells=(died, *report.cells[1:])).save(path)
+    counted.clear()
+    whole = run(tiny_plan, resume=path)
+    assert counted == [died.cell.key]
+    assert {measured.cell for measured in whole.cells} == set(tiny_plan.cells())
+    assert not any(measured.is_empty for measured in whole.cells)
 
 
 @pytest.mark.parametrize("change", ["cpu", "torch", "effort"])

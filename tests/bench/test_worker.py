@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -51,7 +52,9 @@ def test_a_cell_that_fails_is_a_problem_and_the_next_one_is_measured() -> None:
     assert {r.name for r in fine.results if r.timing} == {peer.name for peer in PEERS}
 
 
-@pytest.mark.parametrize(("status", "words"), [(3 << 8, "exit code 3"), (9, "SIGKILL")])
+@pytest.mark.parametrize(
+    ("status", "words"), [(3 << 8, "exit code 3"), (9, "SIGKILL"), (40, "signal 40")]
+)
 def test_how_a_process_ended(status: int, words: str) -> None:
     assert worker._ending(status) == words
 
@@ -61,7 +64,7 @@ def test_a_server_that_is_gone_says_so(
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
     with (
-        pytest.raises(RuntimeError, match=r"has ended; what it said stands above\. Plan\(isolated"),
+        pytest.raises(ChildProcessError, match=r"has ended; what it said stands above\."),
         server() as measure,
     ):
         measure(CELL, PEERS, QUICKLY)
@@ -74,7 +77,7 @@ def test_leaving_ends_the_cell_that_is_under_way() -> None:
         asked = pool.submit(measure, CELL, PEERS, endless)
         (parent,) = _until(lambda: _children(os.getpid()))
         (cell,) = _until(lambda: _children(parent))
-    with pytest.raises(RuntimeError, match="has ended"):
+    with pytest.raises(ChildProcessError, match="has ended"):
         asked.result()
     _until(lambda: not _is_running(parent) and not _is_running(cell))
 
@@ -103,3 +106,16 @@ def _until(condition: Callable[[], T]) -> T:
         assert time.monotonic() < end, "it did not happen in a minute"
         time.sleep(0.01)
     return found
+
+
+def test_no_process_outlives_the_one_that_asked() -> None:
+    code = (
+        "from whorl.bench import Plan, run; import dataclasses;"
+        "run(dataclasses.replace(Plan.quick(), repeats=10**9, accuracy=False).only(peers=[]))"
+    )
+    asking = subprocess.Popen([sys.executable, "-c", code])
+    (parent,) = _until(lambda: _children(asking.pid))
+    (cell,) = _until(lambda: _children(parent))
+    asking.kill()
+    asking.wait()
+    _until(lambda: not _is_running(parent) and not _is_running(cell))

@@ -129,6 +129,18 @@ def test_input(x: Any, kind: type[Exception], message: str) -> None:
         whorl.RoPE(8).rotate(x)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # that nested tensors are a prototype
+@pytest.mark.parametrize("offset", [0, torch.tensor([1])])
+def test_input_that_is_not_dense(offset: Any) -> None:
+    for x, kind in (
+        (torch.nested.nested_tensor([X[0]]), "a nested tensor"),
+        (X[:1].to_sparse(), "torch.sparse_coo"),
+        (X[:1].to_mkldnn(), "torch._mkldnn"),
+    ):
+        with pytest.raises(TypeError, match=f"must be an ordinary dense tensor; got {kind}"):
+            whorl.RoPE(8).rotate(x, offset=offset)
+
+
 @pytest.mark.parametrize(
     ("k", "kind", "message"),
     [

@@ -66,6 +66,10 @@ class Contestant:
     units: int = 1
 
 
+def _always(measured: Any) -> bool:
+    return True
+
+
 Makers = Sequence[tuple[str, Callable[[], Contestant]]]
 
 
@@ -78,6 +82,7 @@ def run_cells(
     sink: str | Path | None = None,
     resume: str | Path | None = None,
     finish: Callable[[R, Progress], R] | None = None,
+    is_done: Callable[[Any], bool] = _always,
 ) -> R:
     """Measure ``cells`` into ``report``; an interrupt (Ctrl-C) ends it with what is done so far.
 
@@ -88,10 +93,11 @@ def run_cells(
         resume: report of an earlier run; its cells are kept if it was made with the same machine,
             versions and effort, else measured again. A file that does not exist is no error.
         finish: adds to the report after the last cell.
+        is_done: False for what an earlier run measured in vain, so that it is measured again.
     """
     report = replace(report, complete=False)
     if resume is not None and Path(resume).exists():
-        report = _continued(report, type(report).load(resume), cells)
+        report = _continued(report, type(report).load(resume), cells, is_done)
     done = {measured.cell for measured in report.cells}
     tell = progress or _silent
     try:
@@ -132,12 +138,12 @@ def error_line(error: Exception) -> str:
     return f"{type(error).__name__}: {first}"[:200]
 
 
-def _continued(report: R, earlier: R, cells: Sequence[Cell]) -> R:
+def _continued(report: R, earlier: R, cells: Sequence[Cell], is_done: Callable[[Any], bool]) -> R:
     """``report`` with what ``earlier`` has of it; cells are compared whole, as keys say less."""
     same = environment.same(report.environment, earlier.environment)
     if not same or earlier.effort != report.effort:
         return report
-    kept = tuple(measured for measured in earlier.cells if measured.cell in cells)
+    kept = tuple(m for m in earlier.cells if m.cell in cells and is_done(m))
     return replace(earlier, environment=report.environment, cells=kept, complete=False)
 
 

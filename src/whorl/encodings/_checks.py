@@ -32,6 +32,12 @@ def check_input(x: Tensor, head_dim: int, where: str, what: str) -> tuple[int, i
             f"{where}: {what} must be float32, float64, bfloat16 or float16, because rotated values"
             f" are fractions; got {x.dtype}. Convert it with {what}.float()."
         )
+    if x.layout is not torch.strided or x.is_nested:
+        kind = "a nested tensor" if x.is_nested else x.layout
+        raise TypeError(
+            f"{where}: {what} must be an ordinary dense tensor; got {kind}. Convert it, as with"
+            f" {what}.to_dense() or torch.nested.to_padded_tensor."
+        )
     shape = x.shape
     if len(shape) != 4 or shape[3] != head_dim:
         raise ValueError(

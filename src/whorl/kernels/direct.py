@@ -105,7 +105,9 @@ def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band)
 
 
 def _kind(x: Tensor, width: int) -> _Kind | None:
-    if type(x) is not Tensor or x.dtype not in _BYTES or len(shape := x.shape) != 4:
+    if type(x) is not Tensor or x.dtype not in _BYTES or x.is_nested:
+        return None
+    if len(shape := x.shape) != 4:
         return None
     return x.dtype, shape[0], shape[2], width, torch.is_grad_enabled()
 
@@ -115,7 +117,7 @@ def _place(x: Tensor, kind: _Kind) -> _Place | None:
     dtype, batch, length, width, tracked = kind
     if type(x) is not Tensor or x.dtype is not dtype or not x.is_cpu or x.is_neg():
         return None
-    if tracked and x.requires_grad:
+    if (tracked and x.requires_grad) or x.layout is not torch.strided or x.is_nested:
         return None
     shape = x.shape
     if len(shape) != 4:

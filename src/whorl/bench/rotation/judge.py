@@ -61,15 +61,17 @@ def targets(cells: Sequence[CellResult]) -> list[Target]:
     """The targets of the project, as far as ``cells`` show them."""
     found = []
     for shape, dtype, mode, limit in _COPY_LIMITS:
-        ratios = _over(cells, shape, dtype, _to_copy(mode))
+        ratios = _over(cells, shape, dtype, _to_copy(mode), (COPY, OURS))
         name = f"{shape} {dtype} {FORMS[mode]}, time / copy_"
         found.append(Target.most(name, limit, max(ratios, default=None)))
     for shape, mode, peer, limit in _SPEEDUPS:
         for dtype in ("float32", "bfloat16", "float16"):
-            speedups = _over(cells, shape, dtype, _speedup(mode, peer))
+            speedups = _over(cells, shape, dtype, _speedup(mode, peer), (OURS, peer))
             name = f"{shape} {dtype} {FORMS[mode]}, times faster than {TITLES[peer]}"
             found.append(Target.least(name, limit, min(speedups, default=None)))
-    count = len(losses(_single(cells))) if any(comparisons(c) for c in _single(cells)) else None
+    single = _single(cells)
+    known = any(map(comparisons, single)) and not any(c.has_problem((OURS,)) for c in single)
+    count = len(losses(single)) if known else None
     found.append(Target.most("comparisons lost beyond noise", 0, count))
     return found
 
@@ -103,13 +105,19 @@ def _over(
     shape: str,
     dtype: str,
     figure: Callable[[CellResult], float | None],
+    names: tuple[str, ...],
 ) -> list[float]:
-    """``figure`` of every single-threaded cell of a shape and dtype, in any layout."""
+    """``figure`` of every single-threaded cell of a shape and dtype, in any layout.
+
+    None of them where one of these contestants failed in one: the worst is not known then.
+    """
     chosen = [
         c
         for c in _single(cells)
         if shape in (c.cell.shape.name, c.cell.shape.kind) and c.cell.dtype == dtype
     ]
+    if any(cell.has_problem(names) for cell in chosen):
+        return []
     return [value for value in map(figure, chosen) if value is not None]
 
 

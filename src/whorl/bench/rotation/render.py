@@ -85,6 +85,8 @@ def _summary(report: "Report") -> str:
 
 
 def _counts(report: "Report") -> str:
-    count = len(report.losses())
-    lost = "1 comparison" if count == 1 else f"{count or 'no'} comparisons"
-    return f"{target_counts(report)} Slower than a peer beyond noise in {lost}."
+    single = [loss for loss in report.losses() if loss.cell.endswith("/1")]
+    more = len(report.losses()) - len(single)
+    lost = "1 comparison" if len(single) == 1 else f"{len(single) or 'no'} comparisons"
+    rest = f", on more threads in {more}" if more else ""
+    return f"{target_counts(report)} Slower than a peer beyond noise in {lost}{rest}."

@@ -57,6 +57,15 @@ class CellResult:
         ]
         return min(timed, key=lambda pair: pair[1], default=None)
 
+    def has_problem(self, names: tuple[str, ...]) -> bool:
+        """Whether one of these contestants could not be timed in some form."""
+        return any(r.problem is not None for r in self.results if r.name in names)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was timed, as when its process died."""
+        return all(result.timing is None for result in self.results)
+
     def to_dict(self) -> dict[str, Any]:
         rows = [
             {**asdict(result), "to_copy": self.to_copy(result.name, result.mode)}

@@ -42,5 +42,12 @@ def run(
 
     with server() if plan.isolated and can_isolate() else nullcontext(measure_cell) as measure_one:
         return run_cells(
-            report, cells, one, progress=progress, sink=sink, resume=resume, finish=finish
+            report,
+            cells,
+            one,
+            progress=progress,
+            sink=sink,
+            resume=resume,
+            finish=finish,
+            is_done=lambda cell: not cell.is_empty,
         )

@@ -8,6 +8,7 @@ down takes one cell with it, not the run.
 A server imports the peers once and forks for each cell, which takes milliseconds.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -25,6 +26,8 @@ from .results import CellResult, Result
 
 __all__ = ["can_isolate", "serve", "server"]
 
+_PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
+
 Measure = Callable[[Cell, Sequence[Peer], Plan], CellResult]
 
 
@@ -36,7 +39,8 @@ def can_isolate() -> bool:
 @contextmanager
 def server() -> Iterator[Measure]:
     """Yield a ``measure_cell`` that measures in another process. An interrupt reaches only us."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+    folders = [str(folder) for folder in sys.path]
+    code = f"import sys; sys.path[:] = {folders}; from {__name__} import serve; serve()"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
@@ -53,9 +57,9 @@ def server() -> Iterator[Measure]:
         with suppress(BrokenPipeError):  # then there is no answer either
             print(json.dumps(request), file=process.stdin, flush=True)
         if not (line := process.stdout.readline()):
-            raise RuntimeError(
-                "bench: the process that measures has ended; what it said stands above."
-                " Plan(isolated=False) measures without it."
+            raise ChildProcessError(
+                "bench: the process that measures has ended; what it said stands above. Cells that"
+                " were measured are kept where a file was given for them."
             )
         answer = json.loads(line)
         if "problem" in answer:
@@ -74,6 +78,7 @@ def server() -> Iterator[Measure]:
 
 def serve() -> None:
     """Answer requests, a line of JSON each, until there are no more."""
+    _end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a peer prints is no answer
     for line in sys.stdin:
@@ -89,6 +94,7 @@ def serve() -> None:
 
 
 def _answer(request: dict[str, Any], peers: Sequence[Peer], answers: TextIO) -> None:
+    _end_with_parent()
     try:
         plan = Plan(**request["effort"])
         result = measure_cell(Cell.from_dict(request["cell"]), peers, plan)
@@ -99,6 +105,11 @@ def _answer(request: dict[str, Any], peers: Sequence[Peer], answers: TextIO) -> 
     os._exit(0)  # without what Python does at its end, which is the server's to do
 
 
+def _end_with_parent() -> None:
+    """Have the system kill this process when the one that started it is gone, in whatever way."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _effort(plan: Plan) -> dict[str, Any]:
     names = ("repeats", "sample_seconds", "most_seconds")
     return {name: getattr(plan, name) for name in names}
@@ -106,4 +117,7 @@ def _effort(plan: Plan) -> dict[str, Any]:
 
 def _ending(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    if code >= 0:
+        return f"exit code {code}"
+    known = {int(one): one.name for one in signal.Signals}
+    return known.get(-code, f"signal {-code}")
