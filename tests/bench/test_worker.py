@@ -19,7 +19,7 @@ from whorl.bench.rotation.worker import server
 
 from .shapes import PREFILL
 
-pytestmark = pytest.mark.skipif(not worker.can_isolate(), reason="forks on Linux only")
+pytestmark = pytest.mark.skipif(not Plan(isolated=True).isolates, reason="forks on Linux only")
 
 T = TypeVar("T")
 CELL = Cell(PREFILL, "float32", "interleaved", 1)

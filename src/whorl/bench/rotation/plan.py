@@ -200,6 +200,11 @@ class Plan:
         """Whether the compiled peer runs in ``cell``."""
         return self.compiled is None or any(cell.key.startswith(start) for start in self.compiled)
 
+    @property
+    def isolates(self) -> bool:
+        """Whether cells do get their own processes: forking is safe, and of use, on Linux."""
+        return self.isolated and sys.platform == "linux"
+
     def effort(self) -> dict[str, Any]:
         """What must agree for the cells of two runs to stand side by side."""
         return {
@@ -208,7 +213,7 @@ class Plan:
             "repeats": self.repeats,
             "sample_seconds": self.sample_seconds,
             "most_seconds": self.most_seconds,
-            "isolated": self.isolated and sys.platform == "linux",
+            "isolated": self.isolates,
         }
 
 

@@ -12,7 +12,7 @@ from .peers import chosen
 from .plan import Cell, Plan
 from .report import Report
 from .results import CellResult
-from .worker import can_isolate, server
+from .worker import server
 
 __all__ = ["run"]
 
@@ -40,7 +40,7 @@ def run(
         tell(len(cells), len(cells), "accuracy of tables")
         return report.with_accuracy(accuracy())
 
-    with server() if plan.isolated and can_isolate() else nullcontext(measure_cell) as measure_one:
+    with server() if plan.isolates else nullcontext(measure_cell) as measure_one:
         return run_cells(
             report,
             cells,

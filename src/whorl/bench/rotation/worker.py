@@ -24,16 +24,11 @@ from .peers import Peer, chosen
 from .plan import Cell, Plan
 from .results import CellResult, Result
 
-__all__ = ["can_isolate", "serve", "server"]
+__all__ = ["serve", "server"]
 
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
 Measure = Callable[[Cell, Sequence[Peer], Plan], CellResult]
-
-
-def can_isolate() -> bool:
-    """Whether processes can be forked safely; what they are forked for is glibc's allocator."""
-    return sys.platform == "linux"
 
 
 @contextmanager
