@@ -83,14 +83,19 @@ def test_leaving_ends_the_cell_that_is_under_way() -> None:
 
 
 def _children(process: int) -> list[int]:
-    """Of a server, or of ours those that are servers."""
-    text = Path(f"/proc/{process}/task/{process}/children").read_text()
-    found = [int(word) for word in text.split()]
-    return found if process != os.getpid() else [n for n in found if "worker" in _command(n)]
+    """Servers that it started, or cells that a server forked."""
+    try:
+        text = Path(f"/proc/{process}/task/{process}/children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split() if "worker import serve" in _command(word)]
 
 
-def _command(process: int) -> str:
-    return Path(f"/proc/{process}/cmdline").read_text()
+def _command(process: str) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
+    except OSError:  # it has just ended
+        return ""
 
 
 def _is_running(process: int) -> bool:
