@@ -118,9 +118,10 @@ def test_no_process_outlives_the_one_that_asked() -> None:
         "from whorl.bench import Plan, run; import dataclasses;"
         "run(dataclasses.replace(Plan.quick(), repeats=10**9, accuracy=False).only(peers=[]))"
     )
-    asking = subprocess.Popen([sys.executable, "-c", code])
-    (parent,) = _until(lambda: _children(asking.pid))
-    (cell,) = _until(lambda: _children(parent))
-    asking.kill()
-    asking.wait()
+    with subprocess.Popen([sys.executable, "-c", code]) as asking:
+        try:
+            (parent,) = _until(lambda: _children(asking.pid))
+            (cell,) = _until(lambda: _children(parent))
+        finally:
+            asking.kill()
     _until(lambda: not _is_running(parent) and not _is_running(cell))
