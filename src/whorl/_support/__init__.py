@@ -1,0 +1,1 @@
+"""Small parts that several rooms share and that know nothing about encodings."""
