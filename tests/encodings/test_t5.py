@@ -83,6 +83,20 @@ def test_first_distance_of_each_bucket_of_t5() -> None:
     assert T5Bias(1).buckets(torch.tensor([0, -1, -7, -200])).tolist() == [0, 17, 23, 31]
 
 
+@pytest.mark.parametrize(("buckets", "max_distance"), [(10, 160), (36, 392), (54, 64)])
+def test_buckets_where_float32_logarithms_decide(buckets: int, max_distance: int) -> None:
+    """T5's own code takes logarithms in float32; in float64 a distance here changes its bucket."""
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5").T5Attention
+    distance = torch.arange(max_distance + 1)
+    theirs = t5._relative_position_bucket(-distance, False, buckets, max_distance)
+    bias = T5Bias(1, num_buckets=buckets, max_distance=max_distance, direction="causal")
+    assert torch.equal(bias.buckets(distance), theirs)
+    exact = buckets // 2
+    level = torch.log(distance.double() / exact) / math.log(max_distance / exact)
+    precise = (exact + (level * (buckets - exact)).to(torch.int64)).clamp(max=buckets - 1)
+    assert not torch.equal(precise[exact:], theirs[exact:])  # so the case is worth its place
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_bias_is_the_row_of_the_bucket(direction: Direction) -> None:
     bias = T5Bias(3, direction=direction)
