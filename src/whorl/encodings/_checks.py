@@ -186,7 +186,7 @@ def check_context(
         if context_length.dim() > 1 or not whole:
             raise ValueError(_CONTEXT.format(where, context_length))
         rows = context_length.shape[0] if context_length.dim() else 1
-        if batch is not None and rows not in (1, batch):
+        if batch is not None and rows != 1 and rows != batch:
             raise ValueError(
                 f"{where}: context_length has {rows} rows but the batch has {batch};"
                 " give one length for each sequence, or one int for all."

@@ -14,6 +14,7 @@ from torch.autograd.graph import increment_version
 
 from . import native
 from .native import Band, Rows, Table
+from .native_tables import rows_of
 from .ops import are_batched, is_plain, is_watched, rotate_back
 
 __all__ = ["rotate"]
@@ -44,7 +45,7 @@ def rotate(
     if is_watched() or (kind := _kind(xs[0], width)) is None:
         return None
     dtype, batch, length, _, tracked = kind
-    if not 0 <= first <= table.count - length:
+    if not table.has(first, length):
         return None
     if outs is not None:
         job = _onto(xs, outs, kind, band)
@@ -55,8 +56,8 @@ def rotate(
     if job is None:
         return None
     places, targets = job
-    numbers: list[int] = []
-    vectors, end = 0, (table.pointer, table.count, table.batch_stride, 0, 0, 0, first)
+    numbers: list[float] = []
+    vectors, end = 0, (table.pointer, table.count, table.batch_stride, 0, 0, 0, first, *table.past)
     for (heads, strides, _, at), (_, to_strides, _, to) in places:
         numbers += (at, to, heads, length, *strides, *to_strides, *end)
         vectors += heads * batch * length
@@ -151,7 +152,7 @@ def _are_apart(spans: list[tuple[int, int]]) -> bool:
 
 
 class _Turn(NamedTuple):
-    """Rows first .. first + length - 1 of a table, and how they are applied."""
+    """Rows first .. first + length - 1 of a table or past it, and how they are applied."""
 
     table: Table
     first: int
@@ -182,7 +183,7 @@ class _Differentiable(torch.autograd.Function):
         turn = ctx.turn.back()
         if is_plain(grads, gradless=True) and not are_batched(grads):
             return None, *turn.run(grads)
-        rows = turn.table.entries[turn.first : turn.first + turn.length]
+        rows = rows_of(turn.table, turn.first, turn.length)
         return None, *rotate_back(grads, [rows] * len(grads), turn.band, turn.transpose, "native")
 
 

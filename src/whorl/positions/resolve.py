@@ -76,7 +76,8 @@ def _checked(
             f"{where}: positions must be [T] or [B, T] with T = {length};"
             f" got {list(positions.shape)}. Cut or build them for {length} tokens, or pass offset=."
         )
-    if positions.dim() == 2 and positions.shape[0] not in (1, batch):
+    # Not ``in (1, batch)``: a traced number is found in no tuple.
+    if positions.dim() == 2 and positions.shape[0] != 1 and positions.shape[0] != batch:
         raise ValueError(
             f"{where}: positions has {positions.shape[0]} rows but the batch has {batch};"
             " give one row for each sequence, or [T] for all."
@@ -93,7 +94,7 @@ def _checked_axes(positions: Tensor, batch: int, length: int, where: str, axes: 
             f"{where}: positions must be [n, T] or [n, B, T] with n = {axes} axes and T = {length};"
             f" got {list(shape)}. Stack one row for each axis: torch.stack((rows, columns))."
         )
-    if len(shape) == 3 and shape[1] not in (1, batch):
+    if len(shape) == 3 and shape[1] != 1 and shape[1] != batch:
         raise ValueError(
             f"{where}: positions has {shape[1]} rows for each axis but the batch has {batch};"
             " give one row for each sequence, or [n, T] for all."
