@@ -76,9 +76,9 @@ class Turns(NamedTuple):
 
     def on(self, device: torch.device) -> "Turns":
         """The same on another device."""
-        moved = [None if t is None else t.to(device) for t in (self.axes, self.growth)]
+        axes, growth = (None if t is None else t.to(device) for t in (self.axes, self.growth))
         scale = self.scale.to(device) if isinstance(self.scale, Tensor) else self.scale
-        return Turns(self.inv_freq.to(device), scale, self.precision, *moved, self.native)
+        return Turns(self.inv_freq.to(device), scale, self.precision, axes, growth, self.native)
 
 
 class Angles:

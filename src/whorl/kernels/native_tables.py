@@ -78,9 +78,8 @@ def build_table(
         return rows
     inv_freq = inv_freq.detach().double().contiguous()
     scales = torch.as_tensor(scale, dtype=torch.float64, device="cpu").contiguous()
-    leading = [
-        t.shape[0] for t, n in ((positions, 2), (inv_freq, 2), (scales, 1)) if _has(t, n)
-    ]  # sequences of their own
+    ranked = ((positions, 2), (inv_freq, 2), (scales, 1))
+    leading = [t.shape[0] for t, rank in ranked if t is not None and t.dim() == rank]
     batch, kind, place = max(leading, default=1), _CONSECUTIVE, (0, 0, 0)
     if positions is not None:
         positions = positions.detach().to(
@@ -103,10 +102,6 @@ def rows_of(table: Table, first: int, length: int) -> Tensor:
         return table.entries[first : first + length]
     assert table.steps is not None, "the caller knows that the table has these rows"
     return build_table(None, first, length, table.steps[1, 0], table.scale, steps=table.steps)
-
-
-def _has(t: Tensor | None, rank: int) -> bool:
-    return t is not None and t.dim() == rank
 
 
 def _step(t: Tensor, rank: int) -> int:
