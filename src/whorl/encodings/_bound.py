@@ -23,6 +23,7 @@ class Bound:
     def __init__(self, rotary: "Rotary", q: Tensor, k: Tensor, outs: tuple[Tensor, Tensor]) -> None:
         self._rotary, self._xs, self._outs, self._length = rotary, (q, k), outs, q.shape[2]
         self._prepared: native.Prepared | None = None
+        self._inference = any(out.is_inference() for out in outs)
         self._prepare()
 
     def __call__(self, offset: int = 0) -> tuple[Tensor, Tensor]:
@@ -33,6 +34,7 @@ class Bound:
             and type(offset) is int
             and prepared.table.has(offset, self._length)
             and prepared.stays()
+            and (not self._inference or torch.is_inference_mode_enabled())
             and ops.is_plain(self._xs, gradless=True)
         ):
             prepared(offset)

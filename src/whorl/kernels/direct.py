@@ -87,10 +87,13 @@ def _into_new(xs: Sequence[Tensor], kind: _Kind) -> _Job | None:
 def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band) -> _Job | None:
     if type(outs) not in (tuple, list) or len(outs) != len(xs):
         return None
+    guarded = not torch.is_inference_mode_enabled()  # then inference tensors are only read
     places, item = [], _BYTES[kind[0]]
     spans = []  # the first byte of each tensor, and where it ends
     for x, out in zip(xs, outs, strict=True):
-        if (source := _place(x, kind)) is None:
+        if not isinstance(out, Tensor):
+            return None
+        if (source := _place(x, kind)) is None or (guarded and out.is_inference()):
             return None
         _, _, size, at = source
         spans.append((at, at + size * item))
@@ -99,7 +102,7 @@ def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band)
         elif (target := _place(out, kind)) is not None:
             _, _, size, at = target
             spans.append((at, at + size * item))
-        if target is None or target[0] != source[0]:
+        if target is None or target[0] != source[0] or not _is_spread(target, kind):
             return None
         places.append((source, target))
     return (places, list(outs)) if _are_apart(spans) else None
@@ -137,7 +140,17 @@ def _place(x: Tensor, kind: _Kind) -> _Place | None:
             return None
         size = (batch - 1) * row + (heads - 1) * head + (length - 1) * step + width
         strides = row, head, step
-    return (heads, strides, size, x.data_ptr()) if size > 0 else None
+    at = x.data_ptr()  # 0: freed
+    return (heads, strides, size, at) if size > 0 and at else None
+
+
+def _is_spread(place: _Place, kind: _Kind) -> bool:
+    """Whether its vectors lie apart, in one of the orders [B, H, T, D] and [B, T, H, D]."""
+    heads, (row, head, step), _, _ = place
+    _, _, length, width, _ = kind
+    if step >= width and head >= length * step and row >= heads * head:
+        return True
+    return head >= width and step >= heads * head and row >= length * step
 
 
 def _are_apart(spans: list[tuple[int, int]]) -> bool:
