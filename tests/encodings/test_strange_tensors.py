@@ -87,7 +87,7 @@ def test_embeddings_without_memory(words: str) -> None:
         with pytest.raises(ValueError, match=f"x must have memory, but .*{words}"):
             encoding.embed(MAKERS[words](tokens.clone()))
     layer = whorl.MultiheadAttention(8, 2)
-    with pytest.raises(ValueError, match=f"MultiheadAttention: x must have memory.*{words}"):
+    with pytest.raises(ValueError, match=f"MultiheadAttention: query must have memory.*{words}"):
         layer(MAKERS[words](tokens.clone()))
 
 
