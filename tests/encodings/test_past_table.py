@@ -156,3 +156,14 @@ def test_streams_prepare_rows_only_where_the_kernel_does_not() -> None:
     assert Ahead.of(rope("hybrid")) is None
     assert Ahead.of(rope("hybrid", precision="float32")) is not None
     assert Ahead.of(rope("hybrid", scaling=whorl.DynamicNTK(2.0, 16))) is not None
+
+
+@pytest.mark.parametrize("scaling", [whorl.DynamicNTK(2.0, 4), LONG], ids=repr)
+def test_fractions_tell_the_length_too(scaling: whorl.Scaling) -> None:
+    encoding, x = rope("hybrid", scaling=scaling), random(1, 1, 6, 20, dtype=torch.float32)
+    whole = torch.arange(55, 61)
+    for inverse in (False, True):
+        expected = encoding.rotate(x, whole, inverse=inverse)
+        assert torch.equal(encoding.rotate(x, whole.double(), inverse=inverse), expected)
+    between = encoding.rotate(x, whole + 0.5)
+    assert torch.equal(between, encoding.rotate(x, whole + 0.5, context_length=61))
