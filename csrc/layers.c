@@ -37,7 +37,7 @@ static const whorl_layer_rows *rows_of(int64_t isa) {
 }
 
 static int64_t validate(const whorl_layer *job) {
-    if (!job || job->rows < 0 || job->width < 1 || job->threads < 1) return WHORL_BAD_JOB;
+    if (job->rows < 0 || job->width < 1 || job->threads < 1) return WHORL_BAD_JOB;
     if (job->kind != WHORL_RMS_NORM && job->kind != WHORL_SWIGLU) return WHORL_BAD_JOB;
     if (job->kind == WHORL_SWIGLU && job->width % 2) return WHORL_BAD_JOB;
     if (job->rows > INT64_MAX / 4 / job->width) return WHORL_BAD_JOB;
@@ -70,7 +70,9 @@ static void do_rows(const whorl_layer *job, const whorl_layer_rows *rows, int64_
 
 /* Blocks of rows, so that sums come out the same whatever the number of threads: each block has
  * sums of its own, which are added up in order. */
-int64_t whorl_run_layer(const whorl_layer *job) {
+int64_t whorl_run_layer(const whorl_layer *given) {
+    if (!given) return WHORL_BAD_JOB;
+    const whorl_layer copy = *given, *const job = &copy; /* what is checked is what is used */
     const int64_t status = validate(job);
     if (status != WHORL_OK) return status;
     const whorl_layer_rows *rows = rows_of(job->isa);

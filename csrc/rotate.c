@@ -1,5 +1,5 @@
 /* Validation, loop order and threads. The arithmetic is in rotate_scalar.c and rotate_avx2.c. */
-#include "span.h"
+#include "angles_rows.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -10,9 +10,12 @@
  */
 #define TILE 128
 
-/* A binding fills a job with one packed array of 45 int64_t, pointers among them. */
+/* Floats of the rows that are built for one tile: 128 positions of 64 pairs. */
+#define MOST_BUILT (2 * WHORL_MOST_PAIRS)
+
+/* A binding fills a job with one packed array of 49 numbers, pointers among them. */
 _Static_assert(sizeof(void *) == 8, "whorl needs a platform with 64-bit pointers");
-_Static_assert(sizeof(whorl_rotation) == 45 * 8, "whorl_rotation must be 45 packed int64_t");
+_Static_assert(sizeof(whorl_rotation) == 49 * 8, "whorl_rotation must be 49 packed numbers");
 
 static const int64_t ITEM_BYTES[] = {4, 8, 2, 2};
 static const int64_t TABLE_BYTES[] = {4, 8, 4, 4};
@@ -35,16 +38,43 @@ int64_t whorl_max_threads(void) {
 #endif
 }
 
+/* A caller's pointer need not be aligned to its type. */
+#if defined(__GNUC__)
+typedef int64_t unaligned_int64 __attribute__((aligned(1), may_alias));
+#endif
+
+/* Reads a row exactly once: what is checked is then what is used, whoever writes to it meanwhile.
+ */
+INLINE int64_t read_row(const whorl_operand *o, int64_t b, int64_t t) {
+    const char *at = (const char *)o->rows + 8 * (b * o->rows_strides[0] + t * o->rows_strides[1]);
+#if defined(__GNUC__)
+    return *(const volatile unaligned_int64 *)(const void *)at;
+#else
+    uint64_t bits = 0;
+    for (int n = 0; n < 8; n++)
+        bits |= (uint64_t)((const volatile unsigned char *)at)[n] << 8 * n;
+    return (int64_t)bits;
+#endif
+}
+
+/* Whether first_row + row is in the table, written so that no sum can overflow. */
+INLINE int is_known(const whorl_operand *o, int64_t row) {
+    return o->first_row >= 0 && row >= -o->first_row && row < o->table_rows - o->first_row;
+}
+
 static int bad_rows(const whorl_operand *o, int64_t batch) {
+    if (o->steps) return !o->rows && o->first_row > INT64_MAX - o->length;
     if (!o->rows) return o->first_row < 0 || o->length > o->table_rows - o->first_row;
     for (int64_t b = 0; b < batch; b++)
-        for (int64_t t = 0; t < o->length; t++) {
-            int64_t row = whorl_index(o->rows, b * o->rows_strides[0] + t * o->rows_strides[1]);
-            /* Written so that no sum can overflow, whatever the caller's numbers are. */
-            if (o->first_row < 0 || row < -o->first_row || row >= o->table_rows - o->first_row)
-                return 1;
-        }
+        for (int64_t t = 0; t < o->length; t++)
+            if (!is_known(o, read_row(o, b, t))) return 1;
     return 0;
+}
+
+static int bad_steps(const whorl_rotation *job, const whorl_operand *o) {
+    if (!o->steps) return 0;
+    return job->dtype == WHORL_F64 || job->pairs > WHORL_MOST_PAIRS || o->table_batch_stride ||
+           (o->rows && o->first_row);
 }
 
 static int64_t validate(const whorl_rotation *job) {
@@ -61,19 +91,63 @@ static int64_t validate(const whorl_rotation *job) {
         if (job->batch == 0 || o->heads == 0 || o->length == 0) continue;
         if (!o->x || !o->out) return WHORL_BAD_JOB;
         if (o->x == o->out && job->in_layout != job->out_layout) return WHORL_BAD_JOB;
+        if (bad_steps(job, o)) return WHORL_BAD_JOB;
         if (bad_rows(o, job->batch)) return WHORL_BAD_ROW; /* first: an empty table may be NULL */
-        if (!o->table && job->pairs) return WHORL_BAD_JOB;
+        if (!o->table && job->pairs && (o->table_rows || !o->steps)) return WHORL_BAD_JOB;
     }
+    return WHORL_OK;
+}
+
+/* cos and sin of the positions of one tile: in the table, or built here. */
+typedef struct {
+    int64_t batch_row, first; /* of which tile; -1 before there is one */
+    const char *at[TILE];
+    float built[MOST_BUILT];
+} tile_rows;
+
+/* Operands that share their rows, and how they are rotated. */
+typedef struct {
+    const whorl_rotation *job;
+    const whorl_operand *operands;
+    int64_t count;
+    int64_t tile; /* positions handled together */
+    int64_t tiles;
+    int alike; /* 1: all batch rows share their rows of cos and sin too, some of them built */
+    whorl_span_fn span;
+    const whorl_angle_rows *angles;
+} work;
+
+/* Finds the rows of positions first .. first + count - 1, each number of the caller read once. */
+static int64_t find_rows(const work *w, int64_t b, int64_t first, int64_t count, tile_rows *to) {
+    const whorl_operand *o = w->operands;
+    const int64_t pairs = w->job->pairs, entry = TABLE_BYTES[w->job->dtype];
+    const char *table = (const char *)o->table + b * o->table_batch_stride * entry;
+    int64_t positions[TILE], missing = 0;
+    float *rows[TILE];
+    for (int64_t j = 0; j < count; j++) {
+        const int64_t row = o->rows ? read_row(o, b, first + j) : first + j;
+        if (is_known(o, row)) {
+            to->at[j] = table + (o->first_row + row) * 2 * pairs * entry;
+            continue;
+        }
+        if (!o->steps) return WHORL_CHANGED;
+        rows[missing] = to->built + missing * 2 * pairs;
+        positions[missing] = o->first_row + row;
+        to->at[j] = (const char *)rows[missing++];
+    }
+    if (!missing) return WHORL_OK;
+    const whorl_source from = {o->steps + 3 * pairs, o->steps, pairs, o->scale, w->angles};
+    whorl_fill_rows(&from, positions, rows, missing);
     return WHORL_OK;
 }
 
 /* One tile of positions of one batch row, all heads. A few heads at a time walk through the tile,
  * sharing its table rows; all of them where their vectors lie side by side, as in a transposed
  * [B, T, H, D]. So memory is walked forward in either case. */
-static void rotate_tile(const whorl_rotation *job, const whorl_operand *o, whorl_span_fn span,
-                        int64_t b, int64_t tile) {
-    const int64_t item = ITEM_BYTES[job->dtype], entry = TABLE_BYTES[job->dtype];
-    const int64_t t = tile * TILE, left = o->length - t, steps = left < TILE ? left : TILE;
+static void rotate_tile(const work *w, const whorl_operand *o, int64_t b, int64_t t, int64_t steps,
+                        const tile_rows *rows) {
+    const whorl_rotation *job = w->job;
+    const int64_t item = ITEM_BYTES[job->dtype];
     const int side_by_side = steps == 1 || o->x_strides[1] < o->x_strides[2];
     const int64_t most = side_by_side ? o->heads : WHORL_GROUP;
     whorl_span s = {
@@ -83,11 +157,7 @@ static void rotate_tile(const whorl_rotation *job, const whorl_operand *o, whorl
         .out_step = steps > 1 ? o->out_strides[2] * item : 0,
         .x_head = o->heads > 1 ? o->x_strides[1] * item : 0,
         .out_head = o->heads > 1 ? o->out_strides[1] * item : 0,
-        .table = (const char *)o->table + b * o->table_batch_stride * entry,
-        .row_bytes = 2 * job->pairs * entry,
-        .rows = o->rows ? o->rows + b * o->rows_strides[0] + t * o->rows_strides[1] : NULL,
-        .rows_step = o->rows_strides[1],
-        .first_row = o->first_row + (o->rows ? 0 : t),
+        .rows = rows->at,
         .pairs = job->pairs,
         .head_bytes = job->start * item,
         .band_bytes = 2 * job->pairs * item,
@@ -100,8 +170,28 @@ static void rotate_tile(const whorl_rotation *job, const whorl_operand *o, whorl
         s.x = x + h * s.x_head;
         s.out = out + h * s.out_head;
         s.group = o->heads - h < most ? o->heads - h : most;
-        span(&s);
+        w->span(&s);
     }
+}
+
+static int64_t run_tasks(const work *w, int64_t task, int64_t end) {
+    tile_rows rows;
+    rows.first = rows.batch_row = -1;
+    for (; task < end; task++) {
+        const int64_t batch = w->job->batch;
+        const int64_t b = w->alike ? task % batch : task / w->tiles;
+        const int64_t t = (w->alike ? task / batch : task % w->tiles) * w->tile;
+        const int64_t left = w->operands->length - t, steps = left < w->tile ? left : w->tile;
+        if (rows.first != t || (rows.batch_row != b && !w->alike)) {
+            const int64_t status = find_rows(w, b, t, steps, &rows);
+            if (status != WHORL_OK) return status;
+            rows.first = t;
+            rows.batch_row = b;
+        }
+        for (int64_t n = 0; n < w->count; n++)
+            rotate_tile(w, &w->operands[n], b, t, steps, &rows);
+    }
+    return WHORL_OK;
 }
 
 static whorl_span_fn choose(const whorl_rotation *job) {
@@ -114,30 +204,70 @@ static whorl_span_fn choose(const whorl_rotation *job) {
     return NULL;
 }
 
-static void rotate_operand(const whorl_rotation *job, const whorl_operand *o, whorl_span_fn span) {
-    const int64_t tiles = o->length / TILE + (o->length % TILE != 0);
-    const int64_t tasks = job->batch * tiles;
+static int64_t run(const whorl_rotation *job, const whorl_operand *operands, int64_t count,
+                   whorl_span_fn span) {
+    const whorl_operand *o = operands;
+    work w = {job, operands, count, TILE, 0, o->steps && !o->rows, span, NULL};
+    if (o->steps) w.angles = whorl_choose_angle_rows(job->isa);
+    if (o->steps && 2 * job->pairs * TILE > MOST_BUILT) w.tile = MOST_BUILT / (2 * job->pairs);
+    w.tiles = o->length / w.tile + (o->length % w.tile != 0);
+    const int64_t tasks = job->batch * w.tiles;
 #ifdef _OPENMP
     /* libgomp ends the process when it cannot start as many threads as it is asked for. */
     const int64_t most = omp_get_max_threads(), threads = job->threads < most ? job->threads : most;
     /* Entering a parallel region costs half a microsecond even with one thread. */
     if (threads > 1) {
-#pragma omp parallel for schedule(static) num_threads((int)threads)
-        for (int64_t task = 0; task < tasks; task++)
-            rotate_tile(job, o, span, task / tiles, task % tiles);
-        return;
+        int64_t status = WHORL_OK;
+#pragma omp parallel num_threads((int)threads)
+        {
+            const int64_t n = omp_get_thread_num(), all = omp_get_num_threads();
+            const int64_t share = tasks / all, more = tasks % all; /* the first few do one more */
+            const int64_t begin = n * share + (n < more ? n : more);
+            const int64_t mine = run_tasks(&w, begin, begin + share + (n < more));
+#pragma omp critical
+            if (mine != WHORL_OK) status = mine;
+        }
+        return status;
     }
 #endif
-    for (int64_t task = 0; task < tasks; task++)
-        rotate_tile(job, o, span, task / tiles, task % tiles);
+    return run_tasks(&w, 0, tasks);
 }
 
-int64_t whorl_rotate(const whorl_rotation *job) {
-    const int64_t status = validate(job);
+/* The first and the last address of a tensor, and what lies between. */
+static void find_extent(const whorl_rotation *job, const whorl_operand *o, const void *memory,
+                        const int64_t *strides, uintptr_t *low, uintptr_t *high) {
+    const int64_t sizes[] = {job->batch, o->heads, o->length};
+    const uintptr_t item = (uintptr_t)ITEM_BYTES[job->dtype];
+    *low = (uintptr_t)memory;
+    *high = *low + (uintptr_t)job->width * item;
+    for (int n = 0; n < 3; n++) {
+        const uintptr_t step = (uintptr_t)(sizes[n] - 1) * (uintptr_t)strides[n] * item;
+        if (sizes[n] > 1) *(strides[n] < 0 ? low : high) += step;
+    }
+}
+
+/* Whether both operands may be rotated tile by tile, so that rows are built once for both. */
+static int go_together(const whorl_rotation *job) {
+    const whorl_operand *q = &job->operands[0], *k = &job->operands[1];
+    if (job->count != 2 || !q->steps || q->steps != k->steps || q->scale != k->scale) return 0;
+    if (q->length != k->length || q->table != k->table || q->table_rows != k->table_rows) return 0;
+    if (q->rows != k->rows || q->first_row != k->first_row || !q->heads || !k->heads) return 0;
+    if (q->rows && memcmp(q->rows_strides, k->rows_strides, sizeof q->rows_strides)) return 0;
+    uintptr_t read, read_end, written, written_end;
+    find_extent(job, q, q->x, q->x_strides, &read, &read_end);
+    find_extent(job, k, k->out, k->out_strides, &written, &written_end);
+    return read_end <= written || written_end <= read; /* else keys may end up where queries are */
+}
+
+int64_t whorl_rotate(const whorl_rotation *given) {
+    const whorl_rotation copy = *given, *const job = &copy; /* what is checked is what is used */
+    int64_t status = validate(job);
     if (status != WHORL_OK) return status;
     const whorl_span_fn span = choose(job);
     if (!span) return WHORL_NO_ISA;
-    for (int64_t n = 0; n < job->count; n++)
-        if (job->operands[n].heads) rotate_operand(job, &job->operands[n], span);
-    return WHORL_OK;
+    if (go_together(job)) return run(job, job->operands, 2, span);
+    for (int64_t n = 0; n < job->count && status == WHORL_OK; n++)
+        if (job->operands[n].heads && job->operands[n].length)
+            status = run(job, &job->operands[n], 1, span);
+    return status;
 }

@@ -327,7 +327,7 @@ INLINE void span(const whorl_span *given, int dtype, int in_layout, int out_layo
     const whorl_span copy = *given, *const s = &copy;
     const int partly = (s->head_bytes || s->tail_bytes) && s->x != s->out;
     for (int64_t j = 0; j < s->count; j++) {
-        const char *x = s->x + s->head_bytes + j * s->x_step, *row = whorl_span_row(s, j);
+        const char *x = s->x + s->head_bytes + j * s->x_step, *row = s->rows[j];
         char *out = s->out + s->head_bytes + j * s->out_step;
         if (partly) pass_through(given, j);
         if (s->group == WHORL_GROUP) { /* mostly; apart, it keeps its pointers in registers */

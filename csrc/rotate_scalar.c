@@ -3,7 +3,7 @@
 
 INLINE void span(const whorl_span *s, int dtype, int in_layout, int out_layout) {
     for (int64_t j = 0; j < s->count; j++) {
-        const char *row = whorl_span_row(s, j);
+        const char *row = s->rows[j];
         for (int64_t g = 0; g < s->group; g++) {
             const char *x = s->x + j * s->x_step + g * s->x_head;
             char *out = s->out + j * s->out_step + g * s->out_head;

@@ -26,11 +26,7 @@ typedef struct {
     int64_t group;
     int64_t x_head; /* bytes from head to head */
     int64_t out_head;
-    const char *table;
-    int64_t row_bytes; /* 2 P table entries */
-    const int64_t *rows;
-    int64_t rows_step; /* elements of `rows` from position to position */
-    int64_t first_row;
+    const char *const *rows; /* cos and sin of each position, 2 P table entries */
     int64_t pairs;
     int64_t head_bytes; /* channels before the rotated band */
     int64_t band_bytes; /* the rotated band */
@@ -43,18 +39,6 @@ typedef void (*whorl_span_fn)(const whorl_span *);
 /* NULL when this build has no such code. */
 whorl_span_fn whorl_scalar_span(int64_t dtype, int64_t in_layout, int64_t out_layout);
 whorl_span_fn whorl_avx2_span(int64_t dtype, int64_t in_layout, int64_t out_layout);
-
-/* memcpy, not a load: a caller's pointer need not be aligned to its type. */
-INLINE int64_t whorl_index(const int64_t *rows, int64_t i) {
-    int64_t row;
-    memcpy(&row, (const char *)rows + 8 * i, sizeof row);
-    return row;
-}
-
-INLINE const char *whorl_span_row(const whorl_span *s, int64_t j) {
-    int64_t row = s->first_row + (s->rows ? whorl_index(s->rows, j * s->rows_step) : j);
-    return s->table + row * s->row_bytes;
-}
 
 /* Copies the channels outside the rotated band; in place they are already there. Mostly there are
  * none, and even a memcpy of nothing is a call. */

@@ -396,7 +396,8 @@ static void test_far_apart(void) {
     free(r.memory);
 }
 
-int main(void) {
+/* The argument: seconds for which rows are changed under running jobs. */
+int main(int count, char **arguments) {
     check(whorl_abi() == WHORL_ABI, "abi", "the header's number");
     check(whorl_max_threads() >= 1, "threads", "at least one");
     test_sweep();
@@ -405,6 +406,8 @@ int main(void) {
     test_halves();
     test_hostile();
     test_layers();
+    test_angles();
+    test_races(count > 1 ? atof(arguments[1]) : 0.2);
     test_far_apart();
     printf("%ld passed, %ld failed\n", passed, failed);
     return failed != 0;

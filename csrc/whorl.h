@@ -1,5 +1,5 @@
-/* The whole C ABI of whorl: one rotation of channel pairs, in any dtype, layout and stride; and two
- * layers of the lab's model, further down.
+/* The whole C ABI of whorl: one rotation of channel pairs, in any dtype, layout and stride; tables
+ * of cos and sin for it; and two layers of the lab's model, further down.
  *
  * Plain C11, no torch or Python headers: the caller passes pointers, sizes and strides.
  * Every number is an int64_t so that a binding can fill a job with one packed array.
@@ -24,13 +24,14 @@
 #endif
 
 /* Raised whenever a struct or an enum below changes; a binding refuses another number. */
-#define WHORL_ABI 2
+#define WHORL_ABI 3
 
 enum whorl_status {
     WHORL_OK = 0,
     WHORL_BAD_JOB = 1, /* a size, stride or enum is out of range: nothing was written */
     WHORL_BAD_ROW = 2, /* a row lies outside the table: nothing was written */
-    WHORL_NO_ISA = 3   /* the instruction set asked for is not there: nothing was written */
+    WHORL_NO_ISA = 3,  /* the instruction set asked for is not there: nothing was written */
+    WHORL_CHANGED = 4  /* a row left the table while the job ran: part of `out` was written */
 };
 
 enum whorl_dtype { WHORL_F32 = 0, WHORL_F64 = 1, WHORL_BF16 = 2, WHORL_F16 = 3 };
@@ -54,8 +55,14 @@ typedef struct {
     int64_t table_batch_stride; /* elements; 0 when all batch rows share the table */
     const int64_t *rows;        /* row(b, t) = first_row + rows[b, t], or first_row + t when NULL */
     int64_t rows_strides[2];    /* B, T */
-    int64_t first_row;          /* not negative */
+    int64_t first_row;          /* not negative, unless there are steps */
+    const double
+        *steps;   /* NULL, or what rows outside the table, 0 .. table_rows - 1, are built from:
+                   * see whorl_build_steps. Not with F64, nor with more than WHORL_MOST_PAIRS */
+    double scale; /* of the rows that are built */
 } whorl_operand;
+
+enum { WHORL_MOST_PAIRS = 8192 };
 
 typedef struct {
     int64_t dtype;
@@ -84,8 +91,39 @@ WHORL_API int64_t whorl_max_threads(void);
 /* Advises the system to back fresh memory with huge pages, where it can; contents are untouched. */
 WHORL_API int64_t whorl_prefer_huge_pages(void *memory, int64_t bytes);
 
-/* Rotates, or returns a status other than WHORL_OK and writes nothing. */
+/* Rotates, or returns a status. Another thread may write to `rows` meanwhile: each of them is read
+ * anew where it is used, once, and nothing outside the table is read. */
 WHORL_API int64_t whorl_rotate(const whorl_rotation *job);
+
+/* Rows of a table, float32: out[b, t, 0, i] = scale cos(p inv_freq[i]), out[b, t, 1, i] with sin.
+ *
+ * The angle is formed in double and rounded once; an unscaled entry is within 6e-8 of the truth up
+ * to position 2^24. A row depends on its position, inv_freq and scale alone: not on the other rows,
+ * the instruction set, or whether there are steps. whorl_rotate builds the same bits. */
+enum whorl_positions { WHORL_CONSECUTIVE = 0, WHORL_WHOLE = 1, WHORL_FRACTIONS = 2 };
+
+typedef struct {
+    int64_t kind;
+    const void *positions;        /* int64_t if WHOLE, double if FRACTIONS, else p = first + t */
+    int64_t positions_strides[2]; /* B, T */
+    int64_t first;
+    int64_t batch;
+    int64_t length;
+    int64_t pairs;
+    const double *inv_freq; /* [B or 1, P] */
+    int64_t inv_freq_stride;
+    const double *scales; /* [B or 1] */
+    int64_t scales_stride;
+    const double *steps; /* of inv_freq, where all rows share it, or NULL: slower */
+    float *out;          /* [B, T, 2, P] */
+    int64_t isa;
+} whorl_table;
+
+WHORL_API int64_t whorl_build_table(const whorl_table *job);
+
+/* Writes angle, cos and sin of the first WHORL_STEPS positions, [WHORL_STEPS, 3, P]. */
+enum { WHORL_STEPS = 32 };
+WHORL_API int64_t whorl_build_steps(const double *inv_freq, int64_t pairs, double *steps);
 
 /* A layer on rows of floats, without gaps, or its backward pass (`back` 1).
  *

@@ -84,6 +84,26 @@ def test_a_layout_that_failed_leaves_a_target_open(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "name", "limit"),
+    [(Shape("prefill", 1, 32, 8, 8192, 128), "prefill-8192", 1.3), (DECODE, "decode", 1.5)],
+)
+@pytest.mark.parametrize("ok", [True, False])
+def test_targets_past_the_table(shape: Shape, name: str, limit: float, ok: bool) -> None:
+    inside, past = 1e-3, (limit - 0.01 if ok else limit + 0.01) * 1e-3
+    cells = [
+        cell_of(
+            {("whorl", "inplace"): inside, ("whorl", "past"): worst}, shape=shape, layout=layout
+        )
+        for layout, worst in (("half", inside), ("interleaved", past))
+    ]
+    found = target(f"{name} float32 in place, time past its table / inside it", *cells)
+    assert found.limit == f"<= {limit:g}"
+    assert found.measured == pytest.approx(past / inside)
+    assert found.ok is ok
+    assert not comparisons(cells[0])  # peers have no such form
+
+
+@pytest.mark.parametrize(
     ("start", "shape", "mode", "peer", "limit"),
     [
         ("prefill-4096 float32 in place", None, "inplace", "hf", 15),

@@ -47,7 +47,10 @@ def test_contestant_computes_the_rotation(name: str, cell: Cell) -> None:
 
 def test_whorl_offers_all_forms() -> None:
     case = Case(Cell(PREFILL, "float32", "half", 1))
-    assert [entry.mode for entry in Whorl().entries(case)] == ["inplace", "out", "fresh", "bound"]
+    forms = ["inplace", "out", "fresh", "bound"]
+    assert [entry.mode for entry in Whorl().entries(case)] == forms
+    case = Case(Cell(DECODE, "float32", "half", 1))
+    assert [entry.mode for entry in Whorl().entries(case)] == [*forms, "past"]
 
 
 def test_copy_moves_all_tensors() -> None:

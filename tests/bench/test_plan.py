@@ -2,13 +2,28 @@
 
 import pytest
 
+import whorl
 from whorl.bench import Cell, Plan
+from whorl.bench.rotation.plan import DEFAULT_TABLE, SHAPES
 
 
 def test_full_plan_has_every_shape_dtype_and_layout() -> None:
     plan = Plan.full().only(threads=[1])
-    assert len(plan.cells()) == 7 * 3 * 2
+    assert len(plan.cells()) == 8 * 3 * 2
     assert "prefill-32768/float16/interleaved/1" in {cell.key for cell in plan.cells()}
+
+
+def test_short_tables_end_before_the_last_position() -> None:
+    assert whorl.RoPE(8).config.table_length == DEFAULT_TABLE
+    short = {shape.name: shape.short_table for shape in SHAPES}
+    assert {name: length for name, length in short.items() if length is not None} == {
+        "prefill-8192": 4096,
+        "prefill-32768": 4096,
+        "decode-1": 4000,
+        "decode-32": 4000,
+    }
+    for shape in SHAPES:
+        assert shape.short_table is None or shape.short_table < shape.first + shape.length
 
 
 def test_quick_plan_is_short() -> None:

@@ -58,7 +58,9 @@ def test_the_kernel_is_called_at_once_where_it_can_be() -> None:
     assert rope.bind(q, k, out=(q, cache[:, :, 4:5]))._prepared is not None
     turned = torch.randn(3, 4, 16, 2).transpose(2, 3)  # channels are not contiguous
     assert rope.bind(turned, pair(length=2)[1])._prepared is None
-    assert whorl.RoPE(16, table="on_the_fly").bind(q, k)._prepared is None
+    assert whorl.RoPE(16, table="on_the_fly").bind(q, k)._prepared is not None
+    no_rows = whorl.RoPE(16, table="on_the_fly", precision="float32")  # the kernel builds none such
+    assert no_rows.bind(q, k)._prepared is None
 
 
 def test_tensors_that_move_are_noticed() -> None:

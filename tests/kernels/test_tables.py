@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from whorl.kernels import reference, tables
+from whorl.kernels import native, native_tables, reference, tables
 from whorl.scaling.base import ladder
 
 from . import rotations as r
@@ -162,3 +162,64 @@ def test_frequencies_by_row() -> None:
         [[1, 0.5], [2, 1], [3, 1.5]],
         [[8, 4], [10, 5], [12, 6]],
     ]
+
+
+native_only = pytest.mark.skipif(native.problem() is not None, reason="no native library")
+
+
+@native_only
+@settings(max_examples=50)
+@given(
+    st.integers(-(2**24), 2**24),
+    st.sampled_from([2, 6, 64, 128, 256]),
+    st.floats(1.5, 1e8, allow_nan=False),
+    st.booleans(),
+)
+def test_rows_of_the_library_are_within_the_promise(
+    position: int, rotary_dim: int, base: float, fraction: bool
+) -> None:
+    at, inv_freq = torch.tensor([position]), ladder(rotary_dim, base)
+    row = native_tables.build_table(at.double() if fraction else at, 0, 1, inv_freq, 1.0)[0]
+    error = float((row.double() - truth(position, rotary_dim, base)).abs().max())
+    assert error <= PROMISE, f"position {position} is off by {error:.3g}"
+
+
+@native_only
+@pytest.mark.parametrize("scale", [1.0, 1.25])
+def test_rows_of_the_library_are_those_of_torch_but_for_a_last_bit(scale: float) -> None:
+    at, inv_freq = torch.arange(0, 2**24, 1999), ladder(128, 10_000.0)
+    ours = native_tables.build_table(at, 0, len(at), inv_freq, scale)
+    theirs = tables.entries(tables.angles(at, inv_freq), scale, torch.float32)
+    apart = (ours.view(torch.int32) - theirs.view(torch.int32)).abs()
+    assert apart.max() <= 1
+    assert apart.count_nonzero() <= 2  # of a million
+
+
+@native_only
+def test_rows_of_the_library_by_sequence() -> None:
+    positions = torch.tensor([[1, 4096, -7], [2**20, 0, 5]])
+    inv_freq = torch.stack((ladder(34, 100.0), ladder(34, 10_000.0)))
+    scale = torch.tensor([1.0, 1.5], dtype=torch.float64)
+    together = native_tables.build_table(positions, 0, 3, inv_freq, scale)
+    for n in range(2):
+        alone = native_tables.build_table(positions[n], 0, 3, inv_freq[n], float(scale[n]))
+        r.assert_same_bits(together[n], alone)
+        shared = native_tables.build_table(positions[n], 0, 3, inv_freq, scale)
+        r.assert_same_bits(shared[n], alone)
+    axes = torch.tensor([0, 1] * 8 + [0])
+    mixed = native_tables.build_table(positions, 0, 3, inv_freq[0], 1.0, axes)
+    for axis in range(2):
+        whole = native_tables.build_table(positions[axis], 0, 3, inv_freq[0], 1.0)
+        r.assert_same_bits(mixed[..., axes == axis], whole[..., axes == axis])
+
+
+@native_only
+def test_steps_change_the_time_and_nothing_else() -> None:
+    inv_freq = ladder(150, 10_000.0)
+    steps = native_tables.build_steps(inv_freq)
+    for first in (-40, 0, 4090, 2**31 - 20):
+        slow = native_tables.build_table(None, first, 70, inv_freq, 1.25)
+        r.assert_same_bits(
+            native_tables.build_table(None, first, 70, inv_freq, 1.25, steps=steps), slow
+        )
+    assert native_tables.build_steps(torch.ones(8193, dtype=torch.float64)) is None

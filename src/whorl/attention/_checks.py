@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
 from whorl.encodings.base import Encoding
 from whorl.positions.resolve import INTEGERS
 
@@ -43,6 +44,7 @@ def check_qkv(q: Any, k: Any, v: Any, where: str) -> None:
                 f"{where}: {name} must be [B, heads, tokens, channels]; got {list(x.shape)}."
                 f" Reshape [B, T, H * D] with {name}.unflatten(-1, (H, -1)).transpose(1, 2)."
             )
+        check_storage(x, where, name)
     if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
         raise TypeError(
             f"{where}: q, k and v must have one dtype and device; got {q.dtype} on {q.device},"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from whorl._support.storage import check_storage
 from whorl.encodings import Encoding
 
 from ._checks import check_encoding
@@ -194,6 +195,7 @@ def _check_input(x: Tensor, name: str, d_model: int) -> None:
     wanted = f"MultiheadAttention: {name} must be [B, T, d_model] with d_model = {d_model}; got"
     if not isinstance(x, Tensor):
         raise TypeError(f"{wanted} {type(x).__name__}.")
+    check_storage(x, "MultiheadAttention", name)
     if x.dim() == 2:
         raise ValueError(
             f"{wanted} {list(x.shape)}. For one sequence without a batch pass {name}.unsqueeze(0)."

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
 from whorl.positions import resolve
 
 from .base import Encoding
@@ -66,4 +67,5 @@ def _check(x: Tensor, dim: int, where: str) -> tuple[int, int]:
             f"{where}: x must be token embeddings [B, T, E] with E = dim = {dim};"
             f" got {list(x.shape)}. Give a single sequence a batch axis with x.unsqueeze(0)."
         )
+    check_storage(x, where, "x")
     return x.shape[0], x.shape[1]

@@ -1,8 +1,8 @@
 """Rows of cos and sin for the next positions of a stream: its steps stay fast past the table.
 
-A rotation reads its table, and past it, or where frequencies follow the length, builds the rows of
-each call, which takes as long as four calls. Here those of many positions, at one length, are built
-at once. They are the same numbers.
+Where the kernel does not build the rows past a table itself, or frequencies follow the length,
+those of each call take as long as four calls. Here the rows of many positions, at one length, are
+built at once. They are the same numbers.
 """
 
 import torch
@@ -29,9 +29,14 @@ class Ahead:
 
     @classmethod
     def of(cls, rotary: Rotary) -> "Ahead | None":
-        """For a rotation by one number, alike for queries and keys, that takes any position."""
+        """For a rotation by one number, alike for queries and keys, that takes any position.
+
+        None also where the kernel builds its rows.
+        """
         one = rotary._axes is None and rotary._growth is None and rotary.position_axes == 1
         if not one or rotary._trained or rotary.config.table == "precomputed":
+            return None
+        if rotary._angles is not None and rotary._angles[0].table.steps is not None:
             return None
         return cls(rotary)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.kernels import tables
+from whorl.kernels import native_tables, tables
 from whorl.kernels.native import Rows, Table
 from whorl.kernels.tables import Precision
 
@@ -20,7 +20,8 @@ class Turns(NamedTuple):
 
     inv_freq [P], or [B, P]; scale a number, or [B]. axes: int64 [P], the axis of the positions that
     pair i turns by, where there are several. growth: log2 of a factor per position, float64 [P].
-    inv_freq [N, n, P] turns every pair of N heads along all n axes.
+    inv_freq [N, n, P] turns every pair of N heads along all n axes. native: whether the C library
+    builds the entries where it can.
     """
 
     inv_freq: Tensor
@@ -28,6 +29,7 @@ class Turns(NamedTuple):
     precision: Precision
     axes: Tensor | None = None
     growth: Tensor | None = None
+    native: bool = False
 
     def entries(
         self, where: Where, length: int, dtype: torch.dtype, lift: Tensor | None = None
@@ -45,10 +47,13 @@ class Turns(NamedTuple):
                 coordinates = coordinates.unsqueeze(0)
             turned = coordinates.unsqueeze(1) @ self.inv_freq.double()  # [B, N, T, P]
             return tables.entries(turned, self.scale, dtype)
-        axes = self.axes
+        axes = None if positions is None else self.axes
+        if self._can_build(positions, dtype):
+            return native_tables.build_table(
+                positions, first, length, self.inv_freq, self.scale, axes
+            )
         if positions is None:
             positions = torch.arange(first, first + length, device=self.inv_freq.device)
-            axes = None
         turned = tables.angles(positions, self.inv_freq, self.precision, axes)
         grown = None
         if self.growth is not None:
@@ -57,11 +62,23 @@ class Turns(NamedTuple):
                 grown = grown + (lift if lift.dim() == 1 else lift.unsqueeze(1))
         return tables.entries(turned, self.scale, dtype, grown)
 
+    def _can_build(self, positions: Tensor | None, dtype: torch.dtype) -> bool:
+        given = (positions, self.inv_freq, self.scale)
+        return self.native and native_tables.can_build(dtype, self.precision, self.growth, given)
+
+    def table(self, length: int, endless: bool) -> Table:
+        """Rows of positions 0 .. length - 1; the kernel builds others where it is ``endless``."""
+        entries = self.entries((None, 0), length, torch.float32)
+        one = self.inv_freq.dim() == 1 and not isinstance(self.scale, Tensor)
+        if not (endless and one and self._can_build(None, torch.float32)):
+            return Table(entries)
+        return Table(entries, native_tables.build_steps(self.inv_freq), float(self.scale))
+
     def on(self, device: torch.device) -> "Turns":
         """The same on another device."""
-        moved = [None if t is None else t.to(device) for t in (self.axes, self.growth)]
+        axes, growth = (None if t is None else t.to(device) for t in (self.axes, self.growth))
         scale = self.scale.to(device) if isinstance(self.scale, Tensor) else self.scale
-        return Turns(self.inv_freq.to(device), scale, self.precision, *moved)
+        return Turns(self.inv_freq.to(device), scale, self.precision, axes, growth, self.native)
 
 
 class Angles:
@@ -69,11 +86,12 @@ class Angles:
 
     A plain object of plain tensors, so ``.half()`` and ``.to_empty()`` on a module pass it by. The
     table is only a shortcut: past it, and for float64 inputs, the same numbers are built afresh.
+    endless: whether the kernel does so.
     """
 
-    def __init__(self, turns: Turns, table_length: int) -> None:
+    def __init__(self, turns: Turns, table_length: int, endless: bool = False) -> None:
         self.turns = turns
-        self.table = Table(turns.entries((None, 0), table_length, torch.float32))
+        self.table = turns.table(table_length, endless)
 
     def on(self, device: torch.device) -> "Angles":
         """The same angles on another device."""
@@ -90,20 +108,21 @@ class Angles:
         table = self.table.entries
         if dtype == torch.float64:
             table = table[:0].double()
-        inv_freq, scale, precision, axes, growth = self.turns
-        arguments = (table, inv_freq, positions, first, length, scale, precision, axes, growth)
+        inv_freq, scale, *options = self.turns
+        arguments = (table, inv_freq, positions, first, length, scale, *options)
         if torch.compiler.is_compiling():
             rows: Tensor = tables.lookup_op(*arguments)
             return rows
         return tables.lookup(*arguments)  # type: ignore[arg-type]  # fixed turns have one scale
 
     def shortcut(self, where: Where, length: int) -> Rows | None:
-        """Rows of the table without a copy; an index may still turn out to lie past it."""
+        """Rows of the table, or that the kernel builds; an index may turn out to lie past it."""
         positions, first = where
         if positions is None:
-            within = first >= 0 and first + length <= self.table.count
-            return Rows(self.table, first) if within else None
-        if positions.is_floating_point() or not self.table.count or self.turns.axes is not None:
+            return Rows(self.table, first) if self.table.has(first, length) else None
+        if positions.is_floating_point() or self.turns.axes is not None:
+            return None
+        if not self.table.count and self.table.steps is None:
             return None
         return Rows(self.table, 0, positions)
 
@@ -118,6 +137,6 @@ def longest(where: list[Where], lengths: list[int], axes: int) -> int | Tensor:
     found: int | Tensor = max([1, *known])
     for values, _ in where:
         if values is not None and values.shape[-1]:
-            now = (values.amax(-1) if axes == 1 else values.amax((0, -1))) + 1
+            now = (values.amax(-1) if axes == 1 else values.amax((0, -1))).to(torch.int64) + 1
             found = torch.maximum(found, now) if isinstance(found, Tensor) else now.clamp(min=found)
     return found

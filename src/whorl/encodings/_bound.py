@@ -17,14 +17,13 @@ class Bound:
     """What ``bind`` of a rotation returns: call it with the offset of each step.
 
     Everything but the offset was looked at beforehand. Where the kernel cannot take the tensors as
-    they are, or positions lie past the table, a call does what ``forward`` with ``out`` does.
+    they are, or has no rows for the positions, a call does what ``forward`` with ``out`` does.
     """
 
-    def __init__(
-        self, rotary: "Rotary", q: Tensor, k: Tensor, outs: tuple[Tensor, Tensor], last: int
-    ) -> None:
-        self._rotary, self._xs, self._outs, self._last = rotary, (q, k), outs, last
+    def __init__(self, rotary: "Rotary", q: Tensor, k: Tensor, outs: tuple[Tensor, Tensor]) -> None:
+        self._rotary, self._xs, self._outs, self._length = rotary, (q, k), outs, q.shape[2]
         self._prepared: native.Prepared | None = None
+        self._inference = any(out.is_inference() for out in outs)
         self._prepare()
 
     def __call__(self, offset: int = 0) -> tuple[Tensor, Tensor]:
@@ -33,8 +32,9 @@ class Bound:
         if (
             prepared is not None
             and type(offset) is int
-            and 0 <= offset <= self._last
+            and prepared.table.has(offset, self._length)
             and prepared.stays()
+            and (not self._inference or torch.is_inference_mode_enabled())
             and ops.is_plain(self._xs, gradless=True)
         ):
             prepared(offset)
@@ -47,9 +47,10 @@ class Bound:
     def _prepare(self) -> None:
         angles, band = self._rotary._angles, self._rotary._band
         self._prepared = None
-        usable = angles is not None and self._rotary._growth is None
-        if not usable or self._rotary._impl != "native" or self._last < 0:
+        if angles is None or self._rotary._growth is not None or self._rotary._impl != "native":
+            return
+        table = angles[0].table
+        if not table.has(0, self._length):
             return
         if self._xs[0].dtype != torch.float64 and ops.is_plain(self._xs, gradless=True):
-            assert angles is not None
-            self._prepared = native.prepare(self._xs, self._outs, angles[0].table, band)
+            self._prepared = native.prepare(self._xs, self._outs, table, band)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
 from whorl.scaling import Frequencies
 
 __all__ = [
@@ -45,6 +46,7 @@ def check_input(x: Tensor, head_dim: int, where: str, what: str) -> tuple[int, i
             f" got {list(shape)}. Reshape a [B, T, H * D] tensor with"
             f" {what}.unflatten(-1, (-1, {head_dim})).transpose(1, 2)."
         )
+    check_storage(x, where, what)
     return shape[0], shape[2]
 
 
@@ -132,12 +134,38 @@ def _check_output(out: Tensor, x: Tensor, where: str) -> None:
             )
         if out.device != x.device:
             raise ValueError(f"{where}: out is on {out.device} but x is on {x.device}.")
-    shared = 0 in out.stride() and not torch.compiler.is_compiling()
-    if shared and any(n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)):
-        raise ValueError(
-            f"{where}: cannot write into an expanded tensor, because several elements share one"
-            " place in memory; use .clone() first."
+        check_storage(out, where, "out")
+    if torch.compiler.is_compiling():
+        return
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            f"{where}: cannot write into an inference tensor outside torch.inference_mode(), as"
+            " torch itself does not; use .clone() first, or call it inside."
         )
+    if _overlaps_itself(out):
+        kind = "an expanded tensor" if 0 in out.stride() else "a view that overlaps itself"
+        raise ValueError(
+            f"{where}: cannot write into {kind}, because several elements share one place in"
+            " memory; use .clone() first."
+        )
+
+
+def _overlaps_itself(x: Tensor) -> bool:
+    """Whether two elements share one place in memory."""
+    if not x.numel() or x.is_contiguous():
+        return False
+    axes = sorted((step, n) for n, step in zip(x.shape, x.stride(), strict=True) if n > 1)
+    reach = 0
+    for step, n in axes:  # each step must pass over all that lies below it
+        if step <= reach:
+            break
+        reach += (n - 1) * step
+    else:
+        return False
+    places = torch.zeros(1, dtype=torch.int64)
+    for step, n in axes:  # steps that interlock may still miss each other
+        places = (places[:, None] + step * torch.arange(n)).flatten()
+    return len(places.unique()) < len(places)
 
 
 def check_pair(q: Tensor, k: Tensor, key_positions: Tensor | None, where: str) -> None:
@@ -185,8 +213,9 @@ def check_context(
         whole = not (context_length.is_floating_point() or context_length.dtype == torch.bool)
         if context_length.dim() > 1 or not whole:
             raise ValueError(_CONTEXT.format(where, context_length))
+        check_storage(context_length, where, "context_length")
         rows = context_length.shape[0] if context_length.dim() else 1
-        if batch is not None and rows not in (1, batch):
+        if batch is not None and rows != 1 and rows != batch:
             raise ValueError(
                 f"{where}: context_length has {rows} rows but the batch has {batch};"
                 " give one length for each sequence, or one int for all."
@@ -198,6 +227,11 @@ def check_context(
         raise ValueError(_CONTEXT.format(where, repr(context_length)))
     if not torch.compiler.is_compiling() and context_length < 1:
         raise ValueError(f"{where}: context_length must be at least 1; got {context_length}.")
+    if not torch.compiler.is_compiling() and context_length >= 1 << 63:
+        raise ValueError(
+            f"{where}: context_length must be below 2^63, as positions are; got a number of"
+            f" {context_length.bit_length()} bits."
+        )
 
 
 _CONTEXT = "{}: context_length must be an int, or a tensor [B] with one per row; got {}."
@@ -210,7 +244,13 @@ def check_delta(
     if not isinstance(delta, Tensor):
         if isinstance(delta, bool) or not isinstance(delta, (int, float)):
             raise TypeError(f"{where}: delta must be a number or a tensor; got {delta!r}.")
+        if not abs(delta) < 1 << 63:  # also NaN
+            raise ValueError(
+                f"{where}: delta must be finite and within 2^63, as positions are; got"
+                f" {delta if isinstance(delta, float) else f'{delta.bit_length()} bits'}."
+            )
         return torch.tensor([delta], dtype=torch.float64, device=device)
+    check_storage(delta, where, "delta")
     per_axis = (axes,) if axes > 1 else ()
     if delta.dim() < 2 + len(per_axis):
         delta = delta.unsqueeze(-1)

@@ -121,8 +121,7 @@ class Rotary(Rotation):
         name, outs = type(self).__name__, (q, k) if out is None else out
         self._where((q, k), Call())
         check_outputs(outs, (q, k), name)
-        known = self._angles[0].table.count if self._angles is not None else 0
-        return Bound(self, q, k, outs, known - q.shape[2])
+        return Bound(self, q, k, outs)
 
     def rotate(
         self,

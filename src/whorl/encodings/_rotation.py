@@ -94,24 +94,26 @@ class Rotation(Encoding):
             self._angles = self._simple = None
             self._frequencies(None, name, default_short=True)  # a scaling may not fit the ladder
             known = 0 if config.table == "on_the_fly" else config.table_length
-            self._staged = self._stages(known)
+            endless = config.table != "precomputed"
+            self._staged = self._stages(known, endless)
             if self._is_fixed:
-                query = Angles(self._turns(None, name, QUERY), known)
+                query = Angles(self._turns(None, name, QUERY), known, endless)
                 same = self._growth is None
                 key = query if same else Angles(self._turns(None, name, KEY), known)
                 self._angles = query, key
                 if same and self._axes is None and self._impl == "native":
                     self._simple = query.table
 
-    def _stages(self, known: int) -> Staged | None:
+    def _stages(self, known: int, endless: bool) -> Staged | None:
         scaling = getattr(self.config, "scaling", None)
         if self._trained or scaling is None or not scaling.follows_length:
             return None
         if (limit := scaling.short_up_to) is None:
             return None
-        short = Angles(self._turns(1, "", QUERY), known)
-        far = Angles(self._turns(limit + 1, "", QUERY), known) if scaling.fixed_past_it else None
-        return Staged(limit, short, far)
+        short = Angles(self._turns(1, "", QUERY), known, endless)
+        if not scaling.fixed_past_it:
+            return Staged(limit, short, None)
+        return Staged(limit, short, Angles(self._turns(limit + 1, "", QUERY), known, endless))
 
     @property
     def _trained(self) -> bool:
@@ -160,7 +162,8 @@ class Rotation(Encoding):
         scale, growth = f.attention_scale**power, self._growth
         if growth is not None:
             growth = growth * (power if role == QUERY else -power)
-        return Turns(f.inv_freq, scale, self.config.precision, self._axes, growth)
+        built = self._impl == "native"
+        return Turns(f.inv_freq, scale, self.config.precision, self._axes, growth, built)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self._DERIVED}

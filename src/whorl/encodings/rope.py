@@ -79,9 +79,9 @@ class RoPE(Rotary):
         frequencies: "trained" learns alpha in theta_i exp(alpha_i), starting from 0.
         precision: "float64" angles, exact; "float32" for bit parity with models trained that way.
         table: "hybrid" reads a table of ``table_length`` positions and builds the rest when
-            asked; "precomputed" refuses positions past the table (inside torch.compile, where
-            values are not known, it builds them); "on_the_fly" keeps none. The results are the
-            same.
+            asked, in the kernel and nearly as fast; "precomputed" refuses positions past the table
+            (inside torch.compile, where values are not known, it builds them); "on_the_fly" keeps
+            none. The results are the same.
         table_length: positions in the table; 4 R bytes each.
         impl: "native" (the C kernel), "reference" (plain PyTorch) or "auto".
 

@@ -14,6 +14,7 @@ from torch.autograd.graph import increment_version
 
 from . import native
 from .native import Band, Rows, Table
+from .native_tables import rows_of
 from .ops import are_batched, is_plain, is_watched, rotate_back
 
 __all__ = ["rotate"]
@@ -44,7 +45,7 @@ def rotate(
     if is_watched() or (kind := _kind(xs[0], width)) is None:
         return None
     dtype, batch, length, _, tracked = kind
-    if not 0 <= first <= table.count - length:
+    if not table.has(first, length):
         return None
     if outs is not None:
         job = _onto(xs, outs, kind, band)
@@ -55,8 +56,8 @@ def rotate(
     if job is None:
         return None
     places, targets = job
-    numbers: list[int] = []
-    vectors, end = 0, (table.pointer, table.count, table.batch_stride, 0, 0, 0, first)
+    numbers: list[float] = []
+    vectors, end = 0, (table.pointer, table.count, table.batch_stride, 0, 0, 0, first, *table.past)
     for (heads, strides, _, at), (_, to_strides, _, to) in places:
         numbers += (at, to, heads, length, *strides, *to_strides, *end)
         vectors += heads * batch * length
@@ -86,10 +87,13 @@ def _into_new(xs: Sequence[Tensor], kind: _Kind) -> _Job | None:
 def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band) -> _Job | None:
     if type(outs) not in (tuple, list) or len(outs) != len(xs):
         return None
+    guarded = not torch.is_inference_mode_enabled()  # then inference tensors are only read
     places, item = [], _BYTES[kind[0]]
     spans = []  # the first byte of each tensor, and where it ends
     for x, out in zip(xs, outs, strict=True):
-        if (source := _place(x, kind)) is None:
+        if not isinstance(out, Tensor):
+            return None
+        if (source := _place(x, kind)) is None or (guarded and out.is_inference()):
             return None
         _, _, size, at = source
         spans.append((at, at + size * item))
@@ -98,7 +102,7 @@ def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band)
         elif (target := _place(out, kind)) is not None:
             _, _, size, at = target
             spans.append((at, at + size * item))
-        if target is None or target[0] != source[0]:
+        if target is None or target[0] != source[0] or not _is_spread(target, kind):
             return None
         places.append((source, target))
     return (places, list(outs)) if _are_apart(spans) else None
@@ -136,7 +140,17 @@ def _place(x: Tensor, kind: _Kind) -> _Place | None:
             return None
         size = (batch - 1) * row + (heads - 1) * head + (length - 1) * step + width
         strides = row, head, step
-    return (heads, strides, size, x.data_ptr()) if size > 0 else None
+    at = x.data_ptr()  # 0: freed
+    return (heads, strides, size, at) if size > 0 and at else None
+
+
+def _is_spread(place: _Place, kind: _Kind) -> bool:
+    """Whether its vectors lie apart, in one of the orders [B, H, T, D] and [B, T, H, D]."""
+    heads, (row, head, step), _, _ = place
+    _, _, length, width, _ = kind
+    if step >= width and head >= length * step and row >= heads * head:
+        return True
+    return head >= width and step >= heads * head and row >= length * step
 
 
 def _are_apart(spans: list[tuple[int, int]]) -> bool:
@@ -151,7 +165,7 @@ def _are_apart(spans: list[tuple[int, int]]) -> bool:
 
 
 class _Turn(NamedTuple):
-    """Rows first .. first + length - 1 of a table, and how they are applied."""
+    """Rows first .. first + length - 1 of a table or past it, and how they are applied."""
 
     table: Table
     first: int
@@ -182,7 +196,7 @@ class _Differentiable(torch.autograd.Function):
         turn = ctx.turn.back()
         if is_plain(grads, gradless=True) and not are_batched(grads):
             return None, *turn.run(grads)
-        rows = turn.table.entries[turn.first : turn.first + turn.length]
+        rows = rows_of(turn.table, turn.first, turn.length)
         return None, *rotate_back(grads, [rows] * len(grads), turn.band, turn.transpose, "native")
 
 

@@ -21,6 +21,8 @@ __all__ = [
     "Rows",
     "Table",
     "best_isa",
+    "build_steps",
+    "build_table",
     "library_path",
     "max_threads",
     "new_like",
@@ -32,21 +34,24 @@ __all__ = [
     "submit",
 ]
 
-ABI = 2
+ABI = 3
 ISAS = {"auto": 0, "scalar": 1, "avx2": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 _LAYOUTS = {"half": 0, "interleaved": 1}
-_BAD_ROW = 2
+_BAD_ROW, _CHANGED = 2, 4
 
-# A job is 11 numbers and two operands of 17, all int64: one pack and one pointer per call cost
-# 0.8 us, forty ctypes arguments several.
-_ONE = struct.Struct("28q").pack
-_TWO = struct.Struct("45q").pack
-_UNUSED = bytes(17 * 8)
+# A job is 11 numbers and two operands of 19, int64 but for the last: one pack and one pointer per
+# call cost 0.8 us, forty ctypes arguments several.
+_ONE = struct.Struct("29qd").pack
+_TWO = struct.Struct("29qd18qd").pack
+_UNUSED = bytes(19 * 8)
 
 # Up to this many head vectors one thread does it all: a decode step of 32 sequences, 32 + 8 heads.
 # Not tuned; a busy neighbour can hold up a second thread for milliseconds.
 _SMALL_VECTORS = 1280
+
+# Positions that surely stay within int64, whatever the length of a tensor.
+_FAR = 1 << 62
 
 # New results of these sizes ask for huge pages. Larger ones do not: 671 MB on huge pages once took
 # 1.6 s on a virtual machine. Why was not established; the kernel counted no compaction.
@@ -66,16 +71,38 @@ class Band(NamedTuple):
 
 
 class Table:
-    """cos and sin by row, [N, 2, P] or [B, N, 2, P]; float64 for float64 tensors, else float32."""
+    """cos and sin by row, [N, 2, P] or [B, N, 2, P]; float64 for float64 tensors, else float32.
 
-    __slots__ = ("batch", "batch_stride", "count", "entries", "pairs", "pointer")
+    Row n of one without B belongs to position n; with ``steps`` of its frequencies, times
+    ``scale``, the kernel builds the rows of all other positions itself.
+    """
 
-    def __init__(self, entries: Tensor) -> None:
+    __slots__ = (
+        "batch",
+        "batch_stride",
+        "count",
+        "entries",
+        "pairs",
+        "past",
+        "pointer",
+        "scale",
+        "steps",
+    )
+
+    def __init__(self, entries: Tensor, steps: Tensor | None = None, scale: float = 1.0) -> None:
         self.entries = entries.contiguous()
         *_, self.count, _, self.pairs = entries.shape
         self.batch = entries.shape[0] if entries.dim() == 4 else 1
         self.batch_stride = 2 * self.pairs * self.count if self.batch != 1 else 0
         self.pointer = self.entries.data_ptr()
+        self.steps, self.scale = steps, scale
+        self.past = (0 if steps is None else steps.data_ptr(), scale)  # the end of an operand
+
+    def has(self, first: int, length: int) -> bool:
+        """Whether there are rows first .. first + length - 1, or the kernel builds them."""
+        if self.steps is not None:
+            return -_FAR < first < _FAR
+        return 0 <= first <= self.count - length
 
 
 class Rows(NamedTuple):
@@ -105,7 +132,7 @@ def rotate(
     what is still to be read; ``apart`` says that none is. The caller has checked shapes, dtypes
     and devices.
     """
-    numbers: list[int] = []
+    numbers: list[float] = []
     vectors = 0
     targets, copies = [], []  # copies must outlive the call
     for n, x in enumerate(xs):  # one flat loop, because it is half the time of a decode step
@@ -130,7 +157,8 @@ def rotate(
         assert table.batch in (1, batch), f"a table for {table.batch} rows and a batch of {batch}"
         numbers += (x.data_ptr(), out.data_ptr(), heads, length, xb, xh, xt, ob, oh, ot)
         numbers += (table.pointer, table.count, table.batch_stride)
-        numbers += (0, 0, 0, first) if index is None else (*_index(index), first)
+        numbers += (0, 0, 0) if index is None else _index(index)
+        numbers += (first, *table.past)
         targets.append(out)
     if not submit(x.dtype, batch, width, band, table.pairs, vectors, numbers, transpose, isa):
         return None
@@ -150,23 +178,28 @@ def submit(
     band: Band,
     pairs: int,
     vectors: int,
-    numbers: Sequence[int],
+    numbers: Sequence[float],
     transpose: bool = False,
     isa: int = 0,
 ) -> bool:
     """Run a job of one or two operands; False, with nothing written, if a row is not there.
 
-    numbers: 17 for each operand, as csrc/whorl.h has them. vectors: how many rotate in all.
+    numbers: 19 for each operand, as csrc/whorl.h has them. vectors: how many rotate in all.
     """
     layout, out_layout, start = band
     threads = 1 if vectors <= _SMALL_VECTORS else torch.get_num_threads()
-    count = len(numbers) // 17
+    count = len(numbers) // 19
     head = (_DTYPES[dtype], count, batch, width, start, pairs)
     turn = (_LAYOUTS[layout], _LAYOUTS[out_layout], transpose, threads, isa)
     if count == 2:
         status = _call(_TWO(*head, *turn, *numbers))
     else:
         status = _call(_ONE(*head, *turn, *numbers) + _UNUSED)
+    if status == _CHANGED:
+        raise RuntimeError(
+            "whorl: positions changed while they were read, so part of the result may be written;"
+            " let no other thread write to positions or offset during a call."
+        )
     if status and status != _BAD_ROW:
         raise AssertionError(f"whorl_rotate: status {status} for {head}, {turn}, {numbers}")
     return not status
@@ -175,15 +208,14 @@ def submit(
 class Prepared:
     """A job whose tensors keep their places: only the first row changes from call to call."""
 
-    __slots__ = ("_at", "_job", "_numbers", "_outs", "_table", "_tensors")
+    __slots__ = ("_at", "_numbers", "_outs", "_tensors", "table")
 
     def __init__(
-        self, numbers: Sequence[int], xs: Sequence[Tensor], outs: Sequence[Tensor], table: Table
+        self, numbers: Sequence[float], xs: Sequence[Tensor], outs: Sequence[Tensor], table: Table
     ) -> None:
-        self._job = bytearray(struct.pack(f"{len(numbers)}q", *numbers))
-        self._numbers = (ctypes.c_int64 * len(numbers)).from_buffer(self._job)
+        self._numbers = (ctypes.c_int64 * len(numbers)).from_buffer(bytearray(_TWO(*numbers)))
         self._tensors, self._outs = (*xs, *outs), list(outs)
-        self._table = table  # the job has only its address
+        self.table = table  # the job has only its address
         self._at = [t.data_ptr() for t in self._tensors]
 
     def stays(self) -> bool:
@@ -192,7 +224,7 @@ class Prepared:
 
     def __call__(self, first: int) -> None:
         """Rotate by the table's rows first, first + 1, ..., which the caller knows to be there."""
-        self._numbers[27] = self._numbers[44] = first  # the last number of each operand
+        self._numbers[27] = self._numbers[46] = first  # of each operand
         if status := _call(self._numbers):
             raise AssertionError(f"whorl_rotate: status {status} for a prepared job")
         increment_version(self._outs)
@@ -208,11 +240,11 @@ def prepare(
     batch, _, _, width = xs[0].shape
     vectors = sum(x.numel() // width for x in xs)
     threads = 1 if vectors <= _SMALL_VECTORS else torch.get_num_threads()
-    numbers = [_DTYPES[xs[0].dtype], 2, batch, width, band.start, table.pairs]
+    numbers: list[float] = [_DTYPES[xs[0].dtype], 2, batch, width, band.start, table.pairs]
     numbers += [_LAYOUTS[band.layout], _LAYOUTS[band.out_layout], False, threads, ISAS["auto"]]
     for x, out in zip(xs, outs, strict=True):
         numbers += [x.data_ptr(), out.data_ptr(), *x.shape[1:3], *x.stride()[:3], *out.stride()[:3]]
-        numbers += [table.pointer, table.count, table.batch_stride, 0, 0, 0, 0]
+        numbers += [table.pointer, table.count, table.batch_stride, 0, 0, 0, 0, *table.past]
     return Prepared(numbers, xs, outs, table)
 
 
@@ -277,6 +309,20 @@ def run_layer(job: bytes) -> None:
     assert status == 0, f"whorl_run_layer refused its job with status {status}"
 
 
+def build_steps(inv_freq: int, pairs: int, steps: int) -> None:
+    """Fill ``steps``; all are addresses but ``pairs``. ``native_tables`` has the words."""
+    assert _library is not None, _problem
+    status = _library.whorl_build_steps(inv_freq, pairs, steps)
+    assert status == 0, f"whorl_build_steps refused {pairs} pairs with status {status}"
+
+
+def build_table(job: bytes) -> None:
+    """Build the ``whorl_table`` packed in ``job``; ``native_tables`` makes them."""
+    assert _library is not None, _problem
+    status = _library.whorl_build_table(job)
+    assert status == 0, f"whorl_build_table refused its job with status {status}"
+
+
 def problem() -> str | None:
     """None when the native library is in use, else why it is not."""
     return _problem
@@ -317,10 +363,12 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
             return None, f"{path} speaks ABI {found}, this whorl needs {ABI}; reinstall whorl"
     except (OSError, AttributeError) as error:
         return None, f"{path} does not load: {error}; reinstall whorl"
-    library.whorl_rotate.argtypes = library.whorl_run_layer.argtypes = [ctypes.c_void_p]
+    for name in ("rotate", "run_layer", "build_table"):
+        getattr(library, f"whorl_{name}").argtypes = [ctypes.c_void_p]
+    library.whorl_build_steps.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
     library.whorl_prefer_huge_pages.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     numbers = ("rotate", "run_layer", "best_isa", "max_threads", "prefer_huge_pages")
-    for name in numbers:
+    for name in (*numbers, "build_table", "build_steps"):
         getattr(library, f"whorl_{name}").restype = ctypes.c_int64
     return library, None
 

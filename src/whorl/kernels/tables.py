@@ -12,6 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from . import native_tables
+
 __all__ = ["Precision", "angles", "by_pair", "entries", "lookup", "lookup_op", "table_dtype"]
 
 Precision = Literal["float64", "float32"]
@@ -68,22 +70,27 @@ def lookup(
     precision: str,
     axes: Tensor | None = None,
     growth: Tensor | None = None,
+    native: bool = False,
 ) -> Tensor:
     """Rows for ``positions``, or first .. first + length - 1: read from ``table``, built past it.
 
     ``table`` holds positions 0 .. N - 1; what comes back never depends on N.
     axes: as for ``angles``. growth: log2 of the factor by which each pair grows per position, [P].
+    native: whether the C library built the table and builds what lies past it.
     """
     known = table.shape[0]
     if positions is None:
         if first >= 0 and first + length <= known:
             return table[first : first + length]
-        positions = torch.arange(first, first + length, device=table.device)
         axes = None  # the same position on all of them
     elif positions.numel() and not (positions.is_floating_point() or positions.is_meta):
         low, high = positions.aminmax()
         if int(low) >= 0 and int(high) < known:
             return table[positions] if axes is None else _gathered(table, positions, axes)
+    if native and native_tables.can_build(table.dtype, precision, growth, (positions, inv_freq)):
+        return native_tables.build_table(positions, first, length, inv_freq, scale, axes)
+    if positions is None:
+        positions = torch.arange(first, first + length, device=table.device)
     turned = angles(positions, inv_freq, precision, axes)
     grown = None if growth is None else by_pair(positions, axes).double() * growth
     return entries(turned, scale, table.dtype, grown)
@@ -102,7 +109,7 @@ def _gathered(table: Tensor, positions: Tensor, axes: Tensor) -> Tensor:
 torch.library.define(
     "whorl::lookup",
     "(Tensor table, Tensor inv_freq, Tensor? positions, SymInt first, SymInt length, float scale,"
-    " str precision, Tensor? axes=None, Tensor? growth=None) -> Tensor",
+    " str precision, Tensor? axes=None, Tensor? growth=None, bool native=False) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
@@ -118,8 +125,9 @@ def _lookup(
     precision: str,
     axes: Tensor | None = None,
     growth: Tensor | None = None,
+    native: bool = False,
 ) -> Tensor:
-    rows = lookup(table, inv_freq, positions, first, length, scale, precision, axes, growth)
+    rows = lookup(table, inv_freq, positions, first, length, scale, precision, axes, growth, native)
     # An operator must not return a view of what it was given.
     shared = rows.untyped_storage().data_ptr() == table.untyped_storage().data_ptr()
     return rows.clone() if shared else rows
@@ -136,6 +144,7 @@ def _lookup_fake(
     precision: str,
     axes: Tensor | None = None,
     growth: Tensor | None = None,
+    native: bool = False,
 ) -> Tensor:
     if positions is None:
         shape: tuple[int, ...] = (length,)

@@ -1,13 +1,18 @@
 """From what a user passes as positions and offset to tensors that an encoding can trust."""
 
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
+
 __all__ = ["INTEGERS", "resolve"]
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_FAR = 1 << 62  # positions up to here stay within int64, whatever the length of a tensor
 _FRACTIONS = (torch.float64, torch.float32)
 
 
@@ -25,21 +30,21 @@ def resolve(
     A tensor is [T] or [B, T], with several ``axes`` [n, T] or [n, B, T]. Raises for the wrong rank,
     length, dtype or device, in the name of ``where``.
     """
-    if positions is None and type(offset) is int:
-        return None, offset
     if positions is not None:
         positions = _checked(positions, batch, length, device, where, axes)
-    if offset is None or isinstance(offset, (bool, float, str)):
-        raise TypeError(f"{where}: offset must be an int or one int per batch row; got {offset!r}.")
-    if not isinstance(offset, (Tensor, Sequence)):
-        return (None, offset) if positions is None else (positions + offset, 0)
-    rows = torch.as_tensor(offset, device=device) if not isinstance(offset, Tensor) else offset
+    elif type(offset) is int and (torch.compiler.is_compiling() or -_FAR < offset < _FAR):
+        return None, offset
+    if not isinstance(offset, (Tensor, Sequence)) or isinstance(offset, str):
+        first = _checked_offset(offset, length, where)
+        return (None, first) if positions is None else (positions + first, 0)
+    rows = offset if isinstance(offset, Tensor) else _offsets(offset, device, where)
     if rows.dtype not in INTEGERS or rows.shape not in ((batch,), ()):
         raise ValueError(
             f"{where}: offset must be an int or integers [B], one for each of the {batch} batch"
             f" rows; got {rows.dtype} {list(rows.shape)}."
         )
     _same_device(rows, device, where, "offset")
+    check_storage(rows, where, "offset")
     rows = rows.to(torch.int64).unsqueeze(-1)  # [B, 1], or [1] for one offset
     if positions is None and length == 1:  # a decode step: spare it an arange and a sum
         return (rows if axes == 1 else rows.expand(axes, *rows.shape)), 0
@@ -50,6 +55,34 @@ def resolve(
     if axes > 1 and positions.dim() == 2 and rows.dim() == 2:
         positions = positions.unsqueeze(1)  # [n, 1, T]
     return positions + rows, 0
+
+
+def _checked_offset(offset: Any, length: int, where: str) -> int:
+    """One offset for all rows, such that every position fits an int64."""
+    if isinstance(offset, torch.SymInt) or (torch.compiler.is_compiling() and type(offset) is int):
+        return offset  # type: ignore[no-any-return]  # a traced number must not be looked at
+    try:
+        first = operator.index(offset)
+    except TypeError:
+        first = None
+    if first is None or isinstance(offset, (bool, Tensor)):
+        raise TypeError(f"{where}: offset must be an int or one int per batch row; got {offset!r}.")
+    if not -(1 << 63) <= first < (1 << 63) - length:
+        raise ValueError(
+            f"{where}: positions must lie within 2^63, because they are int64; got an offset of"
+            f" {first.bit_length()} bits for {length} tokens."
+        )
+    return first
+
+
+def _offsets(offset: Sequence[int], device: torch.device, where: str) -> Tensor:
+    try:
+        return torch.as_tensor(offset, device=device)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ValueError(
+            f"{where}: offset must be an int or one int64 for each batch row; got a"
+            f" {type(offset).__name__} that is no such row of numbers. Use torch.tensor([...])."
+        ) from None
 
 
 def _checked(
@@ -68,6 +101,7 @@ def _checked(
             " Use positions.long() or positions.float() before any cast of the model."
         )
     _same_device(positions, device, where, "positions")
+    check_storage(positions, where, "positions")
     positions = positions.to(torch.float64 if positions.is_floating_point() else torch.int64)
     if axes > 1:
         return _checked_axes(positions, batch, length, where, axes)
@@ -76,7 +110,8 @@ def _checked(
             f"{where}: positions must be [T] or [B, T] with T = {length};"
             f" got {list(positions.shape)}. Cut or build them for {length} tokens, or pass offset=."
         )
-    if positions.dim() == 2 and positions.shape[0] not in (1, batch):
+    # Not ``in (1, batch)``: a traced number is found in no tuple.
+    if positions.dim() == 2 and positions.shape[0] != 1 and positions.shape[0] != batch:
         raise ValueError(
             f"{where}: positions has {positions.shape[0]} rows but the batch has {batch};"
             " give one row for each sequence, or [T] for all."
@@ -93,7 +128,7 @@ def _checked_axes(positions: Tensor, batch: int, length: int, where: str, axes: 
             f"{where}: positions must be [n, T] or [n, B, T] with n = {axes} axes and T = {length};"
             f" got {list(shape)}. Stack one row for each axis: torch.stack((rows, columns))."
         )
-    if len(shape) == 3 and shape[1] not in (1, batch):
+    if len(shape) == 3 and shape[1] != 1 and shape[1] != batch:
         raise ValueError(
             f"{where}: positions has {shape[1]} rows for each axis but the batch has {batch};"
             " give one row for each sequence, or [n, T] for all."

@@ -69,6 +69,12 @@ def targets(cells: Sequence[CellResult]) -> list[Target]:
             speedups = _over(cells, shape, dtype, _speedup(mode, peer), (OURS, peer))
             name = f"{shape} {dtype} {FORMS[mode]}, times faster than {TITLES[peer]}"
             found.append(Target.least(name, limit, min(speedups, default=None)))
+    asked = any(r.mode == "past" for cell in cells for r in cell.results)  # not in old reports
+    for shape, limit in _PAST_LIMITS if asked else ():
+        for dtype in ("float32", "bfloat16", "float16"):
+            ratios = _over(cells, shape, dtype, _past_to_inside, (OURS,))
+            name = f"{shape} {dtype} in place, time past its table / inside it"
+            found.append(Target.most(name, limit, max(ratios, default=None)))
     single = _single(cells)
     known = any(map(comparisons, single)) and not any(c.has_problem((OURS,)) for c in single)
     count = len(losses(single)) if known else None
@@ -94,6 +100,10 @@ _SPEEDUPS = (
     ("decode", "fresh", "hf", 2.5),
     ("training", "training", "hf", 4.0),
 )
+
+
+# Nobody should have to know how long the table is.
+_PAST_LIMITS = (("prefill-8192", 1.3), ("decode", 1.5))
 
 
 def _single(cells: Sequence[CellResult]) -> list[CellResult]:
@@ -123,6 +133,11 @@ def _over(
 
 def _to_copy(mode: str) -> Callable[[CellResult], float | None]:
     return lambda cell: cell.to_copy(OURS, mode)
+
+
+def _past_to_inside(cell: CellResult) -> float | None:
+    past, inside = cell.seconds(OURS, "past"), cell.seconds(OURS, "inplace")
+    return None if past is None or inside is None else past / inside
 
 
 def _speedup(mode: str, peer: str) -> Callable[[CellResult], float | None]:

@@ -23,6 +23,9 @@ LAYOUTS = ("half", "interleaved")
 # Position of the token that a decode step rotates.
 DECODE_POSITION = 4000
 
+# Positions in the table of a RoPE that is not told otherwise.
+DEFAULT_TABLE = 4096
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -53,10 +56,21 @@ class Shape:
         """Position of the first token."""
         return DECODE_POSITION if self.kind == "decode" else 0
 
+    @property
+    def short_table(self) -> int | None:
+        """Length of a table that ends before the last position; None where that is not measured.
+
+        It is the default length in a long prefill; a decode step lies just past its table.
+        """
+        if self.kind == "decode":
+            return self.first
+        return DEFAULT_TABLE if self.kind == "prefill" and self.length > DEFAULT_TABLE else None
+
 
 SHAPES = (
     Shape("prefill", 1, 32, 8, 512, 128),
     Shape("prefill", 1, 32, 8, 4096, 128),
+    Shape("prefill", 1, 32, 8, 8192, 128),
     Shape("prefill", 1, 32, 8, 32768, 128),
     Shape("decode", 1, 32, 8, 1, 128),
     Shape("decode", 32, 32, 8, 1, 128),
@@ -138,9 +152,10 @@ class Plan:
 
     @classmethod
     def quick(cls) -> "Plan":
-        """One thread, float32 and bfloat16, no 32768 and no long training: one to two minutes."""
+        """One thread, float32 and bfloat16, nothing long: one to two minutes."""
+        long = ("prefill-8192", "prefill-32768", "training-1024")
         return cls(
-            shapes=tuple(s for s in SHAPES if s.name not in ("prefill-32768", "training-1024")),
+            shapes=tuple(s for s in SHAPES if s.name not in long),
             dtypes=("float32", "bfloat16"),
             compiled=("prefill-4096/float32",),
             repeats=7,

@@ -17,8 +17,9 @@ __all__ = ["Entry", "Mode", "Peer", "torch_entry"]
 
 # "inplace" overwrites its inputs, "out" writes to given tensors, "fresh" allocates its results,
 # "training" is fresh with the backward pass. "bound" is "out" on tensors that it was shown before
-# the clock started and that never move; every other mode must take new ones at each call.
-Mode = Literal["inplace", "out", "fresh", "training", "bound"]
+# the clock started and that never move; every other mode must take new ones at each call. "past" is
+# "inplace" with a table that ends before the last position.
+Mode = Literal["inplace", "out", "fresh", "training", "bound", "past"]
 
 Turn = Callable[[Tensor, Tensor], Sequence[Tensor]]
 

@@ -1,6 +1,6 @@
 """The memory limit, and whorl in all its forms."""
 
-from whorl import RoPE
+from whorl import Layout, RoPE
 from whorl.bench.rotation.case import BASE, Case
 
 from .base import Entry, Peer, torch_entry
@@ -30,7 +30,7 @@ class Copy(Peer):
 
 
 class Whorl(Peer):
-    """RoPE with a table as long as the cell needs; a decode step looks its position up."""
+    """RoPE with a table as long as the cell needs, and once with a shorter one."""
 
     name = "whorl"
     title = "whorl"
@@ -40,12 +40,12 @@ class Whorl(Peer):
     def entries(self, case: Case) -> list[Entry]:
         cell, shape = case.cell, case.cell.shape
         first = shape.first
-        rope = RoPE(
-            shape.head_dim,
-            base=BASE,
-            layout="half" if cell.layout == "half" else "interleaved",
-            table_length=first + shape.length,
-        )
+        layout: Layout = "half" if cell.layout == "half" else "interleaved"
+        ropes = [
+            RoPE(shape.head_dim, base=BASE, layout=layout, table_length=length)
+            for length in (first + shape.length, shape.short_table or 0)
+        ]
+        rope, short = ropes
         fresh = torch_entry(case, lambda q, k: rope(q, k, offset=first))
         if case.training:
             return [fresh]
@@ -58,10 +58,16 @@ class Whorl(Peer):
         def inplace() -> object:
             return rope.forward_(q_own, k_own, offset=first)
 
+        def past() -> object:
+            return short.forward_(q_own, k_own, offset=first)
+
         bound = rope.bind(q, k, out=(q_out, k_out))
-        return [
+        entries = [
             Entry("inplace", inplace, lambda: (inplace(), (q_own, k_own))[1]),
             Entry("out", out, lambda: (out(), (q_out, k_out))[1]),
             fresh,
             Entry("bound", lambda: bound(first), lambda: bound(first)),
         ]
+        if shape.short_table is not None:
+            entries.append(Entry("past", past, lambda: (past(), (q_own, k_own))[1]))
+        return entries
