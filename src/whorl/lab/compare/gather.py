@@ -14,6 +14,7 @@ from typing import Any
 from whorl.lab import files
 from whorl.lab.config import RunConfig
 from whorl.lab.encodings import title_of
+from whorl.lab.integrity import read_checked
 from whorl.lab.runs import Run
 
 from .plan import BUDGETS
@@ -26,6 +27,8 @@ FORMAT = 1
 _CURVE = 120
 # What else must agree for numbers to be comparable.
 _SAME = ("threads", "torch", "whorl")
+# What environment.json holds besides the environment.
+_OF_THE_RUN = {"format", "corpus", "config", "resumes", "checksum"}
 
 
 @dataclass(frozen=True)
@@ -83,15 +86,17 @@ def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
     """Everything that finished ``runs`` show; they may differ in encoding, rate and seed only."""
     from .claims import judge
 
+    for run in runs:
+        run.verify()
     configs = [run.config() for run in runs]
-    places = [files.read_json(run.folder / "environment.json") for run in runs]
+    places = [read_checked(run.environment_path) for run in runs]
     _check_alike(runs, configs, places)
     entries, unfinished = _entries(runs, configs)
     if not entries:
         raise ValueError("none of the runs is finished; run the same command again to go on.")
     config = configs[0]
-    environment = places[0]
-    corpus = environment.pop("corpus")
+    corpus = places[0]["corpus"]
+    environment = {key: value for key, value in places[0].items() if key not in _OF_THE_RUN}
     measure = "loss" if config.data.task == "text" else "accuracy"
     environment["command"] = command or environment["command"]
     windows = len(_first(entries)["by_length"][str(config.longest)]["windows"])
@@ -122,7 +127,10 @@ def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
         ],
         "claims": judge(entries, config) if measure == "loss" else [],
         "unfinished": unfinished,
-        "notes": _notes(seeds, config, windows),
+        "notes": [
+            *_notes(seeds, config, windows),
+            *(f"{run.folder.name} {text}." for run in runs for text in run.environment_changes()),
+        ],
     }
 
 

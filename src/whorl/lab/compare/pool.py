@@ -169,6 +169,7 @@ class _Pool:
                     self._set(n, **({"state": "interrupted"} if self._stopping else end))
             return
         said = json.loads(line)
+        said.pop("note", None)  # the notes of the report say it
         if "end" in said:
             self._set(n, state=said["end"], reason=said.get("reason", ""))
         else:
