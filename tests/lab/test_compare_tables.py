@@ -76,12 +76,22 @@ def rendered(document: dict[str, Any], width: int = 100) -> str:
 def test_terminal_shows_the_table_the_summary_and_the_claims() -> None:
     text = rendered(comparison())
     assert text.index("alibi ") < text.index("kerple ") < text.index("learned ")
-    for words in ("seconds", "128*", "rope+yarn", "2.51", "Published claims", "not reproduced"):
+    for words in (
+        "tokens/s",
+        "15,700",
+        "128*",
+        "rope+yarn",
+        "2.51",
+        "Published claims",
+        "not reproduced",
+    ):
         assert words in text
     assert "Loss by position, in windows of 2048 bytes" in text
     assert "1024-2047" in text
     assert "params" in text
     assert "381,600" in text
+    assert "not reproduced (1 seed, 3 layers)" in " ".join(rendered(comparison(), 200).split())
+    assert text.count("(1 seed, 3") == 3
     assert "hold (a rise of at most 0.1" in " ".join(text.split())
     assert "Not finished: deberta" in text
 
