@@ -90,8 +90,10 @@ def test_terminal_shows_the_table_the_summary_and_the_claims() -> None:
     assert "1024-2047" in text
     assert "params" in text
     assert "381,600" in text
-    assert "not reproduced (1 seed, 3 layers)" in " ".join(rendered(comparison(), 200).split())
-    assert text.count("(1 seed, 3") == 3
+    for width in (80, 100):  # each caveat in the line of its outcome
+        text = rendered(comparison(), width)
+        assert text.count("reproduced (1 seed, 3 layers)") == 2
+        assert text.count("inconclusive (1 seed, 3 layers)") == 1
     assert "hold (a rise of at most 0.1" in " ".join(text.split())
     assert "Not finished: deberta" in text
 
@@ -103,6 +105,8 @@ def test_terminal_fits_80_columns_and_takes_no_markup() -> None:
     text = rendered(document, 80)
     assert "[red]x[/]" in text
     assert max(map(len, text.splitlines())) <= 80
+    assert "\n sinusoidal " in text
+    assert " tokens/s " in text
     assert "\u2026" not in text
 
 

@@ -34,7 +34,7 @@ ROUNDS, STEPS = 5, 3
 #: Steps that an encoding takes in all; the first of each turn is not timed.
 TURNS = ROUNDS * (STEPS + 1)
 _FILE = "speed.json"
-_LANE = Lane("speed", "running", "speed, one by one", is_run=False)
+_LANE = Lane("speed", "running", "measuring", is_run=False)
 # Elsewhere it would be another speed.
 _DECIDING = ("torch", "cpu", "kernel", "whorl")
 

@@ -107,6 +107,7 @@ def _results(reading: Reading) -> Any:
     from rich.text import Text
 
     table = Table(title=_what(reading), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.collapse_padding = True  # so that names fit 80 columns whole
     table.caption, table.caption_justify = "* the training length", "left"
     table.add_column("encoding", overflow="fold")
     for length in reading.lengths:
@@ -171,14 +172,12 @@ def _claims(comparison: Mapping[str, Any]) -> Any:
     from rich.text import Text
 
     table = Table(title="Published claims", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("claim", overflow="fold")
-    table.add_column("here", min_width=18)
+    table.add_column("here, and the claim", overflow="fold", min_width=33)
     table.add_column("evidence, and what was published", overflow="fold")
     for claim in comparison["claims"]:
         style = _OUTCOMES.get(str(claim["outcome"]), "")
         table.add_row(
-            Text(str(claim["claim"])),
-            Text(describe_outcome(comparison, claim), style=style),
+            Text.assemble((describe_outcome(comparison, claim), style), "\n", str(claim["claim"])),
             Text.assemble(str(claim["evidence"]), "\n", (str(claim["published"]), "dim")),
             end_section=True,
         )
