@@ -212,6 +212,12 @@ def test_parts_of_other_runs_are_refused(half: Run, small: RunConfig, tmp_path: 
     half.verify()
 
 
+def test_results_of_another_scaling_are_refused(whole: Run) -> None:
+    shutil.copy(whole.evaluation_path("yarn"), whole.evaluation_path())
+    with pytest.raises(ValueError, match=r"damaged: evaluation.json is that of another scaling: y"):
+        whole.verify()
+
+
 def test_lines_after_the_checkpoint_are_no_damage(half: Run, small: RunConfig) -> None:
     """A kill comes after some lines and before the checkpoint; those lines are written anew."""
     with open(half.metrics_path, "a") as file:
@@ -246,6 +252,9 @@ def test_runs_of_the_first_version_are_refused(half: Run, small: RunConfig, tmp_
 
 def test_later_formats_are_refused(half: Run, small: RunConfig) -> None:
     found = json.loads(half.environment_path.read_text())
+    half.environment_path.write_text(json.dumps(found | {"format": 3}))
+    with pytest.raises(ValueError, match=r"is damaged: environment.json has been changed"):
+        half.verify()
     write_checked(half.environment_path, found | {"format": 3})
     message = r"is a run of another version: environment.json has format '3', and whorl .* reads 2"
     with pytest.raises(ValueError, match=message):

@@ -26,6 +26,7 @@ from .encodings import title_of
 from .environment import describe_changes, environment
 from .integrity import (
     FORMAT,
+    add_checksum,
     check_document,
     check_format,
     check_lines,
@@ -173,12 +174,10 @@ class Run:
         """What is wrong with the files, to be read after the name of the folder."""
         try:
             found = files.read_json(self.environment_path)
-            known = isinstance(found, dict) and "checksum" in found
-            if isinstance(found, dict) and not (known and found.get("format") == FORMAT):
-                version = found.get("format")
-                try:
-                    check_format(version, self.environment_path.name)
-                except ValueError as error:
+            try:
+                check_format(found.get("format"), self.environment_path.name)
+            except ValueError as error:
+                if "checksum" not in found or found == add_checksum(found):
                     return f"is a run of another version: {error}"
             check_document(found, self.environment_path.name)
             self._check_files(found["config"])
@@ -207,6 +206,8 @@ class Run:
             if missing:
                 raise ValueError(f"{path.name} lacks {min(missing)}")
             check_document(found, path.name)
+            if self.evaluation_path(found["scaling"]) != path:
+                raise ValueError(f"{path.name} is that of another scaling: {found['scaling']}")
             if found["checkpoint"] != at.checksum:
                 raise ValueError(f"{path.name} is that of other weights than the checkpoint's")
 
