@@ -38,6 +38,7 @@ def test_quick_is_the_default(whorl: Whorl, asked: dict[str, Any]) -> None:
     assert asked["plan"] == Plan.of("quick", base=asked["plan"].base)
     assert asked["plan"].base.model == Plan.of("quick").base.model
     assert asked["folder"] == Path("runs/quick")
+    assert asked["speed"] is True
     assert done.code == 2
     assert "x failed: no reason" in done.err
     assert "rope-seed0: running" in done.err
@@ -47,12 +48,14 @@ def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any]) -> None:
     whorl(
         "compare", "--encodings", "rope, alibi", "--scalings", "none", "--seeds", "2", "--task",
         "copy", "--learning-rates", "0.1,0.2", "--width", "64", "--budget", "standard",
+        "--no-speed",
     )  # fmt: skip
     plan = asked["plan"]
     assert (plan.encodings, plan.scalings, plan.seeds) == (("rope", "alibi"), (), 2)
     assert plan.learning_rates == (0.1, 0.2)
     assert (plan.base.data.task, plan.base.model.width) == ("copy", 64)
     assert asked["folder"] == Path("runs/standard")
+    assert asked["speed"] is False
 
 
 @pytest.mark.slow
@@ -85,6 +88,7 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
         (["--encodings", "rop"], "--encodings: 'rop' is unknown; did you mean 'rope'?"),
         (["--learning-rates", "a"], "--learning-rates takes numbers such as 0.002,0.004; got 'a'"),
         (["--encodings", "rope", "--from", "/x"], "--from reports on runs as they are"),
+        (["--no-speed", "--from", "/x"], "--from reports on runs as they are"),
         (["--minutes", "0"], "--minutes must be above 0; got 0"),
         (["--minutes", "nan"], "--minutes must be above 0; got nan"),
         (["--workers", "-1"], "--workers must be at least 1; got -1"),
@@ -120,6 +124,8 @@ def test_the_live_view_fits_a_small_screen() -> None:
         assert words in text
     assert "2 of 33 runs done, 1:01 h; 17 not shown" in text
     assert len(text.splitlines()) <= 20
+    console.print(_view([*lanes(), Lane("speed", "running", is_run=False)], 3700.0))
+    assert "2 of 33 runs done" in console.export_text()
     assert "\u2026" not in text
 
 

@@ -43,6 +43,7 @@ SURFACE = {
         "--learning-rates",
         "--length",
         "--minutes",
+        "--no-speed",
         "--out",
         "--scalings",
         "--seeds",

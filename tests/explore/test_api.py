@@ -308,6 +308,10 @@ def test_lab_results() -> None:
     assert found["lengths"] == [64, 128]
     assert found["rows"][0]["by_length"] == {"64": 1.5}
     assert found["unit"] == "tokens"
+    comparison["settings"] |= {"seeds": [0], "layers": 3}
+    comparison["claims"] = [{"claim": "x", "outcome": "reproduced", "evidence": "y", "url": "z"}]
+    (claim,) = compare.lab(comparison)["claims"]
+    assert claim == {"claim": "x", "outcome": "reproduced (1 seed, 3 layers)", "evidence": "y"}
 
 
 LONG = {

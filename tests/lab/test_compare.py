@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
-from whorl.lab import Run, RunConfig
+from whorl.lab import Run, RunConfig, threads
 from whorl.lab.compare import Lane, Plan, compare, load, rebuild
 from whorl.lab.compare.plan import Job
 from whorl.lab.compare.pool import run_all
@@ -193,10 +194,9 @@ def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
             run.prepare(config, {})
     with pytest.raises(ValueError, match=r"'b' and 'a' differ in more than encoding, learning"):
         rebuild(tmp_path)
-    (tmp_path / "b" / "config.toml").write_text(small.to_toml())
-    environment = json.loads((tmp_path / "b" / "environment.json").read_text())
-    environment["threads"] += 1
-    (tmp_path / "b" / "environment.json").write_text(json.dumps(environment))
+    run = Run(tmp_path / "b")
+    with run.held(), threads(torch.get_num_threads() + 1):
+        run.prepare(small, {}, force=True)
     with pytest.raises(ValueError, match=r"'b' and 'a' differ in text, threads or versions"):
         rebuild(tmp_path)
     (tmp_path / "b" / "config.toml").unlink()

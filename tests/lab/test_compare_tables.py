@@ -76,12 +76,24 @@ def rendered(document: dict[str, Any], width: int = 100) -> str:
 def test_terminal_shows_the_table_the_summary_and_the_claims() -> None:
     text = rendered(comparison())
     assert text.index("alibi ") < text.index("kerple ") < text.index("learned ")
-    for words in ("seconds", "128*", "rope+yarn", "2.51", "Published claims", "not reproduced"):
+    for words in (
+        "tokens/s",
+        "15,700",
+        "128*",
+        "rope+yarn",
+        "2.51",
+        "Published claims",
+        "not reproduced",
+    ):
         assert words in text
     assert "Loss by position, in windows of 2048 bytes" in text
     assert "1024-2047" in text
     assert "params" in text
     assert "381,600" in text
+    for width in (80, 100):  # each caveat in the line of its outcome
+        text = rendered(comparison(), width)
+        assert text.count("reproduced (1 seed, 3 layers)") == 2
+        assert text.count("inconclusive (1 seed, 3 layers)") == 1
     assert "hold (a rise of at most 0.1" in " ".join(text.split())
     assert "Not finished: deberta" in text
 
@@ -93,6 +105,8 @@ def test_terminal_fits_80_columns_and_takes_no_markup() -> None:
     text = rendered(document, 80)
     assert "[red]x[/]" in text
     assert max(map(len, text.splitlines())) <= 80
+    assert "\n sinusoidal " in text
+    assert " tokens/s " in text
     assert "\u2026" not in text
 
 

@@ -63,6 +63,37 @@ def test_batches_come_from_the_training_text(texts: Path) -> None:
     assert all(bytes(row) in text for row in batch.tolist())
 
 
+@pytest.mark.parametrize("length", [1, 3, 7])
+def test_every_window_of_the_training_text_is_drawn(length: int) -> None:
+    """From the first to the last, all alike: of 10 tokens and 7 there are 4 windows."""
+    train = torch.arange(10, dtype=torch.uint8)
+    found = corpus.Corpus(train, (), 256, {"unit": "bytes"})
+    batch = found.batch(4000, length, torch.Generator().manual_seed(0))
+    assert (batch == batch[:, :1] + torch.arange(length)).all()
+    counts = torch.bincount(batch[:, 0])
+    assert len(counts) == 10 - length + 1
+    even = 4000 / len(counts)
+    assert (counts - even).abs().max() < 6 * even**0.5  # six standard deviations
+
+
+def test_a_text_of_one_window_is_enough() -> None:
+    found = corpus.Corpus(torch.arange(5, dtype=torch.uint8), (), 256, {"unit": "bytes"})
+    found.check_length(5)
+    assert found.batch(2, 5, torch.Generator()).tolist() == [[0, 1, 2, 3, 4]] * 2
+    with pytest.raises(ValueError, match=r"has 5 bytes, fewer than a window of 6"):
+        found.check_length(6)
+
+
+@pytest.mark.parametrize(("count", "starts"), [(1, [45]), (2, [0, 90]), (4, [0, 30, 60, 90])])
+def test_held_out_windows_reach_both_ends(count: int, starts: list[int]) -> None:
+    """Of a document of 100 tokens: the first and the last window are among them."""
+    text = torch.arange(100, dtype=torch.uint8)
+    found = corpus.Corpus(text, (text,), 256, {"unit": "bytes"})
+    windows = found.windows(count, 10, apart=10)
+    assert windows[:, 0].tolist() == starts
+    assert (windows == windows[:, :1] + torch.arange(10)).all()
+
+
 def test_folders_skip_what_is_no_text(texts: Path) -> None:
     (texts / "picture.bin").write_bytes(b"\x00\x01")
     (texts / "latin.txt").write_bytes("é".encode("latin-1"))

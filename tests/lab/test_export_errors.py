@@ -153,6 +153,14 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     assert (folder / "model.safetensors").exists()
 
 
+def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / ".out.0123456789ab.part"
+    left.mkdir()
+    (left / "model.safetensors").write_text("half")
+    export(built(), tmp_path / "out", length=64)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     folder = export(built(), tmp_path / "out", length=64)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -186,7 +186,11 @@ def test_a_folder_with_other_things_is_refused(small: RunConfig, tmp_path: Path)
     ("name", "text", "message"),
     [
         ("checkpoint.safetensors", "short", r"is damaged: .*checkpoint.safetensors' cannot be rea"),
-        ("metrics.jsonl", '{"x": 1}\n', r"is damaged: 'step'"),
+        (
+            "metrics.jsonl",
+            '{"x": 1}\n',
+            r"is damaged: metrics.jsonl, line 1, is not that of step 1",
+        ),
         ("metrics.jsonl", "", r"is damaged: metrics.jsonl does not hold the 8 steps of the check"),
         ("evaluation.json", "{}", r"is damaged: evaluation.json lacks by_length"),
         ("environment.json", "[]", r"is damaged: "),

@@ -34,6 +34,7 @@ def comparison(rows: int = 9, *, seeds: int = 1, measure: str = "loss") -> dict[
     chosen = list(names.items())[:rows]
     return {
         "settings": settings(measure, seeds),
+        "speed": {"rounds": 5, "steps": 3, "date": "2026-11-16"},
         "corpus": {
             "title": "Python 3.11.2 standard library",
             "files": 1200,

@@ -2,7 +2,9 @@
 
 It is filled under a hidden name beside its own, everything is flushed to the disk, and a rename
 puts it in place. Killed before that, a process leaves nothing under the name that was asked for;
-what it leaves under the hidden one is removed by the next call for the same folder.
+what it leaves under the hidden one is removed by the next call for the same folder. A lock file
+beside the hidden folder (a folder with an open file in it could not be renamed on Windows) tells
+what is left behind from what another process is filling.
 """
 
 import contextlib
@@ -12,6 +14,8 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from whorl._support.locks import acquire_lock, release_lock
 
 __all__ = ["check_free", "check_room", "new_folder", "write_file"]
 
@@ -52,8 +56,10 @@ def new_folder(target: Path) -> Iterator[Path]:
     _sweep(target)
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.part")
     try:
-        part.mkdir(parents=True)
+        with contextlib.suppress(OSError):  # the next line but one says what is wrong
+            target.parent.mkdir(parents=True, exist_ok=True)
         with _held(part):
+            part.mkdir(parents=True)
             yield part
             flush(part)
             os.rename(part, target)
@@ -94,35 +100,45 @@ def _held(part: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        _remove_lock(part, handle)
 
 
 def _sweep(target: Path) -> None:
     """Remove what killed processes left of the same folder: parts that nobody holds."""
-    for part in target.parent.glob(f".{_literal(target.name)}.*.part"):
+    pattern = f".{_literal(target.name)}.*.part"
+    left = {*target.parent.glob(pattern)}
+    left |= {path.with_suffix("") for path in target.parent.glob(f"{pattern}.lock")}
+    for part in left:
         handle = _lock(part)
         if handle is not None:
             shutil.rmtree(part, ignore_errors=True)
-            os.close(handle)
+            _remove_lock(part, handle)
 
 
-def _lock(folder: Path) -> int | None:
-    """A handle that holds ``folder``; None if another process does, or where there are no locks."""
+def _lock(part: Path) -> int | None:
+    """A handle that holds ``part``; None if another process does, or where there are no locks."""
     try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows
-        return None
-    try:
-        handle = os.open(folder, os.O_RDONLY)
+        return acquire_lock(_lock_path(part))
     except OSError:
+        with contextlib.suppress(OSError):
+            _lock_path(part).unlink()
         return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
+
+
+def _remove_lock(part: Path, handle: int | None) -> None:
+    if handle is None:
+        return
+    try:  # while it is held, so that nobody takes it meanwhile
+        _lock_path(part).unlink()
+    except OSError:  # Windows keeps files that are open
+        release_lock(handle)
+        _lock_path(part).unlink(missing_ok=True)
+    else:
+        release_lock(handle)
+
+
+def _lock_path(part: Path) -> Path:
+    return part.with_name(f"{part.name}.lock")
 
 
 def _literal(name: str) -> str:

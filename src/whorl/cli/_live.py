@@ -40,8 +40,9 @@ def _view(lanes: Sequence[Lane], seconds: float) -> Group:
         table.add_column(head, justify="right", no_wrap=True)
     for lane in _chosen(lanes):
         table.add_row(*_cells(lane))
-    ended = sum(lane.state in ("done", "failed") for lane in lanes)
-    line = f"{ended} of {len(lanes)} runs done, {clock(seconds)}"
+    runs = [lane for lane in lanes if lane.is_run]
+    ended = sum(lane.state in ("done", "failed") for lane in runs)
+    line = f"{ended} of {len(runs)} runs done, {clock(seconds)}"
     hidden = len(lanes) - min(len(lanes), _ROWS)
     failed = [Text(f"{x.name} failed: {x.reason}", "red") for x in lanes if x.state == "failed"]
     end = Text(line + (f"; {hidden} not shown" if hidden else ""), "dim")

@@ -35,6 +35,8 @@ def training_bar() -> Iterator[Callable[[Moment], None]]:
         task = progress.add_task("starting", total=None, state="")
 
         def show(moment: Moment) -> None:
+            if moment.note:
+                progress.console.print(Text(f"note: {moment.note}"))
             progress.update(
                 task,
                 description=moment.phase,
@@ -81,6 +83,9 @@ def _lines(console: Console) -> Callable[[Moment], None]:
 
     def show(moment: Moment) -> None:
         nonlocal last
+        if moment.note:
+            console.print(Text(f"note: {moment.note}"))
+            return
         if time.monotonic() - last >= _SECONDS_BETWEEN_LINES or moment.done == moment.total:
             last = time.monotonic()
             state = f"{moment.phase} {moment.done}/{moment.total} {_state(moment)}".rstrip()

@@ -54,6 +54,7 @@ Rates = typer.Option(metavar="A,B", help="Train at these learning rates, to find
 Out = typer.Option("--out", metavar="FOLDER", help="Where runs and report go [runs/BUDGET].")
 From = typer.Option("--from", metavar="RUNS", help="Report on runs that are there, untrained.")
 Chart = typer.Option(metavar="FILE", help="Draw the result: .png, .svg, .html or .json.")
+NoSpeed = typer.Option("--no-speed", help="Do not measure how fast each encoding trains.")
 Workers = typer.Option(help="Runs at a time [one per core].")
 
 
@@ -80,6 +81,7 @@ def compare(
     kind: Kind = None,
     attention: Attention = None,
     learning_rates: Annotated[str | None, Rates] = None,
+    no_speed: Annotated[bool, NoSpeed] = False,
     force: Force = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -92,7 +94,7 @@ def compare(
     if rebuild is not None:
         others = (config, encodings, scalings, seeds, minutes, out, workers, data, tokenizer, task)
         sizes = (length, batch, steps, layers, width, heads, kind, attention, learning_rates)
-        if any(value is not None for value in (*others, *sizes)):
+        if no_speed or any(value is not None for value in (*others, *sizes)):
             raise ValueError("--from reports on runs as they are; leave out everything else.")
         _show(experiment.rebuild(rebuild), rebuild, chart, as_json)
         return
@@ -126,7 +128,13 @@ def compare(
     try:
         with live_view() as show:
             outcome = experiment.compare(
-                plan, folder, workers=workers, show=show, force=force, command=command
+                plan,
+                folder,
+                workers=workers,
+                show=show,
+                force=force,
+                command=command,
+                speed=not no_speed,
             )
     except KeyboardInterrupt:
         print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)

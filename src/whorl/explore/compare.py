@@ -72,6 +72,8 @@ def lab(comparison: Mapping[str, Any] | None) -> dict[str, Any]:
     """Results by length; nothing of the comparison but what the page shows."""
     if comparison is None:
         return {"rows": [], "why": "no results were given; start with: whorl explore --runs FOLDER"}
+    from whorl.lab.compare.tables import describe_outcome
+
     settings = comparison["settings"]
     return {
         "measure": settings["measure"],
@@ -88,7 +90,11 @@ def lab(comparison: Mapping[str, Any] | None) -> dict[str, Any]:
         ],
         "notes": list(comparison["notes"]),
         "claims": [
-            {key: claim.get(key) for key in ("claim", "outcome", "evidence")}
+            {
+                "claim": claim.get("claim"),
+                "outcome": describe_outcome(comparison, claim),
+                "evidence": claim.get("evidence"),
+            }
             for claim in comparison["claims"]
         ],
     }

@@ -49,6 +49,7 @@ def attention_of(
             f"attention_of: {str(folder)!r} was trained with linear attention, which has no"
             " weights; train one with softmax attention."
         )
+    run.verify()
     model = Model(config.model, vocab=run.vocab(), longest=config.longest)
     load_weights(run.checkpoint_path, model)
     fits(

@@ -1,8 +1,10 @@
 """The state of a training run in one safetensors file: weights, AdamW's averages, the step.
 
-Nothing else is needed to go on exactly: batches and dropout follow from the seed and the step.
+Nothing else is needed to go on exactly: batches and dropout follow from the seed and the step. The
+file has a checksum for each tensor and one for the rest, and is refused if one does not fit.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,36 +15,51 @@ from torch import Tensor
 from whorl._extras import need
 
 from . import files
+from .integrity import FORMAT, check_format, checksum, checksum_tensor
 from .model import Model
 
-__all__ = ["Checkpoint", "load_weights", "step_of"]
+__all__ = ["Checkpoint", "load_weights", "read_checkpoint"]
 
-FORMAT = "1"
 _WEIGHT, _STATE = "model.", "adamw."
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run stands: steps done and seconds spent on them."""
+    """Where a run stands: steps done, seconds spent on them, and to what it belongs.
+
+    metrics: checksum of the step's line in metrics.jsonl. config: that of the run's config.
+    checksum: of all of the file, as it was read.
+    """
 
     step: int
     seconds: float
+    metrics: str = ""
+    config: str = ""
+    checksum: str = ""
 
     def save(self, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> None:
         """Write ``path`` whole or not at all."""
         safe = need("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
         for name, weight in model.named_parameters():
-            tensors[_WEIGHT + name] = weight.detach()
+            tensors[_WEIGHT + name] = weight.detach().contiguous()
             for key, value in optimizer.state.get(weight, {}).items():
-                tensors[f"{_STATE}{key}.{name}"] = value
-        about = {"format": FORMAT, "step": str(self.step), "seconds": repr(self.seconds)}
-        files.write(path, safe.save({k: t.contiguous() for k, t in tensors.items()}, about))
+                tensors[f"{_STATE}{key}.{name}"] = value.contiguous()
+        about = {
+            "format": str(FORMAT),
+            "step": str(self.step),
+            "seconds": repr(self.seconds),
+            "metrics": self.metrics,
+            "config": self.config,
+            "tensors": json.dumps({name: checksum_tensor(t) for name, t in tensors.items()}),
+        }
+        about["checksum"] = checksum(about)
+        files.write(path, safe.save(tensors, about))
 
     @classmethod
     def load(cls, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> "Checkpoint":
         """Put a saved state into ``model`` and ``optimizer``."""
-        tensors, about = _read(path)
+        at, tensors = _read(path)
         _fill(model, tensors, path)
         for name, weight in model.named_parameters():
             state: dict[str, Any] = {}
@@ -51,31 +68,50 @@ class Checkpoint:
                     state[key] = value.clone()
             if state:
                 optimizer.state[weight] = state
-        return cls(int(about["step"]), float(about["seconds"]))
+        return at
 
 
 def load_weights(path: Path, model: Model) -> int:
     """Put the weights of a checkpoint into ``model``; returns the step that they come from."""
-    tensors, about = _read(path)
+    at, tensors = _read(path)
     _fill(model, tensors, path)
-    return int(about["step"])
+    return at.step
 
 
-def step_of(path: Path) -> int:
-    """The step that a checkpoint was saved at."""
-    return int(_read(path)[1]["step"])
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Where the run stood when it was saved; ValueError if anything in the file has changed."""
+    return _read(path)[0]
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
     safe = need("safetensors", by="whorl.lab", extra="lab")
     try:
         with safe.safe_open(path, framework="pt") as file:
             about = file.metadata() or {}
-            if about.get("format") != FORMAT:
-                raise ValueError("it is no checkpoint of whorl train")
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, safe.SafetensorError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {error}.") from None
+    if not {"step", "seconds"} <= about.keys():
+        raise ValueError(f"{str(path)!r} cannot be read: it is no checkpoint of whorl train.")
+    check_format(about.get("format"), path.name)
+    if about.pop("checksum", None) != (found := checksum(about)):
+        raise ValueError(
+            f"{path.name} has been changed since it was written: the checksum of its step, seconds"
+            " and list of tensors does not fit"
+        )
+    kept = json.loads(about["tensors"])
+    if strange := kept.keys() ^ tensors.keys():
+        raise ValueError(
+            f"{path.name} has tensors that it should not, or lacks some: {min(strange)}"
+        )
+    for name, tensor in tensors.items():
+        if checksum_tensor(tensor) != kept[name]:
+            raise ValueError(
+                f"{path.name}: the tensor {name!r} has been changed since it was written: its"
+                " checksum does not fit"
+            )
+    rest = (about["metrics"], about["config"], found)
+    return Checkpoint(int(about["step"]), float(about["seconds"]), *rest), tensors
 
 
 @torch.no_grad()

@@ -16,9 +16,6 @@ Absent: generation_config.json, as the lab has no token that ends a text, and co
 """
 
 import json
-import os
-import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,13 +24,14 @@ import torch
 from torch import Tensor
 
 from whorl._extras import need
+from whorl.checkpoints.output import new_folder
 from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
 from ._checks import check_count
 from .checkpoint import load_weights
 from .config import RunConfig
-from .files import flush_folder, write
+from .files import write
 from .model import NORM_EPS, Block, Model
 from .runs import Run
 
@@ -51,7 +49,7 @@ def export(
         model: a decoder with softmax attention and RoPE over the whole head, with no scaling or one
             that transformers has. Everything else is refused: Llama cannot express it.
         folder: does not exist yet, or is empty. What a killed process leaves is a hidden folder
-            beside it that ends in ".part".
+            beside it that ends in ".part"; the next export to the same folder removes it.
         tokenizer: the ``tokenizers`` file that the model was trained with; None for bytes.
         length: the trained length. It becomes ``max_position_embeddings``, except that YaRN, Llama3
             and LongRoPE have a field of their own for it: there it is the stretched length.
@@ -88,8 +86,9 @@ def check_export(config: RunConfig, folder: str | Path) -> None:
 
 def export_run(run: Run, folder: str | Path) -> Path:
     """``export`` the model that a run has trained, as far as it has."""
-    config, vocab = run.config(), run.vocab()
-    model = Model(config.model, vocab=vocab, longest=config.longest)
+    config = run.config()
+    run.verify()
+    model = Model(config.model, vocab=run.vocab(), longest=config.longest)
     load_weights(run.checkpoint_path, model)
     tokenizer = config.data.tokenizer
     return export(model, folder, tokenizer=tokenizer, length=config.training.length)
@@ -338,20 +337,11 @@ def _free(folder: Path) -> Path:
 
 def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
     """All files in a folder beside ``target``, flushed, then renamed to it."""
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.part")
     try:
-        part.mkdir(parents=True)
-        for name, data in contents.items():
-            write(part / name, data)
-        if target.exists():
-            target.rmdir()  # Windows renames onto nothing, not even onto an empty folder
-        os.rename(part, target)
+        with new_folder(target) as part:
+            for name, data in contents.items():
+                write(part / name, data)
+            if target.exists():
+                target.rmdir()  # Windows renames onto nothing, not even onto an empty folder
     except OSError as error:
-        why = error.strerror or error
-        raise OSError(
-            f"export: {str(target)!r} cannot be written: {why}; nothing was left there. Make room,"
-            " or name another folder."
-        ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    flush_folder(target.parent)
+        raise OSError(f"export: {error}") from error

@@ -3,12 +3,15 @@
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["flush_folder", "locked", "read_json", "write", "write_json"]
+from whorl._support.locks import hold_lock
+
+__all__ = ["flush_folder", "locked", "plain", "read_json", "remove_parts", "write", "write_json"]
 
 
 def write(path: Path, data: bytes) -> None:
@@ -25,16 +28,28 @@ def write(path: Path, data: bytes) -> None:
     flush_folder(path.parent)
 
 
+def remove_parts(folder: Path, name: str) -> None:
+    """Delete what ``write`` left when its process was killed, of files that the pattern names.
+
+    The folder must be locked: nobody else may be writing there.
+    """
+    pattern = re.compile(rf"\.({name})\.\d+\.part")
+    for part in folder.glob(".*.part"):
+        if pattern.fullmatch(part.name):
+            part.unlink()
+
+
 def write_json(path: Path, document: Any) -> None:
     """Write JSON that every reader takes: what is no number (NaN, infinity) becomes null."""
-    write(path, (json.dumps(_plain(document), indent=1, allow_nan=False) + "\n").encode())
+    write(path, (json.dumps(plain(document), indent=1, allow_nan=False) + "\n").encode())
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """``value`` with None instead of what is no number: JSON has neither NaN nor infinity."""
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -49,19 +64,12 @@ def read_json(path: Path) -> Any:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of ``folder`` until the block, or the process, ends."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows
-        yield
-        return
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with hold_lock(folder / ".lock") as held:
+        if not held:
             raise ValueError(
                 f"{str(folder)!r} is in use by another process; wait for it, or name another"
                 " folder."
-            ) from None
+            )
         yield
 
 

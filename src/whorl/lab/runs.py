@@ -1,42 +1,46 @@
 """A run's folder: what it was made from, and what came of it.
 
 config.toml              the run's config
-environment.json         machine, versions, threads, corpus, command
+environment.json         machine, versions, threads, corpus, command; the same of every resumption
 metrics.jsonl            one line per step
 checkpoint.safetensors   weights and optimizer at some step
 evaluation.json          results by length, once training is done; evaluation-NAME.json with
                          the scaling NAME put in for the evaluation
+
+All of it has checksums (``integrity``): a run that was changed is refused, by the name of the file.
 """
 
 import json
-import os
-import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
-import torch
-
-import whorl
 from whorl._extras import need
-from whorl.info import cpu
-from whorl.kernels import native
 
 from . import files
-from .checkpoint import step_of
+from .checkpoint import read_checkpoint
 from .config import RunConfig
 from .encodings import title_of
+from .environment import describe_changes, environment
+from .integrity import (
+    FORMAT,
+    add_checksum,
+    check_document,
+    check_format,
+    check_lines,
+    checksum,
+    read_checked,
+    write_checked,
+)
 
-__all__ = ["Run", "environment", "results"]
+__all__ = ["Run", "results"]
 
 
 _OURS = re.compile(
     r"config\.toml|environment\.json|metrics\.jsonl|checkpoint\.safetensors|evaluation.*\.json"
 )
-_PART = re.compile(rf"\.({_OURS.pattern})\.\d+\.part")
 
 
 class Run:
@@ -52,6 +56,10 @@ class Run:
     @property
     def checkpoint_path(self) -> Path:
         return self.folder / "checkpoint.safetensors"
+
+    @property
+    def environment_path(self) -> Path:
+        return self.folder / "environment.json"
 
     @property
     def metrics_path(self) -> Path:
@@ -76,8 +84,10 @@ class Run:
         *,
         force: bool = False,
         command: str = "",
-    ) -> None:
+    ) -> bool:
         """Make the folder for ``config`` and the corpus ``about``, or check that it is for them.
+
+        True if it holds such a run already, to be gone on with.
 
         force: what was there for another config is deleted; only files that a run makes. The
         folder must be ours alone (``held``).
@@ -85,8 +95,8 @@ class Run:
         if self.config_path.exists():
             problem = self._problem(config, about)
             if problem is None:
-                self._sweep()
-                return
+                files.remove_parts(self.folder, _OURS.pattern)
+                return True
             if not force:
                 raise ValueError(
                     f"{str(self.folder)!r} {problem}. Name another folder with --out, or pass"
@@ -98,9 +108,25 @@ class Run:
                 f"{str(self.folder)!r} is not empty and no run folder (it has {stray[0]!r}); name"
                 " another with --out."
             )
-        self._sweep()
-        files.write_json(self.folder / "environment.json", environment(about, command))
-        files.write(self.config_path, config.to_toml().encode())
+        files.remove_parts(self.folder, _OURS.pattern)
+        text = config.to_toml()
+        start = {"corpus": dict(about), "config": checksum(text), "resumes": []}
+        write_checked(self.environment_path, {"format": FORMAT, **environment(command), **start})
+        files.write(self.config_path, text.encode())
+        return False
+
+    def record_resume(self, command: str = "") -> str:
+        """Note in environment.json where the run goes on; what has changed there, or nothing."""
+        found = read_checked(self.environment_path)
+        step = read_checkpoint(self.checkpoint_path).step if self.checkpoint_path.exists() else 0
+        known = len(describe_changes(found))
+        found["resumes"].append({"step": step, **environment(command)})
+        write_checked(self.environment_path, found)
+        return "".join(describe_changes(found)[known:])
+
+    def environment_changes(self) -> list[str]:
+        """A sentence for each time that the run went on in another environment than before."""
+        return describe_changes(read_checked(self.environment_path))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -119,12 +145,6 @@ class Run:
         names = [path.name for path in self.folder.iterdir()]
         return [n for n in names if not n.startswith(".") and not _OURS.fullmatch(n)]
 
-    def _sweep(self) -> None:
-        """Delete what a process left that was killed while it wrote."""
-        for part in self.folder.glob(".*.part"):
-            if _PART.fullmatch(part.name):
-                part.unlink()
-
     def _problem(self, config: RunConfig, about: Mapping[str, Any]) -> str | None:
         """Why this folder's run is not the one that is asked for, or cannot go on."""
         try:
@@ -136,29 +156,60 @@ class Run:
             ) from None
         if differing := _differences(other.to_dict(), config.to_dict()):
             return f"holds another run: {differing}"
+        if damage := self._damage():
+            return damage
+        if read_checked(self.environment_path)["corpus"].get("sha256") != about.get("sha256"):
+            return "holds another run: its text was another (files have changed since)"
+        return None
+
+    def verify(self) -> None:
+        """Raise ValueError unless all files are as the run wrote them, and belong together."""
+        self.config()
+        if damage := self._damage():
+            raise ValueError(
+                f"{str(self.folder)!r} {damage}. Delete that folder, and train the run anew."
+            )
+
+    def _damage(self) -> str | None:
+        """What is wrong with the files, to be read after the name of the folder."""
         try:
-            saved = files.read_json(self.folder / "environment.json")
-            if saved["corpus"].get("sha256") != about.get("sha256"):
-                return "holds another run: its text was another (files have changed since)"
-            self._check_sound()
+            found = files.read_json(self.environment_path)
+            try:
+                check_format(found.get("format"), self.environment_path.name)
+            except ValueError as error:
+                if "checksum" not in found or found == add_checksum(found):
+                    return f"is a run of another version: {error}"
+            check_document(found, self.environment_path.name)
+            self._check_files(found["config"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             return f"is damaged: {str(error).rstrip('.') or type(error).__name__}"
         return None
 
-    def _check_sound(self) -> None:
-        """Raise unless the files fit together."""
+    def _check_files(self, config: str) -> None:
+        """Raise unless the files fit together; ``config``: the checksum of config.toml."""
+        if checksum(self.config_path.read_text(encoding="utf-8")) != config:
+            raise ValueError("config.toml has been changed since the run began")
+        results = sorted(self.folder.glob("evaluation*.json"))
         if not self.checkpoint_path.exists():
-            if any(self.folder.glob("evaluation*.json")):
+            if results:
                 raise ValueError("it has results and no checkpoint")
             return
-        step, lines = step_of(self.checkpoint_path), self.metrics()
-        if [line["step"] for line in lines[:step]] != list(range(1, step + 1)):
-            raise ValueError(f"metrics.jsonl does not hold the {step} steps of the checkpoint")
-        for path in self.folder.glob("evaluation*.json"):
+        at, lines = read_checkpoint(self.checkpoint_path), self.metrics()
+        if at.config != config:
+            raise ValueError(f"{self.checkpoint_path.name} is that of another config")
+        check_lines(lines, at.step, at.metrics, self.metrics_path.name)
+        if results and len(lines) > at.step:
+            raise ValueError(f"{self.metrics_path.name} goes on after step {at.step}, the last")
+        for path in results:
             found = files.read_json(path)
             missing = {"by_length", "parameters", "seconds", "frequencies_loss"} - set(found)
             if missing:
                 raise ValueError(f"{path.name} lacks {min(missing)}")
+            check_document(found, path.name)
+            if self.evaluation_path(found["scaling"]) != path:
+                raise ValueError(f"{path.name} is that of another scaling: {found['scaling']}")
+            if found["checkpoint"] != at.checksum:
+                raise ValueError(f"{path.name} is that of other weights than the checkpoint's")
 
     def finished(
         self, config: RunConfig, about: Mapping[str, Any], scalings: Sequence[str] = ()
@@ -187,7 +238,7 @@ class Run:
         if not self.metrics_path.exists():
             return []
         lines = []
-        for text in self.metrics_path.read_text(encoding="utf-8").splitlines():
+        for text in self.metrics_path.read_bytes().splitlines():
             try:
                 lines.append(json.loads(text))
             except ValueError:
@@ -196,32 +247,22 @@ class Run:
 
     def open_metrics(self, step: int) -> IO[str]:
         """The file of metrics, cut back to ``step``, ready for the lines after it."""
-        kept = [line for line in self.metrics() if line["step"] <= step]
+        kept = self.metrics()[:step]
         files.write(self.metrics_path, "".join(json.dumps(x) + "\n" for x in kept).encode())
         return open(self.metrics_path, "a", encoding="utf-8")
 
     def evaluation(self, scaling: str | None = None) -> dict[str, Any] | None:
         """Results at every length, or None if they are not there yet."""
         path = self.evaluation_path(scaling)
-        return files.read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        found = read_checked(path)
+        return {key: one for key, one in found.items() if key not in ("checksum", "checkpoint")}
 
-
-def environment(about: Mapping[str, Any], command: str = "") -> dict[str, Any]:
-    """Machine, versions, corpus and the command that asked, as plain values."""
-    problem = native.problem()
-    return {
-        "cpu": cpu().model,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "whorl": whorl.__version__,
-        "kernel": f"PyTorch reference: {problem}" if problem else f"native, {native.best_isa()}",
-        "corpus": dict(about),
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "command": command,
-    }
+    def write_evaluation(self, found: Mapping[str, Any], scaling: str | None = None) -> None:
+        """Keep results, and of which weights they are."""
+        weights = read_checkpoint(self.checkpoint_path).checksum
+        write_checked(self.evaluation_path(scaling), {**found, "checkpoint": weights})
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:

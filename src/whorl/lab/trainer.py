@@ -5,29 +5,26 @@ run that was stopped, by Ctrl-C or a crash, goes on with the numbers it would ha
 """
 
 import json
-import math
 import os
 import signal
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from whorl import _memory
 
-from . import files
 from .checkpoint import Checkpoint, load_weights
-from .config import RunConfig, TrainingConfig
+from .config import RunConfig
 from .data import Source, open_source
 from .evaluate import evaluate, with_scaling
-from .model import Model, seed_of
+from .integrity import add_checksum, checksum
+from .model import Model
+from .optimization import build_optimizer, group_by_part, take_step
 from .runs import Run
 
 __all__ = ["Interrupted", "Moment", "threads", "train"]
@@ -46,6 +43,8 @@ class Moment:
     loss: float | None = None
     tokens_per_second: float | None = None
     seconds_left: float | None = None
+    #: What people should know besides, such as that the environment has changed.
+    note: str = ""
 
 
 class Interrupted(Exception):  # noqa: N818  # no error: asked for
@@ -78,10 +77,12 @@ def train(
     model = Model(config.model, vocab=source.vocab, longest=config.longest)
     run, tell = Run(folder), progress or _silent
     with run.held(), _asked_to_stop() as stop:
-        run.prepare(config, source.about, force=force, command=command)
+        resumed = run.prepare(config, source.about, force=force, command=command)
         names = (None, *scalings)
         if all(run.evaluation(name) is not None for name in names):
             return run
+        if resumed and (note := run.record_resume(command)):
+            tell(Moment("resuming", 0, config.training.steps, note=note))
         _train(model, source, config, run, tell, stop)
         for name, shape in zip(names, models, strict=True):
             if run.evaluation(name) is None:
@@ -102,23 +103,25 @@ def _train(
     training = config.training
     before = _memory.reset_peak()
     model.reset_parameters(training.seed)
-    optimizer = _optimizer(model, training)
-    at = Checkpoint(0, 0.0)
+    optimizer = build_optimizer(model, training)
+    at = Checkpoint(0, 0.0, config=checksum(run.config_path.read_text(encoding="utf-8")))
     if run.checkpoint_path.exists():
         at = Checkpoint.load(run.checkpoint_path, model, optimizer)
     if at.step >= training.steps:
         return
     tokens = training.batch * training.length
-    parts = _parts(model)
+    parts, chained = group_by_part(model), at.metrics
     last_saved = begun = time.monotonic()
     model.train()
     with run.open_metrics(at.step) as metrics:
         for step in range(at.step + 1, training.steps + 1):
-            line = _step(model, optimizer, source, training, step, parts)
+            line = take_step(model, optimizer, source, training, step, parts)
             now = time.monotonic()
             seconds = at.seconds + now - begun
             speed = (step - at.step) * tokens / (now - begun)
             line |= {"seconds": round(seconds, 3), "memory_mb": _megabytes(before)}
+            line = add_checksum(line, chained)
+            chained = line["checksum"]
             metrics.write(json.dumps(line) + "\n")
             metrics.flush()
             left = (training.steps - step) * tokens / speed
@@ -126,50 +129,11 @@ def _train(
             stopping = stop.is_set() or step == training.steps
             if stopping or now - last_saved > _SECONDS_BETWEEN_CHECKPOINTS:
                 os.fsync(metrics.fileno())  # a checkpoint never knows steps that metrics lack
-                _save(Checkpoint(step, seconds), run, model, optimizer)
+                reached = replace(at, step=step, seconds=seconds, metrics=chained)
+                _save(reached, run, model, optimizer)
                 last_saved = time.monotonic()
             if stop.is_set():
                 raise Interrupted
-
-
-def _step(
-    model: Model,
-    optimizer: torch.optim.Optimizer,
-    source: Source,
-    training: TrainingConfig,
-    step: int,
-    parts: Mapping[str, list[Tensor]],
-) -> dict[str, Any]:
-    """One update of the weights; returns what is worth a line of metrics."""
-    rate = _learning_rate(training, step)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    questions = source.batch(step)
-    torch.manual_seed(seed_of(training.seed, "dropout", step))
-    with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bfloat16"):
-        loss = model.loss(questions.tokens, questions.targets)
-    loss.backward()  # type: ignore[no-untyped-call]
-    norms = {name: _norm(weights) for name, weights in parts.items()}
-    total = math.sqrt(sum(norm * norm for norm in norms.values()))
-    value = float(loss.detach())
-    if not math.isfinite(value) or not math.isfinite(total):
-        raise ValueError(
-            f"training diverged at step {step}: the loss is {value}, the gradient norm {total};"
-            f" lower the learning rate of {training.learning_rate}."
-        )
-    if total > training.clip:
-        grads = [w.grad for weights in parts.values() for w in weights if w.grad is not None]
-        torch._foreach_mul_(grads, training.clip / total)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    rounded = {name: float(f"{norm:.4g}") for name, norm in norms.items()}
-    return {
-        "step": step,
-        "loss": value,
-        "learning_rate": rate,
-        "gradient_norm": total,
-        "gradient_norms": rounded,
-    }
 
 
 def _evaluate(
@@ -200,43 +164,7 @@ def _evaluate(
         "seconds": lines[-1]["seconds"],
         "memory_mb": max(line["memory_mb"] for line in lines),
     }
-    files.write_json(run.evaluation_path(scaling), found)
-
-
-def _optimizer(model: Model, training: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW whose decay spares norms, biases and whatever an encoding trains."""
-    matrices: list[Tensor] = []
-    others: list[Tensor] = []
-    for name, weight in model.named_parameters():
-        decayed = weight.dim() > 1 and "encoding" not in name
-        (matrices if decayed else others).append(weight)
-    groups = [
-        {"params": matrices, "weight_decay": training.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.95), fused=True)
-
-
-def _learning_rate(training: TrainingConfig, step: int) -> float:
-    """Linear warm-up, then a cosine to a tenth; ``step`` counts from 1."""
-    if step <= training.warmup:
-        return training.learning_rate * step / training.warmup
-    share = (step - training.warmup) / max(1, training.steps - training.warmup)
-    return training.learning_rate * (0.55 + 0.45 * math.cos(math.pi * share))
-
-
-def _parts(model: Model) -> dict[str, list[Tensor]]:
-    parts: dict[str, list[Tensor]] = defaultdict(list)
-    for name, weight in model.named_parameters():
-        parts[model.part_of(name)].append(weight)
-    return dict(parts)
-
-
-def _norm(weights: list[Tensor]) -> float:
-    grads = [weight.grad for weight in weights if weight.grad is not None]
-    if not grads:
-        return 0.0
-    return float(torch.stack(torch._foreach_norm(grads)).norm())
+    run.write_evaluation(found, scaling)
 
 
 def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimizer) -> None:

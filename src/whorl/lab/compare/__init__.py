@@ -13,6 +13,7 @@ from whorl.lab.runs import Run
 from .gather import document, find, load
 from .plan import BUDGETS, Budget, Plan
 from .pool import Lane, Show, cores, run_all
+from .speed import measure_speed, read_speed
 from .timing import steps_for, within
 
 __all__ = [
@@ -30,6 +31,9 @@ __all__ = [
     "within",
     "write_report",
 ]
+
+# What a comparison writes into its folder, beside the runs.
+_OURS = r"comparison\.json|report\.md|report\.html|speed\.json|minutes\.json"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def compare(
     show: Show | None = None,
     force: bool = False,
     command: str = "",
+    speed: bool = True,
 ) -> Outcome:
     """Train and evaluate everything in ``plan`` below ``folder``, and write the report there.
 
@@ -59,6 +64,7 @@ def compare(
         workers: runs at a time; as many as there are cores by default.
         show: called with the state of all runs several times a second.
         force: runs of other configs with the same names are deleted.
+        speed: also measure how fast each encoding trains, when the runs are done.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be at least 1; got {workers}.")
@@ -69,30 +75,44 @@ def compare(
         Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
     workers = min(cores(), len(jobs)) if workers is None else workers
     folder.mkdir(parents=True, exist_ok=True)
+    show = show or _silent
     with files.locked(folder):
+        files.remove_parts(folder, _OURS)
         lanes = run_all(
             jobs,
             folder,
             source.about,
             workers=workers,
-            show=show or _silent,
+            show=show,
             force=force,
             command=command,
         )
-    failed = tuple(lane for lane in lanes if lane.state == "failed")
-    made = [Run(folder / lane.name) for lane in lanes if lane.state == "done"]
-    if not made:
-        return Outcome(None, failed, folder)
-    comparison = document(made, command=command)
-    comparison["unfinished"] = [{"name": lane.name, "reason": lane.reason} for lane in failed]
-    write_report(comparison, folder)
-    return Outcome(comparison, failed, folder)
+        failed = tuple(lane for lane in lanes if lane.state == "failed")
+        done = [job for job, lane in zip(jobs, lanes, strict=True) if lane.state == "done"]
+        if not done:
+            return Outcome(None, failed, folder)
+        measured, stopped = None, False
+        if speed:
+            try:
+                measured, last = measure_speed(done, folder, lambda lane: show([*lanes, lane]))
+                failed += (last,) if last.state == "failed" else ()
+            except KeyboardInterrupt:  # the runs are there: report on them, without a speed
+                stopped = True
+        runs = [Run(folder / job.name) for job in done]
+        comparison = document(runs, command=command, speed=measured)
+        missing = [{"name": lane.name, "reason": lane.reason} for lane in failed]
+        write_report({**comparison, "unfinished": missing}, folder)
+    if stopped:
+        raise KeyboardInterrupt
+    return Outcome({**comparison, "unfinished": missing}, failed, folder)
 
 
 def rebuild(folder: str | Path) -> dict[str, Any]:
     """The comparison of all runs in ``folder``, with its report written anew, without training."""
     folder = Path(folder)
-    comparison = document(find(folder))
+    runs = find(folder)
+    speed = read_speed(folder, [run.config() for run in runs])
+    comparison = document(runs, speed=speed)
     write_report(comparison, folder)
     return comparison
 
@@ -103,7 +123,7 @@ def write_report(comparison: dict[str, Any], folder: Path) -> None:
     from .tables import markdown
 
     files.write_json(folder / "comparison.json", comparison)
-    files.write(folder / "report.md", markdown(comparison).encode())
+    files.write(folder / "report.md", markdown(comparison, claims=True).encode())
     files.write(folder / "report.html", page(comparison).encode())
 
 

@@ -68,9 +68,13 @@ def _columns(reading: Reading) -> list[_Column]:
     if reading.far != reading.near:
         head = f"{reading.near} to {reading.far}"
         found.append(_Column(head, change, reading.change, reading.accuracy))
+    if reading.has_speed:
+
+        def speed(row: Row) -> float | None:
+            return number(row.get("tokens_per_second"))
+
+        found.append(_Column("tokens/s", speed, reading.speed, True))
     found += [
-        _field("tokens/s", "tokens_per_second", ",.0f", most=True),
-        _field("seconds", "seconds", ",.1f", most=False),
         _field("memory (MB)", "memory_mb", ",.0f", most=False),
         _field("own parameters", "encoding_parameters", ",.0f", most=None),
         _field("learning rate", "learning_rate", "g", most=None),

@@ -41,8 +41,7 @@ class Reading:
 
     @property
     def shape(self) -> str:
-        layers = self.settings["layers"]
-        return f"{layers} layer{'' if layers == 1 else 's'}, width {self.settings['width']}"
+        return f"{_counted(self.settings['layers'], 'layer')}, width {self.settings['width']}"
 
     @property
     def near(self) -> int:
@@ -96,6 +95,21 @@ class Reading:
         if value is None:
             return MISSING
         return f"{value:.1%}" if self.accuracy else f"{value:.2f}"
+
+    @property
+    def has_speed(self) -> bool:
+        return any(number(row.get("tokens_per_second")) for row in self.comparison["rows"])
+
+    def speed(self, row: Mapping[str, Any]) -> str:
+        """Blank where it was not measured; a dash for a row that has the weights of another."""
+        value = number(row.get("tokens_per_second"))
+        if value is None:
+            return "" if row["trained_as"] == row["name"] else MISSING
+        return f"{value:,.0f}"
+
+    def outcome(self, claim: Mapping[str, Any]) -> str:
+        seeds, layers = len(self.settings["seeds"]), self.settings["layers"]
+        return f"{claim['outcome']} ({_counted(seeds, 'seed')}, {_counted(layers, 'layer')})"
 
     def change(self, row: Mapping[str, Any]) -> str:
         """The value at the longest length minus that at the training length, with its sign."""
@@ -245,6 +259,10 @@ class Reading:
             for kind, names in self.verdicts().items()
             if names
         ]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def number(value: Any) -> float | None:

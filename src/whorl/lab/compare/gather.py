@@ -5,7 +5,7 @@ The document is all that tables, charts and the report are made from; ``comparis
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +14,7 @@ from typing import Any
 from whorl.lab import files
 from whorl.lab.config import RunConfig
 from whorl.lab.encodings import title_of
+from whorl.lab.integrity import read_checked
 from whorl.lab.runs import Run
 
 from .plan import BUDGETS
@@ -26,6 +27,8 @@ FORMAT = 1
 _CURVE = 120
 # What else must agree for numbers to be comparable.
 _SAME = ("threads", "torch", "whorl")
+# What environment.json holds besides the environment.
+_OF_THE_RUN = {"format", "corpus", "config", "resumes", "checksum"}
 
 
 @dataclass(frozen=True)
@@ -76,22 +79,33 @@ def load(path: Path) -> dict[str, Any]:
     found = files.read_json(path)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"{str(path)!r} is no comparison of this version of whorl.")
+    if not found.get("speed"):  # whorl 0.1.0 gave the speed of runs that shared the machine
+        for row in found["rows"]:
+            row["tokens_per_second"] = None
     return found
 
 
-def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
-    """Everything that finished ``runs`` show; they may differ in encoding, rate and seed only."""
+def document(
+    runs: Sequence[Run], *, command: str = "", speed: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Everything that finished ``runs`` show; they may differ in encoding, rate and seed only.
+
+    speed: what ``measure_speed`` gave. Without it no row has a speed: what runs took while they
+    shared the machine is none.
+    """
     from .claims import judge
 
+    for run in runs:
+        run.verify()
     configs = [run.config() for run in runs]
-    places = [files.read_json(run.folder / "environment.json") for run in runs]
+    places = [read_checked(run.environment_path) for run in runs]
     _check_alike(runs, configs, places)
     entries, unfinished = _entries(runs, configs)
     if not entries:
         raise ValueError("none of the runs is finished; run the same command again to go on.")
     config = configs[0]
-    environment = places[0]
-    corpus = environment.pop("corpus")
+    corpus = places[0]["corpus"]
+    environment = {key: value for key, value in places[0].items() if key not in _OF_THE_RUN}
     measure = "loss" if config.data.task == "text" else "accuracy"
     environment["command"] = command or environment["command"]
     windows = len(_first(entries)["by_length"][str(config.longest)]["windows"])
@@ -117,12 +131,17 @@ def document(runs: Sequence[Run], *, command: str = "") -> dict[str, Any]:
         "corpus": corpus,
         "environment": environment,
         "rows": [
-            _row(entry, config, measure) | _against(entry, entries, config, measure)
+            _row(entry, config, measure, speed) | _against(entry, entries, config, measure)
             for entry in entries
         ],
         "claims": judge(entries, config) if measure == "loss" else [],
         "unfinished": unfinished,
-        "notes": _notes(seeds, config, windows),
+        "speed": speed and {key: speed[key] for key in ("rounds", "steps", "date")},
+        "notes": [
+            *_notes(seeds, config, windows),
+            _speed_note(speed),
+            *(f"{run.folder.name} {text}." for run in runs for text in run.environment_changes()),
+        ],
     }
 
 
@@ -185,11 +204,13 @@ def _scalings(runs: Iterable[Run]) -> list[str]:
     return list(names)
 
 
-def _row(entry: Entry, config: RunConfig, measure: str) -> dict[str, Any]:
+def _row(
+    entry: Entry, config: RunConfig, measure: str, speed: Mapping[str, Any] | None
+) -> dict[str, Any]:
     found = list(entry.evaluations.values())
     first = found[0]
     seconds = fmean(one["seconds"] for one in found)
-    tokens = config.training.steps * config.training.batch * config.training.length
+    speeds = speed["tokens_per_second"] if speed else {}
     trained = entry.scaling is None
     row: dict[str, Any] = {
         "name": entry.name,
@@ -200,7 +221,7 @@ def _row(entry: Entry, config: RunConfig, measure: str) -> dict[str, Any]:
         "parameters": first["parameters"],
         "encoding_parameters": first["encoding_parameters"],
         "seconds": seconds if trained else None,
-        "tokens_per_second": tokens / seconds if trained else None,
+        "tokens_per_second": speeds.get(entry.encoding) if trained else None,
         "memory_mb": fmean(one["memory_mb"] for one in found) if trained else None,
         "by_length": {str(length): _by_length(entry, length, measure) for length in config.lengths},
     }
@@ -247,6 +268,16 @@ def _curve(entry: Entry) -> dict[str, list[float]]:
         "step": [n + stretch for n in points],
         "loss": [fmean(x for run in runs for x in run[n : n + stretch]) for n in points],
     }
+
+
+def _speed_note(speed: Mapping[str, Any] | None) -> str:
+    if speed is None:
+        return "Training speed was not measured."
+    return (
+        f"tokens/s: the median of {speed['rounds'] * speed['steps']} training steps on one thread,"
+        f" in {speed['rounds']} rounds over all encodings, while no run was active; measured once,"
+        f" on {speed['date']} (speed.json)."
+    )
 
 
 def _notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[str]:

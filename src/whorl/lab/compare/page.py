@@ -116,7 +116,7 @@ def _claims(comparison: Mapping[str, Any]) -> str:
         name = outcome.replace(" ", "-")
         published = _link(claim["published"], claim.get("url"))
         items.append(
-            f'<li><p class="outcome {escape(name)}">{_text(outcome)}</p>'
+            f'<li><p class="outcome {escape(name)}">{_text(Reading(comparison).outcome(claim))}</p>'
             f"<div><p><strong>{_text(claim['claim'])}</strong></p>"
             f"<p>Here: {_text(claim['evidence'])}</p>"
             f'<p class="quiet">Published: {published}</p></div></li>'

@@ -21,7 +21,7 @@ from whorl.lab.runs import Run
 
 from .plan import Job
 
-__all__ = ["Lane", "cores", "run_all"]
+__all__ = ["Lane", "cores", "describe_death", "run_all"]
 
 State = Literal["waiting", "running", "done", "failed", "interrupted"]
 _SECONDS_TO_STOP = 60.0
@@ -40,6 +40,8 @@ class Lane:
     tokens_per_second: float | None = None
     seconds_left: float | None = None
     reason: str = ""
+    #: False for what is shown beside the runs.
+    is_run: bool = True
 
 
 Show = Callable[[Sequence[Lane]], None]
@@ -165,10 +167,14 @@ class _Pool:
             with self._words.pop(n) as words:
                 if self.lanes[n].state == "running":  # it ended without a word
                     words.seek(0)
-                    end = {"state": "failed", "reason": _death(process.returncode, words.read())}
+                    end = {
+                        "state": "failed",
+                        "reason": describe_death(process.returncode, words.read()),
+                    }
                     self._set(n, **({"state": "interrupted"} if self._stopping else end))
             return
         said = json.loads(line)
+        said.pop("note", None)  # the notes of the report say it
         if "end" in said:
             self._set(n, state=said["end"], reason=said.get("reason", ""))
         else:
@@ -185,7 +191,8 @@ def _lane(job: Job, folder: Path, about: Mapping[str, Any]) -> Lane:
     return Lane(job.name, "done", done=1) if done else Lane(job.name)
 
 
-def _death(code: int, words: str) -> str:
+def describe_death(code: int, words: str) -> str:
+    """Why a process ended that should not have: its signal, or the last line that it printed."""
     if code < 0:
         return f"its process was killed by signal {-code} (out of memory?); run again to go on"
     last = (words.strip().splitlines() or ["without a word"])[-1]

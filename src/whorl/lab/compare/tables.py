@@ -8,14 +8,17 @@ from whorl._markdown import table as markdown_table
 
 from ._reading import MISSING, Reading, number
 
-__all__ = ["headline", "markdown", "terminal"]
+__all__ = ["describe_outcome", "headline", "markdown", "terminal"]
 
-_COSTS = ("seconds", "memory_mb", "parameters")
+_COSTS = ("memory_mb", "parameters")
 _OUTCOMES = {"reproduced": "green", "not reproduced": "red", "inconclusive": "yellow"}
 
 
-def markdown(comparison: Mapping[str, Any]) -> str:
-    """Where it was measured, what is judged, then rows by lengths; the best of a column is bold."""
+def markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> str:
+    """Where it was measured, what is judged, then rows by lengths; the best of a column is bold.
+
+    claims: also what became of published claims.
+    """
     reading = Reading(comparison)
     rows = reading.rows
     columns = []
@@ -25,8 +28,8 @@ def markdown(comparison: Mapping[str, Any]) -> str:
         best = reading.best(texts, values, reading.accuracy)
         columns.append([f"**{text}**" if n in best else text for n, text in enumerate(texts)])
     heads = [_head(reading, length) for length in reading.lengths]
-    if any(row.get("tokens_per_second") for row in rows):
-        columns.append([_count(row.get("tokens_per_second")) for row in rows])
+    if reading.has_speed:
+        columns.append([reading.speed(row) for row in rows])
         heads.append("tokens/s")
     body = [(_plain(row["name"]), *cells) for row, *cells in zip(rows, *columns, strict=True)]
     found = [
@@ -40,6 +43,12 @@ def markdown(comparison: Mapping[str, Any]) -> str:
             f"{_plain(title)}:",
             markdown_table(tops, [[_plain(cell) for cell in line] for line in lines]),
         ]
+    if claims and comparison.get("claims"):
+        lines = [
+            [_plain(cell) for cell in (claim["claim"], reading.outcome(claim), claim["evidence"])]
+            for claim in comparison["claims"]
+        ]
+        found += ["Published claims:", markdown_table(["claim", "here", "evidence"], lines)]
     found += [_plain(text) for text in _ends(comparison)]
     return "\n\n".join(found) + "\n"
 
@@ -60,6 +69,11 @@ def terminal(comparison: Mapping[str, Any]) -> Iterator[Any]:
         yield _claims(comparison)
     for text in _ends(comparison):
         yield Text(text, style="dim")
+
+
+def describe_outcome(comparison: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
+    """What became of a claim, and on how little that rests: "reproduced (1 seed, 3 layers)"."""
+    return Reading(comparison).outcome(claim)
 
 
 def headline(comparison: Mapping[str, Any]) -> str:
@@ -93,12 +107,13 @@ def _results(reading: Reading) -> Any:
     from rich.text import Text
 
     table = Table(title=_what(reading), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.collapse_padding = True  # so that names fit 80 columns whole
     table.caption, table.caption_justify = "* the training length", "left"
     table.add_column("encoding", overflow="fold")
     for length in reading.lengths:
         mark = "*" if length == reading.near else ""
         table.add_column(f"{length}{mark}", justify="right", no_wrap=True)
-    for head in ("seconds", "MB", "params"):
+    for head in (*(["tokens/s"] if reading.has_speed else []), "MB", "params"):
         table.add_column(head, justify="right", no_wrap=True)
     rows = reading.rows
     best = []
@@ -113,8 +128,9 @@ def _results(reading: Reading) -> Any:
             )
             for length, found in zip(reading.lengths, best, strict=True)
         ]
-        costs = (row.get(key) for key in _COSTS)
-        table.add_row(Text(str(row["name"])), *cells, *map(_count, costs))
+        costs = [reading.speed(row)] if reading.has_speed else []
+        costs += [_count(row.get(key)) for key in _COSTS]
+        table.add_row(Text(str(row["name"])), *cells, *costs)
     return table
 
 
@@ -156,14 +172,12 @@ def _claims(comparison: Mapping[str, Any]) -> Any:
     from rich.text import Text
 
     table = Table(title="Published claims", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("claim", overflow="fold")
-    table.add_column("here", no_wrap=True)
+    table.add_column("here, and the claim", overflow="fold", min_width=33)
     table.add_column("evidence, and what was published", overflow="fold")
     for claim in comparison["claims"]:
-        outcome = str(claim["outcome"])
+        style = _OUTCOMES.get(str(claim["outcome"]), "")
         table.add_row(
-            Text(str(claim["claim"])),
-            Text(outcome, style=_OUTCOMES.get(outcome, "")),
+            Text.assemble((describe_outcome(comparison, claim), style), "\n", str(claim["claim"])),
             Text.assemble(str(claim["evidence"]), "\n", (str(claim["published"]), "dim")),
             end_section=True,
         )

@@ -13,6 +13,7 @@ from whorl.lab.data import Source, open_source
 from whorl.lab.model import Model
 
 from .plan import Plan
+from .speed import TURNS
 
 __all__ = ["steps_for", "within"]
 
@@ -46,7 +47,8 @@ def steps_for(plan: Plan, minutes: float, workers: int) -> int:
             )
     finally:
         torch.set_num_threads(threads)
-    room = minutes * 60 * min(workers, len(plan.jobs())) / (plan.seeds * _CROWDED)
+    alone = TURNS * per_step  # speed is measured when the runs are done
+    room = (minutes * 60 - alone) * min(workers, len(plan.jobs())) / (plan.seeds * _CROWDED)
     return max(_LEAST, int((room - fixed) / per_step))
 
 

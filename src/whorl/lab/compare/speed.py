@@ -1,0 +1,192 @@
+"""Training speed of each encoding, measured apart from the runs, which share the machine.
+
+One process on one thread, while no run is active. Encodings take turns: a few steps each, several
+rounds, so that what slows the machine down for a while slows all of them. The median of an
+encoding's steps counts. It is measured once and kept in speed.json, beside the runs.
+
+``python -m whorl.lab.compare.speed`` is that process: configs by name as JSON on standard input,
+lines of JSON on standard output, first how far it is, then the seconds of each step.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from whorl.lab.config import RunConfig
+from whorl.lab.encodings import title_of
+from whorl.lab.environment import environment
+from whorl.lab.integrity import checksum, read_checked, write_checked
+
+from .plan import Job
+from .pool import Lane, describe_death
+
+__all__ = ["TURNS", "measure_speed", "read_speed", "take_times"]
+
+ROUNDS, STEPS = 5, 3
+#: Steps that an encoding takes in all; the first of each turn is not timed.
+TURNS = ROUNDS * (STEPS + 1)
+_FILE = "speed.json"
+_LANE = Lane("speed", "running", "measuring", is_run=False)
+# Elsewhere it would be another speed.
+_DECIDING = ("torch", "cpu", "kernel", "whorl")
+
+
+def measure_speed(
+    jobs: Sequence[Job], folder: Path, show: Callable[[Lane], None]
+) -> tuple[dict[str, Any] | None, Lane]:
+    """What speed.json in ``folder`` says of the encodings of ``jobs``; measured if it does not.
+
+    None with the reason in the lane if the process fails.
+    """
+    configs = {title_of(job.config.model.encoding): job.config for job in reversed(jobs)}
+    configs = dict(reversed(configs.items()))
+    kept = _kept(folder, configs)
+    if kept is not None:
+        lane = Lane("speed", "done", reason=f"kept, measured on {kept['date']}", is_run=False)
+        show(lane)
+        return kept, lane
+    seconds, lane = _run(configs, show)
+    show(lane)
+    if seconds is None:
+        return None, lane
+    here = environment()
+    found = {
+        "rounds": ROUNDS,
+        "steps": STEPS,
+        "date": here["date"],
+        "environment": {key: here[key] for key in _DECIDING},
+        "asked": {name: _key(config) for name, config in configs.items()},
+        "seconds": seconds,
+        "tokens_per_second": {
+            name: config.training.batch * config.training.length / median(seconds[name])
+            for name, config in configs.items()
+        },
+    }
+    write_checked(folder / _FILE, found)
+    return found, lane
+
+
+def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | None:
+    """What was measured for runs of ``configs``, or None; ValueError if the file was changed."""
+    path = folder / _FILE
+    if not path.exists():
+        return None
+    try:
+        found = read_checked(path)
+    except ValueError as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged: {str(error).rstrip('.')}. Delete it; whorl compare then"
+            " measures it anew."
+        ) from None
+    asked = {title_of(config.model.encoding): _key(config) for config in configs}
+    return found if asked.items() <= found["asked"].items() else None
+
+
+def take_times(
+    configs: Mapping[str, RunConfig], progress: Callable[[int, int], None]
+) -> dict[str, list[float]]:
+    """Seconds of every timed step of every encoding, on the threads that torch has here."""
+    from whorl.lab.data import open_source
+    from whorl.lab.model import Model
+    from whorl.lab.optimization import build_optimizer, group_by_part, take_step
+
+    found: dict[str, list[float]] = {name: [] for name in configs}
+    source = open_source(next(iter(configs.values())))
+    for turn in range(ROUNDS):
+        names = list(configs)[:: 1 if turn % 2 == 0 else -1]
+        for place, name in enumerate(names):
+            config = configs[name]
+            model = Model(config.model, vocab=source.vocab, longest=config.longest)
+            model.reset_parameters(config.training.seed)
+            model.train()
+            optimizer, parts = build_optimizer(model, config.training), group_by_part(model)
+            for step in range(STEPS + 1):
+                start = time.perf_counter()
+                take_step(model, optimizer, source, config.training, step + 1, parts)
+                if step:  # the first makes room for the optimizer's state
+                    found[name].append(time.perf_counter() - start)
+            progress(turn * len(names) + place + 1, ROUNDS * len(names))
+    return found
+
+
+def main() -> None:
+    """The process of its own."""
+    configs = {name: RunConfig.from_dict(one) for name, one in json.load(sys.stdin).items()}
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    import torch
+
+    torch.set_num_threads(1)
+
+    def tell(done: int, total: int) -> None:
+        print(json.dumps({"done": done, "total": total}), file=answers, flush=True)
+
+    with suppress(BrokenPipeError):  # whoever asked is gone
+        print(json.dumps({"seconds": take_times(configs, tell)}), file=answers, flush=True)
+
+
+def _kept(folder: Path, configs: Mapping[str, RunConfig]) -> dict[str, Any] | None:
+    """What was measured here before, if it is whole and holds every one of ``configs``."""
+    try:
+        found = read_speed(folder, list(configs.values()))
+    except ValueError:
+        return None
+    here = environment()
+    same = found is not None and found["environment"] == {key: here[key] for key in _DECIDING}
+    return found if same else None
+
+
+def _key(config: RunConfig) -> str:
+    """All of a config that its speed depends on."""
+    table = config.to_dict()
+    training = {key: table["training"].get(key) for key in ("batch", "length", "precision")}
+    return checksum(table["model"], training, table["data"])
+
+
+def _run(
+    configs: Mapping[str, RunConfig], show: Callable[[Lane], None]
+) -> tuple[dict[str, list[float]] | None, Lane]:
+    show(_LANE)
+    seconds, lane = None, _LANE
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as words,
+        subprocess.Popen(
+            [sys.executable, "-m", "whorl.lab.compare.speed"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=words,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,  # Ctrl-C reaches this process only, which ends the other
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with suppress(BrokenPipeError), process.stdin:
+                json.dump({name: one.to_dict() for name, one in configs.items()}, process.stdin)
+            for line in process.stdout:
+                said = json.loads(line)
+                seconds = said.pop("seconds", None)
+                lane = Lane(**{**vars(lane), **said})
+                show(lane)
+            process.wait()
+        finally:
+            process.kill()
+        if seconds is None:
+            words.seek(0)
+            reason = describe_death(process.returncode, words.read())
+            return None, Lane("speed", "failed", reason=reason, is_run=False)
+    return seconds, Lane("speed", "done", is_run=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Where a run is trained: machine, versions, threads; and what changed where it was resumed."""
+
+import os
+import platform
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import torch
+
+import whorl
+from whorl.info import cpu
+from whorl.kernels import native
+
+__all__ = ["describe_changes", "environment"]
+
+# What may change a run's numbers.
+_DECIDING = ("torch", "cpu", "kernel", "threads", "whorl", "python", "system")
+
+
+def environment(command: str = "") -> dict[str, Any]:
+    """Machine, versions and the command that asked, as plain values."""
+    problem = native.problem()
+    return {
+        "cpu": cpu().model,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "whorl": whorl.__version__,
+        "kernel": f"PyTorch reference: {problem}" if problem else f"native, {native.best_isa()}",
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "command": command,
+    }
+
+
+def describe_changes(environment: Mapping[str, Any]) -> list[str]:
+    """A sentence for each of ``resumes`` whose environment differs from the one before it."""
+    found, before = [], environment
+    for now in environment["resumes"]:
+        if words := [f"{k} {before[k]} -> {now[k]}" for k in _DECIDING if before[k] != now[k]]:
+            found.append(
+                f"resumed at step {now['step']} in another environment ({', '.join(words)}): from"
+                " there on numbers may differ from those of a run without a break"
+            )
+        before = now
+    return found

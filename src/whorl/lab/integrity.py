@@ -1,0 +1,109 @@
+"""Checksums of what a run keeps, so that damage is refused by name instead of trained on.
+
+They find accidents: a bad disk, half a copy, an edit by hand. They do not stop anybody who writes
+new checksums too.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whorl import __version__
+
+from . import files
+
+__all__ = [
+    "FORMAT",
+    "add_checksum",
+    "check_document",
+    "check_format",
+    "check_lines",
+    "checksum",
+    "checksum_tensor",
+    "read_checked",
+    "write_checked",
+]
+
+#: Of a run's folder: 1 was whorl 0.1.0, which kept no checksums.
+FORMAT = 2
+_CHANGED = "has been changed since it was written: its checksum does not fit"
+
+
+def checksum(*parts: object) -> str:
+    """16 bytes of BLAKE2b in hexadecimal, of values that JSON can hold."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def checksum_tensor(tensor: Tensor) -> str:
+    """The same of a tensor's type, shape and bytes."""
+    found = hashlib.blake2b(f"{tensor.dtype}{list(tensor.shape)}".encode(), digest_size=16)
+    found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def add_checksum(document: Mapping[str, Any], previous: str = "") -> dict[str, Any]:
+    """``document`` with the checksum of itself, and of ``previous`` where it stands in a chain."""
+    content = {key: value for key, value in document.items() if key != "checksum"}
+    return {**content, "checksum": checksum(previous, content)}
+
+
+def check_document(document: Any, name: str) -> None:
+    """Raise ValueError unless ``document`` is as ``add_checksum`` made it."""
+    if not isinstance(document, dict) or document != add_checksum(document):
+        raise ValueError(f"{name} {_CHANGED}")
+
+
+def write_checked(path: Path, document: Mapping[str, Any]) -> None:
+    """``files.write_json`` with a checksum in the document."""
+    # Through text and back: what is no number is null there, and every key a string.
+    files.write_json(path, add_checksum(json.loads(json.dumps(files.plain(document)))))
+
+
+def read_checked(path: Path) -> dict[str, Any]:
+    """The document that ``write_checked`` wrote; ValueError if it is another now."""
+    found = files.read_json(path)
+    check_document(found, path.name)
+    return dict(found)
+
+
+def check_lines(lines: Sequence[Any], count: int, last: str, name: str) -> None:
+    """Raise ValueError unless ``lines`` begin with steps 1 to ``count`` as they were written.
+
+    Every line has the checksum of itself and of the one before; ``last`` is that of the last.
+    """
+    before = ""
+    for step in range(1, count + 1):
+        where = f"{name}, line {step},"
+        if step > len(lines):
+            raise ValueError(
+                f"{name} does not hold the {count} steps of the checkpoint: line {step} is missing"
+                " or cannot be read"
+            )
+        line = lines[step - 1]
+        if not isinstance(line, dict) or line.get("step") != step:
+            raise ValueError(f"{where} is not that of step {step}")
+        if line != add_checksum(line, before):
+            raise ValueError(f"{where} {_CHANGED}")
+        before = line["checksum"]
+    if before != last:
+        raise ValueError(f"{name} holds the steps of another run than the checkpoint")
+
+
+def check_format(found: object, name: str) -> None:
+    """Raise ValueError unless ``found`` is the format that this version reads."""
+    if found in (None, "1"):
+        raise ValueError(
+            f"{name} was written by whorl 0.1.0, which kept no checksums, so that damage would not"
+            " be seen"
+        )
+    if str(found) != str(FORMAT):
+        raise ValueError(
+            f"{name} has format {str(found)[:20]!r}, and whorl {__version__} reads {FORMAT}; use"
+            " the version that wrote it"
+        )

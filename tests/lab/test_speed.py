@@ -1,0 +1,204 @@
+"""Training speed is measured apart: in turns, alone, once; where it was not, nothing is shown."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plots.lab_document import comparison
+from whorl import plots
+from whorl.lab import DataConfig, Run, RunConfig
+from whorl.lab.compare import Lane, Plan, compare, load, rebuild
+from whorl.lab.compare import speed as module
+from whorl.lab.compare.plan import Job
+from whorl.lab.compare.speed import ROUNDS, STEPS, TURNS, measure_speed, read_speed, take_times
+from whorl.lab.compare.tables import markdown
+from whorl.lab.environment import environment
+
+pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
+
+TOKENS = 4 * 32  # of a step of ``small``
+
+
+def jobs(small: RunConfig, *encodings: str, seeds: int = 1) -> list[Job]:
+    return Plan(encodings=encodings, seeds=seeds, base=small).jobs()
+
+
+def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[str, int]] = []
+    clock = iter(range(10_000))
+
+    def step(model: Any, optimizer: Any, source: Any, training: Any, number: int, *_: Any) -> None:
+        taken.append((model.config.encoding, number))
+        for _again in range(number):  # the fourth step takes longest
+            next(clock)
+
+    monkeypatch.setattr("whorl.lab.optimization.take_step", step)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    seen: list[tuple[int, int]] = []
+    configs = {job.config.model.encoding: job.config for job in jobs(small, "rope", "alibi", "t5")}
+    found = take_times(configs, lambda *at: seen.append(at))  # type: ignore[arg-type]
+    turns = [taken[n : n + STEPS + 1] for n in range(0, len(taken), STEPS + 1)]
+    assert [{name for name, _ in turn} for turn in turns][:6] == [
+        {"rope"}, {"alibi"}, {"t5"}, {"t5"}, {"alibi"}, {"rope"},
+    ]  # fmt: skip
+    assert all([number for _, number in turn] == list(range(1, STEPS + 2)) for turn in turns)
+    assert len(turns) == 3 * ROUNDS
+    assert len(taken) == 3 * TURNS
+    # The first step of each turn is not timed.
+    assert found == {name: [3, 4, 5] * ROUNDS for name in ("rope", "alibi", "t5")}
+    assert seen == [(n, 3 * ROUNDS) for n in range(1, 3 * ROUNDS + 1)]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Which encodings were measured, each call for itself; a step takes 0.5 s, once 90 s."""
+    found: list[list[str]] = []
+
+    def run(configs: dict[str, RunConfig], show: Any) -> Any:
+        found.append(list(configs))
+        times = {name: [0.5, 90.0, 0.5 + 0.25 * n] for n, name in enumerate(configs)}
+        return times, Lane("speed", "done", is_run=False)
+
+    monkeypatch.setattr(module, "_run", run)
+    return found
+
+
+def test_the_median_counts_and_is_kept(
+    small: RunConfig, tmp_path: Path, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Lane] = []
+    both = jobs(small, "rope", "alibi", seeds=2)
+    found, lane = measure_speed(both, tmp_path, shown.append)
+    assert found is not None
+    assert asked == [["rope", "alibi"]]  # once, not for each seed
+    assert found["tokens_per_second"] == {"rope": TOKENS / 0.5, "alibi": TOKENS / 0.75}
+    again, lane = measure_speed(both[1:2], tmp_path, shown.append)
+    assert again is not None
+    assert again["tokens_per_second"] == found["tokens_per_second"]
+    assert lane.reason == f"kept, measured on {found['date']}"
+    assert len(asked) == 1
+    # Speeds of two measurements are not compared: a wider plan measures all of them.
+    measure_speed(jobs(small, "rope", "nope"), tmp_path, shown.append)
+    assert asked[1:] == [["rope", "nope"]]
+    # Another number of steps or another rate has the same speed, another batch has not.
+    training = dataclasses.replace(small.training, steps=99, learning_rate=0.5)
+    measure_speed(jobs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
+    assert len(asked) == 2
+    training = dataclasses.replace(small.training, batch=5)
+    measure_speed(jobs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
+    assert len(asked) == 3
+    here = environment()
+    monkeypatch.setattr(module, "environment", lambda: {**here, "torch": "9"})
+    measure_speed(jobs(small, "rope"), tmp_path, print)
+    assert len(asked) == 4
+
+
+def test_a_changed_file_is_measured_anew_or_refused(
+    small: RunConfig, tmp_path: Path, asked: list[list[str]]
+) -> None:
+    measure_speed(jobs(small, "rope"), tmp_path, print)
+    path = tmp_path / "speed.json"
+    path.write_text(path.read_text().replace("256.0", "999.0"))
+    message = r"speed.json' is damaged: speed.json has been changed .* Delete it; whorl compare"
+    with pytest.raises(ValueError, match=message):
+        read_speed(tmp_path, [small])
+    measure_speed(jobs(small, "rope"), tmp_path, print)
+    assert len(asked) == 2
+    found = read_speed(tmp_path, [small])
+    assert found is not None
+    assert found["tokens_per_second"] == {"rope": 256.0}
+    assert read_speed(tmp_path / "elsewhere", [small]) is None
+    assert read_speed(tmp_path, [jobs(small, "alibi")[0].config]) is None
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_is_said(small: RunConfig, tmp_path: Path) -> None:
+    lost = dataclasses.replace(small, data=DataConfig(files=("/nowhere",)))
+    found, lane = measure_speed([Job("rope", lost)], tmp_path, print)
+    assert found is None
+    assert lane.state == "failed"
+    assert "its process ended with code 1: ValueError: --data: '/nowhere' cannot be read" in (
+        lane.reason
+    )
+    assert not (tmp_path / "speed.json").exists()
+
+
+@pytest.mark.slow
+def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path) -> None:
+    seen: list[list[Lane]] = []
+    plan = Plan(encodings=("rope", "alibi"), scalings=("yarn",), base=small)
+    blank = compare(plan, tmp_path, workers=2, speed=False).comparison
+    assert blank is not None
+    assert blank["speed"] is None
+    assert [row["tokens_per_second"] for row in blank["rows"]] == [None] * 3
+    assert "tokens/s" not in (tmp_path / "report.md").read_text().split("Training speed was not")[0]
+    assert ">tokens/s<" not in (tmp_path / "report.html").read_text()
+    (tmp_path / ".report.html.123.part").write_text("half")
+    (tmp_path / ".speed.json.123.part").write_text("half")
+    (tmp_path / ".mine.part").write_text("mine")
+
+    def interrupt(lanes: Sequence[Lane]) -> None:
+        seen.append([*lanes])
+        if lanes[-1].name == "speed" and lanes[-1].done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(plan, tmp_path, show=interrupt)
+    assert all(lane.state == "done" for lane in seen[-1][:-1])  # no run is active meanwhile
+    assert not (tmp_path / "speed.json").exists()
+    assert load(tmp_path / "comparison.json")["rows"] == blank["rows"]
+    assert [path.name for path in tmp_path.glob(".*.part")] == [".mine.part"]
+
+    whole = compare(plan, tmp_path).comparison
+    assert whole is not None
+    rope, yarn, alibi = (row["tokens_per_second"] for row in whole["rows"])
+    kept = json.loads((tmp_path / "speed.json").read_text())
+    assert {"rope": rope, "alibi": alibi} == kept["tokens_per_second"]
+    assert yarn is None
+    assert len(kept["seconds"]["rope"]) == ROUNDS * STEPS
+    assert whole["speed"] == {"rounds": ROUNDS, "steps": STEPS, "date": kept["date"]}
+    assert "measured once" in whole["notes"][-1]
+    again = compare(plan, tmp_path).comparison
+    assert again is not None
+    assert again["rows"] == whole["rows"] == rebuild(tmp_path)["rows"]
+    # Not the speed of a run that shares the machine.
+    shared = [run["seconds"] for run in (Run(tmp_path / "rope-seed0").metrics()[-1],)]
+    assert rope != pytest.approx(8 * TOKENS / shared[0])
+
+
+def test_speeds_of_the_first_version_are_not_shown(tmp_path: Path) -> None:
+    """They came from runs that shared the machine, and their documents do not say how."""
+    document = {"format": 1, **comparison()}
+    for speed, left in ((None, 0), ({"rounds": 5, "steps": 3, "date": "2026-11-16"}, 8)):
+        (tmp_path / "c.json").write_text(json.dumps({**document, "speed": speed}))
+        found = load(tmp_path / "c.json")
+        assert sum(row["tokens_per_second"] is not None for row in found["rows"]) == left
+        assert ("tokens/s" in markdown(found)) == bool(left)
+    del document["speed"]
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    assert all(row["tokens_per_second"] is None for row in load(tmp_path / "c.json")["rows"])
+
+
+def test_blank_where_it_was_not_measured_and_a_dash_where_it_cannot_be() -> None:
+    document = comparison()
+    next(row for row in document["rows"] if row["name"] == "alibi")["tokens_per_second"] = None
+    rows = {line.split(" | ")[0].strip("| "): line for line in markdown(document).splitlines()}
+    assert rows["alibi"].endswith("|  |")
+    assert rows["rope+yarn"].endswith("| \u2013 |")
+    for row in document["rows"]:
+        row["tokens_per_second"] = None
+    assert "tokens/s" not in json.dumps(plots.lab_costs(document).to_dict())
+
+
+def test_claims_say_on_what_they_rest() -> None:
+    document = comparison()
+    assert "Published claims" not in markdown(document)
+    assert "| reproduced (1 seed, 3 layers) |" in markdown(document, claims=True)
+    document["settings"].update(layers=1, seeds=[0, 1, 2])
+    assert "| not reproduced (3 seeds, 1 layer) |" in markdown(document, claims=True)
