@@ -16,11 +16,11 @@ SOURCE = Path(whorl.__file__).parent
 #: From the top down, as CONTRIBUTING.md draws them; those of one line do not know each other.
 LAYERS = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text().split("```text\n")[1].split("```")[0]
 
-_LATER = "analysis bench checking checkpoints configs doctor info inspection lab plots testing"
+_ABOVE = "analysis bench checking checkpoints configs doctor info inspection lab plots testing"
 
 #: Imports of something higher: the file, what it imports, and why it may.
 EXCEPTIONS = {
-    ("__init__.py", _LATER): "for type checkers only; loaded when it is first asked for",
+    ("__init__.py", _ABOVE): "for type checkers only; loaded when it is first asked for",
     ("encodings/_rotary.py", "configs"): "from_config builds what a config says, when called",
     ("plots/_numbers.py", "lab bench"): "charts of a trained run, and of all that bench compares",
 }
@@ -63,7 +63,8 @@ def layer_of(name: str) -> str:
     first = name.split(".")[0]
     if first in RANKS and not (first == "attention" and name == "attention"):
         return first
-    return whorl._LATER.get(first) or "whorl"
+    value = getattr(whorl, first, None) if first in whorl.__all__ else None
+    return getattr(value, "__module__", "whorl").split(".")[1:2][0] if callable(value) else "whorl"
 
 
 def wrong(file: Path, text: str | None = None) -> list[str]:

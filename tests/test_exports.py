@@ -1,8 +1,10 @@
 """Freeze what users import: a change here is a change of the public surface."""
 
+import ast
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +77,26 @@ def test_what_is_loaded_later_is_listed_and_stays() -> None:
     assert whorl.read_config is whorl.configs.read_config
     with pytest.raises(AttributeError, match="module 'whorl' has no attribute 'chek'"):
         whorl.chek  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_name_is_what_type_checkers_see() -> None:
+    text = Path(whorl.__file__).read_text(encoding="utf-8")
+    (block,) = [node for node in ast.parse(text).body if ast.unparse(node).startswith("if TYPE_")]
+    listed = set()
+    for node in ast.walk(block):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            module = importlib.import_module(f"whorl.{node.module}")
+            for alias in node.names:
+                assert getattr(whorl, alias.name) is getattr(module, alias.name), alias.name
+                listed.add(alias.name)
+    assert listed == EXPORTS - MODULES - {"__version__"}
+
+
+def test_attention_stays_the_function() -> None:
+    """Whatever is imported first, and although a package has the same name."""
+    code = "import whorl.attention.cache; assert callable(whorl.attention); whorl.KVCache"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert importlib.import_module("whorl.attention").attention is whorl.attention
 
 
 def test_names_of_the_registry_are_frozen() -> None:

@@ -1,4 +1,4 @@
-"""``import whorl`` loads torch and nothing else; its optional parts load when they are used."""
+"""``import whorl`` loads nothing else, not even torch; names load when they are first used."""
 
 import json
 import subprocess
@@ -32,12 +32,23 @@ def test_import_is_light() -> None:
     assert loaded_by("from whorl import *; import whorl.cli, whorl.explore") == []
 
 
-def test_import_loads_encodings_and_attention_only() -> None:
-    """The rest is loaded when it is first asked for."""
-    code = "import json, sys, whorl; print(json.dumps(sorted(sys.modules)))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    mine = [name.split(".")[1] for name in json.loads(said.stdout) if name.startswith("whorl.")]
-    loaded = {"attention", "encodings", "kernels", "positions", "scaling"}
+def modules_after(statement: str) -> set[str]:
+    code = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_import_loads_neither_torch_nor_any_part_of_whorl() -> None:
+    modules = modules_after("import whorl")
+    assert "torch" not in modules
+    assert [name for name in modules if name.startswith("whorl.")] == []
+
+
+def test_an_encoding_loads_encodings_and_nothing_above() -> None:
+    modules = modules_after("import whorl; whorl.RoPE")
+    mine = {name.split(".")[1] for name in modules if name.startswith("whorl.")}
+    assert "torch" in modules
+    loaded = {"encodings", "kernels", "positions", "scaling"}
     assert {name for name in mine if not name.startswith("_")} == loaded
 
 

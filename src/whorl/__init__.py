@@ -6,66 +6,14 @@
 >>> whorl.make("alibi", num_heads=8)
 ALiBi(8)
 
-Encodings and attention are loaded at once, everything else when it is first asked for.
+All names are loaded when they are first asked for: ``import whorl`` itself does not load torch.
 """
 
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
 from typing import TYPE_CHECKING
-
-from . import positions
-from .attention import (
-    KVCache,
-    LinearState,
-    MultiheadAttention,
-    attention,
-    linear_attention,
-    score_mod,
-    shifted_attention,
-)
-from .encodings import (
-    ALiBi,
-    AxialRoPE,
-    Card,
-    Composition,
-    Config,
-    DeBERTa,
-    Encoding,
-    Kerple,
-    Learned,
-    MRoPE,
-    NoPE,
-    RelativeBias,
-    RoPE,
-    Shaw,
-    Sinusoidal,
-    T5Bias,
-    TransformerXL,
-    XPos,
-    from_dict,
-    make,
-    names,
-    register,
-)
-from .kernels.ops import Impl, Layout
-from .kernels.tables import Precision
-from .scaling import (
-    NTK,
-    Description,
-    DynamicLinear,
-    DynamicNTK,
-    DynamicYaRN,
-    Frequencies,
-    Ladder,
-    Linear,
-    Llama3,
-    LongRoPE,
-    NTKByParts,
-    PairDescription,
-    Proportional,
-    Scaling,
-    YaRN,
-)
 
 if TYPE_CHECKING:
     from . import (
@@ -79,11 +27,64 @@ if TYPE_CHECKING:
         inspection,
         lab,
         plots,
+        positions,
         testing,
+    )
+    from .attention import (
+        KVCache,
+        LinearState,
+        MultiheadAttention,
+        attention,
+        linear_attention,
+        score_mod,
+        shifted_attention,
     )
     from .checking.check import check
     from .checking.identify import identify
     from .configs import read_config
+    from .encodings import (
+        ALiBi,
+        AxialRoPE,
+        Card,
+        Composition,
+        Config,
+        DeBERTa,
+        Encoding,
+        Kerple,
+        Learned,
+        MRoPE,
+        NoPE,
+        RelativeBias,
+        RoPE,
+        Shaw,
+        Sinusoidal,
+        T5Bias,
+        TransformerXL,
+        XPos,
+        from_dict,
+        make,
+        names,
+        register,
+    )
+    from .kernels.ops import Impl, Layout
+    from .kernels.tables import Precision
+    from .scaling import (
+        NTK,
+        Description,
+        DynamicLinear,
+        DynamicNTK,
+        DynamicYaRN,
+        Frequencies,
+        Ladder,
+        Linear,
+        Llama3,
+        LongRoPE,
+        NTKByParts,
+        PairDescription,
+        Proportional,
+        Scaling,
+        YaRN,
+    )
 
 __all__ = [
     "NTK",
@@ -156,24 +157,39 @@ try:
 except PackageNotFoundError:  # imported from a source tree that was never installed
     __version__ = "0+unknown"
 
-#: Where names lie that are loaded when they are first asked for; None: a module of that name.
-_LATER = {
-    **dict.fromkeys(("analysis", "bench", "checking", "checkpoints", "configs", "doctor", "info")),
-    **dict.fromkeys(("inspection", "lab", "plots", "testing")),
-    "check": "checking",
-    "identify": "checking",
-    "read_config": "configs",
-}
+#: Where the names of ``__all__`` that are no modules are looked for, in this order: scalings have a
+#: registry of their own, whose ``names`` and ``make`` are not the ones meant here.
+_PACKAGES = (
+    *("encodings", "scaling", "attention", "kernels.ops", "kernels.tables"),
+    *("configs", "checking"),
+)
+
+
+class _Root(ModuleType):
+    """This module, whose name ``attention`` stays the function.
+
+    Python would bind it to the package of that name as soon as anything in there is imported.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "attention" and isinstance(value, ModuleType):
+            value = value.attention
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Root
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any misspelt name pass
 
     def __getattr__(name: str) -> object:
-        if name not in _LATER:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        place = _LATER[name]
-        found = import_module(f"{__name__}.{place or name}")
-        globals()[name] = value = found if place is None else getattr(found, name)
-        return value
+        for package in _PACKAGES:
+            found = import_module(f"{__name__}.{package}")
+            if name in found.__all__:
+                globals()[name] = getattr(found, name)
+                return globals()[name]
+        return import_module(f"{__name__}.{name}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
