@@ -1,6 +1,5 @@
 """Parameters of YaRN, LongRoPE, Llama 3 and dynamic NTK that do not fit each other."""
 
-import math
 from collections.abc import Iterator
 
 from whorl.doctor.engine import Case, Symptom, rule
@@ -165,8 +164,10 @@ def _long(short: float, long: float) -> dict[str, object]:
 )
 def factor_lists_swapped(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
+        if block.kind != "longrope":
+            continue
         short, long = (_total(block.keys.get(name)) for name in ("short_factor", "long_factor"))
-        if block.kind == "longrope" and short is not None and long is not None and short > long:
+        if short is not None and long is not None and short > long:
             yield Symptom(
                 block.path("short_factor"),
                 f"short_factor adds up to {shown(short)}, long_factor to {shown(long)}.",
@@ -177,7 +178,7 @@ def _total(given: object) -> float | None:
     """The sum of a list of numbers; None for anything else."""
     found = [number(value) for value in given] if isinstance(given, (list, tuple)) else []
     known = [value for value in found if value is not None]
-    return math.fsum(known) if found and len(known) == len(found) else None
+    return sum(known) if found and len(known) == len(found) else None  # fsum overflows
 
 
 @rule(
