@@ -33,7 +33,8 @@ def _llama3(low: float, high: float) -> dict[str, object]:
     what="YaRN's beta_fast is below beta_slow.",
     why="Pairs with more than beta_fast turns within the trained length are kept, those with fewer"
     " than beta_slow are slowed, and between them a ramp leads over. In the wrong order the ramp"
-    " runs backwards: fast pairs are slowed and slow ones kept.",
+    " runs backwards: fast pairs are slowed and slow ones kept. transformers runs such a config"
+    " without a word.",
     remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. Equal ones, as"
     " Kimi-K2 has them, make a switch of the ramp.",
     seen=("https://github.com/pytorch/torchtitan/pull/3787",),
@@ -47,7 +48,8 @@ def beta_order(patient: Patient) -> Iterator[Symptom]:
         if block.kind == "yarn" and fast < slow:
             yield Symptom(
                 block.path("beta_fast"),
-                f"beta_fast is {shown(fast)}, beta_slow is {shown(slow)}.",
+                f"beta_fast is {shown(fast)}, beta_slow is {shown(slow)}: transformers runs it and"
+                " slows the fast pairs in place of the slow ones.",
             )
 
 
