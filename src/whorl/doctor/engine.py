@@ -231,7 +231,9 @@ def _apply_rule(rule: Rule, patient: Patient) -> Iterator[Finding]:
 #: Rules that say that something is wrong, and are left out where another says what.
 _GENERAL = ("unreadable", "transformers-refuses", "transformers-differs")
 #: Rules below errors that say why transformers computes something else.
-_DIFFERENCES = ("partial-ignored", "truncate-nested")
+_DIFFERENCES = ("long-factor-unused", "partial-ignored", "truncate-nested")
+#: Errors that say nothing about why a config cannot be read or followed.
+_APART = ("no-model-type",)
 
 
 def _said(rule: str, found: list[Finding]) -> bool:
@@ -239,4 +241,5 @@ def _said(rule: str, found: list[Finding]) -> bool:
     if rule not in _GENERAL:
         return False
     more = _DIFFERENCES if rule == "transformers-differs" else ()
-    return any((f.severity == "error" or f.rule in more) and f.rule not in _GENERAL for f in found)
+    silent = (*_GENERAL, *_APART)
+    return any((f.severity == "error" or f.rule in more) and f.rule not in silent for f in found)

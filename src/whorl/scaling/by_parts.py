@@ -61,8 +61,8 @@ class Parts(Scaling):
         name = type(self).__name__
         if ladder.base is None:
             raise ValueError(
-                f"{name}: ramp={self.ramp!r} finds its corners from the base, which frequencies of your"
-                " own do not have; pass ramp='rotations', which reads their wavelengths."
+                f"{name}: ramp={self.ramp!r} finds its corners from the base, which frequencies of"
+                " your own do not have; pass ramp='rotations', which reads their wavelengths."
             )
         if ladder.base <= 1:
             raise ValueError(

@@ -91,6 +91,8 @@ class Rotating:
         layout, out_layout = family.layout, family.out_layout
         if out_layout is not None and not self.keys.flag("rope_interleave", default=True):
             layout, out_layout = out_layout, None  # the switch of the DeepSeek-V3 family
+        if family.interleaved and self.parity is None and self.keys.flag(family.interleaved):
+            layout = "interleaved"
         if layout != "half":
             options["layout"] = layout
         if out_layout is not None:

@@ -30,6 +30,9 @@ from whorl.scaling import (
 __all__ = ["ROPE_TYPES", "Lengths", "scaling_of", "trained_context"]
 
 
+_MAXIMUM = "max_position_embeddings"
+
+
 @dataclass(frozen=True)
 class Lengths:
     """What a config says outside the rope parameters and scalings need."""
@@ -72,7 +75,8 @@ def _linear(rope: Keys, lengths: Lengths) -> Scaling:
 
 
 def _dynamic(rope: Keys, lengths: Lengths) -> Scaling:
-    return DynamicNTK(_factor(rope), _needed(rope, lengths.context, "max_position_embeddings"))
+    own = rope.whole("max_trained_positions")  # of Nomic
+    return DynamicNTK(_factor(rope), own or _needed(rope, lengths.context, _MAXIMUM))
 
 
 def _ntk_alpha(rope: Keys, lengths: Lengths) -> Scaling:

@@ -149,6 +149,14 @@ def _long(short: float, long: float) -> dict[str, object]:
     }
 
 
+def _phimoe(long: float) -> dict[str, object]:
+    scales = {"short_mscale": 1.25, "long_mscale": 1.25}
+    given = _long(1.0, long)
+    scaling = given["rope_scaling"]
+    assert isinstance(scaling, dict)
+    return {**given, "model_type": "phimoe", "rope_scaling": {**scaling, **scales}}
+
+
 @rule(
     "factor-lists-swapped",
     "warning",
@@ -181,6 +189,31 @@ def _total(given: object) -> float | None:
     found = [number(value) for value in given] if isinstance(given, (list, tuple)) else []
     known = [value for value in found if value is not None]
     return sum(known) if found and len(known) == len(found) else None  # fsum overflows
+
+
+@rule(
+    "long-factor-unused",
+    "warning",
+    what="LongRoPE in a model whose class in transformers never takes the long factors.",
+    why="The rotary module of Phi-3.5-MoE computes its frequencies anew in each call and does not"
+    " pass the length on, so that short_factor is taken for every text; only long_mscale counts"
+    " past the trained length. Nothing that a config says can change that.",
+    remedy="For texts past the trained length use software that changes over, such as vLLM or"
+    " llama.cpp, or correct the rotary module; the config is right. Shorter texts are not"
+    " concerned.",
+    seen=("https://github.com/huggingface/transformers/pull/33363",),
+    trigger=Case(_phimoe(8.0)),
+    near_miss=Case(_phimoe(1.0)),
+)
+def long_factor_unused(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        same = block.keys.get("short_factor") == block.keys.get("long_factor")
+        if block.tower.family == "phimoe" and block.kind == "longrope" and not same:
+            yield Symptom(
+                block.path("long_factor"),
+                "transformers' phimoe takes short_factor for every text, also past"
+                f" {shown(block.original)} tokens.",
+            )
 
 
 @rule(
