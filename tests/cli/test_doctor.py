@@ -84,6 +84,7 @@ def test_json(whorl: Whorl, config: Callable[..., str]) -> None:
             "remedy": RULES["lone-factor"].remedy,
             "docs": "docs/doctor.md#lone-factor",
             "fixable": False,
+            "failed": False,
         }
     ]
 
@@ -105,6 +106,27 @@ def test_fix(whorl: Whorl, config: Callable[..., str]) -> None:
     forced = whorl("doctor", path, "--fix", "--force", "--json")
     assert json.loads(forced.out)["fixed"] == str(fixed)
     assert json.loads(forced.out)["diff"].startswith("--- config.json\n+++ config.fixed.json\n")
+
+
+def test_what_remains_after_a_fix_is_said(whorl: Whorl, config: Callable[..., str]) -> None:
+    """The type is corrected; the lists that longrope needs are still missing."""
+    path = config(rope_scaling={"rope_type": "su", "factor": 4.0})
+    done = whorl("doctor", path, "--fix")
+    before, after = done.out.split("\nwritten to ")
+    assert "unreadable" not in before
+    assert "before: 1 error, 1 warning." in after
+    assert "in the corrected config: 1 error, 1 warning." in after
+    assert "error  unreadable" in after
+    assert "longrope needs a factor" in after
+    assert done.code == 3
+
+    left = json.loads(whorl("doctor", path, "--fix", "--force", "--json").out)["remaining"]
+    assert left["counts"] == {"error": 1, "warning": 1, "note": 0}
+    assert [f["rule"] for f in left["findings"]] == ["unreadable", "original-missing"]
+
+    path = config(rope_thta=500000.0)
+    done = whorl("doctor", path, "--fix", "--force")
+    assert "in the corrected config nothing is found." in done.out
 
 
 def test_nothing_to_fix(whorl: Whorl, config: Callable[..., str]) -> None:

@@ -193,7 +193,7 @@ def test_notes_are_of_what_is_switched_on() -> None:
 def test_every_note_has_a_text_and_a_use() -> None:
     named = {name for family in FAMILIES.values() for name in (*family.notes, family.reason)}
     others = {"no-attention", "no-rotary", "odd-rotary-width", "partial-ignored", "unknown-family"}
-    others |= {"chunked-attention", "no-sign"}
+    others |= {"backward-ramp", "chunked-attention", "no-sign"}
     assert named | others == set(TEXTS)
     assert all(text.endswith(".") for text in TEXTS.values())
 

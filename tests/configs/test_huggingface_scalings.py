@@ -137,3 +137,28 @@ def test_families_with_words_of_their_own(family: str, change: dict[str, Any]) -
         data["original_max_position_embeddings"] = 32
     for positions in (SHORT, LONG):
         assert compare(family, data, positions) <= 2e-5
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "deepseek_v3"])
+@pytest.mark.parametrize("more", [{}, {"truncate": False}, {"beta_fast": 0.5}])
+def test_yarn_with_swapped_betas_is_followed_under_parity(
+    family: str, more: dict[str, Any]
+) -> None:
+    """transformers turns the ramp round and says nothing; the reading says so in a note."""
+    rope = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}
+    rope |= {"beta_fast": 1, "beta_slow": 32, **more}
+    data = {"model_type": family, **SIZES, **FAMILIES[family], "rope_scaling": rope}
+    for positions in (SHORT, LONG):
+        assert compare(family, data, positions, parity="transformers") <= 2e-5
+    found = whorl.read_config(data, parity="transformers")
+    full = found.groups[-1] if family in BY_TYPE else found.groups[0]
+    assert "backward-ramp" in [note.id for note in full.notes]
+    assert full.rotation is not None
+    ratio = full.rotation.frequencies(None).inv_freq
+    plain = whorl.read_config({**data, "rope_scaling": None}).groups
+    unscaled = (plain[-1] if family in BY_TYPE else plain[0]).rotation
+    assert unscaled is not None
+    slowed = (unscaled.frequencies(None).inv_freq / ratio).tolist()
+    assert slowed[0] > slowed[-1]  # fast pairs are slowed and slow ones kept
+    with pytest.raises(ValueError, match="beta_fast must be at least beta_slow"):
+        whorl.read_config(data)

@@ -72,7 +72,8 @@ def test_hostile_keys_beside_the_parameters(model_type: str) -> None:
         ({"hidden_size": 7}, "must be a width of heads"),
         ({"head_dim": 15}, "head_dim must be even"),
         ({"rope_theta": math.nan}, "rope_theta must be a finite number above 0; got nan"),
-        ({"rope_theta": "1e4"}, "rope_theta must be a finite number above 0; got '1e4'"),
+        ({"rope_theta": "1e4"}, r"above 0; got the string '1e4'; write it without quotes\."),
+        ({"head_dim": "64"}, r"from 1 to 8192; got the string '64'; write it without quotes\."),
         ({"rope_scaling": [1]}, r"rope_scaling must be an object; got \[1\]"),
         ({"rope_scaling": {"type": "yarm"}}, "'yarm' is not known; did you mean 'yarn'"),
         (

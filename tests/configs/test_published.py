@@ -8,6 +8,11 @@ import torch
 import whorl
 from whorl.configs import ConfigError, read_config
 from whorl.configs.huggingface import defaults
+from whorl.explore import api
+from whorl.explore.state import State
+from whorl.inspection import inspect
+from whorl.inspection.verdict import verdict
+from whorl.scaling import DynamicNTK
 
 SIZES = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 2}
 CHATGLM = {
@@ -183,3 +188,90 @@ def test_mpt_rotates_where_its_attention_says_so() -> None:
     dail = {"rope": True, "rope_impl": "dail", "rope_dail_config": {"type": "xpos"}}
     with pytest.raises(ConfigError, match="must be 'original', as XPos is not read"):
         read_config({**data, "attn_config": dail})
+
+
+NOMIC = {
+    "model_type": "nomic_bert",
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 8192,
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None,
+    "rotary_scaling_factor": None,
+    "max_trained_positions": 2048,
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "options"),
+    [
+        ({}, {}),
+        ({"rotary_emb_base": 10000}, {"base": 10_000.0}),
+        ({"rotary_emb_fraction": 0.5}, {"rotary_dim": 32}),
+        ({"rotary_emb_interleaved": True}, {"layout": "interleaved"}),
+        ({"rotary_scaling_factor": 2}, {"scaling": DynamicNTK(2.0, 2048)}),
+        (
+            {"rotary_scaling_factor": 2, "max_trained_positions": 512},
+            {"scaling": DynamicNTK(2, 512)},
+        ),
+    ],
+)
+def test_the_names_of_nomic_count(keys: dict[str, Any], options: dict[str, Any]) -> None:
+    """They are those of its own code; the class of transformers reads none, and a note says so."""
+    found = read_config({**NOMIC, **keys})
+    (group,) = found.groups
+    assert group.rotation is not None
+    assert group.rotation.options == {"head_dim": 64, "base": 1000.0, **options}
+    said = [note.text for note in found.notes if note.id == "transformers-differs"]
+    assert bool(said) == bool(options)
+    (theirs,) = read_config({**NOMIC, **keys}, parity="transformers").groups
+    assert theirs.rotation is not None
+    assert theirs.rotation.options == {"head_dim": 64, "base": 1000.0}
+
+
+def test_what_nomic_cannot_be_read_with() -> None:
+    message = r"rotary_emb_scale_base must be null, as XPos is not read; got 512"
+    with pytest.raises(ConfigError, match=message):
+        read_config({**NOMIC, "rotary_emb_scale_base": 512})
+
+
+def test_another_layout_is_named() -> None:
+    (note,) = read_config({**NOMIC, "rotary_emb_interleaved": True}).notes
+    assert "layout half, not layout interleaved" in note.text
+
+
+@pytest.mark.parametrize(
+    ("keys", "options"),
+    [
+        ({"rope_freq_constant": 50000}, {"base": 50_000.0}),
+        ({"rope_freq_base": 50000}, {"base": 50_000.0}),
+        ({"rotary_percent": 0.5}, {"rotary_dim": 64}),
+        ({"rotary_emb_interleaved": True}, {"layout": "interleaved"}),
+    ],
+)
+def test_more_names_of_models_that_are_not_known(
+    keys: dict[str, Any], options: dict[str, Any]
+) -> None:
+    (group,) = read_config({"model_type": "novel", **SIZES, **keys}).groups
+    assert group.rotation is not None
+    head = group.rotation.options["head_dim"]
+    assert group.rotation.options == {"head_dim": head, "base": 10_000.0, **options}
+
+
+def test_of_an_unknown_type_we_cannot_tell() -> None:
+    message = (
+        "novel may or may not have a rotary embedding; we cannot tell, because its model type is"
+        " not known and no key speaks of one."
+    )
+    with pytest.raises(ConfigError, match=message):
+        read_config({"model_type": "novel"}).build()
+    with pytest.raises(ConfigError, match=r"bert has no rotary embedding\."):
+        read_config({"model_type": "bert", **SIZES}).build()
+    assert verdict(inspect({"model_type": "novel"})) == message
+    request = {"source": {"text": '{"model_type": "novel"}'}}
+    assert api.report(State(), request)["problem"] == (
+        message.removesuffix(".") + ", so there is nothing to draw."
+    )

@@ -18,6 +18,7 @@ FIXABLE = [
     "not-a-boolean",
     "not-an-integer",
     "old-type-key",
+    "quoted-number",
     "su-original",
     "truncate-nested",
     "unknown-key",

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from whorl import doctor
 from whorl.doctor.engine import LLAMA
@@ -11,7 +12,11 @@ YARN = {"factor": 4.0, "original_max_position_embeddings": 1024}
 
 
 def said(**keys: Any) -> list[tuple[str, str]]:
-    found = doctor.examine({**LLAMA, **keys})
+    return said_of({**LLAMA, **keys})
+
+
+def said_of(config: dict[str, Any]) -> list[tuple[str, str]]:
+    found = doctor.examine(config)
     return [(f.rule, f.message) for f in (*found.errors, *found.warnings)]
 
 
@@ -52,7 +57,27 @@ def test_keys_of_an_unknown_family_are_named() -> None:
 
 def test_no_model_type_is_no_unknown_one() -> None:
     config = {key: value for key, value in LLAMA.items() if key != "model_type"}
-    assert doctor.examine(config).findings == ()
+    found = doctor.examine(config).findings
+    assert [(f.rule, f.message) for f in found] == [("no-model-type", "it is missing.")]
+    found = doctor.examine({}).findings
+    empty = "it is missing: the config is empty."
+    assert [(f.rule, f.message) for f in found] == [("no-model-type", empty)]
+
+
+def test_no_model_type_hides_no_other_error() -> None:
+    config = {**LLAMA, "model_type": None, "rope_scaling": {"rope_type": "linear"}}
+    assert [f.rule for f in doctor.examine(config).errors] == ["no-model-type", "unreadable"]
+
+
+def test_whether_an_unknown_type_rotates_is_not_known() -> None:
+    ((rule, message),) = said_of({"model_type": "foo_bar"})
+    assert rule == "unknown-family"
+    assert message == (
+        "'foo_bar' is not known. No key speaks of a rotary embedding either, so whether it rotates"
+        " is not known."
+    )
+    part = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"model_type": "foo"}}
+    assert said_of(part) == []  # of a part without a sign nothing is expected
 
 
 @pytest.mark.parametrize(
@@ -183,3 +208,184 @@ def test_a_rule_about_a_key_speaks_for_the_general_ones() -> None:
 def test_parameters_of_attention_are_no_model_without_layers() -> None:
     config = {"model_type": "dbrx", "attn_config": {"rope_theta": 500000}}
     assert [f.rule for f in doctor.examine(config).findings] == ["transformers-differs"]
+
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+DEEPSEEK = {
+    "type": "yarn",
+    "factor": 40,
+    "original_max_position_embeddings": 4096,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+}
+
+
+@pytest.mark.parametrize("context", [131072, 16384])
+def test_the_factor_of_linear_must_reach_the_claim(context: int) -> None:
+    scaling = {"rope_type": "linear", "factor": 2.0, "original_max_position_embeddings": 4096}
+    keys = {"max_position_embeddings": context, "rope_scaling": scaling}
+    message = (
+        "factor 2 reaches 8192 tokens from 4096; max_position_embeddings is"
+        f" {keys['max_position_embeddings']}."
+    )
+    assert said(**keys) == [("beyond-factor", message)]
+    assert said(**{**keys, "max_position_embeddings": 8192}) == []
+    assert said(**{**keys, "max_position_embeddings": 4096}) == []  # a note: max-is-trained
+    ((rule, _),) = said(**{**keys, "max_position_embeddings": 6000})
+    assert rule == "factor-mismatch"
+
+
+def test_llama3_with_two_equal_lengths_contradicts_its_factor() -> None:
+    keys = {"rope_theta": 5e5, "max_position_embeddings": 8192, "rope_scaling": LLAMA3}
+    message = (
+        "factor is 8, which extends the model, but max_position_embeddings and"
+        " original_max_position_embeddings are both 8192, which says that it is not extended."
+    )
+    assert said(**keys) == [("factor-mismatch", message)]
+    for context in (16384, 65536, 131072):  # no ratio is usual
+        assert said(**{**keys, "max_position_embeddings": context}) == []
+    ((rule, message),) = said(**{**keys, "max_position_embeddings": 4096})
+    assert rule == "original-beyond-max"
+    assert message == (
+        "it is 8192, and max_position_embeddings is 4096, although factor 8 extends the model."
+    )
+    unscaled = {**LLAMA3, "factor": 1.0}
+    assert said(**{**keys, "rope_scaling": unscaled}) == []
+
+
+@pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
+def test_llama3_without_its_base(name: str) -> None:
+    keys = {"max_position_embeddings": 131072, name: LLAMA3}
+    found = doctor.examine({**LLAMA, **keys})
+    assert [f.rule for f in (*found.errors, *found.warnings)] == ["theta-missing"]
+    inside = "rope_parameters.rope_theta"
+    assert found.warnings[0].where == ("rope_theta" if name == "rope_scaling" else inside)
+    assert said(**keys, rope_theta=5e5) == []
+    if name == "rope_scaling":  # a class with a default of its own
+        assert said(**keys, model_type="smollm3") == []
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_latent_attention_needs_mscale_all_dim(written: bool) -> None:
+    """Also where the keys of latent attention are left to the class."""
+    alone = {k: v for k, v in DEEPSEEK.items() if k != "mscale_all_dim"}
+    sizes = {"qk_rope_head_dim": 64} if written else {}
+    config = {"model_type": "deepseek_v3", "max_position_embeddings": 163840, **sizes}
+    message = (
+        "mscale is 1 and mscale_all_dim is missing, so that latent attention does not scale its"
+        " softmax; with mscale_all_dim 1 it would, by 1.874."
+    )
+    assert said_of({**config, "rope_scaling": alone}) == [("mscale-alone", message)]
+    assert said_of({**config, "rope_scaling": DEEPSEEK}) == []
+    assert said(rope_scaling=alone, max_position_embeddings=163840) == []  # as without mscale
+
+
+def test_bases_that_changed_places() -> None:
+    full, window = {"rope_theta": 1e4}, {"rope_theta": 1e6}
+    for keys in (
+        {"rope_theta": 1e4, "rope_local_base_freq": 1e6},
+        {"rope_parameters": {"full_attention": full, "sliding_attention": window}},
+    ):
+        config = {"model_type": "gemma3_text", "head_dim": 128, "hidden_size": 1024, **keys}
+        (line,) = [m for rule, m in said_of(config) if rule == "local-base-larger"]
+        assert line == "it is 1000000 in layers with a window and 10000 in layers without."
+    same = {"rope_theta": 1e4, "rope_local_base_freq": 1e4}
+    assert said_of({"model_type": "gemma3_text", "head_dim": 128, **same}) == []
+
+
+def test_every_quoted_number_is_named_and_corrected() -> None:
+    scaling = {"type": "yarnn", "factor": "4.0", "original_max_position_embeddings": "1024"}
+    config = {**LLAMA, "rope_theta": "5e5", "hidden_size": "4096", "rope_scaling": scaling}
+    found = doctor.examine(config)
+    assert [(f.rule, f.where) for f in found.errors] == [
+        ("unknown-type", "rope_scaling.type"),
+        ("quoted-number", "hidden_size"),
+        ("quoted-number", "rope_theta"),
+        ("quoted-number", "rope_scaling.factor"),
+        ("quoted-number", "rope_scaling.original_max_position_embeddings"),
+    ]
+    assert found.errors[3].message == "factor is a string, not a number: '4.0'."
+    right = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+    fixed = found.fixed()
+    assert fixed == {**LLAMA, "rope_theta": 5e5, "rope_scaling": right}
+    assert [type(value) for value in fixed["rope_scaling"].values()] == [str, float, int]
+    assert type(fixed["hidden_size"]) is int
+    assert found.correct().errors == ()
+
+
+def test_quoted_numbers_in_lists_and_words_for_switches() -> None:
+    lists = {"short_factor": ["1.0"] * 64, "long_factor": [8.0] * 63 + ["08.0"]}
+    scaling = {"rope_type": "longrope", "original_max_position_embeddings": 4096, **lists}
+    found = doctor.examine({**LLAMA, "max_position_embeddings": 131072, "rope_scaling": scaling})
+    assert [f.rule for f in found.errors] == ["quoted-number"] * 2
+    assert found.errors[1].message.startswith("short_factor holds strings in place of numbers: [")
+    fixed = found.fixed()["rope_scaling"]
+    assert (fixed["short_factor"], fixed["long_factor"]) == ([1.0] * 64, [8.0] * 64)
+    switch = {"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": "False"}
+    assert doctor.examine({**LLAMA, **switch}).fixed()["attn_temperature_tuning"] is False
+    for odd in ("nan", "4k", "", "1_000", "0x10", "four"):
+        assert "quoted-number" not in dict(said(rope_theta=odd))
+
+
+def test_phi_moe_is_not_told_to_change_its_config() -> None:
+    lists = {"short_factor": [1.0] * 64, "long_factor": [8.0] * 64}
+    scales = {"short_mscale": 1.25, "long_mscale": 1.25}
+    scaling = {"type": "longrope", "original_max_position_embeddings": 4096, **lists, **scales}
+    config = {"model_type": "phimoe", "max_position_embeddings": 131072, "rope_scaling": scaling}
+    found = doctor.examine({**LLAMA, **config})
+    assert found.errors == ()
+    (finding,) = found.warnings
+    assert finding.rule == "long-factor-unused"
+    assert finding.message == (
+        "transformers' phimoe takes short_factor for every text, also past 4096 tokens."
+    )
+    assert "the config is right" in finding.remedy
+
+
+@pytest.mark.parametrize("name", ["nomic_bert", "llama"])
+def test_published_names_are_said_where_they_change_something(name: str) -> None:
+    base = 1000 if name == "nomic_bert" else 10000
+    right = {"rotary_emb_base": base, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False}
+    config = {**LLAMA, "model_type": name}
+    assert said_of({**config, **right}) == []
+    for key, value in (
+        ("rotary_emb_base", 77777),
+        ("rotary_emb_fraction", 0.5),
+        ("rotary_emb_interleaved", True),
+        ("rotary_scaling_factor", 2),
+    ):
+        rules = dict(said_of({**config, **right, key: value}))
+        assert rules["foreign-name"].startswith(f"{name} does not read {key}, which is")
+
+
+def test_half_positions_is_about_rotary_models() -> None:
+    own = {"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "modeling_x.X"}}
+    sizes = {"d_model": 4096, "n_heads": 32, "n_layers": 2, "max_seq_len": 65536}
+    alibi = {"model_type": "mpt", **sizes, "attn_config": {"alibi": True}, **own}
+    assert doctor.examine(alibi).findings == ()
+    turning = {**alibi, "attn_config": {"rope": True, "rope_theta": 10000.0}}
+    (note,) = [f for f in doctor.examine(turning).findings if f.rule == "half-positions"]
+    assert note.message == (
+        "the model runs in bfloat16, which is exact for whole numbers up to 256, and has up to"
+        " 65536 positions; whether its own code (auto_map) computes positions in bfloat16 is not"
+        " known."
+    )
+
+
+@pytest.mark.parametrize("length", [32768, 100_000, 10**9])
+def test_the_bound_of_the_base_in_words(length: int) -> None:
+    """The distance is that of the model, whatever the length, and the first."""
+    frequencies = 10_000.0 ** (-torch.arange(64, dtype=torch.float64) / 64)
+    distance = torch.arange(1, 1708, dtype=torch.float64)[:, None]
+    assert ((distance * frequencies).cos().mean(-1) < 0).nonzero().tolist() == [[1706]]
+    (note,) = [f for f in doctor.examine(LLAMA, length=length).notes if f.rule == "base-bound"]
+    assert note.message == (
+        "a token that matches the query exactly can score below an unrelated one from about 1707"
+        f" tokens away on; texts have up to {length}."
+    )

@@ -18,7 +18,7 @@ EVERY = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 def test_the_trigger_is_found(rule: Rule, tmp_path: Path) -> None:
     found = [f for f in examine_case(rule.trigger, tmp_path).findings if f.rule == rule.id]
     assert found
-    assert {f.severity for f in found} == {rule.severity}
+    assert {(f.severity, f.failed) for f in found} == {(rule.severity, False)}
     assert all(f.message.endswith((".", "?")) and f.remedy for f in found)
 
 
@@ -26,6 +26,7 @@ def test_the_trigger_is_found(rule: Rule, tmp_path: Path) -> None:
 def test_the_near_miss_is_not(rule: Rule, tmp_path: Path) -> None:
     found = examine_case(rule.near_miss, tmp_path)
     assert rule.id not in {f.rule for f in found.findings}
+    assert not any(f.failed for f in found.findings)
     assert found.errors == ()  # an example of something right must be right
     assert found.reading is not None
 

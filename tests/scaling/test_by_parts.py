@@ -133,7 +133,12 @@ def test_corners_that_cross_run_backwards_as_released_and_not_in_the_paper() -> 
             r"beta_fast must be at least beta_slow, because pairs that turn more often are the kept"
             r" ones; got 1\.0 and 32\.0\. Swap them\?",
         ),
-        ({"ramp": OTHER}, r"NTKByParts: ramp must be 'index' or 'rotations'; got 'linear'"),
+        ({"ramp": OTHER}, r"ramp must be 'index' or 'rotations' or 'backward'; got 'linear'"),
+        (
+            {"ramp": "backward", "beta_fast": 2.0, "beta_slow": 2.0},
+            r"NTKByParts: ramp='backward' is for a beta_fast below beta_slow; got 2\.0 and 2\.0\."
+            r" Leave ramp out\.",
+        ),
         ({"truncate": 1}, r"NTKByParts: truncate must be True or False; got 1"),
     ],
 )

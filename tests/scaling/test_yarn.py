@@ -143,7 +143,7 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
     ("options", "message"),
     [
         ({"original_context": None}, r"DynamicYaRN: original_context must be a positive int.*None"),
-        ({"ramp": "x"}, r"DynamicYaRN: ramp must be 'index' or 'rotations'; got 'x'"),
+        ({"ramp": "x"}, r"DynamicYaRN: ramp must be 'index' or 'rotations' or 'backward'; got 'x'"),
         ({"attention_factor": -1}, r"DynamicYaRN: attention_factor must be a finite number above"),
     ],
 )

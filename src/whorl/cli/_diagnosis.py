@@ -1,7 +1,9 @@
 """A diagnosis for the terminal: what is wrong, where, and what to do."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -11,30 +13,55 @@ from rich.text import Text
 
 from whorl.doctor import SEVERITIES, Diagnosis, Finding, Rule
 
-__all__ = ["print_diagnosis", "print_rule", "print_rules"]
+__all__ = ["Correction", "print_diagnosis", "print_rule", "print_rules"]
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
 
 
-def print_diagnosis(
-    target: str, found: Diagnosis, changes: str, written: Path | None, *, fixing: bool
-) -> None:
-    """The findings by severity, the diff of ``--fix``, and a last line with the counts."""
+@dataclass(frozen=True)
+class Correction:
+    """What ``--fix`` did: the file written, if any, the diff, and the diagnosis of the result."""
+
+    path: Path | None
+    changes: str
+    remaining: Diagnosis
+
+    def to_dict(self) -> dict[str, Any]:
+        left = self.remaining.to_dict()
+        return {
+            "fixed": None if self.path is None else str(self.path),
+            "diff": self.changes,
+            "remaining": {name: left[name] for name in ("counts", "findings")},
+        }
+
+
+def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> None:
+    """The findings by severity, what ``--fix`` changed and left, and a last line with counts."""
     console = Console(highlight=False)
     family = None if found.reading is None else found.reading.model_type
     console.print(Text(target, "bold") + Text(f"  {family}" if family else "", "dim"))
-    for severity in SEVERITIES:
-        for finding in found.of(severity):
-            for line in _finding(finding):
-                console.print(line)
+    _print_findings(console, found)
     console.print()
-    if changes:
-        console.print(Syntax(changes.rstrip("\n"), "diff", background_color="default"))
-        console.print(Text(f"\nwritten to {written}"))
-    elif fixing:
+    if fixed is not None and fixed.path is None:
         console.print("nothing here has one safe correction; no file was written.")
-    for sentence in _summary(found, fixing):
-        console.print(sentence)
+    if fixed is None or fixed.path is None:
+        for sentence in _summary(found, fixing=fixed is not None):
+            console.print(sentence)
+        return
+    console.print(Syntax(fixed.changes.rstrip("\n"), "diff", background_color="default"))
+    console.print(Text(f"\nwritten to {fixed.path}"))
+    console.print(Text(f"before: {_counts(found)}."))
+    if not fixed.remaining.findings:
+        console.print(Text("in the corrected config nothing is found.", "green"))
+        return
+    console.print(Text(f"in the corrected config: {_counts(fixed.remaining)}."))
+    _print_findings(console, fixed.remaining)
+
+
+def _print_findings(console: Console, found: Diagnosis) -> None:
+    for finding in found.findings:
+        for line in _finding(finding):
+            console.print(line)
 
 
 def _finding(finding: Finding) -> Iterator[RenderableType]:
@@ -53,13 +80,16 @@ def _summary(found: Diagnosis, fixing: bool) -> Iterator[Text]:
     if not found.findings:
         yield Text("nothing found.", "green")
         return
-    counts = [(len(found.of(severity)), severity) for severity in SEVERITIES]
-    words = [f"{n} {name}{'s' if n > 1 else ''}" for n, name in counts if n]
     fixable = sum(finding.fixable for finding in found.findings)
-    if fixable and not fixing:
-        words[-1] += f"; --fix corrects {fixable} of them"
-    yield Text(", ".join(words) + ".")
+    more = f"; --fix corrects {fixable} of them" if fixable and not fixing else ""
+    yield Text(f"{_counts(found)}{more}.")
     yield Text("whorl doctor --explain ID says why, with an example.", "dim")
+
+
+def _counts(found: Diagnosis) -> str:
+    """How many there are of each severity: "2 errors, 1 note"."""
+    counts = [(len(found.of(severity)), severity) for severity in SEVERITIES]
+    return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
 
 
 def print_rules(rules: Iterable[Rule]) -> None:

@@ -1,13 +1,12 @@
 """``whorl doctor``: what is wrong with a model's rotary config, and a corrected one."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from whorl.doctor import RULES, Diagnosis, examine, find_rule, fix
 
-from ._diagnosis import print_diagnosis, print_rule, print_rules
+from ._diagnosis import Correction, print_diagnosis, print_rule, print_rules
 from ._json import JsonFlag, print_json
 from ._lists import words
 
@@ -54,12 +53,11 @@ def doctor(
     if force and not fix_it:
         raise ValueError("--force lets --fix overwrite a file; add --fix.")
     found = examine(target, length=length, ignore=words(ignore) or ())
-    written, changes = _fix(found, force) if fix_it else (None, "")
+    fixed = _fix(found, force) if fix_it else None
     if as_json:
-        more = {"fixed": None if written is None else str(written), "diff": changes}
-        print_json({**found.to_dict(), **(more if fix_it else {})})
+        print_json({**found.to_dict(), **({} if fixed is None else fixed.to_dict())})
     else:
-        print_diagnosis(target, found, changes, written, fixing=fix_it)
+        print_diagnosis(target, found, fixed)
     if found.fails(strict=strict):
         raise typer.Exit(FAILED)
 
@@ -74,11 +72,14 @@ def _rules(explain: str | None, as_json: bool) -> None:
         print_rule(chosen[0])
 
 
-def _fix(found: Diagnosis, force: bool) -> tuple[Path | None, str]:
-    """Write the corrected config, if anything is to correct; where it is, and the diff."""
-    if not any(finding.fixable for finding in found.findings) or found.path is None:
-        return None, ""
-    path, after = fix.fixed_path(found.path), found.fixed()
-    changes = fix.difference(found.config, after, (found.path.name, path.name))
-    fix.write(path, after, force=force)
-    return path, changes
+def _fix(found: Diagnosis, force: bool) -> Correction:
+    """Write the corrected config, if anything is to correct, and say what remains wrong with it."""
+    remaining = found.correct()
+    if found.path is None:
+        return Correction(None, "", remaining)
+    path = fix.fixed_path(found.path)
+    changes = fix.difference(found.config, remaining.config, (found.path.name, path.name))
+    if not changes:
+        return Correction(None, "", remaining)
+    fix.write(path, remaining.config, force=force)
+    return Correction(path, changes, remaining)

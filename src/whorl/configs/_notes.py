@@ -6,6 +6,10 @@ __all__ = ["TEXTS", "note"]
 
 TEXTS: dict[str, str] = {
     "alibi-instead": "The config asks for ALiBi, so queries and keys are not rotated.",
+    "backward-ramp": (
+        "beta_fast is below beta_slow, and transformers lets that pass: YaRN's ramp runs backwards,"
+        " so that fast pairs are slowed and slow ones kept. Most likely the two are swapped."
+    ),
     "before-projection": (
         "The input of the attention layer is rotated, before the projections to queries and keys;"
         " values are made of the input as it was."

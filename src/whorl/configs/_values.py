@@ -5,6 +5,7 @@ in most configs.
 """
 
 import math
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from whorl._words import shown
 
 from .model import ConfigError, Rotation
 
-__all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS", "Keys", "sound"]
+__all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS", "Keys", "is_numeral", "sound"]
 
 #: More than any model has, and few enough to build tables for and lists of.
 MOST_CHANNELS = 8_192
@@ -35,7 +36,10 @@ class Keys:
         return f"{self.where}.{name}" if self.where else name
 
     def refused(self, name: str, wanted: str) -> ConfigError:
-        got = shown(self.data.get(name))
+        value = self.data.get(name)
+        got = shown(value)
+        if isinstance(value, str) and is_numeral(value):
+            got = f"the string {got}; write it without quotes"
         return ConfigError(f"read_config: {self.path(name)} must be {wanted}; got {got}.")
 
     def missing(self, name: str, why: str) -> ConfigError:
@@ -104,6 +108,15 @@ class Keys:
         if any(isinstance(v, bool) or not abs(v) <= sys.float_info.max for v in found):
             raise self.refused(name, "a list of finite numbers")
         return tuple(float(v) for v in found)
+
+
+def is_numeral(text: str) -> bool:
+    """Whether a string is what JSON writes for a number.
+
+    >>> is_numeral("4.0"), is_numeral("1e6"), is_numeral("nan"), is_numeral("4k")
+    (True, True, False, False)
+    """
+    return re.fullmatch(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,3})?", text) is not None
 
 
 def sound(rotation: Rotation) -> Rotation:

@@ -71,7 +71,7 @@ def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> Wr
         case LongRoPE():
             kind, rest = "longrope", _longrope(scaling)
             unsaid = _past(scaling)
-        case YaRN() | NTKByParts() if scaling.ramp == "index":
+        case YaRN() | NTKByParts() if scaling.ramp != "rotations":
             kind, rest = "yarn", _yarn(scaling)
         case YaRN() | NTKByParts():
             return Written(None, f"transformers has no ramp by rotations, as {scaling.name!r} has")

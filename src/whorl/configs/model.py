@@ -168,6 +168,16 @@ class ModelPositions:
     def num_layers(self) -> int:
         return sum(len(group.layers) for group in self.groups)
 
+    @property
+    def unrotated(self) -> str:
+        """What a model without groups is, to follow its name in a sentence."""
+        if any(note.id == "no-sign" for note in self.notes):
+            return (
+                "may or may not have a rotary embedding; we cannot tell, because its model type is"
+                " not known and no key speaks of one"
+            )
+        return "has no rotary embedding"
+
     def group(self, layer_type: str | None = None, layer: int | None = None) -> LayerGroup:
         """The layers asked for; without asking, the only rotation that there is."""
         found = [
@@ -212,7 +222,7 @@ class ModelPositions:
         who = self.model_type or "this model"
         names = [group.name for group in self.groups if group.name is not None]
         if not self.groups:
-            return f"read_config: {who} has no rotary embedding."
+            return f"read_config: {who} {self.unrotated}."
         if layer is not None and not self.num_layers:
             ask = f" pass layer_type=, one of {', '.join(map(repr, names))}." if names else ""
             return (

@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import rules as _rules  # registers them
-from .diagnosis import Diagnosis
-from .engine import RULES, SEVERITIES, Finding, Rule, Severity, find_rule, put
-from .ward import admit
+from .diagnosis import Diagnosis, diagnose
+from .engine import RULES, SEVERITIES, Finding, Rule, Severity, find_rule
 
 __all__ = [
     "RULES",
@@ -47,5 +46,4 @@ def examine(x: Any, *, length: int | None = None, ignore: Iterable[str] = ()) ->
     left_out = frozenset(find_rule(id).id for id in ignore)
     if length is not None and (type(length) is not int or length < 1):
         raise ValueError(f"examine: length must be a positive int, in tokens; got {length!r}.")
-    patient, path = admit(x, length)
-    return Diagnosis(patient.data, put(patient, left_out), path, patient.reading)
+    return diagnose(x, length, left_out)

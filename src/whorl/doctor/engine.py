@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shown
 from whorl.kernels.ops import Layout
 
 from .patient import Patient
@@ -145,6 +145,7 @@ class Finding:
     remedy: str
     docs: str
     edits: tuple[Edit, ...] = ()
+    failed: bool = False  # the rule itself raised, so what it looks for is not known
 
     @property
     def fixable(self) -> bool:
@@ -152,7 +153,7 @@ class Finding:
         return bool(self.edits)
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("rule", "severity", "where", "message", "remedy", "docs", "fixable")
+        names = ("rule", "severity", "where", "message", "remedy", "docs", "fixable", "failed")
         return {name: getattr(self, name) for name in names}
 
 
@@ -201,28 +202,38 @@ def find_rule(id: str) -> Rule:
 
 def put(patient: Patient, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """What all rules but the ignored ones find, the worst first."""
-    found = [
-        Finding(
-            one.id,
-            one.severity,
-            symptom.where,
-            symptom.message,
-            symptom.remedy or one.remedy,
-            one.docs,
-            symptom.edits,
-        )
-        for one in RULES.values()
-        if one.id not in ignore
-        for symptom in one.check(patient)
-    ]
+    found = [f for r in RULES.values() if r.id not in ignore for f in _apply_rule(r, patient)]
     found = [f for f in found if not _said(f.rule, found)]
     return tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
+
+
+def _apply_rule(rule: Rule, patient: Patient) -> Iterator[Finding]:
+    """What one rule finds; one that raises says so and leaves the others their say."""
+    try:
+        for symptom in rule.check(patient):
+            remedy = symptom.remedy or rule.remedy
+            place = symptom.where, symptom.message, remedy, rule.docs, symptom.edits
+            yield Finding(rule.id, rule.severity, *place)
+    except Exception as error:
+        yield Finding(
+            rule.id,
+            "warning",
+            "",
+            f"this rule stopped with {type(error).__name__}: {shown(str(error))}. That is a mistake"
+            " of whorl; what the rule looks for is not known.",
+            "Report it together with the config; the other rules were applied."
+            f" --ignore {rule.id} leaves this one out.",
+            rule.docs,
+            failed=True,
+        )
 
 
 #: Rules that say that something is wrong, and are left out where another says what.
 _GENERAL = ("unreadable", "transformers-refuses", "transformers-differs")
 #: Rules below errors that say why transformers computes something else.
-_DIFFERENCES = ("partial-ignored", "truncate-nested")
+_DIFFERENCES = ("long-factor-unused", "partial-ignored", "truncate-nested")
+#: Errors that say nothing about why a config cannot be read or followed.
+_APART = ("no-model-type",)
 
 
 def _said(rule: str, found: list[Finding]) -> bool:
@@ -230,4 +241,5 @@ def _said(rule: str, found: list[Finding]) -> bool:
     if rule not in _GENERAL:
         return False
     more = _DIFFERENCES if rule == "transformers-differs" else ()
-    return any((f.severity == "error" or f.rule in more) and f.rule not in _GENERAL for f in found)
+    silent = (*_GENERAL, *_APART)
+    return any((f.severity == "error" or f.rule in more) and f.rule not in silent for f in found)

@@ -26,18 +26,23 @@ def edits_of(findings: Iterable[Finding]) -> tuple[Edit, ...]:
 
 
 def apply(data: Mapping[str, Any], edits: Iterable[Edit]) -> dict[str, Any]:
-    """The config after the edits; the one given stays as it is."""
+    """The config after the edits; the one given stays as it is.
+
+    An edit whose place an earlier one took away, or whose new name is taken, is left out.
+    """
     fixed = copy.deepcopy(dict(data))
     for edit in edits:
         *outer, name = edit.path
         place: Any = fixed
         for key in outer:
-            place = place[key]
+            place = place.get(key) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            continue
         if edit.do == "set":
-            place[name] = edit.value
+            place[name] = copy.deepcopy(edit.value)
         elif edit.do == "remove":
-            del place[name]
-        else:
+            place.pop(name, None)
+        elif edit.value not in place:
             renamed = {edit.value if key == name else key: v for key, v in place.items()}
             place.clear()
             place.update(renamed)

@@ -49,9 +49,9 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """A positive whole number, None for anything else."""
+    """A positive whole number that floats are exact for, None for anything else."""
     found = number(value)
-    return int(found) if found is not None and found.is_integer() and found > 0 else None
+    return int(found) if found is not None and found.is_integer() and 0 < found < 2**53 else None
 
 
 def shown(value: Any) -> str:

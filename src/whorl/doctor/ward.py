@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from whorl._words import shown
 from whorl.configs import ConfigError, ModelPositions, load, presets, read_config
 from whorl.configs.model import Parity
 from whorl.configs.source import Document
@@ -14,8 +15,12 @@ from .patient import Patient
 __all__ = ["admit"]
 
 
-def admit(x: Any, length: int | None) -> tuple[Patient, Path | None]:
-    """The patient, and the file that its config came from."""
+def admit(
+    x: Any, length: int | None, weights: Weights | None = None
+) -> tuple[Patient, Path | None]:
+    """The patient, and the file that its config came from; ``weights``: where they are known."""
+    if weights is not None:
+        return _read(x, length, weights)
     if isinstance(x, str) and not x:
         raise ConfigError("doctor: the name of the model is empty; pass a path or a preset.")
     if isinstance(x, (str, Path)):
@@ -54,3 +59,6 @@ def _reading(document: Document, parity: Parity | None) -> tuple[ModelPositions 
         return read_config(document, parity=parity), None
     except ConfigError as error:
         return None, str(error)
+    except Exception as error:  # a mistake of whorl, which must not cost the other findings
+        name = type(error).__name__
+        return None, f"whorl failed to read it ({name}: {shown(str(error))}); please report that."

@@ -133,7 +133,7 @@ def _of(subject: Subject, found: Inspection) -> dict[str, Any]:
 
 def _notes(found: Inspection) -> list[str]:
     """What the verdict leaves unsaid."""
-    notes = [note for note in found.model.notes if note.id != "no-rotary"]
+    notes = [note for note in found.model.notes if note.id not in ("no-rotary", "no-sign")]
     return [note.text for note in notes if note.text not in found.verdict]
 
 

@@ -49,7 +49,7 @@ class Subject:
             raise ConfigError(
                 f"{who} turns its queries and keys in a way of its own. {why}"
                 if why
-                else f"{who} has no rotary embedding, so there is nothing to draw."
+                else f"{who} {self.model.unrotated}, so there is nothing to draw."
             )
         if index is None:
             wide = [n for n in turning if self.groups[n].window is None]

@@ -30,8 +30,9 @@ def _nothing(found: Inspection) -> str:
     refused = [report.group.refusal for report in found.groups if report.group.refusal]
     if refused:
         return f"{who} turns its queries and keys in a way of its own. {' '.join(refused)}"
-    what = "rotates nothing in the layers shown" if found.groups else "has no rotary embedding"
-    notes = [note.text for note in found.model.notes if found.groups or note.id != "no-rotary"]
+    what = "rotates nothing in the layers shown" if found.groups else found.model.unrotated
+    said = ("no-rotary", "no-sign")
+    notes = [note.text for note in found.model.notes if found.groups or note.id not in said]
     return f"{who} {what}. {' '.join(notes)}".strip()
 
 

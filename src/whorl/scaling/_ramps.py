@@ -58,8 +58,11 @@ def kept_by_index(
 def _index(rotary_dim: int, base: float, rotations: float, original_context: int) -> float:
     """The i, a fraction, that turns ``rotations`` times: base^(-2 i / R) = 2 pi rotations / L.
 
-    In the order of transformers' operations: ``truncate`` would magnify another rounding.
+    In the order of transformers' operations: ``truncate`` would magnify another rounding. Only
+    where its quotient is 0 or infinite, and it stops, are logarithms subtracted instead.
     """
-    return (rotary_dim * math.log(original_context / (rotations * 2 * math.pi))) / (
-        2 * math.log(base)
-    )
+    longest = original_context / (rotations * 2 * math.pi)
+    if 0 < longest < math.inf:
+        return rotary_dim * math.log(longest) / (2 * math.log(base))
+    log = math.log(original_context) - math.log(rotations) - math.log(2 * math.pi)
+    return rotary_dim * log / (2 * math.log(base))

@@ -9,6 +9,8 @@ With r_i = L / wavelength_i, the turns of pair i within the original context:
 ramp="index": linear in the pair index i between the two corners, which ``truncate`` rounds outward
 to whole indices, as in the released code and transformers (``_ramps.kept_by_index`` lists its
 corner cases). ramp="rotations": linear in r_i, as in the paper's equations, free of those cases.
+ramp="backward": by index too, with beta_fast below beta_slow, which transformers lets pass: the
+ramp is turned round, so that fast pairs are interpolated and slow ones kept.
 Peng et al. 2023, YaRN, section 3.2, https://arxiv.org/abs/2309.00071 (its beta is beta_fast, its
 alpha beta_slow).
 """
@@ -23,7 +25,7 @@ from .base import Frequencies, Ladder, Scaling, register
 
 __all__ = ["NTKByParts", "Parts", "Ramp"]
 
-Ramp = Literal["index", "rotations"]
+Ramp = Literal["index", "rotations", "backward"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -39,12 +41,17 @@ class Parts(Scaling):
         name = type(self).__name__
         self._positive("beta_fast")
         self._positive("beta_slow")
-        if self.beta_fast < self.beta_slow:
+        self._one_of("ramp", ("index", "rotations", "backward"))
+        if self.beta_fast < self.beta_slow and self.ramp != "backward":
             raise ValueError(
                 f"{name}: beta_fast must be at least beta_slow, because pairs that turn more often"
                 f" are the kept ones; got {self.beta_fast!r} and {self.beta_slow!r}. Swap them?"
             )
-        self._one_of("ramp", ("index", "rotations"))
+        if self.beta_fast >= self.beta_slow and self.ramp == "backward":
+            raise ValueError(
+                f"{name}: ramp='backward' is for a beta_fast below beta_slow; got"
+                f" {self.beta_fast!r} and {self.beta_slow!r}. Leave ramp out."
+            )
         self._one_of("truncate", (True, False))
 
     def _kept(self, ladder: Ladder, original_context: int) -> Tensor:
@@ -54,12 +61,12 @@ class Parts(Scaling):
         name = type(self).__name__
         if ladder.base is None:
             raise ValueError(
-                f"{name}: ramp='index' finds its corners from the base, which frequencies of your"
-                " own do not have; pass ramp='rotations', which reads their wavelengths."
+                f"{name}: ramp={self.ramp!r} finds its corners from the base, which frequencies of"
+                " your own do not have; pass ramp='rotations', which reads their wavelengths."
             )
         if ladder.base <= 1:
             raise ValueError(
-                f"{name}: ramp='index' needs a base above 1, because its corners are found by"
+                f"{name}: ramp={self.ramp!r} needs a base above 1, because its corners are found by"
                 f" dividing by ln base; got {ladder.base!r}. Pass ramp='rotations', which reads"
                 " the wavelengths."
             )
@@ -75,7 +82,8 @@ class NTKByParts(Parts):
         factor: new length over original_context.
         original_context: the length that the model was trained for.
         beta_fast, beta_slow: turns above which a pair is kept, below which it is interpolated.
-        ramp: "index" (released code) or "rotations" (paper).
+        ramp: "index" (released code), "rotations" (paper) or "backward" (what transformers makes
+            of betas in the wrong order).
         truncate: round the corner indices outward; of ramp="index" only, the other has none.
     """
 

@@ -32,6 +32,7 @@ __all__ = ["Description", "PairDescription", "Status", "describe", "known_contex
 
 Status = Literal["kept", "blended", "interpolated", "unused"]
 _STATUSES: tuple[Status, ...] = ("kept", "blended", "interpolated", "unused")
+_MOST_POSITIONS = 2**63  # that whole numbers of 64 bits count
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def describe(
     """Compare frequencies [P] with scaled ones; ``full_factor`` None takes the largest ratio."""
     slack = 1e-9 if before.dtype == torch.float64 else 1e-5
     old, new = [[abs(v) for v in values.tolist()] for values in (before, after.inv_freq)]
-    ratios = [a / b if b else None for a, b in zip(old, new, strict=True)]
+    ratios = [_quotient(a, b) for a, b in zip(old, new, strict=True)]
     full = max((r for r in ratios if r is not None), default=1.0)
     if full_factor is not None:
         full = float(full_factor)
@@ -120,7 +121,9 @@ def describe(
             wavelength=_wavelength(old[i]),
             new_wavelength=_wavelength(new[i]),
             factor=ratio,
-            rotations=None if original_context is None else original_context * old[i] / math.tau,
+            rotations=None
+            if original_context is None
+            else _quotient(original_context * old[i], math.tau),
         )
         for i, ratio in enumerate(ratios)
     )
@@ -156,7 +159,13 @@ def _status(ratio: float | None, full: float, slack: float) -> Status:
 
 
 def _wavelength(frequency: float) -> float | None:
-    return math.tau / frequency if frequency else None
+    return _quotient(math.tau, frequency)
+
+
+def _quotient(above: float, below: float) -> float | None:
+    """None where it is no finite number: ``below`` is 0, or too small."""
+    found = above / below if below else math.inf
+    return found if math.isfinite(found) else None
 
 
 def _reach(
@@ -171,7 +180,8 @@ def _reach(
     if original_context is None or not limits:
         return None, None
     least = min(limits)[0] * (1 + slack)  # rounding must not turn 4 x 2048 into 8191
-    return math.floor(original_context * least), next(i for f, i in limits if f <= least)
+    tokens = min(original_context * least, _MOST_POSITIONS)  # which may be infinite
+    return math.floor(tokens), next(i for f, i in limits if f <= least)
 
 
 def _groups(pairs: tuple[PairDescription, ...]) -> list[list[PairDescription]]:

@@ -12,6 +12,7 @@ its own length, and a single pair, which is the fastest, stays. transformers tak
 ``max_position_embeddings``, whatever ``original_max_position_embeddings`` says.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +31,11 @@ def _ntk(ladder: Ladder, stretch: float | Tensor) -> Frequencies:
         if isinstance(stretch, Tensor):
             values = values.to(stretch.device).expand(*stretch.shape, 1)
         return Frequencies(values)
-    return Frequencies(ladder.stretched(stretch ** (rotary_dim / (rotary_dim - 2))))
+    try:
+        by = stretch ** (rotary_dim / (rotary_dim - 2))
+    except OverflowError:  # of floats; tensors have infinities
+        by = math.inf
+    return Frequencies(ladder.stretched(by))
 
 
 @register("ntk")

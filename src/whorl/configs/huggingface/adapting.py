@@ -12,6 +12,7 @@ __all__ = [
     "absolute_width",
     "fixed_stretch",
     "longrope_names",
+    "nomic_names",
     "on_unrotated",
     "power_on_unrotated",
     "share_of_whole_head",
@@ -44,6 +45,18 @@ def two_scales(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
             rope[name] = rope[key]
     if parity == "transformers" and "short_factor" in rope:
         rope["long_factor"] = rope["short_factor"]
+
+
+def nomic_names(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+    """Nomic's own code scales by rotary_scaling_factor past max_trained_positions."""
+    if parity is not None:
+        return  # the class of transformers reads neither
+    if keys.number("rotary_emb_scale_base") is not None:
+        raise keys.refused("rotary_emb_scale_base", "null, as XPos is not read")
+    factor = keys.number("rotary_scaling_factor", above=0)
+    if factor is not None and rope.get("rope_type") == "default":
+        rope |= {"rope_type": "dynamic", "factor": factor}
+        rope["max_trained_positions"] = keys.whole("max_trained_positions") or 2048
 
 
 def fixed_stretch(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:

@@ -120,6 +120,8 @@ def _word(key: str, options: Any) -> str:
         return f"{value or options['head_dim']} rotated channels"
     if key == "scaling":
         return "unscaled" if value is None else _brief(value)
+    if key == "layout":
+        return f"layout {value or 'half'}"
     return f"{key.replace('_', ' ')} {'none' if value is None else str(value)[:60]}"
 
 

@@ -16,6 +16,7 @@ from .adapting import (
     absolute_width,
     fixed_stretch,
     longrope_names,
+    nomic_names,
     on_unrotated,
     power_on_unrotated,
     share_of_whole_head,
@@ -99,7 +100,8 @@ class Family:
     place: where the rotated channels of a head are.
     turn: "backward" rotates by minus the angle.
     base, share: keys for the base and the rotated share, where these have other names, "a.b" for
-        one inside another; and the share of a config that does not say.
+        one inside another; and the share of a config that does not say, None for its usual key.
+    interleaved: a key that is true in models that pair neighbouring channels.
     absolute: a key with the number of rotated channels.
     bases, scaled: keys of a list with the base of each layer, and of one with the numbers of the
         layers that scale their frequencies.
@@ -120,7 +122,8 @@ class Family:
     place: Literal["front", "tail"] = "front"
     turn: Literal["forward", "backward"] = "forward"
     base: str | None = None
-    share: tuple[str, float] | None = None
+    share: tuple[str, float | None] | None = None
+    interleaved: str | None = None
     absolute: str | None = None
     bases: str | None = None
     scaled: str | None = None
@@ -350,6 +353,12 @@ FAMILIES: dict[str, Family] = {
     "nemotron3_5_transcribe_word_timestamp": _PARTIAL,
     "nemotron3_diarization_audio": _PARTIAL,
     "neucodec": _HEAD_INDEX,
+    "nomic_bert": Family(
+        base="rotary_emb_base",
+        share=("rotary_emb_fraction", None),
+        interleaved="rotary_emb_interleaved",
+        adapt=nomic_names,
+    ),
     "olmo": _FP32,
     "olmo2": _FP32,
     "olmo3": replace(

@@ -67,8 +67,9 @@ def _renamed(keys: Keys, family: Family) -> Keys:
             data["rope_theta"] = found.number(inner, above=0) if outer else found.data[inner]
     if family.share is not None:
         name, usual = family.share
-        share = data.get(name)
-        data["partial_rotary_factor"] = usual if share is None else share
+        share = usual if data.get(name) is None else data[name]
+        if share is not None:
+            data["partial_rotary_factor"] = share
     return Keys(data, keys.where)
 
 

@@ -35,8 +35,11 @@ _MORE_NAMES: Mapping[str, tuple[str, ...]] = {
     "num_attention_heads": ("num_heads",),
     "num_hidden_layers": ("num_layers",),
     "head_dim": ("kv_channels",),
-    "rope_theta": ("rotary_emb_base", "rotary_base", "rope_base", "rope_embedding_base"),
-    "partial_rotary_factor": ("rope_pct", "rotary_pct", "rotary_emb_fraction"),
+    "rope_theta": (
+        *("rotary_emb_base", "rotary_base", "rope_base", "rope_embedding_base"),
+        *("rope_freq_base", "rope_freq_constant"),
+    ),
+    "partial_rotary_factor": ("rope_pct", "rotary_pct", "rotary_percent", "rotary_emb_fraction"),
 }
 #: Keys that a model without a rotation does not have.
 _SIGNS = (
@@ -115,6 +118,7 @@ def looks_like(keys: Keys) -> Family:
     return Family(
         partial="aware",
         absolute="rotary_dim" if "rotary_dim" in keys else None,
+        interleaved="rotary_emb_interleaved",
         window=None if "layer_types" in keys else "sliding_window",
         adapt=_su,
     )

@@ -46,6 +46,8 @@ class Rotating:
                 options["rotary_start"] = head - width
         if scaling is not None:
             options["scaling"] = scaling
+            if getattr(scaling, "ramp", None) == "backward":
+                notes.append("backward-ramp")
             if scaling.follows_length and self.parity == "transformers":
                 options["lengths"] = "batch"
         return self._checked(Rotation("rope", options), rope)
@@ -89,6 +91,8 @@ class Rotating:
         layout, out_layout = family.layout, family.out_layout
         if out_layout is not None and not self.keys.flag("rope_interleave", default=True):
             layout, out_layout = out_layout, None  # the switch of the DeepSeek-V3 family
+        if family.interleaved and self.parity is None and self.keys.flag(family.interleaved):
+            layout = "interleaved"
         if layout != "half":
             options["layout"] = layout
         if out_layout is not None:
@@ -129,7 +133,7 @@ class Rotating:
             # It looks for the key beside the dictionaries of the layer types, not inside.
             given = self.keys.under("rope_parameters")
             truncate = True if given is None else given.flag("truncate", default=True)
-        return Lengths(self.keys.whole("max_position_embeddings"), truncate)
+        return Lengths(self.keys.whole("max_position_embeddings"), truncate, self.parity)
 
 
 def softmax_scale(rope: Keys) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from whorl._words import did_you_mean, shown
 from whorl.configs._values import Keys
-from whorl.configs.model import ConfigError
+from whorl.configs.model import ConfigError, Parity
 from whorl.scaling import (
     NTK,
     DynamicNTK,
@@ -30,12 +30,16 @@ from whorl.scaling import (
 __all__ = ["ROPE_TYPES", "Lengths", "scaling_of", "trained_context"]
 
 
+_MAXIMUM = "max_position_embeddings"
+
+
 @dataclass(frozen=True)
 class Lengths:
     """What a config says outside the rope parameters and scalings need."""
 
     context: int | None  # max_position_embeddings
     truncate: bool | None = None  # in place of the parameters' own, for parity
+    parity: Parity | None = None
 
 
 def scaling_of(rope: Keys, lengths: Lengths) -> Scaling | None:
@@ -71,7 +75,8 @@ def _linear(rope: Keys, lengths: Lengths) -> Scaling:
 
 
 def _dynamic(rope: Keys, lengths: Lengths) -> Scaling:
-    return DynamicNTK(_factor(rope), _needed(rope, lengths.context, "max_position_embeddings"))
+    own = rope.whole("max_trained_positions")  # of Nomic
+    return DynamicNTK(_factor(rope), own or _needed(rope, lengths.context, _MAXIMUM))
 
 
 def _ntk_alpha(rope: Keys, lengths: Lengths) -> Scaling:
@@ -89,11 +94,14 @@ def _yarn(rope: Keys, lengths: Lengths) -> Scaling:
     truncate = lengths.truncate
     if truncate is None:
         truncate = rope.flag("truncate", default=True)
+    fast = rope.number("beta_fast") or 32.0  # 0 stands for the default, as None does
+    slow = rope.number("beta_slow") or 1.0
     return YaRN(
         factor,
         trained,
-        beta_fast=rope.number("beta_fast") or 32.0,  # 0 stands for the default, as None does
-        beta_slow=rope.number("beta_slow") or 1.0,
+        beta_fast=fast,
+        beta_slow=slow,
+        ramp="backward" if fast < slow and lengths.parity is not None else "index",
         truncate=truncate,
         mscale=rope.number("mscale"),
         mscale_all_dim=rope.number("mscale_all_dim"),

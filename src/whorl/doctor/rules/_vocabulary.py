@@ -6,7 +6,17 @@ from typing import Any
 from whorl.configs.huggingface.nd import MROPE
 from whorl.doctor.patient import Block, number
 
-__all__ = ["ALIASES", "KNOWN", "READ", "SECTIONS", "is_neutral", "knows_type", "read_by"]
+__all__ = [
+    "ALIASES",
+    "KNOWN",
+    "NUMBERS",
+    "READ",
+    "SECTIONS",
+    "SIZES",
+    "is_neutral",
+    "knows_type",
+    "read_by",
+]
 
 ORIGINAL = "original_max_position_embeddings"
 
@@ -31,6 +41,16 @@ READ: dict[str, frozenset[str]] = {
     "llama3": frozenset({"factor", ORIGINAL, "low_freq_factor", "high_freq_factor"}),
     "proportional": frozenset({"factor"}),
 }
+#: Keys beside the rope parameters whose values are numbers: whole ones, and any.
+SIZES = (
+    *("head_dim", "hidden_size", "max_position_embeddings", "num_attention_heads"),
+    *("num_hidden_layers", "num_key_value_heads", "original_max_position_embeddings"),
+    *("qk_rope_head_dim", "rotary_dim", "sliding_window"),
+)
+NUMBERS = (
+    *("partial_rotary_factor", "rope_local_base_freq", "rope_theta", "rotary_emb_base"),
+    *("rotary_emb_fraction", "rotary_pct"),
+)
 #: Values of rope_type that some family takes, and what it makes of them.
 ALIASES = {"su": "longrope", "mrope": "default", "xdrope": "dynamic"}
 SECTIONS = ("mrope_section", "xdrope_section")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from whorl.doctor.engine import Case, Symptom, rule
-from whorl.doctor.patient import Patient, Tower, number, shown
+from whorl.doctor.patient import Block, Patient, Tower, number, shown
 
 from ._beside import disagreements
 
@@ -21,18 +21,36 @@ _FOREIGN: Mapping[str, tuple[str, ...]] = {
     "rope_pct": (),
     "rotary_percent": (),
     "rope_ratio": (),
+    "rotary_emb_fraction": (),
+    "rotary_emb_interleaved": (),
+    "rotary_scaling_factor": (),
+    "rope_freq_constant": (),
     # minimax_m3_vl_text declares it with a default and does not read it: no fault of the config.
     "rotary_dim": ("gptj", "codegen", "minimax_m2", "minimax_m3_vl_text"),
+}
+#: Those at which 1 changes nothing.
+_SHARES = (
+    *("rotary_pct", "rope_pct", "rotary_percent", "rope_ratio"),
+    *("rotary_emb_fraction", "rotary_scaling_factor"),
+)
+#: Six layers, of which the last has no window.
+_GEMMA: Mapping[str, Any] = {
+    "model_type": "gemma3_text",
+    "head_dim": 128,
+    "num_hidden_layers": 6,
+    "sliding_window": 1024,
 }
 
 
 @rule(
     "theta-missing",
     "warning",
-    what="rope_parameters without a rope_theta.",
+    what="rope_parameters without a rope_theta, or a llama3 scaling without one.",
     why="transformers 5 keeps rope_theta inside rope_parameters and writes it always; without"
     " it the class falls back to its default, 10,000 for most. A config that was edited by"
-    " hand, or whose rope_scaling was assigned after construction, loses it without an error.",
+    " hand, or whose rope_scaling was assigned after construction, loses it without an error. A"
+    " rope_scaling of version 4 may lack it, as Llama 2 does, but not one of type llama3, whose"
+    " models were trained with 500,000.",
     remedy="Write the rope_theta that the model was trained with into rope_parameters.",
     seen=(_V5, "https://github.com/sgl-project/sglang/pull/14745"),
     trigger=Case({"rope_parameters": {"rope_type": "linear", "factor": 4.0}}),
@@ -42,16 +60,29 @@ _FOREIGN: Mapping[str, tuple[str, ...]] = {
 )
 def theta_missing(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        if tower.source != "rope_parameters" or tower.config.get("rope_theta") is not None:
+        if tower.config.get("rope_theta") is not None:
             continue
         for block in tower.blocks:
+            if tower.source != "rope_parameters" and not _is_llama3_of_10000(block):
+                continue
             null = "rope_theta" in block.keys and tower.known_family  # transformers-refuses says it
+            old = tower.source == "rope_scaling"
             if not block.has("rope_theta") and not null:
                 yield Symptom(
-                    block.path("rope_theta"),
+                    tower.path("rope_theta") if old else block.path("rope_theta"),
                     "no rope_theta here or beside it, so the default of the class is used, 10000"
                     " for most.",
+                    remedy="Write the rope_theta that the model was trained with beside"
+                    " rope_scaling; Llama 3 has 500000.0."
+                    if old
+                    else None,
                 )
+
+
+def _is_llama3_of_10000(block: Block) -> bool:
+    """Whether a scaling of Llama 3 was read with the base of Llama 2."""
+    bases = [number(group.parameters.get("rope_theta")) for group in block.groups]
+    return block.kind == "llama3" and 10_000.0 in bases
 
 
 @rule(
@@ -85,6 +116,37 @@ def theta_disagrees(patient: Patient) -> Iterator[Symptom]:
                 f"rotary_emb_base is {shown(named)}, rope_theta is {shown(beside)}.",
             )
         yield from disagreements(tower, "rope_theta")
+
+
+@rule(
+    "local-base-larger",
+    "warning",
+    what="Layers with a sliding window have a larger base than layers that see the whole text.",
+    why="A larger base is for longer distances: Gemma 3, ModernBERT and MiMo-V2 have 10,000 for"
+    " their windows and 160,000 to 5,000,000 for the layers without. The other way round the two"
+    " are most likely swapped, and every layer rotates by angles that it was not trained with.",
+    remedy="Change the two bases about (Gemma 3: rope_theta 1000000, rope_local_base_freq 10000).",
+    seen=(
+        "https://github.com/vllm-project/vllm/pull/29111",
+        "https://github.com/Lightning-AI/litgpt/pull/1993",
+    ),
+    trigger=Case({**_GEMMA, "rope_theta": 10000.0, "rope_local_base_freq": 1000000.0}),
+    near_miss=Case({**_GEMMA, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0}),
+)
+def local_base_larger(patient: Patient) -> Iterator[Symptom]:
+    for where, reading in patient.readings:
+        bases: dict[bool, set[float]] = {True: set(), False: set()}
+        for group in reading.groups:
+            base = number(group.parameters.get("rope_theta"))
+            if group.rotation is not None and base is not None:
+                bases[group.window is not None].add(base)
+        local, full = bases[True], bases[False]
+        if local and full and min(local) > max(full):
+            yield Symptom(
+                f"{where}.rope_theta" if where else "rope_theta",
+                f"it is {shown(min(local))} in layers with a window and {shown(max(full))}"
+                " in layers without.",
+            )
 
 
 @rule(
@@ -156,11 +218,13 @@ def theta_inside_only(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "foreign-name",
     "warning",
-    what="The base or the rotated share under a name of another project.",
-    why="GPT-NeoX says rotary_pct and rotary_emb_base, GPT-J and MiniMax rotary_dim, others"
+    what="The base, the rotated share or the layout under a name of another project.",
+    why="GPT-NeoX says rotary_pct and rotary_emb_base, Nomic's own code rotary_emb_base,"
+    " rotary_emb_fraction and rotary_emb_interleaved, GPT-J and MiniMax rotary_dim, others"
     " rope_base. A class that reads none of them keeps the value and rotates by its default:"
     " MiniMax-M2 rotated whole heads that way.",
-    remedy="Use rope_theta and partial_rotary_factor.",
+    remedy="Use rope_theta, partial_rotary_factor and rope_scaling; few classes have a key for the"
+    " layout.",
     seen=(
         "https://github.com/huggingface/transformers/issues/48241",
         "https://github.com/vllm-project/vllm-ascend/pull/6581",
@@ -185,11 +249,15 @@ def _no_op(name: str, value: Any, tower: Tower) -> bool:
     """Whether the model does what the key says without reading it."""
     if name == "rotary_dim":
         return bool(value == tower.head_dim)
-    if name in ("rotary_pct", "rope_pct", "rotary_percent", "rope_ratio"):
+    if name == "rotary_emb_interleaved":
+        return value is False
+    if name in _SHARES:
         return number(value) == 1
-    inside = [block.number("rope_theta") for block in tower.blocks]
+    used = [tower.number("rope_theta"), *(block.number("rope_theta") for block in tower.blocks)]
+    known = tower.class_entry.get("keys", {})
+    usual = known.get("rope_theta") or known.get("default_theta") or 10_000.0
     given = number(value)
-    return given is not None and given in (tower.number("rope_theta"), *inside)
+    return given is not None and given in (used if any(used) else [usual])
 
 
 @rule(

@@ -13,7 +13,7 @@ from whorl.doctor.patient import Block, Patient, shown
 __all__: list[str] = []
 
 _DUAL = "https://github.com/NVIDIA/Megatron-LM/issues/1418"
-_STRETCHED = ("yarn", "longrope")
+_STRETCHED = ("linear", "yarn", "longrope")
 
 
 def _yarn(factor: float, **more: object) -> dict[str, object]:
@@ -23,7 +23,7 @@ def _yarn(factor: float, **more: object) -> dict[str, object]:
 def _lengths(block: Block) -> tuple[int, int, float] | None:
     """M, o and f of a stretched block that says all of them."""
     context, original, factor = block.tower.context, block.original, block.number("factor")
-    if block.kind not in _STRETCHED or context is None or original is None:
+    if block.kind not in (*_STRETCHED, "llama3") or context is None or original is None:
         return None
     return None if factor is None or factor < 1 else (context, original, factor)
 
@@ -34,7 +34,8 @@ def _lengths(block: Block) -> tuple[int, int, float] | None:
     what="factor is not the ratio of the two lengths.",
     why="max_position_embeddings lies between the trained length and factor times it. transformers"
     " 4.52 to 4.55 ignored factor and took the ratio instead; later versions take factor; servers"
-    " take either for the longest request.",
+    " take either for the longest request. For llama3 only equal lengths are a contradiction: its"
+    " published configs have other ratios.",
     remedy="Set max_position_embeddings to factor times original_max_position_embeddings.",
     seen=(
         "https://github.com/huggingface/transformers/issues/38224",
@@ -56,7 +57,18 @@ def _lengths(block: Block) -> tuple[int, int, float] | None:
 def factor_mismatch(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         found = _lengths(block)
-        if found and found[1] < found[0] < 0.99 * found[1] * found[2]:
+        if found and block.kind == "llama3":
+            context, original, factor = found
+            if context == original and factor > 1:
+                yield Symptom(
+                    block.path("factor"),
+                    f"factor is {shown(factor)}, which extends the model, but"
+                    " max_position_embeddings and original_max_position_embeddings are both"
+                    f" {original}, which says that it is not extended.",
+                    remedy="Write the max_position_embeddings of the published config (Llama 3.1:"
+                    " 131072), or remove the scaling.",
+                )
+        elif found and found[1] < found[0] < 0.99 * found[1] * found[2]:
             context, original, factor = found
             yield Symptom(
                 block.path("factor"),
@@ -90,7 +102,7 @@ def factor_mismatch(patient: Patient) -> Iterator[Symptom]:
 )
 def beyond_factor(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
-        found = _lengths(block)
+        found = _lengths(block) if block.kind != "llama3" else None  # reaches more than its factor
         if found and found[0] > 1.01 * found[1] * found[2]:
             context, original, factor = found
             yield Symptom(
@@ -126,7 +138,7 @@ def beyond_factor(patient: Patient) -> Iterator[Symptom]:
 def max_is_trained(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         found = _lengths(block)
-        if found and found[0] == found[1] and found[2] > 1 and block.kind == "yarn":
+        if found and found[0] == found[1] and found[2] > 1 and block.kind in ("linear", "yarn"):
             context, original, factor = found
             yield Symptom(
                 block.tower.path("max_position_embeddings"),
@@ -180,9 +192,9 @@ def original_missing(patient: Patient) -> Iterator[Symptom]:
     "original-beyond-max",
     "warning",
     what="The model is said to be trained on more tokens than it may be used with.",
-    why="original_max_position_embeddings is longer than max_position_embeddings (for llama3, not"
-    " shorter). Either they are swapped, or max_position_embeddings was lowered to save memory,"
-    " which also changes what LongRoPE and a missing factor compute.",
+    why="original_max_position_embeddings is longer than max_position_embeddings. Either they are"
+    " swapped, or max_position_embeddings was lowered to save memory, which also changes what"
+    " LongRoPE and a missing factor compute.",
     remedy="Keep the published lengths, and limit the length where the model is served.",
     seen=("https://github.com/huggingface/optimum-habana/pull/1923",),
     trigger=Case(
@@ -203,10 +215,12 @@ def original_beyond_max(patient: Patient) -> Iterator[Symptom]:
         context, original = block.tower.context, block.original
         if context is None or original is None or block.kind not in (*_STRETCHED, "llama3"):
             continue
-        if original > context or (original == context and block.kind == "llama3"):
+        if original > context:
+            factor = block.number("factor") or 1.0
+            more = f", although factor {shown(factor)} extends the model" if factor > 1 else ""
             yield Symptom(
                 block.path("original_max_position_embeddings"),
-                f"it is {original}, and max_position_embeddings is {context}.",
+                f"it is {original}, and max_position_embeddings is {context}{more}.",
             )
 
 

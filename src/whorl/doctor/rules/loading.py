@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
+from whorl.configs._values import is_numeral
 from whorl.configs.huggingface import classes
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Patient, number, shown, whole
 
-from ._vocabulary import READ
+from ._vocabulary import READ, SIZES
 
 __all__ = ["LONGROPE_ONLY"]
 
@@ -33,6 +34,8 @@ _LISTS = [1.0] * 48
 def not_an_integer(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
         for name, value in classes.not_of_type(tower.config, tower.family, int):
+            if name in SIZES and isinstance(value, str) and is_numeral(value):
+                continue  # quoted-number says it
             good = whole(value)
             yield Symptom(
                 tower.path(name),
@@ -59,7 +62,8 @@ def not_an_integer(patient: Patient) -> Iterator[Symptom]:
 def not_a_boolean(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
         for name, value in classes.not_of_type(tower.config, tower.family, bool):
-            good = None if isinstance(value, str) else bool(value)
+            words = {"true": True, "false": False}
+            good = words.get(value.lower()) if isinstance(value, str) else bool(value)
             yield Symptom(
                 tower.path(name),
                 f"{name} is {shown(value)}; transformers' {tower.family} takes true or false only.",

@@ -96,8 +96,10 @@ def _flat(tower: Tower) -> Symptom:
     base = 10_000.0 if beside is None else beside
     where = (*tower.where, str(tower.source))
     edits: tuple[Edit, ...] = ()
-    if len(tower.blocks) == 1:
-        edits = (Edit("set", where, dict(tower.blocks[0].keys)),)
+    inner = tower.blocks[0].keys
+    beside = {k: v for k, v in tower.config[where[-1]].items() if not isinstance(v, Mapping)}
+    if len(tower.blocks) == 1 and all(inner.get(k, v) == v for k, v in beside.items()):
+        edits = (Edit("set", where, {**beside, **inner}),)
     names = " and ".join(str(block.label) for block in tower.blocks[:4])
     return Symptom(
         ".".join(where),

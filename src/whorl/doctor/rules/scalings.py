@@ -1,6 +1,5 @@
 """Parameters of YaRN, LongRoPE, Llama 3 and dynamic NTK that do not fit each other."""
 
-import math
 from collections.abc import Iterator
 
 from whorl.doctor.engine import Case, Symptom, rule
@@ -34,7 +33,8 @@ def _llama3(low: float, high: float) -> dict[str, object]:
     what="YaRN's beta_fast is below beta_slow.",
     why="Pairs with more than beta_fast turns within the trained length are kept, those with fewer"
     " than beta_slow are slowed, and between them a ramp leads over. In the wrong order the ramp"
-    " runs backwards: fast pairs are slowed and slow ones kept.",
+    " runs backwards: fast pairs are slowed and slow ones kept. transformers runs such a config"
+    " without a word.",
     remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. Equal ones, as"
     " Kimi-K2 has them, make a switch of the ramp.",
     seen=("https://github.com/pytorch/torchtitan/pull/3787",),
@@ -48,7 +48,8 @@ def beta_order(patient: Patient) -> Iterator[Symptom]:
         if block.kind == "yarn" and fast < slow:
             yield Symptom(
                 block.path("beta_fast"),
-                f"beta_fast is {shown(fast)}, beta_slow is {shown(slow)}.",
+                f"beta_fast is {shown(fast)}, beta_slow is {shown(slow)}: transformers runs it and"
+                " slows the fast pairs in place of the slow ones.",
             )
 
 
@@ -148,6 +149,14 @@ def _long(short: float, long: float) -> dict[str, object]:
     }
 
 
+def _phimoe(long: float) -> dict[str, object]:
+    scales = {"short_mscale": 1.25, "long_mscale": 1.25}
+    given = _long(1.0, long)
+    scaling = given["rope_scaling"]
+    assert isinstance(scaling, dict)
+    return {**given, "model_type": "phimoe", "rope_scaling": {**scaling, **scales}}
+
+
 @rule(
     "factor-lists-swapped",
     "warning",
@@ -165,8 +174,10 @@ def _long(short: float, long: float) -> dict[str, object]:
 )
 def factor_lists_swapped(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
+        if block.kind != "longrope":
+            continue
         short, long = (_total(block.keys.get(name)) for name in ("short_factor", "long_factor"))
-        if block.kind == "longrope" and short is not None and long is not None and short > long:
+        if short is not None and long is not None and short > long:
             yield Symptom(
                 block.path("short_factor"),
                 f"short_factor adds up to {shown(short)}, long_factor to {shown(long)}.",
@@ -177,7 +188,32 @@ def _total(given: object) -> float | None:
     """The sum of a list of numbers; None for anything else."""
     found = [number(value) for value in given] if isinstance(given, (list, tuple)) else []
     known = [value for value in found if value is not None]
-    return math.fsum(known) if found and len(known) == len(found) else None
+    return sum(known) if found and len(known) == len(found) else None  # fsum overflows
+
+
+@rule(
+    "long-factor-unused",
+    "warning",
+    what="LongRoPE in a model whose class in transformers never takes the long factors.",
+    why="The rotary module of Phi-3.5-MoE computes its frequencies anew in each call and does not"
+    " pass the length on, so that short_factor is taken for every text; only long_mscale counts"
+    " past the trained length. Nothing that a config says can change that.",
+    remedy="For texts past the trained length use software that changes over, such as vLLM or"
+    " llama.cpp, or correct the rotary module; the config is right. Shorter texts are not"
+    " concerned.",
+    seen=("https://github.com/huggingface/transformers/pull/33363",),
+    trigger=Case(_phimoe(8.0)),
+    near_miss=Case(_phimoe(1.0)),
+)
+def long_factor_unused(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        same = block.keys.get("short_factor") == block.keys.get("long_factor")
+        if block.tower.family == "phimoe" and block.kind == "longrope" and not same:
+            yield Symptom(
+                block.path("long_factor"),
+                "transformers' phimoe takes short_factor for every text, also past"
+                f" {shown(block.original)} tokens.",
+            )
 
 
 @rule(

@@ -1,13 +1,16 @@
 """Names and values that are spelt in a way nothing understands."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from whorl._words import did_you_mean
+from whorl.configs._values import is_numeral
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Block, Patient, shown
 
-from ._vocabulary import ALIASES, KNOWN, READ, knows_type
+from ._vocabulary import ALIASES, KNOWN, NUMBERS, READ, SIZES, knows_type
 
 __all__: list[str] = []
 
@@ -72,6 +75,54 @@ def _unknown_type(name: str, given: str, block: Block) -> str:
     if given in ALIASES:
         return f"{name} {shown(given)} is not one that {block.tower.family} takes."
     return f"{name} {shown(given)} is not known{did_you_mean(given.lower(), READ)}"
+
+
+@rule(
+    "quoted-number",
+    "error",
+    what="A number in quotes.",
+    why='JSON tells 4.0 from "4.0". transformers stops at the string when the config is made or'
+    " when the frequencies are computed; software that looks for a number may pass it by and rotate"
+    " unscaled.",
+    remedy="Remove the quotes.",
+    seen=(
+        "https://github.com/ml-explore/mlx-swift-lm/issues/110",
+        "https://github.com/axolotl-ai-cloud/axolotl/issues/544",
+    ),
+    trigger=Case({"rope_scaling": {"rope_type": "linear", "factor": "4.0"}}),
+    near_miss=Case({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+)
+def quoted_number(patient: Patient) -> Iterator[Symptom]:
+    for tower in patient.towers:
+        yield from _quoted(tower.config, (*SIZES, *NUMBERS), tower.where)
+    for block in patient.blocks:
+        yield from _quoted(block.keys, sorted(KNOWN - {"rope_type", "type"}), block.where)
+
+
+def _quoted(
+    keys: Mapping[str, Any], names: Iterable[str], where: tuple[str, ...]
+) -> Iterator[Symptom]:
+    for name in names:
+        value = keys.get(name)
+        several = value if isinstance(value, list) else [value]
+        if not several or not any(isinstance(v, str) and is_numeral(v) for v in several):
+            continue
+        good = [_unquoted(v, whole=name in SIZES) for v in several]
+        right = good if isinstance(value, list) else good[0]
+        what = "holds strings in place of numbers" if right is good else "is a string, not a number"
+        yield Symptom(
+            ".".join((*where, name)),
+            f"{name} {what}: {shown(value)}.",
+            edits=(Edit("set", (*where, name), right),),
+        )
+
+
+def _unquoted(value: Any, *, whole: bool) -> Any:
+    """The number that a string is; anything else as it was."""
+    if not isinstance(value, str) or not is_numeral(value):
+        return value
+    found = json.loads(value) if not value.lstrip("-").startswith("0") else float(value)
+    return int(found) if whole and float(found).is_integer() else found
 
 
 @rule(

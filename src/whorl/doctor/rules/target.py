@@ -111,14 +111,15 @@ def aliasing(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "base-bound",
     "note",
-    what="At this length a similar key can score below an unrelated one.",
-    why="The sum of the cosines of all pairs is what a key like the query gets on average. Where it"
-    " is below 0, likeness counts against a token. Men et al. 2024 derive from it the smallest base"
-    " for a length; models below it keep their perplexity and lose retrieval. Most models are"
-    " somewhat below; without --length it is said of those whose context is more than 16 times"
-    " longer.",
-    remedy="Choose a larger rope_theta for that length, or a scaling; trained models need further"
-    " training with it.",
+    what="rope_theta is too small to find far tokens by what they say, at this length.",
+    why="A key that equals the query scores, on average, the mean of cos(distance x frequency) over"
+    " all pairs; an unrelated key scores 0. Beyond some distance, which grows with rope_theta, that"
+    " mean can fall below 0, so that a match scores worse than no match. Models used at longer"
+    " distances keep their perplexity and lose retrieval (Men et al. 2024). Most models are"
+    " somewhat beyond; without --length it is said of those whose context is more than 16 times"
+    " that distance.",
+    remedy="Nothing, where text far back need not be found again. Else a larger rope_theta for that"
+    " length, or a scaling; trained models need further training with it.",
     seen=(_BOUND,),
     trigger=Case({"rope_theta": 10000.0}, length=32768),
     near_miss=Case({"rope_theta": 5000000.0, "max_position_embeddings": 32768}, length=32768),
@@ -131,15 +132,24 @@ def base_bound(patient: Patient) -> Iterator[Symptom]:
         inv_freq, length = _frequencies(turned, asked), turned.reach(asked)
         if not 0 < len(inv_freq) <= 4096:
             continue
-        steps = torch.linspace(0, math.log(length), 1024, dtype=torch.float64)
-        distance = steps.exp().round().clamp(max=length)
-        below = (torch.cos(distance[:, None] * inv_freq).mean(-1) < 0).nonzero()
-        first = int(distance[int(below[0])]) if len(below) else length
-        if len(below) and (patient.length is not None or length > _FAR_BEYOND * first):
+        first = _first_below_zero(inv_freq, length)
+        if first is not None and (patient.length is not None or length > _FAR_BEYOND * first):
             yield Symptom(
                 turned.path("rope_theta"),
-                f"from distance {first} on a key like the query can score below 0.",
+                "a token that matches the query exactly can score below an unrelated one from about"
+                f" {first} tokens away on; texts have up to {length}.",
             )
+
+
+def _first_below_zero(inv_freq: Tensor, length: int) -> int | None:
+    """The first distance whose mean cosine is below 0: exact up to 16,384, to a per cent beyond."""
+    near = torch.arange(1, min(length, 16_384) + 1, dtype=torch.float64)
+    far = torch.arange(math.log(16_384), max(math.log(length), 9.71), 0.01, dtype=torch.float64)
+    for distance in (*near.split(1024), far.exp().round().clamp(max=length)):
+        below = (torch.cos(distance[:, None] * inv_freq).mean(-1) < 0).nonzero()
+        if len(below):
+            return int(distance[int(below[0])])
+    return None
 
 
 @rule(
@@ -196,11 +206,13 @@ def uncountable_positions(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "half-positions",
     "note",
-    what="A half-precision model with code of its own, at a length that half precision cannot"
-    " count.",
-    why="Many models that bring their code build the tables in the model's dtype: bfloat16"
-    " counts to 256, float16 to 2048, and further positions fall together.",
-    remedy="See that its rotary module computes positions and frequencies in float32.",
+    what="A rotary model in half precision that brings code of its own, which may compute positions"
+    " in half precision too.",
+    why="Many such models build their tables of cosines and sines in the dtype of the model."
+    " bfloat16 holds every whole number up to 256 and float16 up to 2048; above that neighbouring"
+    " positions are rounded to the same number, and their tokens are rotated alike.",
+    remedy="Look into the model's own code: its rotary module should compute positions and"
+    " frequencies in float32.",
     seen=(
         "https://github.com/EleutherAI/gpt-neox/issues/1003",
         "https://github.com/huggingface/transformers/issues/25681",
@@ -216,8 +228,12 @@ def half_positions(patient: Patient) -> Iterator[Symptom]:
         given = tower.config.get(name)
         most = counts.get(given) if isinstance(given, str) else None
         length = patient.length or tower.context
-        if tower.config.get("auto_map") and most and length and length > most:
+        if not tower.config.get("auto_map") or not patient.rotates(tower):
+            continue  # indices of learned positions are integers; ALiBi has no tables
+        if most and length and length > most:
             yield Symptom(
                 tower.path(name),
-                f"{length} positions in code of the model's own; {given} counts to {most}.",
+                f"the model runs in {given}, which is exact for whole numbers up to {most}, and has"
+                f" up to {length} positions; whether its own code (auto_map) computes positions in"
+                f" {given} is not known.",
             )
