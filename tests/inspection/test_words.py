@@ -73,10 +73,20 @@ def test_the_terminal_page_fits(name: str, width: int) -> None:
 
 def test_the_terminal_page_of_an_extension() -> None:
     page = terminal(inspect("llama-3.1-8b", extend="yarn", factor=16), 80)
-    for words in ("before, at 131,072 tokens", "after: YaRN(factor=16.0", '"rope_scaling": {'):
+    for words in (
+        "layers 0-31, as published",
+        "as published, at 131,072 tokens",
+        "as extended: YaRN(factor=16.0",
+        "How others read it, as published",
+        "How others read it, as extended",
+        "For config.json, as extended, transformers 4 (as this config):",
+        "For config.json, as extended, transformers 5:",
+        '"rope_scaling": {',
+    ):
         assert words in page
     page = terminal(inspect("llama-3.1-8b", extend="dynamic_yarn", factor=16), 80)
     assert "no lines for config.json: transformers has no type for 'dynamic_yarn'." in page
+    assert "nobody can be asked to: transformers has no type for 'dynamic_yarn'." in page
 
 
 def test_the_parts_and_notes_of_a_model() -> None:

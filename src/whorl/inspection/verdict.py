@@ -134,12 +134,16 @@ def _extended(found: Inspection, report: GroupReport) -> str:
 
 
 def _frameworks(found: Inspection, turning: list[GroupReport]) -> list[str]:
-    """Who agrees and who differs, over all groups."""
+    """Who agrees and who differs, over all groups; with an extension, on the extended config."""
+    judged = [each for report in turning for each in report.frameworks]
+    none = [each for each in judged if each.outcome == "inexpressible"]
+    if none:
+        return [f"As extended, no framework can be asked for it: {none[0].why}."]
     outcomes: dict[str, set[str]] = {}
-    for report in turning:
-        for each in report.frameworks:
-            outcomes.setdefault(each.framework, set()).add(each.outcome)
+    for each in judged:
+        outcomes.setdefault(each.framework, set()).add(each.outcome)
     at = "" if found.length is None else f" at {number(found.length)} tokens"
+    start = "As extended, " if any(each.config == "as extended" for each in judged) else ""
     sentences = []
     for outcome, words in (
         ("differs", f"read{{s}} it differently{at}"),
@@ -150,7 +154,7 @@ def _frameworks(found: Inspection, turning: list[GroupReport]) -> list[str]:
         names = [name for name, seen in outcomes.items() if _worst(seen) == outcome]
         if names:
             verb = words.format(s="s" if len(names) == 1 else "")
-            sentences.append(f"{listed(names)} {verb}.")
+            sentences.append(f"{start}{listed(names)} {verb}.")
     return sentences
 
 

@@ -74,7 +74,7 @@ def _subtitle(group: Mapping[str, Any], rings: bool) -> str:
     words = f"{group['rotated']} of {group['head_dim']} channels, {group['layout']} layout"
     if extension is not None:
         name = extension["scaling"]["name"]
-        return f"{words}; extended by {name} to {extension['length']:,} tokens, rings: before"
+        return f"{words}; as extended by {name} to {extension['length']:,}, rings: as published"
     return f"{words}; rings: before scaling" if rings else words
 
 
