@@ -87,17 +87,22 @@ def dialect_lines(
 def write_config(
     data: Mapping[str, Any], path: Sequence[str], lines: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The whole config with ``lines`` in the part at ``path``, and no rotary keys around it."""
+    """The whole config with ``lines`` in the part at ``path``, and rotary keys of no other dialect.
+
+    lines: as ``dialect_lines`` gives them, and other keys to set.
+    """
     written = copy.deepcopy(dict(data))
     place = written
     for name in path:
         for key in _ROTARY:
             place.pop(key, None)
         place = place[name]
+    five = lines.get(_NEW) is not None
+    remove = [key for key in _ROTARY if key != _NEW] if five else [_NEW]
+    for key in remove:
+        place.pop(key, None)
     for key, value in lines.items():
-        if value is None and place.get(key, value) is not None:
-            del place[key]
-        elif value is not None or key in place:
+        if key not in remove and (value is not None or key in place):
             place[key] = copy.deepcopy(value)
     return written
 
