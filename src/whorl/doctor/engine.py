@@ -67,12 +67,14 @@ class Symptom:
     where: the key, as a path from the top of the config, or the name of a tensor.
     message: one sentence or two, with the values.
     edits: what ``--fix`` does about it; nothing where a person has to decide.
+    severity: where it is not the rule's.
     """
 
     where: str
     message: str
     remedy: str | None = None  # None takes the rule's
     edits: tuple[Edit, ...] = ()
+    severity: Severity | None = None
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def put(patient: Patient, ignore: frozenset[str] = frozenset()) -> tuple[Finding
     found = [
         Finding(
             one.id,
-            one.severity,
+            symptom.severity or one.severity,
             symptom.where,
             symptom.message,
             symptom.remedy or one.remedy,
