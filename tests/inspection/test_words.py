@@ -43,7 +43,14 @@ def test_the_verdict_on_llama_3_1() -> None:
             {"length": 32_768},
             "At 32,768 tokens no pair meets a new angle; float32",
         ),
-        ("qwen3-8b", {"extend": "yarn", "factor": 4}, "the reach then is 163,840 tokens"),
+        ("qwen3-8b", {"extend": "yarn", "factor": 4}, "the reach then is 131,072 tokens"),
+        (
+            "qwen3-8b",
+            {"extend": "yarn", "factor": 4},
+            "YaRN from 32,768, where its published recipe starts, to 131,072 tokens leaves",
+        ),
+        ("mistral-7b-v0.3", {"extend": "yarn", "factor": 4}, "YaRN to 131,072 tokens leaves"),
+        ("deepseek-v3", {}, "61 layers rotate 64 of 192 channels of a head"),
         ("phi-3.5-mini", {"length": 9000}, "read it the same way at 9,000 tokens."),
     ],
 )

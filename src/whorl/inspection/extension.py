@@ -49,6 +49,7 @@ class Extension:
     parameters: the group's rope_parameters for transformers 5; None where it has no such type.
     why: the reason, if there are none.
     softmax_scale: the new factor on 1/sqrt(D), for models that have one.
+    start: the length that is multiplied, of training or of the family's published recipe.
     """
 
     scaling: Scaling
@@ -58,6 +59,7 @@ class Extension:
     softmax_scale: float = 1.0
     parameters: Mapping[str, Any] | None = field(default=None)
     why: str | None = None
+    start: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -68,6 +70,7 @@ class Extension:
             "softmax_scale": self.softmax_scale,
             "rope_parameters": None if self.parameters is None else dict(self.parameters),
             "why": self.why,
+            "start": self.start,
         }
 
 
@@ -150,10 +153,11 @@ def replaced(
         return Extension(
             scaling,
             length,
-            described(before, length, trained),
-            described(after, length, trained),
+            described(before, length, trained, group.window),
+            described(after, length, trained, group.window),
             _softmax(group, scaling),
             *_parameters(model, group, scaling),
+            start=trained,
         )
     except (ValueError, ArithmeticError) as error:
         raise ConfigError(f"inspect: {name!r} does not fit {who}: {error}") from None
@@ -167,11 +171,23 @@ def called(model: ModelPositions) -> str:
     return (name or "this model")[:80]
 
 
-def described(rope: Any, length: int | None, trained: int | None) -> Description:
-    """What the scaling of ``rope`` does at ``length`` tokens."""
+def described(
+    rope: Any, length: int | None, trained: int | None, window: int | None = None
+) -> Description:
+    """What the scaling of ``rope`` does at ``length`` tokens.
+
+    window: of layers that see no farther, so that their pairs turn less often in training.
+    """
     own = getattr(getattr(rope.config, "scaling", None), "original_context", None)
     found: Description = rope.describe(length, original_context=trained if own is None else None)
-    return found
+    whole = found.original_context
+    if whole is None or window is None or window >= whole:
+        return found
+    pairs = [
+        replace(pair, rotations=None if pair.rotations is None else pair.rotations * window / whole)
+        for pair in found.pairs
+    ]
+    return replace(found, pairs=tuple(pairs))
 
 
 def flat(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ from whorl.configs.huggingface.write import Dialect, find_dialect, write_config
 from .extension import Extension, called, described, lines_by_dialect, targets
 from .extension import extend as put
 from .frameworks import Case, Comparison, compare
-from .lengths import at_length, span, trained_context, turns_in_training
+from .lengths import at_length, extension_start, span, trained_context, turns_in_training
 from .pairs import turns, wavelengths
 from .patching import merged, refuted
 from .report import GroupReport, Inspection
@@ -170,7 +170,7 @@ class _Look:
             )
         found = {}
         for group in targets(turning, self.keys) if whole else turning:
-            tokens = trained_context(self.model, group, self.told)
+            tokens = extension_start(self.model, group, self.told)
             by = _factor(self.length, factor, tokens)
             found[id(group)] = put(self.model, group, name, by, tokens)
         return found
@@ -193,6 +193,7 @@ class _Look:
             layout=config.layout,
             base=None if isinstance(base, tuple) or getattr(config, "inv_freq", None) else base,
             head_dim=config.head_dim,
+            head_channels=config.head_dim + self._unrotated_part(),
             rotated=config.width,
             pairs=len(inv_freq),
             unused=len(lengths) - len(known),
@@ -206,14 +207,22 @@ class _Look:
             **({} if grid else self._within_lengths(group, rope, now, inv_freq)),
         )
 
+    def _unrotated_part(self) -> int:
+        """Channels of a head in latent attention that stand beside the rotated ones."""
+        latent = any(note.id == "mla" for note in self.model.notes)
+        found = self.keys.get("qk_nope_head_dim") if latent else None
+        return found if isinstance(found, int) and found > 0 else 0
+
     def _within_lengths(
         self, group: LayerGroup, rope: Any, now: int | None, inv_freq: Tensor
     ) -> dict[str, Any]:
         """What pairs do within the lengths of training, of the claim and of the question."""
         trained = trained_context(self.model, group, self.told)
         seen, claimed = span(trained, group.window), span(self.model.context, group.window)
-        description, at = described(rope, now, trained), None
+        window = group.window
+        description, at = described(rope, now, trained, window), None
         longest = max(now, self.model.context or 0) if now else now
+        furthest = description if longest == now else described(rope, longest, trained, window)
         if self.length is not None:
             at = at_length(inv_freq, description, trained, group.window, self.length)
         return {
@@ -221,7 +230,7 @@ class _Look:
             "trained": None if seen is None else turns_in_training(description, seen),
             "claimed": None if claimed is None else turns(self._claimed(rope), claimed),
             "description": description,
-            "furthest": description if longest == now else described(rope, longest, trained),
+            "furthest": furthest,
             "bound": None if claimed and claimed == self.model.context else group.window,
             "at_length": at,
         }

@@ -34,6 +34,8 @@ class GroupReport:
     open; ``ModelPositions.trained_context`` is the config's own number and may be stretched.
     description: at the length asked for, else at the claimed context; furthest: at the longer of
     the two, which the reach is taken from. They differ for scalings that follow the length.
+    head_dim: channels that the rotation is given; head_channels: those of the whole head, more in
+    latent attention, where the rotated part is separate.
     bound: the window, where it is shorter than the texts that the config claims.
     frameworks: how others read the config; with an extension, the config that asks for it.
     """
@@ -43,6 +45,7 @@ class GroupReport:
     layout: str | None = None
     base: float | None = None
     head_dim: int | None = None
+    head_channels: int | None = None
     rotated: int | None = None
     pairs: int | None = None
     unused: int | None = None

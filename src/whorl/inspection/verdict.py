@@ -50,8 +50,8 @@ def _what(found: Inspection, turning: list[GroupReport]) -> str:
 
 
 def _rotation(report: GroupReport) -> str:
-    whole = report.rotated == report.head_dim
-    channels = f"all {report.rotated}" if whole else f"{report.rotated} of {report.head_dim}"
+    whole = report.rotated == report.head_channels
+    channels = f"all {report.rotated}" if whole else f"{report.rotated} of {report.head_channels}"
     base = "frequencies of their own" if report.base is None else f"base {number(report.base)}"
     assert report.group.rotation is not None
     scaling = report.group.rotation.options.get("scaling")
@@ -126,8 +126,12 @@ def _extended(found: Inspection, report: GroupReport) -> str:
     reach = extension.after.reach
     how = "has no limit" if reach is None else f"is {number(reach)} tokens"
     counts = [f"{n} {status}" for status, n in extension.after.counts.items() if n]
+    start = ""
+    if extension.start is not None and extension.start != report.training_length:
+        start = f" from {number(extension.start)}, where its published recipe starts,"
     return (
-        f"{type(extension.scaling).__name__} to {number(extension.length)} tokens{name} leaves"
+        f"{type(extension.scaling).__name__}{start} to {number(extension.length)} tokens{name}"
+        " leaves"
         f" {listed(counts)} pairs; the reach then {how}, the attention scale"
         f" {extension.after.attention_scale:.4f}."
     )

@@ -112,7 +112,7 @@ def facts(report: GroupReport) -> list[tuple[str, str]]:
     rows = [
         ("layout", _LAYOUTS.get(report.layout or "", str(report.layout))),
         ("base", "frequencies of their own" if report.base is None else number(report.base)),
-        ("channels", f"{report.rotated} of {report.head_dim} rotate, in {report.pairs} pairs"),
+        ("channels", f"{report.rotated} of {report.head_channels} rotate, in {report.pairs} pairs"),
         ("wavelengths", _wavelengths(report)),
         ("never come round", _never(report)),
         ("attention scale", f"{report.attention_scale:.6g}"),
