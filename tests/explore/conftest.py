@@ -49,8 +49,7 @@ def address() -> Iterator[str]:
     pytest.importorskip("starlette")
     found = server.listen(None)
     port = found.getsockname()[1]
-    app = server.application(State(comparison=COMPARISON), port)
-    running = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+    running = uvicorn.Server(server.configure(State(comparison=COMPARISON), port))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [found]})
     thread.start()
     yield f"http://127.0.0.1:{port}/"
