@@ -96,7 +96,7 @@ def visit(browser: Any, address: str) -> Iterator[Visit]:
 
     def open_page(path: str = "", *, width: int = 1280, scheme: str = "light", **more: Any) -> Any:
         context = browser.new_context(
-            viewport={"width": width, "height": 900},
+            viewport={"width": width, "height": more.get("height", 900)},
             color_scheme=scheme,
             reduced_motion=more.get("motion", "reduce"),
             accept_downloads=True,

@@ -445,3 +445,30 @@ def test_a_model_without_rotation_says_it_once() -> None:
     report = api.report(State(), asked)
     assert report["verdict"] == "bert has no rotary embedding."
     assert report["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "tokens"), [("128k", 131_072), ("1e5", 100_000), ("1_000", 1000), (512, 512)]
+)
+def test_lengths_as_people_type_them(typed: Any, tokens: int) -> None:
+    assert view(length=typed)["length"] == tokens
+    assert view(distance=typed)["distance"] == tokens
+    asked = {"source": {"preset": "gemma-3-4b"}, "trained": typed, "length": typed}
+    assert api.view(State(), asked)["trained"] == tokens
+    assert api.report(State(), asked)["problem"] is None
+    if tokens < 65_536:
+        found = api.bias(State(), {"encodings": ["alibi"], "length": typed})
+        assert found["length"] == tokens
+    assert api.length(State(), {"text": str(typed)}) == {"length": tokens}
+
+
+def test_lengths_that_are_none() -> None:
+    words = r"length: a length must be a whole number of tokens above 0, .* got 'ten'\."
+    with pytest.raises(_checks.RequestError, match=words):
+        view(length="ten")
+    with pytest.raises(_checks.RequestError, match="length must be a whole number from 1 to"):
+        view(length="64M")
+    with pytest.raises(ConfigError, match=r"a length must be .* got 'ten'\."):
+        api.length(State(), {"text": "ten"})
+    with pytest.raises(_checks.RequestError, match="text must be a string, such as '128k'"):
+        api.length(State(), {"text": 3})

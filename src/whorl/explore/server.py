@@ -42,6 +42,7 @@ _PAGES = {"/": "index.html", "/compare": "compare.html"}
 _CALLS: dict[str, Callable[[State, Any], dict[str, Any]]] = {
     "report": api.report,
     "view": api.view,
+    "length": api.length,
     "bias": api.bias,
     "card": api.card,
     "lab": api.lab,
