@@ -104,3 +104,48 @@ def test_the_difference() -> None:
         '+  "a": 2',
         " }",
     ]
+
+
+VERSION_4 = {
+    **RULES["theta-inside-only"].trigger.config,
+    "transformers_version": "4.51.0",
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 500000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 4096,
+    },
+    "max_position_embeddings": 16384,
+}
+
+
+def test_a_config_of_version_4_in_the_words_of_5_is_rewritten() -> None:
+    found = doctor.examine(VERSION_4)
+    (finding,) = found.findings
+    assert (finding.rule, finding.severity) == ("theta-inside-only", "warning")
+    assert "loses rope_theta 500000 and the yarn scaling" in finding.message
+    fixed = found.fixed()
+    assert "rope_parameters" not in fixed
+    assert fixed["rope_theta"] == 500000.0
+    assert fixed["rope_scaling"] == {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 4096,
+    }
+    after = doctor.examine(fixed)
+    assert after.findings == ()
+    assert found.reading is not None
+    assert after.reading is not None
+    assert after.reading.groups == found.reading.groups  # nothing is lost in version 5 either
+
+
+@pytest.mark.parametrize(("version", "severity"), [("5.1.0", "note"), (None, "warning")])
+def test_who_the_config_is_for_decides_how_bad_a_loss_is(
+    version: str | None, severity: str
+) -> None:
+    (finding,) = doctor.examine({**VERSION_4, "transformers_version": version}).findings
+    assert (finding.rule, finding.severity, finding.fixable) == (
+        "theta-inside-only",
+        severity,
+        False,
+    )

@@ -87,7 +87,11 @@ def test_whether_an_unknown_type_rotates_is_not_known() -> None:
         {"rope_ratio": 1},
         {"rotary_dim": 128},
         {"rotary_emb_base": 500000, "rope_theta": 500000.0},
-        {"rope_base": 500000, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
+        {
+            "rope_base": 500000,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+            "transformers_version": "5.0.0",
+        },
     ],
 )
 def test_a_foreign_name_that_changes_nothing_is_no_fault(keys: dict[str, Any]) -> None:

@@ -49,8 +49,7 @@ def address() -> Iterator[str]:
     pytest.importorskip("starlette")
     found = server.listen(None)
     port = found.getsockname()[1]
-    app = server.application(State(comparison=COMPARISON), port)
-    running = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+    running = uvicorn.Server(server.configure(State(comparison=COMPARISON), port))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [found]})
     thread.start()
     yield f"http://127.0.0.1:{port}/"
@@ -97,7 +96,7 @@ def visit(browser: Any, address: str) -> Iterator[Visit]:
 
     def open_page(path: str = "", *, width: int = 1280, scheme: str = "light", **more: Any) -> Any:
         context = browser.new_context(
-            viewport={"width": width, "height": 900},
+            viewport={"width": width, "height": more.get("height", 900)},
             color_scheme=scheme,
             reduced_motion=more.get("motion", "reduce"),
             accept_downloads=True,

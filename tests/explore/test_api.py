@@ -15,6 +15,7 @@ from whorl.explore import _checks, api, choices, compare, curves
 from whorl.explore.state import State
 
 LLAMA = {"source": {"preset": "llama-3.1-8b"}}
+DIALECTS = ("transformers 4", "transformers 5")
 SMALL = {
     "model_type": "llama",
     "hidden_size": 256,
@@ -344,7 +345,8 @@ def test_longrope_without_lists_slows_all_pairs_alike() -> None:
     assert long["inv_freq"] == pytest.approx([f / 4 for f in plain["inv_freq"]])
     assert "has no list of factors, so past 4,096 tokens every pair is slowed by 4" in long["note"]
     report = api.report(State(), pasted() | {"choice": choice})
-    written = json.loads(report["config"])
+    assert json.loads(report["config"])["rope_scaling"]["long_factor"] == [4.0] * 32
+    written = json.loads(report["configs"]["transformers 5"])
     assert written["rope_parameters"]["long_factor"] == [4.0] * 32
     assert "LongRoPE by 4" in report["verdict"]
     assert report["context"] == 4096
@@ -374,13 +376,15 @@ def test_the_config_to_copy_has_it_where_it_was_read(
         inner = {name: inner} if name == path[-1] else {name: {**inner, "model_type": "thing"}}
     config = {"model_type": "of_its_own", **inner}
     report = api.report(State(), {"source": {"text": json.dumps(config)}, "choice": choice})
-    assert report["config"] is not None, report["why"]
-    written = json.loads(report["config"])
-    assert "rope_parameters" not in written
-    for name in path:
-        written = written[name]
-    assert "rope_theta" not in written
-    assert written["rope_parameters"]["rope_theta"] == choice.get("base", 10_000.0)
+    assert report["config"] == report["configs"]["transformers 4"], report["why"]
+    old, new = (json.loads(report["configs"][each]) for each in DIALECTS)
+    for name in ["", *path]:
+        old, new = (old[name], new[name]) if name else (old, new)
+        assert "rope_parameters" not in old
+        assert "rope_theta" not in new
+        assert ("rope_theta" in old) == ("rope_parameters" in new) == (name == path[-1])
+    assert old["rope_theta"] == choice.get("base", 10_000.0)
+    assert new["rope_parameters"]["rope_theta"] == choice.get("base", 10_000.0)
 
 
 def test_an_extension_that_does_not_fit_is_not_dropped_in_silence() -> None:
@@ -445,3 +449,30 @@ def test_a_model_without_rotation_says_it_once() -> None:
     report = api.report(State(), asked)
     assert report["verdict"] == "bert has no rotary embedding."
     assert report["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "tokens"), [("128k", 131_072), ("1e5", 100_000), ("1_000", 1000), (512, 512)]
+)
+def test_lengths_as_people_type_them(typed: Any, tokens: int) -> None:
+    assert view(length=typed)["length"] == tokens
+    assert view(distance=typed)["distance"] == tokens
+    asked = {"source": {"preset": "gemma-3-4b"}, "trained": typed, "length": typed}
+    assert api.view(State(), asked)["trained"] == tokens
+    assert api.report(State(), asked)["problem"] is None
+    if tokens < 65_536:
+        found = api.bias(State(), {"encodings": ["alibi"], "length": typed})
+        assert found["length"] == tokens
+    assert api.length(State(), {"text": str(typed)}) == {"length": tokens}
+
+
+def test_lengths_that_are_none() -> None:
+    words = r"length: a length must be a whole number of tokens above 0, .* got 'ten'\."
+    with pytest.raises(_checks.RequestError, match=words):
+        view(length="ten")
+    with pytest.raises(_checks.RequestError, match="length must be a whole number from 1 to"):
+        view(length="64M")
+    with pytest.raises(ConfigError, match=r"a length must be .* got 'ten'\."):
+        api.length(State(), {"text": "ten"})
+    with pytest.raises(_checks.RequestError, match="text must be a string, such as '128k'"):
+        api.length(State(), {"text": 3})

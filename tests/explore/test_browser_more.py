@@ -77,12 +77,12 @@ def test_the_config_is_copied_with_the_extension_in_it(visit: Visit) -> None:
     page = visit()
     page.select_option("#preset", "qwen3-8b")
     page.select_option("#method", "yarn")
-    until(lambda: "YaRN to" in text(page, "#verdict"))
+    until(lambda: "YaRN from 32,768" in text(page, "#verdict"))
     page.click("#copy-config")
     until(lambda: text(page, "#say") == "Config copied.")
     copied = json.loads(page.evaluate("navigator.clipboard.readText()"))
-    assert copied["rope_parameters"]["rope_type"] == "yarn"
-    assert copied["rope_parameters"]["factor"] == 4
+    assert copied["rope_scaling"]["rope_type"] == "yarn"
+    assert copied["rope_scaling"]["factor"] == 4
     page.select_option("#method", "dynamic_yarn")
     until(lambda: "transformers has no type" in text(page, "#config-why"))
     assert page.locator("#copy-config").is_disabled()

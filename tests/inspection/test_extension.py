@@ -34,7 +34,15 @@ def test_every_scaling_by_name(by: str) -> None:
 
 def test_yarn_on_qwen3() -> None:
     found = extension_of("qwen3-8b", "yarn", factor=4, trained=None)
-    assert found.after.reach == 4 * 40_960
+    assert found.after.reach == found.length == 4 * 32_768
+    assert found.start == 32_768
+    assert found.parameters is not None
+    published = presets.load("qwen3-8b-yarn")["rope_scaling"]
+    assert {**published, "rope_theta": 1e6} == dict(found.parameters)  # the model card's recipe
+    told = extension_of("qwen3-8b", "yarn", factor=4, trained=40_960)
+    assert told.after.reach == 4 * 40_960
+    follows = extension_of("qwen3-8b", "yarn", length=131_072)
+    assert follows.scaling.to_dict()["factor"] == 4
     assert found.after.attention_scale == pytest.approx(0.1 * math.log(4) + 1)
     assert found.after.counts["kept"] + found.after.counts["interpolated"] > 40
 
@@ -88,7 +96,9 @@ def test_only_the_layers_that_see_everything_are_extended() -> None:
     nested = found.patch["rope_parameters"]
     assert nested["sliding_attention"]["rope_theta"] == 10_000
     assert nested["full_attention"]["rope_type"] == "yarn"
-    assert found.old_patch is None
+    assert found.old_patch is not None  # two bases, and a scaling of full layers only
+    assert found.old_patch["rope_local_base_freq"] == 10_000
+    assert found.old_patch["rope_scaling"]["rope_type"] == "yarn"
     chosen = inspect("gemma-3-4b", extend="linear", factor=2, layer_type="sliding_attention")
     assert chosen.groups[0].extension is not None
 
@@ -98,11 +108,16 @@ def test_the_factor_follows_from_the_length() -> None:
     assert extension_of("mistral-7b-v0.3", "linear", length=100).length == 32_768
 
 
-def test_names_of_one_family_have_no_older_form() -> None:
+def test_the_older_form_has_the_names_of_the_family() -> None:
     found = inspect("gpt-neox-20b", extend="linear", factor=2)
     assert found.patch is not None
     assert found.patch["rope_parameters"]["partial_rotary_factor"] == 0.25
-    assert found.old_patch is None
+    assert found.old_patch == {
+        "max_position_embeddings": 4096,
+        "rotary_emb_base": 10_000.0,
+        "rotary_pct": 0.25,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    }
 
 
 def test_dynamic_keeps_the_length_that_it_is_counted_from() -> None:

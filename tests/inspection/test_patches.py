@@ -230,7 +230,7 @@ def test_a_length_at_the_top_wins_over_the_one_inside() -> None:
         check(config, found, patch)
 
 
-@pytest.mark.parametrize("model_type", ["cohere2_moe", "gpt_neox"])
+@pytest.mark.parametrize("model_type", ["cohere2_moe", "dbrx"])
 def test_classes_that_read_one_schema_get_no_older_form(model_type: str) -> None:
     rope = {"rope_type": "default", "rope_theta": 1e4}
     config = {"model_type": model_type, **SIZES, "rope_parameters": rope}
@@ -238,3 +238,13 @@ def test_classes_that_read_one_schema_get_no_older_form(model_type: str) -> None
     assert found.old_patch is None
     assert found.patch is not None
     check(config, found, found.patch)
+
+
+def test_an_older_form_in_place_of_the_newer_one() -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    config = {"model_type": "gpt_neox", **SIZES, "rope_parameters": rope}
+    found = inspect(config, extend="yarn", factor=2)
+    assert found.old_patch is not None
+    assert found.old_patch["rope_parameters"] is None
+    check(config, found, found.patch)
+    check(config, found, found.old_patch)

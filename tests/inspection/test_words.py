@@ -43,7 +43,14 @@ def test_the_verdict_on_llama_3_1() -> None:
             {"length": 32_768},
             "At 32,768 tokens no pair meets a new angle; float32",
         ),
-        ("qwen3-8b", {"extend": "yarn", "factor": 4}, "the reach then is 163,840 tokens"),
+        ("qwen3-8b", {"extend": "yarn", "factor": 4}, "the reach then is 131,072 tokens"),
+        (
+            "qwen3-8b",
+            {"extend": "yarn", "factor": 4},
+            "YaRN from 32,768, where its published recipe starts, to 131,072 tokens leaves",
+        ),
+        ("mistral-7b-v0.3", {"extend": "yarn", "factor": 4}, "YaRN to 131,072 tokens leaves"),
+        ("deepseek-v3", {}, "61 layers rotate 64 of 192 channels of a head"),
         ("phi-3.5-mini", {"length": 9000}, "read it the same way at 9,000 tokens."),
     ],
 )
@@ -73,10 +80,20 @@ def test_the_terminal_page_fits(name: str, width: int) -> None:
 
 def test_the_terminal_page_of_an_extension() -> None:
     page = terminal(inspect("llama-3.1-8b", extend="yarn", factor=16), 80)
-    for words in ("before, at 131,072 tokens", "after: YaRN(factor=16.0", '"rope_scaling": {'):
+    for words in (
+        "layers 0-31, as published",
+        "as published, at 131,072 tokens",
+        "as extended: YaRN(factor=16.0",
+        "How others read it, as published",
+        "How others read it, as extended",
+        "For config.json, as extended, transformers 4 (as this config):",
+        "For config.json, as extended, transformers 5:",
+        '"rope_scaling": {',
+    ):
         assert words in page
     page = terminal(inspect("llama-3.1-8b", extend="dynamic_yarn", factor=16), 80)
     assert "no lines for config.json: transformers has no type for 'dynamic_yarn'." in page
+    assert "nobody can be asked to: transformers has no type for 'dynamic_yarn'." in page
 
 
 def test_the_parts_and_notes_of_a_model() -> None:

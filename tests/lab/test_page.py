@@ -69,7 +69,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``page`` without the time that charts take."""
     monkeypatch.setattr(plots, "svg", lambda chart, theme: "<svg></svg>")
     for name in ("lengths", "costs", "positions", "training"):
-        monkeypatch.setattr(plots, f"lab_{name}", lambda comparison: None)
+        monkeypatch.setattr(plots, f"lab_{name}", lambda comparison, narrow=False: None)
     return page
 
 
@@ -99,9 +99,10 @@ def test_words_of_users_are_escaped(whole: str) -> None:
 
 def test_charts_are_inside_in_both_themes_with_ids_of_their_own(whole: str) -> None:
     parsed = Parser(whole)
-    assert [tag for tag, _ in parsed.found].count("svg") == 8
+    assert [tag for tag, _ in parsed.found].count("svg") == 14
     classes = [attributes.get("class") for tag, attributes in parsed.found if tag == "div"]
-    assert classes.count("light") == classes.count("dark") == 4
+    assert classes.count("light") == classes.count("dark") == 7
+    assert classes.count("wide") == classes.count("narrow") == 3  # the charts of lines
     ids = [str(attributes["id"]) for _, attributes in parsed.found if "id" in attributes]
     assert ids
     assert len(ids) == len(set(ids))

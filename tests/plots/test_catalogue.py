@@ -180,7 +180,7 @@ def test_nothing_to_draw_says_so(tmp_path: Path) -> None:
 
 def test_charts_of_a_config(tmp_path: Path) -> None:
     preset = catalogue.numbers("wavelengths", config="qwen3-8b-yarn").to_dict()
-    assert (preset["context"], len(preset["inv_freq"])) == (32_768, 64)
+    assert (preset["context"], len(preset["inv_freq"])) == (40_960, 64)
     assert "YaRN" in preset["encoding"]
     file = tmp_path / "config.json"
     shape = {"hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 512}

@@ -45,7 +45,8 @@ def test_an_extension_shows_before_and_after() -> None:
     assert extension is not None
     assert points[-1]["wavelength"] == extension.after.pairs[-1].new_wavelength
     assert rings[-1]["wavelength"] == extension.before.pairs[-1].new_wavelength
-    assert "rings: before" in chart.to_dict()["title"]["subtitle"][0]
+    assert "as extended by yarn" in chart.to_dict()["title"]["subtitle"][0]
+    assert "rings: as published" in chart.to_dict()["title"]["subtitle"][0]
 
 
 def test_a_panel_for_each_kind_of_layer() -> None:

@@ -57,8 +57,12 @@ class Circle(Record):
     y: tuple[tuple[float, ...], ...]
 
 
-def frequencies(rope: Encoding, *, context: int | None = None) -> FrequencyTable:
+def frequencies(
+    rope: Encoding, *, context: int | None = None, window: int | None = None
+) -> FrequencyTable:
     """Inverse frequencies and wavelengths, set against a context of so many tokens.
+
+    window: tokens that one sees at most, where that is less; turns are counted within it.
 
     >>> import whorl
     >>> table = frequencies(whorl.RoPE(128), context=4096)
@@ -70,6 +74,8 @@ def frequencies(rope: Encoding, *, context: int | None = None) -> FrequencyTable
         whole(context, "context", "frequencies")
     found = inner.frequencies(context)
     inv_freq = found.inv_freq.detach().abs()
+    if context is not None and window is not None:
+        context = min(context, whole(window, "window", "frequencies"))
     turns = None if context is None else (context * inv_freq / math.tau).tolist()
     return FrequencyTable(
         encoding=repr(inner),

@@ -67,12 +67,14 @@ class Symptom:
     where: the key, as a path from the top of the config, or the name of a tensor.
     message: one sentence or two, with the values.
     edits: what ``--fix`` does about it; nothing where a person has to decide.
+    severity: where it is not the rule's.
     """
 
     where: str
     message: str
     remedy: str | None = None  # None takes the rule's
     edits: tuple[Edit, ...] = ()
+    severity: Severity | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ def _apply_rule(rule: Rule, patient: Patient) -> Iterator[Finding]:
         for symptom in rule.check(patient):
             remedy = symptom.remedy or rule.remedy
             place = symptom.where, symptom.message, remedy, rule.docs, symptom.edits
-            yield Finding(rule.id, rule.severity, *place)
+            yield Finding(rule.id, symptom.severity or rule.severity, *place)
     except Exception as error:
         yield Finding(
             rule.id,

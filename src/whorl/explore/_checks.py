@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["MOST_BYTES", "RequestError", "number", "plainly", "record", "whole"]
+from whorl._support.lengths import parse_length
+
+__all__ = ["MOST_BYTES", "RequestError", "length", "number", "plainly", "record", "whole"]
 
 #: Of the body of a request.
 MOST_BYTES = 1_000_000
@@ -58,6 +60,19 @@ def whole(given: Mapping[str, Any], key: str, least: int, most: int) -> int | No
             f"explore: {key} must be a whole number from {least:,} to {most:,}; got {_cut(value)}."
         )
     return value
+
+
+def length(given: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
+    """A length as ``whole`` takes it, or as people type it: "128k", "1e5"."""
+    value = given.get(key)
+    if not isinstance(value, str):
+        return whole(given, key, least, most)
+    try:
+        return whole({key: parse_length(value[:100])}, key, least, most)
+    except RequestError:
+        raise
+    except ValueError as error:
+        raise RequestError(f"explore: {key}: {error}") from None
 
 
 def number(given: Mapping[str, Any], key: str, least: float, most: float) -> float | None:

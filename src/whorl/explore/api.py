@@ -10,17 +10,19 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.configs import presets
+from whorl._support.lengths import parse_length
+from whorl.configs import ConfigError, presets
 from whorl.encodings import names
 
 from . import compare, curves
 from ._checks import MOST_BYTES, RequestError, number, record, whole
+from ._checks import length as as_length
 from .choices import METHODS, NOT_OFFERED, TITLES, Choice, least_factors, methods
 from .curves import LONGEST, MOST_CURVES
 from .report import report as say
 from .state import State
 
-__all__ = ["LIMITS", "bias", "card", "lab", "report", "start", "view"]
+__all__ = ["LIMITS", "bias", "card", "lab", "length", "report", "start", "view"]
 
 #: Least and most of the numbers in a request; ints are whole. The page gets them by ``start``.
 LIMITS: dict[str, tuple[Any, Any]] = {
@@ -99,7 +101,7 @@ def bias(state: State, request: Any) -> dict[str, Any]:
     if not isinstance(chosen, list) or not chosen or any(name not in known for name in chosen):
         raise RequestError(f"explore: encodings must be a list out of {', '.join(known)}.")
     return compare.biases(
-        list(dict.fromkeys(chosen)), whole(given, "length", 2, compare.LONGEST) or 128
+        list(dict.fromkeys(chosen)), as_length(given, "length", 2, compare.LONGEST) or 128
     )
 
 
@@ -117,8 +119,20 @@ def lab(state: State, request: Any) -> dict[str, Any]:
     return compare.lab(state.comparison)
 
 
+def length(state: State, request: Any) -> dict[str, Any]:
+    """The number of tokens that a text such as "128k" names."""
+    text = record(request, ("text",)).get("text")
+    if not isinstance(text, str):
+        raise RequestError("explore: text must be a string, such as '128k'.")
+    try:
+        return {"length": parse_length(text[:100])}
+    except ValueError as error:
+        raise ConfigError(f"explore: {error}") from None
+
+
 def _whole(given: dict[str, Any], key: str) -> int | None:
-    return whole(given, key, *LIMITS[key])
+    read = as_length if key in ("length", "trained", "distance") else whole
+    return read(given, key, *LIMITS[key])
 
 
 def _choice(value: Any) -> Choice:

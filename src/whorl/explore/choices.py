@@ -15,7 +15,7 @@ from typing import Any
 from whorl import scaling
 from whorl.configs import ConfigError, LayerGroup, Rotation
 from whorl.inspection.extension import Extension, extend, named, replaced
-from whorl.inspection.lengths import trained_context
+from whorl.inspection.lengths import extension_start
 from whorl.inspection.words import brief, number
 from whorl.scaling import LongRoPE
 
@@ -125,7 +125,7 @@ def extended(subject: Subject, group: LayerGroup, choice: Choice, trained: int |
     assert subject.model is not None
     if choice.factor is None:
         raise ConfigError("explore: an extension needs factor.")
-    tokens = trained_context(subject.model, group, trained)
+    tokens = extension_start(subject.model, group, trained)
     if choice.method != "longrope":
         return extend(subject.model, group, choice.method, choice.factor, tokens)
     by = choice.factor
@@ -144,7 +144,7 @@ def note(subject: Subject, index: int, choice: Choice, trained: int | None) -> s
             "LongRoPE: the factor of each pair is the config's; what you choose changes the"
             " attention scale only."
         )
-    tokens = trained_context(subject.model, group, trained)
+    tokens = extension_start(subject.model, group, trained)
     if tokens is None:
         return None
     return (

@@ -20,13 +20,13 @@ from whorl.configs import ConfigError
 from whorl.encodings import RoPE
 from whorl.encodings.rope import RoPEConfig
 from whorl.inspection.extension import described
-from whorl.inspection.lengths import span, trained_context
+from whorl.inspection.lengths import extension_start, span, trained_context
 from whorl.inspection.pairs import wavelengths
 from whorl.scaling import Description
 from whorl.scaling.envelope import envelope
 
 from ._checks import plainly
-from .choices import Choice, changed, note
+from .choices import METHODS, Choice, changed, note
 from .state import Subject
 
 __all__ = ["LONGEST", "MOST_CURVES", "view"]
@@ -91,8 +91,9 @@ def _curve(
     grid = text is None
     inv_freq: Tensor = rope.frequencies(None if grid else length).inv_freq.double().flatten()
     turned = distance * inv_freq
-    tokens = None if grid else trained_context(subject.model, subject.groups[index], trained)
-    description = None if grid else described(rope, length, tokens)
+    start = trained_context if choice.method in METHODS else extension_start
+    tokens = None if grid else start(subject.model, subject.groups[index], trained)
+    description = None if grid else described(rope, length, tokens, group.window)
     wrapped = torch.remainder(turned + math.pi, math.tau) - math.pi
     pairs = () if description is None else description.pairs
     return {

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ._checks import MOST_BYTES
 
-__all__ = ["Guard", "TooLargeError"]
+__all__ = ["HEADERS", "Guard", "TooLargeError"]
 
 _POLICY = "; ".join(
     [
@@ -34,7 +34,8 @@ _POLICY = "; ".join(
         "frame-ancestors 'none'",
     ]
 )
-_HEADERS = [
+#: Of every answer.
+HEADERS = [
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -85,8 +86,8 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message["headers"] if pair[0] not in dict(_HEADERS)]
-                message = {**message, "headers": kept + _HEADERS}
+                kept = [pair for pair in message["headers"] if pair[0] not in dict(HEADERS)]
+                message = {**message, "headers": kept + HEADERS}
             await send(message)
 
         await self.app(scope, limited, guarded)
@@ -129,6 +130,6 @@ async def _answer(send: Send, status: int, message: str) -> None:
     kind: list[Any] = [(b"content-type", b"application/json"), (b"connection", b"close")]
     length = (b"content-length", str(len(body)).encode())
     await send(
-        {"type": "http.response.start", "status": status, "headers": [*kind, length, *_HEADERS]}
+        {"type": "http.response.start", "status": status, "headers": [*kind, length, *HEADERS]}
     )
     await send({"type": "http.response.body", "body": body})

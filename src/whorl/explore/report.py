@@ -8,11 +8,11 @@ from whorl import doctor
 from whorl.configs import ConfigError
 from whorl.inspection import GroupReport, Inspection, inspect
 from whorl.inspection.lengths import trained_context
-from whorl.inspection.words import facts, title
+from whorl.inspection.words import facts, of_config, title
 
 from ._checks import plainly
 from .choices import METHODS, Choice
-from .rewrite import rewritten
+from .rewrite import Rewritten, rewritten
 from .state import Subject
 
 __all__ = ["report"]
@@ -46,13 +46,17 @@ def report(
             **_findings(subject.x, length),
         }
     assert layers.rotation is not None
-    written, why = _written(subject, index, choice, trained)
+    found = _written(subject, index, choice, trained)
+    written = found.config
     start = _start(subject, index, choice, trained)
     looked, missing = _look(subject, start, length, trained, choice)
+    seen = "as published" if start is None else label(choice)
+    if start is not None and choice.method not in (*METHODS, "longrope"):
+        seen = "as changed"
     options = layers.rotation.options
     known = options.get("base") if options.get("inv_freq") is None else None
     return {
-        **_of(subject, looked),
+        **_of(subject, looked, seen),
         "notes": [*missing, *_notes(looked)],
         "problem": None,
         "group": index,
@@ -60,18 +64,27 @@ def report(
         "head_dim": options.get("head_dim"),
         "trained": trained_context(subject.model, layers, None),
         "config": None if written is None else _text(written),
-        "why": why,
+        "configs": {one: _text(found.configs[one]) for one in found.order if one in found.configs},
+        "dialect": found.dialect,
+        "warnings": list(found.warnings),
+        "why": found.why,
         **_findings(written if written is not None and not choice.own else subject.x, length),
+        "findings_of": "as published" if choice.own or written is None else label(choice),
     }
 
 
-def _written(
-    subject: Subject, index: int, choice: Choice, trained: int | None
-) -> tuple[dict[str, Any] | None, str | None]:
+def label(choice: Choice) -> str:
+    """What a choice makes of the config as published, in words."""
+    if choice.own:
+        return "as published"
+    return "as changed" if choice.method in METHODS else "as extended"
+
+
+def _written(subject: Subject, index: int, choice: Choice, trained: int | None) -> Rewritten:
     try:
         return rewritten(subject, index, choice, trained)
     except ConfigError as error:
-        return None, plainly(error)
+        return Rewritten(why=plainly(error))
 
 
 def _start(
@@ -79,14 +92,15 @@ def _start(
 ) -> dict[str, Any] | None:
     """The config to look at where it is not the subject's: with the base, without the extension.
 
-    LongRoPE, which ``inspect`` does not lay over a config, is looked at as it would be written.
+    LongRoPE, which ``inspect`` does not lay over a config, and no scaling are looked at as they
+    would be written.
     """
-    if choice.method == "longrope":
-        return _written(subject, index, choice, trained)[0]
+    if choice.method in ("longrope", "none"):
+        return _written(subject, index, choice, trained).config
     if not choice.base:
         return None
     based = dataclasses.replace(choice, method="config", factor=None)
-    return _written(subject, index, based, trained)[0]
+    return _written(subject, index, based, trained).config
 
 
 def _look(
@@ -119,14 +133,16 @@ def _without(what: str) -> list[str]:
     return [f"This is said without {what}, which does not fit this config."] if what else []
 
 
-def _of(subject: Subject, found: Inspection) -> dict[str, Any]:
+def _of(subject: Subject, found: Inspection, seen: str = "as published") -> dict[str, Any]:
+    """seen: which config was inspected."""
     return {
         "name": subject.name,
         "model_type": found.model.model_type,
         "verdict": found.verdict,
         "context": None if subject.model is None else subject.model.context,
+        "seen": seen,
         "groups": [_group(n, one) for n, one in enumerate(found.groups)],
-        "frameworks": _frameworks(found),
+        "frameworks": _frameworks(found, seen),
         "notes": _notes(found),
     }
 
@@ -146,15 +162,18 @@ def _group(index: int, found: GroupReport) -> dict[str, Any]:
     }
 
 
-def _frameworks(found: Inspection) -> list[dict[str, Any]]:
-    rows = []
+def _frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
+    """Each row says which config was read: the one inspected, or the extended one."""
+    rows: list[dict[str, Any]] = []
     for group in found.groups:
-        for each in group.frameworks:
+        extended = of_config(group, "as extended")
+        for each in (*group.frameworks_as_published, *extended):
             remarks = [remark.text for remark in each.remarks]
             if each.why and not remarks:
                 remarks = [each.why]
             row = {
                 "framework": f"{each.framework} {each.version}",
+                "config": seen if each.config == "as published" else each.config,
                 "outcome": each.outcome,
                 "differs": list(each.differs),
                 "remarks": remarks,

@@ -1,92 +1,135 @@
-"""The config that asks for what the sliders show, in the schema of transformers 5.
+"""The config that asks for what the sliders show, in the dialects of transformers 4 and 5.
 
-Nothing is offered that ``read_config`` would not read back as the same frequencies.
+Nothing is offered that ``read_config`` would not read back as the same frequencies, as whorl reads
+it and, unless the config as published fails there already, as transformers does.
 """
 
-import copy
 import dataclasses
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from whorl.configs import LayerGroup, ModelPositions, read_config
-from whorl.inspection.extension import flat, patches
+from whorl.configs import LayerGroup, ModelPositions, Parity, Rotation, read_config
+from whorl.configs.huggingface.write import (
+    DIALECTS,
+    Dialect,
+    dialect_lines,
+    find_dialect,
+    loss_warning,
+    write_config,
+)
+from whorl.inspection.extension import flat, lines_by_dialect, parameters_of
 
 from .choices import METHODS, Choice, changed, extended
 from .state import Subject
 
-__all__ = ["rewritten"]
+__all__ = ["Rewritten", "rewritten"]
 
-#: Where families keep bases and scalings; the new rope_parameters take the place of all of them.
-_OLD = (
-    *("rope_theta", "rope_scaling", "rope_parameters", "rotary_emb_base"),
-    *("global_rope_theta", "local_rope_theta", "rope_local_base_freq"),
-)
 _LEAN = {"table": "on_the_fly", "table_length": 0}
 
 
-def rewritten(
-    subject: Subject, index: int, choice: Choice, trained: int | None
-) -> tuple[dict[str, Any] | None, str | None]:
-    """The whole config with the choice written into it, or the reason why there is none."""
+@dataclass(frozen=True)
+class Rewritten:
+    """The whole config with a choice written into it, in each dialect that has words for it.
+
+    dialect: that of the config as published. why: the reason, where there is no config.
+    """
+
+    configs: Mapping[Dialect, dict[str, Any]] = field(default_factory=dict)
+    dialect: Dialect | None = None
+    why: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """In the dialect of the config as published, else in the other."""
+        return next((self.configs[one] for one in self.order if one in self.configs), None)
+
+    @property
+    def order(self) -> list[Dialect]:
+        """The dialects, that of the config as published first."""
+        return sorted(DIALECTS, key=lambda one: one != self.dialect)
+
+
+def rewritten(subject: Subject, index: int, choice: Choice, trained: int | None) -> Rewritten:
+    """The config that asks for ``choice`` in the layers of group ``index``."""
     model = subject.model
     assert model is not None
     if model.kind not in ("transformers", "mlx"):
-        return None, f"this is a config of {model.kind}; whorl writes those of transformers only."
-    if choice.own:
-        return dict(subject.data), None
+        why = f"this is a config of {model.kind}; whorl writes those of transformers only."
+        return Rewritten(why=why)
+    keys = subject.data if model.part is None else model.part.keys
+    dialect = find_dialect(subject.data, keys)
     group = changed(subject, index, choice, trained)
-    patch, why = _patch(subject, model, index, choice, trained)
-    if patch is None:
-        return None, why
-    data = copy.deepcopy(dict(subject.data))
-    places = _places(model, data)
-    for place in places:
-        for key in _OLD:
-            place.pop(key, None)
-    places[-1].update(patch)
-    if not _same(data, index, group):
-        return None, "transformers' keys cannot say this so that it reads back the same."
-    return data, None
+    model, lines, why = _lines(subject, model, index, choice, trained)
+    written = {
+        each: write_config(subject.data, _path(model, subject.data), found)
+        for each, found in lines.items()
+        if found is not None
+    }
+    if choice.own:
+        written[dialect] = dict(subject.data)
+    configs = {
+        each: data
+        for each, data in written.items()
+        if (choice.own and each == dialect) or _same(subject, data, index, group)
+    }
+    if not configs:
+        why = why or "transformers' keys cannot say this so that it reads back the same."
+        return Rewritten(dialect=dialect, why=why)
+    lost = dialect == "transformers 4" and dialect not in configs
+    ropes = [one.parameters for one in model.groups]
+    return Rewritten(configs, dialect, warnings=(loss_warning(ropes),) if lost else ())
 
 
-def _places(model: ModelPositions, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The config and what lies within it, down to the part that the model was read from."""
-    found = [data]
+def _path(model: ModelPositions, data: Mapping[str, Any]) -> list[str]:
+    """The keys that lead to the part that the model was read from."""
     where = "" if model.part is None else model.part.where
-    for name in where.split(".") if where else []:
-        inside = found[-1].get(name)
+    path, inside = where.split(".") if where else [], data
+    for name in path:
+        inside = inside.get(name, None)  # type: ignore[assignment]
         if not isinstance(inside, dict):  # the keys of the part stand beside the others
-            return [data]
-        found.append(inside)
-    return found
+            return []
+    return path
 
 
-def _patch(
+def _lines(
     subject: Subject,
     model: ModelPositions,
     index: int,
     choice: Choice,
     trained: int | None,
-) -> tuple[dict[str, Any] | None, str | None]:
-    """The keys to set."""
+) -> tuple[ModelPositions, Mapping[Dialect, dict[str, Any] | None], str | None]:
+    """The model with the chosen base and parameters, the keys to set, or why there are none."""
     data = subject.data if model.part is None else model.part.keys
     # A model in which the group has the chosen base, so that all of its parameters say so.
     base = dataclasses.replace(choice, method="config")
     rebased = changed(subject, index, base, trained)
     rebased = dataclasses.replace(rebased, parameters=_parameters(rebased, choice))
-    groups = tuple(rebased if n == index else one for n, one in enumerate(model.groups))
-    model = dataclasses.replace(model, groups=groups)
-    if choice.method not in METHODS:
-        found = {id(rebased): extended(subject, rebased, choice, trained)}
-        patch, _ = patches(model, data, found)
-        return patch, None if patch else next(iter(found.values())).why
-    turning = [one for one in groups if one.rotation is not None]
-    if flat(turning, data):
-        return {"rope_parameters": dict(rebased.parameters)}, None
-    nested = {one.name: dict(one.parameters) for one in turning if one.name is not None}
-    return {"rope_parameters": nested}, None
+    shared = _shared(model, data)
+    groups = [
+        dataclasses.replace(one, parameters=rebased.parameters) if shared and one.rotation else one
+        for one in model.groups
+    ]
+    groups[index] = rebased
+    model = dataclasses.replace(model, groups=tuple(groups))
+    if choice.method in METHODS:
+        kind = model.model_type if model.part is None else model.part.model_type
+        ropes = parameters_of(model, data, {})
+        return model, {each: dialect_lines(data, kind, ropes, each) for each in DIALECTS}, None
+    extension = extended(subject, rebased, choice, trained)
+    lines = lines_by_dialect(model, data, {id(rebased): extension})
+    if extension.parameters is not None:
+        groups[index] = dataclasses.replace(rebased, parameters=extension.parameters)
+    return dataclasses.replace(model, groups=tuple(groups)), lines, extension.why
+
+
+def _shared(model: ModelPositions, data: Mapping[str, Any]) -> bool:
+    """Whether all layers that rotate have one dictionary of parameters."""
+    return flat([one for one in model.groups if one.rotation is not None], data)
 
 
 def _parameters(group: LayerGroup, choice: Choice) -> dict[str, Any]:
@@ -99,17 +142,48 @@ def _parameters(group: LayerGroup, choice: Choice) -> dict[str, Any]:
     return found
 
 
-def _same(data: dict[str, Any], index: int, group: LayerGroup) -> bool:
-    """Whether the config, written and read again, turns these layers as the chart shows."""
-    try:
-        model = read_config(json.loads(json.dumps(data)))
-        again = model.groups[index].rotation
-        if again is None or group.rotation is None:
+def _same(subject: Subject, data: dict[str, Any], index: int, group: LayerGroup) -> bool:
+    """Whether the config, written and read again, turns the layers as the chart shows.
+
+    Layers with parameters of their own must turn as before.
+    """
+    model = subject.model
+    assert model is not None
+    keys = subject.data if model.part is None else model.part.keys
+    shared = _shared(model, keys)
+    wanted = [one.rotation for one in model.groups]
+    wanted[index] = group.rotation
+    again = json.loads(json.dumps(data))
+    for parity in (None, "transformers"):
+        read = _rotations(again, parity)
+        if parity is not None:
+            published = _rotations(dict(subject.data), parity)
+            if published is None or not _alike(model.groups[index].rotation, published[index]):
+                break  # transformers reads the config otherwise as it stands
+        if read is None or len(read) != len(wanted):
             return False
-        one: Any = group.rotation.build(**_LEAN)
-        other: Any = again.build(**_LEAN)
+        chosen = [index] if shared else range(len(wanted))
+        if not all(_alike(wanted[n], read[n]) for n in chosen):
+            return False
+    return True
+
+
+def _rotations(data: dict[str, Any], parity: Parity | None) -> list[Rotation | None] | None:
+    try:
+        return [one.rotation for one in read_config(data, parity=parity).groups]
+    except ValueError:
+        return None
+
+
+def _alike(one: Rotation | None, other: Rotation | None) -> bool:
+    """Whether two rotations have the same frequencies in short texts and in long ones."""
+    if one is None or other is None:
+        return one is other
+    try:
+        ours: Any = one.build(**_LEAN)
+        theirs: Any = other.build(**_LEAN)
         for length in (None, 1 << 20):
-            a, b = one.frequencies(length), other.frequencies(length)
+            a, b = ours.frequencies(length), theirs.frequencies(length)
             if not torch.allclose(a.inv_freq, b.inv_freq, rtol=1e-6, atol=0.0):
                 return False
             if abs(float(a.attention_scale) - float(b.attention_scale)) > 1e-6:

@@ -29,7 +29,7 @@ from . import api
 from ._checks import RequestError, plainly
 from .state import State
 
-__all__ = ["HOST", "application", "listen", "serve"]
+__all__ = ["HOST", "application", "configure", "listen", "serve"]
 
 HOST = "127.0.0.1"
 _KINDS = {
@@ -42,6 +42,7 @@ _PAGES = {"/": "index.html", "/compare": "compare.html"}
 _CALLS: dict[str, Callable[[State, Any], dict[str, Any]]] = {
     "report": api.report,
     "view": api.view,
+    "length": api.length,
     "bias": api.bias,
     "card": api.card,
     "lab": api.lab,
@@ -116,13 +117,31 @@ def listen(port: int | None) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(sys.platform != "win32"))
     try:
         found.bind((HOST, port or 0))
-        found.listen(64)  # so that the address works from when it is printed
+        found.listen(256)  # so that the address works from when it is printed
     except OSError as error:
         found.close()
         raise ValueError(
             f"--port: {port} cannot be used ({error.strerror}); leave it out for a free one."
         ) from None
     return found
+
+
+def configure(state: State, port: int) -> Any:
+    """The settings of uvicorn, for the application on this port."""
+    uvicorn = need("uvicorn", by="whorl explore", extra="web")
+    app = application(state, port)
+    from .connections import Connection
+
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        http=Connection,
+        timeout_graceful_shutdown=1,
+    )
 
 
 def serve(state: State, *, port: int | None = None, browser: bool = True) -> None:
@@ -132,16 +151,7 @@ def serve(state: State, *, port: int | None = None, browser: bool = True) -> Non
     with listen(port) as found:
         at = found.getsockname()[1]
         address = f"http://{HOST}:{at}/"
-        config = uvicorn.Config(
-            application(state, at),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            limit_concurrency=64,
-            timeout_graceful_shutdown=1,
-        )
+        config = configure(state, at)
         print(f"whorl explore: {address}  (Ctrl-C ends it)", flush=True)
         if browser:
             threading.Timer(0.3, webbrowser.open, (address,)).start()

@@ -13,7 +13,7 @@ from whorl import scaling as scalings
 from whorl._words import did_you_mean
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, rope_parameters
 from whorl.configs.huggingface import defaults
-from whorl.configs.huggingface.families import FAMILIES, PLAIN
+from whorl.configs.huggingface.write import DIALECTS, Dialect, dialect_lines
 from whorl.scaling import Description, Proportional, Scaling, YaRN
 from whorl.scaling.yarn import mscale
 
@@ -25,8 +25,9 @@ __all__ = [
     "described",
     "extend",
     "flat",
+    "lines_by_dialect",
     "named",
-    "patches",
+    "parameters_of",
     "replaced",
     "targets",
 ]
@@ -36,8 +37,6 @@ _NOT_BY_FACTOR = {
     "longrope": "LongRoPE needs a factor for every pair, found by a search over a trained model",
     "proportional": "it leaves out slow pairs, which a model must be trained with",
 }
-_OWN_NAMES = ("rotary_pct", "rotary_emb_base", "global_rope_theta")
-_NEW_ONLY = ("cohere2_moe",)  # the class does not read rope_scaling
 _KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
 _ORIGINAL = "original_max_position_embeddings"
 
@@ -50,6 +49,7 @@ class Extension:
     parameters: the group's rope_parameters for transformers 5; None where it has no such type.
     why: the reason, if there are none.
     softmax_scale: the new factor on 1/sqrt(D), for models that have one.
+    start: the length that is multiplied, of training or of the family's published recipe.
     """
 
     scaling: Scaling
@@ -59,6 +59,7 @@ class Extension:
     softmax_scale: float = 1.0
     parameters: Mapping[str, Any] | None = field(default=None)
     why: str | None = None
+    start: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -69,6 +70,7 @@ class Extension:
             "softmax_scale": self.softmax_scale,
             "rope_parameters": None if self.parameters is None else dict(self.parameters),
             "why": self.why,
+            "start": self.start,
         }
 
 
@@ -151,10 +153,11 @@ def replaced(
         return Extension(
             scaling,
             length,
-            described(before, length, trained),
-            described(after, length, trained),
+            described(before, length, trained, group.window),
+            described(after, length, trained, group.window),
             _softmax(group, scaling),
             *_parameters(model, group, scaling),
+            start=trained,
         )
     except (ValueError, ArithmeticError) as error:
         raise ConfigError(f"inspect: {name!r} does not fit {who}: {error}") from None
@@ -168,11 +171,23 @@ def called(model: ModelPositions) -> str:
     return (name or "this model")[:80]
 
 
-def described(rope: Any, length: int | None, trained: int | None) -> Description:
-    """What the scaling of ``rope`` does at ``length`` tokens."""
+def described(
+    rope: Any, length: int | None, trained: int | None, window: int | None = None
+) -> Description:
+    """What the scaling of ``rope`` does at ``length`` tokens.
+
+    window: of layers that see no farther, so that their pairs turn less often in training.
+    """
     own = getattr(getattr(rope.config, "scaling", None), "original_context", None)
     found: Description = rope.describe(length, original_context=trained if own is None else None)
-    return found
+    whole = found.original_context
+    if whole is None or window is None or window >= whole:
+        return found
+    pairs = [
+        replace(pair, rotations=None if pair.rotations is None else pair.rotations * window / whole)
+        for pair in found.pairs
+    ]
+    return replace(found, pairs=tuple(pairs))
 
 
 def flat(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:
@@ -190,47 +205,48 @@ def targets(groups: list[LayerGroup], data: Mapping[str, Any]) -> list[LayerGrou
     return [group for group in groups if group.window is None] or groups
 
 
-def patches(
+def lines_by_dialect(
     model: ModelPositions, data: Mapping[str, Any], found: Mapping[int, Extension]
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """What to put into config.json: for transformers 5, and for version 4 where that has words.
+) -> dict[Dialect, dict[str, Any] | None]:
+    """What to put into config.json, in each dialect that has words for it.
 
     found: extensions by the identity of their group.
     """
     if not found or any(extension.parameters is None for extension in found.values()):
-        return None, None
+        return dict.fromkeys(DIALECTS)
     extension = next(iter(found.values()))
     model_type = model.model_type if model.part is None else model.part.model_type
     new, entry = _of(extension), defaults.of_type(model_type) or {}
-    here = {_name_of_context(entry, data): _tokens(extension)}
+    also: dict[str, Any] = {_name_of_context(entry, data): _tokens(extension)}
+    heads = [g.rotation.options["head_dim"] for g in model.groups if g.rotation and id(g) in found]
+    also |= needed(model_type, data, new["rope_type"], heads[0])
+    parameters = parameters_of(model, data, {key: _of(each) for key, each in found.items()})
+    if data.get(_ORIGINAL) is not None and _ORIGINAL in parameters:  # wins over the one inside
+        also[_ORIGINAL] = new[_ORIGINAL]
+    lines = {each: dialect_lines(data, model_type, parameters, each) for each in DIALECTS}
+    return {each: None if found is None else also | found for each, found in lines.items()}
+
+
+def parameters_of(
+    model: ModelPositions, data: Mapping[str, Any], replaced: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Rope parameters of all layers, by layer type where one dictionary does not serve them all.
+
+    replaced: those of the groups that have others now, by the identity of the group.
+    """
     turning = [group for group in model.groups if group.rotation is not None]
-    heads = [g.rotation.options["head_dim"] for g in turning if g.rotation and id(g) in found]
-    here |= needed(model_type, data, new["rope_type"], heads[0])
-    # What the config has in the other schema would win, or count besides.
-    void = {"rope_scaling": None} if data.get("rope_scaling") else {}
-    if not flat(turning, data):
-        given = data.get("rope_parameters") or entry.get("keys", {}).get("default_rope_parameters")
-        given = given if isinstance(given, Mapping) else {}
-        unrotated = [name for name, rope in given.items() if rope is None]
-        nested = dict.fromkeys(unrotated) | {
-            group.name: dict(group.parameters if id(group) not in found else _of(found[id(group)]))
-            for group in turning
-            if group.name is not None
-        }
-        return {**here, **void, "rope_parameters": nested}, None
-    if data.get(_ORIGINAL) is not None and _ORIGINAL in new:  # which wins over the one inside
-        here[_ORIGINAL] = new[_ORIGINAL]
-    patch = {**here, **void, "rope_parameters": new}
-    # Names that only this family knows.
-    own = FAMILIES.get(model_type or "", PLAIN).base or any(name in data for name in _OWN_NAMES)
-    if own or model_type in _NEW_ONLY:
-        return patch, None
-    scaling = {k: v for k, v in new.items() if k not in ("rope_theta", "partial_rotary_factor")}
-    outside = {k: v for k, v in new.items() if k not in scaling}
-    # Parameters that null would bring back: those of the class, or of the newer schema.
-    others = data.get("rope_parameters") or "default_rope_parameters" in entry.get("keys", {})
-    plain = scaling == {"rope_type": "default"} and not others
-    return patch, {**here, **outside, "rope_scaling": None if plain else scaling}
+    if flat(turning, data):
+        return dict(next(iter(replaced.values()), turning[0].parameters))
+    model_type = model.model_type if model.part is None else model.part.model_type
+    entry = defaults.of_type(model_type) or {}
+    given = data.get("rope_parameters") or entry.get("keys", {}).get("default_rope_parameters")
+    given = given if isinstance(given, Mapping) else {}
+    unrotated = [name for name, rope in given.items() if rope is None]
+    return dict.fromkeys(unrotated) | {
+        group.name: dict(replaced.get(id(group), group.parameters))
+        for group in turning
+        if group.name is not None
+    }
 
 
 def _name_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> str:

@@ -10,7 +10,18 @@ from whorl.scaling.aliasing import Alike, alike
 
 from .pairs import Turns, angle_error
 
-__all__ = ["AtLength", "at_length", "span", "trained_context", "turns_in_training"]
+__all__ = [
+    "AtLength",
+    "at_length",
+    "extension_start",
+    "span",
+    "trained_context",
+    "turns_in_training",
+]
+
+#: Lengths that the publishers of a family extend from, by its type and the context that its configs
+#: claim. Qwen3: 8,192 of the 40,960 tokens are for the prompt (model card of Qwen3-8B).
+_PUBLISHED_STARTS = {("qwen3", 40_960): 32_768, ("qwen3_moe", 40_960): 32_768}
 
 _SLACK = 1 + 1e-9
 
@@ -53,6 +64,16 @@ def trained_context(model: ModelPositions, group: LayerGroup, given: int | None)
             " it out."
         )
     return given
+
+
+def extension_start(model: ModelPositions, group: LayerGroup, given: int | None) -> int | None:
+    """The length that an extension multiplies: the publisher's, else that of training."""
+    known = trained_context(model, group, given)
+    assert group.rotation is not None
+    if given is not None or group.rotation.options.get("scaling") is not None:
+        return known
+    model_type = model.model_type if model.part is None else model.part.model_type
+    return _PUBLISHED_STARTS.get((model_type or "", model.context or 0), known)
 
 
 def span(tokens: int | None, window: int | None) -> int | None:

@@ -17,11 +17,12 @@ from whorl.configs import (
     presets,
     read_config,
 )
+from whorl.configs.huggingface.write import Dialect, find_dialect, write_config
 
-from .extension import Extension, called, described, patches, targets
+from .extension import Extension, called, described, lines_by_dialect, targets
 from .extension import extend as put
 from .frameworks import Case, Comparison, compare
-from .lengths import at_length, span, trained_context, turns_in_training
+from .lengths import at_length, extension_start, span, trained_context, turns_in_training
 from .pairs import turns, wavelengths
 from .patching import merged, refuted
 from .report import GroupReport, Inspection
@@ -64,10 +65,13 @@ def inspect(
     extensions: dict[int, Extension] = {}
     if extend is not None:
         extensions = look.extensions(chosen, extend, factor, whole=layer_type is None)
-    patch, old, extensions = look.patches(extensions)
-    reports = tuple(look.report(group, extensions.get(id(group))) for group in chosen)
+    lines, extensions = look.lines(extensions)
+    reports = [look.report(group, extensions.get(id(group))) for group in chosen]
+    if extensions:
+        reports = look.judge_extended(reports, lines)
     source = str(x) if isinstance(x, (str, os.PathLike)) else type(x).__name__
-    return Inspection(source, model, reports, length, patch, old)
+    new, old = (look.placed(lines[dialect]) for dialect in ("transformers 5", "transformers 4"))
+    return Inspection(source, model, tuple(reports), length, new, old, look.dialect)
 
 
 def _check_lengths(length: int | None, trained: int | None) -> None:
@@ -100,18 +104,46 @@ class _Look:
             inside = inside.get(name) if isinstance(inside, Mapping) else None
         return path if isinstance(inside, Mapping) else []
 
-    def patches(
+    @property
+    def dialect(self) -> Dialect | None:
+        """The one that the config is written in; None for files of other software."""
+        known = self.model.kind in ("transformers", "mlx")
+        return find_dialect(self.document.data, self.keys) if known else None
+
+    def lines(
         self, found: dict[int, Extension]
-    ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None, dict[int, Extension]]:
-        """The lines for config.json, new and old; extensions that have none say why."""
-        new, old = patches(self.model, self.keys, found)
-        why = self._refuted(new, found)
+    ) -> tuple[dict[Dialect, dict[str, Any] | None], dict[int, Extension]]:
+        """The lines for config.json in each dialect; extensions that have none say why."""
+        lines = lines_by_dialect(self.model, self.keys, found)
+        why = self._refuted(lines["transformers 5"], found)
         if why is not None:
             found = {key: replace(each, parameters=None, why=why) for key, each in found.items()}
-            new = None
-        if new is None or self._refuted(old, found) is not None:
-            old = None
-        return self._placed(new), self._placed(old), found
+            lines["transformers 5"] = None
+        old = lines["transformers 4"]
+        if lines["transformers 5"] is None or self._refuted(old, found) is not None:
+            lines["transformers 4"] = None
+        return lines, found
+
+    def judge_extended(
+        self, reports: list[GroupReport], lines: Mapping[Dialect, Mapping[str, Any] | None]
+    ) -> list[GroupReport]:
+        """The reports with how others read the config that asks for the extension."""
+        if self.dialect is None:
+            return reports
+        written = lines[self.dialect] or lines["transformers 5"]
+        if written is None:
+            return [replace(each, frameworks=_inexpressible(each)) for each in reports]
+        data = write_config(self.document.data, self.path, written)
+        model = read_config(data, parity=self.model.parity)
+        tokens = max(each.extension.length for each in reports if each.extension is not None)
+        look = _Look(load(data), model, self.length or tokens, None)
+        judged = []
+        for each in reports:
+            group = model.groups[self.model.groups.index(each.group)]
+            found = look.frameworks(group) if group.rotation is not None else ()
+            found = tuple(replace(one, config="as extended") for one in found)
+            judged.append(replace(each, frameworks=found))
+        return judged
 
     def _refuted(
         self, lines: Mapping[str, Any] | None, found: Mapping[int, Extension]
@@ -120,7 +152,7 @@ class _Look:
             return None  # nothing to put them into
         return refuted(self.model, merged(self.document.data, self.path, lines), found)
 
-    def _placed(self, lines: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    def placed(self, lines: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """The lines under the key of the part that they are for."""
         if lines is not None:
             for name in reversed(self.path):
@@ -138,7 +170,7 @@ class _Look:
             )
         found = {}
         for group in targets(turning, self.keys) if whole else turning:
-            tokens = trained_context(self.model, group, self.told)
+            tokens = extension_start(self.model, group, self.told)
             by = _factor(self.length, factor, tokens)
             found[id(group)] = put(self.model, group, name, by, tokens)
         return found
@@ -154,12 +186,14 @@ class _Look:
         lengths = wavelengths(inv_freq)
         known = [value for value in lengths if value is not None]
         base = getattr(config, "base", None)
+        published = self.frameworks(group)
         return GroupReport(
             group,
             encoding=group.rotation.encoding,
             layout=config.layout,
             base=None if isinstance(base, tuple) or getattr(config, "inv_freq", None) else base,
             head_dim=config.head_dim,
+            head_channels=config.head_dim + self._unrotated_part(),
             rotated=config.width,
             pairs=len(inv_freq),
             unused=len(lengths) - len(known),
@@ -167,10 +201,17 @@ class _Look:
             slowest=max(known, default=None),
             attention_scale=float(found.attention_scale),
             extension=extension,
-            frameworks=self._frameworks(group),
+            frameworks=published,
+            frameworks_as_published=published,
             wavelengths=tuple(lengths),
             **({} if grid else self._within_lengths(group, rope, now, inv_freq)),
         )
+
+    def _unrotated_part(self) -> int:
+        """Channels of a head in latent attention that stand beside the rotated ones."""
+        latent = any(note.id == "mla" for note in self.model.notes)
+        found = self.keys.get("qk_nope_head_dim") if latent else None
+        return found if isinstance(found, int) and found > 0 else 0
 
     def _within_lengths(
         self, group: LayerGroup, rope: Any, now: int | None, inv_freq: Tensor
@@ -178,8 +219,10 @@ class _Look:
         """What pairs do within the lengths of training, of the claim and of the question."""
         trained = trained_context(self.model, group, self.told)
         seen, claimed = span(trained, group.window), span(self.model.context, group.window)
-        description, at = described(rope, now, trained), None
+        window = group.window
+        description, at = described(rope, now, trained, window), None
         longest = max(now, self.model.context or 0) if now else now
+        furthest = description if longest == now else described(rope, longest, trained, window)
         if self.length is not None:
             at = at_length(inv_freq, description, trained, group.window, self.length)
         return {
@@ -187,7 +230,7 @@ class _Look:
             "trained": None if seen is None else turns_in_training(description, seen),
             "claimed": None if claimed is None else turns(self._claimed(rope), claimed),
             "description": description,
-            "furthest": description if longest == now else described(rope, longest, trained),
+            "furthest": furthest,
             "bound": None if claimed and claimed == self.model.context else group.window,
             "at_length": at,
         }
@@ -197,7 +240,7 @@ class _Look:
         found: Tensor = rope.frequencies(self.model.context).inv_freq
         return found.detach().double().flatten()
 
-    def _frameworks(self, group: LayerGroup) -> tuple[Comparison, ...]:
+    def frameworks(self, group: LayerGroup) -> tuple[Comparison, ...]:
         """Readings of others: of configs in the form that they all start from, with one axis."""
         assert group.rotation is not None
         model = self.model
@@ -208,6 +251,21 @@ class _Look:
         if self.length is None and scaling is not None and scaling.follows_length:
             lengths[:0] = filter(None, [scaling.short_up_to])
         return compare(Case(model, group, self.document.data), lengths)
+
+
+def _inexpressible(report: GroupReport) -> tuple[Comparison, ...]:
+    """What to say of every framework where no config asks for the extension."""
+    extension = report.extension
+    if extension is None:
+        return report.frameworks
+    return tuple(
+        Comparison(
+            *(each.framework, each.version, each.basis, "inexpressible"),
+            why=extension.why,
+            config="as extended",
+        )
+        for each in report.frameworks
+    )
 
 
 def _factor(length: int | None, factor: float | None, trained: int | None) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whorl.configs import LayerGroup, ModelPositions
+from whorl.configs.huggingface.write import Dialect, loss_warning
 from whorl.configs.model import plain
 from whorl.scaling import Description
 
@@ -33,7 +34,10 @@ class GroupReport:
     open; ``ModelPositions.trained_context`` is the config's own number and may be stretched.
     description: at the length asked for, else at the claimed context; furthest: at the longer of
     the two, which the reach is taken from. They differ for scalings that follow the length.
+    head_dim: channels that the rotation is given; head_channels: those of the whole head, more in
+    latent attention, where the rotated part is separate.
     bound: the window, where it is shorter than the texts that the config claims.
+    frameworks: how others read the config; with an extension, the config that asks for it.
     """
 
     group: LayerGroup
@@ -41,6 +45,7 @@ class GroupReport:
     layout: str | None = None
     base: float | None = None
     head_dim: int | None = None
+    head_channels: int | None = None
     rotated: int | None = None
     pairs: int | None = None
     unused: int | None = None
@@ -56,10 +61,12 @@ class GroupReport:
     at_length: AtLength | None = None
     extension: Extension | None = None
     frameworks: tuple[Comparison, ...] = ()
+    frameworks_as_published: tuple[Comparison, ...] = ()
     wavelengths: tuple[float | None, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        skip = {"group", "description", "furthest", "extension", "frameworks", "wavelengths"}
+        skip = {"group", "description", "furthest", "extension", "wavelengths"}
+        skip |= {"frameworks", "frameworks_as_published"}
         own = {
             field.name: plain(getattr(self, field.name))
             for field in dataclasses.fields(self)
@@ -73,6 +80,7 @@ class GroupReport:
             "description": None if found is None else found.to_dict(),
             "extension": None if extension is None else extension.to_dict(),
             "frameworks": [each.to_dict() for each in self.frameworks],
+            "frameworks_as_published": [each.to_dict() for each in self.frameworks_as_published],
             "wavelengths": list(self.wavelengths),
         }
 
@@ -83,6 +91,7 @@ class Inspection:
 
     patch: what to put into config.json for the extension, in the schema of transformers 5;
     old_patch: in that of version 4. None without an extension, or where they have no words for it.
+    dialect: of the two, the one that the config is written in; None for files of other software.
     """
 
     source: str
@@ -91,6 +100,15 @@ class Inspection:
     length: int | None = None
     patch: Mapping[str, Any] | None = None
     old_patch: Mapping[str, Any] | None = None
+    dialect: Dialect | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is lost where the lines for config.json are not in the dialect of the config."""
+        if self.dialect != "transformers 4" or self.patch is None or self.old_patch is not None:
+            return ()
+        extended = [each.extension for each in self.groups if each.extension is not None]
+        return (loss_warning([each.parameters or {} for each in extended]),)
 
     @property
     def verdict(self) -> str:
@@ -116,6 +134,8 @@ class Inspection:
             "parts": sorted(model.parts),
             "patch": self.patch,
             "old_patch": self.old_patch,
+            "dialect": self.dialect,
+            "warnings": list(self.warnings),
         }
         found: dict[str, Any] = plain(document)
         return found

@@ -13,7 +13,7 @@ from whorl.scaling import Description
 
 from .frameworks import Comparison
 from .report import GroupReport, Inspection
-from .words import brief, facts, number, title
+from .words import brief, dialect_patches, facts, number, of_config, title
 
 __all__ = ["terminal"]
 
@@ -26,7 +26,9 @@ def terminal(found: Inspection) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(found.source, "bold"), Text(found.verdict)]
     for report in found.groups:
         lines += ["", *_group(report)]
-    lines += _readings(found)
+    lines += _readings(found, "as published")
+    if any(report.extension is not None for report in found.groups):
+        lines += _readings(found, "as extended")
     if found.model.notes:
         lines += ["", _rows([("note", note.text) for note in found.model.notes])]
     if found.model.parts:
@@ -36,12 +38,13 @@ def terminal(found: Inspection) -> list[RenderableType]:
 
 
 def _group(report: GroupReport) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(title(report), "bold"), _rows(facts(report))]
+    head = f"{title(report)}, as published"
+    lines: list[RenderableType] = [Text(head, "bold"), _rows(facts(report))]
     extension = report.extension
     if extension is not None:
         at = number(extension.length)
-        lines += ["", Text(f"  before, at {at} tokens"), _pairs(extension.before)]
-        lines += ["", Text(f"  after: {extension.scaling!r}"), _pairs(extension.after)]
+        lines += ["", Text(f"  as published, at {at} tokens"), _pairs(extension.before)]
+        lines += ["", Text(f"  as extended: {extension.scaling!r}"), _pairs(extension.after)]
         if extension.why:
             lines.append(Text(f"  no lines for config.json: {extension.why}."))
     elif report.description is not None:
@@ -89,18 +92,23 @@ def _range(values: list[float | None]) -> str:
     return low if low == high else f"{low}-{high}"
 
 
-def _readings(found: Inspection) -> list[RenderableType]:
-    """One table for all groups that the others read alike."""
+def _readings(found: Inspection, config: str) -> list[RenderableType]:
+    """One table for all groups that the others read alike, of one of the two configs."""
     alike: dict[str, list[GroupReport]] = {}
+    read = {id(report): of_config(report, config) for report in found.groups}
     for report in found.groups:
-        if report.frameworks:
-            alike.setdefault("".join(map(_seen, report.frameworks)), []).append(report)
+        if read[id(report)]:
+            alike.setdefault("".join(map(_seen, read[id(report)])), []).append(report)
     lines: list[RenderableType] = []
     for reports in alike.values():
-        comparisons = reports[0].frameworks
+        comparisons = read[id(reports[0])]
         names = ", ".join(report.group.name or "" for report in reports)
         of = f": {names}" if len(alike) > 1 else ""
-        lines += ["", Text(f"How others read it{of}", "bold"), _frameworks(comparisons)]
+        lines += ["", Text(f"How others read it, {config}{of}", "bold")]
+        if comparisons[0].outcome == "inexpressible":
+            lines.append(Text(f"  nobody can be asked to: {comparisons[0].why}."))
+            continue
+        lines.append(_frameworks(comparisons))
         lines += _remarks(comparisons)
     return lines
 
@@ -147,8 +155,9 @@ def _remarks(found: tuple[Comparison, ...]) -> list[RenderableType]:
 
 def _patches(found: Inspection) -> list[RenderableType]:
     lines: list[RenderableType] = []
-    for patch, version in ((found.patch, "5"), (found.old_patch, "4")):
-        if patch is not None:
-            head = Text(f"For config.json, transformers {version}:", "bold")
-            lines += ["", head, Padding(Text(json.dumps(dict(patch), indent=2)), (0, 0, 0, 2))]
+    if found.warnings:
+        lines += ["", *(Text(f"warning: {text}", "yellow") for text in found.warnings)]
+    for patch, dialect in dialect_patches(found):
+        head = Text(f"For config.json, as extended, {dialect}:", "bold")
+        lines += ["", head, Padding(Text(json.dumps(dict(patch), indent=2)), (0, 0, 0, 2))]
     return lines

@@ -51,8 +51,8 @@ def _what(found: Inspection, turning: list[GroupReport]) -> str:
 
 
 def _rotation(report: GroupReport) -> str:
-    whole = report.rotated == report.head_dim
-    channels = f"all {report.rotated}" if whole else f"{report.rotated} of {report.head_dim}"
+    whole = report.rotated == report.head_channels
+    channels = f"all {report.rotated}" if whole else f"{report.rotated} of {report.head_channels}"
     base = "frequencies of their own" if report.base is None else f"base {number(report.base)}"
     assert report.group.rotation is not None
     scaling = report.group.rotation.options.get("scaling")
@@ -127,20 +127,28 @@ def _extended(found: Inspection, report: GroupReport) -> str:
     reach = extension.after.reach
     how = "has no limit" if reach is None else f"is {number(reach)} tokens"
     counts = [f"{n} {status}" for status, n in extension.after.counts.items() if n]
+    start = ""
+    if extension.start is not None and extension.start != report.training_length:
+        start = f" from {number(extension.start)}, where its published recipe starts,"
     return (
-        f"{type(extension.scaling).__name__} to {number(extension.length)} tokens{name} leaves"
+        f"{type(extension.scaling).__name__}{start} to {number(extension.length)} tokens{name}"
+        " leaves"
         f" {listed(counts)} pairs; the reach then {how}, the attention scale"
         f" {extension.after.attention_scale:.4f}."
     )
 
 
 def _frameworks(found: Inspection, turning: list[GroupReport]) -> list[str]:
-    """Who agrees and who differs, over all groups."""
+    """Who agrees and who differs, over all groups; with an extension, on the extended config."""
+    judged = [each for report in turning for each in report.frameworks]
+    none = [each for each in judged if each.outcome == "inexpressible"]
+    if none:
+        return [f"As extended, no framework can be asked for it: {none[0].why}."]
     outcomes: dict[str, set[str]] = {}
-    for report in turning:
-        for each in report.frameworks:
-            outcomes.setdefault(each.framework, set()).add(each.outcome)
+    for each in judged:
+        outcomes.setdefault(each.framework, set()).add(each.outcome)
     at = "" if found.length is None else f" at {number(found.length)} tokens"
+    start = "As extended, " if any(each.config == "as extended" for each in judged) else ""
     sentences = []
     for outcome, words in (
         ("differs", f"read{{s}} it differently{at}"),
@@ -151,7 +159,7 @@ def _frameworks(found: Inspection, turning: list[GroupReport]) -> list[str]:
         names = [name for name, seen in outcomes.items() if _worst(seen) == outcome]
         if names:
             verb = words.format(s="s" if len(names) == 1 else "")
-            sentences.append(f"{listed(names)} {verb}.")
+            sentences.append(f"{start}{listed(names)} {verb}.")
     return sentences
 
 

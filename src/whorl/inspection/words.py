@@ -5,15 +5,28 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whorl.configs import LayerGroup
 
 if TYPE_CHECKING:
+    from .frameworks import Comparison
     from .report import GroupReport, Inspection
 
-__all__ = ["brief", "facts", "layers", "listed", "number", "page", "spans", "title"]
+__all__ = [
+    "brief",
+    "dialect_patches",
+    "facts",
+    "layers",
+    "listed",
+    "number",
+    "of_config",
+    "page",
+    "spans",
+    "title",
+]
 
 _LAYOUTS = {
     "half": "half layout (i with i + R/2)",
@@ -99,7 +112,7 @@ def facts(report: GroupReport) -> list[tuple[str, str]]:
     rows = [
         ("layout", _LAYOUTS.get(report.layout or "", str(report.layout))),
         ("base", "frequencies of their own" if report.base is None else number(report.base)),
-        ("channels", f"{report.rotated} of {report.head_dim} rotate, in {report.pairs} pairs"),
+        ("channels", f"{report.rotated} of {report.head_channels} rotate, in {report.pairs} pairs"),
         ("wavelengths", _wavelengths(report)),
         ("never come round", _never(report)),
         ("attention scale", f"{report.attention_scale:.6g}"),
@@ -186,7 +199,7 @@ def page(found: Inspection, width: int = 90) -> str:
     for report in found.groups:
         rows = facts(report)
         wide = max(len(name) for name, _ in rows)
-        lines = [title(report)]
+        lines = [f"{title(report)}, as published"]
         for name, value in rows:
             start = f"  {name:<{wide}}  "
             indent = " " * len(start)
@@ -194,23 +207,41 @@ def page(found: Inspection, width: int = 90) -> str:
                 textwrap.fill(value, width, initial_indent=start, subsequent_indent=indent)
             )
         if report.extension is not None:
-            lines += ["", str(report.extension.after)]
+            lines += ["", "as extended", str(report.extension.after)]
             if report.extension.why:
                 lines.append(f"no lines for config.json: {report.extension.why}.")
-        if report.frameworks:
-            lines.append("")
-            lines += [_framework(each) for each in report.frameworks]
+        for config in ("as published", "as extended"):
+            read = of_config(report, config)
+            if read:
+                lines += ["", f"how others read it, {config}", *map(_framework, read)]
         blocks.append("\n".join(lines))
     blocks += [note.text for note in found.model.notes]
-    if found.patch is not None:
-        blocks.append(f"config.json for transformers 5:\n{json.dumps(dict(found.patch), indent=2)}")
+    blocks += [f"warning: {text}" for text in found.warnings]
+    for patch, dialect in dialect_patches(found):
+        text = json.dumps(dict(patch), indent=2)
+        blocks.append(f"config.json for {dialect}, as extended:\n{text}")
     return "\n\n".join(blocks)
 
 
-def _framework(each: object) -> str:
-    from .frameworks import Comparison
+def dialect_patches(found: Inspection) -> list[tuple[Mapping[str, Any], str]]:
+    """The lines for config.json with their dialects, that of the config first."""
+    both = [(found.old_patch, "transformers 4"), (found.patch, "transformers 5")]
+    both.sort(key=lambda each: each[1] != found.dialect)
+    return [
+        (patch, f"{dialect} (as this config)" if dialect == found.dialect else dialect)
+        for patch, dialect in both
+        if patch is not None
+    ]
 
-    assert isinstance(each, Comparison)
+
+def of_config(report: GroupReport, config: str) -> tuple[Comparison, ...]:
+    """How others read the config as published, or as extended."""
+    if config == "as published":
+        return report.frameworks_as_published
+    return tuple(each for each in report.frameworks if each.config == config)
+
+
+def _framework(each: Comparison) -> str:
     what = f" ({', '.join(each.differs)})" if each.differs else ""
     why = f": {each.why}" if each.why else ""
     return f"  {each.framework} {each.version}, {each.basis}: {each.outcome}{what}{why}"

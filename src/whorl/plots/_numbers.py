@@ -77,12 +77,14 @@ def wavelengths(
     config: str = "",
     layer_type: str = "",
 ) -> Record:
-    """context: 0 for the model's own."""
-    rope = _rope(dim, base, config, layer_type)
+    """context: 0 for the model's own, as ``whorl inspect`` counts the pairs as rotated."""
+    rope, window = _rope(dim, base, config, layer_type), None
     if config and not context:
         said = read_config(_known(config))
-        context = said.trained_context or said.context or 0
-    return analysis.frequencies(rope, context=context or _CONTEXT)
+        context = said.context or said.trained_context or 0
+        windows = [one.window for one in said.groups if layer_type in ("", one.name)]
+        window = None if None in windows else max(filter(None, windows), default=None)
+    return analysis.frequencies(rope, context=context or _CONTEXT, window=window)
 
 
 def angles(

@@ -9,6 +9,7 @@ lines leave through the top, and their labels give the value where they end.
 """
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ __all__ = ["GREY", "Axes", "Point", "Series", "at_least", "ceiling", "draw", "fi
 GREY = "#8B929B"
 _LABEL_HEIGHT = 15
 _COLUMNS = 4
+_NARROW = 185
 _DASHES = [[1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 1.5], [1, 3], [12, 4], [7, 2, 1, 2, 1, 2]]
 
 
@@ -45,7 +47,8 @@ class Axes:
     """What a chart says beside its lines.
 
     mark: a vertical rule at this x, with these words. top: where the vertical axis ends; None
-    shows all values. accuracy: values are shares from 0 to 1 and more is better.
+    shows all values. accuracy: values are shares from 0 to 1 and more is better. narrow: for the
+    screen of a phone, with the labels inside it.
     """
 
     title: str
@@ -58,6 +61,7 @@ class Axes:
     top: float | None = None
     accuracy: bool = False
     height: int = 330
+    narrow: bool = False
 
     @property
     def format(self) -> str:
@@ -146,7 +150,7 @@ def _together(series: Sequence[Series], axes: Axes) -> Any:
     dashes = sorted({str(line.dash) for line in series})
     scale = alt.Scale(domain=domain, nice=False)
     base = alt.Chart(alt.Data(values=_rows(series))).encode(
-        _x(alt, axes, series, axes.ticks),
+        _x(alt, axes, series, axes.ticks[::-1][::2] if axes.narrow else axes.ticks),
         alt.Y("y:Q", title=axes.y, scale=scale).axis(format=axes.format),
         color=colour,
         detail="name:N",
@@ -172,7 +176,7 @@ def _together(series: Sequence[Series], axes: Axes) -> Any:
     )
     text = ends.mark_text(align="left", dx=26).encode(x="end:Q", y="label:Q", text="words:N")
     return alt.layer(*layers, lines, leader, text, *_mark(alt, axes, 12)).properties(
-        width=540, height=axes.height, title=_title(alt, axes)
+        width=_NARROW if axes.narrow else 540, height=axes.height, title=_title(alt, axes)
     )
 
 
@@ -201,7 +205,8 @@ def _apart(series: Sequence[Series], axes: Axes) -> Any:
     for row in rows:
         row["head"] = heads[row["name"]]
     title = _title(alt, axes)
-    title.subtitle = [*title.subtitle, f"{axes.y} against {axes.x}; best at the end first"]
+    order = f"{axes.y} against {axes.x}; best at the end first"
+    title.subtitle = [*title.subtitle, *_wrapped(order, axes)]
     return (
         alt.layer(*layers, data=alt.Data(values=rows))
         .properties(width=138, height=84)
@@ -209,7 +214,7 @@ def _apart(series: Sequence[Series], axes: Axes) -> Any:
             alt.Facet("head:N", title=None, sort=list(heads.values())).header(
                 labelAnchor="start", labelFontSize=11, labelPadding=4, labelLimit=150
             ),
-            columns=_COLUMNS,
+            columns=2 if axes.narrow else _COLUMNS,
             spacing={"row": 14, "column": 16},
         )
         .properties(title=title)
@@ -302,4 +307,9 @@ def _mark(alt: Any, axes: Axes, size: int) -> list[Any]:
 
 
 def _title(alt: Any, axes: Axes) -> Any:
-    return alt.TitleParams(axes.title, subtitle=axes.subtitle.split("\n"))
+    lines = [line for text in axes.subtitle.split("\n") for line in _wrapped(text, axes)]
+    return alt.TitleParams(axes.title, subtitle=lines)
+
+
+def _wrapped(text: str, axes: Axes) -> list[str]:
+    return textwrap.wrap(text, 48) if axes.narrow else [text]

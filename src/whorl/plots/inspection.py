@@ -71,10 +71,10 @@ def _title(group: Mapping[str, Any], who: str) -> str:
 
 def _subtitle(group: Mapping[str, Any], rings: bool) -> str:
     extension = group["extension"]
-    words = f"{group['rotated']} of {group['head_dim']} channels, {group['layout']} layout"
+    words = f"{group['rotated']} of {group['head_channels']} channels, {group['layout']} layout"
     if extension is not None:
         name = extension["scaling"]["name"]
-        return f"{words}; extended by {name} to {extension['length']:,} tokens, rings: before"
+        return f"{words}; as extended by {name} to {extension['length']:,}, rings: as published"
     return f"{words}; rings: before scaling" if rings else words
 
 

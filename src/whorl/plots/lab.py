@@ -34,7 +34,7 @@ def lab(comparison: Mapping[str, Any]) -> Any:
     )
 
 
-def lab_lengths(comparison: Mapping[str, Any]) -> Any:
+def lab_lengths(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
     """Loss or accuracy by the length of the text, with bands where there are several seeds."""
     settings = comparison["settings"]
     several = len(settings["seeds"]) > 1
@@ -63,12 +63,13 @@ def lab_lengths(comparison: Mapping[str, Any]) -> Any:
             mark=(settings["length"], f"trained at {settings['length']}"),
             accuracy=accuracy,
             height=380,
+            narrow=narrow,
         ),
         "lab_lengths",
     )
 
 
-def lab_positions(comparison: Mapping[str, Any]) -> Any:
+def lab_positions(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
     """Loss at every position of the longest text, averaged over half octaves."""
     settings = comparison["settings"]
     longest = max(settings["lengths"])
@@ -91,12 +92,13 @@ def lab_positions(comparison: Mapping[str, Any]) -> Any:
             y=_loss(comparison),
             ticks=tuple(ticks),
             mark=(settings["length"], f"trained to {settings['length']}"),
+            narrow=narrow,
         ),
         "lab_positions",
     )
 
 
-def lab_training(comparison: Mapping[str, Any]) -> Any:
+def lab_training(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
     """Training loss by step, of the rows that were trained themselves."""
     settings = comparison["settings"]
     found = {}
@@ -116,6 +118,7 @@ def lab_training(comparison: Mapping[str, Any]) -> Any:
             y=_loss(comparison),
             ticks=tuple(range(0, settings["steps"] + 1, quarter)),
             log=False,
+            narrow=narrow,
         ),
         "lab_training",
     )

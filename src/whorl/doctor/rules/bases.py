@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl.doctor.engine import Case, Symptom, rule
+from whorl.configs.huggingface.write import dialect_lines, lost_words
+from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Block, Patient, Tower, number, shown
 
 from ._beside import disagreements
@@ -185,13 +186,15 @@ def class_default_wins(patient: Patient) -> Iterator[Symptom]:
 
 @rule(
     "theta-inside-only",
-    "note",
+    "warning",
     what="rope_theta and the scaling stand inside rope_parameters only.",
     why="That is the schema of transformers 5. Software written for version 4 asks for"
     " rope_theta and rope_scaling beside it, finds neither, and silently runs with 10,000 and"
-    " no scaling.",
+    " no scaling. A config whose transformers_version is 5 or later says which software it is for;"
+    " there it is a note.",
     remedy="For such software, repeat rope_theta at the top level, which transformers 5 does not"
-    " mind; a scaling has to go back into rope_scaling.",
+    " mind; a scaling has to go back into rope_scaling. Where transformers_version is 4, --fix does"
+    " that.",
     seen=(
         "https://github.com/Open-Athena/MarinFold/pull/198",
         _V5,
@@ -205,14 +208,38 @@ def theta_inside_only(patient: Patient) -> Iterator[Symptom]:
         if tower.source != "rope_parameters" or tower.nested or "rope_theta" in tower.config:
             continue
         for block in tower.blocks:
-            inside = block.number("rope_theta")
-            lost = [] if inside in (None, 10_000) else [f"rope_theta {shown(inside)}"]
-            lost += [f"the {block.kind} scaling"] if block.kind not in ("default", "axial") else []
+            lost = lost_words([{**block.keys, "rope_type": block.kind}])
             if lost:
                 yield Symptom(
                     block.path(),
-                    f"code for transformers 4 does not look here and loses {' and '.join(lost)}.",
+                    f"code for transformers 4 does not look here and loses {lost}.",
+                    edits=_in_dialect_of_4(patient, tower),
+                    severity="note" if _version(patient, tower) >= 5 else None,
                 )
+
+
+def _version(patient: Patient, tower: Tower) -> int:
+    """The first number of transformers_version; 0 where the config does not say."""
+    for config in (tower.config, patient.data):
+        first = str(config.get("transformers_version") or "").partition(".")[0]
+        if first.isdecimal():
+            return int(first[:4])
+    return 0
+
+
+def _in_dialect_of_4(patient: Patient, tower: Tower) -> tuple[Edit, ...]:
+    """What makes a config of transformers 4 out of one that says it is one; reads the same in 5."""
+    if _version(patient, tower) != 4 or tower.reading is None or not tower.known_family:
+        return ()
+    rope = {"rope_type": tower.blocks[0].kind, **tower.blocks[0].keys}
+    if number(rope.get("rope_theta")) is None:
+        return ()
+    lines = dialect_lines(tower.config, tower.family, rope, "transformers 4") or {}
+    return tuple(
+        Edit("remove" if value is None else "set", (*tower.where, key), value)
+        for key, value in lines.items()
+        if value is not None or tower.config.get(key) is not None
+    )
 
 
 @rule(

@@ -10,6 +10,8 @@ import { read, write } from "./link.js";
 const FRESH = { group: null, length: null, base: null, method: "config", factor: 4, trained: null, pair: null, distance: 16, pins: [] };
 const PLAIN = ["config", "none"];
 let start, fields, known = {}, shown = null, own = null, began = null;
+/** The colour of the curve that the controls show; it stays with the curve when that is kept. */
+let hue = 1;
 let state = { source: null, ...FRESH };
 /** What went wrong: faults are whorl's, view is why there are no charts, own is about q and k. */
 const trouble = { report: null, look: null, view: null, own: null };
@@ -51,9 +53,17 @@ const asItIs = () => state.method === "config" && state.base == null;
 
 /** The curves beside the config's, each once, with the colours they keep. */
 function choices() {
-  const pins = state.pins.map((choice, n) => ({ choice, slot: n + 2 }));
+  const pins = state.pins.map(({ slot, ...choice }) => ({ choice, slot }));
   if (asItIs()) return pins;
-  return [{ choice: focus(), slot: 1 }, ...pins.filter((one) => !equal(one.choice, focus()))];
+  const kept = pins.find((one) => equal(one.choice, focus()));
+  return [{ choice: focus(), slot: kept?.slot ?? unused() }, ...pins.filter((one) => one !== kept)];
+}
+
+/** A colour for a curve that is not kept: the one it has, unless a kept curve took it. */
+function unused() {
+  const taken = state.pins.map((one) => one.slot);
+  for (let n = 1; taken.includes(hue); n += 1) hue = n;
+  return hue;
 }
 
 const slot = (n) => (n === 0 ? 0 : shown.slots[n - 1]);
@@ -169,19 +179,33 @@ function said() {
   $("#verdict").textContent = known.verdict ?? unread;
   const rows = (facts) => facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]);
   $("#facts").replaceChildren(
-    ...known.groups.map((group) => el("details", {}, el("summary", {}, group.title), el("dl", {}, ...rows(group.facts)))),
-    ...(known.frameworks.length ? [el("details", {}, el("summary", {}, "How others read it"), el("dl", {}, ...rows(known.frameworks.map((one) => [one.framework, [one.outcome + (one.differs.length ? ` (${one.differs.join(", ")})` : ""), ...one.remarks].join(". ")]))))] : []),
+    ...known.groups.map((group) => el("details", {}, el("summary", {}, `${group.title}, ${known.seen}`), el("dl", {}, ...rows(group.facts)))),
+    ...[...new Set(known.frameworks.map((one) => one.config))].map((of) => el("details", {}, el("summary", {}, `How others read it, ${of}`),
+      el("dl", {}, ...rows(known.frameworks.filter((one) => one.config === of).map((one) => [one.framework, [one.outcome + (one.differs.length ? ` (${one.differs.join(", ")})` : ""), ...one.remarks].join(". ")]))))),
     ...known.notes.map((note) => el("p", { class: "quiet" }, note)));
   const counts = Object.entries(known.counts).filter(([, n]) => n).map(([name, n]) => `${n} ${name}${n > 1 ? "s" : ""}`);
   const clean = Object.keys(known.counts).length ? "Nothing found." : trouble.report ? "Not examined." : "Not examined, because it cannot be read.";
+  $("#doctor-of").textContent = known.findings_of ? `, ${known.findings_of}` : "";
   $("#counts").textContent = counts.length ? `${counts.join(", ")}.` : clean;
   $("#findings").replaceChildren(...known.findings.map((one) => el("li", { class: one.severity },
     el("p", {}, el("b", {}, one.severity), " ", el("code", {}, one.rule), one.where ? ` at ${one.where}` : ""),
     el("p", {}, one.message), el("p", { class: "quiet" }, one.remedy))));
-  for (const id of ["#copy-config", "#save-config"]) $(id).disabled = !known.config;
-  $("#config-why").textContent = known.config ? "" : known.why ? `No config to copy: ${known.why}` : "No config to copy.";
+  dialects();
   controls();
 }
+
+/** The dialects that the config can be had in, its own first. */
+function dialects() {
+  const offered = Object.keys(known.configs ?? {}), chosen = $("#dialect").value;
+  $("#dialect-row").hidden = offered.length === 0;
+  refill($("#dialect"), offered.map((name) => [name, name === known.dialect]), ([name, same]) => el("option", { value: name }, same ? `${name} (as it is)` : name));
+  if (offered.includes(chosen)) $("#dialect").value = chosen;
+  for (const id of ["#copy-config", "#save-config"]) $(id).disabled = !config();
+  $("#config-why").textContent = config() ? "" : known.why ? `No config to copy: ${known.why}` : "No config to copy.";
+  tell("#config-warning", (known.warnings ?? []).map((text) => `Warning: ${text}`).join(" "));
+}
+
+const config = () => known.configs?.[$("#dialect").value] ?? known.config;
 
 // Controls -------------------------------------------------------------------------------------
 
@@ -216,7 +240,7 @@ function controls() {
   const why = unkept();
   $("#pin").setAttribute("aria-disabled", String(why != null));  // and not disabled, which would lose the focus
   $("#pin-why").textContent = why ?? "";
-  refill($("#pins"), state.pins.map((one, n) => [label(one), !asItIs() && equal(one, focus()) ? 1 : n + 2]), ([name, colour], n) => el("li", { class: `s${colour}` },
+  refill($("#pins"), state.pins.map((one) => [label(one), one.slot]), ([name, colour], n) => el("li", { class: `s${colour}` },
     el("i", {}), el("span", {}, name), el("button", { type: "button", class: "small", "aria-label": `Remove ${name}`, onclick: () => unpin(n) }, "remove")));
   $("#preset").value = state.source?.preset ?? (state.source?.given ? ":given" : ":text");
 }
@@ -242,13 +266,14 @@ function fitted() {
 
 function pin() {
   if (unkept()) return say(unkept());
-  state.pins.push(focus());
+  state.pins.push({ ...focus(), slot: unused() });
   say(`${label(focus())} stays on the charts.`);
   return moved();
 }
 
 function unpin(n) {
   const [gone] = state.pins.splice(n, 1);
+  if (equal(gone, focus())) hue = gone.slot;
   say(`${label(gone)} is off the charts.`);
   moved();
   ($("#pins").children[Math.min(n, state.pins.length - 1)]?.querySelector("button") ?? $("#pin")).focus();
@@ -340,7 +365,7 @@ function listen() {
   $("#method").addEventListener("change", (event) => { state.method = event.target.value; fitted(); moved(); });
   $("#group").addEventListener("change", (event) => { state.group = Number(event.target.value); state.pair = null; moved(); });
   $("#pin").addEventListener("click", pin);
-  $("#reset").addEventListener("click", () => open(state.source, { ...FRESH, pins: [] }));
+  $("#reset").addEventListener("click", () => { hue = 1; open(state.source, { ...FRESH, pins: [] }); });
   $("#preset").addEventListener("change", (event) => {
     const value = event.target.value;
     if (value === ":text") { $("#paste").open = true; $("#text").focus(); }
@@ -360,8 +385,8 @@ function listen() {
     event.preventDefault();
     if (kind === "drop") take(event.dataTransfer.files[0]);
   });
-  $("#copy-config").addEventListener("click", () => copy(known.config, "Config", say));
-  $("#save-config").addEventListener("click", () => save("config.json", new Blob([known.config], { type: "application/json" })));
+  $("#copy-config").addEventListener("click", () => copy(config(), "Config", say));
+  $("#save-config").addEventListener("click", () => save("config.json", new Blob([config()], { type: "application/json" })));
   $("#copy-link").addEventListener("click", () => {
     const link = write(state);
     if (!link) return say("This config is too long for a link; send the config instead.");
@@ -395,7 +420,9 @@ async function restore() {
   if (source.text) { $("#text").value = source.text; $("#paste").open = true; }
   state = { ...state, ...FRESH, pins: [] };
   const rest = found.source || start.given || location.hash.length < 2 ? "" : ` ${start.preset} is shown.`;
-  const opened = open(source, found.view);
+  hue = found.view.pins.length + 1;
+  const pins = found.view.pins.map((one, n) => ({ ...one, slot: n + 1 }));
+  const opened = open(source, { ...found.view, pins });
   tell("#link-error", found.problems.length ? `The link makes no sense in parts, which are left out. ${found.problems.join(" ")}${rest}` : null);
   await opened;
 }

@@ -1,8 +1,11 @@
 // Number fields. What was typed and cannot be is said beside its field, and the results, which keep
 // the last number that could, are marked as not being for it.
 
-import { $, tell } from "./common.js";
+import { $, ask, tell } from "./common.js";
 import { wrong } from "./limits.js";
+
+/** Fields of lengths, where 128k and 1e5 may be typed; Python reads them. */
+const LENGTHS = ["length", "trained", "distance"];
 
 export class Fields {
   /** limits: by key, as in limits.js. take(key, value): a number that can be. */
@@ -14,11 +17,22 @@ export class Fields {
   listen(key, empty) {
     const box = this.box(key);
     box.setAttribute("aria-errormessage", `${key}-error`);
-    box.addEventListener("change", () => {
-      const blank = box.value === "" && !box.validity.badInput;
-      const problem = blank && empty !== undefined ? null : wrong(this.limits[key], box.value);
+    box.addEventListener("change", async () => {
+      const typed = box.value, blank = typed === "" && !box.validity.badInput;
+      let problem = null, text = typed;
+      if (LENGTHS.includes(key) && /[a-z_,]/i.test(typed)) {
+        try {
+          text = String((await ask("length", { text: typed })).length);
+        } catch (error) {
+          problem = error.message;
+        }
+        if (box.value !== typed) return;  // something else was typed meanwhile
+      }
+      problem ??= blank && empty !== undefined ? null : wrong(this.limits[key], text);
       this.mark(key, problem);
-      if (!problem) this.take(key, blank ? empty : box.valueAsNumber);
+      if (problem) return;
+      if (!blank) box.value = text;
+      this.take(key, blank ? empty : Number(text));
     });
   }
 

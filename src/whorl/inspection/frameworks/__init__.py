@@ -35,12 +35,14 @@ class Comparison:
     attention_scale, softmax_scale, layout: theirs; None where not known.
     differs: what differs, of "inverse frequencies", "pairs", "attention scale", "softmax scale" and
         "layout".
+    outcome: "inexpressible" where no config asks for what is to be compared.
+    config: which one was read: the model's own, or the one that asks for an extension of it.
     """
 
     framework: str
     version: str
     basis: Basis
-    outcome: Literal["agrees", "differs", "refuses", "unknown"]
+    outcome: Literal["agrees", "differs", "refuses", "unknown", "inexpressible"]
     length: int | None = None
     inv_freq: float | None = None
     pair: int | None = None
@@ -50,6 +52,7 @@ class Comparison:
     differs: tuple[str, ...] = ()
     why: str | None = None
     remarks: tuple[Remark, ...] = ()
+    config: Literal["as published", "as extended"] = "as published"
 
     def to_dict(self) -> dict[str, Any]:
         plain = dict(vars(self))

@@ -45,7 +45,7 @@ th[aria-sort=ascending] button::after { content: "\\a0\\2191"; }
 th[aria-sort=descending] button::after { content: "\\a0\\2193"; }
 figure { margin: 1.5rem 0; overflow-x: auto; }
 figure svg { display: block; max-width: 100%; height: auto; min-width: 35rem; }
-.dark { display: none; }
+.dark, .narrow { display: none; }
 @media screen and (prefers-color-scheme: dark) {
   .light { display: none; } .dark { display: block; } }
 .claims { list-style: none; padding: 0; margin: 0; }
@@ -64,7 +64,8 @@ footer { margin-top: 3.5rem; border-top: 1px solid var(--line); padding-top: 1re
 @media (max-width: 40rem) {
   main { padding: 2rem 1rem 3rem; } h1 { font-size: 1.55rem; } .lead { font-size: 1rem; }
   tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 6.5rem; }
-  .claims li { grid-template-columns: 1fr; } }
+  .claims li { grid-template-columns: 1fr; }
+  .wide { display: none; } .narrow { display: block; } .narrow svg { min-width: 0; } }
 @media print {
   body { font-size: 10pt; } main { max-width: none; padding: 0; } h2 { break-after: avoid; }
   .scroll, figure { overflow: visible; margin: 0; padding: 0; }

@@ -6,7 +6,7 @@ escaped; links go to http and https addresses only.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
@@ -59,18 +59,17 @@ def _results(reading: Reading) -> list[str]:
     interval = ", \u00b1 half the interval over the seeds" if several else ""
     found = [
         "<h2>Results</h2>",
-        _figure("lengths", plots.lab_lengths(comparison), "lines by evaluation length"),
+        _lines("lengths", plots.lab_lengths, comparison, "lines by evaluation length"),
         f'<p class="quiet">{_text(what)}{interval}. Best of a column in bold; shade grows with'
         " the distance from the best of the table. Click a head to sort.</p>",
         results(reading),
         *_differences(reading),
-        _figure("costs", plots.lab_costs(comparison), "dots and bars by encoding"),
+        _figure({"costs": plots.lab_costs(comparison)}, "dots and bars by encoding"),
     ]
     if any(row.get("by_position") for row in comparison["rows"]):
-        chart = _figure("positions", plots.lab_positions(comparison), "lines by position")
-        found.append(chart)
+        found.append(_lines("positions", plots.lab_positions, comparison, "lines by position"))
     if any(row.get("curve") for row in comparison["rows"]):
-        chart = _figure("training", plots.lab_training(comparison), "training loss by step")
+        chart = _lines("training", plots.lab_training, comparison, "training loss by step")
         found.append(f"<details><summary>Training curves</summary>{chart}</details>")
     return found
 
@@ -94,17 +93,27 @@ def _differences(reading: Reading) -> list[str]:
     ]
 
 
-def _figure(name: str, chart: Any, words: str) -> str:
-    """The chart in both themes; style shows one of them."""
+def _lines(name: str, draw: Callable[..., Any], comparison: Mapping[str, Any], words: str) -> str:
+    """A chart of lines for wide screens, and for phones, where its labels would be off screen."""
+    narrow = draw(comparison, narrow=True)
+    return _figure({f"{name} wide": draw(comparison), f"{name} narrow": narrow}, words)
+
+
+def _figure(charts: Mapping[str, Any], words: str) -> str:
+    """Charts in both themes; style shows one of the themes, and one of "wide" and "narrow"."""
     themes: tuple[plots.Theme, ...] = ("light", "dark")
-    images = []
-    for theme in themes:
-        image = plots.svg(chart, theme=theme)
-        # Ids count from 1 in every image, but are one name space in a page.
-        image = re.sub(r'\bid="', f'id="{name}-{theme}-', image)
-        image = re.sub(r"url\(#", f"url(#{name}-{theme}-", image)
-        images.append(f'<div class="{theme}">{image}</div>')
-    return f'<figure role="img" aria-label="{escape(words)}">{"".join(images)}</figure>'
+    found = []
+    for name, chart in charts.items():
+        images = []
+        for theme in themes:
+            image = plots.svg(chart, theme=theme)
+            # Ids count from 1 in every image, but are one name space in a page.
+            own = f"{name.replace(' ', '-')}-{theme}-"
+            image = re.sub(r'\bid="', f'id="{own}', image)
+            image = re.sub(r"url\(#", f"url(#{own}", image)
+            images.append(f'<div class="{theme}">{image}</div>')
+        found.append(f'<div class="{name.partition(" ")[2]}">{"".join(images)}</div>')
+    return f'<figure role="img" aria-label="{escape(words)}">{"".join(found)}</figure>'
 
 
 def _claims(comparison: Mapping[str, Any]) -> str:

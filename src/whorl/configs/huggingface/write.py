@@ -1,0 +1,180 @@
+"""Write rope parameters into a config, in the dialect of transformers 4 or 5.
+
+    transformers 5   rope_parameters {"rope_type", "rope_theta", ...}, or one for each layer type
+    transformers 4   the base beside rope_scaling {"rope_type", "factor", ...}; some families have
+                     names of their own for the base, or a second base for their sliding layers
+
+transformers 5 reads both. Version 4 does not look into rope_parameters: what stands there only is
+lost, and the model rotates by the default base of its class, 10,000 for most, without scaling.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from . import defaults
+from .families import FAMILIES, PLAIN
+from .schema import FULL, SLIDING
+
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "dialect_lines",
+    "find_dialect",
+    "loss_warning",
+    "lost_words",
+    "write_config",
+]
+
+Dialect = Literal["transformers 4", "transformers 5"]
+DIALECTS: tuple[Dialect, Dialect] = ("transformers 4", "transformers 5")
+
+_OLD, _NEW = "rope_scaling", "rope_parameters"
+_BESIDE = ("rope_theta", "partial_rotary_factor")
+_TYPES_OF_4 = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
+_READS_5_ONLY = ("cohere2_moe",)  # the class does not read rope_scaling
+#: Keys of the bases of full and sliding layers in version 4, and the layers that it scales.
+_TWO_BASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    **dict.fromkeys(
+        ("gemma3_text", "gemma3n_text"), ("rope_theta", "rope_local_base_freq", (FULL,))
+    ),
+    **dict.fromkeys(
+        ("modernbert", "modernbert-decoder"), ("global_rope_theta", "local_rope_theta", ())
+    ),
+}
+_ROTARY = (
+    _OLD,
+    _NEW,
+    "rope_theta",
+    "rotary_emb_base",
+    *(k for v in _TWO_BASES.values() for k in v[:2]),
+)
+
+
+def find_dialect(data: Mapping[str, Any], keys: Mapping[str, Any]) -> Dialect:
+    """The dialect that a config is in: by its transformers_version, else by its rotary keys.
+
+    keys: of the part of ``data`` that the model is read from. A config that says neither counts as
+    version 4, because version 5 reads that too.
+    """
+    version = str(keys.get("transformers_version") or data.get("transformers_version") or "")
+    if version.startswith(("4.", "3.", "2.")):
+        return "transformers 4"
+    old = any(keys.get(name) for name in _ROTARY if name != _NEW)
+    new = bool(keys.get(_NEW)) and not keys.get(_OLD)
+    return "transformers 5" if new or (version and not old) else "transformers 4"
+
+
+def dialect_lines(
+    keys: Mapping[str, Any], model_type: str | None, parameters: Mapping[str, Any], dialect: Dialect
+) -> dict[str, Any] | None:
+    """The keys to set so that a config says ``parameters``; null for one to remove.
+
+    keys: the config, or the part of it that the lines are for.
+    parameters: in the schema of transformers 5, flat or one dictionary for each layer type.
+    None where the dialect, or the family in it, has no words for them.
+    """
+    four = _lines_of_4(keys, model_type, parameters)
+    if dialect == "transformers 4":
+        return four
+    # What the other schema says would win over the new one, or contradict it.
+    beside = {} if four is None else {k: v for k, v in four.items() if k not in (_OLD, _NEW)}
+    beside = {k: v for k, v in beside.items() if keys.get(k) is not None and keys[k] != v}
+    void = {_OLD: None} if keys.get(_OLD) else {}
+    return {**beside, **void, _NEW: copy.deepcopy(dict(parameters))}
+
+
+def write_config(
+    data: Mapping[str, Any], path: Sequence[str], lines: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The whole config with ``lines`` in the part at ``path``, and rotary keys of no other dialect.
+
+    lines: as ``dialect_lines`` gives them, and other keys to set.
+    """
+    written = copy.deepcopy(dict(data))
+    place = written
+    for name in path:
+        for key in _ROTARY:
+            place.pop(key, None)
+        place = place[name]
+    five = lines.get(_NEW) is not None
+    remove = [key for key in _ROTARY if key != _NEW] if five else [_NEW]
+    for key in remove:
+        place.pop(key, None)
+    for key, value in lines.items():
+        if key not in remove and (value is not None or key in place):
+            place[key] = copy.deepcopy(value)
+    return written
+
+
+def lost_words(ropes: Iterable[Mapping[str, Any] | None]) -> str:
+    """What transformers 4 loses of rope parameters that stand in rope_parameters only, or ""."""
+    found: list[str] = []
+    for rope in ropes:
+        base, kind = (rope or {}).get("rope_theta"), (rope or {}).get("rope_type", "default")
+        found += (
+            [f"rope_theta {base:.12g}"] if isinstance(base, (int, float)) and base != 10_000 else []
+        )
+        found += [f"the {kind} scaling"] if kind not in ("default", "axial") else []
+    return " and ".join(dict.fromkeys(found))
+
+
+def loss_warning(ropes: Iterable[Mapping[str, Any] | None]) -> str:
+    """What happens where transformers 4 loads a config of version 5."""
+    lost = lost_words(ropes) or "what it says"
+    return (
+        "this config is written for transformers 4, whose keys cannot say this. transformers 4"
+        f" does not read rope_parameters and loses {lost}: load the model with transformers 5."
+    )
+
+
+def _is_flat(parameters: Mapping[str, Any]) -> bool:
+    return not parameters or not all(
+        isinstance(v, (Mapping, type(None))) for v in parameters.values()
+    )
+
+
+def _lines_of_4(
+    keys: Mapping[str, Any], model_type: str | None, parameters: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    if model_type in _READS_5_ONLY:
+        return None
+    if _is_flat(parameters):
+        family = FAMILIES.get(model_type or "", PLAIN)
+        base, share = family.base or "rope_theta", (family.share or _BESIDE[1:])[0]
+        if "." in base:
+            return None
+        rope, beside = parameters, {base: parameters["rope_theta"]}
+        beside |= {share: rope[_BESIDE[1]]} if _BESIDE[1] in rope else {}
+    else:
+        found = _two_bases(model_type, parameters)
+        if found is None:
+            return None
+        beside, rope = found
+    scaling = {name: value for name, value in rope.items() if name not in _BESIDE}
+    if scaling.get("rope_type") not in _TYPES_OF_4:
+        return None
+    given = keys.get(_OLD)
+    if isinstance(given, Mapping) and "type" in given:  # code of the model's own may read this name
+        scaling["type"] = scaling["rope_type"]
+    # Parameters that null would bring back: those of the class.
+    class_keys = (defaults.of_type(model_type) or {}).get("keys", {})
+    plain = scaling.get("rope_type") == "default" and set(scaling) <= {"rope_type", "type"}
+    no_scaling = plain and "default_rope_parameters" not in class_keys and not keys.get(_NEW)
+    void = {_NEW: None} if keys.get(_NEW) else {}
+    return {**beside, _OLD: None if no_scaling else copy.deepcopy(scaling), **void}
+
+
+def _two_bases(
+    model_type: str | None, parameters: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any]] | None:
+    """The two bases by their keys, and the parameters of the layers that are scaled."""
+    names = _TWO_BASES.get(model_type or "")
+    ropes = [parameters.get(FULL), parameters.get(SLIDING)]
+    if names is None or not all(isinstance(rope, Mapping) for rope in ropes):
+        return None
+    full, sliding, scaled = names
+    for label, rope in zip((FULL, SLIDING), ropes, strict=True):
+        if rope.get("rope_type") != "default" and label not in scaled:
+            return None
+    return {full: ropes[0]["rope_theta"], sliding: ropes[1]["rope_theta"]}, ropes[0]
