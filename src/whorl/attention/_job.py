@@ -105,12 +105,15 @@ class Job:
     def blocks(self, q: Tensor, k: Tensor, v: Tensor, xpos: XPos | None = None) -> Tensor:
         """Blocks of queries, each with the keys that it sees and a bias of its own."""
         tracked = self._tracked(q, k, v)
-        blocks = self.scope.blocks(self.block, self.block // 64 if tracked else 0)
+        # With dropout the blocks and their order never depend on gradients: the same seed then
+        # drops the same weights when a checkpoint around this call runs it first without them.
+        backwards = tracked or self.dropout > 0
+        blocks = self.scope.blocks(self.block, self.block // 64 if backwards else 0)
         scorer = self.encoding.scorer(q, self._reach(blocks)) if self.asking else None
         if len(blocks) == 1:  # nothing is saved by computing it again
             return self._one(q, k, v, blocks[0], scorer, xpos)
         out = Output(q, v)
-        if not tracked:
+        if not backwards:
             for block in blocks:
                 part = q[:, :, block.first : block.last]
                 out.append(self._one(part, k, v, block, scorer, xpos))
@@ -120,14 +123,11 @@ class Job:
         done = []
         for block in reversed(blocks):
             arguments = (q[:, :, block.first : block.last], k, v, block, scorer, xpos)
-            done.append(
-                checkpoint(
-                    self._one,
-                    *arguments,
-                    use_reentrant=False,
-                    preserve_rng_state=self.dropout > 0,
-                )
-            )
+            if not tracked:
+                done.append(self._one(*arguments))
+                continue
+            again = {"use_reentrant": False, "preserve_rng_state": self.dropout > 0}
+            done.append(checkpoint(self._one, *arguments, **again))
         for part in reversed(done):
             out.append(part)
         return out.whole()
