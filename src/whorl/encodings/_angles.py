@@ -109,7 +109,10 @@ class Angles:
 
 
 def longest(where: list[Where], lengths: list[int], axes: int) -> int | Tensor:
-    """Largest position + 1: of each row where rows have their own positions, else of all."""
+    """Largest position + 1: of each row where rows have their own positions, else of all.
+
+    Of a fraction the whole part counts, as in a cache: the token at 9.5 is the tenth.
+    """
     known = [
         first + length
         for (values, first), length in zip(where, lengths, strict=True)
@@ -119,5 +122,6 @@ def longest(where: list[Where], lengths: list[int], axes: int) -> int | Tensor:
     for values, _ in where:
         if values is not None and values.shape[-1]:
             now = (values.amax(-1) if axes == 1 else values.amax((0, -1))) + 1
+            now = now.floor().to(torch.int64) if now.is_floating_point() else now
             found = torch.maximum(found, now) if isinstance(found, Tensor) else now.clamp(min=found)
     return found

@@ -8,6 +8,7 @@ count up by one, the table has a row for each distance in turn, and reading is a
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
 from whorl.positions import resolve
 
 from ._checks import check_pair
@@ -118,7 +119,7 @@ def skew(product: Tensor, late: int, size: int) -> Tensor:
 
 def first_distance(at: Tensor, keys: Tensor) -> int | None:
     """First query minus first key, if both count up by one and alike in every batch row."""
-    if torch.compiler.is_compiling() or at.is_meta or not at.numel() or not keys.numel():
+    if not at.numel() or not keys.numel() or not (has_values(at) and has_values(keys)):
         return None
     if at.is_floating_point() or keys.is_floating_point():
         return None

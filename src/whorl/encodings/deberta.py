@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whorl._support.tensors import has_values
 from whorl.kernels.tables import table_dtype
 
 from ._content import check_scored, check_whole, first_distance, look_up, repeat_heads, skew
@@ -413,7 +414,7 @@ def _log_buckets(count: int, max_distance: int) -> Tensor:
 
 def _reached(vectors: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Without the rows at either end that no pair asks for: short texts use few of them."""
-    if torch.compiler.is_compiling() or index.is_meta or not index.numel():
+    if not index.numel() or not has_values(index):
         return vectors, index
     first, last = (int(v) for v in index.aminmax())
     return vectors[first : last + 1], index - first
