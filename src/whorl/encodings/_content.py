@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
+from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
 
 from ._checks import check_pair
@@ -22,6 +23,7 @@ __all__ = [
     "place",
     "repeat_heads",
     "skew",
+    "widen",
 ]
 
 
@@ -96,6 +98,11 @@ def repeat_heads(x: Tensor, heads: int) -> Tensor:
     """[..., G, T, D] -> [..., H, T, D]: head h reads head h // (H / G)."""
     times = heads // x.shape[-3]
     return x if times == 1 else x.repeat_interleave(times, dim=-3)
+
+
+def widen(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Half precision as float32, so that scores that attention sums up are not rounded before."""
+    return q.to(table_dtype(q)), k.to(table_dtype(k))
 
 
 def look_up(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:

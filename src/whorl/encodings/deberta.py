@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from whorl._support.tensors import has_values
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, check_whole, first_distance, look_up, repeat_heads, skew
+from ._content import check_scored, check_whole, first_distance, look_up, repeat_heads, skew, widen
 from ._options import check_choice, check_int, check_number
 from .base import Card, Config, Encoding, Scorer, register
 
@@ -257,7 +257,7 @@ class DeBERTa(Encoding):
             rows = self._rows(reach, q)
 
         def score(q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
-            return self._score(rows, q, k, positions, key_positions)
+            return self._score(rows, *widen(q, k), positions, key_positions)
 
         return score
 
