@@ -124,6 +124,54 @@ def test_longrope_switches_once_and_not_before() -> None:
             assert torch.equal(step.k, rope.rotate(k[:, :, : t + 1], context_length=side))
 
 
+@pytest.mark.parametrize("trained", [77, 1003])
+def test_a_step_does_not_reach_past_the_trained_length(trained: int) -> None:
+    """With 4 steps for each doubling 77 would be served by 80, and 1003 by 1024: not trained."""
+    scaling = LongRoPE([1.0] * 4, [1.0, 2.0, 4.0, 8.0], trained, factor=4.0)
+    dynamic = DynamicNTK(factor=2.0, original_context=trained)
+    q, k, v = tokens(1, trained + 1, 0, torch.float32)
+    for rope in (whorl.RoPE(D, scaling=scaling), whorl.RoPE(D, scaling=dynamic)):
+        cache = KVCache(rope, frequencies="stepped", steps=4)
+        for begun, end in ((0, trained - 3), (trained - 3, trained), (trained, trained + 1)):
+            step = cache.update(*(x[:, :, begun:end] for x in (q, k, v)))
+            want = rope.rotate(k[:, :, :end], context_length=end)
+            if end <= trained:
+                assert torch.equal(step.k, want)
+        short = rope.rotate(k[:, :, :end], context_length=trained)
+        assert not torch.allclose(step.k, short, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("frequencies", ["exact", "stepped"])
+def test_keys_follow_where_only_the_attention_scale_changes(frequencies: Any) -> None:
+    factors = [1.0, 1.5, 2.0, 4.0]
+    scaling = LongRoPE(factors, factors, 37, attention_factor=1.0, long_attention_factor=1.5)
+    rope = whorl.RoPE(D, scaling=scaling)
+    cache = KVCache(rope, frequencies=frequencies)
+    q, k, v = tokens(1, 50, 0, torch.float32)
+    for t in range(50):
+        step = cache.update(*(x[:, :, t : t + 1] for x in (q, k, v)))
+        want = rope.rotate(k[:, :, : t + 1], context_length=t + 1)
+        assert torch.equal(step.k, want)
+    torch.testing.assert_close(want, 1.5 * rope.rotate(k, context_length=1))
+
+
+def test_the_capacity_asked_for_is_what_is_allocated() -> None:
+    """A prompt that fits, and tokens up to the capacity, need no more; one past it doubles."""
+    cache = KVCache(whorl.RoPE(D), capacity=170)
+    bytes_of_slot = 4 * D + 4 * 3 + 8
+    cache.update(*tokens(1, 160, 0, torch.float32))
+    assert cache.memory == 170 * bytes_of_slot
+    address = cache.update(*tokens(1, 9, 1, torch.float32)).k.untyped_storage().data_ptr()
+    step = cache.update(*tokens(1, 1, 2, torch.float32))
+    assert step.k.untyped_storage().data_ptr() == address
+    assert cache.memory == 170 * bytes_of_slot
+    cache.update(*tokens(1, 1, 3, torch.float32))
+    assert cache.memory == 2 * 171 * bytes_of_slot
+    longer = KVCache(whorl.RoPE(D), capacity=170)
+    longer.update(*tokens(1, 171, 0, torch.float32))
+    assert longer.memory == 2 * 171 * bytes_of_slot
+
+
 def test_rows_follow_their_own_length() -> None:
     rope = whorl.RoPE(D, scaling=DynamicNTK(factor=2.0, original_context=4))
     q, k, v = tokens(2, 9, 0, torch.float32)

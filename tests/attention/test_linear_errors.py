@@ -93,7 +93,8 @@ def test_causal_only(encoding: whorl.Encoding, message: str) -> None:
                 "encoding": whorl.MRoPE(D, sections=(2, 1, 1)) + whorl.ALiBi(H),
                 "positions": torch.zeros(3, 6, dtype=torch.int64),
             },
-            r"ALiBi needs one distance between two tokens, but positions have 3 axes; pass posit",
+            r"ALiBi needs one distance between two tokens, but positions have 3 axes; leave ALiBi"
+            r" out\. With MRoPE you can pass positions \[T\], as of text, instead\.",
         ),
         (
             {"T": 7},
@@ -125,8 +126,15 @@ def test_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_two_lengths_without_positions() -> None:
-    with pytest.raises(ValueError, match=r"q has 3 tokens and k has 6, so one set of positions"):
-        run(whorl.RoPE(D), T=3)
+    unclear = r"q has {} tokens and k has 6, so without positions it is not clear where the queries"
+    for T in (3, 8):
+        remedy = r" are among the keys; pass positions= and key_positions=\."
+        with pytest.raises(ValueError, match=unclear.format(T) + remedy):
+            run(whorl.RoPE(D), T=T)
+        both = {"positions": torch.arange(T) + 2, "key_positions": torch.arange(6)}
+        assert run(whorl.RoPE(D), T=T, **both).shape == (2, H, T, 5)
+        with pytest.raises(ValueError, match=r"k has 6, so one set of positions cannot serve both"):
+            run(whorl.RoPE(D), T=T, positions=both["positions"])
     assert run(T=3).shape == (2, H, 3, 5)  # nothing here asks where they are
 
 

@@ -137,16 +137,29 @@ def test_encodings_of_embeddings_beside_others_and_none_at_all_are_welcome() -> 
 
 
 def test_a_mask_of_queries_and_keys() -> None:
-    """That of torch, inverted; where T = B it would be one of padding, and is."""
+    """That of torch, inverted; where T = B it may be one of padding, and is refused."""
     theirs = nn.MultiheadAttention(32, 4, batch_first=True).double()
     ours, x, y = whorl.MultiheadAttention.from_torch(theirs), *torch.randn(2, 3, 5, 32).double()
     hidden = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)) > 0.6
     hidden.fill_diagonal_(False)
     want, _ = theirs(x, y, y, attn_mask=hidden)
     torch.testing.assert_close(ours(x, y, mask=~hidden), want, rtol=1e-12, atol=1e-12)
-    padded = hidden[:3]
-    want, _ = theirs(x[:, :3], y, y, key_padding_mask=padded)
-    torch.testing.assert_close(ours(x[:, :3], y, mask=~padded), want, rtol=1e-12, atol=1e-12)
+    either = hidden[:3]
+    with pytest.raises(
+        ValueError,
+        match=r"mask \[3, 5\] can be \[B, S\], padding, or \[T, S\], one mask for all rows, because"
+        r" B = T = 3; give it four axes: mask\[:, None, None\] for padding, mask\[None, None\] for",
+    ):
+        ours(x[:, :3], y, mask=~either)
+    want, _ = theirs(x[:, :3], y, y, key_padding_mask=either)
+    got = ours(x[:, :3], y, mask=~either[:, None, None])
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    want, _ = theirs(x[:, :3], y, y, attn_mask=either)
+    got = ours(x[:, :3], y, mask=~either[None, None])
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    want, _ = theirs(x[:1, :1], y[:1], y[:1], attn_mask=either[:1])  # the same either way
+    got = ours(x[:1, :1], y[:1], mask=~either[:1])
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
 def test_from_torch_keeps_the_mode() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import whorl
-from whorl.attention import attention
+from whorl.attention import attention, linear_attention
 
 from .test_softmax import D, H, dense, fresh, randn, visible
 
@@ -90,3 +90,26 @@ def test_packed_documents_are_as_if_alone(encoding: whorl.Encoding) -> None:
     for a, b in ((0, 5), (5, 6), (6, 13)):
         alone = attention(q[:, :, a:b], k[:, :, a:b], v[:, :, a:b], encoding, causal=True)
         torch.testing.assert_close(packed[:, :, a:b], alone)
+
+
+SCALINGS = [
+    whorl.DynamicNTK(factor=2.0, original_context=11),
+    whorl.LongRoPE([1.0] * 4, [1.0, 2.0, 4.0, 8.0], 11, factor=4.0),
+]
+
+
+@pytest.mark.parametrize("scaling", SCALINGS, ids=lambda scaling: type(scaling).__name__)
+def test_fractions_have_a_length_too(scaling: whorl.scaling.Scaling) -> None:
+    """The whole part of the largest position + 1, of each row: what a cache counts."""
+    rope = whorl.RoPE(D, scaling=scaling)
+    q, k, v = (randn(2, H, 9, D, seed=n) for n in range(3))
+    at = torch.arange(9) + torch.tensor([[0.5], [7.25]])  # up to 8.5 and 15.25
+    lengths = torch.tensor([9, 16])
+    got = attention(q, k, v, rope, causal=True, positions=at)
+    want = attention(q, k, v, rope, causal=True, positions=at, context_length=lengths)
+    assert torch.equal(got, want)
+    cached = attention(q, k, v, causal=True, positions=at, cache=whorl.KVCache(rope))
+    torch.testing.assert_close(cached, want, rtol=1e-12, atol=1e-12)
+    got = linear_attention(q, k, v, rope, positions=at)
+    want = linear_attention(q, k, v, rope, positions=at, context_length=lengths)
+    assert torch.equal(got, want)

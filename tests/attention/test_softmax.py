@@ -289,7 +289,8 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
                 "key_positions": torch.arange(6),
             },
             ValueError,
-            r"positions and key_positions must both be \[T\], .*, or both have 2 axes; got \[\[",
+            r"positions and key_positions must both have 2 axes, \[2, T\] or \[2, B, T\], or for"
+            r" MRoPE both be \[T\], a token's place on every axis; got \[\[2, 6\], \[6\]\]\.",
         ),
         (
             {
@@ -300,7 +301,8 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
                 "key_positions": torch.zeros(2, 6).long(),
             },
             ValueError,
-            r"7 queries for 6 keys on several axes, so it is not clear which keys",
+            r"7 queries for 6 keys on several axes, so it is not clear which keys a query comes"
+            r" after; leave out causal, window and biases\. With MRoPE you can pass positions",
         ),
         ({"sinks": 2}, ValueError, r"sinks=2 needs a window, because without one every key is vis"),
         ({"mask": torch.zeros(1, 6)}, TypeError, r"mask must be boolean, or integers 0 and 1"),
@@ -357,6 +359,21 @@ def test_errors(change: dict[str, Any], error: type[Exception], message: str) ->
     arguments |= {n: spoilt.get(v, v) if isinstance(v, str) else v for n, v in change.items()}
     with pytest.raises(error, match="attention: .*" + message):
         attention(**arguments)
+
+
+def test_axial_positions_have_no_default_in_packed_documents_either() -> None:
+    """Their order is no place on every axis: AxialRoPE refuses [T], and no positions."""
+    axial, (q, k, v) = whorl.AxialRoPE(D), (randn(1, H, 6, D, seed=n) for n in range(3))
+    ids, at = torch.arange(6) // 4, torch.arange(6)
+    for where, came in ((None, "None"), (at, r"\[6\]")):
+        message = rf"AxialRoPE: positions must be \[n, T\] or \[n, B, T\], .*; got {came}\."
+        for documents in (None, ids):
+            with pytest.raises(ValueError, match=message):
+                attention(q, k, v, axial, documents=documents, positions=where)
+    for mrope in (whorl.MRoPE(D, sections=(1, 1, 2)), whorl.RoPE(D)):
+        want = attention(q, k, v, mrope, documents=ids)
+        got = attention(q, k, v, mrope, documents=ids, positions=at - 4 * ids)
+        torch.testing.assert_close(got, want)
 
 
 def test_plain_cross_attention_may_have_more_queries_than_keys() -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
 from whorl.positions import from_documents, resolve
 
 from ._scope import Scope
@@ -42,6 +43,8 @@ def scope_of(
     """
     _check_window(asked.window, asked.sinks)
     ids = _ids(asked, q, k)
+    if ids is not None and has_values(ids) and bool((ids == ids[..., :1]).all()):
+        ids = None  # one document hides nothing
     ordered = asked.positions is None or _by_order(asked, axes)
     if ids is not None and ordered:
         ids = _runs(ids)
@@ -79,8 +82,9 @@ def _by_order(asked: Asked, axes: int) -> bool:
     several = [x.dim() > 1 for x in given]
     if any(several) and not all(several):
         raise ValueError(
-            "attention: positions and key_positions must both be [T], a token's place on every"
-            f" axis, or both have {axes} axes; got {[list(x.shape) for x in given]}."
+            f"attention: positions and key_positions must both have {axes} axes, [{axes}, T] or"
+            f" [{axes}, B, T], or for MRoPE both be [T], a token's place on every axis; got"
+            f" {[list(x.shape) for x in given]}."
         )
     return all(several)
 
@@ -93,10 +97,11 @@ def _check_order(q: Tensor, k: Tensor, asked: Asked, ordered: bool, scored: bool
     if ordered and T > S and (asked.masked or scored):
         raise ValueError(
             f"attention: {T} queries for {S} keys on several axes, so it is not clear which keys a"
-            " query comes after; leave out causal, window and biases, or pass positions [T]."
+            " query comes after; leave out causal, window and biases. With MRoPE you can pass"
+            " positions [T] instead."
         )
     for name, at in (("positions", asked.positions), ("key_positions", asked.key_positions)):
-        if at is None or at.is_meta or torch.compiler.is_compiling():
+        if at is None or not has_values(at):
             continue
         if at.is_floating_point() and not bool(at.isfinite().all()):
             raise ValueError(
@@ -108,7 +113,7 @@ def _check_order(q: Tensor, k: Tensor, asked: Asked, ordered: bool, scored: bool
 def _runs(ids: Tensor) -> Tensor:
     """Each run of one id as a document of its own: positions start again in it."""
     changed = ids[..., 1:] != ids[..., :-1]
-    return torch.nn.functional.pad(changed.cumsum(-1), (1, 0))
+    return torch.nn.functional.pad(changed.cumsum(-1), (1, 0))[..., : ids.shape[-1]]
 
 
 def _check_window(window: int | None, sinks: int) -> None:
@@ -157,11 +162,11 @@ def _check_ends(cu_seqlens: Tensor, k: Tensor) -> None:
     _check_whole(cu_seqlens, "cu_seqlens", "integers [N + 1]")
     B, S = k.shape[0], k.shape[2]
     right = cu_seqlens.dim() == 1 and len(cu_seqlens) > 0 and B == 1
-    if right and not cu_seqlens.is_meta and not torch.compiler.is_compiling():
+    if right and has_values(cu_seqlens):
         ends = cu_seqlens.tolist()
         right = ends == sorted(ends) and ends[0] == 0 and ends[-1] == S
     if not right:
-        came = list(cu_seqlens.shape) if torch.compiler.is_compiling() else cu_seqlens
+        came = cu_seqlens if has_values(cu_seqlens) else list(cu_seqlens.shape)
         raise ValueError(
             "attention: cu_seqlens must be integers [N + 1] for one packed row, B = 1, that rise"
             f" from 0 to the {S} keys; got {came} and B = {B}. Use documents= for several rows."
@@ -210,7 +215,7 @@ def _places(q: Tensor, k: Tensor, asked: Asked, ids: Tensor | None, ordered: boo
 
 def _regular(at: Tensor, keys_at: Tensor) -> tuple[int | None, int]:
     """First query minus first key, where both count up by one, alike in every row; and the key."""
-    if torch.compiler.is_compiling() or at.is_meta or not at.numel() or not keys_at.numel():
+    if not at.numel() or not keys_at.numel() or not (has_values(at) and has_values(keys_at)):
         return None, 0
     if at.dim() > 1 or keys_at.dim() > 1 or at.is_floating_point() or keys_at.is_floating_point():
         return None, 0
@@ -221,7 +226,10 @@ def _regular(at: Tensor, keys_at: Tensor) -> tuple[int | None, int]:
 
 
 def _masks(mask: Tensor | None, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Padding [B, S] and any other mask [B, H, T, S], of which a call may have one."""
+    """Padding [B, S] and any other mask [B, H, T, S], of which a call may have one.
+
+    None for one that hides nothing, where that can be seen: without a mask other ways are faster.
+    """
     if mask is None:
         return None, None
     B, H, T, _ = q.shape
@@ -232,14 +240,16 @@ def _masks(mask: Tensor | None, q: Tensor, k: Tensor) -> tuple[Tensor | None, Te
             f"attention: mask must be boolean, or integers 0 and 1, where 1 keeps; got {came}. An"
             " additive mask of 0 and -inf becomes one by `mask == 0`."
         )
-    if mask.shape == (B, S):
-        return mask.bool(), None
+    padding = mask.shape == (B, S)
     fits = mask.dim() == 4 and all(
         n in (1, size) for n, size in zip(mask.shape, (B, H, T, S), strict=True)
     )
-    if not fits:
+    if not padding and not fits:
         raise ValueError(
             f"attention: mask must be [B, S] for padding, here [{B}, {S}], or [B, H, T, S] with 1"
             f" where it is the same, here [{B}, {H}, {T}, {S}]; got {list(mask.shape)}."
         )
-    return None, mask.bool()
+    mask = mask.bool()
+    if has_values(mask) and bool(mask.all()):
+        return None, None
+    return (mask, None) if padding else (None, mask)

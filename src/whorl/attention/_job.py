@@ -22,7 +22,7 @@ from whorl.encodings import Encoding, XPos
 from whorl.encodings.base import Scorer
 from whorl.kernels.tables import table_dtype
 
-from ._output import Output
+from ._output import Output, build_zeros
 from ._scope import Block, Scope
 
 __all__ = ["Job", "full_precision", "lowered", "scaled"]
@@ -78,7 +78,7 @@ class Job:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, xpos: XPos | None = None) -> Tensor:
         """``run`` for queries that have their own scale already."""
         if not q.shape[2] or not k.shape[2]:
-            return q.new_zeros(*q.shape[:3], v.shape[3])
+            return build_zeros(q, k, v, *self.encoding.parameters(), width=v.shape[3])
         plain = not self.dropout and "value" not in self.encoding.hooks
         if xpos is not None or not plain or v.shape[3] != q.shape[3]:
             return self.blocks(q, k, v, xpos)
@@ -104,13 +104,16 @@ class Job:
 
     def blocks(self, q: Tensor, k: Tensor, v: Tensor, xpos: XPos | None = None) -> Tensor:
         """Blocks of queries, each with the keys that it sees and a bias of its own."""
-        tracked = self._tracked(q, k, v)
-        blocks = self.scope.blocks(self.block, self.block // 64 if tracked else 0)
+        tracked, random = self._tracked(q, k, v), self.dropout > 0
+        # With dropout the blocks and their order never depend on gradients: the same seed then
+        # drops the same weights when a checkpoint around this call runs it first without them.
+        backwards = tracked or random
+        blocks = self.scope.blocks(self.block, self.block // 64 if backwards else 0)
         scorer = self.encoding.scorer(q, self._reach(blocks)) if self.asking else None
         if len(blocks) == 1:  # nothing is saved by computing it again
             return self._one(q, k, v, blocks[0], scorer, xpos)
         out = Output(q, v)
-        if not tracked:
+        if not backwards:
             for block in blocks:
                 part = q[:, :, block.first : block.last]
                 out.append(self._one(part, k, v, block, scorer, xpos))
@@ -120,14 +123,13 @@ class Job:
         done = []
         for block in reversed(blocks):
             arguments = (q[:, :, block.first : block.last], k, v, block, scorer, xpos)
-            done.append(
-                checkpoint(
-                    self._one,
-                    *arguments,
-                    use_reentrant=False,
-                    preserve_rng_state=self.dropout > 0,
+            if tracked:
+                made = checkpoint(
+                    self._one, *arguments, use_reentrant=False, preserve_rng_state=random
                 )
-            )
+            else:
+                made = self._one(*arguments)
+            done.append(made)
         for part in reversed(done):
             out.append(part)
         return out.whole()
@@ -161,7 +163,7 @@ class Job:
     ) -> Tensor:
         k, v = block.keys(k, 2), block.keys(v, 2)
         if not k.shape[2]:
-            return q.new_zeros(*q.shape[:3], v.shape[3])
+            return build_zeros(q, k, v, *self.encoding.parameters(), width=v.shape[3])
         if xpos is not None:
             near = xpos.reference_near(block.at)
             q = xpos.rotate(q, block.at, role="query", reference=near)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
 from whorl.encodings.alibi import ALiBi
 from whorl.encodings.base import Encoding
 
@@ -87,7 +88,8 @@ def check_decay_axes(asked: Asked) -> None:
         if asked.axes > 1 and isinstance(given, Tensor) and given.dim() > 1:
             raise ValueError(
                 "linear_attention: ALiBi needs one distance between two tokens, but positions have"
-                f" {asked.axes} axes; pass positions [T] as of text, or leave ALiBi out."
+                f" {asked.axes} axes; leave ALiBi out. With MRoPE you can pass positions [T], as of"
+                " text, instead."
             )
 
 
@@ -151,7 +153,8 @@ def check_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
             " are no scores to mask pair by pair: for the causal mask pass causal=True, for any"
             " other use whorl.attention."
         )
-    return mask.to(torch.bool)
+    mask = mask.to(torch.bool)
+    return None if has_values(mask) and bool(mask.all()) else mask
 
 
 def check_state(

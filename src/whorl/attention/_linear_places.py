@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
 from whorl.encodings._angles import Where, longest
 from whorl.encodings.base import Encoding
 from whorl.positions import resolve
@@ -51,7 +52,7 @@ def both_places(q: Tensor, k: Tensor, asked: Asked, turning: bool) -> tuple[Wher
         keys = resolve(asked.key_positions, 0, B, S, k.device, _NAME, asked.axes)
         return where, keys
     if turning and T != S:
-        raise ValueError(_TWO_LENGTHS.format(T, S))
+        raise ValueError((_NO_PLACES if asked.positions is None else _TWO_LENGTHS).format(T, S))
     return where, where
 
 
@@ -113,7 +114,7 @@ def _key_places(q: Tensor, k: Tensor, asked: Asked, following: Following | None)
 def _line(values: Tensor, keep: Tensor | None, following: Following | None) -> Tensor:
     """The largest position of a kept token so far, the state's included."""
     at = values if values.dim() == 2 else values.unsqueeze(0)
-    if not at.shape[1]:
+    if not at.shape[0] or not at.shape[1]:
         return at
     before = at.amin() - 1
     if following is not None:
@@ -127,7 +128,7 @@ def _line(values: Tensor, keep: Tensor | None, following: Following | None) -> T
 
 
 def _check_order(values: Tensor, line: Tensor, keep: Tensor | None) -> None:
-    if torch.compiler.is_compiling() or values.is_meta:
+    if not has_values(values):
         return
     wrong = values != line
     if keep is not None:
@@ -137,7 +138,7 @@ def _check_order(values: Tensor, line: Tensor, keep: Tensor | None) -> None:
 
 
 def _check_first(first: int, following: Following | None, S: int) -> None:
-    if following is None or not S or torch.compiler.is_compiling():
+    if following is None or not S or not has_values(following.empty):
         return
     at, empty = following
     last = int(at.max() if isinstance(at, Tensor) else at) - 1
@@ -146,7 +147,7 @@ def _check_first(first: int, following: Following | None, S: int) -> None:
 
 
 def _check_same(positions: Tensor | None, keys: Tensor | None) -> None:
-    if torch.compiler.is_compiling() or positions is None or keys is None or keys.is_meta:
+    if positions is None or keys is None or not (has_values(positions) and has_values(keys)):
         return
     tail = keys[..., keys.shape[-1] - positions.shape[-1] :]
     if positions.dim() < tail.dim():
@@ -163,6 +164,10 @@ def _check_same(positions: Tensor | None, keys: Tensor | None) -> None:
 _TWO_LENGTHS = (
     f"{_NAME}: q has {{}} tokens and k has {{}}, so one set of positions cannot serve both; pass"
     " key_positions= for the keys."
+)
+_NO_PLACES = (
+    f"{_NAME}: q has {{}} tokens and k has {{}}, so without positions it is not clear where the"
+    " queries are among the keys; pass positions= and key_positions=."
 )
 _BACKWARDS = (
     f"{_NAME}: causal=True goes by the order of the tokens, so positions must not decrease; got"

@@ -118,7 +118,7 @@ class Past:
 def bidirectional(call: Call, queries: Where, keys: Where) -> Tensor:
     """Every query sees every key."""
     features, sums = call.features(queries, keys, stateful=False), call.zero()
-    start, outs = 0, Output(call.q, call.v)
+    start, outs = 0, Output(call.q, call.v, call.k)
     for k, v in zip(_cut(call.k, _BLOCK), _cut(call.v, _BLOCK), strict=True):
         made = features.of(k, part(keys, start, k.shape[2]), KEY)
         sums = advance(sums, *call.ready(made, v, start), Weights())
@@ -143,7 +143,7 @@ def causal_chunks(call: Call, places: Places, past: Past, chunk: int, stateful: 
     ks, vs = (_blocks(x, S - T, block) for x in (call.k, call.v))
     seen = _blocks(call.q, 0, block)
     qs = [*[None] * (len(ks) - len(seen)), *seen]
-    start, outs = 0, Output(call.q, call.v)
+    start, outs = 0, Output(call.q, call.v, call.k)
     for q, k, v in zip(qs, ks, vs, strict=True):
         length = k.shape[2]
         if xpos is not None:

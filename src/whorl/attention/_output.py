@@ -5,7 +5,16 @@ from torch import Tensor
 
 from whorl.kernels import native, ops
 
-__all__ = ["Output"]
+__all__ = ["Output", "build_zeros"]
+
+
+def build_zeros(q: Tensor, *others: Tensor, width: int) -> Tensor:
+    """Zeros [B, H, T, width] for queries that see nothing, in the graph of all tensors given.
+
+    Their gradients are zeros too: each takes part with none of its numbers, so NaN stays out.
+    """
+    parts = [x.unsqueeze(-1)[..., :0].sum().to(q.dtype) for x in (q, *others)]
+    return q.new_zeros((*q.shape[:3], width)) + torch.stack(parts).sum()
 
 
 class Output:
@@ -16,8 +25,9 @@ class Output:
     kept, and joined at the end.
     """
 
-    def __init__(self, q: Tensor, v: Tensor) -> None:
+    def __init__(self, q: Tensor, v: Tensor, *others: Tensor) -> None:
         self._like, self._shape = q, (*q.shape[:3], v.shape[3])
+        self._others = (v, *others)  # in the graph of the result, even if it has no tokens
         self._out: Tensor | None = None
         self._pieces: list[Tensor] = []
         self._length = 0
@@ -41,4 +51,6 @@ class Output:
         assert self._length == self._shape[2]
         if self._pieces:
             return torch.cat(self._pieces, 2)
-        return self._like.new_empty(self._shape) if self._out is None else self._out
+        if self._out is None:
+            return build_zeros(self._like, *self._others, width=self._shape[3])
+        return self._out

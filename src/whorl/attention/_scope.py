@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
+
 from ._bounds import Span, by_document, by_position, sinks_between
 
 __all__ = ["Block", "Scope"]
@@ -81,7 +83,8 @@ class Scope:
         steps = _steps(T, size, taper)
         near = by_id = [(0, S)] * len(steps)
         sinks = (0, 0)
-        looking = len(steps) > 1 and not torch.compiler.is_compiling() and not self.at.is_meta
+        places = (self.at, self.keys_at, *(self.documents or ()))
+        looking = len(steps) > 1 and all(has_values(x) and x.numel() for x in places)
         if self.documents is not None and looking:
             by_id = by_document(*self.documents, steps)
         if self.start is not None:

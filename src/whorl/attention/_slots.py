@@ -53,7 +53,8 @@ class Slots:
         old = self.buffers
         kept = old.keys() == like.keys() and all(_alike(old[n], x) for n, x in like.items())
         if not kept:
-            size = max(self._fewest, 2 * count)
+            # As many as were asked for, if the first tokens fit: the caller knows what will come.
+            size = self._fewest if count <= self._fewest else 2 * count
             self.buffers = {name: empty(x, x.shape[0], size) for name, x in like.items()}
         self.clear()
         self.first = [0] * next(iter(like.values())).shape[0]

@@ -74,7 +74,7 @@ class KVCache:
         frequencies: for scalings that follow the length. "exact" keeps keys unrotated and rotates
             all of them at every call; "stepped" keeps both, and follows the length, rounded up, in
             ``steps`` for each doubling: frequencies of a length at most 1/steps too long.
-        capacity: slots to allocate at first; more are added by doubling.
+        capacity: slots to allocate at first. What does not fit gets twice the slots it needs.
 
     ``update`` adds tokens, and attention over its result is to use the cache's window and sinks.
     Positions follow on from the largest so far unless given. With a mask, padding is taken out

@@ -131,7 +131,8 @@ class MultiheadAttention(nn.Module):
 
         The options are those of ``whorl.attention``; dropout is that of the layer. ``mask`` keeps
         where it is 1, so pass ``~key_padding_mask`` or ``~attn_mask`` of torch: besides [B, S] and
-        [B, H, T, S] it may be [T, S] here, one for all rows, unless T = B, when it is padding.
+        [B, H, T, S] it may be [T, S] here, one for all rows. Where B = T, which of the two is meant
+        cannot be seen, so pass four axes: ``padding[:, None, None]`` or ``mask[None, None]``.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -205,11 +206,17 @@ def _check_input(x: Tensor, name: str, d_model: int) -> None:
 
 
 def _four_axes(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-    """A mask [T, S] as [1, 1, T, S], where it cannot be one of padding, [B, S]."""
+    """A mask [T, S] as [1, 1, T, S]; refuse one that may also be padding, [B, S]."""
     (B, T, _), S = query.shape, key.shape[1]
-    if isinstance(mask, Tensor) and mask.shape == (T, S) and T != B:
-        return mask[None, None]
-    return mask
+    if not isinstance(mask, Tensor) or mask.shape != (T, S):
+        return mask
+    if T == B and T > 1:
+        raise ValueError(
+            f"MultiheadAttention: mask {[T, S]} can be [B, S], padding, or [T, S], one mask for all"
+            f" rows, because B = T = {T}; give it four axes: mask[:, None, None] for padding,"
+            " mask[None, None] for all rows."
+        )
+    return mask[None, None]
 
 
 def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: int) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from whorl.encodings import Encoding, NoPE, XPos
+from whorl._support.tensors import has_values
+from whorl.encodings import AxialRoPE, Encoding, NoPE, XPos
 
 from ._asked import Asked, scope_of
 from ._cache_checks import check_positions
@@ -122,7 +123,8 @@ def _turned(
     if "rotation" not in encoding.hooks:
         return q, k
     positions, key_positions = asked.positions, asked.key_positions
-    if positions is None and scope.start is None:  # packed documents
+    counted = not any(isinstance(part, AxialRoPE) for part in encoding.parts)
+    if positions is None and scope.start is None and counted:  # packed documents
         positions = _on_axes(scope.at, encoding.position_axes)
         same = q.shape[2] == k.shape[2]
         key_positions = None if same else _on_axes(scope.keys_at, encoding.position_axes)
@@ -157,12 +159,14 @@ def _far(encoding: Encoding, scope: Scope, q: Tensor) -> XPos | None:
 def _fits(xpos: XPos, scope: Scope, q: Tensor) -> bool:
     T, S = scope.at.shape[-1], scope.keys_at.shape[-1]
     if not T or not S:
-        return True
+        return False  # nothing is to be rotated, wherever it is
     if scope.start is not None:
         first = scope.begun + scope.start
         low, high = min(first, scope.begun), max(first + T, scope.begun + S) - 1
-    elif torch.compiler.is_compiling() or scope.at.is_meta:
+    elif not (has_values(scope.at) and has_values(scope.keys_at)):
         return False  # they may be anywhere
+    elif not scope.at.numel() or not scope.keys_at.numel():
+        return True  # no rows
     else:
         ends = torch.stack([x.double() for each in _ends(scope) for x in each]).tolist()
         low, high = min(ends), max(ends)

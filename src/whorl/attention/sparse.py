@@ -23,6 +23,7 @@ from whorl.positions import resolve
 
 from ._checks import check_encoding, check_qkv
 from ._job import Job, full_precision, lowered, scaled
+from ._output import build_zeros
 from ._scope import Scope
 from ._softmax_checks import check_fits
 from .softmax import BLOCK, softmax_scale
@@ -76,7 +77,7 @@ def shifted_attention(
             for half, out in zip(halves, panel.undo(job.attend(a, b, c)), strict=True):
                 half.append(out)
     if not halves[0]:
-        return q.new_zeros(*q.shape[:3], v.shape[3])
+        return build_zeros(q, k, v, *encoding.parameters(), width=v.shape[3])
     return torch.cat([torch.cat(half, 2) for half in halves], 1)
 
 
@@ -110,7 +111,7 @@ class _Panel(NamedTuple):
         for start, count in (self.straight, self.shifted):
             index = torch.arange(start, start + self.width, device=at.device)
             index = index.clamp(max=max(start + count, 1) - 1)
-            found.append(at[:, index].reshape(at.shape[0] * self.groups, -1))
+            found.append(at[:, index].reshape(at.shape[0] * self.groups, self.width // self.groups))
         return found
 
     def scope(self, x: Tensor, causal: bool) -> Scope:

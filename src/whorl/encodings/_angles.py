@@ -128,7 +128,10 @@ class Angles:
 
 
 def longest(where: list[Where], lengths: list[int], axes: int) -> int | Tensor:
-    """Largest position + 1: of each row where rows have their own positions, else of all."""
+    """Largest position + 1: of each row where rows have their own positions, else of all.
+
+    Of a fraction the whole part counts, as in a cache: the token at 9.5 is the tenth.
+    """
     known = [
         first + length
         for (values, first), length in zip(where, lengths, strict=True)

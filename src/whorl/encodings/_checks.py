@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
+from whorl._support.tensors import has_values
 from whorl.scaling import Frequencies
 
 __all__ = [
@@ -192,7 +193,7 @@ def check_table(values: Tensor | None, first: int, length: int, known: int, wher
     if values is None:
         low: float = first
         high: float = first + length - 1
-    elif values.numel() and not values.is_meta:
+    elif values.numel() and has_values(values):
         low, high = (float(v) if values.is_floating_point() else int(v) for v in values.aminmax())
     else:
         return
@@ -220,7 +221,7 @@ def check_context(
                 f"{where}: context_length has {rows} rows but the batch has {batch};"
                 " give one length for each sequence, or one int for all."
             )
-        if torch.compiler.is_compiling() or context_length.is_meta or not context_length.numel():
+        if not context_length.numel() or not has_values(context_length):
             return
         context_length = int(context_length.min())
     elif not isinstance(context_length, int) or isinstance(context_length, bool):

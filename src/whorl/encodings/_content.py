@@ -8,6 +8,8 @@ count up by one, the table has a row for each distance in turn, and reading is a
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
+from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
 
 from ._checks import check_pair
@@ -21,6 +23,7 @@ __all__ = [
     "place",
     "repeat_heads",
     "skew",
+    "widen",
 ]
 
 
@@ -97,6 +100,11 @@ def repeat_heads(x: Tensor, heads: int) -> Tensor:
     return x if times == 1 else x.repeat_interleave(times, dim=-3)
 
 
+def widen(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Half precision as float32, so that scores that attention sums up are not rounded before."""
+    return q.to(table_dtype(q)), k.to(table_dtype(k))
+
+
 def look_up(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     """x_i . rows[index_ij], [B, H, T, S]: x [B, H, T, D], rows [(H,) N, D], index [(B,) T, S]."""
     scores = x @ rows.mT  # [B, H, T, N]
@@ -118,7 +126,7 @@ def skew(product: Tensor, late: int, size: int) -> Tensor:
 
 def first_distance(at: Tensor, keys: Tensor) -> int | None:
     """First query minus first key, if both count up by one and alike in every batch row."""
-    if torch.compiler.is_compiling() or at.is_meta or not at.numel() or not keys.numel():
+    if not at.numel() or not keys.numel() or not (has_values(at) and has_values(keys)):
         return None
     if at.is_floating_point() or keys.is_floating_point():
         return None

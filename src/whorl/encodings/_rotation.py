@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
 from whorl.kernels import direct, native, ops
 from whorl.kernels.native import Band, Rows, Table
 from whorl.kernels.tables import table_dtype
@@ -248,6 +249,8 @@ class Rotation(Encoding):
         now = call.context_length
         if now is None:
             now = self._longest(where, [x.shape[2] for x in xs])
+        if isinstance(now, Tensor) and (not now.numel() or not has_values(now)):
+            return None
         least, most = (now, now) if isinstance(now, int) else map(int, now.aminmax())
         if most <= staged.limit:
             return staged.short, staged.short

@@ -23,9 +23,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whorl._support.tensors import has_values
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, check_whole, first_distance, look_up, repeat_heads, skew
+from ._content import check_scored, check_whole, first_distance, look_up, repeat_heads, skew, widen
 from ._options import check_choice, check_int, check_number
 from .base import Card, Config, Encoding, Scorer, register
 
@@ -256,7 +257,7 @@ class DeBERTa(Encoding):
             rows = self._rows(reach, q)
 
         def score(q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
-            return self._score(rows, q, k, positions, key_positions)
+            return self._score(rows, *widen(q, k), positions, key_positions)
 
         return score
 
@@ -413,7 +414,7 @@ def _log_buckets(count: int, max_distance: int) -> Tensor:
 
 def _reached(vectors: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Without the rows at either end that no pair asks for: short texts use few of them."""
-    if torch.compiler.is_compiling() or index.is_meta or not index.numel():
+    if not index.numel() or not has_values(index):
         return vectors, index
     first, last = (int(v) for v in index.aminmax())
     return vectors[first : last + 1], index - first

@@ -23,6 +23,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from whorl._support.tensors import has_values
+
 from ._distance import check_distance, head_axis, result_dtype
 from ._options import check_choice, check_int
 from .base import Card, Config, Encoding, register
@@ -102,7 +104,7 @@ class Kerple(Encoding):
                 f"Kerple.set_rates: {name} must hold {heads} numbers, one per head;"
                 f" got {list(r.shape)}."
             )
-        if not r.is_meta and not bool(((r > 0) & (r <= most) & r.isfinite()).all()):
+        if has_values(r) and not bool(((r > 0) & (r <= most) & r.isfinite()).all()):
             bounds = "finite and above 0" if most == math.inf else f"above 0 and at most {most:g}"
             raise ValueError(
                 f"Kerple.set_rates: {name} must be {bounds}, else the bias is no kernel;"

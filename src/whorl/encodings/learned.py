@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whorl._support.tensors import has_values
 from whorl.kernels import tables
 
 from ._absolute import Absolute, Where
@@ -206,7 +207,7 @@ class Learned(Absolute):
                 "Learned: positions must be integers, because each is a row of the table; got"
                 f" {positions.dtype}. Use positions.long(), or Sinusoidal for fractions."
             )
-        if positions.numel() and not positions.is_meta and not compiling:
+        if positions.numel() and has_values(positions):
             low, high = map(int, positions.aminmax())
             if low < 0 or high >= known:
                 self._refuse(low, high)

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, check_whole, look_up, over_heads, place
+from ._content import check_scored, check_whole, look_up, over_heads, place, widen
 from ._options import check_choice, check_int
 from ._sinusoid import frequencies, sinusoids
-from .base import Card, Config, Encoding, register
+from .base import Card, Config, Encoding, Scorer, register
 
 __all__ = ["Shaw", "ShawConfig"]
 
@@ -157,6 +157,10 @@ class Shaw(Encoding):
         wide = table_dtype(q)
         rows = self._vectors(self.key_vectors, wide, q.device)
         return look_up(q.to(wide), rows, self._index(at, keys, where)).to(q.dtype)
+
+    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+        """``content_score`` in float32 for half precision."""
+        return lambda q, k, *positions: self.content_score(*widen(q, k), *positions)
 
     def value_term(
         self, weights: Tensor, positions: Tensor, key_positions: Tensor

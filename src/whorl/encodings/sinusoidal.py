@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whorl._support.tensors import has_values
 from whorl.kernels import tables
 from whorl.kernels.tables import Precision, table_dtype
 from whorl.positions import resolve
@@ -177,7 +178,7 @@ class Sinusoidal(Absolute):
             if positions is None:
                 if first >= 0 and first + length <= known:
                     return self._table[first : first + length]
-            elif positions.numel() and not positions.is_floating_point():
+            elif has_values(positions) and positions.numel() and not positions.is_floating_point():
                 low, high = positions.aminmax()
                 if int(low) >= 0 and int(high) < known:
                     return F.embedding(positions, self._table)  # faster than indexing

@@ -28,6 +28,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from whorl._support.tensors import use_real_tensors
+
 from ._distance import check_distance, look_up
 from ._options import check_choice, check_int, check_number
 from .base import Card, Config, Encoding, register
@@ -122,7 +124,8 @@ class T5Bias(Encoding):
     ) -> None:
         super().__init__()
         self.config = T5BiasConfig(num_heads, num_buckets, max_distance, direction, scale, std)
-        self._starts = _starts(self.config.one_way, max_distance)
+        with use_real_tensors():
+            self._starts = _starts(self.config.one_way, max_distance)
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         self.reset_parameters()
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, first_distance, over_heads, place, skew
+from ._content import check_scored, first_distance, over_heads, place, skew, widen
 from ._options import check_choice, check_int, check_number
 from ._sinusoid import frequencies, sinusoids
 from .base import Card, Config, Encoding, Scorer, register
@@ -167,7 +167,7 @@ class TransformerXL(Encoding):
             key_segments: Tensor | None = None,
         ) -> Tensor:
             given = (segments, key_segments)
-            return self._score(rows, q, k, positions, key_positions, given)
+            return self._score(rows, *widen(q, k), positions, key_positions, given)
 
         return score
 

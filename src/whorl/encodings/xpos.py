@@ -21,6 +21,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
 from whorl.kernels import reference as plain
 from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
@@ -233,7 +234,7 @@ class XPos(Rotary):
         batch, _ = check_input(k, self.config.head_dim, "XPos.rescale", "k")
         before, after = (self._exponents(r, "XPos.rescale", batch) for r in (old, new))
         powers = (after - before).to(k.device)
-        if not torch.compiler.is_compiling() and not powers.is_meta:
+        if powers.numel() and has_values(powers):
             self._check_growth(_largest(powers), k.dtype, "XPos.rescale: the new reference is")
         wide = plain.merge(powers, powers, self._band.out_layout)  # [R] or [B, R]
         start, width = self.config.rotary_start, self.config.width
@@ -247,7 +248,7 @@ class XPos(Rotary):
         self, k: Tensor, delta: int | Tensor, *, context_length: int | Tensor | None = None
     ) -> Tensor:
         """Move rotated keys by ``delta`` positions, as for ``RoPE``; their reference stays."""
-        if not isinstance(delta, Tensor) or not (torch.compiler.is_compiling() or delta.is_meta):
+        if not isinstance(delta, Tensor) or has_values(delta):
             far = _largest(delta) if isinstance(delta, Tensor) and delta.numel() else delta
             if isinstance(far, (int, float)):
                 self._check_growth(far * -self._steepest, k.dtype, "XPos.shift: the new place is")
@@ -278,8 +279,7 @@ class XPos(Rotary):
         middle = ((positions.amin(-1).double() + positions.amax(-1)) / 2).floor()
         block = self.config.scale_base
         near = (middle // block * block).floor().to(torch.int64)
-        known = near.dim() == 0 and not near.is_meta and not torch.compiler.is_compiling()
-        return int(near) if known else near
+        return int(near) if near.dim() == 0 and has_values(near) else near
 
     def span(self, dtype: torch.dtype) -> int:
         """How far from their reference tokens of ``dtype`` may be."""
@@ -292,7 +292,8 @@ class XPos(Rotary):
         steps = torch.arange(0, config.width, 2, dtype=torch.float64, device="cpu")
         zeta = (steps / config.width + config.gamma) / (1 + config.gamma)
         self._growth = zeta.log2() / config.scale_base
-        self._steepest = float(self._growth[0])  # pair 0 has the smallest zeta
+        # Of pair 0, whose zeta is the smallest; not read from a tensor, which may be a fake one.
+        self._steepest = math.log2(config.gamma / (1 + config.gamma)) / config.scale_base
 
     def _exponents(self, reference: int | Tensor, label: str, batch: int) -> Tensor:
         """log2 of the factor on keys: whole numbers, float64 [P] or [B, P]."""
@@ -334,7 +335,7 @@ class XPos(Rotary):
     def _check_room(self, x: Tensor, where: Where, call: Call, role: int) -> None:
         """Refuse factors that the dtype cannot hold; keys may vanish, as far ones should."""
         values, first = where
-        if not x.shape[2] or not x.shape[0] or (values is not None and values.is_meta):
+        if not x.shape[2] or not x.shape[0] or (values is not None and not has_values(values)):
             return
         low: float | Tensor = first
         high: float | Tensor = first + x.shape[2] - 1

@@ -12,6 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import has_values
+
 from . import native_tables
 
 __all__ = ["Precision", "angles", "by_pair", "entries", "lookup", "lookup_op", "table_dtype"]
@@ -83,7 +85,7 @@ def lookup(
         if first >= 0 and first + length <= known:
             return table[first : first + length]
         axes = None  # the same position on all of them
-    elif positions.numel() and not (positions.is_floating_point() or positions.is_meta):
+    elif positions.numel() and not positions.is_floating_point() and has_values(positions):
         low, high = positions.aminmax()
         if int(low) >= 0 and int(high) < known:
             return table[positions] if axes is None else _gathered(table, positions, axes)

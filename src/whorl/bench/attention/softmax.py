@@ -37,10 +37,13 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor) -> Forward:
     return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def _whorl(encoding: Callable[[], Encoding]) -> Maker:
+def _whorl(encoding: Callable[[], Encoding], padded: bool = False) -> Maker:
+    """padded: with a padding mask that hides nothing, as of a batch of equally long rows."""
+
     def make(q: Tensor, k: Tensor, v: Tensor) -> Forward:
         built = encoding()
-        return lambda: attention(q, k, v, built, causal=True)
+        mask = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool) if padded else None
+        return lambda: attention(q, k, v, built, causal=True, mask=mask)
 
     return make
 
@@ -84,6 +87,7 @@ def _flex(q: Tensor, k: Tensor, v: Tensor) -> Forward:
 FORWARD: dict[str, Maker] = {
     "sdpa": _sdpa,
     "alibi": _whorl(lambda: ALiBi(HEADS)),
+    "alibi-padded": _whorl(lambda: ALiBi(HEADS), padded=True),
     "t5": _whorl(t5),
     "matrix": _matrix,
     "matrix-ready": _matrix_ready,

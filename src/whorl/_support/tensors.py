@@ -1,0 +1,48 @@
+"""Whether the numbers of a tensor can be read, so that a function may decide by them."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+__all__ = ["has_values", "use_real_tensors"]
+
+
+def has_values(x: Tensor) -> bool:
+    """True if the numbers of ``x`` can be read and what they say holds for later calls too.
+
+    False for meta and fake tensors, under vmap over ``x``, and while a compiler, an exporter or a
+    tracer writes down what is done, for other numbers.
+    """
+    if torch.compiler.is_compiling() or x.is_meta:
+        return False
+    return not (_is_recorded() or _is_symbolic(x))
+
+
+use_real_tensors: Callable[[], AbstractContextManager[object]]
+_is_recorded: Callable[[], bool]
+_is_symbolic: Callable[[Tensor], bool]
+try:  # torch has no public way to ask; where a version lacks one of these, nothing is read
+    from torch._C import _functorch, _get_dispatch_mode, _is_tracing, _TorchDispatchModeKey
+    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+    # Inside FakeTensorMode, for constants that are computed with tensors and read as numbers.
+    use_real_tensors = unset_fake_temporarily
+
+    _MODES = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.PROXY)
+
+    def _is_recorded() -> bool:
+        return _is_tracing() or any(_get_dispatch_mode(key) is not None for key in _MODES)
+
+    def _is_symbolic(x: Tensor) -> bool:
+        while _functorch.is_functorch_wrapped_tensor(x):
+            if _functorch.is_batchedtensor(x):
+                return True
+            x = _functorch.get_unwrapped(x)
+        return isinstance(x, FakeTensor) or _functorch.is_legacy_batchedtensor(x)
+
+except ImportError:  # pragma: no cover
+    use_real_tensors = nullcontext
+    _is_recorded = lambda: True  # noqa: E731
+    _is_symbolic = lambda x: True  # noqa: E731
