@@ -205,7 +205,7 @@ class Probe:
         index: dict[int, Tensor] = {}
         for run in self._runs(places):
             x = vectors[:, None, None, :].expand(-1, 1, len(run), -1)
-            batches = x.split(1 if self.one_row else len(x))
+            batches = torch.split(x, 1 if self.one_row else len(x))
             out = torch.cat([self.wide(rows, torch.tensor(run), dtype) for rows in batches])
             out = out[:, 0]  # [N, T, D]
             if self.addressing == "each":
