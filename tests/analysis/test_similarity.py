@@ -1,6 +1,7 @@
 """Similarity, maps and aliases against closed forms."""
 
 import importlib
+import json
 import math
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import torch
 
 import whorl
 from whorl.analysis import inner_products, position_map, similarity
+from whorl.plots import maps
 
 NO: Any = 3
 
@@ -90,6 +92,23 @@ def test_one_pair_maps_to_a_circle() -> None:
     many = position_map(whorl.Sinusoidal(32), 64)
     assert many.explained is not None
     assert 0.2 < many.explained < 0.9
+
+
+@pytest.mark.parametrize("axes", [3, 4, 6])
+def test_charts_of_more_than_three_axes(axes: int) -> None:
+    """A token at p on every axis: with two channels for each, all pairs turn by p."""
+    rope = whorl.AxialRoPE(2 * axes, axes=axes)
+    found = similarity(rope, 20)
+    for m, n in ((0, 0), (3, 19), (19, 0)):
+        assert found.values[m][n] == pytest.approx(math.cos(m - n), abs=1e-6)
+    flat = position_map(rope, 20)
+    assert flat.explained == pytest.approx(1.0)
+    points = [complex(x, y) for x, y in zip(flat.x, flat.y, strict=True)]
+    want = math.sqrt(2 * axes) * 2 * abs(math.sin(11 / 2))
+    assert abs(points[4] - points[15]) == pytest.approx(want, rel=1e-6)
+    for chart, numbers in ((maps.similarity, found), (maps.position_map, flat)):
+        pytest.importorskip("altair")
+        assert f"axes={axes}" in json.dumps(chart(numbers.to_dict()).to_dict())
 
 
 def test_tsne_is_asked_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
