@@ -9,7 +9,6 @@ import dataclasses
 import os
 import platform
 import re
-import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 
 from whorl import encodings, scaling
+from whorl._support.markers import marker_applies, this_environment
 from whorl.kernels import native, ops
 
 __all__ = ["Cpu", "Extra", "Info", "Native", "cpu", "describe"]
@@ -146,14 +146,12 @@ def _requirements() -> list[str]:
 
 def _extras(requirements: list[str]) -> dict[str, Extra]:
     """Optional parts from the package's own metadata; "dev" is left out, as it is no feature."""
-    wanted: dict[str, list[str]] = {}
+    here, wanted = this_environment(), dict[str, list[str]]()
     for line in requirements:
         what, _, marker = line.partition(";")
-        extra = re.search(r"extra == ['\"](\w+)['\"]", marker)
-        system = re.search(r"sys_platform == ['\"](\w+)['\"]", marker)
-        if extra and (system is None or system[1] == sys.platform):
-            wanted.setdefault(extra[1], []).append(what.strip())
-    wanted.pop("dev", None)
+        for extra in re.findall(r"extra == ['\"](\w+)['\"]", marker):
+            if extra != "dev" and marker_applies(marker, {**here, "extra": extra}):
+                wanted.setdefault(extra, []).append(what.strip())
     return {extra: _extra(extra, _packages(extra, wanted)) for extra in sorted(wanted)}
 
 

@@ -83,6 +83,38 @@ def test_no_score_is_above_its_bound(
         assert size <= bound * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("dim", [2, 8, 12])
+def test_the_last_term_of_the_sum_is_in_the_bound(dim: int) -> None:
+    """Of q = k = ones all h_i are 2, so that only h_(R/2) - h_(R/2 - 1) = -2 is not 0."""
+    rope, ones = whorl.RoPE(dim), torch.ones(1, dim, dtype=torch.float64)
+    found = decay(rope, 30, q=ones, k=ones, samples=1)
+    ours = found.scores[-1]
+    assert ours.bound == pytest.approx(found.envelope, rel=1e-12)  # 2 (R/2) f / (|q| |k| = R)
+    assert all(
+        size <= bound * (1 + 1e-6) for size, bound in zip(ours.mean_size, ours.bound, strict=True)
+    )
+    if dim == 2:  # one pair: f = 1, which the score reaches
+        assert ours.mean_size[0] == pytest.approx(ours.bound[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("steepest", [0, 2, 5])
+def test_the_bound_takes_the_steepest_step(steepest: int) -> None:
+    """h is 1 up to a pair and 0 after it: one step of 1 there, wherever it is."""
+    rope, q = whorl.RoPE(12), torch.zeros(1, 12, dtype=torch.float64)
+    q[0, : steepest + 1] = 1  # the first channels of pairs 0 .. steepest
+    found = decay(rope, 30, q=q, k=q, samples=1)
+    want = [6 / (steepest + 1) * f for f in found.envelope]  # |q| |k| = steepest + 1
+    assert found.scores[-1].bound == pytest.approx(want, rel=1e-12)
+
+
+def test_the_last_step_may_be_the_steepest() -> None:
+    """h_i = i + 1 rises by 1 and then falls by 6 at once; from the other end it would be 1."""
+    q = torch.cat((torch.arange(1, 7).double().sqrt(), torch.zeros(6).double()))[None]
+    found = decay(whorl.RoPE(12), 30, q=q, k=q, samples=1)
+    want = [6 * 6 / 21 * f for f in found.envelope]  # |q| |k| = 1 + .. + 6
+    assert found.scores[-1].bound == pytest.approx(want, rel=1e-12)
+
+
 def test_equal_vectors_decay_and_unrelated_ones_do_not() -> None:
     same, other = decay(whorl.RoPE(128), 256).scores
     assert same.name == "random, q = k"

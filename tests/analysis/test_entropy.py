@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import whorl
 from whorl.analysis import attention_scale, entropy
@@ -43,6 +44,39 @@ def test_a_steep_bias_has_its_own_entropy() -> None:
         weights = [(1 - r) * r**d / (1 - r**4000) for d in range(4000)]
         wants.append(-sum(w * math.log(w) for w in weights if w > 0))
     assert found == pytest.approx(sum(wants) / 8, rel=1e-6)
+
+
+class Behind(whorl.Encoding):
+    """A bias of -1 for each position that a key is behind; none for keys that come later."""
+
+    name = "behind"
+    config = whorl.Config()
+
+    def distance_bias(self, distance: Tensor) -> Tensor:
+        return -distance.clamp(min=0).double()
+
+
+def test_queries_are_in_the_last_place() -> None:
+    """From the first place no key is behind, and the entropy would be ln n."""
+    found = entropy({"behind": Behind() + Flat()}, [40]).values["behind"][0]
+    weights = [math.exp(-d) / sum(math.exp(-e) for e in range(40)) for d in range(40)]
+    assert found == pytest.approx(-sum(w * math.log(w) for w in weights), rel=1e-6)
+    assert found < math.log(40) / 2
+
+
+def test_embedded_queries_are_in_the_last_place_too() -> None:
+    """Only the last position has a vector, so only queries there know one key from the others."""
+    learned = whorl.Learned(64, max_length=20).double()
+    with torch.no_grad():
+        learned.weight.zero_()
+        learned.weight[-1] = 1e6
+    last = entropy({"learned": learned}, [20]).values["learned"][0]
+    with torch.no_grad():
+        learned.weight.zero_()
+        learned.weight[0] = 1e6
+    first = entropy({"learned": learned}, [20]).values["learned"][0]
+    assert last < 0.1  # the score of a huge query is huge, so one key gets all
+    assert first > 0.3 * math.log(2)  # small queries: half of them agree with the huge key
 
 
 def test_a_table_that_ends_gives_nan_and_null() -> None:

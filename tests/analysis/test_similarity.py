@@ -1,6 +1,9 @@
 """Similarity, maps and aliases against closed forms."""
 
+import importlib
+import json
 import math
+import subprocess
 import sys
 import types
 from typing import Any
@@ -10,6 +13,7 @@ import torch
 
 import whorl
 from whorl.analysis import inner_products, position_map, similarity
+from whorl.plots import maps
 
 NO: Any = 3
 
@@ -90,6 +94,23 @@ def test_one_pair_maps_to_a_circle() -> None:
     assert 0.2 < many.explained < 0.9
 
 
+@pytest.mark.parametrize("axes", [3, 4, 6])
+def test_charts_of_more_than_three_axes(axes: int) -> None:
+    """A token at p on every axis: with two channels for each, all pairs turn by p."""
+    rope = whorl.AxialRoPE(2 * axes, axes=axes)
+    found = similarity(rope, 20)
+    for m, n in ((0, 0), (3, 19), (19, 0)):
+        assert found.values[m][n] == pytest.approx(math.cos(m - n), abs=1e-6)
+    flat = position_map(rope, 20)
+    assert flat.explained == pytest.approx(1.0)
+    points = [complex(x, y) for x, y in zip(flat.x, flat.y, strict=True)]
+    want = math.sqrt(2 * axes) * 2 * abs(math.sin(11 / 2))
+    assert abs(points[4] - points[15]) == pytest.approx(want, rel=1e-6)
+    for chart, numbers in ((maps.similarity, found), (maps.position_map, flat)):
+        pytest.importorskip("altair")
+        assert f"axes={axes}" in json.dumps(chart(numbers.to_dict()).to_dict())
+
+
 def test_tsne_is_asked_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
@@ -117,10 +138,45 @@ def test_tsne_is_asked_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.x[0] == 1.0
 
 
+REAL = """
+import torch, whorl
+from whorl.analysis import position_map
+learned = whorl.Learned(8, max_length=40).double()
+with torch.no_grad():
+    learned.weight.copy_(0.1 * torch.randn(40, 8, generator=torch.Generator().manual_seed(0)))
+    learned.weight[20:] += 5
+found = position_map(learned, 40, method="tsne", seed=3)
+assert position_map(learned, 40, method="tsne", seed=3) == found
+assert (found.method, found.explained) == ("tsne", None)
+points = torch.tensor([found.x, found.y]).T
+groups = points[:20], points[20:]
+within = max(float((group - group.mean(0)).norm(dim=1).max()) for group in groups)
+print(float((groups[0].mean(0) - groups[1].mean(0)).norm()) / within)
+"""
+
+
+def test_tsne_itself_keeps_groups_apart() -> None:
+    """With the real scikit-learn, in a process of its own: it brings a second OpenMP runtime."""
+    done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 2
+
+
+def test_something_missing_inside_scikit_learn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'scipy'", name="scipy")
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'scipy'"):
+        position_map(whorl.RoPE(8), 10, method="tsne")
+
+
 def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
-    with pytest.raises(ModuleNotFoundError, match=r"'tsne' needs scikit-learn: pip install scikit"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"'tsne' needs scikit-learn: pip install 'whorl\[tsne\]'; 'pca'"
+    ):
         position_map(whorl.RoPE(8), 10, method="tsne")
 
 

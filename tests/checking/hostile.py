@@ -1,5 +1,6 @@
 """Rotary functions that are wrong in one place only, and right ones in unusual forms."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,55 @@ def wrong_in_calls_of_a_thousand_tokens(x: Tensor, positions: Tensor) -> Tensor:
     return sound(x, positions + (x.shape[2] > 1000))
 
 
+def base_by_tokens(x: Tensor, positions: Tensor) -> Tensor:
+    """Stateless: the base grows with the number of tokens in the call."""
+    return turn(x, tiled(angles_of(positions, frequencies(1e4 * (1 + x.shape[2] / 512)))))
+
+
+def base_by_tokens_from_a_hundred_on(x: Tensor, positions: Tensor) -> Tensor:
+    return turn(x, tiled(angles_of(positions, frequencies(1e4 * max(1.0, x.shape[2] / 100)))))
+
+
+def base_by_context(x: Tensor, positions: Tensor) -> Tensor:
+    """Stateless: the base grows with each row's largest position, from the first one on."""
+    longest = positions.amax(-1, keepdim=positions.dim() == 2).double()
+    inv_freq = (1e4 * (1 + longest / 512))[..., None] ** -(torch.arange(0, D, 2).double() / D)
+    angles = positions[..., None].double() * inv_freq
+    return turn(x, tiled(angles if positions.dim() == 1 else angles[:, None]))
+
+
+def taylor_sine(x: Tensor, positions: Tensor) -> Tensor:
+    """sin as its Taylor polynomial of degree 7 within half a turn: 0.0752 off at half a turn."""
+    angle = tiled(angles_of(positions, frequencies()))
+    angle = angle - 2 * math.pi * torch.round(angle / (2 * math.pi))
+    sine = angle - angle**3 / 6 + angle**5 / 120 - angle**7 / 5040
+    return (x.double() * angle.cos() + rotate_half(x.double()) * sine).to(x.dtype)
+
+
+def scaled_bfloat16_tables(x: Tensor, positions: Tensor) -> Tensor:
+    angles = tiled(angles_of(positions, frequencies()))
+    cos, sin = (1.1 * table.bfloat16().double() for table in (angles.cos(), angles.sin()))
+    return (x.double() * cos + rotate_half(x.double()) * sin).to(x.dtype)
+
+
+def size_waves(x: Tensor, positions: Tensor) -> Tensor:
+    return sound(x, positions) * (1 + 0.01 * positions.double().sin())[..., None].to(x.dtype)
+
+
+def table_of_257_rows(x: Tensor, positions: Tensor) -> Tensor:
+    return sound(x, positions.clamp(max=256))
+
+
+def table_of_2049_rows(x: Tensor, positions: Tensor) -> Tensor:
+    return sound(x, positions.clamp(max=2048))
+
+
+def twelve_tokens_at_most(x: Tensor, positions: Tensor) -> Tensor:
+    if x.shape[2] > 12:
+        raise ValueError("twelve tokens at most")
+    return sound(x, positions)
+
+
 def strides_ignored(x: Tensor, positions: Tensor) -> Tensor:
     flat = torch.as_strided(x, x.shape, torch.empty(x.shape).stride())
     return sound(flat, positions)
@@ -246,6 +296,20 @@ WRONG: list[tuple[str, str, Function, str]] = [
     ("dtype-differs", "Inputs in bfloat16 give other results", backwards_in_bfloat16, "x"),
     ("dtype-differs", "Inputs in float32 give other results", unscaled_in_float32, "x"),
     ("call-length", "tokens position 0 is wrong", wrong_in_calls_of_a_thousand_tokens, "x"),
+    ("call-length", "between a call of 11 tokens and one of", base_by_tokens, "x"),
+    ("call-length", "In a call of 1,138 tokens", base_by_tokens_from_a_hundred_on, "x"),
+    ("call-length", "a context of 11 tokens and one of 16", base_by_context, "x"),
+    ("uneven-angles", "differ from a rotation by up to 0.075.", taylor_sine, "x"),
+    ("half-tables", "cos and sin are bfloat16 numbers", scaled_bfloat16_tables, "x"),
+    ("norm", "angles are right, so it is multiplied by", size_waves, "x"),
+    (
+        "far-positions",
+        "position 257 on: it gets the angles of position 256",
+        table_of_257_rows,
+        "x",
+    ),
+    ("far-positions", "2,049 on: it gets the angles of position 2,048", table_of_2049_rows, "x"),
+    ("no-answer", "refuses one of 18: it raised ValueError: twelve", twelve_tokens_at_most, "x"),
     ("single-token", "A single token at position 7", single_token_at_zero, "x"),
     ("strides-ignored", "[B, T, H, D] transposed gives another", strides_ignored, "x"),
     ("heads-differ", "Heads given the same vector", heads_from_the_fifth_on, "x"),

@@ -84,9 +84,14 @@ def degrees(x: Tensor, positions: Tensor) -> Tensor:
 
 #: (diagnosis, words of its sentence, words of what identify says, function)
 HIDDEN: list[tuple[str, str, str, Function]] = [
-    ("half-angles", "although the input is float64", "as rough as in a half type", in_bfloat16),
+    (
+        "half-angles",
+        "every angle is a bfloat16 number although",
+        "as rough as in a half type",
+        in_bfloat16,
+    ),
     ("half-angles", "of themselves off positions times", "a half type", product_in_bfloat16),
-    ("half-angles", "formed in bfloat16 or float16", "as rough as in a half type", in_float16),
+    ("half-angles", "every angle is a float16 number", "as rough as in a half type", in_float16),
     ("half-angles", "results by up to", "as rough as in a half type", in_float16_clamped),
     (
         "offset-ignored",

@@ -148,6 +148,7 @@ def test_explain(whorl: Whorl) -> None:
     assert done.code == 0
     words = ("error  lone-factor", "remedy", "seen", '{"rope_scaling": {"factor": 4.0}}')
     assert all(word in done.out for word in words)
+    assert "docs/doctor.md#lone-factor in whorl's source" in " ".join(done.out.split())
     wrong = whorl("doctor", "--explain", "lone-facto")
     assert wrong.code == 2
     assert "did you mean 'lone-factor'?" in wrong.err

@@ -71,8 +71,11 @@ def test_extras_from_metadata() -> None:
             "elsewhere; sys_platform == 'nowhere' and extra == 'bench'",
             f"nor.this>=0; sys_platform == '{sys.platform}' and extra == 'bench'",
             "ruff; extra == 'dev'",
+            "backport; python_version < '3.5' and extra == 'cli'",
+            "later; (python_version >= '3.5' or os_name == 'nothing') and extra == 'later'",
         ]
     )
+    assert list(found.pop("later").packages) == ["later"]
     assert list(found) == ["bench", "cli", "plots"]
     assert found["cli"] == info.Extra({"pytest": pytest.__version__}, None)
     assert found["plots"] == info.Extra({"no_such-pkg": None}, "pip install 'whorl[plots]'")
@@ -81,7 +84,9 @@ def test_extras_from_metadata() -> None:
 
 
 def test_the_real_extras_are_listed() -> None:
-    assert {"bench", "cli", "hf", "lab", "plots", "web"} <= set(info.describe().extras)
+    extras = info.describe().extras
+    assert {"bench", "cli", "hf", "lab", "plots", "tsne", "web"} <= set(extras)
+    assert ("tomli" in extras["lab"].packages) == (sys.version_info < (3, 11))
 
 
 @pytest.mark.parametrize(

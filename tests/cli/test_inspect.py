@@ -55,7 +55,6 @@ def test_parity_and_trained(whorl: Callable[..., Any]) -> None:
         (["qwen3-8b", "--extend", "yran", "--factor", "2"], "did you mean 'yarn'?"),
         (["qwen3-8b", "--extend", "yarn"], "an extension needs factor"),
         (["qwen3-8b", "--extend", "yarn", "--factor", "0"], "factor must be a number above 0"),
-        (["qwen3-8b", "--length", "0"], "length must be a positive int"),
         (["qwen3-8b", "--plot", "waves.gif"], "must end in .png, .svg, .html or .json"),
     ],
 )

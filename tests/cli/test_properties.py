@@ -25,5 +25,6 @@ def test_json_without_costs(whorl: Callable[..., Any]) -> None:
 def test_what_it_refuses(whorl: Callable[..., Any]) -> None:
     done = whorl("properties", "--lengths", "many")
     assert done.code == 2
-    assert "--lengths takes numbers such as 512,2048, or none; got 'many'." in done.err
+    assert "--lengths takes lengths such as 512,2k, or none: a length must be" in done.err
+    assert "got 'many'." in done.err
     assert "did you mean 'alibi'?" in whorl("properties", "--encodings", "alib").err

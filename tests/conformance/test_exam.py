@@ -43,6 +43,7 @@ VARIANTS: dict[str, list[whorl.Encoding]] = {
     # Small, because every weight is gradchecked.
     "deberta": [
         whorl.DeBERTa(2, 4, max_distance=5),
+        whorl.DeBERTa(2, 4, max_distance=5, norm="layer_norm", p2c_index="paper"),
         whorl.DeBERTa(
             2, 4, dim=6, max_distance=5, terms=("p2c",), norm="layer_norm", norm_eps=1e-3
         ),

@@ -113,6 +113,48 @@ def test_three_axes_and_every_way_to_give_positions() -> None:
     assert torch.equal(far, whorl.AxialRoPE(24, axes=3, table="on_the_fly").rotate(x, at + 5000))
 
 
+@pytest.mark.parametrize("impl", ["native", "reference"])
+@pytest.mark.parametrize("order", ["blocks", "alternating"])
+@pytest.mark.parametrize("axes", [4, 5, 7])
+def test_axes_past_the_third(axes: int, order: Any, impl: Any) -> None:
+    """Every axis counts, read from a table, past it, in fractions, in rows and with an offset."""
+    rope = whorl.AxialRoPE(4 * axes, axes=axes, base=9.0, order=order, impl=impl)
+    x = randn(2, 2, 6, 4 * axes)
+    at = torch.randperm(6 * axes, generator=torch.Generator().manual_seed(1)).view(axes, 6)
+    along = [a for a in range(axes) for _ in range(2)]
+    freqs = [1.0, 1 / 3] * axes
+    if order == "alternating":
+        along, freqs = list(range(axes)) * 2, [1.0] * axes + [1 / 3] * axes
+    rows = torch.stack((at, at.flip(0)), dim=1)  # [n, B, T], other ones in the second row
+    for where in (at, at + 0.25, at + 100_000):
+        want = by_definition(x, where, along, freqs, "half")
+        torch.testing.assert_close(rope.rotate(x, where), want, rtol=0, atol=1e-9)
+        single = rope.rotate(x.float(), where)  # float32 is read from the table, where it reaches
+        torch.testing.assert_close(single.double(), want, rtol=0, atol=2e-6)
+    want = torch.stack([by_definition(x[b], rows[:, b], along, freqs, "half") for b in range(2)])
+    torch.testing.assert_close(rope.rotate(x, rows), want, rtol=0, atol=1e-12)
+    torch.testing.assert_close(rope.rotate(x, at, offset=3), rope.rotate(x, at + 3))
+    torch.testing.assert_close(rope.shift(rope.rotate(x, at), 3), rope.rotate(x, at + 3))
+    q, k = rope(x, x, at, at + 1)
+    torch.testing.assert_close(k, rope.rotate(x, at + 1))
+    torch.testing.assert_close(q, rope.rotate(x, at))
+    for axis in range(axes):  # no axis is left out, and none counts for another
+        moved = rope.rotate(x, at + torch.eye(axes, dtype=torch.int64)[axis, :, None]) - q
+        changed = moved.abs().amax((0, 1, 2))
+        pairs = torch.tensor([a == axis for a in along]).repeat(2)
+        assert torch.equal(changed > 1e-6, pairs)
+
+
+def test_mixed_frequencies_past_the_third_axis() -> None:
+    rope = whorl.AxialRoPE(16, axes=5, frequencies="mixed", num_kv_heads=2).double()
+    assert rope.freqs.shape == (2, 5, 8)
+    x, at = randn(1, 2, 6, 16), torch.arange(30).view(5, 6).flip(0)
+    turned = torch.einsum("nt,hnp->htp", at.double(), rope.freqs.detach())
+    a, b = x.chunk(2, -1)
+    want = torch.cat((a * turned.cos() - b * turned.sin(), b * turned.cos() + a * turned.sin()), -1)
+    torch.testing.assert_close(rope.rotate(x, at), want, rtol=0, atol=1e-12)
+
+
 @given(
     st.integers(0, 2**31),
     st.sampled_from(["fixed", "mixed"]),

@@ -44,6 +44,8 @@ def oracle(enc: DeBERTa, q: Tensor, k: Tensor, at: Tensor, key_at: Tensor) -> Te
         for t, i in enumerate(row(at, b)):
             for s, j in enumerate(row(key_at, b)):
                 d = bucket(i - j, config.span, config.max_distance, config.buckets)
+                e = bucket(j - i, config.span, config.max_distance, config.buckets)
+                e = e if config.p2c_index == "paper" else d
                 for h in range(H):
                     part = slice(h * D, h * D + D)
                     if "c2p" in config.terms:
@@ -52,7 +54,7 @@ def oracle(enc: DeBERTa, q: Tensor, k: Tensor, at: Tensor, key_at: Tensor) -> Te
                         score[b, h, t, s] += q[b, h, t] @ key
                     if "p2c" in config.terms:
                         linear = enc.query
-                        query = linear.weight[part] @ P[d] + linear.bias[part]
+                        query = linear.weight[part] @ P[e] + linear.bias[part]
                         score[b, h, t, s] += k[b, h // (H // k.shape[1]), s] @ query
     return score
 
@@ -63,11 +65,47 @@ def test_score_is_the_definition(data: st.DataObject, T: int, S: int) -> None:
     options: Any = data.draw(st.sampled_from([{"max_distance": 3}, {"max_distance": 60}, LOG]))
     terms = data.draw(st.sampled_from([("c2p",), ("p2c",), ("c2p", "p2c"), ("p2c", "c2p")]))
     norm: Any = data.draw(st.sampled_from(["none", "layer_norm"]))
-    enc = filled(DeBERTa(4, 3, dim=5, terms=terms, norm=norm, norm_eps=0.01, **options))
+    index: Any = data.draw(
+        st.sampled_from(["released", "paper"] if "p2c" in terms else ["released"])
+    )
+    options = {**options, "terms": terms, "norm": norm, "norm_eps": 0.01, "p2c_index": index}
+    enc = filled(DeBERTa(4, 3, dim=5, **options))
     at, key_at = data.draw(places(T)), data.draw(places(S))
     q, k = random(2, 4, T, 3), random(2, 2, S, 3, seed=1)
     want = oracle(enc, q, k, at, key_at)
     torch.testing.assert_close(enc.content_score(q, k, at, key_at), want, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("index", ["released", "paper"])
+@pytest.mark.parametrize("options", [{"max_distance": 3}, {"max_distance": 60}, LOG])
+def test_prepared_scores_are_the_definition(index: Any, options: Any) -> None:
+    """Positions that count up by one are scored by a shift; keys begin before queries and after."""
+    enc = filled(DeBERTa(4, 3, norm="layer_norm", p2c_index=index, **options))
+    q, k = random(2, 4, 6, 3), random(2, 2, 9, 3, seed=1)
+    for start in (0, 3, 20):
+        at, key_at = torch.arange(6) + start, torch.arange(9)
+        score = enc.scorer(q, (start - 8, start + 5))
+        torch.testing.assert_close(
+            score(q, k, at, key_at), oracle(enc, q, k, at, key_at), rtol=0, atol=1e-11
+        )
+
+
+def test_the_index_of_the_paper_is_another_one() -> None:
+    """It mirrors the distance, of "p2c" alone: with the rows of P reversed it is the released one.
+
+    Rows N - x and N + x change places; row 0 has no partner, so distances stay below N.
+    """
+    released, paper = (
+        filled(DeBERTa(2, 4, terms=("p2c",), max_distance=9, p2c_index=index))
+        for index in ("released", "paper")
+    )
+    q, at = random(2, 2, 5, 4), torch.arange(5)
+    ours = paper.content_score(q, q, at, at)
+    assert worst(ours, released.content_score(q, q, at, at)) > 0.1
+    with torch.no_grad():
+        released.vectors[1:] = released.vectors[1:].flip(0)
+    torch.testing.assert_close(ours, released.content_score(q, q, at, at), rtol=0, atol=1e-12)
+    assert DeBERTa(2, 4).config.p2c_index == "released"
 
 
 @given(data=st.data(), step=st.integers(-(10**6), 10**6))
@@ -225,6 +263,11 @@ def test_other_modules_than_linear_are_called() -> None:
         ({"head_dim": None}, r"DeBERTa: head_dim must be an int >= 1; got None"),
         ({"dim": 2.5}, r"DeBERTa: dim must be an int >= 1; got 2\.5"),
         ({"max_distance": 0}, r"DeBERTa: max_distance must be an int >= 1; got 0"),
+        ({"p2c_index": "theirs"}, r"p2c_index must be 'released' or 'paper'; got 'theirs'"),
+        (
+            {"terms": ("c2p",), "p2c_index": "paper"},
+            r"p2c_index='paper' changes the term 'p2c' only, .*got \('c2p',\)\. Add 'p2c', or",
+        ),
         ({"terms": ()}, r"terms must be \('c2p', 'p2c'\) or one of the two in a tuple; got \(\)"),
         ({"terms": ("c2p", "p2p")}, r"terms must be .*got \('c2p', 'p2p'\)"),
         ({"terms": ("c2p", "c2p")}, r"terms must be .*got \('c2p', 'c2p'\)"),

@@ -22,6 +22,14 @@ ORDERS: list[dict[str, Any]] = [
 ]
 
 
+#: More axes than text, rows and columns.
+MANY: list[dict[str, Any]] = [
+    {"sections": (1, 2, 2, 3)},
+    {"sections": (3, 1, 2, 2), "axes": (3, 1, 0, 2)},
+    {"sections": (1, 2, 1, 2, 2)},
+]
+
+
 def grids(*shape: int, most: int = 5000, seed: int = 0) -> Tensor:
     return torch.randint(0, most, shape, generator=torch.Generator().manual_seed(seed))
 
@@ -42,18 +50,35 @@ def by_loop(
 
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("options", ORDERS, ids=str)
+@pytest.mark.parametrize("options", [*ORDERS, *MANY], ids=str)
 def test_rotation_is_the_definition(
     options: dict[str, Any], layout: whorl.Layout, impl: whorl.Impl
 ) -> None:
     mrope = MRoPE(16, base=100.0, layout=layout, impl=impl, table_length=100, **options)
     x = random(2, 2, 5, 16)
     for most in (90, 5000):  # inside the table and past it
-        positions = grids(3, 2, 5, most=most)
+        positions = grids(mrope.config.num_axes, 2, 5, most=most)
         want = by_loop(x, positions, mrope.config.pair_axes, 100.0, layout)
         torch.testing.assert_close(mrope.rotate(x, positions), want, rtol=0, atol=1e-9)
         single = mrope.rotate(x.float(), positions)
         torch.testing.assert_close(single.double(), want, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("options", [*ORDERS, *MANY], ids=str)
+def test_text_is_rope_with_any_number_of_axes(options: dict[str, Any]) -> None:
+    """Positions that are the same on all axes, however they are given."""
+    mrope, rope = MRoPE(16, base=100.0, **options), whorl.RoPE(16, base=100.0)
+    x, at, rows = random(2, 2, 5, 16), torch.arange(5) + 7, torch.tensor([7, 3])
+    want = rope.rotate(x, at)
+    for got in (
+        mrope.rotate(x, offset=7),
+        mrope.rotate(x, at),
+        mrope.rotate(x, at.expand(mrope.position_axes, 5)),
+        mrope.rotate(x, at - 7, offset=7),
+    ):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+    got = mrope.rotate(x, offset=rows)
+    torch.testing.assert_close(got, rope.rotate(x, offset=rows), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

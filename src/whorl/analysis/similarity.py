@@ -7,6 +7,7 @@ Of input encodings it is the cosine of what they add at m and at n. Encodings th
 have no vectors: there it is the score of equal tokens at m and n, in logits.
 """
 
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whorl._extras import need
 from whorl.encodings import Encoding
 
 from .record import Record, generator, rope_of, rows, whole
@@ -191,10 +191,12 @@ def _columns(points: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def _tsne(vectors: Tensor, seed: int) -> Tensor:
     try:
-        manifold = need("sklearn.manifold", by="position_map(method='tsne')", extra="plots")
-    except ModuleNotFoundError:
+        manifold = importlib.import_module("sklearn.manifold")
+    except ModuleNotFoundError as error:
+        if error.name not in ("sklearn", "sklearn.manifold"):  # something inside it is missing
+            raise
         raise ModuleNotFoundError(
-            "position_map: method='tsne' needs scikit-learn: pip install scikit-learn; 'pca' needs"
+            "position_map: method='tsne' needs scikit-learn: pip install 'whorl[tsne]'; 'pca' needs"
             " nothing.",
             name="sklearn",
         ) from None

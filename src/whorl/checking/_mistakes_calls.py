@@ -1,5 +1,6 @@
 """Mistakes in what a function computes in and what it keeps: half types, caches, rows, inputs."""
 
+import math
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ _WRAPS = {256: "8-bit integers", 65_536: "16-bit integers"}
 
 def narrow_positions(e: Evidence) -> Found:
     for kind, first in (("bfloat16", 257), ("float16", 2049)):
-        hit = [d for d, wrong in e.calls.far.first_wrong.items() if wrong == first]
+        hit = [d for d, wrong in e.calls.far.counted_in_halves.items() if wrong == first]
         if hit:
             yield Diagnosis(
                 "bf16-positions" if kind == "bfloat16" else "fp16-positions",
@@ -35,7 +36,7 @@ def other_dtypes(e: Evidence) -> Found:
         return
     limit = far.first_wrong.get(own, 2**30)
     early = {d: w for d, w in far.first_wrong.items() if d != own and w < limit}
-    early = {d: w for d, w in early.items() if w not in (257, 2049)}
+    early = {d: w for d, w in early.items() if d not in far.counted_in_halves}
     creeping = [d for d, w in early.items() if w < 257 and far.excess[d] < 4 and d != "float32"]
     if creeping:
         yield Diagnosis(
@@ -53,11 +54,24 @@ def other_dtypes(e: Evidence) -> Found:
         )
 
 
+def call_length(e: Evidence) -> Found:
+    if e.fails("length"):
+        yield Diagnosis(
+            "call-length",
+            f"Positions 0 to 9 differ by up to {e.error('length'):.2g} between {e.calls.between},"
+            " while the same call again gives the same: results depend on how long a call is, and"
+            " on no earlier one. Frequencies may follow the context past the trained length, not"
+            " from the first token on.",
+        )
+
+
 def far_positions(e: Evidence) -> Found:
-    far = e.calls.far
-    wrong = far.first_wrong.get(e.seen.probe.form.dtype)
-    if wrong is None or wrong in (257, 2049) or e.fails("layout") or e.seen.half_angles:
+    far, own = e.calls.far, e.seen.probe.form.dtype
+    wrong = far.first_wrong.get(own)
+    if wrong is None or own in far.counted_in_halves or e.fails("layout") or e.seen.half_angles:
         return
+    if wrong < len(e.seen.maps) and not far.tokens:
+        return  # the first positions themselves are no rotation, which other rules name
     if far.tokens:
         yield Diagnosis(
             "call-length",
@@ -99,9 +113,9 @@ def narrow_angles(e: Evidence) -> Found:
     yield Diagnosis(
         "half-angles",
         f"At positions 0 to 15 angles are up to {misfit:.2g} of themselves off positions times"
-        f" frequencies, as much as a half type rounds{shown}, although the input is"
-        f" {e.seen.probe.form.dtype}: positions, frequencies or angles are formed in bfloat16 or"
-        " float16. Form them in float32 or wider, whatever the dtype of the input.",
+        f" frequencies{shown}, and every angle is a {e.seen.half_angles} number although the input"
+        f" is {e.seen.probe.form.dtype}: angles are formed in {e.seen.half_angles}."
+        " Form them in float32 or wider, whatever the dtype of the input.",
     )
 
 
@@ -190,17 +204,20 @@ def random(e: Evidence) -> Found:
 def history(e: Evidence) -> Found:
     if e.fails("history") and not e.seen.by_chance:
         after = e.calls.after or "calls at other positions, lengths and dtypes"
+        error = e.error("history")
+        differs = f"differs by {error:.2g}" if math.isfinite(error) else "is refused or not finite"
         yield Diagnosis(
             "history",
-            f"Results depend on earlier calls: after {after} the same call differs by"
-            f" {e.error('history'):.2g}. Something is kept between calls (a table, a longest"
-            " length, a dtype); derive it from the arguments.",
+            f"Results depend on earlier calls: after {after} the same call {differs}. Something is"
+            " kept between calls (a table, a longest length, a dtype); derive it from the"
+            " arguments.",
         )
 
 
 def mates(e: Evidence) -> Found:
     if e.fails("batch"):
         following = e.seen.lengths is not None and e.seen.lengths.short_up_to is not None
+        following = following and not e.calls.alike
         why = "one length is taken for the whole batch" if following else "rows share something"
         yield Diagnosis(
             "batch-mates",
@@ -250,6 +267,7 @@ def kept(e: Evidence) -> Found:
 RULES = (
     narrow_positions,
     other_dtypes,
+    call_length,
     far_positions,
     narrow_tables,
     narrow_angles,

@@ -17,10 +17,13 @@ def exchanged(e: Evidence) -> Found:
             " must give back (q, k) in the order in which it takes them.",
         )
         return
+    (_, first_by_k), (second_by_q, _) = e.roles.depends
+    crossed = first_by_k or second_by_q
+    head = "Queries and keys get into each other" if crossed else "An argument is ignored"
     yield Diagnosis(
         "roles-mixed",
-        f"Queries and keys get into each other: {dependence_words(e.roles.depends)}. The first must"
-        " be made of q alone and the second of k alone.",
+        f"{head}: {dependence_words(e.roles.depends)}. The first must be made of q alone and the"
+        " second of k alone.",
     )
 
 

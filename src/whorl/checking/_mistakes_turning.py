@@ -16,6 +16,8 @@ __all__ = ["RULES"]
 
 #: Bases that models have; the square of one is more likely a mistake than a choice.
 _COMMON = (10_000.0, 500_000.0, 1_000_000.0)
+#: The largest relative misfit of angles that are formed in float32.
+_ROUNDED = 2e-6
 
 
 def nothing_turns(e: Evidence) -> Found:
@@ -119,11 +121,25 @@ def backwards(e: Evidence) -> Found:
 
 
 def uneven(e: Evidence) -> Found:
-    if not e.seen.steady and not e.fails("layout"):
+    if e.seen.turning is None or e.fails("layout"):
+        return
+    noise, wobble = e.seen.turning.noise, e.seen.turning.wobble
+    unexplained = e.seen.precision == "unknown" and noise > _ROUNDED
+    if unexplained and wobble > noise / 8:
+        far = e.calls.far.worst.get(e.seen.probe.form.dtype)
+        shown = "" if far is None else f" Results differ from a rotation by up to {far:.2g}."
+        yield Diagnosis(
+            "uneven-angles",
+            f"At positions 0 to 15 angles are up to {noise:.2g} of themselves off positions times"
+            f" frequencies and sizes up to {wobble:.2g} off a constant, and neither angles nor"
+            " tables are numbers of a half type. Are cos and sin approximated?"
+            f"{shown}",
+        )
+    elif unexplained or not e.seen.steady:
         yield Diagnosis(
             "uneven-angles",
             "Angles are not positions times frequencies. If positions are places on a grid, ask"
-            " along one axis; else something is added or rounded on the way.",
+            " along one axis; else something is added on the way.",
         )
 
 
@@ -265,11 +281,10 @@ def sizes(e: Evidence) -> Found:
             " far positions overflow half types.",
         )
     elif e.fails("norm") and not e.fails("layout"):
-        yield Diagnosis(
-            "norm",
-            f"The length of vectors changes by {e.error('norm'):.2g}: cos and sin do not belong to"
-            " one angle.",
-        )
+        why = "cos and sin do not belong to one angle"
+        if e.seen.turning.noise <= _ROUNDED:
+            why = "angles are right, so it is multiplied by something that changes"
+        yield Diagnosis("norm", f"The length of vectors changes by {e.error('norm'):.2g}: {why}.")
 
 
 def maps(e: Evidence) -> Found:

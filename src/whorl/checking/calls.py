@@ -5,17 +5,18 @@ at positions 0 .. 15 in the widest type that the function answers.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from .far import Far, far_properties
-from .measure import apart, blocks, predicted
+from .measure import apart, blocks
 from .probe import DTYPES, NoAnswerError, Probe, RaisedError
-from .properties import heads_apart, limit_of
+from .properties import heads_apart, limit_of, rounding_limit
 from .results import Results
+from .spec import Identification
 from .structure import Pairs
 from .study import Study, first_answers
 
@@ -23,6 +24,8 @@ __all__ = ["Calls", "call_properties", "unlike_any_config"]
 
 #: First positions of calls that do not begin at 0.
 _STARTS = (7, 300, 3_000, 20_000, 100_000)
+#: Why a call cannot be compared with others.
+_UNREPEATED = "the same call again gives another result"
 
 
 @dataclass
@@ -40,39 +43,82 @@ class Calls:
     counted: bool = False  # and that it is what comes out at 0, 1, ...
     after: str = ""  # which earlier calls change a result
     mates: str = ""  # which batch-mates do
+    alike: bool = False  # and that they are no different from the row itself
+    between: str = ""  # two lengths whose calls differ at the same positions
+
+    def measure(self, name: str, step: Callable[[], None]) -> None:
+        """Take one step; a call that is refused in it ends this property and no other."""
+        try:
+            step()
+        except NoAnswerError as problem:
+            self.results.skip(name, f"it {problem}")
 
 
-def call_properties(seen: Sequence[Study], before: Sequence[Tensor]) -> list[Calls]:
+def call_properties(
+    seen: Sequence[Study], found: Sequence[Identification], before: Sequence[Tensor]
+) -> list[Calls]:
     """Of queries and keys, long and half-precision calls last: a poisoned cache would spoil others.
 
     before: the ``first_answers``.
     """
-    found = [_short_calls(study) for study in seen]
-    for calls, study, first in zip(found, seen, before, strict=True):
-        limit = limit_of(study)
+    every = [_short_calls(study) for study in seen]
+    for calls, study, config, first in zip(every, seen, found, before, strict=True):
         if study.pairs is not None and study.turning is not None:
-            calls.far = far_properties(study, study.pairs)
+            calls.far = far_properties(study, study.pairs, config)
             calls.results.update(calls.far.results)
+        else:
+            for name in ("far", *DTYPES):
+                if name != study.probe.form.dtype:
+                    calls.results.skip(name, "no pairs rotate, so nothing says what is right there")
         _dtypes(calls, study.probe)
-        _history(calls, study, first, limit)
-    return found
+        _history(calls, study, first, rounding_limit(study))
+    return every
 
 
 def _short_calls(seen: Study) -> Calls:
     calls, probe, limit = Calls(), seen.probe, limit_of(seen)
+    calls.repeatable = seen.unrepeated <= rounding_limit(seen)
     if probe.role == 0:
-        _inputs(calls, probe)
-    calls.repeatable = seen.unrepeated <= limit
+        calls.measure("input", lambda: _inputs(calls, probe))
     _places_and_rows(calls, seen, limit)
-    _strides(calls, probe, limit)
-    _kept(calls, probe)
+    calls.measure("strides", lambda: _strides(calls, probe, limit))
+    calls.measure("kept", lambda: _kept(calls, probe))
     return calls
 
 
 def _places_and_rows(calls: Calls, seen: Study, limit: float) -> None:
-    if seen.pairs is not None and seen.turning is not None:
-        _offset(calls, seen, seen.pairs, limit)
-    _batch(calls, seen, limit)
+    calls.measure("length", lambda: _length(calls, seen, limit))
+    calls.measure("offset", lambda: _offset(calls, seen, limit))
+    calls.measure("batch", lambda: _batch(calls, seen, limit))
+
+
+def _length(calls: Calls, seen: Study, limit: float) -> None:
+    """Positions 0 .. 9 in a call of eleven tokens, in one of many that ends at 10 too, and in one
+
+    that ends at 15, made one after the other. Past that, frequencies may follow the context.
+    """
+    probe, lengths = seen.probe, seen.lengths
+    x, run = _vector(probe, 1), range(11)
+    if probe.addressing != "each" and lengths is not None and lengths.short_up_to is not None:
+        calls.results.skip("length", "frequencies follow the context, which is the call's length")
+        return
+    few = probe.wide(x.expand(1, 1, 11, -1), torch.arange(11))[0, 0]
+    many = probe.turned(x, run)[:, 0]
+    tokens = probe.latest_length
+    longer = probe.turned(x, range(16))[:, 0]
+    again = probe.wide(x.expand(1, 1, 11, -1), torch.arange(11))[0, 0]
+    if apart(few, again) > limit:
+        calls.results.skip("length", _UNREPEATED)
+        return
+    for other, words in (
+        (many, f"a call of 11 tokens and one of {tokens}"),
+        (longer, "a context of 11 tokens and one of 16"),
+    ):
+        error = apart(few[:10], other[:10])
+        calls.results.add("length", error, limit)
+        if error > limit:
+            calls.between = words
+            return
 
 
 def unlike_any_config(seen: Study, before: Tensor) -> Results:
@@ -80,8 +126,7 @@ def unlike_any_config(seen: Study, before: Tensor) -> Results:
     calls, limit = Calls(), limit_of(seen)
     calls.results.add("heads", heads_apart(seen), limit)
     _places_and_rows(calls, seen, limit)
-    again = first_answers(seen.probe)[seen.probe.role]
-    calls.results.add("history", apart(again, before), limit)
+    _history(calls, seen, before, rounding_limit(seen))
     return calls.results
 
 
@@ -102,7 +147,7 @@ def _inputs(calls: Calls, probe: Probe) -> None:
     calls.results.add("input", max(changes.values()), 0.0)
 
 
-def _offset(calls: Calls, seen: Study, pairs: Pairs, limit: float) -> None:
+def _offset(calls: Calls, seen: Study, limit: float) -> None:
     """Positions 0 .. T - 1, then as many from 7 on: the second must not be the first again.
 
     And position 7 alone, as in a decode step.
@@ -120,12 +165,12 @@ def _offset(calls: Calls, seen: Study, pairs: Pairs, limit: float) -> None:
     error = apart(piece, whole)
     calls.stale = error > limit and apart(piece, begun) <= limit
     if probe.addressing == "none":
-        calls.stale, error = True, apart(piece, _predicted_run(seen, pairs, x))
+        calls.stale = True
     elif error <= limit:
         error = max(error, apart(single[0], whole[0]))
         calls.alone = error > limit
-    if error <= limit:
-        error = max(error, _begun(calls, seen, pairs, limit))
+    if error <= limit and seen.pairs is not None:
+        error = max(error, _begun(calls, seen, seen.pairs, limit))
     calls.results.add("offset", error, limit)
 
 
@@ -150,17 +195,6 @@ def _begun(calls: Calls, seen: Study, pairs: Pairs, limit: float) -> float:
     return 0.0
 
 
-def _predicted_run(seen: Study, pairs: Pairs, x: Tensor) -> Tensor:
-    """x [1, 1, T, D] rotated to positions 7 .. by the measured rates: [T, D]."""
-    assert seen.turning is not None
-    out, vector = x[0, 0].clone(), x[0, 0, 0]
-    turn = predicted(seen.turning, range(7, 7 + x.shape[2]))  # [T, n, 2, 2]
-    given = torch.stack((vector[pairs.a_in], vector[pairs.b_in]), dim=-1)
-    turned = torch.einsum("tnij,nj->tni", turn, given)
-    out[:, pairs.a_out], out[:, pairs.b_out] = turned.unbind(-1)
-    return out
-
-
 def _batch(calls: Calls, seen: Study, limit: float) -> None:
     """Two rows alone and together, the second far along (or as far, where rows share places).
 
@@ -181,15 +215,19 @@ def _batch(calls: Calls, seen: Study, limit: float) -> None:
         together = ask(x, at)
         crowd = ask(x[:1].expand(probe.head_dim, -1, -1, -1), at[:1].expand(probe.head_dim, -1))
         probe.turned(x[:1, 0, 0], range(8))
+        again = ask(x[:1], at[:1])
     except NoAnswerError as problem:
         calls.results.skip("batch", f"with rows at positions 0 and {far} it {problem}")
+        return
+    if apart(again, alone[:1]) > limit:
+        calls.results.skip("batch", _UNREPEATED)
         return
     errors = [apart(a, b) for a, b in zip(alone, together, strict=True)]
     places = (far, 0) if errors[0] > limit else (0, far)
     calls.mates = f"a row at positions {places[0]} to {places[0] + 8}"
     if max(errors) <= limit:
         errors.append(apart(crowd, alone[:1].expand_as(crowd)))
-        calls.mates = f"{probe.head_dim - 1} rows like it"
+        calls.mates, calls.alike = f"{probe.head_dim - 1} rows like it", True
     calls.results.add("batch", max(errors), limit)
 
 
@@ -236,25 +274,32 @@ def _dtypes(calls: Calls, probe: Probe) -> None:
 def _history(calls: Calls, seen: Study, before: Tensor, limit: float) -> None:
     """The first answer again, after calls elsewhere, longer ones and ones in half precision."""
     probe, lengths = seen.probe, seen.lengths
-    again = first_answers(probe)[probe.role]
-    error = max(calls.far.left_behind, apart(again, before))
+    error = calls.far.left_behind
+    try:
+        error = max(error, apart(first_answers(probe)[probe.role], before))
+    except NoAnswerError:
+        error = math.inf  # it answered this call before
     if error > limit:
         calls.after = "calls at other positions, lengths and dtypes"
-    if lengths is not None and lengths.past and probe.addressing == "each":
-        assert seen.pairs is not None
+    if math.isfinite(error) and lengths is not None and lengths.past and probe.addressing == "each":
         short, long = lengths.past[0][0], lengths.past[-1][0]
-        fresh, later = (_context(probe, seen.pairs, short, earlier) for earlier in (None, long))
-        moved = apart(fresh, later)
+        latest = probe.latest_length
+        fresh = _context(probe, short, None, latest)
+        moved = apart(fresh, _context(probe, short, long, latest))
         if moved > limit:
             calls.after = f"a context of {long} tokens before one of {short}"
         error = max(error, moved)
     calls.results.add("history", error, limit)
 
 
-def _context(probe: Probe, pairs: Pairs, length: int, earlier: int | None) -> Tensor:
-    """Blocks within a context of ``length``, after a short call and perhaps a longer one."""
-    places: Sequence[int] = range(8)
-    blocks(probe, pairs, places)
+def _context(probe: Probe, length: int, earlier: int | None, latest: int) -> Tensor:
+    """A vector within a context of ``length``, after a short call and perhaps a longer one.
+
+    The call itself has the number of tokens that comes after ``latest``: the same every time.
+    """
+    x, run = _vector(probe, 1), range(8)
+    probe.turned(x, run)
     if earlier is not None:
-        blocks(probe, pairs, [*places, earlier - 1])
-    return blocks(probe, pairs, [*places, length - 1])[:8]
+        probe.turned(x, [*run, earlier - 1])
+    with probe.repeat_lengths(latest):
+        return probe.turned(x, [*run, length - 1])[:8]

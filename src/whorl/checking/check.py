@@ -22,7 +22,7 @@ __all__ = ["check"]
 
 #: What no config can say. Not ``history``: here it also counts what half-precision calls leave
 #: behind, which is a mistake but no part of what the function is.
-_CALLS = ("heads", "offset", "batch")
+_CALLS = ("heads", "offset", "batch", "length")
 
 
 def check(
@@ -70,7 +70,7 @@ def _evidence(
         for results in measured:
             results.update(roles.results)
     evidence = []
-    for each, calls in enumerate(call_properties(seen, before)):
+    for each, calls in enumerate(call_properties(seen, found, before)):
         measured[each].update(calls.results)
         both = roles if each == 0 else None
         evidence.append(Evidence(seen[each], found[each], measured[each], calls, base, both))

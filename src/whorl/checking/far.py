@@ -1,7 +1,8 @@
 """Far positions in every dtype: where the angles leave the line that the first ones began."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from .lengths import Lengths
 from .measure import Turning, apart, blocks, predicted
 from .probe import DTYPES, NoAnswerError, Probe
 from .results import Results
+from .spec import Identification
 from .structure import Pairs
 from .study import HALVES, Study
 
@@ -33,6 +35,7 @@ class Far:
 
     results: Results = field(default_factory=Results)
     first_wrong: dict[str, int] = field(default_factory=dict)  # dtype -> position
+    right_again: set[str] = field(default_factory=set)  # dtypes in which the next position is right
     excess: dict[str, float] = field(default_factory=dict)  # dtype -> error there over allowed
     worst: dict[str, float] = field(default_factory=dict)  # dtype -> largest error
     tokens: int = 0  # of the call in which a position is wrong that is right in a short one
@@ -40,8 +43,14 @@ class Far:
     left_behind: float = 0.0  # by which calls in half precision change later ones
     hidden: str = ""  # from where on nothing can be said
 
+    @property
+    def counted_in_halves(self) -> dict[str, int]:
+        """Dtypes that go wrong where a half type first skips a number and are right at the next."""
+        gaps = (257, 2049)
+        return {d: p for d, p in self.first_wrong.items() if p in gaps and d in self.right_again}
 
-def far_properties(seen: Study, pairs: Pairs) -> Far:
+
+def far_properties(seen: Study, pairs: Pairs, found: Identification) -> Far:
     """Every dtype against the rates, at positions where narrow ones lose count.
 
     Each scan goes further than all calls before it, so that a table kept from a wider type is too
@@ -49,8 +58,9 @@ def far_properties(seen: Study, pairs: Pairs) -> Far:
     """
     far, probe = Far(), seen.probe
     assert seen.lengths is not None
+    line = _line(seen, pairs, found)
     places, further = _places(probe, seen.lengths)
-    own, first, before = probe.form.dtype, list[int](), None
+    own, first, before, latest = probe.form.dtype, list[int](), None, 0
     for dtype in (own, *(d for d in ("float32", *HALVES) if d != own)):
         name = "far" if dtype == own else dtype
         if probe.form.library == "numpy" and dtype == "bfloat16":
@@ -58,17 +68,22 @@ def far_properties(seen: Study, pairs: Pairs) -> Far:
             continue
         further = 0 if not further else further + 8
         asked = [*places, *([further] if further else [])]
+        latest = latest if before is not None else probe.latest_length
         try:
             got = blocks(probe, pairs, asked, dtype)
         except NoAnswerError as problem:
             far.results.skip(name, f"it {problem}")
             continue
-        _judge(far, seen, places, got[: len(places)], dtype)
+        _judge(far, line, places, got[: len(places)], dtype)
         if dtype == own:
             first, before = asked, got
     if before is not None:
-        far.left_behind = apart(blocks(probe, pairs, first), before)
-    _trace(far, seen, pairs, places)
+        try:
+            with probe.repeat_lengths(latest):
+                far.left_behind = apart(blocks(probe, pairs, first), before)
+            _trace(far, line, pairs, places)
+        except NoAnswerError:
+            far.left_behind = math.inf  # it answered these calls before
     if seen.lengths.problem is not None and not far.results.fails("far"):
         reach = seen.lengths.reach
         far.results.skip("far", f"past position {reach - 1:,} it {seen.lengths.problem}")
@@ -77,65 +92,103 @@ def far_properties(seen: Study, pairs: Pairs) -> Far:
     return far
 
 
-def leaves_the_line(seen: Study, pairs: Pairs) -> tuple[int, float] | None:
+@dataclass(frozen=True)
+class _Line:
+    """What angles at far positions are judged by, and how well that is known.
+
+    known: the relative error of rates. allowed: the one that a result may have because of it.
+    """
+
+    seen: Study
+    turning: Turning
+    known: float
+    allowed: float
+
+
+def _line(seen: Study, pairs: Pairs, found: Identification) -> _Line:
+    """The measured rates, or those of the rule that was found, where noise is the function's own.
+
+    Angles that it rounds to a half type, or noise that no type explains, are not allowed.
+    """
+    assert seen.turning is not None
+    known = max(2.0**-23, seen.unit)
+    excused = known if seen.half_angles is None and seen.precision != "unknown" else 2.0**-23
+    ruled = excused < known and found.encoding == "rope" and found.base is not None
+    if not ruled or found.config is None:
+        return _Line(seen, seen.turning, known, excused)
+    rope: Any = found.build(table="on_the_fly")
+    rates = found.sign * rope.frequencies().inv_freq[pairs.index].abs()
+    turned = replace(
+        seen.turning,
+        rate=rates[:, None].expand(-1, 2),
+        size=torch.full_like(seen.turning.size, found.attention_scale),
+        growth=torch.zeros_like(seen.turning.growth),
+    )
+    return _Line(seen, turned, 2.0**-23, excused)
+
+
+def leaves_the_line(seen: Study, pairs: Pairs, found: Identification) -> tuple[int, float] | None:
     """The first position whose angles the rates do not give, and the largest error."""
     assert seen.lengths is not None
+    line = _line(seen, pairs, found)
     far, (places, _) = Far(), _places(seen.probe, seen.lengths)
     blocks(seen.probe, pairs, places[:8])  # for those that keep the longest length
-    _judge(far, seen, places, blocks(seen.probe, pairs, places), seen.probe.form.dtype)
-    _trace(far, seen, pairs, places)
+    _judge(far, line, places, blocks(seen.probe, pairs, places), seen.probe.form.dtype)
+    _trace(far, line, pairs, places)
     wrong = far.first_wrong.get(seen.probe.form.dtype)
     return None if wrong is None else (wrong, far.results.error("far"))
 
 
-def _judge(far: Far, seen: Study, places: list[int], got: Tensor, dtype: str) -> None:
-    assert seen.turning is not None
-    errors = _errors(got, predicted(seen.turning, places))
-    allowed = _allowed(seen, seen.turning, places, dtype)
-    judged = int((allowed <= _MOST_ALLOWED * float(seen.turning.size.max())).sum())
+def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) -> None:
+    errors = _errors(got, predicted(line.turning, places))
+    allowed = _allowed(line, places, dtype)
+    unsure = _allowed(line, places, dtype, line.known)
+    judged = int((unsure <= _MOST_ALLOWED * float(line.turning.size.max())).sum())
     if judged < len(places):
-        name = seen.half_tables or seen.precision
-        far.hidden = f"not judged from position {places[judged]:,} on: {name} hides the rates"
+        name = line.seen.half_tables or line.seen.precision
+        hides = "noise" if name == "unknown" else name
+        far.hidden = f"not judged from position {places[judged]:,} on: {hides} hides the rates"
         errors, allowed = errors[:judged], allowed[:judged]
     wrong = (errors > allowed).nonzero().flatten()
+    worst = int((errors / allowed).argmax())
     if len(wrong):
-        first = int(wrong[0])
+        first, worst = int(wrong[0]), int(wrong[errors[wrong].argmax()])
         far.first_wrong[dtype] = places[first]
         far.excess[dtype] = float(errors[first] / allowed[first])
-        far.worst[dtype] = float(errors.max())
-    worst = int((errors / allowed).argmax())
-    name = "far" if dtype == seen.probe.form.dtype else dtype
+        far.worst[dtype] = float(errors[worst])
+        after = first + 1 < len(errors) and places[first + 1] == places[first] + 1
+        if after and errors[first + 1] <= allowed[first + 1]:
+            far.right_again.add(dtype)
+    name = "far" if dtype == line.seen.probe.form.dtype else dtype
     far.results.add(name, float(errors[worst]), float(allowed[worst]))
 
 
 def _errors(got: Tensor, want: Tensor) -> Tensor:
+    """The largest error of each position; inf where a number is none."""
     return (got - want).abs().amax((1, 2, 3)).nan_to_num(nan=math.inf)
 
 
-def _allowed(seen: Study, turned: Turning, places: list[int], dtype: str) -> Tensor:
-    """Four roundings of the result; angles in float32, and rates known as well as they can be.
-
-    Where the function rounds its own angles to a half type, that is its mistake and not allowed.
-    """
-    known = 2.0**-23 if seen.half_angles else max(2.0**-23, seen.unit)
+def _allowed(line: _Line, places: list[int], dtype: str, known: float | None = None) -> Tensor:
+    """Four roundings of the result; angles in float32, and rates known as well as they can be."""
+    known = line.allowed if known is None else known
     unit = max(float(torch.finfo(DTYPES[dtype]).eps), known)
-    growing = torch.tensor(places).double() * float(turned.rate.abs().max())
-    return 8 * unit * float(turned.size.max()) + 4 * known * growing
+    growing = torch.tensor(places).double() * float(line.turning.rate.abs().max())
+    return 8 * unit * float(line.turning.size.max()) + 4 * known * growing
 
 
-def _trace(far: Far, seen: Study, pairs: Pairs, places: list[int]) -> None:
+def _trace(far: Far, line: _Line, pairs: Pairs, places: list[int]) -> None:
     """The first wrong position of its own dtype, to the token, and which one it is taken for."""
-    probe, turned = seen.probe, seen.turning
+    probe = line.seen.probe
     own = probe.form.dtype
     wrong = far.first_wrong.get(own)
-    if wrong is None or turned is None or probe.addressing != "each":
+    if wrong is None or probe.addressing != "each":
         return
 
     def differs(at: int, angles_of: int) -> bool:
         got = blocks(probe, pairs, [0, at])[1:]
         return bool(
-            _errors(got, predicted(turned, [angles_of]))
-            > _allowed(seen, turned, [max(at, angles_of)], own)
+            _errors(got, predicted(line.turning, [angles_of]))
+            > _allowed(line, [max(at, angles_of)], own)
         )
 
     if not differs(wrong, wrong):

@@ -18,7 +18,7 @@ from .ladders import Rule, fit_rule, nearly, plain, share
 from .lengths import PLACES, at_length, dynamic_rule
 from .measure import wrapped
 from .probe import Kind, NoAnswerError
-from .properties import MEANINGS, limit_of
+from .properties import MEANINGS, rounding_limit
 from .results import Results
 from .roles import dependence, dependence_words, differences, same_keys
 from .rounding import roundings, tolerance_of
@@ -78,7 +78,7 @@ def with_origins(found: Identification, made: str) -> Identification:
 def with_calls(
     found: Identification,
     results: Results,
-    names: Sequence[str] = ("heads", "offset", "batch", "history"),
+    names: Sequence[str] = ("heads", "offset", "batch", "length", "history"),
 ) -> Identification:
     """With what depends on more than the vector and its position."""
     lines = [
@@ -127,7 +127,7 @@ def identified(seen: Study) -> Identification:
         "precision": seen.precision,
         "asked": str(probe.form),
     }
-    if seen.unrepeated > limit_of(seen):
+    if seen.unrepeated > rounding_limit(seen):
         said = f"the same call twice in a row differs by {seen.unrepeated:.2g}"
         return Identification(encoding=None, departs=(said,), **common)
     if seen.pairs is None or seen.turning is None or seen.lengths is None:
@@ -164,7 +164,7 @@ def identified(seen: Study) -> Identification:
 def _parts(seen: Study, pairs: Pairs) -> _Turned:
     assert seen.turning is not None
     turned, departs = seen.turning, list[str]()
-    if not seen.steady:
+    if not seen.steady and seen.precision != "unknown":
         departs.append("angles are not positions times frequencies; does it count along two axes?")
     first, second = turned.rate.unbind(-1)
     allowed = tolerance_of(first, max(seen.unit, 1e-9)) * 4
@@ -354,13 +354,15 @@ def _judged(found: Identification, seen: Study, departs: list[str]) -> Identific
         error = max(error, float(past.abs().max()))
     allowed = 128 * seen.unit if seen.unit < 1e-6 else 8 * seen.unit  # angles up to 15, sizes of 1
     if found.encoding == "rope" and not departs:
-        wrong = leaves_the_line(seen, seen.pairs)
+        wrong = leaves_the_line(seen, seen.pairs, found)
         if wrong is not None:
             rough = " (they are as rough as in a half type)" if seen.half_angles else ""
             departs.append(
                 f"at position {wrong[0]:,}, angles no longer continue the first ones{rough}"
             )
             error = max(error, wrong[1])
+    if seen.precision == "unknown":
+        departs.append(_misfit(seen))
     exact = error <= allowed * max(1.0, found.attention_scale) and not departs
     if not exact and not departs:
         departs.append(f"results differ by up to {error:.2g} on unit vectors")
@@ -372,6 +374,17 @@ def _judged(found: Identification, seen: Study, departs: list[str]) -> Identific
         )
         exact, error = False, max(error, float((theirs - plain).abs().max()))
     return replace(found, error=error, exact=exact, departs=tuple(departs))
+
+
+def _misfit(seen: Study) -> str:
+    """What is not a rotation at the first positions, where no rounding explains it."""
+    assert seen.turning is not None
+    if seen.turning.wobble > seen.turning.noise / 8:
+        return (
+            f"angles are up to {seen.turning.noise:.2g} of themselves off positions times"
+            f" frequencies and sizes up to {seen.turning.wobble:.2g} off a constant"
+        )
+    return "angles are not positions times frequencies; does it count along two axes?"
 
 
 def _rotated(found: Identification, vectors: Tensor, at: Tensor, length: int | None) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from .probe import Probe
 from .structure import Pairs
 
-__all__ = ["Turning", "apart", "blocks", "predicted", "turning", "wrapped"]
+__all__ = ["Turning", "angles_in", "apart", "blocks", "predicted", "turning", "wrapped"]
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,20 @@ def blocks(probe: Probe, pairs: Pairs, places: Sequence[int], dtype: str | None 
     return torch.stack((out[..., pairs.a_out], out[..., pairs.b_out]), dim=-1).permute(0, 2, 3, 1)
 
 
-def turning(seen: Tensor, places: Sequence[int]) -> Turning:
-    """Rates, phases and sizes of blocks [T, n, 2, 2] at ascending places, the first of them 0."""
+def angles_in(seen: Tensor) -> Tensor:
+    """Angles of both output channels of blocks [T, n, 2, 2], within half a turn of 0: [T, n, 2]."""
     first = torch.atan2(-seen[..., 0, 1], seen[..., 0, 0])
     second = torch.atan2(seen[..., 1, 0], seen[..., 1, 1])
-    angles = torch.stack((first, second), dim=-1)  # [T, n, 2]
+    return torch.stack((first, second), dim=-1)
+
+
+def turning(seen: Tensor, places: Sequence[int]) -> Turning:
+    """Rates, phases and sizes of blocks [T, n, 2, 2] at ascending places, the first of them 0."""
+    angles = angles_in(seen)
     sizes = seen.norm(dim=-1).clamp(min=1e-300)
     at = torch.tensor(places, dtype=torch.float64)
     rate, noise = _rates(angles, at)
-    growth = _slope(sizes.log(), at)
+    growth = _growth(sizes.log(), at)
     size = (sizes.log() - growth * at[:, None, None]).mean(0).exp()
     model = size * (growth * at[:, None, None]).exp()
     return Turning(
@@ -70,6 +75,17 @@ def turning(seen: Tensor, places: Sequence[int]) -> Turning:
         noise=noise,
         wobble=float((sizes / model - 1).abs().max()),
     )
+
+
+def _growth(logs: Tensor, at: Tensor) -> Tensor:
+    """The slope of log sizes, 0 where what it leaves over is as large as what it explains.
+
+    Sizes that wobble about a constant have a slope too, which becomes astronomical far out.
+    """
+    slope = _slope(logs, at)
+    left = logs - slope * at[:, None, None]
+    wobble = left.amax(0) - left.amin(0)
+    return torch.where(slope.abs() * (at[-1] - at[0]) > 2 * wobble, slope, torch.zeros_like(slope))
 
 
 def predicted(found: Turning, places: Sequence[int]) -> Tensor:

@@ -9,12 +9,14 @@ or floats, float64 or float32. What it raises becomes ``NoAnswerError`` with the
 
 Every call has another number of tokens than all before it, a larger one, so that a cache kept by
 length and read in the wrong place is made afresh and does not spoil what is measured; ``history``
-in properties.py repeats lengths on purpose.
+in calls.py repeats lengths on purpose. Vectors are asked for as the rows of one batch, or each in
+a call of its own where a row changes with the others in its batch.
 """
 
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -105,14 +107,22 @@ class Probe:
         self._lengths = [16]  # of all calls, those about keys included
         self.form = self._find_form()
         self.addressing: Addressing = "each"
+        self.one_row = False  # whether each vector needs a call of its own
         try:
             self.rows = self._takes_rows()
             self.addressing = self._find_addressing()
+            self.one_row = self._rows_interact()
         except NoAnswerError as problem:
-            raise RefusedLaterError(
+            said = (
                 f"answered a call of {_FIRST_LENGTH} tokens and refuses one of {self._lengths[0]}:"
-                f" it {problem}. Is a table kept from the first call?"
-            ) from problem
+                f" it {problem}."
+            )
+            if self._repeats_first_call():
+                raise RefusedLaterError(
+                    f"{said} At other positions, {_FIRST_LENGTH} tokens come out as in the first"
+                    " call: is a table kept from it?"
+                ) from problem
+            raise NoAnswerError(said) from problem
 
     def roles(self) -> "list[Probe]":
         """A probe that looks at q, and one that looks at k where there is one."""
@@ -195,7 +205,9 @@ class Probe:
         index: dict[int, Tensor] = {}
         for run in self._runs(places):
             x = vectors[:, None, None, :].expand(-1, 1, len(run), -1)
-            out = self.wide(x, torch.tensor(run), dtype)[:, 0]  # [N, T, D]
+            batches = torch.split(x, 1 if self.one_row else len(x))
+            out = torch.cat([self.wide(rows, torch.tensor(run), dtype) for rows in batches])
+            out = out[:, 0]  # [N, T, D]
             if self.addressing == "each":
                 return out[:, : len(places)].transpose(0, 1)
             for n, place in enumerate(run):
@@ -224,6 +236,20 @@ class Probe:
         if at_least > _LONG:
             return at_least
         self._lengths[0] = max(at_least, self._lengths[0] + 1)
+        return self._lengths[0]
+
+    @contextmanager
+    def repeat_lengths(self, latest: int) -> Iterator[None]:
+        """Calls inside have the numbers of tokens that calls had after ``latest``."""
+        now, self._lengths[0] = self._lengths[0], latest
+        try:
+            yield
+        finally:
+            self._lengths[0] = now
+
+    @property
+    def latest_length(self) -> int:
+        """The largest number of tokens so far, but for the few very long calls."""
         return self._lengths[0]
 
     def _places(self, positions: Tensor, x: Tensor, form: Form) -> Tensor:
@@ -329,6 +355,30 @@ class Probe:
         except NoAnswerError:
             return False
         return all(torch.allclose(a, b, atol=1e-4) for a, b in zip(plain, apart, strict=True))
+
+    def _rows_interact(self) -> bool:
+        """Whether the first or last of D rows comes out otherwise than alone."""
+        length = self.next_length()
+        at = torch.arange(length)
+        x = torch.randn(self.head_dim, 1, length, self.head_dim, generator=_generator()).double()
+        together = self.wide_in(self.form, x, at)
+        limit = max(1e-5, 8 * float(torch.finfo(DTYPES[self.form.dtype]).eps))
+        for row in (slice(0, 1), slice(-1, None)):
+            alone = self.wide_in(self.form, x[row], at)
+            for a, b in zip(alone, together, strict=True):
+                if not torch.allclose(a, b[row], rtol=0, atol=limit):
+                    return True
+        return False
+
+    def _repeats_first_call(self) -> bool:
+        """Whether as many tokens as in the first call come out alike at other positions."""
+        x = torch.randn(2, 3, _FIRST_LENGTH, self.head_dim, generator=_generator()).double()
+        at = torch.arange(_FIRST_LENGTH)
+        try:
+            first, later = (self.wide_in(self.form, x, at + shift) for shift in (0, 5))
+        except NoAnswerError:
+            return False
+        return all(torch.equal(a, b) for a, b in zip(first, later, strict=True))
 
     def wide_rows(self, x: Tensor, positions: Tensor) -> Tensor:
         """``wide`` for positions [B, T]; only where ``rows`` says that it can."""

@@ -18,7 +18,7 @@ from whorl.scaling.yarn import mscale
 from .probe import DTYPES, NoAnswerError
 from .results import Results
 from .spec import Identification
-from .structure import Pairs
+from .structure import Pairs, matrices
 from .study import Study
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "limit_of",
     "matrix_properties",
     "relative",
+    "rounding_limit",
 ]
 
 MEANINGS = {
@@ -57,6 +58,7 @@ MEANINGS = {
     "float16": "float16 costs no more than its rounding",
     "float32": "float32 costs no more than its rounding",
     "offset": "a piece at its offset equals the whole",
+    "length": "the length of a call changes nothing",
     "history": "earlier calls change nothing",
     "batch": "a row does not depend on its batch-mates",
     "strides": "transposed inputs give the same",
@@ -66,11 +68,19 @@ MEANINGS = {
 
 #: A bound that keeps more than this part of itself does not decay.
 _DECAYED = 0.95
+#: How many times larger than between two calls the largest difference between many may be.
+_CHANCE = 4.0
+
+
+def rounding_limit(seen: Study) -> float:
+    """The error that rounding explains."""
+    return max(1e-5, 8 * float(torch.finfo(DTYPES[seen.probe.form.dtype]).eps))
 
 
 def limit_of(seen: Study) -> float:
-    """The error that rounding explains."""
-    return max(1e-5, 8 * float(torch.finfo(DTYPES[seen.probe.form.dtype]).eps))
+    """The error that rounding explains, or chance where the same call does not repeat itself."""
+    limit = rounding_limit(seen)
+    return limit if seen.unrepeated <= limit else _CHANCE * seen.unrepeated
 
 
 def matrix_properties(seen: Study, found: Identification) -> Results:
@@ -165,7 +175,8 @@ def _backward(seen: Study) -> float:
     length = probe.next_length(len(seen.maps))
     dtype = DTYPES[probe.form.dtype]
     x = torch.randn(1, 1, length, probe.head_dim, generator=generator).to(dtype)
-    given = probe.arguments(x, torch.arange(length))
+    last = len(seen.maps) - 1 if probe.addressing == "each" else length
+    given = probe.arguments(x, torch.arange(length).clamp(max=last))  # as in ``matrices`` below
     leaves = [given[name].requires_grad_() for name in ("x", "q", "k") if name in given]
     try:
         out = probe.call(given)[probe.role]
@@ -178,7 +189,9 @@ def _backward(seen: Study) -> float:
         (gradient,) = torch.autograd.grad(out, leaves[probe.role], cotangent)
     except RuntimeError:
         return math.inf
-    want = torch.einsum("toi,to->ti", seen.maps, cotangent[0, 0, : len(seen.maps)].double())
+    with probe.repeat_lengths(length - 1):
+        maps = matrices(probe)
+    want = torch.einsum("toi,to->ti", maps, cotangent[0, 0, : len(maps)].double())
     return largest(gradient[0, 0, : len(seen.maps)].double() - want) / 4
 
 

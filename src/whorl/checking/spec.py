@@ -26,6 +26,7 @@ class Identification:
     offset: added to every position. config: options of ``whorl.make(encoding, **config)``.
     hf: ``rope_parameters`` for transformers, None where it has nothing like it.
     role: "query" or "key" for an XPos.
+    precision: the type whose rounding explains the measured angles; "unknown" where none does.
     error: the largest difference between the function and ``config``, on unit vectors.
     exact: whether that is within the function's own precision; departs says what is not the same.
     keys: what becomes of keys, where that is not what becomes of queries, which all else is about.

@@ -1,14 +1,16 @@
 """What ``check`` and ``identify`` measure first: pairs, rates, how they follow the length."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .lengths import PLACES, Lengths, watch_lengths
-from .measure import Turning, apart, blocks, turning
+from .measure import Turning, angles_in, apart, blocks, turning, wrapped
 from .probe import DTYPES, KINDS, Kind, NoAnswerError, Probe
 from .structure import NoPairsError, Pairs, find_pairs, matrices
 
@@ -19,6 +21,8 @@ PRECISIONS = {"float64": 2.0**-44, "float32": 2.0**-24, "float16": 2.0**-11, "bf
 HALVES = ("bfloat16", "float16")
 #: A relative misfit that no rounding explains.
 _UNSTEADY = 0.05
+#: By how much a number of a half type is off, relative, where cos and sin of it are float32 ones.
+_SAME_NUMBER = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,18 @@ class Study:
 
     @property
     def precision(self) -> str:
-        """The widest type that explains the noise."""
+        """The widest type that explains the noise; "unknown" where no half type is seen in it."""
+        name = self._widest
+        half = self.probe.form.dtype in HALVES or self.half_tables or self.half_angles
+        return name if name not in HALVES or half else "unknown"
+
+    @property
+    def _widest(self) -> str:
         if self.turning is None:
             return "float64"
         noise = max(self.turning.noise, self.turning.wobble)
-        for name, limit in (("float64", 1e-12), ("float32", 2e-6), ("float16", 2e-3)):
-            if noise < limit:
-                return name
-        return "bfloat16"
+        limits = (("float64", 1e-12), ("float32", 2e-6), ("float16", 2e-3))
+        return next((name for name, limit in limits if noise < limit), "bfloat16")
 
     @property
     def steady(self) -> bool:
@@ -56,24 +64,36 @@ class Study:
 
     @property
     def unit(self) -> float:
-        return PRECISIONS[self.precision]
+        """Relative misfit of angles and sizes, as the unit rounding of the next wider type."""
+        return PRECISIONS[self._widest]
 
     @property
     def half_tables(self) -> str | None:
         """The half type that cos and sin are numbers of although the input is wider."""
-        if self.short is None or self.precision in ("float64", "float32"):
+        if self.short is None or self._widest not in HALVES:
             return None
-        for name in ("bfloat16", "float16"):
-            rounded = self.short.to(DTYPES[name]).double()
-            if name != self.probe.form.dtype and torch.equal(rounded, self.short):
+        tables = self.short / self.short[0, 0, 0, 0]  # cos 0 = 1, whatever the attention scale
+        for name in HALVES:
+            off = (tables.to(DTYPES[name]).double() - tables).abs()
+            if name != self.probe.form.dtype and bool((off <= _SAME_NUMBER * tables.abs()).all()):
                 return name
         return None
 
-    @property
-    def half_angles(self) -> bool:
-        """Whether angles are as rough as in a half type, and neither input nor tables are."""
-        wide = self.precision in ("float64", "float32") or self.probe.form.dtype in HALVES
-        return not wide and self.steady and self.half_tables is None
+    @cached_property
+    def half_angles(self) -> str | None:
+        """The half type that all angles are numbers of although input and tables are wider."""
+        if self.short is None or self.turning is None or self._widest not in HALVES:
+            return None
+        if self.probe.form.dtype in HALVES or self.half_tables is not None:
+            return None
+        seen = angles_in(self.short)  # within half a turn of 0
+        line = self.turning.phase + self.turning.rate * torch.arange(len(seen))[:, None, None]
+        forms = torch.stack((seen, seen % (2 * math.pi), line + wrapped(seen - line)))
+        for name in HALVES:
+            off = (forms.to(DTYPES[name]).double() - forms).abs()
+            if bool((off <= _SAME_NUMBER * forms.abs()).any(0).all()):
+                return name
+        return None
 
 
 def prepare(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str) -> Probe:

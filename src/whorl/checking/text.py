@@ -74,7 +74,8 @@ def _rows(found: Identification) -> Iterator[tuple[str, str]]:
         yield "direction", "forwards" if found.sign > 0 else "backwards"
         yield "scale", f"{found.attention_scale:.9g} on rotated channels"
         yield "positions", "as given" if not found.offset else f"as given {found.offset:+g}"
-        yield "precision", f"that of {found.precision}"
+        known = found.precision != "unknown"
+        yield "precision", f"that of {found.precision}" if known else "that of no float type"
     if found.config is not None and found.encoding is not None:
         yield "whorl", call_text(found.encoding, found.config)
     if found.rotary_dim and found.encoding is not None:

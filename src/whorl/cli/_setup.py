@@ -11,6 +11,8 @@ from whorl.lab import RunConfig
 from whorl.lab.config import read_toml
 from whorl.lab.rates import learning_rate
 
+from ._lengths import length_option
+
 __all__ = [
     "Attention",
     "Batch",
@@ -60,7 +62,7 @@ Task = Annotated[
     ),
 ]
 Length = Annotated[
-    int | None, typer.Option(rich_help_panel=_MODEL, help="Tokens of a training sequence [128].")
+    int | None, length_option("Tokens of a training sequence [128].", rich_help_panel=_MODEL)
 ]
 Batch = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Sequences a step [16].")]
 Steps = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Training steps [350].")]

@@ -8,6 +8,7 @@ from whorl.doctor import RULES, Diagnosis, examine, find_rule, fix
 
 from ._diagnosis import Correction, print_diagnosis, print_rule, print_rules
 from ._json import JsonFlag, print_json
+from ._lengths import length_option
 from ._lists import words
 
 __all__ = ["FAILED", "doctor"]
@@ -18,9 +19,7 @@ Target = typer.Argument(
     metavar="[MODEL]",
     help="config.json, a checkpoint's folder, a .safetensors or .gguf file, or a preset.",
 )
-Length = typer.Option(
-    min=1, metavar="N", help="Tokens that the model is to be used with; else its own context."
-)
+Length = length_option("Tokens that the model is to be used with; else its own context.")
 Fix = typer.Option("--fix", help="Write a corrected config beside the original, and show how.")
 Force = typer.Option("--force", help="With --fix: overwrite an earlier corrected config.")
 Ignore = typer.Option(metavar="ID,ID", help="Rules to leave out.")

@@ -16,11 +16,12 @@ from whorl.analysis import Explanation, Step
 from whorl.analysis.sizes import of_sizes, refuse_unused
 
 from ._json import JsonFlag, print_json
+from ._lengths import position_option
 
 __all__ = ["explain"]
 
 Name = typer.Argument(metavar="ENCODING", help="Such as rope, alibi or rope+alibi.")
-Position = typer.Option(help="The position, or distance, to look at.")
+Position = position_option("The position, or distance, to look at.")
 Dim = typer.Option("--dim", help="Width of a head [8].")
 Heads = typer.Option("--heads", help="Number of heads [4].")
 Base = typer.Option("--base", help="Base of the frequencies, where it has one.")

@@ -11,6 +11,7 @@ from whorl import plots
 from whorl.inspection import inspect as look
 
 from ._json import JsonFlag, print_json
+from ._lengths import length_option
 
 __all__ = ["inspect"]
 
@@ -22,10 +23,10 @@ class Parity(str, Enum):
 Config = typer.Argument(
     metavar="CONFIG", help="config.json, its folder, a GGUF file, or a preset such as llama-3.1-8b."
 )
-Length = typer.Option(metavar="N", help="What texts of N tokens would meet.")
+Length = length_option("What texts of so many tokens would meet.")
 Extend = typer.Option(metavar="NAME", help="What a scaling would do: yarn, linear, ntk, llama3 ...")
 Factor = typer.Option(metavar="F", help="New length over the trained one; else as --length needs.")
-Trained = typer.Option(metavar="N", help="Tokens of training, where the config does not say.")
+Trained = length_option("Tokens of training, where the config does not say.")
 LayerType = typer.Option(metavar="T", help="Only the layers of this name; else all.")
 Plot = typer.Option(metavar="FILE", help="Draw the wavelengths: .png, .svg, .html or .json.")
 Mistakes = typer.Option(help="Read it with the mistakes that this framework makes.")

@@ -13,6 +13,7 @@ from whorl import plots
 from whorl.plots import catalogue
 
 from ._json import JsonFlag, print_json
+from ._lengths import length_option
 
 __all__ = ["plot"]
 
@@ -26,7 +27,7 @@ Name = typer.Argument(metavar="[NAME]", help="Which chart; --list shows them.")
 Out = typer.Option("--out", metavar="FILE", help="Where to: .png, .svg, .html or .json.")
 List = typer.Option("--list", help="Show every chart, or NAME's options.")
 Dim = typer.Option("--dim", help="Width of a head.")
-Length = typer.Option("--length", help="Tokens, or the farthest distance.")
+Length = length_option("Tokens, or the farthest distance.", "--length")
 Encoding = typer.Option("--encoding", metavar="NAME", help="Such as alibi or rope+alibi.")
 Config = typer.Option("--config", metavar="FILE", help="A model's config, or a preset's name.")
 Set = typer.Option("--set", metavar="KEY=VALUE", help="Any option of the chart; repeat it.")

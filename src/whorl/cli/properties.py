@@ -12,12 +12,13 @@ from whorl import analysis
 from whorl.analysis import Properties, ReportCard
 
 from ._json import JsonFlag, print_json
+from ._lengths import parse_lengths
 from ._lists import words
 
 __all__ = ["properties"]
 
 Encodings = typer.Option(metavar="A,B", help="Only these, such as rope,alibi,rope+alibi.")
-Lengths = typer.Option(metavar="A,B", help="Where time and memory are measured; or none.")
+Lengths = typer.Option(metavar="A,B", help="Where cost is measured, such as 512,2k; or none.")
 
 _STYLES = {"yes": "green", "no": "red", "untouched": "dim"}
 
@@ -31,18 +32,11 @@ def properties(
 
     Unique, deterministic, extrapolates, relative, decays, n-D; norm kept, linear attention, cost.
     """
-    card = analysis.properties(words(encodings), lengths=_lengths(lengths))
+    card = analysis.properties(words(encodings), lengths=parse_lengths(lengths, "--lengths"))
     if as_json:
         print_json(card.to_dict())
     else:
         Console(highlight=False).print(_page(card))
-
-
-def _lengths(text: str) -> list[int]:
-    found = [] if text == "none" else words(text) or []
-    if not all(word.isdecimal() and int(word) > 0 for word in found):
-        raise ValueError(f"--lengths takes numbers such as 512,2048, or none; got {text!r}.")
-    return [int(word) for word in found]
 
 
 def _page(card: ReportCard) -> Group:

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from rich.console import Console
 
 from whorl import lab
+from whorl._support.lengths import parse_length
 from whorl.lab.encodings import title_of
 
 from . import INTERRUPTED
@@ -144,8 +146,16 @@ def _encoding(
                 "--set takes KEY=VALUE, each key once, such as --set layout=interleaved;"
                 f" got {text!r}."
             )
-        try:
-            table[key] = json.loads(value)
-        except ValueError:
-            table[key] = value  # a word
+        table[key] = _value(key, value)
     return table
+
+
+def _value(key: str, text: str) -> Any:
+    """An option's value: JSON, or a word; of keys that are lengths also 128k and 1e5."""
+    if key.endswith(("length", "context", "distance")):
+        with suppress(ValueError):  # none that is known: let the encoding refuse it
+            return parse_length(text)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

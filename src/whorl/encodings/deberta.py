@@ -1,7 +1,8 @@
 """DeBERTa: content-to-position and position-to-content scores, from vectors of bucketed distances.
 
-    score_ij = q_i . K_r[d] ("c2p") + k_j . Q_r[d] ("p2c")      d = bucket(i - j); q_i . k_j is not
+    score_ij = q_i . K_r[d] ("c2p") + k_j . Q_r[e] ("p2c")      d = bucket(i - j); q_i . k_j is not
     K_r = key projection of P, Q_r = query projection of P      in it; P trained, 2 N vectors
+    e = bucket(i - j), p2c_index "released", or bucket(j - i), "paper"
     softmax scale 1 / sqrt(D terms), terms = 1 + [c2p] + [p2c]
 
 bucket(x) = clip(x + N, 0, 2 N - 1): "clipped" with N = max_distance (v1), or of a distance that is
@@ -9,10 +10,10 @@ exact up to N / 2 and logarithmic from there to ``max_distance``, "log" with N =
 (v2, v3). He et al. 2020, DeBERTa, https://arxiv.org/abs/2006.03654; He et al. 2021, DeBERTaV3,
 https://arxiv.org/abs/2111.09543.
 
-Different from the paper: "p2c" reads d = bucket(i - j), as the released code and so every trained
-model does; the paper's formula has bucket(j - i). Logarithms are taken in float32, as there.
-Dropout on P is left to the model. Positions come from outside, so queries and keys may differ in
-number.
+Different from the paper by default: "p2c" reads the same row d as "c2p", as the released code and
+so every trained model does; the paper's equation 4 has delta(j, i) there. Logarithms are taken in
+float32, as there. Dropout on P is left to the model. Positions come from outside, so queries and
+keys may differ in number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,7 @@ class DeBERTaConfig(Config):
     projections: Literal["own", "shared"] = "own"
     norm: Literal["none", "layer_norm"] = "none"
     norm_eps: float = 1e-7
+    p2c_index: Literal["released", "paper"] = "released"
 
     def __post_init__(self) -> None:
         self._check_terms()
@@ -62,6 +64,12 @@ class DeBERTaConfig(Config):
         check_choice(self.projections, ("own", "shared"), "projections", "DeBERTa")
         check_choice(self.norm, ("none", "layer_norm"), "norm", "DeBERTa")
         check_number(self.norm_eps, "norm_eps", "DeBERTa", bound="above 0")
+        check_choice(self.p2c_index, ("released", "paper"), "p2c_index", "DeBERTa")
+        if self.p2c_index == "paper" and "p2c" not in self.terms:
+            raise ValueError(
+                "DeBERTa: p2c_index='paper' changes the term 'p2c' only, which must then be among"
+                f" terms; got {self.terms!r}. Add 'p2c', or leave p2c_index out."
+            )
         self._check_buckets()
 
     @property
@@ -122,6 +130,8 @@ class DeBERTa(Encoding):
         projections: "own" projections of the position vectors, or "shared": those of the attention
             layer, to be handed over with ``share``.
         norm: "layer_norm" normalises the position vectors first (v2, v3), with ``norm_eps``.
+        p2c_index: which vector a key at j meets for a query at i: that of i - j ("released", as
+            all published weights need) or that of j - i ("paper", equation 4).
 
     Parameters: ``vectors`` [2 N, dim]; ``key`` and ``query``, linear dim -> H D, with projections
     of their own; ``norm``. Matrices start normal with width 0.02, biases at 0.
@@ -171,6 +181,7 @@ class DeBERTa(Encoding):
         projections: Literal["own", "shared"] = "own",
         norm: Literal["none", "layer_norm"] = "none",
         norm_eps: float = 1e-7,
+        p2c_index: Literal["released", "paper"] = "released",
     ) -> None:
         super().__init__()
         self.config = DeBERTaConfig(
@@ -184,6 +195,7 @@ class DeBERTa(Encoding):
             projections=projections,
             norm=norm,
             norm_eps=norm_eps,
+            p2c_index=p2c_index,
         )
         width = self.config.width
         self.vectors = nn.Parameter(torch.empty(2 * self.config.span, width))
@@ -247,7 +259,7 @@ class DeBERTa(Encoding):
     def content_score(
         self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
     ) -> Tensor:
-        """q_i . K_r[d] + k_j . Q_r[d], [B, H, T, S]."""
+        """q_i . K_r[d] + k_j . Q_r[e], [B, H, T, S]."""
         return self._score(None, q, k, positions, key_positions)
 
     def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
@@ -279,12 +291,14 @@ class DeBERTa(Encoding):
         if rows is not None and start is not None and rows.reach(start, q.shape[2], S):
             terms = rows.scores(asked, offered, start)
         else:
-            vectors, index = _reached(self.vectors, self._index(at, keys))
-            vectors, terms = self._normed(vectors.to(wide)), []
+            (vectors, index), terms = self._reached_rows(self._index(at, keys), wide), []
             if "c2p" in self.config.terms:
                 terms.append(look_up(asked, self._projected("key", vectors), index))
             if "p2c" in self.config.terms:
-                terms.append(look_up(offered, self._projected("query", vectors), index.mT).mT)
+                index = index.mT
+                if self.config.p2c_index == "paper":
+                    vectors, index = self._reached_rows(self._index(keys, at), wide)
+                terms.append(look_up(offered, self._projected("query", vectors), index).mT)
         return (terms[0] if len(terms) == 1 else terms[0] + terms[1]).to(q.dtype)
 
     def _rows(self, reach: tuple[int, int], like: Tensor) -> "_Rows":
@@ -292,13 +306,16 @@ class DeBERTa(Encoding):
         # One more than there are, as ``skew`` needs, at the end where it does.
         distance = torch.arange(reach[0] - 1, reach[1] + 2, device=like.device)
         none = torch.zeros(1, dtype=torch.int64, device=like.device)
-        vectors, index = _reached(self.vectors, self._index(distance, none).squeeze(-1))
-        vectors = self._normed(vectors.to(table_dtype(like)))
+        wide = table_dtype(like)
+        vectors, index = self._reached_rows(self._index(distance, none).squeeze(-1), wide)
         asked = offered = None
         if "c2p" in self.config.terms:
             falling = index[:-1].flip(0)
             asked = self._projected("key", vectors).index_select(1, falling)
         if "p2c" in self.config.terms:
+            if self.config.p2c_index == "paper":
+                index = self._index(-distance, none).squeeze(-1)
+                vectors, index = self._reached_rows(index, wide)
             offered = self._projected("query", vectors).index_select(1, index[1:])
         return _Rows(*reach, asked, offered)
 
@@ -311,11 +328,15 @@ class DeBERTa(Encoding):
             distance = distance.sign() * far
         return (distance + span).clamp(0, 2 * span - 1)
 
-    def _normed(self, vectors: Tensor) -> Tensor:
+    def _reached_rows(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Normalised rows of P that ``index`` asks for, and the index into those."""
+        vectors, index = _reached(self.vectors, index)
+        vectors = vectors.to(dtype)
         if self.config.norm == "none":
-            return vectors
+            return vectors, index
         weight, bias = self.norm.weight.to(vectors.dtype), self.norm.bias.to(vectors.dtype)
-        return F.layer_norm(vectors, (self.config.width,), weight, bias, self.config.norm_eps)
+        eps = self.config.norm_eps
+        return F.layer_norm(vectors, (self.config.width,), weight, bias, eps), index
 
     def _projected(self, which: Literal["key", "query"], vectors: Tensor) -> Tensor:
         """Position vectors [N, dim] as keys or queries of every head, [H, N, D]."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from whorl._support.lengths import parse_length
 from whorl._words import did_you_mean
 from whorl.analysis.record import Record
 from whorl.analysis.sizes import refuse_unused
@@ -16,6 +17,9 @@ from whorl.analysis.sizes import refuse_unused
 from . import _numbers, decay, encodings, frequencies, maps, precision, scalings
 
 __all__ = ["CHARTS", "Entry", "chart", "entry", "numbers", "sample"]
+
+#: Options that are numbers of tokens, which may be typed as 128k or 1e5.
+_LENGTHS = ("context", "length", "positions")
 
 Group = Literal["RoPE", "context extension", "any encoding", "a model"]
 
@@ -83,16 +87,26 @@ def _typed(option: str, value: Any, default: Any) -> Any:
     try:
         if isinstance(default, bool):
             return {"yes": True, "true": True, "no": False, "false": False}[value.lower()]
+        kind = _read_length if option in _LENGTHS else type(default)
         if isinstance(default, tuple):
-            kind = type(default[0]) if default else str
+            if kind is tuple:
+                kind = type(default[0]) if default else str
             return tuple(kind(word) for word in value.split(",") if word)
-        return type(default)(value)
+        return kind(value)
     except (ValueError, KeyError):
         words = {bool: "yes or no", int: "a whole number", float: "a number"}
         wanted = words.get(type(default), "values with commas between them")
         raise ValueError(
             f"option {option!r} must be {wanted}, such as {sample(default)}; got {value!r}."
         ) from None
+
+
+def _read_length(text: str) -> int:
+    """A length as people type it, or a number that may be 0."""
+    try:
+        return int(text)
+    except ValueError:
+        return parse_length(text)
 
 
 def sample(default: Any) -> str:

@@ -57,8 +57,9 @@ def transformers_refuses(patient: Patient) -> Iterator[Symptom]:
     " nothing about what they leave: a base beside nested parameters, a scaling in a flat"
     " dictionary, a share of the head. The model loads, and every token is turned wrongly. Where"
     " another rule says why, this one is left out.",
-    remedy="Write the parameters where the class reads them (docs/configs.md lists what each of"
-    ' these differences is); read_config(parity="transformers") shows what it makes of a config.',
+    remedy="Write the parameters where the class reads them (docs/configs.md in whorl's source"
+    " lists what each of these differences is);"
+    ' read_config(parity="transformers") shows what it makes of a config.',
     seen=(
         "https://github.com/huggingface/transformers/issues/48392",
         "https://github.com/deepspeedai/DeepSpeed/pull/8345",
