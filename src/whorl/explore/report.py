@@ -33,8 +33,8 @@ def report(
     A config that cannot be read has findings all the same, and its problem for a verdict.
     """
     if subject.model is None:
-        found = {} if subject.x == {} else _findings(subject.x, length)
-        return {"name": subject.name, "problem": subject.problem, **_empty(subject), **found}
+        findings = {} if subject.x == {} else _findings(subject.x, length)
+        return {"name": subject.name, "problem": subject.problem, **_empty(subject), **findings}
     try:
         index, layers = subject.group(group)
     except ConfigError as error:
