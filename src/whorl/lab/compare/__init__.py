@@ -87,8 +87,8 @@ def compare(
             force=force,
             command=command,
         )
-        failed = tuple(lane for lane in lanes if lane.state == "failed")
         done = [job for job, lane in zip(jobs, lanes, strict=True) if lane.state == "done"]
+        failed = tuple(lane for lane in lanes if lane.state == "failed")
         if not done:
             return Outcome(None, failed, folder)
         measured, stopped = None, False
@@ -98,13 +98,12 @@ def compare(
                 failed += (last,) if last.state == "failed" else ()
             except KeyboardInterrupt:  # the runs are there: report on them, without a speed
                 stopped = True
-        runs = [Run(folder / job.name) for job in done]
-        comparison = document(runs, command=command, speed=measured)
-        missing = [{"name": lane.name, "reason": lane.reason} for lane in failed]
-        write_report({**comparison, "unfinished": missing}, folder)
+        comparison = document([Run(folder / x.name) for x in done], command=command, speed=measured)
+        comparison["unfinished"] = [{"name": lane.name, "reason": lane.reason} for lane in failed]
+        write_report(comparison, folder)
     if stopped:
         raise KeyboardInterrupt
-    return Outcome({**comparison, "unfinished": missing}, failed, folder)
+    return Outcome(comparison, failed, folder)
 
 
 def rebuild(folder: str | Path) -> dict[str, Any]:
