@@ -74,7 +74,8 @@ class Connection(H11Protocol):
         self.refuse(408, text)
 
     def _make_room(self) -> None:
-        others: list[Any] = [each for each in self.connections if each.timer is not None]
-        oldest = min(others, key=lambda each: each.timer.when(), default=self)
+        others: Any = self.connections
+        sending = [each for each in others if each.timer is not None]
+        oldest = min(sending, key=lambda each: each.timer.when(), default=self)
         text = f"more than {MOST_CONNECTIONS} connections are open; try again in a moment."
         oldest.refuse(503, text)
