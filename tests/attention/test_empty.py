@@ -1,6 +1,6 @@
 """Nothing to attend to: no rows, no queries, no keys, none that is seen; the graph is kept."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,14 +12,13 @@ from whorl.attention import attention, linear_attention, shifted_attention
 
 from .test_softmax import ENCODINGS, D, H, fresh, randn
 
-Call = Callable[..., Tensor]
+
+def tensors(B: int, T: int, S: int) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = (randn(B, H, n, D, seed=n).requires_grad_() for n in (T, S, S))
+    return q, k, v
 
 
-def tensors(B: int, T: int, S: int) -> list[Tensor]:
-    return [randn(B, H, n, D, seed=n).requires_grad_() for n in (T, S, S)]
-
-
-def check_zeros(out: Tensor, wanted: list[Tensor], shape: tuple[int, ...]) -> None:
+def check_zeros(out: Tensor, wanted: Sequence[Tensor], shape: tuple[int, ...]) -> None:
     """Zeros, with a graph that gives zeros to all that may need a gradient."""
     assert out.shape == shape
     assert not out.any()
@@ -96,8 +95,9 @@ def test_no_rows(encoding: whorl.Encoding, name: str) -> None:
     if encoding.position_axes > 1 and "positions" in options:
         options["positions"] = options["positions"].expand(encoding.position_axes, 0, 20)
     encoding, given = fresh(encoding), tensors(0, 20, 20)
-    for more in ({}, {"window": 3, "sinks": 1}, {"dropout": 0.5}):
-        out = attention(*given, encoding, causal=True, block=8, **options, **more)
+    others: list[dict[str, Any]] = [{}, {"window": 3, "sinks": 1}, {"dropout": 0.5}]
+    for more in others:
+        out = attention(*given, encoding, causal=True, block=8, **(options | more))
         check_zeros(out, given, (0, H, 20, D))
 
 

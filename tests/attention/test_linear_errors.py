@@ -131,7 +131,7 @@ def test_two_lengths_without_positions() -> None:
         remedy = r" are among the keys; pass positions= and key_positions=\."
         with pytest.raises(ValueError, match=unclear.format(T) + remedy):
             run(whorl.RoPE(D), T=T)
-        both = {"positions": torch.arange(T) + 2, "key_positions": torch.arange(6)}
+        both: dict[str, Any] = {"positions": torch.arange(T) + 2, "key_positions": torch.arange(6)}
         assert run(whorl.RoPE(D), T=T, **both).shape == (2, H, T, 5)
         with pytest.raises(ValueError, match=r"k has 6, so one set of positions cannot serve both"):
             run(whorl.RoPE(D), T=T, positions=both["positions"])

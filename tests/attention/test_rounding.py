@@ -95,8 +95,8 @@ def test_scores_in_matrices(
     low, exact = in_half(encoding, dtype)
     q, k, v = (randn(2, H, 45, D, seed=n, dtype=dtype).requires_grad_() for n in range(3))
     got = attention(q, k, v, low, causal=True, block=block, **options)
-    wide = (x.detach().double() for x in (q, k, v))
-    check_once(got, attention(*wide, exact, causal=True, **options), 2e-6)
+    q, k, v = (x.detach().double() for x in (q, k, v))
+    check_once(got, attention(q, k, v, exact, causal=True, **options), 2e-6)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -106,8 +106,8 @@ def test_linear_attention(dtype: torch.dtype, feature_map: Any, causal: bool) ->
     q, k, v = (randn(2, H, 45, D, seed=n, dtype=dtype) for n in range(3))
     options: dict[str, Any] = {"feature_map": feature_map, "causal": causal, "chunk": 13}
     got = linear_attention(q, k, v, **options)
-    wide = (x.double() for x in (q, k, v))
-    check_once(got, linear_attention(*wide, **options), 4e-6)
+    q, k, v = (x.double() for x in (q, k, v))
+    check_once(got, linear_attention(q, k, v, **options), 4e-6)
 
 
 @pytest.mark.parametrize("dtype", HALF)
