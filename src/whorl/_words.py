@@ -9,6 +9,8 @@ __all__ = ["did_you_mean", "shown"]
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 60
 _REPR.maxlong = 40
+_REPR.maxlevel = 3
+_MOST = 200  # lists of lists, each of which is short
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -18,8 +20,13 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a message, however long it is."""
+    """A value as it may stand in a message, however long it is.
+
+    >>> shown("a" * 5000), shown(list(range(3000)))  # doctest: +ELLIPSIS
+    ("'aaa...aaa'", '[0, 1, 2, 3, 4, 5, ...]')
+    """
     try:
-        return _REPR.repr(value)
+        text = _REPR.repr(value)
     except ValueError:  # integers of thousands of digits
         return f"a {type(value).__name__} too long to print"
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
