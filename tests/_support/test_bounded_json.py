@@ -145,7 +145,7 @@ def test_small_files_that_would_fill_the_memory(tmp_path: Path, text: bytes) -> 
     header.write_bytes(len(text).to_bytes(8, "little") + text)
     index = tmp_path / "x.safetensors.index.json"
     index.write_bytes(b'{"weight_map": [' + text + b"," + text + b"]}")
-    with within(64), pytest.raises(ValueError, match="cannot be read: its header has .* bytes"):
+    with within(64), pytest.raises(ValueError, match=r"cannot be read: its header has .* bytes"):
         read_header(header)
     with within(64), pytest.raises(ValueError, match="and no index has more than"):
         _weight_map(index)

@@ -14,11 +14,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from whorl._words import shown
 
-__all__ = ["JsonError", "JsonLimits", "parse_json", "read_within"]
+__all__ = ["RESULTS", "JsonError", "JsonLimits", "parse_json", "read_within"]
 
 _PIECE = 2**18
 _MOST_DIGITS = 300  # what a float can hold
@@ -46,7 +46,11 @@ class JsonLimits:
     depth: int
 
 
-def read_within(file: BinaryIO, limits: JsonLimits) -> bytes:
+#: Files that whorl itself writes: runs, comparisons, benchmarks.
+RESULTS = JsonLimits("file of results", bytes=64 * 2**20, values=10**6, depth=64)
+
+
+def read_within(file: IO[bytes], limits: JsonLimits) -> bytes:
     """The rest of a file, if it is no longer than ``limits`` allow."""
     raw = file.read(limits.bytes + 1)
     if len(raw) > limits.bytes:

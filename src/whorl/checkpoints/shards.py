@@ -117,8 +117,8 @@ def _shards(index: Path) -> tuple[Header, ...]:
             wrong = min(said ^ set(header.entries))
             how = "has not" if wrong in said else "has, against it,"
             raise ValueError(
-                f"{str(index)!r} does not fit its shards: {name!r} {how} the tensor {shown(wrong)}; the"
-                " files are of different models, or some were not downloaded whole."
+                f"{str(index)!r} does not fit its shards: {name!r} {how} the tensor {shown(wrong)};"
+                " the files are of different models, or some were not downloaded whole."
             )
     return tuple(headers.values())
 

@@ -38,11 +38,14 @@ class Verdict:
     """What was compared: all ``bytes`` of tensors, and the scores of ``heads`` heads.
 
     largest: the largest difference of scores, as a part of the largest score.
+    layout: what the detector says of the output, None if its weights show no one layout.
     """
 
     bytes: int
     heads: int
     largest: float
+    layout: Layout | None = None
+    confidence: float = 0.0
 
 
 def verify(

@@ -1,6 +1,5 @@
 """``whorl train``: one small model from text to results, resumed by the same command."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import typer
 from rich.console import Console
 
 from whorl import lab
+from whorl._support.bounded_json import RESULTS, parse_json
 from whorl.lab.encodings import title_of
 
 from . import INTERRUPTED
@@ -145,7 +145,7 @@ def _encoding(
                 f" got {text!r}."
             )
         try:
-            table[key] = json.loads(value)
+            table[key] = parse_json(value, RESULTS)
         except ValueError:
             table[key] = value  # a word
     return table

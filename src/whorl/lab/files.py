@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
+
 __all__ = ["flush_folder", "locked", "read_json", "write", "write_json"]
 
 
@@ -41,8 +43,11 @@ def _plain(value: Any) -> Any:
 def read_json(path: Path) -> Any:
     """The document in ``path``, or an error that names the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        with open(path, "rb") as file:
+            return parse_json(read_within(file, RESULTS), RESULTS)
+    except JsonError as error:
+        raise ValueError(f"{str(path)!r} cannot be read: it {error}.") from None
+    except OSError as error:
         raise ValueError(f"{str(path)!r} cannot be read: {error}.") from None
 
 

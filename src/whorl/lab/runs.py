@@ -22,6 +22,7 @@ import torch
 
 import whorl
 from whorl._extras import need
+from whorl._support.bounded_json import RESULTS, parse_json
 from whorl.info import cpu
 from whorl.kernels import native
 
@@ -189,7 +190,7 @@ class Run:
         lines = []
         for text in self.metrics_path.read_text(encoding="utf-8").splitlines():
             try:
-                lines.append(json.loads(text))
+                lines.append(parse_json(text, RESULTS))
             except ValueError:
                 break
         return lines
