@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from whorl._words import shown
 from whorl.configs import read_config
 from whorl.kernels.ops import Layout
 
@@ -107,7 +108,7 @@ def convert(
         OSError: ``out`` cannot be written; nothing is left there.
     """
     if to not in ("half", "interleaved"):
-        raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {to!r}.")
+        raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {shown(to)}.")
     known, sizes = patterns_of(patterns), stated_of(stated)
     checkpoint = open_checkpoint(source)
     target = check_free(Path(out), checkpoint.path)

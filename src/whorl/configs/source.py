@@ -121,7 +121,7 @@ def _readable(name: str) -> Iterator[None]:
     except (UnicodeError, ValueError) as error:  # names that no file can have
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"read_config: {name!r} is no path: {error}.") from None
+        raise ConfigError(f"read_config: {shown(name)} is no path: {error}.") from None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shorten
 from whorl.kernels.ops import Layout
 
 from .patient import Patient
@@ -208,7 +208,7 @@ def put(patient: Patient, ignore: frozenset[str] = frozenset()) -> tuple[Finding
         Finding(
             one.id,
             one.severity,
-            symptom.where,
+            shorten(symptom.where),
             symptom.message,
             symptom.remedy or one.remedy,
             one.docs,

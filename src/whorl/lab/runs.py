@@ -23,6 +23,7 @@ import torch
 import whorl
 from whorl._extras import need
 from whorl._support.bounded_json import RESULTS, parse_json
+from whorl._words import shown
 from whorl.info import cpu
 from whorl.kernels import native
 
@@ -231,7 +232,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     for table in old.keys() | new.keys():
         was, now = old.get(table, {}), new.get(table, {})
         words += [
-            f"{table}.{name} is {was.get(name)!r} there, {now.get(name)!r} here"
+            f"{table}.{name} is {shown(was.get(name))} there, {shown(now.get(name))} here"
             for name in sorted(was.keys() | now.keys())
             if was.get(name) != now.get(name)
         ]

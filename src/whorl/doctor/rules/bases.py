@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from whorl._words import shorten
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Patient, Tower, number, shown
 
@@ -145,7 +146,8 @@ def theta_inside_only(patient: Patient) -> Iterator[Symptom]:
         for block in tower.blocks:
             inside = block.number("rope_theta")
             lost = [] if inside in (None, 10_000) else [f"rope_theta {shown(inside)}"]
-            lost += [f"the {block.kind} scaling"] if block.kind not in ("default", "axial") else []
+            if block.kind not in ("default", "axial"):
+                lost.append(f"the {shorten(block.kind)} scaling")
             if lost:
                 yield Symptom(
                     block.path(),
