@@ -3,12 +3,29 @@
 import difflib
 import reprlib
 from collections.abc import Iterable
+from itertools import islice
+from typing import Any
 
-__all__ = ["did_you_mean", "shown"]
+__all__ = ["did_you_mean", "list_shown", "shorten", "shown"]
 
-_REPR = reprlib.Repr()
+
+class _Repr(reprlib.Repr):
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """Entries in their own order, which the standard library sorts."""
+        if not x or level <= 0:
+            return "{...}" if x else "{}"
+        parts = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}"
+            for key, value in islice(x.items(), self.maxdict)
+        ]
+        return f"{{{', '.join([*parts, '...'] if len(x) > self.maxdict else parts)}}}"
+
+
+_REPR = _Repr()
 _REPR.maxstring = _REPR.maxother = 60
 _REPR.maxlong = 40
+_REPR.maxlevel = 3
+_MOST = 200  # lists of lists, each of which is short
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -17,9 +34,31 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
+def shorten(text: str, most: int = 120) -> str:
+    """Text as it is, or its beginning and its end if it has more than ``most`` characters."""
+    kept = (most - 3) // 2
+    return text if len(text) <= most else f"{text[:kept]}...{text[-kept:]}"
+
+
+def list_shown(values: Iterable[object], most: int = 12) -> str:
+    """Values with commas between them, each cut short, and how many more there are.
+
+    >>> list_shown(["a", "b"]), list_shown(range(3000), most=2)
+    ("'a', 'b'", '0, 1 and 2998 more')
+    """
+    every = list(values)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(map(shown, every[:most])) + more
+
+
 def shown(value: object) -> str:
-    """A value as it may stand in a message, however long it is."""
+    """A value as it may stand in a message, however long it is.
+
+    >>> shown("a" * 5000), shown(list(range(3000)))  # doctest: +ELLIPSIS
+    ("'aaa...aaa'", '[0, 1, 2, 3, 4, 5, ...]')
+    """
     try:
-        return _REPR.repr(value)
+        text = _REPR.repr(value)
     except ValueError:  # integers of thousands of digits
         return f"a {type(value).__name__} too long to print"
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."

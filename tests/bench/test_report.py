@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,23 @@ def test_dict_has_ratios_targets_and_losses(report: Report) -> None:
 def test_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match="this is format 0, and 1 is read; run the benchmark"):
         Report.from_dict({"format": 0})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "r.json' is not JSON: Expecting property name .*; name a file of results"),
+        ("[" * 100_000, "r.json' is nested more than 64 deep; no file of results is"),
+        ("[1, 2]", r"r.json' must hold a JSON object; got \[1, 2\]\."),
+        ('{"format": "' + "x" * 5000 + '"}', r"this is format 'x+\.\.\.x+', and 1 is read"),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_files_without_results(content: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(content)
+    with pytest.raises(ValueError, match=words) as caught:
+        Report.load(tmp_path / "r.json")
+    assert len(str(caught.value)) < 400
 
 
 def test_markdown(report: Report) -> None:

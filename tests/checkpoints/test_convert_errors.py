@@ -119,7 +119,7 @@ def test_corrupt_files(source: Path) -> None:
     path.write_bytes(raw[:-5])
     refused(source, "it was cut short, so copy or download it again")
     path.write_bytes(raw_file(b"\xff", b""))
-    refused(source, "its header is not JSON")
+    refused(source, "its header is not text")
     path.write_bytes(raw)
     (source / "config.json").write_text("{")
     refused(source, "is not JSON")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whorl.checkpoints import evidence
 from whorl.checkpoints.detect import SURE
-from whorl.checkpoints.evidence import Sums, probabilities, sums_of, z_of
+from whorl.checkpoints.evidence import Sums, probabilities, products_of, sums_of, z_of
 from whorl.checkpoints.layout import Head, moved
 from whorl.kernels.ops import Layout
 
@@ -37,7 +37,7 @@ def taught(seed: int, strength: float, *, rows: int = 32, inner: int = 64) -> tu
 
 
 def z(q: Tensor, k: Tensor) -> tuple[float, float]:
-    found = sums_of(q, k)
+    found = sums_of(products_of(q, k))
     return z_of(found["half"]), z_of(found["interleaved"])
 
 
@@ -164,7 +164,7 @@ def test_smooth_rows_are_no_pairs(
         sums: dict[Layout, Sums] = {"half": Sums(), "interleaved": Sums()}
         for head in range(heads):
             q, k = layer(1000 * seed + head, heads=1, rows=rows)
-            for layout, one in sums_of(smooth(q), smooth(k)).items():
+            for layout, one in sums_of(products_of(smooth(q), smooth(k))).items():
                 sums[layout] += one
         found = probabilities({layout: z_of(one) for layout, one in sums.items()})
         assert max(found.half, found.interleaved) < SURE
@@ -176,7 +176,7 @@ def test_smooth_rows_that_are_pairs_too() -> None:
     for seed in range(32):
         q, k = taught(seed, 1.5)
         q, k = (x + 0.1 * x.roll(1, -2) for x in (q, k))
-        for layout, one in sums_of(q, k).items():
+        for layout, one in sums_of(products_of(q, k)).items():
             total[layout] += one
     found = probabilities({layout: z_of(one) for layout, one in total.items()})
     assert found.half >= SURE

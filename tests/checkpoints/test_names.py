@@ -2,7 +2,7 @@
 
 import pytest
 
-from whorl.checkpoints.names import parse_pattern, read_name
+from whorl.checkpoints.names import layer_of, parse_pattern, read_name
 
 LAYER = "model.layers.3.self_attn"
 #: name: role, layer, leaf
@@ -112,3 +112,37 @@ def test_patterns_that_are_none(text: str, words: str) -> None:
     with pytest.raises(ValueError, match="pattern") as caught:
         parse_pattern(text)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("model.layers.3.mlp.experts.7.w1.weight", 3),
+        ("model.layers.12.self_attn.q_norm.norms.5.weight", 12),
+        ("transformer.h.0.attn.1.q_proj.weight", 0),
+        ("layers.2.attention.wq.weight", 2),
+        ("q_proj.weight", None),
+        ("model.layers.123456.self_attn.q_proj.weight", None),
+        ("model.layers.1a.self_attn.q_proj.weight", None),
+        ("model.layers.\u0663.self_attn.q_proj.weight", None),
+    ],
+)
+def test_the_layer_is_the_first_number(name: str, number: int | None) -> None:
+    """Experts, adapters and lists of norms have numbers of their own behind it."""
+    assert layer_of(name) == number
+    named = read_name(name)
+    assert named is None or named.layer == number
+
+
+def test_the_layer_of_tensors_with_several_numbers() -> None:
+    for name, number in [
+        ("model.layers.4.self_attn.0.q_proj.weight", 4),
+        ("model.layers.4.self_attn.1.k_proj.weight", 4),
+        ("base.layers.9.blocks.2.attn.q_norm.norms.7.weight", 9),
+    ]:
+        named = read_name(name)
+        assert named is not None
+        assert named.layer == number
+    pattern = read_name("net.5.heads.2.mine.weight", [parse_pattern("q=mine")])
+    assert pattern is not None
+    assert pattern.layer == 5

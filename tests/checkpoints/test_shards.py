@@ -60,17 +60,18 @@ def test_path_tricks(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ("[" * 100_000, "is not sound JSON"),
-        ("\ud800", "is not sound JSON"),
+        ("[" * 100_000, r"index.json' is nested more than 4 deep; no index is\."),
+        ("\ud800", "index.json' is not text: 'utf-8' codec"),
+        ("{", r"index.json' is not JSON: Expecting property name .*\."),
         ("[]", "must hold a weight_map"),
         ("{}", "must hold a weight_map"),
         ('{"weight_map": "x"}', "must hold a weight_map"),
-        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "names 'a' twice"),
+        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "holds the key 'a' twice"),
         ('{"weight_map": {}}', "must hold a weight_map"),
         ('{"weight_map": {"a": 3}}', "must map names of tensors to names of files"),
         ('{"weight_map": {"a": "gone.safetensors"}}', "cannot be read: No such file"),
     ],
-    ids=str,
+    ids=lambda text: text[:40],
 )
 def test_indexes_that_are_none(tmp_path: Path, document: str, words: str) -> None:
     path = tmp_path / "model.safetensors.index.json"
@@ -115,5 +116,5 @@ def test_an_index_too_large(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors.index.json"
     with open(path, "wb") as file:
         file.truncate(2**27)
-    with pytest.raises(ValueError, match="too many for an index"):
+    with pytest.raises(ValueError, match="has 134,217,728 bytes, and no index has more than"):
         open_checkpoint(path)

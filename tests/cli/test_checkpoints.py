@@ -10,6 +10,7 @@ import torch
 
 from tests.checkpoints.made import llama, llama_config, load, save, write_config
 from tests.checkpoints.test_evidence import taught
+from tests.checkpoints.test_mixed import CROSSED, HALF, OTHER, folder_of
 
 Whorl = Callable[..., Any]
 
@@ -72,6 +73,42 @@ def test_detect_cannot_tell(whorl: Whorl, untrained: Path) -> None:
     assert "The weights show neither layout" in done.out
 
 
+def test_detect_mixed(whorl: Whorl, tmp_path: Path) -> None:
+    """Exit code 3, the layers by name, and convert refuses with the same words."""
+    source = folder_of(tmp_path / "mixed", [OTHER, HALF] * 3)
+    done = whorl("detect", str(source))
+    assert (done.code, done.err) == (3, "")
+    words = " ".join(done.out.split())
+    assert "Mixed: half in layers 1, 3, 5; interleaved in layers 0, 2, 4. No program can" in words
+    last = next(line for line in done.out.splitlines() if line.startswith("all layers"))
+    assert last.split()[4] == "mixed"
+    assert max(map(len, done.out.splitlines())) <= 80
+    document = json.loads(whorl("detect", str(source), "--json").out)
+    assert (document["layout"], document["mixed"]) == (None, True)
+    out = tmp_path / "out"
+    done = whorl("convert", str(source), str(out), "--to", "half", "--check")
+    assert (done.code, done.out) == (2, "")
+    assert "interleaved in layers 0, 2, 4" in " ".join(done.err.split())
+    assert not out.exists()
+
+
+def test_detect_crossed(whorl: Whorl, tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "crossed", [CROSSED] * 2)
+    done = whorl("detect", str(source))
+    assert (done.code, done.err) == (3, "")
+    words = " ".join(done.out.split())
+    assert "q and k have different layouts: q half, k interleaved (+" in words
+    assert "one of them was converted without the other." in words
+    assert "q not as k" in done.out
+    document = json.loads(whorl("detect", str(source), "--json").out)
+    assert document["crossed"] == "q half, k interleaved"
+    out = str(tmp_path / "out")
+    options = ["--to", "half", "--check", "--force", "--pattern", "leave=q_proj"]
+    done = whorl("convert", str(source), out, *options)
+    assert done.code == 0
+    assert "evidence its weights show half (9" in " ".join(done.out.split())
+
+
 def test_detect_refuses(whorl: Whorl, tmp_path: Path) -> None:
     done = whorl("detect", str(tmp_path / "none"))
     assert (done.code, done.out) == (2, "")
@@ -86,6 +123,7 @@ def test_convert(whorl: Whorl, model: Path, tmp_path: Path) -> None:
     assert "layout interleaved; it was half (" in words
     assert "moved rows of 6 tensors" in words
     assert "back again bit for bit; scores of 6 heads equal within" in words
+    assert "evidence its weights show interleaved (9" in words
     assert json.loads(whorl("detect", str(out), "--json").out)["layout"] == "interleaved"
     again = whorl("convert", str(out), str(tmp_path / "again"), "--to", "interleaved")
     assert again.code == 2

@@ -51,6 +51,7 @@ def test_options_of_the_encoding(whorl: Whorl, asked: dict[str, Any]) -> None:
     [
         (["--set", "layout"], "--set takes KEY=VALUE, each key once.* got 'layout'"),
         (["--set", "base=1", "--set", "base=2"], "each key once.* got 'base=2'"),
+        (["--set", "base=" + "[" * 2000], r"base must be a finite number above 0; got '\[\["),
         (["--set", "name=alibi"], "each key once.* got 'name=alibi'"),
         (["--encoding", "learned+rope", "--set", "base=5"], "options go with one encoding"),
     ],

@@ -44,7 +44,8 @@ def write_trained(path: Path, case: Case) -> None:
             pairs = torch.randn(width // 2, 2, width, generator=source) * 0.3
             pairs[:, place] += common
             pairs = pairs.unflatten(0, (heads, -1))  # [H, P, 2, E]
-            rows = pairs if case.trained == "interleaved" else pairs.transpose(1, 2)
+            layout = case.trained if isinstance(case.trained, str) else case.trained[layer]  # type: ignore[index]
+            rows = pairs if layout == "interleaved" else pairs.transpose(1, 2)
             weights[f"model.layers.{layer}.self_attn.{name}.weight"] = rows.reshape(width, width)
     safetensors = pytest.importorskip("safetensors.torch")
     safetensors.save_file({name: w.contiguous() for name, w in weights.items()}, path)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkpoints.test_mixed import CROSSED, HALF, OTHER, folder_of
 from tests.doctor.cases import write_config, write_safetensors
 from whorl import doctor
 from whorl.doctor.checkpoint import PICKLES, open_weights
@@ -195,3 +196,22 @@ def test_tables_are_told_once(tmp_path: Path) -> None:
     (finding,) = doctor.examine(tmp_path).findings
     assert finding.rule == "stored-table"
     assert finding.message == "model.safetensors stores 3 such tables, as BF16."
+
+
+@pytest.mark.parametrize(
+    ("layouts", "words"),
+    [
+        # Eight of twenty are looked at first, and all of them as those differ.
+        ([HALF, OTHER] * 10, "half in layers 0, 2, 4, 6, 8, 10, 12, 14, 16, 18; interleaved in la"),
+        ([CROSSED] * 2, "the weights show different layouts: q half, k interleaved."),
+    ],
+    ids=["layers", "q and k"],
+)
+def test_layouts_that_differ_within_a_model(
+    tmp_path: Path, layouts: list[tuple[str, str]], words: str
+) -> None:
+    found = doctor.examine(folder_of(tmp_path / "model", layouts))
+    (finding,) = [finding for finding in found.findings if finding.rule == "layout-mixed"]
+    assert finding.severity == "error"
+    assert words in finding.message
+    assert "layout-disagrees" not in {finding.rule for finding in found.findings}

@@ -33,6 +33,7 @@ from .exported import TOLERANCE, built, difference, rope, words
         (None, r"tokenizer '.*mine.json' cannot be read: No such file or directory\."),
         ("{", r"tokenizer '.*mine.json' is no tokenizers file; give a tokenizer.json\."),
         ("[]", "is no tokenizers file"),
+        pytest.param("[" * 100_000, "is no tokenizers file", id="deep"),
         ('{"model": {"type": "BPE"}}', "is no tokenizers file"),
         (
             json.dumps(words("a", "b")),

@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
+from whorl._words import shown
+
 __all__ = ["BaseReport", "Cell", "Measured", "Target"]
 
 R = TypeVar("R", bound="BaseReport[Any]")
@@ -138,8 +141,8 @@ class BaseReport(ABC, Generic[C]):
         """Undo ``to_dict``."""
         if data.get("format") != cls.FORMAT:
             raise ValueError(
-                f"{cls.NAME}: this is format {data.get('format')!r}, and {cls.FORMAT!r} is read;"
-                " run the benchmark again."
+                f"{cls.NAME}: this is format {shown(data.get('format'))}, and {cls.FORMAT!r} is"
+                " read; run the benchmark again."
             )
         return cls(
             environment=data["environment"],
@@ -160,4 +163,15 @@ class BaseReport(ABC, Generic[C]):
     @classmethod
     def load(cls: type[R], path: str | Path) -> R:
         """Read what ``save`` wrote."""
-        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        try:
+            with open(path, "rb") as file:
+                data = parse_json(read_within(file, RESULTS), RESULTS)
+        except JsonError as error:
+            raise ValueError(
+                f"{cls.NAME}: {str(path)!r} {error}; name a file of results."
+            ) from None
+        if not isinstance(data, dict):
+            raise ValueError(
+                f"{cls.NAME}: {str(path)!r} must hold a JSON object; got {shown(data)}."
+            )
+        return cls.from_dict(data)

@@ -6,7 +6,7 @@
       gguf_weights                the same from GGUF
     convert    the same weights in the other layout, without loss, in a new folder
       plan, layout, reorder       which rows move where
-      whole                       what must hold before anything is written
+      whole, layout_checks        what must hold before anything is written
       output, mark, config_file   a folder that appears complete, and says its layout
       verify                      the output, converted back and compared
 

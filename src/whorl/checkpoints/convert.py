@@ -11,17 +11,19 @@ transformers moves its rows to "half" in the same way when it takes Meta's weigh
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from whorl._words import shown
 from whorl.configs import read_config
 from whorl.kernels.ops import Layout
 
-from .config_file import in_layout, layout_said, unread_by_transformers
+from .config_file import in_layout, unread_by_transformers
 from .detect import Detection, detect_layers
-from .mark import MARK, layout_marked, marked
+from .layout_checks import check_source, describe_conflict, detect_output
+from .mark import marked
 from .names import SAY_PATTERN, Pattern, patterns_of
 from .output import check_free, check_room, new_folder, write_file
 from .plan import Move, moves_of
@@ -42,7 +44,6 @@ _WEIGHTS = (
     *(".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".gguf", ".onnx", ".h5"),
     *(".msgpack", ".npz", ".index.json"),
 )
-_SOME_LAYERS = 8
 
 
 @dataclass(frozen=True)
@@ -97,24 +98,25 @@ def convert(
         to: the layout that the output shall have.
         patterns: names of q and k that are not known here, as "ROLE=REGEX".
         stated: sizes that win over config.json, or stand in for it.
-        check: also convert the output back and compare every byte, and compare attention scores.
-        force: convert although the source seems to have that layout already, has the weights of
-            q without those of k, or lacks layers.
+        check: also convert the output back and compare every byte, compare attention scores, and
+            hold what the detector says of the output against ``to``.
+        force: convert although the source seems to have that layout already or several, has the
+            weights of q without those of k, or lacks layers.
 
     Raises:
         ValueError: the source cannot be read or converted, or ``out`` is not free.
         OSError: ``out`` cannot be written; nothing is left there.
     """
     if to not in ("half", "interleaved"):
-        raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {to!r}.")
+        raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {shown(to)}.")
     known, sizes = patterns_of(patterns), stated_of(stated)
     checkpoint = open_checkpoint(source)
     target = check_free(Path(out), checkpoint.path)
     moves = _moves(checkpoint, sizes, known)
-    found = detect_layers(layers_of(moves), most=_SOME_LAYERS)
+    found = detect_layers(layers_of(moves))
     if not force:
         _check_whole(checkpoint, moves)
-        _check_layout(checkpoint, found, to)
+        check_source(checkpoint, found, to)
     copied, left_out = _others(checkpoint)
     check_room(target, checkpoint.size + sum(path.stat().st_size for path in copied))
     meter = _Meter(progress, checkpoint.size * (2 if check else 1))
@@ -123,9 +125,24 @@ def convert(
         count = partial(meter.count, label="checking")
         verdict = verify(checkpoint, part, moves, to, count) if check else None
         notes = _notes(checkpoint, moves, part, to)
+        if verdict is not None:
+            shows = detect_output(checkpoint, part, sizes, known)
+            verdict = replace(verdict, layout=shows.layout, confidence=shows.confidence)
+            notes += _conflicts(shows, to, force)
     names = tuple(move.entry.name for move in moves)
     where = Path(source), Path(out)
     return Conversion(*where, to, names, checkpoint.size, left_out, found, verdict, notes)
+
+
+def _conflicts(shows: Detection, to: Layout, force: bool) -> tuple[str, ...]:
+    """What the output shows against ``to``: an error, or a note where the caller insists."""
+    conflict = describe_conflict(shows, to)
+    if conflict is None or force:
+        return () if conflict is None else (conflict,)
+    raise ValueError(
+        f"convert: {conflict}; nothing was kept. Correct the patterns or sizes that were stated, or"
+        " pass force=True (--force) to keep it all the same."
+    )
 
 
 def _write(
@@ -180,30 +197,6 @@ def _notes(
             f" code that rotates in the {to} layout",
         )
     return ()
-
-
-def _check_layout(checkpoint: Checkpoint, found: Detection, to: Layout) -> None:
-    """Refuse what has the layout already, by its weights, by its mark or else by its config."""
-    mark = layout_marked(checkpoint.files)
-    if mark == to:
-        raise ValueError(
-            f"convert: the file says that it was converted to the {to} layout before ({MARK} in its"
-            " __metadata__), and moving rows again would break the model; force=True (--force)"
-            " converts it all the same."
-        )
-    if found.layout == to:
-        raise ValueError(
-            f"convert: the weights already have the {to} layout (confidence"
-            f" {found.confidence:.1%}), and moving their rows would break the model; force=True"
-            " (--force) converts them all the same."
-        )
-    if found.layout is not None or mark is not None or checkpoint.config is None:
-        return
-    if layout_said(checkpoint.config) == to:
-        raise ValueError(
-            f"convert: config.json stands for the {to} layout already, and the weights do not show"
-            " another; force=True (--force) converts them all the same."
-        )
 
 
 def _weights(header: Header, moves: Sequence[Move], to: Layout, meter: "_Meter") -> Iterator[bytes]:

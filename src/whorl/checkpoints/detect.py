@@ -1,6 +1,6 @@
 """Which layout do the weights of q and k have? evidence.py says how that can be known."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,17 +8,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whorl._words import shown
 from whorl.kernels.ops import Layout
 
-from .evidence import Probabilities, Sums, probabilities, sums_of, z_of
+from .evidence import (
+    CROSSINGS,
+    LAYOUTS,
+    PAIRINGS,
+    Crossing,
+    Pairing,
+    Probabilities,
+    Sums,
+    crossed_probabilities,
+    crossed_sums_of,
+    probabilities,
+    products_of,
+    strength,
+    sums_of,
+    z_of,
+)
 from .names import SAY_PATTERN, Pattern, patterns_of
 from .sizes import Stated, stated_of
 from .sources import Layer, layers_in
 
-__all__ = ["SURE", "Detection", "LayerFinding", "detect", "detect_layers"]
+__all__ = ["SURE", "Detection", "LayerFinding", "detect", "detect_layers", "list_layers"]
 
 #: The probability from which on a layout is named.
 SURE = 0.9
+#: z of a second pairing, as a part of the first one's, below which it may be a trace of the first.
+_TRACE = 0.25
+_MOST_NAMED = 12
 
 #: A function of layers done, layers in all and the name of the layer.
 Progress = Callable[[int, int, str], None]
@@ -29,6 +48,7 @@ class LayerFinding:
     """What one attention says: z for either layout, and what follows from them.
 
     not_finite: how many numbers looked at are NaN or infinite; their heads count for nothing.
+    crossed_z: z for q in one layout and k in the other.
     """
 
     name: str
@@ -36,6 +56,7 @@ class LayerFinding:
     z: dict[Layout, float]
     probabilities: Probabilities
     not_finite: int
+    crossed_z: dict[Crossing, float]
 
     @property
     def layout(self) -> Layout | None:
@@ -45,12 +66,21 @@ class LayerFinding:
         return "interleaved" if self.probabilities.interleaved >= SURE else None
 
     @property
+    def crossed(self) -> Crossing | None:
+        """The layouts of q and k if the weights show that they differ."""
+        found = crossed_probabilities(self.z, self.crossed_z)
+        return next((name for name, chance in found.items() if chance >= SURE), None)
+
+    @property
     def confidence(self) -> float:
-        """The probability of the likelier layout."""
-        return max(self.probabilities.half, self.probabilities.interleaved)
+        """The probability of the likelier layout, or of the crossing if there is one."""
+        crossed = max(crossed_probabilities(self.z, self.crossed_z).values())
+        likelier = max(self.probabilities.half, self.probabilities.interleaved)
+        return max(likelier, crossed) if crossed >= SURE else likelier
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "layout": self.layout, "confidence": self.confidence}
+        found = {"layout": self.layout, "confidence": self.confidence, "crossed": self.crossed}
+        return {**asdict(self), **found}
 
 
 @dataclass(frozen=True)
@@ -59,9 +89,56 @@ class Detection(LayerFinding):
 
     layers: tuple[LayerFinding, ...]
 
+    @property
+    def layout(self) -> Layout | None:
+        """The layout of all layers, None where they do not show one, or are mixed."""
+        return None if self.mixed else super().layout
+
+    @property
+    def crossed(self) -> Crossing | None:
+        """The layouts of q and k if all layers together show that they differ."""
+        return None if self.mixed else super().crossed
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the weights show more than one layout: in different layers, or in all."""
+        return len(self.evident) > 1
+
+    @property
+    def evident(self) -> dict[Pairing, tuple[LayerFinding, ...]]:
+        """Every pairing that the weights show, with the layers that show it by themselves.
+
+        Shown is what a layer or all of them together are named, and two that are both strong in all
+        of them together, even if no layer is clear.
+        """
+        every: list[tuple[Pairing, float]] = [*self.z.items(), *self.crossed_z.items()]
+        least = _TRACE * max(z for _, z in every)
+        strong = {name for name, z in every if z > least and strength(name, z) >= SURE}
+        whole = {super().layout, super().crossed} | (strong if len(strong) > 1 else set())
+        found: dict[Pairing, tuple[LayerFinding, ...]] = {}
+        for name, _ in every:
+            mine = tuple(one for one in self.layers if name in (one.layout, one.crossed))
+            if mine or name in whole:
+                found[name] = mine
+        return found
+
+    def in_words(self) -> str:
+        """What the weights show, such as "half in layers 0, 2; interleaved in layers 1, 3"."""
+        evident = self.evident
+        if not evident:
+            return "neither layout"
+        if not self.mixed:
+            return next(iter(evident))
+        return "; ".join(
+            f"{name} in {list_layers(layers) if layers else 'all layers together'}"
+            for name, layers in evident.items()
+        )
+
     def to_dict(self) -> dict[str, Any]:
         layers = [layer.to_dict() for layer in self.layers]
-        return {**LayerFinding.to_dict(self), "layers": layers}
+        named = {name: [one.name for one in mine] for name, mine in self.evident.items()}
+        more = {"layers": layers, "mixed": self.mixed, "evident": named}
+        return {**LayerFinding.to_dict(self), **more}
 
 
 def detect(
@@ -93,28 +170,33 @@ def detect(
 def detect_layers(
     layers: Sequence[Layer], *, most: int | None = None, progress: Progress | None = None
 ) -> Detection:
-    """Judge layers, at most ``most`` of them, evenly spread."""
+    """Judge layers, at most ``most`` of them, evenly spread from the first to the last."""
     if most is not None and len(layers) > most:
-        layers = [layers[n * (len(layers) - 1) // (most - 1)] for n in range(most)]
-    whole: dict[Layout, Sums] = {"half": Sums(), "interleaved": Sums()}
+        layers = [layers[n * (len(layers) - 1) // max(most - 1, 1)] for n in range(most)]
+    whole = dict.fromkeys(PAIRINGS, Sums())
     found: list[LayerFinding] = []
     for done, layer in enumerate(layers):
         if progress is not None:
             progress(done, len(layers), layer.name)
-        mine: dict[Layout, Sums] = {"half": Sums(), "interleaved": Sums()}
+        mine = dict.fromkeys(PAIRINGS, Sums())
         odd: list[int] = []
         for q, k in layer.heads():
-            for layout, sums in sums_of(_counted(q, odd), next(_counted([k], odd))).items():
-                mine[layout] += sums
-                whole[layout] += sums
-        found.append(LayerFinding(layer.name, layer.number, *_judged(mine), sum(odd)))
+            products = products_of(_counted(q, odd), next(_counted([k], odd)))
+            pieces: list[tuple[Pairing, Sums]] = [*sums_of(products).items()]
+            for name, sums in [*pieces, *crossed_sums_of(products).items()]:
+                mine[name] += sums
+                whole[name] += sums
+        found.append(LayerFinding(layer.name, layer.number, **_judged(mine), not_finite=sum(odd)))
     not_finite = sum(layer.not_finite for layer in found)
-    return Detection("all layers", None, *_judged(whole), not_finite, tuple(found))
+    judged = _judged(whole)
+    return Detection("all layers", None, **judged, not_finite=not_finite, layers=tuple(found))
 
 
-def _judged(sums: dict[Layout, Sums]) -> tuple[dict[Layout, float], Probabilities]:
-    z = {layout: z_of(one) for layout, one in sums.items()}
-    return z, probabilities(z)
+def _judged(sums: Mapping[Pairing, Sums]) -> dict[str, Any]:
+    """z of layouts and of crossings, and the probabilities of layouts, by the names of fields."""
+    z: dict[Layout, float] = {name: z_of(sums[name]) for name in LAYOUTS}
+    crossed: dict[Crossing, float] = {name: z_of(sums[name]) for name in CROSSINGS}
+    return {"z": z, "probabilities": probabilities(z), "crossed_z": crossed}
 
 
 def _counted(heads: Iterable[Tensor], odd: list[int]) -> Iterator[Tensor]:
@@ -122,3 +204,22 @@ def _counted(heads: Iterable[Tensor], odd: list[int]) -> Iterator[Tensor]:
     for rows in heads:
         odd.append(rows.numel() - int(torch.isfinite(rows).sum()))
         yield rows
+
+
+def list_layers(layers: Sequence[LayerFinding]) -> str:
+    """Layers by their numbers, such as "layers 0, 2-5", or by their names if they have none."""
+    numbers = [one.layer for one in layers if one.layer is not None]
+    if len(set(numbers)) < len(layers):  # some have two attentions in a layer
+        names = [shown(one.name) for one in layers]
+    else:
+        names = []
+        for number in numbers:
+            first = int(names[-1].split("-")[0]) if names else number
+            last = int(names[-1].split("-")[-1]) if names else number
+            if names and number == last + 1:
+                names[-1] = f"{first}-{number}"
+            else:
+                names.append(str(number))
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    word = "layer" if len(layers) == 1 else "layers"
+    return f"{word} {', '.join(names[:_MOST_NAMED])}{more}"

@@ -29,11 +29,15 @@ for what smooth rows give one pairing more than the next, which depends on the d
 From two z, one for each layout, Bayes gives probabilities of three cases: half, interleaved, and
 weights that show neither. ``scripts/calibrate-detector`` measures how often they are right;
 docs/detect.md has the numbers, and what was tried and dropped: the norms of rows.
+
+The same z of q read in one layout and k in the other finds weights of which only one was converted.
+Such crossings are taken to be rarer, and do not change the probabilities of the three cases.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -41,7 +45,33 @@ from torch import Tensor
 from whorl.kernels.ops import Layout
 from whorl.kernels.reference import split
 
-__all__ = ["Probabilities", "Sums", "probabilities", "sums_of", "z_of"]
+__all__ = [
+    "CROSSINGS",
+    "LAYOUTS",
+    "PAIRINGS",
+    "Crossing",
+    "Pairing",
+    "Probabilities",
+    "Sums",
+    "crossed_probabilities",
+    "crossed_sums_of",
+    "probabilities",
+    "products_of",
+    "strength",
+    "sums_of",
+    "z_of",
+]
+
+Crossing = Literal["q half, k interleaved", "q interleaved, k half"]
+#: How pairs of q meet pairs of k: both in a layout, or each in one of its own.
+Pairing = Layout | Crossing
+LAYOUTS: tuple[Layout, ...] = ("half", "interleaved")
+#: The layouts of q and of k.
+CROSSINGS: dict[Crossing, tuple[Layout, Layout]] = {
+    "q half, k interleaved": ("half", "interleaved"),
+    "q interleaved, k half": ("interleaved", "half"),
+}
+PAIRINGS: tuple[Pairing, ...] = (*LAYOUTS, *CROSSINGS)
 
 # Measured over layouts that are not there: the spread of z is 1.0 to 1.15, so 1.15 is assumed.
 _SPREAD = 1.15
@@ -54,6 +84,9 @@ _REACH = 6.0
 #: Models on which the detector was calibrated, all judged rightly or not at all. By Laplace's rule
 #: of succession no more than 1 - 1 / (n + 2) follows from that, however clear the weights are.
 CALIBRATED_ON = 30
+_MOST = 1 - 1 / (CALIBRATED_ON + 2)
+# How likely a crossing is beforehand, as a part of how likely a layout is.
+_RARER = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +109,23 @@ class Probabilities:
     neither: float
 
 
-def sums_of(q: Iterable[Tensor], k: Tensor) -> dict[Layout, Sums]:
-    """The sums of a key head and of the query heads that use it; rotated rows [R, E] only.
+def products_of(q: Iterable[Tensor], k: Tensor) -> Tensor:
+    """Cosines [H, R, R] of rows of the query heads with rows of the key head that they use.
 
-    Heads with numbers that are not finite count for nothing.
+    q and k are rotated rows [R, E] only. Heads with numbers that are not finite count for nothing.
     """
     key = _unit(k)
-    products = [_unit(head) @ key.T for head in q]
-    crossed = torch.stack([one - one.T for one in products])  # [H, R, R], qi kj - qj ki
-    layouts: tuple[Layout, ...] = ("half", "interleaved")
-    return {layout: _sums(crossed, layout) for layout in layouts}
+    return torch.stack([_unit(head) @ key.T for head in q])
+
+
+def sums_of(products: Tensor) -> dict[Layout, Sums]:
+    """The sums of a key head and its query heads, for q and k in the same layout."""
+    return {layout: _sums(products, layout, layout) for layout in LAYOUTS}
+
+
+def crossed_sums_of(products: Tensor) -> dict[Crossing, Sums]:
+    """The same for q and k in different layouts."""
+    return {crossing: _sums(products, *layouts) for crossing, layouts in CROSSINGS.items()}
 
 
 def z_of(sums: Sums) -> float:
@@ -98,12 +138,29 @@ def z_of(sums: Sums) -> float:
 
 def probabilities(z: Mapping[Layout, float]) -> Probabilities:
     """Bayes' rule over the three cases, which are equally likely beforehand."""
-    logs = [_log_factor(z["half"] / _SPREAD), _log_factor(z["interleaved"] / _SPREAD), 0.0]
-    top = max(logs)
-    parts = [math.exp(log - top) for log in logs]
-    most = 1 - 1 / (CALIBRATED_ON + 2)
-    half, interleaved, _ = (min(part / sum(parts), most) for part in parts)
+    half, interleaved, _ = _shares([*map(_log_factor, (z["half"], z["interleaved"])), 0.0])
     return Probabilities(half, interleaved, 1 - half - interleaved)
+
+
+def crossed_probabilities(
+    z: Mapping[Layout, float], crossed: Mapping[Crossing, float]
+) -> dict[Crossing, float]:
+    """Bayes' rule over five cases: the two crossings, the two layouts, and none of them."""
+    rare = [_log_factor(one) + math.log(_RARER) for one in crossed.values()]
+    shares = _shares([*rare, *map(_log_factor, z.values()), 0.0])
+    return dict(zip(crossed, shares, strict=False))
+
+
+def strength(pairing: Pairing, z: float) -> float:
+    """The probability of a pairing if there is only it or none: others may be there as well."""
+    rare = math.log(_RARER) if pairing in CROSSINGS else 0.0
+    return _shares([_log_factor(z) + rare, 0.0])[0]
+
+
+def _shares(logs: list[float]) -> list[float]:
+    """Probabilities of cases from the logarithms of their weights."""
+    parts = [math.exp(log - max(logs)) for log in logs]
+    return [min(part / sum(parts), _MOST) for part in parts]
 
 
 def _log_factor(z: float) -> float:
@@ -111,6 +168,7 @@ def _log_factor(z: float) -> float:
 
     There: normal with variance 1 around a mean that is itself half-normal with scale _REACH.
     """
+    z /= _SPREAD
     ratio = _REACH**2 / (1 + _REACH**2)
     phi = 0.5 * math.erfc(-z * math.sqrt(ratio / 2))
     return (
@@ -127,14 +185,15 @@ def _unit(rows: Tensor) -> Tensor:
     return rows / size.clamp_min(1e-30)
 
 
-def _sums(crossed: Tensor, layout: Layout) -> Sums:
-    first, second = split(torch.arange(crossed.shape[-1]), layout)  # [P] each
-    pairs = len(first)
+def _sums(products: Tensor, q_layout: Layout, k_layout: Layout) -> Sums:
+    rows = torch.arange(products.shape[-1])
+    (qa, qb), (ka, kb) = split(rows, q_layout), split(rows, k_layout)  # [P] each
+    pairs = len(qa)
     if pairs < _FEWEST_PAIRS:
         return Sums()
     moved = torch.tensor([0, *(1 + n % (pairs - 1) for n in range(_CONTROLS))])
     partner = (torch.arange(pairs) + moved[:, None]) % pairs  # [C, P]
-    s = crossed[:, first, second[partner]]  # [H, C, P]
+    s = products[:, qa, kb[partner]] - products[:, qb[partner], ka]  # [H, C, P]
     found = Sums()
     for lag, weight in ((1, 1.0), (2, 0.5)):
         # Where partners begin again with the first pair, neighbours are none.

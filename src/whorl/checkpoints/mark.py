@@ -11,6 +11,7 @@ import json
 import struct
 from collections.abc import Iterable
 
+from whorl._words import shown
 from whorl.kernels.ops import Layout
 
 from .safetensors_file import Header
@@ -31,7 +32,7 @@ def layout_marked(headers: Iterable[Header]) -> Layout | None:
     if not found:
         return None
     if len(found) > 1:
-        both = ", ".join(f"{name} says {word!r}" for word, name in found.items())
+        both = ", ".join(f"{name} says {shown(word)}" for word, name in [*found.items()][:4])
         raise ValueError(
             f"convert: the files were converted to different layouts: {both} ({MARK} in"
             " __metadata__); the shards of one model must have one."
@@ -41,7 +42,7 @@ def layout_marked(headers: Iterable[Header]) -> Layout | None:
             return layout
     word, name = next(iter(found.items()))
     raise ValueError(
-        f"convert: {name} has {MARK} {word[:40]!r} in __metadata__; it must be 'half' or"
+        f"convert: {name} has {MARK} {shown(word)} in __metadata__; it must be 'half' or"
         " 'interleaved'."
     )
 

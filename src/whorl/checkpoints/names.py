@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shown
 
 from .layout import Packing
 
@@ -125,27 +125,31 @@ def parse_pattern(text: str) -> Pattern:
     role, equals, regex = text.partition("=")
     known = [name for name in get_args(Role) if name != "fused"]
     if not equals or not regex:
-        raise ValueError(f"pattern {text!r} must be ROLE=REGEX, such as q=attn[.]query[.]weight$.")
+        raise ValueError(
+            f"pattern {shown(text)} must be ROLE=REGEX, such as q=attn[.]query[.]weight$."
+        )
     if role not in known:
         raise ValueError(
-            f"pattern {text!r}: unknown role {role!r}{did_you_mean(role, known)} Known:"
+            f"pattern {shown(text)}: unknown role {shown(role)}{did_you_mean(role, known)} Known:"
             f" {', '.join(known)}."
         )
     try:
         return Pattern(role, re.compile(regex))  # type: ignore[arg-type]
     except re.error as error:
-        raise ValueError(f"pattern {text!r} is no regular expression: {error}.") from None
+        raise ValueError(f"pattern {shown(text)} is no regular expression: {error}.") from None
 
 
 def patterns_of(given: Sequence[Pattern | str]) -> list[Pattern]:
     """What a caller passed as patterns, each read if it is text."""
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f'patterns must be a list such as ["q=REGEX", "k=REGEX"]; got {given!r}.')
+        raise ValueError(
+            f'patterns must be a list such as ["q=REGEX", "k=REGEX"]; got {shown(given)}.'
+        )
     found = []
     for one in given:
         if not isinstance(one, Pattern | str):
             raise ValueError(
-                f'a pattern must be text such as "q=REGEX", or a Pattern; got {one!r}.'
+                f'a pattern must be text such as "q=REGEX", or a Pattern; got {shown(one)}.'
             )
         found.append(parse_pattern(one) if isinstance(one, str) else one)
     return found
@@ -219,15 +223,16 @@ def _role(parts: Sequence[str], at: int) -> Role | None:
 
 def _with_problem(found: Named, name: str) -> Named:
     problem = None
+    leaf = re.escape(found.leaf) if len(found.leaf) <= 100 else "REGEX"
     if _QUANTISED.match(found.leaf):
         problem = (
-            f"{name!r} belongs to a quantised weight, whose rows share scales or words, so that"
-            " they cannot move without loss; convert the original and quantise that"
+            f"{shown(name)} belongs to a quantised weight, whose rows share scales or words, so"
+            " that they cannot move without loss; convert the original and quantise that"
         )
     elif not (_ROWS.match(found.leaf) or _COLUMNS.match(found.leaf)):
         problem = (
-            f"{name!r} belongs to {found.module}, and what {found.leaf!r} is of it is not known;"
-            f" {SAY_PATTERN} q={re.escape(found.leaf)}$ or leave={re.escape(found.leaf)}$"
+            f"{shown(name)} belongs to {found.module}, and what {shown(found.leaf)} is of it is not"
+            f" known; {SAY_PATTERN} q={leaf}$ or leave={leaf}$"
         )
     return Named(
         found.attention, found.layer, found.role, found.module, found.leaf, found.axis, problem

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from whorl._words import shown
+
 from .layout import PACKINGS, Head, packed
 from .names import SAY_PATTERN, Named, Pattern, read_name
 from .safetensors_file import FLOATS, Entry, Header
@@ -55,7 +57,7 @@ def moves_of(
             raise ValueError(f"{str(header.path)!r}: {named.problem}.")
         if entry.dtype not in FLOATS:
             raise ValueError(
-                f"{str(header.path)!r}: {entry.name!r} is stored as {entry.dtype}. Quantised"
+                f"{str(header.path)!r}: {shown(entry.name)} is stored as {entry.dtype}. Quantised"
                 " weights have rows that share scales or words, so that they cannot move without"
                 " loss; convert the original and quantise that."
             )
@@ -78,7 +80,7 @@ def _move(header: Header, entry: Entry, named: Named, size: Sizes) -> Move:
 
 
 def _heads(header: Header, entry: Entry, named: Named, size: Sizes, rows: int) -> list[Head]:
-    where = f"{str(header.path)!r}: {entry.name!r} {list(entry.shape)}"
+    where = f"{str(header.path)!r}: {shown(entry.name)} {list(entry.shape)}"
     if named.role not in ("q", "k"):
         return _fused(where, named, size, rows)
     one = size.q if named.role == "q" else size.k

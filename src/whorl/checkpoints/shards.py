@@ -8,21 +8,24 @@ it, and must hold exactly the tensors that it says. A file may be a link to a re
 are in the cache of Hugging Face's hub; it is read there and nothing is written through it.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .safetensors_file import Entry, Header, RepeatedError, named_once, open_regular, read_header
+from whorl._support.bounded_json import JsonError, JsonLimits, parse_json, read_within
+from whorl._words import shown
+
+from .safetensors_file import Entry, Header, open_regular, read_header
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
 _INDEX = ".safetensors.index.json"
 _PREFERRED = ("model.safetensors", "adapter_model.safetensors", "adapters.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_MOST_INDEX = 64 * 2**20
+#: 61 layers of 384 experts, with three matrices and their scales, are 140,000 names in 14 MB.
+_LIMITS = JsonLimits("index", bytes=24 * 2**20, values=200_000, depth=4)
 # A letter or digit first: no "..", no hidden file. No separator of any system, no stream or drive.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=@~()-]{0,254}")
 
@@ -101,35 +104,31 @@ def _shards(index: Path) -> tuple[Header, ...]:
     for name in dict.fromkeys(where.values()):
         if not _PLAIN_NAME.fullmatch(name) or not name.endswith(".safetensors"):
             raise ValueError(
-                f"{str(index)!r} names the shard {name!r}; a shard must be the plain name of a"
+                f"{str(index)!r} names the shard {shown(name)}; a shard must be the plain name of a"
                 " .safetensors file beside the index, so that nothing else can be read or written."
             )
         headers[name] = read_header(index.parent / name)
+    by_file: dict[str, set[str]] = {}
+    for tensor, name in where.items():
+        by_file.setdefault(name, set()).add(tensor)
     for name, header in headers.items():
-        said = {tensor for tensor, file in where.items() if file == name}
+        said = by_file[name]
         if said != set(header.entries):
             wrong = min(said ^ set(header.entries))
             how = "has not" if wrong in said else "has, against it,"
             raise ValueError(
-                f"{str(index)!r} does not fit its shards: {name!r} {how} the tensor {wrong!r}; the"
-                " files are of different models, or some were not downloaded whole."
+                f"{str(index)!r} does not fit its shards: {name!r} {how} the tensor {shown(wrong)};"
+                " the files are of different models, or some were not downloaded whole."
             )
     return tuple(headers.values())
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    with open_regular(index) as file:
-        raw = file.read(_MOST_INDEX + 1)
-    if len(raw) > _MOST_INDEX:
-        raise ValueError(
-            f"{str(index)!r} has more than {_MOST_INDEX:,} bytes, too many for an index."
-        )
     try:
-        document: Any = json.loads(raw.decode("utf-8"), object_pairs_hook=named_once)
-    except RepeatedError as error:
-        raise ValueError(f"{str(index)!r} cannot be read: it {error}.") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{str(index)!r} is not sound JSON: {error}.") from None
+        with open_regular(index) as file:
+            document: Any = parse_json(read_within(file, _LIMITS), _LIMITS)
+    except JsonError as error:
+        raise ValueError(f"{str(index)!r} {error}.") from None
     found = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(found, dict) or not found:
         raise ValueError(

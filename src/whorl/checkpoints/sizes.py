@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from whorl._words import shown
 from whorl.configs import ConfigError, ModelPositions, Part, load, read_config
 
 from .layout import Head, Packing
@@ -53,13 +54,15 @@ class Stated:
         for name, value in vars(self).items():
             least = 0 if name == "rotary_start" else 1
             if value is not None and (type(value) is not int or value < least):
-                raise ValueError(f"{name} must be an int >= {least}; got {value!r}.")
+                raise ValueError(f"{name} must be an int >= {least}; got {shown(value)}.")
 
 
 def stated_of(given: Stated | None) -> Stated:
     """What a caller passed as stated."""
     if given is not None and not isinstance(given, Stated):
-        raise ValueError(f"stated must be a Stated, such as Stated(head_dim=64); got {given!r}.")
+        raise ValueError(
+            f"stated must be a Stated, such as Stated(head_dim=64); got {shown(given)}."
+        )
     return given or Stated()
 
 

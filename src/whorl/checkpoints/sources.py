@@ -6,6 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
+from whorl._words import shown
+
 from .names import Pattern
 from .plan import Move, moves_of
 from .safetensors_file import open_regular
@@ -63,8 +65,8 @@ def _reader(q: Move, k: Move) -> Callable[[], Heads]:
         keys = [n for n, head in enumerate(k.heads) if head.part == "k"]
         if len(queries) % len(keys):
             raise ValueError(
-                f"{str(q.header.path)!r}: {q.entry.name!r} has {len(queries)} heads and"
-                f" {k.entry.name!r} {len(keys)}; q must have a multiple, so a head has another"
+                f"{str(q.header.path)!r}: {shown(q.entry.name)} has {len(queries)} heads and"
+                f" {shown(k.entry.name)} {len(keys)}; q must have a multiple, so a head has another"
                 " width. State it by stated=Stated(head_dim=...) (--head-dim)."
             )
         each = len(queries) // len(keys)

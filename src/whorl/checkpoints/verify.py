@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from whorl._words import shown
 from whorl.kernels import reference
 from whorl.kernels.ops import Layout
 
@@ -38,11 +39,14 @@ class Verdict:
     """What was compared: all ``bytes`` of tensors, and the scores of ``heads`` heads.
 
     largest: the largest difference of scores, as a part of the largest score.
+    layout: what the detector says of the output, None if its weights show no one layout.
     """
 
     bytes: int
     heads: int
     largest: float
+    layout: Layout | None = None
+    confidence: float = 0.0
 
 
 def verify(
@@ -100,9 +104,9 @@ def _compare_scores(ours: Sequence[Move], theirs: Sequence[Move], to: Layout) ->
             error = float((found - again).abs().max() / found.abs().max().clamp_min(1e-300))
             if not error <= _TOLERANCE:
                 raise ValueError(
-                    f"convert: attention scores of {name!r} changed by {error:.1e} of the largest,"
-                    f" and may by {_TOLERANCE:.0e}; a tensor of q or k was not recognised, so"
-                    f" {SAY_PATTERN} q=REGEX or k=REGEX."
+                    f"convert: attention scores of {shown(name)} changed by {error:.1e} of the"
+                    f" largest, and may by {_TOLERANCE:.0e}; a tensor of q or k was not recognised,"
+                    f" so {SAY_PATTERN} q=REGEX or k=REGEX."
                 )
             heads, largest = heads + 1, max(largest, error)
     return heads, largest

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from whorl._words import list_shown, shown
+
 from .layout import Part
 from .names import SAY_PATTERN, Pattern, layer_of, looks_like, stays
 from .plan import Move
@@ -56,10 +58,9 @@ def _by_channel(entry: Entry, widths: dict[str, set[int]]) -> bool:
 
 
 def _refuse(odd: Sequence[str], why: str) -> NoReturn:
-    more = f" and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
     raise ValueError(
         f"convert: these tensors are not known and may belong to q or k, {why}:"
-        f" {', '.join(map(repr, odd[:_SHOWN]))}{more}; {SAY_PATTERN} q={_regex(odd[0])}"
+        f" {list_shown(odd, _SHOWN)}; {SAY_PATTERN} q={_regex(odd[0])}"
         f" (or k=...) if it moves with q, leave={_regex(odd[0])} if it stays."
     )
 
@@ -70,7 +71,7 @@ def check_pairs(moves: Sequence[Move], borrowing: Callable[[int | None], bool]) 
     borrowing: whether a layer takes its keys from another one, by the config.
     """
     for (layer, attention), counts in _counts(moves).items():
-        where = repr(attention) if layer is None else f"layer {layer}"
+        where = shown(attention) if layer is None else f"layer {layer}"
         q, k = counts.get("q", 0), counts.get("k", 0)
         if q and not k and borrowing(layer):
             continue
@@ -148,4 +149,6 @@ def _is_weight(move: Move) -> bool:
 
 def _regex(name: str) -> str:
     """A regular expression for a name in every layer."""
+    if len(name) > 200:
+        return "REGEX"
     return re.sub(r"(?<=[.])\d+(?=[.])", r"[0-9]+", name).replace(".", "[.]")

@@ -29,9 +29,12 @@ class Target(str, Enum):
 Source = typer.Argument(metavar="SOURCE", help="A folder, a .safetensors file, or its index.")
 Out = typer.Argument(metavar="OUT", help="A folder that does not exist yet.")
 To = typer.Option("--to", help="The layout to write.", show_default=False)
-Check = typer.Option("--check", help="Convert back and compare every byte; compare scores.")
+Check = typer.Option(
+    "--check", help="Convert back and compare every byte; compare scores; judge the output."
+)
 Force = typer.Option(
-    "--force", help="Convert although it seems to have that layout already, or lacks k or layers."
+    "--force",
+    help="Convert although it seems to have that layout already or several, or lacks k or layers.",
 )
 
 
@@ -78,7 +81,8 @@ def _table(done: Conversion) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     found = done.found.layout
-    was = f"{found} ({done.found.confidence:.1%})" if found else "not to be told from the weights"
+    unclear = done.found.in_words() if done.found.evident else "not to be told from the weights"
+    was = f"{found} ({done.found.confidence:.1%})" if found else unclear
     table.add_row("layout", Text(f"{done.to}; it was {was}"))
     table.add_row("moved", f"rows of {len(done.tensors):,} tensors")
     table.add_row("written", f"{done.bytes / _MB:,.1f} MB of weights")
@@ -87,7 +91,10 @@ def _table(done: Conversion) -> Table:
     if done.check is not None:
         scores = f"scores of {done.check.heads} heads equal within {done.check.largest:.0e}"
         none = "no layer with both q and k to compare scores of"
+        shows = f"its weights show {done.check.layout} ({done.check.confidence:.1%})"
+        open_ = "its weights show no one layout, so that they prove none"
         table.add_row("checked", f"back again bit for bit; {scores if done.check.heads else none}")
+        table.add_row("evidence", shows if done.check.layout else open_)
     table.add_row("kept in", Text(str(done.out)))
     for note in done.notes:
         table.add_row("note", Text(f"{note}."))

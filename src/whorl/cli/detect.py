@@ -12,6 +12,7 @@ from rich.text import Text
 from whorl.checkpoints import Detection, LayerFinding
 from whorl.checkpoints import detect as detect_layout
 from whorl.checkpoints.config_file import layout_said
+from whorl.checkpoints.evidence import LAYOUTS
 
 from ._json import JsonFlag, print_json
 from ._progress import progress_bar
@@ -38,7 +39,7 @@ def detect(
 ) -> None:
     """Tell from the weights of q and k which layout they have: half or interleaved.
 
-    Exit code 0 if they show one, 3 if they do not, 2 if they cannot be read.
+    Exit code 0 if they show one, 3 if they show none or several, 2 if they cannot be read.
     """
     patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
     with progress_bar() as show:
@@ -73,15 +74,15 @@ def _print(found: Detection, said: str | None) -> None:
 
 
 def _cells(finding: LayerFinding) -> list[Text]:
-    clear = finding.layout is not None
-    return [
-        Text(f"{finding.z['half']:+.1f}"),
-        Text(f"{finding.z['interleaved']:+.1f}"),
-        Text(finding.layout or "can't tell", "green" if clear else "dim"),
-        Text(
-            f"{'' if clear else _likelier(finding)}{finding.confidence:.1%}", "" if clear else "dim"
-        ),
-    ]
+    z = [Text(f"{finding.z[layout]:+.1f}") for layout in LAYOUTS]
+    if isinstance(finding, Detection) and finding.mixed:
+        return [*z, Text("mixed", "red"), Text("")]
+    if finding.crossed is not None:
+        return [*z, Text("q not as k", "red"), Text(f"{finding.confidence:.1%}")]
+    if finding.layout is not None:
+        return [*z, Text(finding.layout, "green"), Text(f"{finding.confidence:.1%}")]
+    likelier = Text(f"{_likelier(finding)}{finding.confidence:.1%}", "dim")
+    return [*z, Text("can't tell", "dim"), likelier]
 
 
 def _likelier(finding: LayerFinding) -> str:
@@ -101,7 +102,15 @@ def _words(found: Detection, said: str | None) -> list[str]:
             f"Numbers of q and k that are NaN or infinite: {found.not_finite:,}, in"
             f" {', '.join(bad[:3])}{more}; their heads were left out."
         )
-    if found.layout is None:
+    if found.mixed:
+        lines.append(f"Mixed: {found.in_words()}. No program can read all of them rightly.")
+    elif found.crossed is not None:
+        z = found.crossed_z[found.crossed]
+        lines.append(
+            f"q and k have different layouts: {found.crossed} ({z:+.1f}); one of them was converted"
+            " without the other."
+        )
+    elif found.layout is None:
         lines.append("The weights show neither layout: untrained, hardly trained, or not rotary.")
     elif said is not None and said != found.layout:
         lines.append(f"The config stands for the {said} layout: it does not fit these weights.")

@@ -1,6 +1,5 @@
 """``whorl train``: one small model from text to results, resumed by the same command."""
 
-import json
 import shlex
 import sys
 from contextlib import suppress
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from whorl import lab
+from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.lengths import parse_length
 from whorl.lab.encodings import title_of
 
@@ -156,6 +156,6 @@ def _value(key: str, text: str) -> Any:
         with suppress(ValueError):  # none that is known: let the encoding refuse it
             return parse_length(text)
     try:
-        return json.loads(text)
+        return parse_json(text, RESULTS)
     except ValueError:
         return text

@@ -14,6 +14,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from whorl._words import shown
+
 from . import gguf, huggingface, meta, mistral, mlx
 from ._written import Written, rope_parameters
 from .model import (
@@ -65,7 +67,9 @@ def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
     500000.0
     """
     if parity not in (None, "transformers"):
-        raise ConfigError(f"read_config: parity must be None or 'transformers'; got {parity!r}.")
+        raise ConfigError(
+            f"read_config: parity must be None or 'transformers'; got {shown(parity)}."
+        )
     document = load(x)
     return _READERS[document.kind](document, parity)
 

@@ -10,18 +10,16 @@ well under a second: only regular files are opened, at most ``MOST_BYTES`` are r
 depth and number of values are bounded before any parser sees them.
 """
 
-import json
 import math
 import os
-import re
 import stat
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from whorl._support.bounded_json import JsonError, JsonLimits, parse_json, read_within
 from whorl._words import shown
 
 from . import _gguf_file
@@ -33,10 +31,9 @@ __all__ = ["Document", "load", "parse"]
 MOST_BYTES = 8 * 2**20  # of text; a GGUF file may have any size
 MOST_DEPTH = 64
 MOST_VALUES = 200_000
-_MOST_DIGITS = 300  # what a float can hold
+_LIMITS = JsonLimits("config", MOST_BYTES, MOST_VALUES, MOST_DEPTH)
 
 _WEIGHTS = {b"PK\x03\x04": "a zip archive, as torch.save writes", b"\x80\x02": "a pickle"}
-_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]+|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -76,15 +73,12 @@ def load(x: Any) -> Document:
     return _from_dict(data)
 
 
-def parse(text: str, where: str) -> dict[str, Any]:
+def parse(text: str | bytes, where: str) -> dict[str, Any]:
     """A JSON object; NaN and Infinity are let through for the reader to refuse by name."""
-    _check_size(text, where)
     try:
-        data = json.loads(text, parse_int=_integer, object_pairs_hook=_without_repeats)
-    except ConfigError as error:
-        raise ConfigError(f"read_config: {where} {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"read_config: {where} is not JSON: {error}.") from None
+        data = parse_json(text, _LIMITS)
+    except JsonError as error:
+        raise ConfigError(f"read_config: {where} {error}.") from None
     if not isinstance(data, dict):
         raise ConfigError(
             f"read_config: {where} must hold a JSON object; got {type(data).__name__}."
@@ -109,7 +103,7 @@ def _from_path(given: str | os.PathLike[str]) -> Document:
                 data, tensors = _gguf_file.read(file, str(path))
                 return Document("gguf", data, path, tensors)
             _refuse_weights(start, path)
-            text = _decoded(file, path)
+            text = _text_of(file, path)
     data = parse(text, str(path))
     return Document(_kind(data), data, path)
 
@@ -127,7 +121,7 @@ def _readable(name: str) -> Iterator[None]:
     except (UnicodeError, ValueError) as error:  # names that no file can have
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"read_config: {name!r} is no path: {error}.") from None
+        raise ConfigError(f"read_config: {shown(name)} is no path: {error}.") from None
 
 
 @contextmanager
@@ -154,60 +148,19 @@ def _refuse_weights(start: bytes, path: Path) -> None:
         )
 
 
-def _decoded(file: BinaryIO, path: Path) -> str:
-    raw = file.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        size = os.fstat(file.fileno()).st_size
+def _text_of(file: BinaryIO, path: Path) -> bytes:
+    """All of a file, if it is not too long for a config, and may be text in UTF-8."""
+    try:
+        raw = read_within(file, _LIMITS)
+    except JsonError as error:
         raise ConfigError(
-            f"read_config: {path} has {size:,} bytes, and no config has more than"
-            f" {MOST_BYTES:,}; pass the config.json, not the weights or the tokenizer."
-        )
+            f"read_config: {path} {error}; pass the config.json, not the weights or the tokenizer."
+        ) from None
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError(f"read_config: {path} is UTF-16; save it as UTF-8, as JSON wants.")
     if not raw.strip():
         raise ConfigError(f"read_config: {path} is empty.")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"read_config: {path} is not text: {error}.") from None
-
-
-def _check_size(text: str, where: str) -> None:
-    """Refuse what would make a parser slow or overflow its stack."""
-    values = sum(map(text.count, ",[{"))
-    if values > MOST_VALUES:
-        raise ConfigError(
-            f"read_config: {where} holds more than {MOST_VALUES:,} values; no config does."
-        )
-    if text.count("[") + text.count("{") <= MOST_DEPTH:
-        return
-    depth = 0
-    for match in _STRINGS_AND_BRACKETS.finditer(text):
-        token = text[match.start()]
-        if token == '"':
-            continue
-        depth += 1 if token in "[{" else -1
-        if depth > MOST_DEPTH:
-            raise ConfigError(
-                f"read_config: {where} is nested more than {MOST_DEPTH} deep; no config is."
-            )
-
-
-def _integer(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        raise ConfigError(f"holds a number of {len(text):,} digits.")
-    return int(text)
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ConfigError(
-            f"holds the key {shown(twice)} twice in one object, and readers differ in which they"
-            " take; delete one."
-        )
-    return found
+    return raw
 
 
 def _from_dict(data: Mapping[Any, Any]) -> Document:

@@ -14,7 +14,7 @@ from typing import IO
 
 import torch
 
-from whorl.checkpoints.detect import detect_layers
+from whorl.checkpoints.detect import Detection, detect_layers
 from whorl.checkpoints.safetensors_file import Entry, open_regular, read_header, read_range
 from whorl.checkpoints.sizes import Stated
 from whorl.checkpoints.sources import layers_in
@@ -64,6 +64,7 @@ class Weights:
     unread: tuple[str, ...] = ()
     layout: Layout | None = None  # None where the weights do not show one
     confidence: float = 0.0
+    different: str = ""  # where layers, or q and k, have different layouts: which have which
     tables: tuple[Stored, ...] = ()  # without values
 
 
@@ -73,25 +74,26 @@ def open_weights(path: Path) -> Weights:
     good = [f for f in files if f.suffix == ".safetensors" and f.is_file()]
     pickles = [f.name for f in files if f.suffix in PICKLES and f.is_file()]
     found = [stored for file in good for stored in _stored(file)]
-    layout, confidence = _layout(path) if good else (None, 0.0)
+    shown = _detected(path) if good else None
     return Weights(
         tuple(stored for stored in found if stored.name.endswith(_NAMES)),
         tuple(f.name for f in good),
         tuple(pickles),
-        layout,
-        confidence,
+        shown.layout if shown else None,
+        shown.confidence if shown else 0.0,
+        shown.in_words() if shown and (shown.mixed or shown.crossed) else "",
         tuple(stored for stored in found if stored.name.endswith(_TABLES)),
     )
 
 
-def _layout(path: Path) -> tuple[Layout | None, float]:
-    """What the weights show, and how surely; nothing where q and k are not found or not plain."""
+def _detected(path: Path) -> Detection | None:
+    """What some layers show, or all if those differ; None where q and k are not found or plain."""
     try:
         layers = layers_in(path, (), Stated())
         found = detect_layers(layers, most=_MOST_LAYERS) if layers else None
+        return detect_layers(layers) if found is not None and found.mixed else found
     except ValueError:
-        return None, 0.0
-    return (None, 0.0) if found is None else (found.layout, found.confidence)
+        return None
 
 
 def config_beside(path: Path) -> Path | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whorl._words import did_you_mean, shown
+from whorl._words import did_you_mean, shorten, shown
 from whorl.kernels.ops import Layout
 
 from .patient import Patient
@@ -82,13 +82,13 @@ class Case:
     """An example: keys laid over those of a small Llama, and what else the rule looks at.
 
     stored: tensors of the checkpoint by name: their dtype and their values.
-    trained: the layout that the weights of q and k in the checkpoint show.
+    trained: the layout that the weights of q and k in the checkpoint show, or one for each layer.
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
     length: int | None = None
     stored: Mapping[str, tuple[str, tuple[float, ...]]] = field(default_factory=dict)
-    trained: Layout | None = None
+    trained: Layout | tuple[Layout, ...] | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -104,7 +104,10 @@ class Case:
         )
         more = [f"--length {self.length}"] if self.length else []
         more += [f"{name} stored as {kind}" for name, (kind, _) in self.stored.items()]
-        more += [f"weights trained in the {self.trained} layout"] if self.trained else []
+        if isinstance(self.trained, tuple):
+            more.append(f"layers trained in the {' and the '.join(self.trained)} layout")
+        elif self.trained:
+            more.append(f"weights trained in the {self.trained} layout")
         return ", ".join([text, *more])
 
 
@@ -214,7 +217,7 @@ def _apply_rule(rule: Rule, patient: Patient) -> Iterator[Finding]:
     try:
         for symptom in rule.check(patient):
             remedy = symptom.remedy or rule.remedy
-            place = symptom.where, symptom.message, remedy, rule.docs, symptom.edits
+            place = shorten(symptom.where), symptom.message, remedy, rule.docs, symptom.edits
             yield Finding(rule.id, symptom.severity or rule.severity, *place)
     except Exception as error:
         yield Finding(

@@ -4,13 +4,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from whorl._words import shown
+
 __all__ = ["check_choice", "check_choices", "check_int", "check_number"]
 
 
 def check_int(value: object, least: int, option: str, where: str) -> None:
     """Refuse an option that is not an int, or less than ``least``."""
     if type(value) is not int or value < least:
-        raise ValueError(f"{where}: {option} must be an int >= {least}; got {value!r}.")
+        raise ValueError(f"{where}: {option} must be an int >= {least}; got {shown(value)}.")
 
 
 def check_number(
@@ -21,14 +23,14 @@ def check_number(
         enough = value > 0 if bound == "above 0" else value >= 0
         if enough and value <= sys.float_info.max:
             return
-    raise ValueError(f"{where}: {option} must be a finite number {bound}; got {value!r}.")
+    raise ValueError(f"{where}: {option} must be a finite number {bound}; got {shown(value)}.")
 
 
 def check_choice(value: object, choices: Sequence[str | None], option: str, where: str) -> None:
     """Refuse a word that is not among ``choices``."""
     if value not in choices:
         words = " or ".join(map(repr, choices))
-        raise ValueError(f"{where}: {option} must be {words}; got {value!r}.")
+        raise ValueError(f"{where}: {option} must be {words}; got {shown(value)}.")
 
 
 def check_choices(config: Any, choices: Mapping[str, Sequence[str | None]], where: str) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from whorl._words import shown
 from whorl.kernels import tables
 from whorl.kernels.ops import Impl
 from whorl.kernels.tables import Precision, table_dtype
@@ -223,7 +224,9 @@ class Rotary(Rotation):
         """
         label = f"{type(self).__name__}.describe"
         if context_length is not None and type(context_length) is not int:
-            raise ValueError(f"{label}: context_length must be an int; got {context_length!r}.")
+            raise ValueError(
+                f"{label}: context_length must be an int; got {shown(context_length)}."
+            )
         scaling = getattr(self.config, "scaling", None)
         own = getattr(scaling, "original_context", None)
         found = self._frequencies(context_length, label, default_short=True)

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
+from whorl._words import shown
 from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
 from whorl.scaling import Ladder, Scaling
@@ -192,7 +193,7 @@ def _integers(given: Any, option: str) -> tuple[int, ...]:
 def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None:
     if len(sections) < 2:
         raise ValueError(
-            f"MRoPE: sections must be at least 2, one for each axis; got {sections}."
+            f"MRoPE: sections must be at least 2, one for each axis; got {shown(sections)}."
             " For one axis use RoPE."
         )
     pairs, total = width // 2, sum(sections)
@@ -204,7 +205,7 @@ def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None
         )
         raise ValueError(
             f"MRoPE: sections must add up to R/2 = {pairs}, because every pair turns by one axis;"
-            f" got {sections}, {total} in all. {remedy}"
+            f" got {shown(sections)}, {total} in all. {remedy}"
         )
     dealt = _dealt(sections, order)
     counts = tuple(dealt.count(k) for k in range(len(sections)))

@@ -22,11 +22,12 @@ from typing import Any
 
 import whorl
 from whorl._extras import need
+from whorl._support.bounded_json import JsonLimits, parse_json
 from whorl.analysis.record import plain
 from whorl.configs import ConfigError
 
 from . import api
-from ._checks import RequestError, plainly
+from ._checks import MOST_BYTES, RequestError, plainly
 from .state import State
 
 __all__ = ["HOST", "application", "configure", "listen", "serve"]
@@ -38,6 +39,8 @@ _KINDS = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+#: Bytes are counted while they arrive; those beyond ASCII count here as four.
+_REQUEST = JsonLimits("request", bytes=4 * MOST_BYTES, values=200_000, depth=64)
 _PAGES = {"/": "index.html", "/compare": "compare.html"}
 _CALLS: dict[str, Callable[[State, Any], dict[str, Any]]] = {
     "report": api.report,
@@ -78,12 +81,12 @@ def application(state: State, port: int) -> Any:
     def call(function: Callable[[State, Any], dict[str, Any]]) -> Any:
         async def respond(request: Request) -> Response:
             try:
-                given = json.loads(await request.body())
+                given = parse_json(await request.body(), _REQUEST)
             except TooLargeError as error:
                 return answer({"error": str(error)}, 413)
             except ClientDisconnect:  # nobody is left to read it
                 return answer({"error": "the request ended before its body did."}, 400)
-            except (ValueError, RecursionError):
+            except ValueError:
                 return answer({"error": "the request is not JSON."}, 400)
             try:
                 return answer(await run_in_threadpool(function, state, given))

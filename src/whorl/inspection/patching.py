@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from whorl._words import shown
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
 from whorl.configs.huggingface import defaults
 
@@ -38,7 +39,7 @@ def stranger(*model_types: object) -> str | None:
         if not isinstance(name, str):
             return "the config names no model type"
         if defaults.of_type(defaults.known_name(name)) is None:
-            return f"transformers {defaults.version()} has no model type {name[:80]!r}"
+            return f"transformers {defaults.version()} has no model type {shown(name[:80])}"
     return None
 
 
@@ -56,7 +57,9 @@ def not_taken(model: ModelPositions, rope_type: str) -> str | None:
     if rope_type in taken:
         return None
     only = " or ".join(map(repr, taken))
-    return f"transformers refuses rope_type {rope_type!r} in {model_type}, which must be {only}"
+    return (
+        f"transformers refuses rope_type {shown(rope_type)} in {model_type}, which must be {only}"
+    )
 
 
 def needed(

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shown
 from whorl.encodings import Encoding, base
 
 from .config import EncodingSpec, ModelConfig
@@ -53,19 +53,19 @@ def parts_of(spec: EncodingSpec) -> list[dict[str, Any]]:
         return [{"name": name.strip()} for name in spec.split("+")]
     if isinstance(spec, Mapping):
         if not isinstance(spec.get("name"), str):
-            raise ValueError(f"model.encoding as a table needs a name; got {dict(spec)!r}.")
+            raise ValueError(f"model.encoding as a table needs a name; got {shown(dict(spec))}.")
         head, *rest = spec["name"].split("+")
         if rest:
             raise ValueError(
                 "model.encoding: options go with one encoding; write a list of tables for"
-                f" {spec['name']!r}."
+                f" {shown(spec['name'])}."
             )
         return [{**spec, "name": head.strip()}]
     if isinstance(spec, (list, tuple)) and spec:
         return [options for part in spec for options in parts_of(part)]
     raise TypeError(
         "model.encoding must be a name such as 'rope' or 'learned+rope', a table with a name, or a"
-        f" list of them; got {spec!r}."
+        f" list of them; got {shown(spec)}."
     )
 
 
@@ -75,7 +75,7 @@ def _part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding
     known = base.classes()
     if name not in known:
         raise ValueError(
-            f"unknown encoding {name!r}{did_you_mean(name, known)} Known:"
+            f"unknown encoding {shown(name)}{did_you_mean(name, known)} Known:"
             f" {', '.join(sorted(known))}."
         )
     sizes = {

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from whorl._extras import need
+from whorl._support.bounded_json import JsonLimits, parse_json
 from whorl.checkpoints.output import new_folder
 from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
@@ -38,6 +39,8 @@ from .runs import Run
 __all__ = ["check_export", "export", "export_run"]
 
 _BYTES = 256
+#: 260,000 tokens and 510,000 merges of two tokens each, in 33 MB of any script, are known.
+_TOKENIZER = JsonLimits("tokenizers file", bytes=256 * 2**20, values=4 * 10**6, depth=64)
 
 
 def export(
@@ -264,7 +267,7 @@ def _tokenizer(source: str | Path | None, vocab: int) -> bytes:
         return _json(_byte_tokenizer())
     try:
         data = Path(source).read_bytes()
-        size = _tokens_in(json.loads(data))
+        size = _tokens_in(parse_json(data, _TOKENIZER))
     except OSError as error:
         why = error.strerror or error
         raise ValueError(f"export: tokenizer {str(source)!r} cannot be read: {why}.") from None

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
 from whorl._support.locks import hold_lock
 
 __all__ = ["flush_folder", "locked", "plain", "read_json", "remove_parts", "write", "write_json"]
@@ -56,8 +57,11 @@ def plain(value: Any) -> Any:
 def read_json(path: Path) -> Any:
     """The document in ``path``, or an error that names the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        with open(path, "rb") as file:
+            return parse_json(read_within(file, RESULTS), RESULTS)
+    except JsonError as error:
+        raise ValueError(f"{str(path)!r} cannot be read: it {error}.") from None
+    except OSError as error:
         raise ValueError(f"{str(path)!r} cannot be read: {error}.") from None
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from whorl._extras import need
+from whorl._support.bounded_json import RESULTS, parse_json
+from whorl._words import shown
 
 from . import files
 from .checkpoint import read_checkpoint
@@ -240,7 +242,7 @@ class Run:
         lines = []
         for text in self.metrics_path.read_bytes().splitlines():
             try:
-                lines.append(json.loads(text))
+                lines.append(parse_json(text, RESULTS))
             except ValueError:
                 break
         return lines
@@ -271,7 +273,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     for table in old.keys() | new.keys():
         was, now = old.get(table, {}), new.get(table, {})
         words += [
-            f"{table}.{name} is {was.get(name)!r} there, {now.get(name)!r} here"
+            f"{table}.{name} is {shown(was.get(name))} there, {shown(now.get(name))} here"
             for name in sorted(was.keys() | now.keys())
             if was.get(name) != now.get(name)
         ]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shown
 
 from .describe import Description, describe, known_context
 
@@ -171,7 +171,7 @@ class Scaling:
         if context_length is not None and (type(context_length) is not int or context_length < 1):
             raise ValueError(
                 f"{type(self).__name__}.describe: context_length must be a positive int, or None"
-                f" for a short context; got {context_length!r}."
+                f" for a short context; got {shown(context_length)}."
             )
         own: int | None = getattr(self, "original_context", None)
         return describe(
@@ -209,7 +209,9 @@ class Scaling:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not at_least <= value <= sys.float_info.max or value <= 0:
             wanted = f"a finite number >= {at_least:g}" if at_least else "a finite number above 0"
-            raise ValueError(f"{type(self).__name__}: {option} must be {wanted}; got {value!r}.")
+            raise ValueError(
+                f"{type(self).__name__}: {option} must be {wanted}; got {shown(value)}."
+            )
 
     def _context_of_training(self, at_least: int = 1) -> None:
         value: object = getattr(self, "original_context", None)
@@ -217,14 +219,16 @@ class Scaling:
             wanted = "a positive int" if at_least == 1 else f"an int >= {at_least}"
             raise ValueError(
                 f"{type(self).__name__}: original_context must be {wanted}, the length that the"
-                f" model was trained for; got {value!r}."
+                f" model was trained for; got {shown(value)}."
             )
 
     def _one_of(self, option: str, choices: tuple[object, ...]) -> None:
         value = getattr(self, option)
         if not any(type(value) is type(choice) and value == choice for choice in choices):
             words = " or ".join(map(repr, choices))
-            raise ValueError(f"{type(self).__name__}: {option} must be {words}; got {value!r}.")
+            raise ValueError(
+                f"{type(self).__name__}: {option} must be {words}; got {shown(value)}."
+            )
 
 
 _REGISTRY: dict[str, type[Scaling]] = {}
@@ -258,19 +262,22 @@ def from_dict(options: dict[str, Any]) -> Scaling:
     name = rest.pop("name", None)
     if name is None:
         raise ValueError(
-            f"a scaling as a dict needs a 'name', one of {', '.join(names())}; got {options!r}."
+            f"a scaling as a dict needs a 'name', one of {', '.join(names())}; got"
+            f" {shown(options)}."
         )
     if name not in _REGISTRY:
         hint = did_you_mean(name, _REGISTRY)
-        raise ValueError(f"unknown scaling {name!r}{hint} Known: {', '.join(names())}.")
+        raise ValueError(f"unknown scaling {shown(name)}{hint} Known: {', '.join(names())}.")
     fields = {field.name: field for field in dataclasses.fields(_REGISTRY[name])}
     for option in rest:
         if option not in fields:
             raise TypeError(
-                f"scaling {name!r} has no option {option!r}{did_you_mean(option, fields)}"
+                f"scaling {shown(name)} has no option {shown(option)}{did_you_mean(option, fields)}"
                 f" It has: {', '.join(fields)}."
             )
     for option, field in fields.items():
         if option not in rest and field.default is dataclasses.MISSING:
-            raise TypeError(f"scaling {name!r} needs the option {option!r}; got {options!r}.")
+            raise TypeError(
+                f"scaling {shown(name)} needs the option {shown(option)}; got {shown(options)}."
+            )
     return _REGISTRY[name](**rest)

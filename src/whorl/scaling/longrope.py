@@ -19,6 +19,8 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
+from whorl._words import shown
+
 from .base import Frequencies, Ladder, Scaling, register
 
 __all__ = ["LongRoPE"]
@@ -123,7 +125,7 @@ def _frozen(values: object, option: str) -> tuple[float, ...]:
         wrong = wrong or [v for v in plain if not 0 < v < math.inf]
         if not wrong:
             return tuple(float(v) for v in plain)
-        got = f"{wrong[0]!r} among {len(plain)}"
+        got = f"{shown(wrong[0])} among {len(plain)}"
     else:
         got = repr(plain)
     raise ValueError(

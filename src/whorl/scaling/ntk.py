@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from whorl._words import shown
+
 from .base import Frequencies, Ladder, Scaling, register
 
 __all__ = ["NTK", "DynamicNTK"]
@@ -82,13 +84,13 @@ class DynamicNTK(Scaling):
             if self.factor is not None or self.original_context is not None:
                 raise ValueError(
                     "DynamicNTK: alpha fixes the stretch, so factor and original_context would"
-                    f" change nothing; got {self!r}. Leave out the two, or alpha."
+                    f" change nothing; got {shown(self)}. Leave out the two, or alpha."
                 )
             return
         if self.factor is None:
             raise ValueError(
                 "DynamicNTK: needs factor and original_context to follow the length, or alpha"
-                f" alone to stay put; got {self!r}."
+                f" alone to stay put; got {shown(self)}."
             )
         self._positive("factor", at_least=1.0)
         self._context_of_training()

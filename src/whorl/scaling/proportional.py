@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from whorl._words import shown
+
 from .base import Frequencies, Ladder, Scaling, register
 
 __all__ = ["Proportional"]
@@ -37,7 +39,7 @@ class Proportional(Scaling):
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise ValueError(
                 "Proportional: rotary_share must be a number from 0 to 1, the part of all pairs"
-                f" that turns; got {share!r}."
+                f" that turns; got {shown(share)}."
             )
         self._positive("factor")
 

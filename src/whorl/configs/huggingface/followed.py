@@ -204,7 +204,7 @@ def two_keys(
             for name in scaled:
                 inside = _inside(rope, name)
                 if inside is None:
-                    raise refused(f"{keys.path('rope_parameters')} has no {name!r} to scale")
+                    raise refused(f"{keys.path('rope_parameters')} has no {shown(name)} to scale")
                 inside.update(_copy(keys, "rope_scaling"))
         others = [name for name in rope if name not in (FULL, SLIDING)]
         if strict and others:
@@ -360,7 +360,7 @@ def _nested(rope: Mapping[str, Any], labels: Sequence[str]) -> list[str]:
 def _inside(rope: dict[str, Any], name: str) -> dict[str, Any] | None:
     value = rope.get(name)
     if value is not None and not isinstance(value, dict):
-        raise refused(f"rope_parameters[{name!r}] must be an object, not {shown(value)}")
+        raise refused(f"rope_parameters[{shown(name)}] must be an object, not {shown(value)}")
     return value
 
 

@@ -12,6 +12,8 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from whorl._words import shorten
+
 from . import defaults
 from .families import FAMILIES, PLAIN
 from .schema import FULL, SLIDING
@@ -115,7 +117,7 @@ def lost_words(ropes: Iterable[Mapping[str, Any] | None]) -> str:
         found += (
             [f"rope_theta {base:.12g}"] if isinstance(base, (int, float)) and base != 10_000 else []
         )
-        found += [f"the {kind} scaling"] if kind not in ("default", "axial") else []
+        found += [f"the {shorten(str(kind))} scaling"] if kind not in ("default", "axial") else []
     return " and ".join(dict.fromkeys(found))
 
 

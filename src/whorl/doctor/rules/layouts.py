@@ -39,6 +39,27 @@ def layout_disagrees(patient: Patient) -> Iterator[Symptom]:
 
 
 @rule(
+    "layout-mixed",
+    "error",
+    what="Weights of which some have one layout and some the other.",
+    why="A program rotates all layers, and q and k, in one layout. Weights that were converted in"
+    " part, by a script that missed some layers or one of q and k, load without complaint, and what"
+    " has the other layout computes nonsense. Eight layers are looked at, and all of them if those"
+    " differ.",
+    remedy="whorl detect shows the evidence by layer. Take the weights from the original again, or"
+    " convert those that differ: whorl convert with --pattern leave=REGEX for the others.",
+    seen=("https://github.com/huggingface/transformers/pull/31788",),
+    trigger=Case(_SMALL, trained=("half", "interleaved")),
+    near_miss=Case(_SMALL, trained=("half", "half")),
+)
+def layout_mixed(patient: Patient) -> Iterator[Symptom]:
+    if patient.weights.different:
+        yield Symptom(
+            "q and k", f"the weights show different layouts: {patient.weights.different}."
+        )
+
+
+@rule(
     "layout-unread",
     "warning",
     what="A layout that only mlx-lm reads from the config.",

@@ -67,7 +67,7 @@ def unused_parameters(patient: Patient) -> Iterator[Symptom]:
             slip = difflib.get_close_matches(block.label or "", used, n=1, cutoff=0.85)
             if block.label not in used and (slip or not right):
                 hint = did_you_mean(block.label, used)
-                yield Symptom(block.path(), f"no layer is {block.label!r}{hint}")
+                yield Symptom(block.path(), f"no layer is {shown(block.label)}{hint}")
 
 
 def _layer_types(tower: Tower) -> set[str] | None:

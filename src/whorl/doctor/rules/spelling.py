@@ -172,7 +172,7 @@ def unknown_key(patient: Patient) -> Iterator[Symptom]:
             near = _near(name, KNOWN - set(block.keys))
             edits = (Edit("rename", (*block.where, name), near),) if near else ()
             hint = did_you_mean(name, KNOWN)
-            yield Symptom(block.path(name), f"nothing reads {name!r}{hint}", edits=edits)
+            yield Symptom(block.path(name), f"nothing reads {shown(name)}{hint}", edits=edits)
 
 
 @rule(
@@ -196,7 +196,7 @@ def misspelt_key(patient: Patient) -> Iterator[Symptom]:
             if near:
                 yield Symptom(
                     tower.path(name),
-                    f"nothing reads {name!r}; did you mean {near!r}?",
+                    f"nothing reads {shown(name)}; did you mean {near!r}?",
                     edits=(Edit("rename", (*tower.where, name), near),),
                 )
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whorl._words import shown
 from whorl.scaling import Ladder
 from whorl.scaling.base import ladder
 
@@ -97,8 +98,8 @@ def _unread(case: Case) -> str | None:
 
 
 def _part_alone(who: tuple[str, str, Basis], case: Case) -> Remark:
-    text = f"judged as {case.model_type!r}, by {case.part.where} alone: what"
-    text += f" {case.model.model_type!r} adds was not read"
+    text = f"judged as {shown(case.model_type)}, by {case.part.where} alone: what"
+    text += f" {shown(case.model.model_type)} adds was not read"
     return Remark(text, f"{who[0]} {who[1]}")
 
 

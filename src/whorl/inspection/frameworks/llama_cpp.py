@@ -17,6 +17,7 @@ of Gemma 3, whose factor was not found.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from whorl._words import shown
 from whorl.scaling import Llama3, LongRoPE, YaRN
 from whorl.scaling.yarn import mscale
 
@@ -79,7 +80,7 @@ def read(case: Case) -> Reading:
     kind = case.model_type
     family = FAMILIES.get(kind)
     if family is None:
-        return not_known(f"what the converter does with {kind!r} was not read")
+        return not_known(f"what the converter does with {shown(kind)} was not read")
     if kind == "gemma3_text" and case.group.window is not None:
         return not_known("by which factor sliding layers are stretched was not found")
     remarks: list[Remark] = []
@@ -104,7 +105,7 @@ def read(case: Case) -> Reading:
         options.pop("scaling", None)
         remarks.append(Remark("'dynamic' is not written to the file: no scaling", _BASE))
     elif case.kind not in ("default", "linear"):
-        return not_known(f"what the converter does with rope_type {case.kind!r}")
+        return not_known(f"what the converter does with rope_type {shown(case.kind)}")
     if family.permuted:
         remarks.append(
             Remark("q and k are reordered by the converter, then rotated by neighbours", _LLAMA)

@@ -1,0 +1,103 @@
+"""Does a conversion fit what the weights show? Asked of the source, and by ``check`` of the output.
+
+Moving the rows of all layers is right only if all have the other layout. So nothing is written if
+layers, or q and k, have different ones, and nothing stays if the output shows another layout.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from whorl.kernels.ops import Layout
+
+from .config_file import layout_said
+from .detect import Detection, LayerFinding, detect_layers, list_layers
+from .evidence import CROSSINGS
+from .mark import MARK, layout_marked
+from .names import SAY_PATTERN, Pattern
+from .plan import moves_of
+from .shards import Checkpoint, open_checkpoint
+from .sizes import Stated, sizes_of
+from .sources import layers_of
+
+__all__ = ["check_source", "describe_conflict", "detect_output"]
+
+
+def check_source(checkpoint: Checkpoint, found: Detection, to: Layout) -> None:
+    """Refuse what is mixed, and what has the layout already, by mark, weights or else config."""
+    mark = layout_marked(checkpoint.files)
+    if mark == to:
+        raise ValueError(
+            f"convert: the file says that it was converted to the {to} layout before ({MARK} in its"
+            " __metadata__), and moving rows again would break the model; force=True (--force)"
+            " converts it all the same."
+        )
+    _check_one_layout(found, to)
+    if to in found.evident:
+        have = f"{'the weights' if found.layout == to else list_layers(found.evident[to])} already"
+        have += " has" if have.startswith("layer ") else " have"
+        sure = max(one.confidence for one in (found, *found.evident[to]) if one.layout == to)
+        raise ValueError(
+            f"convert: {have} the {to} layout (confidence {sure:.1%}), and moving their rows would"
+            " break the model; force=True (--force) converts them all the same."
+        )
+    if found.evident or mark is not None or checkpoint.config is None:
+        return
+    if layout_said(checkpoint.config) == to:
+        raise ValueError(
+            f"convert: config.json stands for the {to} layout already, and the weights do not show"
+            " another; force=True (--force) converts them all the same."
+        )
+
+
+def _check_one_layout(found: Detection, to: Layout) -> None:
+    crossing = next((name for name in CROSSINGS if name in found.evident), None)
+    if crossing is not None and not found.mixed:
+        stays = "qk"[CROSSINGS[crossing].index(to)]
+        raise ValueError(
+            f"convert: q and k have different layouts: {crossing} (confidence"
+            f" {found.confidence:.1%}). Moving the rows of both would keep them apart, so move"
+            f" those of one: {SAY_PATTERN} leave=REGEX for the tensors of {stays}, which has the"
+            f" {to} layout, and force=True (--force)."
+        )
+    if found.mixed:
+        right = found.evident.get(to, ())
+        raise ValueError(
+            f"convert: layers have different layouts: {found.in_words()}. Moving the rows of all"
+            f" would break those that have the {to} layout, so leave them as they are;"
+            f" {SAY_PATTERN} leave={_regex(right)}. whorl detect shows the evidence for each layer;"
+            " force=True (--force) converts all of them."
+        )
+
+
+def detect_output(
+    checkpoint: Checkpoint, out: Path, stated: Stated, patterns: Sequence[Pattern]
+) -> Detection:
+    """What the weights in ``out`` show, also those that patterns left as they were."""
+    written = open_checkpoint(out / (checkpoint.index or checkpoint.files[0].path).name)
+    sizes = sizes_of(written.config, stated)
+    try:
+        moves = moves_of(written, sizes, [p for p in patterns if p.role != "leave"])
+    except ValueError:  # left because they are quantised, or no heads at all
+        moves = moves_of(written, sizes, patterns)
+    return detect_layers(layers_of(moves))
+
+
+def describe_conflict(found: Detection, to: Layout) -> str | None:
+    """How converted weights contradict the layout ``to``, None if they do not."""
+    if not set(found.evident) - {to}:
+        return None
+    return f"the converted weights show {found.in_words()}, where all should be {to}"
+
+
+def _regex(layers: Sequence[LayerFinding]) -> str:
+    """A regular expression for the tensors of these layers: "layers[.](1|3)[.]".
+
+    Just "REGEX", for the reader to replace, where names have no numbers or other ones before them.
+    """
+    parts = [re.fullmatch(r"((?:[A-Za-z_]\w*\.){0,4})(\d+)(?:\..*)?", one.name) for one in layers]
+    before = {part[1] if part else "" for part in parts}
+    if len(before) != 1 or not all(before):
+        return "REGEX"
+    numbers = "|".join(part[2] for part in parts if part)
+    return f"{before.pop().replace('.', '[.]')}({numbers})[.]"

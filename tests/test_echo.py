@@ -1,0 +1,238 @@
+"""Names and values out of files are cut short in every message, however long they are."""
+
+import ast
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import whorl
+from tests.checkpoints.made import llama, llama_config, raw_file, save, write_config
+from whorl import doctor, read_config
+from whorl._words import list_shown, shorten, shown
+from whorl.checkpoints import Stated, convert, detect
+from whorl.configs import ConfigError
+from whorl.lab.config import RunConfig
+
+LONG, LIST = "x" * 5000, list(range(3000))
+NESTED: Any = [[[LONG] * 9] * 9] * 9
+VALUES = [LONG, LIST, NESTED, {LONG: LONG}, {f"k{n}": n for n in range(3000)}, "4" * 5000]
+MOST = 900
+
+SIZES = {
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 4096,
+}
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", **SIZES, "rope_theta": 1e4, "rope_scaling": YARN},
+    "longrope": {
+        "model_type": "phi3",
+        **SIZES,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 1e4,
+            "short_factor": [1.0] * 64,
+            "long_factor": [2.0] * 64,
+            "original_max_position_embeddings": 1024,
+        },
+    },
+    "gemma": {
+        "model_type": "gemma3_text",
+        **SIZES,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    },
+    "mrope": {
+        "model_type": "qwen2_vl",
+        "text_config": {
+            "model_type": "qwen2_vl_text",
+            **SIZES,
+            "rope_parameters": {"rope_type": "default", "mrope_section": [16, 24, 24]},
+        },
+    },
+    "unknown": {"model_type": "foo_bar", **SIZES},
+    "meta": {"dim": 4096, "n_layers": 2, "n_heads": 32, "use_scaled_rope": True},
+}
+
+
+def paths(config: dict[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in config.items():
+        yield (*before, key)
+        if isinstance(value, dict):
+            yield from paths(value, (*before, key))
+
+
+def changed(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each value made long in every way, each key renamed, and keys added."""
+    for path in paths(config):
+        for value in [*VALUES, None]:
+            new = copy.deepcopy(config)
+            part = new
+            for key in path[:-1]:
+                part = part[key]
+            if value is None:
+                part[LONG] = part.pop(path[-1])
+                part[path[-1] + LONG] = 1
+            else:
+                part[path[-1]] = value
+            yield new
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_configs(config: dict[str, Any]) -> None:
+    """What refuses a config, and every finding about it."""
+    said = []
+    for new in changed(config):
+        try:
+            read_config(new)
+        except ConfigError as error:
+            said.append(str(error))
+        try:
+            findings = doctor.examine(new).findings
+        except ConfigError as error:
+            said.append(str(error))
+            continue
+        said += [text for f in findings for text in (f.message, f.where, f.remedy)]
+    assert len(said) > 20
+    assert max(map(len, said)) <= MOST, max(said, key=len)[:MOST]
+
+
+def message(call: Callable[..., Any], *given: Any, **options: Any) -> str:
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call(*given, **options)
+    return str(caught.value)
+
+
+def entry(**more: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **more}
+
+
+Q, K = "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"
+HEADERS: dict[str, Any] = {
+    "entry": {LONG: LONG},
+    "no keys": {LONG: {LONG: 1}},
+    "dtype": {LONG: entry(dtype=LONG)},
+    "shape": {LONG: entry(shape=LIST)},
+    "offsets": {LONG: entry(data_offsets=LIST)},
+    "overlap": {LONG: entry(), LONG + "y": entry()},
+    "gap": {LONG: entry(data_offsets=[4, 8])},
+    "twice": f'{{"{LONG}": 1, "{LONG}": 1}}'.encode(),
+    "metadata": {"__metadata__": {LONG: LIST}},
+    "quantised": {f"model.layers.0.{LONG}.q_proj.qweight": entry()},
+    "leaf": {f"model.layers.0.q_proj.{LONG}": entry()},
+    "type": {f"model.layers.0.{LONG}.q_proj.weight": entry(dtype="I32")},
+    "rows": {f"model.layers.0.{LONG}.q_proj.weight": entry()},
+    "fused": {f"model.layers.0.{LONG}.qkv_proj.weight": entry()},
+    "mark": {"__metadata__": {"rope_layout": LONG}, Q: entry(), K: entry()},
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+@pytest.mark.parametrize("head_dim", [1, 8])
+def test_headers(tmp_path: Path, header: Any, head_dim: int) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(raw_file(header, bytes(4)))
+    options: Any = {"stated": Stated(head_dim=head_dim)}
+    for call in (lambda: detect(path, **options), lambda: convert(path, tmp_path / "o", to="half")):
+        assert len(message(call)) <= MOST
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {f"model.layers.0.{LONG}.wq_custom.weight": (8, 1)},
+        {f"model.layers.0.self_attn.{LONG}": (8,)},
+        {f"{LONG}.q_proj.weight": (24, 1)},
+        {f"{LONG}.q_proj.weight": (16, 1), f"{LONG}.k_proj.weight": (24, 1)},
+    ],
+)
+def test_tensors_that_are_not_known(tmp_path: Path, tensors: dict[str, tuple[int, ...]]) -> None:
+    save(
+        tmp_path / "model.safetensors",
+        llama() | {name: torch.zeros(shape) for name, shape in tensors.items()},
+    )
+    write_config(tmp_path, **llama_config())
+    assert len(message(convert, tmp_path, tmp_path.parent / "o", to="interleaved")) <= MOST
+
+
+@pytest.mark.parametrize(
+    "where",
+    [{"a": LONG}, {"a": f"{LONG}.safetensors"}, {LONG: "x.safetensors"}, {LONG: LIST}, LIST],
+    ids=["name", "file", "tensor", "list", "no map"],
+)
+def test_indexes(tmp_path: Path, where: Any) -> None:
+    save(tmp_path / "x.safetensors", {"b" + LONG: torch.ones(1)})
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": where}))
+    assert len(message(detect, path)) <= MOST
+
+
+TABLES = ["model", "data", "training", "evaluation"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_files_of_runs(table: str) -> None:
+    plain = RunConfig().to_dict()
+    for name in [*plain[table], LONG]:
+        for value in VALUES:
+            given = {**plain, table: {**plain[table], name: value}}
+            try:
+                RunConfig.from_dict(given)
+            except (ValueError, TypeError) as error:
+                assert len(str(error)) <= MOST, (name, str(error)[:MOST])  # noqa: PT017
+
+
+def test_the_words() -> None:
+    for value in [*VALUES, 10**5000, LONG.encode(), {1: NESTED}]:
+        assert len(shown(value)) <= 200
+    assert shown([1, "a", {"b": 2.5}]) == "[1, 'a', {'b': 2.5}]"
+    assert shown({"z": 1, "a": [[[[1]]]], "": {}}) == "{'z': 1, 'a': [[[...]]], '': {}}"
+    assert shown({n: n for n in range(9)}) == "{0: 0, 1: 1, 2: 2, 3: 3, ...}"
+    assert shorten("abc") == "abc"
+    assert shorten("a" * 60 + "b" * 61) == "a" * 58 + "..." + "b" * 58
+    assert list_shown([LONG] * 100).endswith(" and 88 more")
+    assert len(list_shown([LONG] * 100)) < MOST
+
+
+# Where foreign values are printed, none is printed whole
+
+#: Packages that print values of files, and what they may print by !r: paths and our own words.
+READERS = ["checkpoints", "configs", "scaling"]
+OURS = {
+    *("str(", "file.name", "near", "near[0]", "only", "scaling.name", "name", "known", "sizes"),
+    *("self.beta_fast", "self.beta_slow", "ladder.base", "self.high_freq_factor", "given"),
+    *("self.low_freq_factor", "getattr(self, field.name)", "alignment"),
+}
+
+
+def printed_whole(text: str) -> Iterator[tuple[int, str]]:
+    """Lines and expressions of f-strings that end in !r."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FormattedValue) and node.conversion == ord("r"):
+            yield node.lineno, ast.unparse(node.value)
+
+
+@pytest.mark.parametrize("package", READERS)
+def test_no_foreign_value_is_printed_by_its_repr(package: str) -> None:
+    source = Path(whorl.__file__).parent / package
+    found = [
+        f"{file.relative_to(source)}:{line}: {{{value}!r}}"
+        for file in sorted(source.rglob("*.py"))
+        for line, value in printed_whole(file.read_text(encoding="utf-8"))
+        if value not in OURS and not value.startswith("str(")
+    ]
+    assert not found, "use whorl._words.shown"
+
+
+def test_the_search_finds_something() -> None:
+    assert [*printed_whole('x = f"{value!r} and {other}"')] == [(1, "value")]
