@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from whorl._support.tracing import is_exporting
 from whorl.encodings import Encoding, XPos
 from whorl.encodings.base import Scorer
 from whorl.kernels.tables import table_dtype
@@ -304,4 +305,6 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     G = b.shape[1]
     if G == H:
         return a @ b
+    if is_exporting():  # the other way would tie the program to the length T it is traced with
+        return a @ b.repeat_interleave(H // G, 1)
     return (a.reshape(B, G, H // G * T, X) @ b).reshape(B, H, T, b.shape[3])

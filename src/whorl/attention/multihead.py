@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from whorl._support.tracing import is_exporting
 from whorl.encodings import Encoding
 
 from ._checks import check_encoding
@@ -130,7 +131,8 @@ class MultiheadAttention(nn.Module):
 
         The options are those of ``whorl.attention``; dropout is that of the layer. ``mask`` keeps
         where it is 1, so pass ``~key_padding_mask`` or ``~attn_mask`` of torch: besides [B, S] and
-        [B, H, T, S] it may be [T, S] here, one for all rows, unless T = B, when it is padding.
+        [B, H, T, S] it may be [T, S] here, one for all rows, unless T = B, when it is padding. While torch.export
+        traces, a mask of two axes is always padding.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -204,6 +206,8 @@ def _check_input(x: Tensor, name: str, d_model: int) -> None:
 
 def _four_axes(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     """A mask [T, S] as [1, 1, T, S], where it cannot be one of padding, [B, S]."""
+    if is_exporting():  # no look at B and T, which would tie the program to B != T
+        return mask
     (B, T, _), S = query.shape, key.shape[1]
     if isinstance(mask, Tensor) and mask.shape == (T, S) and T != B:
         return mask[None, None]
