@@ -1,5 +1,6 @@
 """torch.compile takes attention whole: one graph, equal results."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -123,6 +124,68 @@ def test_training(encoding: whorl.Encoding) -> None:
         grads.append(torch.autograd.grad(out.square().sum(), (q, k, v, *encoding.parameters())))
     for mine, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@dataclass(frozen=True)
+class SlopeConfig(whorl.Config):
+    slope: float = 0.3
+
+
+class Slope(whorl.Encoding):
+    """Somebody else's bias, with a plain number that every block reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SlopeConfig()
+
+    def distance_bias(self, distance: torch.Tensor) -> torch.Tensor:
+        bias: torch.Tensor = -self.config.slope * distance.abs().double().unsqueeze(0)
+        return bias
+
+
+#: Encodings that hold numbers, which blocks read, with what needs blocks in training.
+DYNAMIC: list[tuple[whorl.Encoding, str]] = [
+    (whorl.RoPE(D) + whorl.ALiBi(H), "documents"),
+    (whorl.TransformerXL(H, D), "mask"),
+    (Slope(), "padding"),
+]
+
+
+def hides(name: str, length: int) -> dict[str, Any]:
+    index = torch.arange(length)
+    if name == "documents":
+        return {"documents": index // 5}
+    if name == "padding":
+        return {"mask": (index > 1).expand(2, length)}
+    return {"mask": (index % 3 > 0) | (index.unsqueeze(-1) == index).expand(2, 1, -1, -1)}
+
+
+@pytest.mark.parametrize(("encoding", "name"), DYNAMIC, ids=str)
+def test_training_beyond_one_block_at_any_length(encoding: whorl.Encoding, name: str) -> None:
+    """Blocks that are computed again share a number: Dynamo met it inside the first of them."""
+    encoding = fresh(encoding)
+    torch._dynamo.reset()
+    compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend="eager")
+    q, k, v = (randn(2, H, 17, D, seed=n).requires_grad_() for n in range(3))
+    grads = []
+    for call in (compiled, attention):
+        out = call(q, k, v, encoding, causal=True, block=8, **hides(name, 17))
+        grads.append(torch.autograd.grad(out.square().sum(), (q, k, v, *encoding.parameters())))
+    for mine, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_dropout_beyond_one_block_at_any_length() -> None:
+    """The result is linear in v, so that v * dv adds up to the result where both drop alike."""
+    encoding, weights = whorl.ALiBi(H), randn(1, H, 12, D, seed=3)
+    q, k, v = (randn(1, H, 12, D, seed=n).requires_grad_() for n in range(3))
+    torch._dynamo.reset()
+    # Not the backend "eager", where torch draws anew in what a checkpoint computes again.
+    compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend="aot_eager")
+    out = compiled(q, k, v, encoding, causal=True, dropout=0.5, block=8)
+    total = (out * weights).sum()
+    (grad,) = torch.autograd.grad(total, v)
+    torch.testing.assert_close((v * grad).sum(), total, rtol=1e-9, atol=1e-9)
 
 
 @torch.no_grad()

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from whorl._support.tensors import has_values
 from whorl.positions import from_documents, resolve
+from whorl.positions.sequences import find_starts
 
+from ._checks import has_key_axis
 from ._scope import Scope
 
 __all__ = ["Asked", "scope_of"]
@@ -112,8 +114,7 @@ def _check_order(q: Tensor, k: Tensor, asked: Asked, ordered: bool, scored: bool
 
 def _runs(ids: Tensor) -> Tensor:
     """Each run of one id as a document of its own: positions start again in it."""
-    changed = ids[..., 1:] != ids[..., :-1]
-    return torch.nn.functional.pad(changed.cumsum(-1), (1, 0))[..., : ids.shape[-1]]
+    return find_starts(ids).cumsum(-1)
 
 
 def _check_window(window: int | None, sinks: int) -> None:
@@ -144,7 +145,7 @@ def _ids(asked: Asked, q: Tensor, k: Tensor) -> Tensor | None:
     if documents is None:
         return None
     _check_whole(documents, "documents", "integers [S] or [B, S]")
-    if documents.shape not in ((S,), (k.shape[0], S)) or T > S:
+    if not has_key_axis(documents, k) or T > S:
         raise ValueError(
             f"attention: documents must be integers [S] or [B, S], one id for each of the {S} keys,"
             f" and T <= S; got {list(documents.shape)} for T = {T}."
@@ -161,7 +162,7 @@ def _check_whole(given: Tensor, name: str, what: str) -> None:
 def _check_ends(cu_seqlens: Tensor, k: Tensor) -> None:
     _check_whole(cu_seqlens, "cu_seqlens", "integers [N + 1]")
     B, S = k.shape[0], k.shape[2]
-    right = cu_seqlens.dim() == 1 and len(cu_seqlens) > 0 and B == 1
+    right = cu_seqlens.dim() == 1 and cu_seqlens.shape[0] > 0 and B == 1
     if right and has_values(cu_seqlens):
         ends = cu_seqlens.tolist()
         right = ends == sorted(ends) and ends[0] == 0 and ends[-1] == S

@@ -13,7 +13,7 @@ from whorl._support.tensors import has_values
 from whorl.encodings.base import Encoding
 from whorl.positions.resolve import INTEGERS
 
-__all__ = ["check_encoding", "check_qkv", "check_rows"]
+__all__ = ["check_encoding", "check_qkv", "check_rows", "has_key_axis"]
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -25,6 +25,14 @@ def check_encoding(encoding: Any, where: str) -> None:
             f"{where}: encoding must be a whorl.Encoding such as whorl.RoPE(64), or None; got"
             f" {encoding!r}. whorl.make('rope', head_dim=64) builds one by its name."
         )
+
+
+def has_key_axis(x: Tensor, k: Tensor) -> bool:
+    """Whether ``x`` is [S] or [B, S] for keys [B, G, S, D].
+
+    Axes are counted first: to compare [B, S] with [S] would tie an exported program to B != S.
+    """
+    return x.shape == ((k.shape[2],) if x.dim() == 1 else (k.shape[0], k.shape[2]))
 
 
 def check_qkv(q: Any, k: Any, v: Any, where: str) -> None:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from whorl._support.tracing import is_exporting
 from whorl.encodings import Encoding, XPos
 from whorl.encodings.base import Scorer
 from whorl.kernels.tables import table_dtype
@@ -123,7 +124,9 @@ class Job:
         done = []
         for block in reversed(blocks):
             arguments = (q[:, :, block.first : block.last], k, v, block, scorer, xpos)
-            if tracked:
+            # Dynamo with dynamic=True fails where checkpoints share a float of the encoding which it
+            # did not meet before, outside of them. So one block is not computed again.
+            if tracked and (done or not torch.compiler.is_compiling()):
                 made = checkpoint(
                     self._one, *arguments, use_reentrant=False, preserve_rng_state=random
                 )
@@ -301,4 +304,6 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     G = b.shape[1]
     if G == H:
         return a @ b
+    if is_exporting():  # the other way would tie the program to the length T it is traced with
+        return a @ b.repeat_interleave(H // G, 1)
     return (a.reshape(B, G, H // G * T, X) @ b).reshape(B, H, T, b.shape[3])

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
+from whorl._support.tracing import find_count, is_exporting
 
 from ._bounds import Span, by_document, by_position, sinks_between
 
@@ -167,6 +168,9 @@ class Scope:
 
 
 def _steps(T: int, size: int, taper: int) -> list[Span]:
+    # An exported program of any length cannot have a number of blocks: it takes all queries at once.
+    if is_exporting() and find_count((T + size - 1) // size) is None:
+        return [(0, T)]
     if size >= T:
         return [(0, T)]
     if not taper:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from whorl._support.tracing import is_exporting
 from whorl.encodings import Encoding
 from whorl.encodings.composition import takes
 
-from ._checks import check_encoding, check_qkv
+from ._checks import check_encoding, check_qkv, has_key_axis
 
 if TYPE_CHECKING:
     from .cache import KVCache
@@ -75,6 +76,11 @@ def check_cached(
     """
     from .cache import KVCache  # here, because a call without one does not need it
 
+    if is_exporting():
+        raise ValueError(
+            "attention: cache cannot be exported, because it grows between calls and a program"
+            " keeps nothing; export without cache=, with the keys of all tokens as inputs."
+        )
     if not isinstance(cache, KVCache):
         raise TypeError(f"attention: cache must be a whorl.KVCache, or None; got {cache!r}.")
     if not causal:
@@ -113,7 +119,7 @@ def check_segments(
         came = segments.dtype if isinstance(segments, Tensor) else type(segments).__name__
         raise TypeError(f"attention: segments must be integers [S] or [B, S]; got {came}.")
     T, S = q.shape[2], k.shape[2]
-    shaped = segments.shape in ((S,), (k.shape[0], S))
+    shaped = has_key_axis(segments, k)
     asking = [part for part in encoding.parts if part.acts("content_score")]
     known = asking and all(takes(part, "content_score", "segments") for part in asking)
     if not shaped or T > S or cached or not known:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl._support.storage import check_storage
+from whorl._support.tracing import is_exporting
 from whorl.encodings import Encoding
 
 from ._checks import check_encoding
@@ -132,7 +133,8 @@ class MultiheadAttention(nn.Module):
         The options are those of ``whorl.attention``; dropout is that of the layer. ``mask`` keeps
         where it is 1, so pass ``~key_padding_mask`` or ``~attn_mask`` of torch: besides [B, S] and
         [B, H, T, S] it may be [T, S] here, one for all rows. Where B = T, which of the two is meant
-        cannot be seen, so pass four axes: ``padding[:, None, None]`` or ``mask[None, None]``.
+        cannot be seen, so pass four axes: ``padding[:, None, None]`` or ``mask[None, None]``. While
+        torch.export traces, a mask of two axes is always padding.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -207,6 +209,8 @@ def _check_input(x: Tensor, name: str, d_model: int) -> None:
 
 def _four_axes(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     """A mask [T, S] as [1, 1, T, S]; refuse one that may also be padding, [B, S]."""
+    if is_exporting():  # no look at B and T, which would tie the program to B != T
+        return mask
     (B, T, _), S = query.shape, key.shape[1]
     if not isinstance(mask, Tensor) or mask.shape != (T, S):
         return mask

@@ -145,7 +145,7 @@ class Rotation(Encoding):
                 f"{where}: {shown(scaling)} follows the current length; pass context_length=, the"
                 " length that the keys were rotated for."
             )
-        if torch.compiler.is_compiling() and isinstance(context_length, int):
+        if torch.compiler.is_compiling() and isinstance(context_length, int | torch.SymInt):
             context_length = torch.full((), context_length)  # else the graph fits one length
         scaled: Frequencies = scaling.frequencies(self._ladder, context_length)
         if isinstance(context_length, Tensor) and self._follows_length:

@@ -41,10 +41,16 @@ def from_documents(ids: Tensor) -> Tensor:
             f" got {ids.dtype} {list(ids.shape)}."
         )
     index = torch.arange(ids.shape[-1], device=ids.device)
-    starts = torch.ones_like(ids, dtype=torch.bool)
-    starts[..., 1:] = ids[..., 1:] != ids[..., :-1]
-    begun = torch.where(starts, index, 0).cummax(-1).values  # where each token's document began
+    begun = (
+        torch.where(find_starts(ids), index, 0).cummax(-1).values
+    )  # where each token's document began
     return index - begun
+
+
+def find_starts(ids: Tensor) -> Tensor:
+    """Whether a token is the first of its document: bool in the shape of ids, [T] or [B, T]."""
+    first = torch.arange(ids.shape[-1], device=ids.device) == 0
+    return first | (ids != ids.roll(1, -1))  # no slice of T - 1, which torch.export would want > 1
 
 
 def from_cu_seqlens(cu_seqlens: Tensor) -> Tensor:
