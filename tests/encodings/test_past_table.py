@@ -29,14 +29,15 @@ def rope(table: str, length: int = KNOWN, **options: Any) -> whorl.RoPE:
 def at(kind: str, first: int) -> dict[str, Any]:
     """The same positions, first .. first + 5, as callers write them."""
     whole = torch.arange(first, first + 6)
-    return {
+    known: dict[str, dict[str, Any]] = {
         "offset": {"offset": first},
         "offsets": {"offset": torch.tensor([first, first])},
         "positions": {"positions": whole},
         "rows": {"positions": torch.stack((whole, whole))},
         "fractions": {"positions": whole.double()},
         "both": {"positions": whole - 3, "offset": 3},
-    }[kind]
+    }
+    return known[kind]
 
 
 KINDS = ("offset", "offsets", "positions", "rows", "fractions", "both")
