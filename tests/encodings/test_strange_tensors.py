@@ -196,6 +196,7 @@ OVERLAPPING = {
     "heads": torch.randn(80).as_strided((1, 2, 3, 16), (16, 8, 16, 1)),
     "positions": torch.randn(1, 1, 28).unfold(2, 16, 4),
     "sequences": torch.randn(200).as_strided((2, 1, 3, 16), (16, 48, 16, 1)),
+    "one element": torch.randn(40).as_strided((1, 1, 2, 16), (40, 40, 15, 1)),
     "channels": torch.randn(80).as_strided((1, 1, 3, 16), (80, 80, 10, 2)),
 }
 
