@@ -29,14 +29,15 @@ def rope(table: str, length: int = KNOWN, **options: Any) -> whorl.RoPE:
 def at(kind: str, first: int) -> dict[str, Any]:
     """The same positions, first .. first + 5, as callers write them."""
     whole = torch.arange(first, first + 6)
-    return {
+    known: dict[str, dict[str, Any]] = {
         "offset": {"offset": first},
         "offsets": {"offset": torch.tensor([first, first])},
         "positions": {"positions": whole},
         "rows": {"positions": torch.stack((whole, whole))},
         "fractions": {"positions": whole.double()},
         "both": {"positions": whole - 3, "offset": 3},
-    }[kind]
+    }
+    return known[kind]
 
 
 KINDS = ("offset", "offsets", "positions", "rows", "fractions", "both")
@@ -167,3 +168,23 @@ def test_fractions_tell_the_length_too(scaling: whorl.Scaling) -> None:
         assert torch.equal(encoding.rotate(x, whole.double(), inverse=inverse), expected)
     between = encoding.rotate(x, whole + 0.5)
     assert torch.equal(between, encoding.rotate(x, whole + 0.5, context_length=61))
+
+
+def test_all_rows_come_from_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own cos and sin differ in few bits, so that they are not asked must be counted."""
+    encoding, mixed = rope("hybrid"), rope("hybrid", scaling=LONG)
+    axial = whorl.AxialRoPE(20, axes=2, table_length=KNOWN, impl="native")
+    x = random(2, 1, 6, 20, dtype=torch.float32)
+    far = torch.arange(KNOWN, KNOWN + 6)
+
+    def refuse(*_: Any, **__: Any) -> Tensor:
+        raise AssertionError("built by torch")
+
+    monkeypatch.setattr(tables, "angles", refuse)
+    encoding.tables(far)
+    encoding.rotate(x, far + 0.5)
+    encoding.rotate(x.clone().requires_grad_(), far)
+    encoding.shift(x, KNOWN)
+    mixed.rotate(x, torch.stack((far - KNOWN, far * 9)))
+    axial.rotate(x, torch.stack((far, far + 3)))
+    torch.compile(encoding.rotate, backend="eager")(x, offset=KNOWN)

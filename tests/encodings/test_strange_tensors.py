@@ -147,7 +147,7 @@ def test_offsets_of_other_kinds() -> None:
     wrong = [True, 3.0, numpy.float32(3), numpy.bool_(True), numpy.array([1, 2]), 3j, "3", None]
     for offset in [*wrong, object()]:
         with pytest.raises(TypeError, match="offset must be an int or one int per batch row; got"):
-            ROPE.rotate(x(), offset=offset)  # type: ignore[arg-type]
+            ROPE.rotate(x(), offset=offset)
 
 
 @pytest.mark.parametrize("delta", [float("nan"), float("inf"), 2**63, 10**400])
@@ -196,6 +196,7 @@ OVERLAPPING = {
     "heads": torch.randn(80).as_strided((1, 2, 3, 16), (16, 8, 16, 1)),
     "positions": torch.randn(1, 1, 28).unfold(2, 16, 4),
     "sequences": torch.randn(200).as_strided((2, 1, 3, 16), (16, 48, 16, 1)),
+    "one element": torch.randn(40).as_strided((1, 1, 2, 16), (40, 40, 15, 1)),
     "channels": torch.randn(80).as_strided((1, 1, 3, 16), (80, 80, 10, 2)),
 }
 

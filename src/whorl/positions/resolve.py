@@ -60,7 +60,7 @@ def resolve(
 def _checked_offset(offset: Any, length: int, where: str) -> int:
     """One offset for all rows, such that every position fits an int64."""
     if isinstance(offset, torch.SymInt) or (torch.compiler.is_compiling() and type(offset) is int):
-        return offset  # type: ignore[no-any-return]  # a traced number must not be looked at
+        return offset  # type: ignore[return-value]  # a traced number must not be looked at
     try:
         first = operator.index(offset)
     except TypeError:
