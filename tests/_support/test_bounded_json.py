@@ -102,6 +102,16 @@ def test_what_is_let_through() -> None:
     assert parse_json(b"[[[[1]]]]", SMALL) == [[[[1]]]]
     strings = json.dumps({"a": '[{,"\\' * 400})
     assert parse_json(strings, SMALL) == json.loads(strings)
+    for end in (
+        "\\",
+        '"',
+        '\\"',
+        '"\\',
+        "\\\\",
+        '\\\\"',
+    ):  # how a string before brackets in one ends
+        value = [end, "[" * 30, end, "{" * 30]
+        assert parse_json(json.dumps(value), SMALL) == value
 
 
 def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
