@@ -131,8 +131,8 @@ class MultiheadAttention(nn.Module):
 
         The options are those of ``whorl.attention``; dropout is that of the layer. ``mask`` keeps
         where it is 1, so pass ``~key_padding_mask`` or ``~attn_mask`` of torch: besides [B, S] and
-        [B, H, T, S] it may be [T, S] here, one for all rows, unless T = B, when it is padding. While torch.export
-        traces, a mask of two axes is always padding.
+        [B, H, T, S] it may be [T, S] here, one for all rows, unless T = B, when it is padding.
+        While torch.export traces, a mask of two axes is always padding.
         """
         key = query if key is None else key
         value = key if value is None else value
