@@ -134,6 +134,8 @@ class SlopeConfig(whorl.Config):
 class Slope(whorl.Encoding):
     """Somebody else's bias, with a plain number that every block reads."""
 
+    config: SlopeConfig
+
     def __init__(self) -> None:
         super().__init__()
         self.config = SlopeConfig()

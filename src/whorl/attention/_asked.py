@@ -140,8 +140,8 @@ def _ids(asked: Asked, q: Tensor, k: Tensor) -> Tensor | None:
             raise ValueError("attention: pass documents or cu_seqlens, not both.")
         _check_ends(cu_seqlens, k)
         # Not repeat_interleave, whose length compiled code cannot know.
-        inner = cu_seqlens[1:-1].to(torch.int64)
-        documents = torch.bucketize(torch.arange(S, device=k.device), inner, right=True)
+        ends = cu_seqlens.to(torch.int64)
+        documents = torch.bucketize(torch.arange(S, device=k.device), ends, right=True)
     if documents is None:
         return None
     _check_whole(documents, "documents", "integers [S] or [B, S]")

@@ -121,7 +121,7 @@ class Job:
             return out.whole()
         # The last block first: it is the largest, and what it frees holds what the others need.
         # Else the heap is in pieces that are just too small, and grows with the square.
-        done = []
+        done: list[Tensor] = []
         for block in reversed(blocks):
             arguments = (q[:, :, block.first : block.last], k, v, block, scorer, xpos)
             # Dynamo with dynamic=True fails where checkpoints share a float of the encoding which it

@@ -168,7 +168,7 @@ class Scope:
 
 
 def _steps(T: int, size: int, taper: int) -> list[Span]:
-    # An exported program of any length cannot have a number of blocks: it takes all queries at once.
+    # An exported program of any length has no number of blocks: it takes all queries at once.
     if is_exporting() and find_count((T + size - 1) // size) is None:
         return [(0, T)]
     if size >= T:
