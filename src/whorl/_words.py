@@ -1,10 +1,11 @@
 """Words that several error messages share."""
 
 import difflib
+import re
 import reprlib
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean", "shown"]
+__all__ = ["did_you_mean", "is_numeral", "shown"]
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 60
@@ -23,3 +24,12 @@ def shown(value: object) -> str:
         return _REPR.repr(value)
     except ValueError:  # integers of thousands of digits
         return f"a {type(value).__name__} too long to print"
+
+
+def is_numeral(text: str) -> bool:
+    """Whether a string is what JSON writes for a number.
+
+    >>> is_numeral("4.0"), is_numeral("1e6"), is_numeral("nan"), is_numeral("4k")
+    (True, True, False, False)
+    """
+    return re.fullmatch(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,3})?", text) is not None
