@@ -124,7 +124,7 @@ class Job:
         done: list[Tensor] = []
         for block in reversed(blocks):
             arguments = (q[:, :, block.first : block.last], k, v, block, scorer, xpos)
-            # Dynamo with dynamic=True fails where checkpoints share a float of the encoding which it
+            # Dynamo with dynamic=True fails where checkpoints share a float of the encoding that it
             # did not meet before, outside of them. So one block is not computed again.
             if tracked and (done or not torch.compiler.is_compiling()):
                 made = checkpoint(

@@ -5,16 +5,15 @@ in most configs.
 """
 
 import math
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._words import shown
+from whorl._words import is_numeral, shown
 
 from .model import ConfigError, Rotation
 
-__all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS", "Keys", "is_numeral", "sound"]
+__all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS", "Keys", "sound"]
 
 #: More than any model has, and few enough to build tables for and lists of.
 MOST_CHANNELS = 8_192
@@ -108,15 +107,6 @@ class Keys:
         if any(isinstance(v, bool) or not abs(v) <= sys.float_info.max for v in found):
             raise self.refused(name, "a list of finite numbers")
         return tuple(float(v) for v in found)
-
-
-def is_numeral(text: str) -> bool:
-    """Whether a string is what JSON writes for a number.
-
-    >>> is_numeral("4.0"), is_numeral("1e6"), is_numeral("nan"), is_numeral("4k")
-    (True, True, False, False)
-    """
-    return re.fullmatch(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,3})?", text) is not None
 
 
 def sound(rotation: Rotation) -> Rotation:

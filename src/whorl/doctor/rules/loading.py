@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from whorl.configs._values import is_numeral
+from whorl._words import is_numeral
 from whorl.configs.huggingface import classes
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Patient, number, shown, whole

@@ -97,9 +97,9 @@ def _flat(tower: Tower) -> Symptom:
     where = (*tower.where, str(tower.source))
     edits: tuple[Edit, ...] = ()
     inner = tower.blocks[0].keys
-    beside = {k: v for k, v in tower.config[where[-1]].items() if not isinstance(v, Mapping)}
-    if len(tower.blocks) == 1 and all(inner.get(k, v) == v for k, v in beside.items()):
-        edits = (Edit("set", where, {**beside, **inner}),)
+    rest = {k: v for k, v in tower.config[where[-1]].items() if not isinstance(v, Mapping)}
+    if len(tower.blocks) == 1 and all(inner.get(k, v) == v for k, v in rest.items()):
+        edits = (Edit("set", where, {**rest, **inner}),)
     names = " and ".join(str(block.label) for block in tower.blocks[:4])
     return Symptom(
         ".".join(where),

@@ -5,8 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from whorl._words import did_you_mean
-from whorl.configs._values import is_numeral
+from whorl._words import did_you_mean, is_numeral
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Block, Patient, shown
 

@@ -145,7 +145,7 @@ def _first_below_zero(inv_freq: Tensor, length: int) -> int | None:
     """The first distance whose mean cosine is below 0: exact up to 16,384, to a per cent beyond."""
     near = torch.arange(1, min(length, 16_384) + 1, dtype=torch.float64)
     far = torch.arange(math.log(16_384), max(math.log(length), 9.71), 0.01, dtype=torch.float64)
-    for distance in (*near.split(1024), far.exp().round().clamp(max=length)):
+    for distance in (*torch.split(near, 1024), far.exp().round().clamp(max=length)):
         below = (torch.cos(distance[:, None] * inv_freq).mean(-1) < 0).nonzero()
         if len(below):
             return int(distance[int(below[0])])
