@@ -46,8 +46,8 @@ def report(
             **_findings(subject.x, length),
         }
     assert layers.rotation is not None
-    found = _written(subject, index, choice, trained)
-    written = found.config
+    made = _written(subject, index, choice, trained)
+    written = made.config
     start = _start(subject, index, choice, trained)
     looked, missing = _look(subject, start, length, trained, choice)
     seen = "as published" if start is None else label(choice)
@@ -64,10 +64,10 @@ def report(
         "head_dim": options.get("head_dim"),
         "trained": trained_context(subject.model, layers, None),
         "config": None if written is None else _text(written),
-        "configs": {one: _text(found.configs[one]) for one in found.order if one in found.configs},
-        "dialect": found.dialect,
-        "warnings": list(found.warnings),
-        "why": found.why,
+        "configs": {one: _text(made.configs[one]) for one in made.order if one in made.configs},
+        "dialect": made.dialect,
+        "warnings": list(made.warnings),
+        "why": made.why,
         **_findings(written if written is not None and not choice.own else subject.x, length),
         "findings_of": "as published" if choice.own or written is None else label(choice),
     }

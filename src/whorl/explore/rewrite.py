@@ -59,8 +59,8 @@ def rewritten(subject: Subject, index: int, choice: Choice, trained: int | None)
     model = subject.model
     assert model is not None
     if model.kind not in ("transformers", "mlx"):
-        why = f"this is a config of {model.kind}; whorl writes those of transformers only."
-        return Rewritten(why=why)
+        only = f"this is a config of {model.kind}; whorl writes those of transformers only."
+        return Rewritten(why=only)
     keys = subject.data if model.part is None else model.part.keys
     dialect = find_dialect(subject.data, keys)
     group = changed(subject, index, choice, trained)
@@ -90,7 +90,7 @@ def _path(model: ModelPositions, data: Mapping[str, Any]) -> list[str]:
     where = "" if model.part is None else model.part.where
     path, inside = where.split(".") if where else [], data
     for name in path:
-        inside = inside.get(name, None)  # type: ignore[assignment]
+        inside = inside.get(name, None)
         if not isinstance(inside, dict):  # the keys of the part stand beside the others
             return []
     return path

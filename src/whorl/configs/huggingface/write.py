@@ -172,7 +172,7 @@ def _two_bases(
 ) -> tuple[dict[str, Any], Mapping[str, Any]] | None:
     """The two bases by their keys, and the parameters of the layers that are scaled."""
     names = _TWO_BASES.get(model_type or "")
-    ropes = [parameters.get(FULL), parameters.get(SLIDING)]
+    ropes: list[Any] = [parameters.get(FULL), parameters.get(SLIDING)]
     if names is None or not all(isinstance(rope, Mapping) for rope in ropes):
         return None
     full, sliding, scaled = names
