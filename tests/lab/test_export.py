@@ -66,11 +66,15 @@ def test_logits_are_equal(shape: dict[str, Any], tmp_path: Path) -> None:
 def test_only_the_precision_of_angles_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With PyTorch's own layers: those of the kernel round otherwise, by 4e-6 here."""
+    """With PyTorch's own layers: those of the kernel round otherwise.
+
+    Far out, where angles in float32 are off by more than the rounding of logits.
+    """
     monkeypatch.setattr(layers, "_takes", lambda *tensors: False)
     model, like_theirs = built(), built(rope(precision="float32"))
     folder = export(model, tmp_path / "out", length=64)
-    assert difference(like_theirs, folder) <= 1e-6 < difference(model, folder)
+    alike, apart = (difference(one, folder, length=1024) for one in (like_theirs, model))
+    assert 10 * alike < apart < 1e-3
 
 
 @pytest.mark.parametrize(

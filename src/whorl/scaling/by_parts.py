@@ -61,12 +61,12 @@ class Parts(Scaling):
         name = type(self).__name__
         if ladder.base is None:
             raise ValueError(
-                f"{name}: ramp={self.ramp!r} finds its corners from the base, which frequencies of"
+                f"{name}: ramp='{self.ramp}' finds its corners from the base, which frequencies of"
                 " your own do not have; pass ramp='rotations', which reads their wavelengths."
             )
         if ladder.base <= 1:
             raise ValueError(
-                f"{name}: ramp={self.ramp!r} needs a base above 1, because its corners are found by"
+                f"{name}: ramp='{self.ramp}' needs a base above 1, because its corners are found by"
                 f" dividing by ln base; got {ladder.base!r}. Pass ramp='rotations', which reads"
                 " the wavelengths."
             )

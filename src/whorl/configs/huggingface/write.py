@@ -144,7 +144,7 @@ def _lines_of_4(
     if _is_flat(parameters):
         family = FAMILIES.get(model_type or "", PLAIN)
         base, share = family.base or "rope_theta", (family.share or _BESIDE[1:])[0]
-        if "." in base:
+        if "." in base or "rope_theta" not in parameters:
             return None
         rope, beside = parameters, {base: parameters["rope_theta"]}
         beside |= {share: rope[_BESIDE[1]]} if _BESIDE[1] in rope else {}
@@ -173,7 +173,7 @@ def _two_bases(
     """The two bases by their keys, and the parameters of the layers that are scaled."""
     names = _TWO_BASES.get(model_type or "")
     ropes: list[Any] = [parameters.get(FULL), parameters.get(SLIDING)]
-    if names is None or not all(isinstance(rope, Mapping) for rope in ropes):
+    if names is None or not all(isinstance(r, Mapping) and "rope_theta" in r for r in ropes):
         return None
     full, sliding, scaled = names
     for label, rope in zip((FULL, SLIDING), ropes, strict=True):

@@ -123,7 +123,8 @@ def mscale_alone(patient: Patient) -> Iterator[Symptom]:
             if name == "mscale" and given[name] == 1 and not latent:
                 continue  # as without it, whoever reads
             weight = given[name] or 1.0
-            lost = mscale(block.number("factor") or 1.0, weight) ** 2
+            scale = mscale(block.number("factor") or 1.0, weight)
+            lost = scale * scale  # infinite where ** 2 would raise
             more = (
                 ", so that latent attention does not scale its softmax; with mscale_all_dim"
                 f" {shown(weight)} it would, by {lost:.4g}"
