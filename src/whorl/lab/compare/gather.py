@@ -76,14 +76,14 @@ def find(folder: Path) -> list[Run]:
 
 def load(path: Path) -> dict[str, Any]:
     """A document that was saved before."""
-    found = files.read_json(path)
+    found: Any = files.read_json(path)
     rows = found.get("rows") if isinstance(found, dict) and found.get("format") == FORMAT else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{str(path)!r} is no comparison of this version of whorl.")
     if not found.get("speed"):  # whorl 0.1.0 gave the speed of runs that shared the machine
         for row in rows:
             row["tokens_per_second"] = None
-    return found
+    return dict(found)
 
 
 def document(
