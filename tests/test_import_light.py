@@ -1,6 +1,7 @@
 """``import whorl`` loads nothing else, not even torch; names load when they are first used."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -50,6 +51,39 @@ def test_an_encoding_loads_encodings_and_nothing_above() -> None:
     assert "torch" in modules
     loaded = {"encodings", "kernels", "positions", "scaling"}
     assert {name for name in mine if not name.startswith("_")} == loaded
+
+
+HELP = """
+import contextlib, io
+from whorl.cli import main
+for args in {calls!r}:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(args) == 0, args
+    assert out.getvalue(), args
+"""
+COMMANDS = "bench check compare convert detect doctor explain explore info inspect plot properties"
+
+
+def test_help_and_version_load_no_torch() -> None:
+    pytest.importorskip("typer")
+    calls = [["--help"], ["--version"], *([name, "--help"] for name in f"{COMMANDS} train".split())]
+    modules = modules_after(HELP.format(calls=calls))
+    assert modules & {"torch", "numpy", "altair", "transformers"} == set()
+    assert "torch" in modules_after(HELP.format(calls=[["info", "--json"]]))  # it can fail
+
+
+def test_completion_loads_no_torch() -> None:
+    pytest.importorskip("typer")
+    words = {"_WHORL_COMPLETE": "complete_bash", "COMP_WORDS": "whorl ins", "COMP_CWORD": "1"}
+    code = "import sys\nfrom whorl.cli import main\nmain([])\nassert 'torch' not in sys.modules"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **words},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["inspect"]
 
 
 def test_the_detector_can_fail() -> None:

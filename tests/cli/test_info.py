@@ -55,7 +55,7 @@ def test_missing_extras_name_their_pip_line(
 ) -> None:
     plots = info.Extra({"altair": None}, "pip install 'whorl[plots]'")
     found = dataclasses.replace(info.describe(), extras={"plots": plots})
-    monkeypatch.setattr("whorl.cli.info.describe", lambda: found)
+    monkeypatch.setattr("whorl.info.describe", lambda: found)
     page = whorl("info").out
     assert "missing" in page
     assert page.rstrip().endswith("pip install 'whorl[plots]'")

@@ -12,7 +12,7 @@ import whorl as library
 from whorl.cli import main
 
 SURFACE = {
-    "": ["--version"],
+    "": ["--install-completion", "--show-completion", "--version"],
     "bench": [
         "--chart",
         "--dtypes",
@@ -205,7 +205,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) 
     def broken() -> None:
         raise AssertionError("ours")
 
-    monkeypatch.setattr("whorl.cli.info.describe", broken)
+    monkeypatch.setattr("whorl.info.describe", broken)
     with pytest.raises(AssertionError, match="ours"):
         main(["info"])
 
@@ -214,7 +214,7 @@ def test_an_interrupt(whorl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     def stop() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("whorl.cli.info.describe", stop)
+    monkeypatch.setattr("whorl.info.describe", stop)
     assert whorl("info") == (130, "", "interrupted.\n")
 
 

@@ -1,5 +1,7 @@
 """A diagnosis for the terminal: what is wrong, where, and what to do."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +13,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+import whorl
 from whorl._support.documentation import documentation_page
-from whorl.doctor import SEVERITIES, Diagnosis, Finding, Rule
 
 __all__ = ["Correction", "print_diagnosis", "print_rule", "print_rules"]
 
@@ -25,7 +27,7 @@ class Correction:
 
     path: Path | None
     changes: str
-    remaining: Diagnosis
+    remaining: whorl.doctor.Diagnosis
 
     def to_dict(self) -> dict[str, Any]:
         left = self.remaining.to_dict()
@@ -36,7 +38,7 @@ class Correction:
         }
 
 
-def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> None:
+def print_diagnosis(target: str, found: whorl.doctor.Diagnosis, fixed: Correction | None) -> None:
     """The findings by severity, what ``--fix`` changed and left, and a last line with counts."""
     console = Console(highlight=False)
     family = None if found.reading is None else found.reading.model_type
@@ -59,13 +61,13 @@ def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> 
     _print_findings(console, fixed.remaining)
 
 
-def _print_findings(console: Console, found: Diagnosis) -> None:
+def _print_findings(console: Console, found: whorl.doctor.Diagnosis) -> None:
     for finding in found.findings:
         for line in _finding(finding):
             console.print(line)
 
 
-def _finding(finding: Finding) -> Iterator[RenderableType]:
+def _finding(finding: whorl.doctor.Finding) -> Iterator[RenderableType]:
     yield Text()
     head = Text.assemble(
         (finding.severity, _STYLES[finding.severity]), "  ", (finding.rule, "bold")
@@ -77,7 +79,7 @@ def _finding(finding: Finding) -> Iterator[RenderableType]:
     yield Padding(remedy, (0, 0, 0, 2))
 
 
-def _summary(found: Diagnosis, fixing: bool) -> Iterator[Text]:
+def _summary(found: whorl.doctor.Diagnosis, fixing: bool) -> Iterator[Text]:
     if not found.findings:
         yield Text("nothing found.", "green")
         return
@@ -87,26 +89,26 @@ def _summary(found: Diagnosis, fixing: bool) -> Iterator[Text]:
     yield Text("whorl doctor --explain ID says why, with an example.", "dim")
 
 
-def _counts(found: Diagnosis) -> str:
+def _counts(found: whorl.doctor.Diagnosis) -> str:
     """How many there are of each severity: "2 errors, 1 note"."""
-    counts = [(len(found.of(severity)), severity) for severity in SEVERITIES]
+    counts = [(len(found.of(severity)), severity) for severity in whorl.doctor.SEVERITIES]
     return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
 
 
-def print_rules(rules: Iterable[Rule]) -> None:
+def print_rules(rules: Iterable[whorl.doctor.Rule]) -> None:
     """A line for each rule, the worst first."""
     console = Console(highlight=False)
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for rule in sorted(rules, key=lambda rule: SEVERITIES.index(rule.severity)):
+    for rule in sorted(rules, key=lambda rule: whorl.doctor.SEVERITIES.index(rule.severity)):
         severity = Text(rule.severity, _STYLES[rule.severity].removeprefix("bold "))
         table.add_row(severity, rule.id, Text(rule.what))
     console.print(table)
 
 
-def print_rule(rule: Rule) -> None:
+def print_rule(rule: whorl.doctor.Rule) -> None:
     """All that there is to say about a rule."""
     console = Console(highlight=False)
     console.print(Text.assemble((rule.severity, _STYLES[rule.severity]), "  ", (rule.id, "bold")))

@@ -1,9 +1,11 @@
 """Refuse before minutes of measuring what could not be read or written after them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 
-from whorl import plots
+import whorl
 
 __all__ = ["check_files"]
 
@@ -17,7 +19,7 @@ def check_files(
     """
     if out is not None and (out.suffix != ".json" or not out.parent.is_dir()):
         raise ValueError(f"--out: {str(out)!r} must be a .json file in a folder that exists.")
-    if chart is not None and plots.check_path(chart) == out:
+    if chart is not None and whorl.plots.check_path(chart) == out:
         raise ValueError(f"--chart would overwrite the results in {str(out)!r}; name another file.")
     if resume and out is None:
         raise ValueError("--resume goes on with the file of --out; add --out FILE.json.")

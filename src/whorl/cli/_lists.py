@@ -1,7 +1,5 @@
 """Lists as people type them on a command line: a,b,c."""
 
-import torch
-
 __all__ = ["thread_counts", "words"]
 
 
@@ -25,4 +23,6 @@ def thread_counts(text: str | None) -> list[int] | None:
         return None
     if not found or not all(w == "all" or (w.isdecimal() and int(w) > 0) for w in found):
         raise ValueError(f"--threads takes counts such as 1,4 or 1,all; got {text!r}.")
+    import torch
+
     return list(dict.fromkeys(torch.get_num_threads() if w == "all" else int(w) for w in found))

@@ -1,8 +1,11 @@
 """The live view of ``whorl compare``: every run that is under way, and how far all of them are."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -10,9 +13,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from whorl.lab.compare import Lane
-
 from ._training import clock
+
+if TYPE_CHECKING:
+    from whorl.lab.compare import Lane
 
 __all__ = ["live_view"]
 

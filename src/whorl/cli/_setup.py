@@ -1,5 +1,7 @@
 """Options that ``whorl train`` and ``whorl compare`` share, and how they change a config."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from whorl.lab import RunConfig
-from whorl.lab.config import read_toml
-from whorl.lab.rates import learning_rate
+import whorl
 
 from ._lengths import length_option
 
@@ -87,13 +87,16 @@ Force = Annotated[
 
 
 def configured(
-    file: Path | None, options: Mapping[str, Any], start: RunConfig | None = None
-) -> RunConfig:
+    file: Path | None, options: Mapping[str, Any], start: whorl.lab.RunConfig | None = None
+) -> whorl.lab.RunConfig:
     """``start``, changed by a TOML file, changed by options such as {"model.width": 64}.
 
     Options that are None were not given. Without a learning rate the encoding's own is taken.
     """
-    tables = (start or RunConfig()).to_dict()
+    from whorl.lab.config import read_toml
+    from whorl.lab.rates import learning_rate
+
+    tables = (start or whorl.lab.RunConfig()).to_dict()
     for default in ("learning_rate", "warmup"):
         del tables["training"][default]
     for name, values in (read_toml(file) if file is not None else {}).items():
@@ -104,7 +107,7 @@ def configured(
         if value is not None and isinstance(tables[table], dict):  # else it is refused below
             tables[table][name] = value
     try:
-        config = RunConfig.from_dict(tables)
+        config = whorl.lab.RunConfig.from_dict(tables)
         given, training = tables["training"], config.training
         if "learning_rate" not in given:
             rate = learning_rate(config.model.encoding, config.model.width)

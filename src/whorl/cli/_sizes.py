@@ -1,10 +1,12 @@
 """Options that ``whorl detect`` and ``whorl convert`` share: names and sizes of q and k."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import typer
 
-from whorl.checkpoints import Pattern, Stated, parse_pattern
+import whorl
 
 __all__ = ["HeadDim", "Heads", "KeyHeads", "Patterns", "RotaryDim", "RotaryStart", "given"]
 
@@ -40,7 +42,7 @@ def given(
     kv_heads: int | None,
     rotary_dim: int | None,
     rotary_start: int | None,
-) -> tuple[list[Pattern], Stated]:
+) -> tuple[list[whorl.checkpoints.Pattern], whorl.checkpoints.Stated]:
     """The options as the library takes them."""
-    stated = Stated(head_dim, heads, kv_heads, rotary_dim, rotary_start)
-    return [parse_pattern(text) for text in patterns or []], stated
+    stated = whorl.checkpoints.Stated(head_dim, heads, kv_heads, rotary_dim, rotary_start)
+    return [whorl.checkpoints.parse_pattern(text) for text in patterns or []], stated

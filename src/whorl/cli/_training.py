@@ -1,5 +1,7 @@
 """What ``whorl train`` shows: a bar while it runs, a table at the end."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from whorl.lab import Moment
+import whorl
 
 __all__ = ["clock", "run_table", "training_bar"]
 
@@ -19,7 +21,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def training_bar() -> Iterator[Callable[[Moment], None]]:
+def training_bar() -> Iterator[Callable[[whorl.lab.Moment], None]]:
     """A function of a ``Moment`` that moves a bar on standard error, or prints a line at times."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
@@ -34,7 +36,7 @@ def training_bar() -> Iterator[Callable[[Moment], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None, state="")
 
-        def show(moment: Moment) -> None:
+        def show(moment: whorl.lab.Moment) -> None:
             if moment.note:
                 progress.console.print(Text(f"note: {moment.note}"))
             progress.update(
@@ -78,10 +80,10 @@ def run_table(found: Mapping[str, Any]) -> Group:
     return Group(table, "", Text(cost), Text(f"kept in {found['folder']}"))
 
 
-def _lines(console: Console) -> Callable[[Moment], None]:
+def _lines(console: Console) -> Callable[[whorl.lab.Moment], None]:
     last = 0.0
 
-    def show(moment: Moment) -> None:
+    def show(moment: whorl.lab.Moment) -> None:
         nonlocal last
         if moment.note:
             console.print(Text(f"note: {moment.note}"))
@@ -94,7 +96,7 @@ def _lines(console: Console) -> Callable[[Moment], None]:
     return show
 
 
-def _state(moment: Moment) -> str:
+def _state(moment: whorl.lab.Moment) -> str:
     words = []
     if moment.loss is not None:
         words.append(f"loss {moment.loss:.3f}")

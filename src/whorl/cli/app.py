@@ -26,7 +26,6 @@ __all__ = ["app"]
 app = typer.Typer(
     help="Position encodings for PyTorch: which to choose, and how fast they are here.",
     epilog="Example: whorl compare",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

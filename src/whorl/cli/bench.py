@@ -1,5 +1,7 @@
 """``whorl bench``: time rotation, attention or training; show where it stands."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console, Group
 
-from whorl import plots
+import whorl
 
 from . import INTERRUPTED
 from ._files import check_files
@@ -71,7 +73,7 @@ def bench(
     if chart is not None and report.cells:
         from whorl.bench.rotation.peers import TITLES
 
-        plots.save(plots.bench(report.to_dict(), titles=TITLES), chart)
+        whorl.plots.save(whorl.plots.bench(report.to_dict(), titles=TITLES), chart)
     if as_json:
         print_json(report.to_dict())
     else:
@@ -85,7 +87,7 @@ def bench(
         raise typer.Exit(INTERRUPTED)
 
 
-def _part(what: What, own: Sequence[str]) -> "Benchmark":
+def _part(what: What, own: Sequence[str]) -> Benchmark:
     """The benchmark of that name; ``own``: options that only the rotation has."""
     if what is What.rotation:
         from whorl.bench import rotation

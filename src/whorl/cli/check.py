@@ -1,5 +1,7 @@
 """``whorl check``: judge and name a rotary function by what it does."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import shutil
@@ -11,9 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from whorl import checking
+import whorl
 from whorl._words import did_you_mean
-from whorl.checking.text import identification_text, report_text
 
 from ._json import JsonFlag, print_json
 
@@ -49,15 +50,17 @@ def check(
     It takes and gives NumPy arrays or torch tensors [B, H, T, D]. The module is imported, so its
     code runs. Exit code: 0 nothing is wrong, 3 something is, 2 there is no such function.
     """
+    from whorl.checking.text import identification_text, report_text
+
     fn, width = load(function), min(shutil.get_terminal_size().columns, 120)
     if identify:
-        found = checking.identify(fn, head_dim, kind=kind.value)
+        found = whorl.checking.identify(fn, head_dim, kind=kind.value)
         if as_json:
             print_json(found.to_dict())
         else:
             print(identification_text(found, width))
         return
-    report = checking.check(fn, head_dim, kind=kind.value, base=base)
+    report = whorl.checking.check(fn, head_dim, kind=kind.value, base=base)
     if as_json:
         print_json(report.to_dict())
     else:

@@ -1,5 +1,7 @@
 """``whorl compare``: which encoding to choose, by experiment on this machine."""
 
+from __future__ import annotations
+
 import dataclasses
 import shlex
 import signal
@@ -11,9 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, Group
 
-from whorl import plots
-from whorl.lab import compare as experiment
-from whorl.lab.config import read_toml
+import whorl
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
@@ -90,15 +90,15 @@ def compare(
     Prints a table and writes report.html. Stop it whenever you like: the same command goes on.
     """
     if chart is not None:
-        plots.check_path(chart)
+        whorl.plots.check_path(chart)
     if rebuild is not None:
         others = (config, encodings, scalings, seeds, minutes, out, workers, data, tokenizer, task)
         sizes = (length, batch, steps, layers, width, heads, kind, attention, learning_rates)
         if no_speed or any(value is not None for value in (*others, *sizes)):
             raise ValueError("--from reports on runs as they are; leave out everything else.")
-        _show(experiment.rebuild(rebuild), rebuild, chart, as_json)
+        _show(whorl.lab.compare.rebuild(rebuild), rebuild, chart, as_json)
         return
-    plan = experiment.Plan.of(
+    plan = whorl.lab.compare.Plan.of(
         budget.value, encodings=words(encodings), scalings=_scalings(scalings), seeds=seeds
     )
     options = {
@@ -122,12 +122,12 @@ def compare(
     )
     folder = out or Path("runs") / budget.value
     if minutes is not None:
-        plan = experiment.within(plan, minutes, folder, workers or experiment.cores())
+        plan = whorl.lab.compare.within(plan, minutes, folder, workers or whorl.lab.compare.cores())
     command = shlex.join(["whorl", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
         with live_view() as show:
-            outcome = experiment.compare(
+            outcome = whorl.lab.compare.compare(
                 plan,
                 folder,
                 workers=workers,
@@ -149,7 +149,7 @@ def compare(
 
 def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json: bool) -> None:
     if chart is not None:
-        plots.save(plots.lab(comparison), chart)
+        whorl.plots.save(whorl.plots.lab(comparison), chart)
     if as_json:
         print_json(comparison)
         return
@@ -162,6 +162,8 @@ def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json:
 
 def _check_config(file: Path | None) -> None:
     """Refuse what a comparison chooses by itself, rather than drop it."""
+    from whorl.lab.config import read_toml
+
     tables = {} if file is None else read_toml(file)
     for table, name, instead in (
         ("model", "encoding", "--encodings"),

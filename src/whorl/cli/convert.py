@@ -1,5 +1,7 @@
 """``whorl convert``: a checkpoint in the other layout, in a new folder, without loss."""
 
+from __future__ import annotations
+
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whorl.checkpoints import Conversion
-from whorl.checkpoints import convert as convert_checkpoint
+import whorl
 
 from ._json import JsonFlag, print_json
 from ._progress import progress_bar
@@ -60,7 +61,7 @@ def convert(
     """
     patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
     with progress_bar() as show:
-        done = convert_checkpoint(
+        done = whorl.checkpoints.convert(
             source,
             out,
             to=to.value,
@@ -76,7 +77,7 @@ def convert(
         Console(highlight=False).print(_table(done))
 
 
-def _table(done: Conversion) -> Table:
+def _table(done: whorl.checkpoints.Conversion) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

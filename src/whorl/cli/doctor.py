@@ -1,10 +1,12 @@
 """``whorl doctor``: what is wrong with a model's rotary config, and a corrected one."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import typer
 
-from whorl.doctor import RULES, Diagnosis, examine, find_rule, fix
+import whorl
 
 from ._diagnosis import Correction, print_diagnosis, print_rule, print_rules
 from ._json import JsonFlag, print_json
@@ -51,7 +53,7 @@ def doctor(
         raise ValueError("doctor: name a config.json, a folder, a file or a preset; see --help.")
     if force and not fix_it:
         raise ValueError("--force lets --fix overwrite a file; add --fix.")
-    found = examine(target, length=length, ignore=words(ignore) or ())
+    found = whorl.doctor.examine(target, length=length, ignore=words(ignore) or ())
     fixed = _fix(found, force) if fix_it else None
     if as_json:
         print_json({**found.to_dict(), **({} if fixed is None else fixed.to_dict())})
@@ -62,7 +64,9 @@ def doctor(
 
 
 def _rules(explain: str | None, as_json: bool) -> None:
-    chosen = list(RULES.values()) if explain is None else [find_rule(explain)]
+    chosen = (
+        list(whorl.doctor.RULES.values()) if explain is None else [whorl.doctor.find_rule(explain)]
+    )
     if as_json:
         print_json([rule.to_dict() for rule in chosen])
     elif explain is None:
@@ -71,14 +75,16 @@ def _rules(explain: str | None, as_json: bool) -> None:
         print_rule(chosen[0])
 
 
-def _fix(found: Diagnosis, force: bool) -> Correction:
+def _fix(found: whorl.doctor.Diagnosis, force: bool) -> Correction:
     """Write the corrected config, if anything is to correct, and say what remains wrong with it."""
     remaining = found.correct()
     if found.path is None:
         return Correction(None, "", remaining)
-    path = fix.fixed_path(found.path)
-    changes = fix.difference(found.config, remaining.config, (found.path.name, path.name))
+    path = whorl.doctor.fix.fixed_path(found.path)
+    changes = whorl.doctor.fix.difference(
+        found.config, remaining.config, (found.path.name, path.name)
+    )
     if not changes:
         return Correction(None, "", remaining)
-    fix.write(path, remaining.config, force=force)
+    whorl.doctor.fix.write(path, remaining.config, force=force)
     return Correction(path, changes, remaining)

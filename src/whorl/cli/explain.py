@@ -1,5 +1,7 @@
 """``whorl explain``: an encoding step by step, on numbers that can be followed by hand."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -11,9 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whorl import analysis
-from whorl.analysis import Explanation, Step
-from whorl.analysis.sizes import of_sizes, refuse_unused
+import whorl
 
 from ._json import JsonFlag, print_json
 from ._lengths import position_option
@@ -43,11 +43,13 @@ def explain(
     The last table has scores at several places: equal differences, equal scores? Options that the
     encoding does not use are refused.
     """
+    from whorl.analysis.sizes import of_sizes, refuse_unused
+
     given = {"dim": dim, "heads": heads, "base": base}
     refuse_unused(
         [encoding], [word for word, value in given.items() if value is not None], "explain"
     )
-    found = analysis.explain(
+    found = whorl.analysis.explain(
         of_sizes(
             encoding,
             num_heads=4 if heads is None else heads,
@@ -66,7 +68,7 @@ def explain(
         _show(found)
 
 
-def _show(found: Explanation) -> None:
+def _show(found: whorl.analysis.Explanation) -> None:
     console = Console(highlight=False)
     console.print(Text(found.encoding, "bold"))
     if found.formula:
@@ -82,7 +84,7 @@ def _show(found: Explanation) -> None:
             console.print(_table(step))
 
 
-def _table(step: Step) -> Table:
+def _table(step: whorl.analysis.Step) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for n, head in enumerate(step.heads):
         text = any(isinstance(row[n], str) for row in step.rows)

@@ -1,13 +1,16 @@
 """``whorl explore``: a local page on a model's positions."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whorl._words import did_you_mean
-from whorl.configs import presets
-from whorl.explore.state import State, given_subject
+
+if TYPE_CHECKING:
+    from whorl.explore.state import State
 
 __all__ = ["explore"]
 
@@ -37,6 +40,9 @@ def explore(
 
 
 def _state(config: str | None, comparison: dict[str, object] | None) -> State:
+    from whorl.configs import presets
+    from whorl.explore.state import State, given_subject
+
     if config is None or (config in presets.names() and not Path(config).exists()):
         return State(preset=config, comparison=comparison)
     if not Path(config).exists():

@@ -1,11 +1,13 @@
 """``whorl info``: versions, the kernel in use and why, and the optional parts."""
 
+from __future__ import annotations
+
 from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from whorl.info import Info, describe
+import whorl
 
 from ._json import JsonFlag, print_json
 
@@ -14,20 +16,20 @@ __all__ = ["info"]
 
 def info(as_json: JsonFlag = False) -> None:
     """Show versions, the kernel in use and why, encodings and optional parts."""
-    found = describe()
+    found = whorl.info.describe()
     if as_json:
         print_json(found.to_dict())
     else:
         Console(highlight=False).print(_page(found))
 
 
-def _page(found: Info) -> Group:
+def _page(found: whorl.info.Info) -> Group:
     missing = [extra.install for extra in found.extras.values() if extra.install]
     hints = ["", "To add what is missing:", *(f"  {line}" for line in missing)] if missing else []
     return Group(_facts(found), "", _packages(found), *(Text(line) for line in hints))
 
 
-def _facts(found: Info) -> Table:
+def _facts(found: whorl.info.Info) -> Table:
     cpu, library = found.cpu, found.native
     features = "not known here" if cpu.features is None else ", ".join(cpu.features) or "none"
     table = Table.grid(padding=(0, 2))
@@ -52,13 +54,13 @@ def _facts(found: Info) -> Table:
     return table
 
 
-def _auto(found: Info) -> str:
+def _auto(found: whorl.info.Info) -> str:
     if found.native.in_use:
         return f"[green]{found.auto}[/]: the C library, {found.native.instructions} instructions"
     return f"[yellow]{found.auto}[/]: plain PyTorch, without the C library"
 
 
-def _packages(found: Info) -> Table:
+def _packages(found: whorl.info.Info) -> Table:
     """One line for each optional package, with the extras that bring it."""
     table = Table("optional package", "version", "extra", box=box.SIMPLE_HEAD, show_edge=False)
     table.pad_edge = False

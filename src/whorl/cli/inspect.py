@@ -1,5 +1,7 @@
 """``whorl inspect``: what a model's positions really are, and who reads them otherwise."""
 
+from __future__ import annotations
+
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console, Group
 
-from whorl import plots
-from whorl.inspection import inspect as look
+import whorl
 
 from ._json import JsonFlag, print_json
 from ._lengths import length_option
@@ -48,8 +49,8 @@ def inspect(
     Exit code 0, or 2 if the config cannot be read.
     """
     if plot is not None:
-        plots.check_path(plot)
-    found = look(
+        whorl.plots.check_path(plot)
+    found = whorl.inspection.inspect(
         config,
         length=length,
         extend=extend,
@@ -59,7 +60,7 @@ def inspect(
         parity=None if parity is None else parity.value,
     )
     if plot is not None:
-        plots.save(plots.inspection(found.to_dict()), plot)
+        whorl.plots.save(whorl.plots.inspection(found.to_dict()), plot)
     if as_json:
         print_json(found.to_dict())
         return

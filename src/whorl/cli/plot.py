@@ -1,5 +1,7 @@
 """``whorl plot``: any chart by name, as a file or as its numbers."""
 
+from __future__ import annotations
+
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from whorl import plots
-from whorl.plots import catalogue
+import whorl
 
 from ._json import JsonFlag, print_json
 from ._lengths import length_option
@@ -57,16 +58,16 @@ def plot(
     options["config"] = config
     options = {key: value for key, value in options.items() if value is not None}
     options |= dict(_pair(text) for text in given or ())
-    catalogue.entry(name)
+    whorl.plots.catalogue.entry(name)
     if out is None and not as_json:
         raise ValueError(
             f"say where the chart goes: whorl plot {name} --out {name}.png; or --json."
         )
     if out is not None:
-        plots.check_path(out)
-    found = catalogue.numbers(name, **options).to_dict()
+        whorl.plots.check_path(out)
+    found = whorl.plots.catalogue.numbers(name, **options).to_dict()
     if out is not None:
-        plots.save(catalogue.entry(name).draw(found), out, theme=theme.value)
+        whorl.plots.save(whorl.plots.catalogue.entry(name).draw(found), out, theme=theme.value)
     if as_json:
         print_json(found)
     else:
@@ -81,7 +82,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _list(name: str | None, as_json: bool) -> None:
-    entries = list(catalogue.CHARTS.values()) if name is None else [catalogue.entry(name)]
+    entries = (
+        list(whorl.plots.catalogue.CHARTS.values())
+        if name is None
+        else [whorl.plots.catalogue.entry(name)]
+    )
     if as_json:
         print_json([_described(each) for each in entries])
         return
@@ -96,11 +101,13 @@ def _list(name: str | None, as_json: bool) -> None:
         table.add_row(f"  {each.name}", each.summary)
     if name is not None:
         for option, default in entries[0].options.items():
-            table.add_row(f"    {option}", Text(catalogue.sample(default) or "not set", "dim"))
+            table.add_row(
+                f"    {option}", Text(whorl.plots.catalogue.sample(default) or "not set", "dim")
+            )
     more = "\nwhorl plot decay --list shows its options; --set changes any of them."
     Console(highlight=False).print(Group(table, *([Text(more, "dim")] if name is None else [])))
 
 
-def _described(each: catalogue.Entry) -> dict[str, Any]:
+def _described(each: whorl.plots.catalogue.Entry) -> dict[str, Any]:
     options = {k: list(v) if isinstance(v, tuple) else v for k, v in each.options.items()}
     return {"name": each.name, "group": each.group, "summary": each.summary, "options": options}

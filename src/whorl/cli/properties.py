@@ -1,5 +1,7 @@
 """``whorl properties``: the report card of every encoding, measured here."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import typer
@@ -8,8 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from whorl import analysis
-from whorl.analysis import Properties, ReportCard
+import whorl
 
 from ._json import JsonFlag, print_json
 from ._lengths import parse_lengths
@@ -32,14 +33,14 @@ def properties(
 
     Unique, deterministic, extrapolates, relative, decays, n-D; norm kept, linear attention, cost.
     """
-    card = analysis.properties(words(encodings), lengths=parse_lengths(lengths, "--lengths"))
+    card = whorl.analysis.properties(words(encodings), lengths=parse_lengths(lengths, "--lengths"))
     if as_json:
         print_json(card.to_dict())
     else:
         Console(highlight=False).print(_page(card))
 
 
-def _page(card: ReportCard) -> Group:
+def _page(card: whorl.analysis.ReportCard) -> Group:
     keys = list(card.rows[0].verdicts)
     parts: list[Table | Text] = [_table(card, keys[:4]), Text(), _table(card, keys[4:])]
     if card.rows[0].costs:
@@ -47,7 +48,7 @@ def _page(card: ReportCard) -> Group:
     return Group(*parts, Text(), *(Text(line, "dim") for line in _notes(card)))
 
 
-def _table(card: ReportCard, keys: list[str]) -> Table:
+def _table(card: whorl.analysis.ReportCard, keys: list[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("encoding", style="bold", no_wrap=True)
     for key in keys:
@@ -57,7 +58,7 @@ def _table(card: ReportCard, keys: list[str]) -> Table:
     return table
 
 
-def _cell(row: Properties, key: str) -> Text:
+def _cell(row: whorl.analysis.Properties, key: str) -> Text:
     verdict = row.verdicts[key]
     text = Text(verdict, _STYLES.get(verdict, "yellow"))
     if row.evidence[key] != verdict:
@@ -65,7 +66,7 @@ def _cell(row: Properties, key: str) -> Text:
     return text
 
 
-def _costs(card: ReportCard) -> Table:
+def _costs(card: whorl.analysis.ReportCard) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("encoding", style="bold", no_wrap=True)
     table.add_column("trained", justify="right", no_wrap=True)
@@ -86,7 +87,7 @@ def _costs(card: ReportCard) -> Table:
     return table
 
 
-def _notes(card: ReportCard) -> list[str]:
+def _notes(card: whorl.analysis.ReportCard) -> list[str]:
     notes = [
         f"{card.num_heads} heads of {card.head_dim}, {card.length} positions; random numbers in"
         " place of trained ones. What yes takes:",

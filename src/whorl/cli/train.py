@@ -1,5 +1,7 @@
 """``whorl train``: one small model from text to results, resumed by the same command."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 from contextlib import suppress
@@ -9,10 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from whorl import lab
+import whorl
 from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.lengths import parse_length
-from whorl.lab.encodings import title_of
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
@@ -106,12 +107,14 @@ def train(
         print(settings.to_toml(), end="")
         return
     if export is not None:
-        lab.check_export(settings, export)
+        whorl.lab.check_export(settings, export)
+    from whorl.lab.encodings import title_of
+
     folder = out or Path("runs") / title_of(settings.model.encoding)
     chosen = tuple(word for word in (scalings or "").split(",") if word)
     try:
-        with training_bar() as show, lab.threads(threads):
-            run = lab.train(
+        with training_bar() as show, whorl.lab.threads(threads):
+            run = whorl.lab.train(
                 settings,
                 folder,
                 scalings=chosen,
@@ -119,15 +122,15 @@ def train(
                 force=force,
                 command=shlex.join(["whorl", *sys.argv[1:]]),
             )
-    except lab.Interrupted:
+    except whorl.lab.Interrupted:
         print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     if export is not None:
-        lab.export_run(run, export)
+        whorl.lab.export_run(run, export)
     if as_json:
-        print_json(lab.results(run, chosen))
+        print_json(whorl.lab.results(run, chosen))
     else:
-        Console(highlight=False).print(run_table(lab.results(run, chosen)))
+        Console(highlight=False).print(run_table(whorl.lab.results(run, chosen)))
 
 
 def _encoding(
