@@ -146,6 +146,8 @@ static int64_t validate(const whorl_table *job) {
     return WHORL_OK;
 }
 
+_Static_assert(sizeof(whorl_table) == 15 * 8, "whorl_table must be 15 packed numbers");
+
 /* Positions t .. t + count - 1 of sequence b. */
 static void build_some(const whorl_table *job, const whorl_source *from, int64_t b, int64_t t,
                        int64_t count) {
@@ -169,6 +171,7 @@ static void build_some(const whorl_table *job, const whorl_source *from, int64_t
 }
 
 int64_t whorl_build_table(const whorl_table *given) {
+    if (!given) return WHORL_BAD_JOB;
     const whorl_table job = *given;
     const int64_t status = validate(&job);
     if (status != WHORL_OK) return status;

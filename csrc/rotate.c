@@ -121,13 +121,13 @@ typedef struct {
 static int64_t find_rows(const work *w, int64_t b, int64_t first, int64_t count, tile_rows *to) {
     const whorl_operand *o = w->operands;
     const int64_t pairs = w->job->pairs, entry = TABLE_BYTES[w->job->dtype];
-    const char *table = (const char *)o->table + b * o->table_batch_stride * entry;
     int64_t positions[TILE], missing = 0;
     float *rows[TILE];
     for (int64_t j = 0; j < count; j++) {
         const int64_t row = o->rows ? read_row(o, b, first + j) : first + j;
         if (is_known(o, row)) {
-            to->at[j] = table + (o->first_row + row) * 2 * pairs * entry;
+            const int64_t at = b * o->table_batch_stride + (o->first_row + row) * 2 * pairs;
+            to->at[j] = (const char *)o->table + at * entry;
             continue;
         }
         if (!o->steps) return WHORL_CHANGED;
@@ -260,6 +260,7 @@ static int go_together(const whorl_rotation *job) {
 }
 
 int64_t whorl_rotate(const whorl_rotation *given) {
+    if (!given) return WHORL_BAD_JOB;
     const whorl_rotation copy = *given, *const job = &copy; /* what is checked is what is used */
     int64_t status = validate(job);
     if (status != WHORL_OK) return status;

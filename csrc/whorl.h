@@ -56,9 +56,9 @@ typedef struct {
     const int64_t *rows;        /* row(b, t) = first_row + rows[b, t], or first_row + t when NULL */
     int64_t rows_strides[2];    /* B, T */
     int64_t first_row;          /* not negative, unless there are steps */
-    const double
-        *steps;   /* NULL, or what rows outside the table, 0 .. table_rows - 1, are built from:
-                   * see whorl_build_steps. Not with F64, nor with more than WHORL_MOST_PAIRS */
+    /* NULL, or what rows outside the table, 0 .. table_rows - 1, are built from: see
+     * whorl_build_steps. Not with F64, nor with more than WHORL_MOST_PAIRS. */
+    const double *steps;
     double scale; /* of the rows that are built */
 } whorl_operand;
 

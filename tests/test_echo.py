@@ -177,6 +177,25 @@ def test_indexes(tmp_path: Path, where: Any) -> None:
     assert len(message(detect, path)) <= MOST
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: whorl.LongRoPE(x, x, original_context=8, factor=2.0),
+        lambda x: whorl.RoPE(8).rotate(torch.ones(1, 1, 2, 8), offset=x),
+        lambda x: whorl.RoPE(8).rotate(torch.ones(1, 1, 2, 8), context_length=x),
+        lambda x: whorl.RoPE(8).shift(torch.ones(1, 1, 2, 8), x),
+        lambda x: whorl.positions.from_segments([x]),
+        lambda x: whorl.analysis.entropy("rope", lengths=x),
+        lambda x: whorl.plots.catalogue.numbers("decay", length=str(x)),
+    ],
+)
+def test_arguments(call: Callable[[Any], object]) -> None:
+    for value in [LONG, dict.fromkeys(range(2000), LONG)]:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            call(value)
+        assert len(str(caught.value)) <= MOST
+
+
 TABLES = ["model", "data", "training", "evaluation"]
 
 

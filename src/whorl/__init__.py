@@ -12,6 +12,7 @@ All names are loaded when they are first asked for: ``import whorl`` itself does
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -184,12 +185,14 @@ if not TYPE_CHECKING:  # a type checker that saw it would let any misspelt name 
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        if name != "attention" and find_spec(f"{__name__}.{name}"):
+            return import_module(f"{__name__}.{name}")
         for package in _PACKAGES:
             found = import_module(f"{__name__}.{package}")
             if name in found.__all__:
                 globals()[name] = getattr(found, name)
                 return globals()[name]
-        return import_module(f"{__name__}.{name}")
+        raise AssertionError(f"{name} is in __all__, and no package has it")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -37,7 +37,7 @@ def test_refuses_the_rest_in_words(text: str) -> None:
 
 
 def test_does_not_echo_long_input() -> None:
-    with pytest.raises(ValueError, match=r"got .9{40}\.\.\.") as caught:
+    with pytest.raises(ValueError, match=r"got .9{20,40}\.\.\.9") as caught:
         parse_length("9" * 5_000)
     assert len(str(caught.value)) < 200
 

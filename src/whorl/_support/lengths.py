@@ -2,6 +2,8 @@
 
 import re
 
+from whorl._words import shown
+
 __all__ = ["parse_length"]
 
 _MULTIPLES = {"": 1, "k": 1024, "m": 1024**2}
@@ -26,9 +28,8 @@ def parse_length(text: str | int) -> int:
     unit: int = 10 ** len(fraction)
     length, remainder = divmod(scaled, unit)
     if not match or remainder or not 0 < length <= _LONGEST:
-        shown = str(text) if len(str(text)) <= 40 else f"{str(text)[:40]}..."
         raise ValueError(
             f"a length must be a whole number of tokens above 0, such as 4096, 128k (k = 1024) "
-            f"or 1e5; got {shown!r}."
+            f"or 1e5; got {shown(text)}."
         )
     return length

@@ -24,7 +24,13 @@ use_real_tensors: Callable[[], AbstractContextManager[object]]
 _is_recorded: Callable[[], bool]
 _is_symbolic: Callable[[Tensor], bool]
 try:  # torch has no public way to ask; where a version lacks one of these, nothing is read
-    from torch._C import _functorch, _get_dispatch_mode, _is_tracing, _TorchDispatchModeKey
+    from torch._C import _get_dispatch_mode, _is_tracing, _TorchDispatchModeKey
+    from torch._C._functorch import (
+        get_unwrapped,
+        is_batchedtensor,
+        is_functorch_wrapped_tensor,
+        is_legacy_batchedtensor,
+    )
     from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
     # Inside FakeTensorMode, for constants that are computed with tensors and read as numbers.
@@ -36,11 +42,11 @@ try:  # torch has no public way to ask; where a version lacks one of these, noth
         return _is_tracing() or any(_get_dispatch_mode(key) is not None for key in _MODES)
 
     def _is_symbolic(x: Tensor) -> bool:
-        while _functorch.is_functorch_wrapped_tensor(x):
-            if _functorch.is_batchedtensor(x):
+        while is_functorch_wrapped_tensor(x):
+            if is_batchedtensor(x):
                 return True
-            x = _functorch.get_unwrapped(x)
-        return isinstance(x, FakeTensor) or _functorch.is_legacy_batchedtensor(x)
+            x = get_unwrapped(x)
+        return isinstance(x, FakeTensor) or is_legacy_batchedtensor(x)
 
 except ImportError:  # pragma: no cover
     use_real_tensors = nullcontext

@@ -93,9 +93,10 @@ def _places_and_rows(calls: Calls, seen: Study, limit: float) -> None:
 
 
 def _length(calls: Calls, seen: Study, limit: float) -> None:
-    """Positions 0 .. 9 in a call of eleven tokens, in one of many that ends at 10 too, and in one
+    """Compare positions 0 .. 9 in calls of different lengths, made one after the other.
 
-    that ends at 15, made one after the other. Past that, frequencies may follow the context.
+    A call of eleven tokens, one of many tokens that ends at position 10 too, and one that ends at
+    15. Past that, frequencies may follow the context.
     """
     probe, lengths = seen.probe, seen.lengths
     x, run = _vector(probe, 1), range(11)

@@ -56,7 +56,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     _sweep(target)
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.part")
     try:
-        with contextlib.suppress(OSError):  # the next line but one says what is wrong
+        with contextlib.suppress(OSError):  # part.mkdir below reports it
             target.parent.mkdir(parents=True, exist_ok=True)
         with _held(part):
             part.mkdir(parents=True)

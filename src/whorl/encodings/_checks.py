@@ -8,6 +8,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
+from whorl._words import shown
 from whorl.scaling import Frequencies
 
 __all__ = [
@@ -213,7 +214,9 @@ def check_context(
     if isinstance(context_length, Tensor):
         whole = not (context_length.is_floating_point() or context_length.dtype == torch.bool)
         if context_length.dim() > 1 or not whole:
-            raise ValueError(_CONTEXT.format(where, context_length))
+            raise ValueError(
+                _CONTEXT.format(where, f"{context_length.dtype} {list(context_length.shape)}")
+            )
         check_storage(context_length, where, "context_length")
         rows = context_length.shape[0] if context_length.dim() else 1
         if batch is not None and rows != 1 and rows != batch:
@@ -225,7 +228,7 @@ def check_context(
             return
         context_length = int(context_length.min())
     elif not isinstance(context_length, int | torch.SymInt) or isinstance(context_length, bool):
-        raise ValueError(_CONTEXT.format(where, repr(context_length)))
+        raise ValueError(_CONTEXT.format(where, shown(context_length)))
     if not torch.compiler.is_compiling() and context_length < 1:
         raise ValueError(f"{where}: context_length must be at least 1; got {context_length}.")
     if not torch.compiler.is_compiling() and context_length >= 1 << 63:
@@ -244,7 +247,7 @@ def check_delta(
     """How far to move each key, [1], [B, 1] or [B, S]; with several axes [n, 1], [n, B, 1], ..."""
     if not isinstance(delta, Tensor):
         if isinstance(delta, bool) or not isinstance(delta, (int, float)):
-            raise TypeError(f"{where}: delta must be a number or a tensor; got {delta!r}.")
+            raise TypeError(f"{where}: delta must be a number or a tensor; got {shown(delta)}.")
         if not abs(delta) < 1 << 63:  # also NaN
             raise ValueError(
                 f"{where}: delta must be finite and within 2^63, as positions are; got"

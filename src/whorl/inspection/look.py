@@ -24,7 +24,7 @@ from .extension import extend as put
 from .frameworks import Case, Comparison, compare
 from .lengths import at_length, extension_start, span, trained_context, turns_in_training
 from .pairs import turns, wavelengths
-from .patching import merged, refuted
+from .patching import refuted
 from .report import GroupReport, Inspection
 
 __all__ = ["inspect"]
@@ -150,7 +150,7 @@ class _Look:
     ) -> str | None:
         if lines is None or self.model.kind not in ("transformers", "mlx"):
             return None  # nothing to put them into
-        return refuted(self.model, merged(self.document.data, self.path, lines), found)
+        return refuted(self.model, write_config(self.document.data, self.path, lines), found)
 
     def placed(self, lines: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """The lines under the key of the part that they are for."""

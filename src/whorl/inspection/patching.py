@@ -7,7 +7,7 @@ read no parameters. What is left is put into the config and read as transformers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,7 @@ from whorl.configs.huggingface import defaults
 if TYPE_CHECKING:
     from .extension import Extension
 
-__all__ = ["merged", "needed", "not_taken", "refuted", "stranger"]
+__all__ = ["needed", "not_taken", "refuted", "stranger"]
 
 #: The types that a class takes, where it refuses others (validate_rope, or the rotary module).
 _TAKEN = {
@@ -69,13 +69,6 @@ def needed(
     if model_type not in _NEED_WIDTH or rope_type not in ("yarn", "dynamic"):
         return {}
     return {} if data.get("head_dim") else {"head_dim": head_dim}
-
-
-def merged(data: Mapping[str, Any], path: Sequence[str], lines: Mapping[str, Any]) -> Any:
-    """The config with ``lines`` in the part at ``path``."""
-    if not path:
-        return {**data, **lines}
-    return {**data, path[0]: merged(data[path[0]], path[1:], lines)}
 
 
 def refuted(

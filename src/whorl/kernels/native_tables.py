@@ -81,6 +81,7 @@ def build_table(
     ranked = ((positions, 2), (inv_freq, 2), (scales, 1))
     leading = [t.shape[0] for t, rank in ranked if t is not None and t.dim() == rank]
     batch, kind, place = max(leading, default=1), _CONSECUTIVE, (0, 0, 0)
+    assert {*leading} <= {1, batch}, "the kernel would read past the shorter of them"
     if positions is not None:
         positions = positions.detach().to(
             torch.float64 if positions.is_floating_point() else torch.int64

@@ -176,6 +176,8 @@ class Run:
         """What is wrong with the files, to be read after the name of the folder."""
         try:
             found = files.read_json(self.environment_path)
+            if not isinstance(found, dict):
+                return f"is damaged: {self.environment_path.name} must hold an object"
             try:
                 check_format(found.get("format"), self.environment_path.name)
             except ValueError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from whorl._support.lengths import parse_length
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shown
 from whorl.analysis.record import Record
 from whorl.analysis.sizes import refuse_unused
 
@@ -95,10 +95,11 @@ def _typed(option: str, value: Any, default: Any) -> Any:
         return kind(value)
     except (ValueError, KeyError):
         words = {bool: "yes or no", int: "a whole number", float: "a number"}
-        wanted = words.get(type(default), "values with commas between them")
-        raise ValueError(
-            f"option {option!r} must be {wanted}, such as {sample(default)}; got {value!r}."
-        ) from None
+        kinds = words.get(type(default), "values with commas between them")
+        wanted = f"{kinds}, such as {sample(default)}"
+        if option in _LENGTHS and type(default) is int:
+            wanted = "a length such as 4096, 128k or 1e5"
+        raise ValueError(f"option {option!r} must be {wanted}; got {shown(value)}.") from None
 
 
 def _read_length(text: str) -> int:

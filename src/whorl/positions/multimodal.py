@@ -22,6 +22,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._words import shown
+
 from .grids import grid
 
 __all__ = ["Multimodal", "Resume", "Segment", "from_segments", "from_token_types"]
@@ -69,7 +71,7 @@ def from_segments(
         if not isinstance(given, (list, tuple)):
             raise ValueError(
                 "from_segments: rows must be lists of segments, one list for each row;"
-                f" got {given!r}. Wrap a single row: from_segments([[...]])."
+                f" got {shown(given)}. Wrap a single row: from_segments([[...]])."
             )
     placed = [_placed([_checked(s) for s in given], resume) for given in rows]
     length = max((row.shape[1] for row in placed), default=0)
@@ -206,13 +208,13 @@ def _merged(grids: Any, option: str, merge: tuple[int, int, int], intervals: Any
     if not isinstance(spaced, (list, tuple)) or len(spaced) != len(listed):
         raise ValueError(
             f"from_token_types: intervals must be numbers, one for each of the {len(listed)}"
-            f" videos; got {intervals!r}."
+            f" videos; got {shown(intervals)}."
         )
     merged: list[Cells] = []
     for sizes, interval in zip(listed, spaced, strict=True):
         if not isinstance(sizes, (list, tuple)) or len(sizes) != 3:
             raise ValueError(
-                f"from_token_types: {option} must be [N, 3], (t, h, w) of each; got {grids!r}."
+                f"from_token_types: {option} must be [N, 3], (t, h, w) of each; got {shown(grids)}."
             )
         if any(type(n) is not int or n < 1 or n % m for n, m in zip(sizes, merge, strict=True)):
             raise ValueError(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
+from whorl._words import shown
 
 __all__ = ["INTEGERS", "resolve"]
 
@@ -66,7 +67,9 @@ def _checked_offset(offset: Any, length: int, where: str) -> int:
     except TypeError:
         first = None
     if first is None or isinstance(offset, (bool, Tensor)):
-        raise TypeError(f"{where}: offset must be an int or one int per batch row; got {offset!r}.")
+        raise TypeError(
+            f"{where}: offset must be an int or one int per batch row; got {shown(offset)}."
+        )
     if not -(1 << 63) <= first < (1 << 63) - length:
         raise ValueError(
             f"{where}: positions must lie within 2^63, because they are int64; got an offset of"

@@ -41,10 +41,8 @@ def from_documents(ids: Tensor) -> Tensor:
             f" got {ids.dtype} {list(ids.shape)}."
         )
     index = torch.arange(ids.shape[-1], device=ids.device)
-    begun = (
-        torch.where(find_starts(ids), index, 0).cummax(-1).values
-    )  # where each token's document began
-    return index - begun
+    start = torch.where(find_starts(ids), index, 0).cummax(-1).values  # of each token's document
+    return index - start
 
 
 def find_starts(ids: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ def _frozen(values: object, option: str) -> tuple[float, ...]:
             return tuple(float(v) for v in plain)
         got = f"{shown(wrong[0])} among {len(plain)}"
     else:
-        got = repr(plain)
+        got = shown(plain)
     raise ValueError(
         f"LongRoPE: {option} must be finite numbers above 0, one for each pair; got {got}."
     )
