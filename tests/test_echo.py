@@ -185,7 +185,7 @@ def test_indexes(tmp_path: Path, where: Any) -> None:
         lambda x: whorl.RoPE(8).rotate(torch.ones(1, 1, 2, 8), context_length=x),
         lambda x: whorl.RoPE(8).shift(torch.ones(1, 1, 2, 8), x),
         lambda x: whorl.positions.from_segments([x]),
-        lambda x: whorl.analysis.entropy("rope", lengths=x),
+        lambda x: whorl.analysis.entropy({"rope": whorl.RoPE(8)}, lengths=x),
         lambda x: whorl.plots.catalogue.numbers("decay", length=str(x)),
     ],
 )
