@@ -1,12 +1,17 @@
 """``import whorl`` loads nothing else, not even torch; names load when they are first used."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+import whorl
 
 # Third-party packages in memory after the statement that were not there after `import torch`,
 # which brings some of its own (numpy, where that is installed).
@@ -101,3 +106,23 @@ def test_the_detector_can_fail() -> None:
     if not packages:
         pytest.skip("no optional package is installed")
     assert set(packages) <= set(loaded_by(f"import whorl, {', '.join(packages)}"))
+
+
+def find_names(folder: Path) -> set[str]:
+    """Every ``whorl.package.name`` that the files of a folder use."""
+    used = set()
+    for file in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+                name = ast.unparse(node)
+                used |= {name} if re.fullmatch(r"whorl\.\w+\.\w+", name) else set()
+    return used
+
+
+def test_commands_find_what_they_use_in_a_fresh_process() -> None:
+    """A package does not load all of its modules: ``whorl.lab.compare`` needs an import."""
+    used = find_names(Path(whorl.__file__).parent / "cli")
+    assert len(used) > 20
+    for package in sorted({name.split(".")[1] for name in used}):
+        names = sorted(name for name in used if name.startswith(f"whorl.{package}."))
+        modules_after("import whorl\n" + "\n".join(names))

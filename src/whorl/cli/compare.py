@@ -89,6 +89,8 @@ def compare(
 
     Prints a table and writes report.html. Stop it whenever you like: the same command goes on.
     """
+    from whorl.lab import compare as experiment
+
     if chart is not None:
         whorl.plots.check_path(chart)
     if rebuild is not None:
@@ -96,9 +98,9 @@ def compare(
         sizes = (length, batch, steps, layers, width, heads, kind, attention, learning_rates)
         if no_speed or any(value is not None for value in (*others, *sizes)):
             raise ValueError("--from reports on runs as they are; leave out everything else.")
-        _show(whorl.lab.compare.rebuild(rebuild), rebuild, chart, as_json)
+        _show(experiment.rebuild(rebuild), rebuild, chart, as_json)
         return
-    plan = whorl.lab.compare.Plan.of(
+    plan = experiment.Plan.of(
         budget.value, encodings=words(encodings), scalings=_scalings(scalings), seeds=seeds
     )
     options = {
@@ -122,12 +124,12 @@ def compare(
     )
     folder = out or Path("runs") / budget.value
     if minutes is not None:
-        plan = whorl.lab.compare.within(plan, minutes, folder, workers or whorl.lab.compare.cores())
+        plan = experiment.within(plan, minutes, folder, workers or experiment.cores())
     command = shlex.join(["whorl", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
         with live_view() as show:
-            outcome = whorl.lab.compare.compare(
+            outcome = experiment.compare(
                 plan,
                 folder,
                 workers=workers,
