@@ -39,7 +39,7 @@ def examine(x: Any, *, length: int | None = None, ignore: Iterable[str] = ()) ->
 
     Args:
         x: whatever ``read_config`` takes, a folder with weights, or a .safetensors file. Of weights
-            only stored frequencies and a few layers of q and k are read; pickles are never opened.
+            only stored frequencies and q and k are read; pickles are never opened.
         length: tokens that the model is to be used with, if not its own context.
         ignore: ids of rules to leave out.
     """
