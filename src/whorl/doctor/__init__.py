@@ -16,6 +16,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from whorl._words import shown
+
 from . import rules as _rules  # registers them
 from .diagnosis import Diagnosis, diagnose
 from .engine import RULES, SEVERITIES, Finding, Rule, Severity, find_rule
@@ -45,5 +47,5 @@ def examine(x: Any, *, length: int | None = None, ignore: Iterable[str] = ()) ->
     """
     left_out = frozenset(find_rule(id).id for id in ignore)
     if length is not None and (type(length) is not int or length < 1):
-        raise ValueError(f"examine: length must be a positive int, in tokens; got {length!r}.")
+        raise ValueError(f"examine: length must be a positive int, in tokens; got {shown(length)}.")
     return diagnose(x, length, left_out)
