@@ -15,6 +15,7 @@ from tests.checkpoints.made import llama, llama_config, raw_file, save, write_co
 from whorl import doctor, read_config
 from whorl._words import list_shown, shorten, shown
 from whorl.checkpoints import Stated, convert, detect
+from whorl.cli import main
 from whorl.configs import ConfigError
 from whorl.lab.config import RunConfig
 
@@ -211,7 +212,108 @@ def test_files_of_runs(table: str) -> None:
                 assert len(str(error)) <= MOST, (name, str(error)[:MOST])  # noqa: PT017
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        doctor.find_rule,
+        lambda x: doctor.examine({}, ignore=[x]),
+        lambda x: doctor.examine({}, length=x),
+        lambda x: whorl.inspection.inspect(CONFIGS["llama"], extend=x, factor=2.0),
+        lambda x: whorl.inspection.inspect(CONFIGS["llama"], extend="yarn", factor=x),
+        lambda x: whorl.inspection.inspect(CONFIGS["llama"], length=x),
+        lambda x: whorl.inspection.inspect(CONFIGS["llama"], layer_type=x),
+    ],
+)
+def test_options(call: Callable[[Any], object]) -> None:
+    assert len(message(call, LONG)) <= MOST
+
+
+@pytest.mark.parametrize("command", ["doctor", "inspect"])
+def test_long_names_on_the_terminal(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {**CONFIGS["llama"], "model_type": "x" * 100_000}
+    main([command, str(write_config(tmp_path, **config))])
+    assert len(capsys.readouterr().out) < 5000
+
+
+def test_many_unknown_keys_are_one_finding() -> None:
+    config = copy.deepcopy(CONFIGS["llama"])
+    config["rope_scaling"] |= {f"k{n}": n for n in range(5000)}
+    (finding,) = [f for f in doctor.examine(config).findings if f.rule == "unknown-key"]
+    assert finding.where == "rope_scaling"
+    assert finding.message.startswith("nothing reads 5000 keys: 'k0', 'k1', ")
+    assert finding.message.endswith(" and 4988 more.")
+    assert not finding.edits
+    config["rope_scaling"] = YARN | {"factr": 4.0, "beta_fasst": 1.0}
+    found = [f for f in doctor.examine(config).findings if f.rule == "unknown-key"]
+    assert [(f.where, f.fixable) for f in found] == [
+        ("rope_scaling.factr", False),
+        ("rope_scaling.beta_fasst", True),
+    ]
+
+
+def test_a_rule_tells_a_hundred_places_one_by_one() -> None:
+    config = copy.deepcopy(CONFIGS["gemma"])
+    config |= {f"rope_theta{chr(0x4E00 + n)}": 1.0 for n in range(150)}
+    found = [f for f in doctor.examine(config).findings if f.rule == "misspelt-key"]
+    assert len(found) == 101
+    assert (found[-1].where, found[-1].message) == ("", "the same in 50 more places.")
+    assert found[-1].severity == "warning"
+
+
+# No text of a file commands the terminal
+
+CODE = "\x1b]0;pwned\x07"
+
+
+def with_codes() -> Iterator[dict[str, Any]]:
+    """Each name and each string of a config with codes for the terminal in it."""
+    for config in CONFIGS.values():
+        for path in paths(config):
+            for name in (path[-1], path[-1] + CODE):
+                new = copy.deepcopy(config)
+                part = new
+                for key in path[:-1]:
+                    part = part[key]
+                value = part.pop(path[-1])
+                part[name] = value if name != path[-1] else f"{value}{CODE}"
+                yield new
+
+
+def test_no_finding_holds_codes_for_the_terminal() -> None:
+    said = [
+        text
+        for config in with_codes()
+        for f in doctor.examine(config).findings
+        for text in (f.where, f.message, f.remedy)
+    ]
+    assert all(map(str.isprintable, said))
+    assert any("\\x1b]0;pwned" in text for text in said)
+
+
+@pytest.mark.parametrize("command", ["doctor", "inspect", "detect", "convert"])
+def test_no_command_prints_codes_of_a_file(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    renamed = {f"{CODE}.{name}": tensor for name, tensor in llama().items()}
+    save(folder / "model.safetensors", renamed)
+    (folder / f"{CODE}.bin").write_bytes(b"")
+    write_config(folder, **{**llama_config(), "model_type": f"my{CODE}", "rope_theta": 1e4})
+    more = [str(tmp_path / "out"), "--to", "interleaved", "--force"] if command == "convert" else []
+    main([command, str(folder), *more])
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert "\x07" not in out + err
+    assert "\\x1b]0;pwned" in out + err
+
+
 def test_the_words() -> None:
+    assert shorten(f"a{CODE}") == "a\\x1b]0;pwned\\x07"
+    assert shorten("\u202eb\x9b\nc") == "\\u202eb\\x9b\\nc"
+    assert len(shorten("\0" * 5000)) <= 120
     for value in [*VALUES, 10**5000, LONG.encode(), {1: NESTED}]:
         assert len(shown(value)) <= 200
     assert shown([1, "a", {"b": 2.5}]) == "[1, 'a', {'b': 2.5}]"
@@ -226,11 +328,12 @@ def test_the_words() -> None:
 # Where foreign values are printed, none is printed whole
 
 #: Packages that print values of files, and what they may print by !r: paths and our own words.
-READERS = ["checkpoints", "configs", "scaling"]
+READERS = ["checkpoints", "configs", "scaling", "doctor", "inspection", "cli"]
 OURS = {
     *("str(", "file.name", "near", "near[0]", "only", "scaling.name", "name", "known", "sizes"),
     *("self.beta_fast", "self.beta_slow", "ladder.base", "self.high_freq_factor", "given"),
-    *("self.low_freq_factor", "getattr(self, field.name)", "alignment"),
+    *("self.low_freq_factor", "getattr(self, field.name)", "alignment", "extension.scaling"),
+    *("config[:200]", "id"),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-__all__ = ["did_you_mean", "is_numeral", "list_shown", "shorten", "shown"]
+__all__ = ["did_you_mean", "escape_controls", "is_numeral", "list_shown", "shorten", "shown"]
 
 
 class _Repr(reprlib.Repr):
@@ -35,8 +35,20 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
+def escape_controls(text: str) -> str:
+    """Text with control characters, which a terminal would obey, written as escapes.
+
+    >>> print(escape_controls("a\x1b]0;title\x07"), escape_controls("caf\xe9"))
+    a\\x1b]0;title\\x07 caf\xe9
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def shorten(text: str, most: int = 120) -> str:
-    """Text as it is, or its beginning and its end if it has more than ``most`` characters."""
+    """Text as it may stand in a message, its middle left out if it has too many characters."""
+    text = escape_controls(text if len(text) <= most else f"{text[:most]} {text[-most:]}")
     kept = (most - 3) // 2
     return text if len(text) <= most else f"{text[:kept]}...{text[-kept:]}"
 

@@ -1,5 +1,6 @@
 """Weights of which some have one layout and some the other: named, and never converted blindly."""
 
+import importlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -166,11 +167,40 @@ def test_the_check_goes_by_the_evidence(tmp_path: Path) -> None:
     assert done.check is not None
     assert done.check.layout is None
     assert any(note.startswith("the converted weights show half in layer 2") for note in done.notes)
-    # By force against what the weights show: the check says so.
-    done = convert(source, tmp_path / "wrong", to="half", check=True, force=True)
-    assert any("the converted weights show" in note for note in done.notes) is (
-        detect(tmp_path / "wrong").layout not in ("half", None)
-    )
+
+
+@pytest.mark.parametrize(
+    ("layouts", "words"),
+    [
+        ([OTHER, HALF] * 3, "layers 0, 2, 4 showed interleaved before and do not show interleaved"),
+        ([HALF] * 5 + [OTHER], "layer 5 showed interleaved before and does not show interleaved"),
+        ([OTHER] * 3, "layers 0-2 showed interleaved before and do not show interleaved now"),
+    ],
+    ids=["every second", "one", "all"],
+)
+def test_the_check_names_layers_that_force_broke(
+    tmp_path: Path, layouts: list[tuple[str, str]], words: str
+) -> None:
+    """They show nothing any more, while the others make the whole look right."""
+    source = folder_of(tmp_path / "in", layouts)
+    options: Any = {"to": "interleaved", "check": True, "force": True}
+    done = convert(source, tmp_path / "out", **options)
+    assert any(note.startswith(words) for note in done.notes)
+    assert done.check is not None
+    assert done.check.layout is None
+
+
+def test_without_force_a_broken_layer_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should the source pass, as it does not by the check of it."""
+    source = folder_of(tmp_path / "in", [HALF, HALF, OTHER])
+    module = importlib.import_module("whorl.checkpoints.convert")
+    monkeypatch.setattr(module, "check_source", lambda *_: None)
+    words = r"convert: layer 2 showed interleaved before and does not show interleaved now: moving"
+    with pytest.raises(ValueError, match=words):
+        convert(source, tmp_path / "out", to="interleaved", check=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_clear_layer_of_weights_that_are_unclear(tmp_path: Path) -> None:
@@ -287,26 +317,6 @@ def test_every_layer_counts(where: int) -> None:
     assert [one.layer for one in found.layers] == list(range(9))
     assert found.layers[where].layout == "half"
     assert found.layout == "half"
-
-
-@pytest.mark.parametrize(
-    ("count", "most", "want"),
-    [
-        (9, 3, [0, 4, 8]),
-        (32, 8, [0, 4, 8, 13, 17, 22, 26, 31]),
-        (8, 8, list(range(8))),
-        (5, 8, list(range(5))),
-        (7, 2, [0, 6]),
-        (7, 1, [0]),
-    ],
-)
-def test_some_layers_are_the_first_the_last_and_between(
-    count: int, most: int, want: list[int]
-) -> None:
-    opened: list[int] = []
-    found = detect_layers([only(n, [layer(n)], opened) for n in range(count)], most=most)
-    assert opened == want
-    assert [one.layer for one in found.layers] == want
 
 
 def test_lists_of_layers() -> None:

@@ -66,7 +66,7 @@ def examine_case(case: Case, folder: Path, *, ignore: Sequence[str] = ()) -> doc
     if not case.stored:
         return doctor.examine(case.config, length=case.length, ignore=ignore)
     write_config(folder, case.config)
-    tensors = {n: t for n, t in case.stored.items() if t[0] != "pickle"}
+    tensors = {n: t for n, t in case.stored.items() if t[0] not in ("pickle", "broken")}
     for name in case.stored.keys() - tensors.keys():
         (folder / name).write_bytes(b"\x80\x04.")
     if tensors:

@@ -1,6 +1,7 @@
 """Stored frequencies: found by name, read alone; pickles and hostile files are refused."""
 
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -133,6 +134,53 @@ def test_hostile_files_are_refused(tmp_path: Path, content: bytes) -> None:
         doctor.examine(file)
 
 
+@pytest.mark.parametrize("by_file", [False, True], ids=["folder", "file"])
+def test_weights_that_cannot_be_read_leave_the_config_its_diagnosis(
+    tmp_path: Path, by_file: bool
+) -> None:
+    write_config(tmp_path, {**LLAMA, "rope_scaling": {"factor": 4.0}})
+    write_safetensors(tmp_path / "a.safetensors", {NAME: ("BF16", LADDER)})
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"\x99" * 1000)
+    found = doctor.examine(file if by_file else tmp_path)
+    expected = {"lone-factor", "weights-unreadable"} | (set() if by_file else {"stored-half"})
+    assert {f.rule for f in found.findings} == expected
+    (finding,) = [f for f in found.errors if f.rule == "weights-unreadable"]
+    assert finding.where == "model.safetensors"
+    assert re.match(r".*model\.safetensors' cannot be read: ", finding.message)
+    assert found.correct().weights.unreadable == found.weights.unreadable
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        (b'{"weight_map": {"a":', r"model\.safetensors\.index\.json'"),
+        (b'{"weight_map": {"a": "../../etc/passwd"}}', "names the shard '../../etc/passwd'"),
+        (b'{"weight_map": {"a": "b.safetensors"}}', r"b\.safetensors' cannot be read"),
+        (b"[" * 100_000, "index"),
+        (b" " * (25 << 20), "index"),
+    ],
+    ids=["cut off", "path", "missing shard", "deep", "large"],
+)
+def test_an_index_that_cannot_be_read_is_told(tmp_path: Path, index: bytes, words: str) -> None:
+    folder = folder_of(tmp_path / "model", [HALF] * 2)
+    assert rules(folder) == []
+    (folder / "model.safetensors.index.json").write_bytes(index)
+    found = doctor.examine(folder)
+    (finding,) = found.findings
+    assert (finding.rule, finding.severity) == ("weights-unreadable", "warning")
+    assert finding.where == "model.safetensors.index.json"
+    assert re.search(words, finding.message)
+    assert found.fails(strict=True)
+
+
+def test_several_models_in_a_folder_are_no_fault(tmp_path: Path) -> None:
+    write_config(tmp_path, LLAMA)
+    for name in ("a", "b"):
+        write_safetensors(tmp_path / f"{name}.safetensors", {NAME: ("F32", LADDER)})
+    assert rules(tmp_path) == []
+
+
 def test_a_tensor_that_is_none_of_frequencies_is_left_alone(tmp_path: Path) -> None:
     header = {NAME: {"dtype": "BOOL", "shape": [16], "data_offsets": [0, 16]}}
     text = json.dumps(header).encode()
@@ -201,11 +249,14 @@ def test_tables_are_told_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layouts", "words"),
     [
-        # Eight of twenty are looked at first, and all of them as those differ.
         ([HALF, OTHER] * 10, "half in layers 0, 2, 4, 6, 8, 10, 12, 14, 16, 18; interleaved in la"),
+        (
+            [HALF] * 17 + [OTHER] + [HALF] * 12,
+            "half in layers 0-16, 18-29; interleaved in layer 17",
+        ),
         ([CROSSED] * 2, "the weights show different layouts: q half, k interleaved."),
     ],
-    ids=["layers", "q and k"],
+    ids=["layers", "one layer", "q and k"],
 )
 def test_layouts_that_differ_within_a_model(
     tmp_path: Path, layouts: list[tuple[str, str]], words: str

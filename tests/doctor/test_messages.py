@@ -8,6 +8,7 @@ import torch
 from whorl import doctor
 from whorl.doctor.engine import LLAMA
 
+ORIGINAL = "original_max_position_embeddings"
 YARN = {"factor": 4.0, "original_max_position_embeddings": 1024}
 
 
@@ -392,4 +393,40 @@ def test_the_bound_of_the_base_in_words(length: int) -> None:
     assert note.message == (
         "a token that matches the query exactly can score below an unrelated one from about 1707"
         f" tokens away on; texts have up to {length}."
+    )
+
+
+# A key that is there with a wrong value is not missing
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, ORIGINAL: "8192"}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, ORIGINAL: -5}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 8192.5}},
+        {
+            "model_type": "phi3",
+            ORIGINAL: "4096",
+            "rope_scaling": {
+                "rope_type": "longrope",
+                "short_factor": [1.0] * 64,
+                "long_factor": [2.0] * 64,
+            },
+        },
+    ],
+    ids=["quoted", "negative", "fraction", "phi3"],
+)
+def test_a_trained_length_that_is_wrong_is_not_missing(keys: dict[str, Any]) -> None:
+    found = doctor.examine({**LLAMA, "max_position_embeddings": 32768, **keys})
+    assert found.errors
+    assert "original-missing" not in {f.rule for f in found.findings}
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_model_type_is_none(name: str) -> None:
+    (finding,) = doctor.examine({**LLAMA, "model_type": name}).errors
+    assert (finding.rule, finding.message) == (
+        "no-model-type",
+        f"it is {name!r}, which names none.",
     )

@@ -127,16 +127,18 @@ def convert(
         notes = _notes(checkpoint, moves, part, to)
         if verdict is not None:
             shows = detect_output(checkpoint, part, sizes, known)
-            verdict = replace(verdict, layout=shows.layout, confidence=shows.confidence)
-            notes += _conflicts(shows, to, force)
+            conflicts = _conflicts(found, shows, to, force)
+            layout = None if conflicts else shows.layout
+            verdict = replace(verdict, layout=layout, confidence=shows.confidence)
+            notes += conflicts
     names = tuple(move.entry.name for move in moves)
     where = Path(source), Path(out)
     return Conversion(*where, to, names, checkpoint.size, left_out, found, verdict, notes)
 
 
-def _conflicts(shows: Detection, to: Layout, force: bool) -> tuple[str, ...]:
+def _conflicts(before: Detection, shows: Detection, to: Layout, force: bool) -> tuple[str, ...]:
     """What the output shows against ``to``: an error, or a note where the caller insists."""
-    conflict = describe_conflict(shows, to)
+    conflict = describe_conflict(before, shows, to)
     if conflict is None or force:
         return () if conflict is None else (conflict,)
     raise ValueError(

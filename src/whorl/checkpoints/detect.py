@@ -167,12 +167,8 @@ def detect(
     return detect_layers(layers, progress=progress)
 
 
-def detect_layers(
-    layers: Sequence[Layer], *, most: int | None = None, progress: Progress | None = None
-) -> Detection:
-    """Judge layers, at most ``most`` of them, evenly spread from the first to the last."""
-    if most is not None and len(layers) > most:
-        layers = [layers[n * (len(layers) - 1) // max(most - 1, 1)] for n in range(most)]
+def detect_layers(layers: Sequence[Layer], *, progress: Progress | None = None) -> Detection:
+    """Judge every layer, and all of them together."""
     whole = dict.fromkeys(PAIRINGS, Sums())
     found: list[LayerFinding] = []
     for done, layer in enumerate(layers):

@@ -83,11 +83,23 @@ def detect_output(
     return detect_layers(layers_of(moves))
 
 
-def describe_conflict(found: Detection, to: Layout) -> str | None:
-    """How converted weights contradict the layout ``to``, None if they do not."""
-    if not set(found.evident) - {to}:
-        return None
-    return f"the converted weights show {found.in_words()}, where all should be {to}"
+def describe_conflict(before: Detection, after: Detection, to: Layout) -> str | None:
+    """How converted weights contradict the layout ``to``, None if they do not.
+
+    Rows that moved wrongly seldom show the other layout: mostly they show none any more. So every
+    layer that showed something before must show ``to``.
+    """
+    if set(after.evident) - {to}:
+        return f"the converted weights show {after.in_words()}, where all should be {to}"
+    right = {one.name for one in after.layers if one.layout == to}
+    named = [one for one in before.layers if one.layout or one.crossed]
+    if lost := [one for one in named if one.name not in right]:
+        had = " and ".join(dict.fromkeys(one.layout or one.crossed or "" for one in lost))
+        return (
+            f"{list_layers(lost)} showed {had} before and do{'es' * (len(lost) == 1)} not show {to}"
+            " now: moving the rows broke what the weights had"
+        )
+    return None
 
 
 def _regex(layers: Sequence[LayerFinding]) -> str:

@@ -19,9 +19,9 @@ from whorl._words import shown
 
 from .safetensors_file import Entry, Header, open_regular, read_header
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["INDEX", "Checkpoint", "open_checkpoint"]
 
-_INDEX = ".safetensors.index.json"
+INDEX = ".safetensors.index.json"
 _PREFERRED = ("model.safetensors", "adapter_model.safetensors", "adapters.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 #: 61 layers of 384 experts, with three matrices and their scales, are 140,000 names in 14 MB.
@@ -60,7 +60,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     """Read the headers of a .safetensors file, an index, or a folder that has one of them."""
     path = Path(path)
     found = _in_folder(path) if path.is_dir() else path
-    if found.name.endswith(_INDEX):
+    if found.name.endswith(INDEX):
         return Checkpoint(path, found.parent, _shards(found), found)
     if found.suffix.lower() in _PICKLES:
         raise ValueError(
@@ -78,7 +78,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 def _in_folder(folder: Path) -> Path:
     """The index or the only safetensors file of a folder."""
     names = sorted(file.name for file in folder.iterdir())
-    indexes = [name for name in names if name.endswith(_INDEX)]
+    indexes = [name for name in names if name.endswith(INDEX)]
     singles = [name for name in names if name.endswith(".safetensors") and name[0] != "."]
     choices = indexes or [name for name in _PREFERRED if name in singles][:1] or singles
     if len(choices) == 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
@@ -15,6 +15,9 @@ from rich.text import Text
 
 import whorl
 from whorl._support.documentation import documentation_page
+from whorl._words import shorten
+
+from ._console import Console
 
 __all__ = ["Correction", "print_diagnosis", "print_rule", "print_rules"]
 
@@ -42,7 +45,7 @@ def print_diagnosis(target: str, found: whorl.doctor.Diagnosis, fixed: Correctio
     """The findings by severity, what ``--fix`` changed and left, and a last line with counts."""
     console = Console(highlight=False)
     family = None if found.reading is None else found.reading.model_type
-    console.print(Text(target, "bold") + Text(f"  {family}" if family else "", "dim"))
+    console.print(Text(target, "bold") + Text(f"  {shorten(family)}" if family else "", "dim"))
     _print_findings(console, found)
     console.print()
     if fixed is not None and fixed.path is None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import whorl
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shown
 
 from ._json import JsonFlag, print_json
 
@@ -72,12 +72,14 @@ def load(text: str) -> Callable[..., Any]:
     """The function that MODULE:FUNCTION names; a module by name or by file."""
     module, colon, path = text.rpartition(":")
     if not colon or not module or not path:
-        raise ValueError(f"check takes MODULE:FUNCTION, such as my.model:apply_rope; got {text!r}.")
+        raise ValueError(
+            f"check takes MODULE:FUNCTION, such as my.model:apply_rope; got {shown(text)}."
+        )
     found: Any = _module(module)
     for name in path.split("."):
         if not hasattr(found, name):
             hint = did_you_mean(name, [n for n in dir(found) if not n.startswith("_")])
-            raise ValueError(f"{module} has no {name!r}{hint}")
+            raise ValueError(f"{module} has no {shown(name)}{hint}")
         found = getattr(found, name)
     if not callable(found):
         raise ValueError(f"{text} is no function; got {type(found).__name__}.")

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console, Group
 
 import whorl
+from whorl._words import shown
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
@@ -188,5 +189,5 @@ def _rates(text: str | None) -> list[float]:
         return [float(word) for word in words(text) or []]
     except ValueError:
         raise ValueError(
-            f"--learning-rates takes numbers such as 0.002,0.004; got {text!r}."
+            f"--learning-rates takes numbers such as 0.002,0.004; got {shown(text)}."
         ) from None

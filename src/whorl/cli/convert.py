@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import whorl
 
+from ._console import Console
 from ._json import JsonFlag, print_json
 from ._progress import progress_bar
 from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, given

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 
 import whorl
 
+from ._console import Console
 from ._json import JsonFlag, print_json
 from ._lengths import length_option
 

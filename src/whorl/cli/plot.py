@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 import whorl
+from whorl._words import shown
 
 from ._json import JsonFlag, print_json
 from ._lengths import length_option
@@ -77,7 +78,7 @@ def plot(
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ValueError(f"--set takes KEY=VALUE, such as --set context=8192; got {text!r}.")
+        raise ValueError(f"--set takes KEY=VALUE, such as --set context=8192; got {shown(text)}.")
     return key.strip(), value.strip()
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 import whorl
 from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.lengths import parse_length
+from whorl._words import shown
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
@@ -147,7 +148,7 @@ def _encoding(
         if not equals or not key or key in table:
             raise ValueError(
                 "--set takes KEY=VALUE, each key once, such as --set layout=interleaved;"
-                f" got {text!r}."
+                f" got {shown(text)}."
             )
         table[key] = _value(key, value)
     return table

@@ -16,6 +16,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from whorl._words import shown
+
 from . import rules as _rules  # registers them
 from .diagnosis import Diagnosis, diagnose
 from .engine import RULES, SEVERITIES, Finding, Rule, Severity, find_rule
@@ -39,11 +41,11 @@ def examine(x: Any, *, length: int | None = None, ignore: Iterable[str] = ()) ->
 
     Args:
         x: whatever ``read_config`` takes, a folder with weights, or a .safetensors file. Of weights
-            only stored frequencies and a few layers of q and k are read; pickles are never opened.
+            only stored frequencies and q and k are read; pickles are never opened.
         length: tokens that the model is to be used with, if not its own context.
         ignore: ids of rules to leave out.
     """
     left_out = frozenset(find_rule(id).id for id in ignore)
     if length is not None and (type(length) is not int or length < 1):
-        raise ValueError(f"examine: length must be a positive int, in tokens; got {length!r}.")
+        raise ValueError(f"examine: length must be a positive int, in tokens; got {shown(length)}.")
     return diagnose(x, length, left_out)

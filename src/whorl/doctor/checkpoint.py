@@ -1,13 +1,13 @@
 """What a checkpoint says about positions: stored frequencies, and the layout of its weights.
 
-Frequencies are found by name in safetensors headers and read alone. The layout is judged on a few
-layers of q and k, see ``whorl.checkpoints.detect``.
+Frequencies are found by name in safetensors headers and read alone. The layout is judged on q and k
+of every layer, see ``whorl.checkpoints.detect``.
 
 A file of pickles (.bin, .pt) is never opened: unpickling runs whatever code stands in it.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -16,6 +16,7 @@ import torch
 
 from whorl.checkpoints.detect import Detection, detect_layers
 from whorl.checkpoints.safetensors_file import Entry, open_regular, read_header, read_range
+from whorl.checkpoints.shards import INDEX, open_checkpoint
 from whorl.checkpoints.sizes import Stated
 from whorl.checkpoints.sources import layers_in
 from whorl.configs.model import ConfigError
@@ -38,7 +39,9 @@ _DTYPES = {
 }
 _MOST_VALUES = 65_536
 _MOST_FILES = 4096
-_MOST_LAYERS = 8
+
+#: The name of a file that cannot be read, and what its reader says.
+_Broken = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Weights:
     confidence: float = 0.0
     different: str = ""  # where layers, or q and k, have different layouts: which have which
     tables: tuple[Stored, ...] = ()  # without values
+    unreadable: tuple[tuple[str, str], ...] = ()  # names of files that are broken, and how
 
 
 def open_weights(path: Path) -> Weights:
@@ -73,8 +77,12 @@ def open_weights(path: Path) -> Weights:
     files = [path] if path.is_file() else sorted(path.iterdir())[:_MOST_FILES]
     good = [f for f in files if f.suffix == ".safetensors" and f.is_file()]
     pickles = [f.name for f in files if f.suffix in PICKLES and f.is_file()]
-    found = [stored for file in good for stored in _stored(file)]
-    shown = _detected(path) if good else None
+    found, unreadable = _all_stored(good)
+    if unreadable and path.is_file() and config_beside(path) is None:
+        raise ConfigError(f"doctor: {unreadable[0][1]}")  # there is nothing else to look at
+    shown = None
+    if good and not unreadable:
+        shown, unreadable = _detected(path, [f.name for f in files if f.name.endswith(INDEX)])
     return Weights(
         tuple(stored for stored in found if stored.name.endswith(_NAMES)),
         tuple(f.name for f in good),
@@ -83,17 +91,37 @@ def open_weights(path: Path) -> Weights:
         shown.confidence if shown else 0.0,
         shown.in_words() if shown and (shown.mixed or shown.crossed) else "",
         tuple(stored for stored in found if stored.name.endswith(_TABLES)),
+        tuple(unreadable),
     )
 
 
-def _detected(path: Path) -> Detection | None:
-    """What some layers show, or all if those differ; None where q and k are not found or plain."""
+def _all_stored(files: Sequence[Path]) -> tuple[list[Stored], list[_Broken]]:
+    """What files store of frequencies, and the files that cannot be read."""
+    found: list[Stored] = []
+    unreadable: list[_Broken] = []
+    for file in files:
+        try:
+            found += _stored(file)
+        except ValueError as error:
+            unreadable.append((file.name, str(error)))
+    return found, unreadable
+
+
+def _detected(path: Path, indexes: Sequence[str]) -> tuple[Detection | None, list[_Broken]]:
+    """What the layers show, None where q and k are not found or plain; and an index that is broken.
+
+    Several files without an index are no fault: they may be different models.
+    """
+    if indexes:
+        try:
+            open_checkpoint(path)
+        except ValueError as error:
+            return None, [(indexes[0], str(error))]
     try:
         layers = layers_in(path, (), Stated())
-        found = detect_layers(layers, most=_MOST_LAYERS) if layers else None
-        return detect_layers(layers) if found is not None and found.mixed else found
+        return (detect_layers(layers) if layers else None), []
     except ValueError:
-        return None
+        return None, []
 
 
 def config_beside(path: Path) -> Path | None:
@@ -112,10 +140,7 @@ def refuse_pickle(path: Path) -> None:
 
 
 def _stored(path: Path) -> Iterator[Stored]:
-    try:
-        header = read_header(path)
-    except ValueError as error:
-        raise ConfigError(f"doctor: {error}") from None
+    header = read_header(path)
     wanted = [e for name, e in header.entries.items() if name.endswith((*_NAMES, *_TABLES))]
     if not wanted:
         return

@@ -13,9 +13,10 @@ import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
-from whorl._words import did_you_mean, shorten, shown
+from whorl._words import did_you_mean, escape_controls, shorten, shown
 from whorl.kernels.ops import Layout
 
 from .patient import Patient
@@ -40,6 +41,8 @@ Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 PAGE = "docs/doctor.md"
+#: Findings of one rule that are told one by one.
+_MOST_FINDINGS = 100
 
 #: What the examples are laid over.
 LLAMA: dict[str, Any] = {
@@ -200,7 +203,8 @@ def find_rule(id: str) -> Rule:
     """The rule of that id, or an error that names the nearest."""
     if id not in RULES:
         raise ValueError(
-            f"no rule is called {id!r}{did_you_mean(id, RULES)} whorl doctor --list shows them all."
+            f"no rule is called {shown(id)}{did_you_mean(id, RULES)} whorl doctor --list shows"
+            " them all."
         )
     return RULES[id]
 
@@ -215,10 +219,16 @@ def put(patient: Patient, ignore: frozenset[str] = frozenset()) -> tuple[Finding
 def _apply_rule(rule: Rule, patient: Patient) -> Iterator[Finding]:
     """What one rule finds; one that raises says so and leaves the others their say."""
     try:
-        for symptom in rule.check(patient):
+        symptoms = rule.check(patient)
+        for symptom in islice(symptoms, _MOST_FINDINGS):
             remedy = symptom.remedy or rule.remedy
-            place = shorten(symptom.where), symptom.message, remedy, rule.docs, symptom.edits
-            yield Finding(rule.id, symptom.severity or rule.severity, *place)
+            said = escape_controls(symptom.message), escape_controls(remedy), rule.docs
+            level = symptom.severity or rule.severity
+            yield Finding(rule.id, level, shorten(symptom.where), *said, symptom.edits)
+        if more := list(symptoms):
+            level = min((s.severity or rule.severity for s in more), key=SEVERITIES.index)
+            message = f"the same in {len(more)} more places."
+            yield Finding(rule.id, level, "", message, rule.remedy, rule.docs)
     except Exception as error:
         yield Finding(
             rule.id,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whorl import scaling as scalings
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shorten, shown
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, rope_parameters
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.write import DIALECTS, Dialect, dialect_lines
@@ -79,18 +79,18 @@ def named(name: str, factor: float, trained: int) -> Scaling:
     known = [each for each in scalings.names() if each not in _NOT_BY_FACTOR]
     if name in _NOT_BY_FACTOR:
         raise ConfigError(
-            f"inspect: {name!r} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by one"
-            f" of {', '.join(known)}."
+            f"inspect: {shown(name)} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
+            f" one of {', '.join(known)}."
         )
     if name not in scalings.names():
         raise ConfigError(
-            f"inspect: unknown extension {name!r}{did_you_mean(name, known)} Known:"
+            f"inspect: unknown extension {shown(name)}{did_you_mean(name, known)} Known:"
             f" {', '.join(known)}."
         )
     if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not 0 < factor < 1e9:
         raise ConfigError(
             "inspect: factor must be a number above 0, the new length over the trained one; got"
-            f" {factor!r}."
+            f" {shown(factor)}."
         )
     options: dict[str, Any] = {"name": name}
     if name not in ("dynamic_linear", "dynamic_yarn"):
@@ -100,7 +100,9 @@ def named(name: str, factor: float, trained: int) -> Scaling:
     try:
         return scalings.from_dict(options)
     except TypeError as error:  # a scaling of the user's own, with options of its own
-        raise ConfigError(f"inspect: {name!r} cannot be had by a factor alone: {error}") from None
+        raise ConfigError(
+            f"inspect: {shown(name)} cannot be had by a factor alone: {error}"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"inspect: {error}") from None
 
@@ -138,8 +140,8 @@ def replaced(
         raise ConfigError(f"inspect: the axial rotation of {who} takes no scaling.")
     if isinstance(old, Proportional):
         raise ConfigError(
-            f"inspect: {who} leaves out slow pairs (proportional), and {name!r} cannot be laid over"
-            " that."
+            f"inspect: {who} leaves out slow pairs (proportional), and {shown(name)} cannot be laid"
+            " over that."
         )
     if trained is None:
         raise ConfigError(
@@ -160,7 +162,7 @@ def replaced(
             start=trained,
         )
     except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"inspect: {name!r} does not fit {who}: {error}") from None
+        raise ConfigError(f"inspect: {shown(name)} does not fit {who}: {error}") from None
 
 
 def called(model: ModelPositions) -> str:
@@ -168,7 +170,7 @@ def called(model: ModelPositions) -> str:
     name, part = model.model_type, model.part
     if part is not None and not part.where and isinstance(part.keys.get("model_type"), str):
         name = part.keys["model_type"]
-    return (name or "this model")[:80]
+    return shorten(name or "this model", 80)
 
 
 def described(

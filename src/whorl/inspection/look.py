@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from whorl._words import shown
 from whorl.configs import (
     ConfigError,
     Document,
@@ -77,7 +78,9 @@ def inspect(
 def _check_lengths(length: int | None, trained: int | None) -> None:
     for name, value in (("length", length), ("trained", trained)):
         if value is not None and (type(value) is not int or not 0 < value <= 2**40):
-            raise ConfigError(f"inspect: {name} must be a positive int of tokens; got {value!r}.")
+            raise ConfigError(
+                f"inspect: {name} must be a positive int of tokens; got {shown(value)}."
+            )
 
 
 @dataclass(frozen=True)

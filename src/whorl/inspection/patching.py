@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from whorl._words import shown
+from whorl._words import shorten, shown
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
 from whorl.configs.huggingface import defaults
 
@@ -78,7 +78,7 @@ def refuted(
 
     found: extensions by the identity of their group; the other groups must stay as they are.
     """
-    who = model.model_type
+    who = shorten(model.model_type or "this model")
     try:
         theirs = read_config(patched, parity="transformers").groups
     except ConfigError as error:

@@ -10,6 +10,7 @@ __all__ = [
     "ALIASES",
     "KNOWN",
     "NUMBERS",
+    "ORIGINAL",
     "READ",
     "SECTIONS",
     "SIZES",

@@ -33,9 +33,11 @@ _TELLING = (
 )
 def no_model_type(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        if not tower.where and tower.config.get("model_type") is None:
+        given = tower.config.get("model_type")
+        if not tower.where and (given is None or (isinstance(given, str) and not given.strip())):
             said = "" if tower.config else ": the config is empty"
-            yield Symptom("model_type", f"it is missing{said}.")
+            what = f"missing{said}" if given is None else f"{shown(given)}, which names none"
+            yield Symptom("model_type", f"it is {what}.")
 
 
 @rule(

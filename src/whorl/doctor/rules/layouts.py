@@ -44,8 +44,7 @@ def layout_disagrees(patient: Patient) -> Iterator[Symptom]:
     what="Weights of which some have one layout and some the other.",
     why="A program rotates all layers, and q and k, in one layout. Weights that were converted in"
     " part, by a script that missed some layers or one of q and k, load without complaint, and what"
-    " has the other layout computes nonsense. Eight layers are looked at, and all of them if those"
-    " differ.",
+    " has the other layout computes nonsense. Every layer is looked at.",
     remedy="whorl detect shows the evidence by layer. Take the weights from the original again, or"
     " convert those that differ: whorl convert with --pattern leave=REGEX for the others.",
     seen=("https://github.com/huggingface/transformers/pull/31788",),

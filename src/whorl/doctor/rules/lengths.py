@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Block, Patient, shown
 
+from ._vocabulary import ORIGINAL
+
 __all__: list[str] = []
 
 _DUAL = "https://github.com/NVIDIA/Megatron-LM/issues/1418"
@@ -179,7 +181,9 @@ def original_missing(patient: Patient) -> Iterator[Symptom]:
         context = block.tower.context
         if patient.reading is not None and block.tower.reading is None:
             continue  # beside-the-text says it
-        if block.kind in ("yarn", "longrope", "llama3") and block.original is None:
+        given = block.keys.get(ORIGINAL), block.tower.config.get(ORIGINAL)
+        absent = all(value is None for value in given)  # what is wrong with one, others say
+        if block.kind in ("yarn", "longrope", "llama3") and absent:
             said = "" if context is None else f", {context},"
             yield Symptom(
                 block.path("original_max_position_embeddings"),

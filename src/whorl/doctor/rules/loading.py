@@ -39,7 +39,7 @@ def not_an_integer(patient: Patient) -> Iterator[Symptom]:
             good = whole(value)
             yield Symptom(
                 tower.path(name),
-                f"{name} is {'null' if value is None else repr(value)[:40]}; transformers'"
+                f"{name} is {'null' if value is None else shown(value)}; transformers'"
                 f" {tower.family} takes an integer only.",
                 edits=(Edit("set", (*tower.where, name), good),) if good else (),
             )

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from whorl._words import did_you_mean, is_numeral
+from whorl._words import did_you_mean, is_numeral, list_shown
 from whorl.doctor.engine import Case, Edit, Symptom, rule
 from whorl.doctor.patient import Block, Patient, shown
 
@@ -24,6 +24,8 @@ _TOP = (
 
 #: Names that are no slips in the families that read them.
 _OWN = {"partial_rotary_factors": "step3p5", "t2u_max_position_embeddings": "seamless_m4t"}
+#: Unknown keys of a dictionary that are told one by one.
+_MOST_TOLD = 12
 #: Keys of vLLM's YaRN: no slips, so nothing to rename.
 _VLLM = {
     "attn_factor": "it multiplies YaRN's scale, where attention_factor replaces it",
@@ -157,17 +159,19 @@ def _unquoted(value: Any, *, whole: bool) -> Any:
 )
 def unknown_key(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
-        for name in block.keys:
-            if not isinstance(name, str) or name in KNOWN or name.startswith("_"):
-                continue
-            if name in _VLLM:
-                yield Symptom(
-                    block.path(name),
-                    f"vLLM reads {name}, transformers does not: {_VLLM[name]}.",
-                    remedy="Decide which of the two the model was trained as, and write that for"
-                    " both.",
-                )
-                continue
+        named = [name for name in block.keys if isinstance(name, str) and not name.startswith("_")]
+        unknown = [name for name in named if name not in KNOWN | set(_VLLM)]
+        for name in (name for name in named if name in _VLLM):
+            yield Symptom(
+                block.path(name),
+                f"vLLM reads {name}, transformers does not: {_VLLM[name]}.",
+                remedy="Decide which of the two the model was trained as, and write that for both.",
+            )
+        if len(unknown) > _MOST_TOLD:
+            words = f"nothing reads {len(unknown)} keys: {list_shown(unknown)}."
+            yield Symptom(block.path(), words)
+            continue
+        for name in unknown:
             near = _near(name, KNOWN - set(block.keys))
             edits = (Edit("rename", (*block.where, name), near),) if near else ()
             hint = did_you_mean(name, KNOWN)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from whorl.checkpoints.shards import INDEX
 from whorl.doctor.checkpoint import Stored
 from whorl.doctor.engine import Case, Symptom, rule
 from whorl.doctor.patient import Patient
@@ -202,3 +203,24 @@ def stored_table(patient: Patient) -> Iterator[Symptom]:
 def weights_unread(patient: Patient) -> Iterator[Symptom]:
     if patient.weights.unread and not patient.weights.read:
         yield Symptom(patient.weights.unread[0], "it holds pickles and was not opened.")
+
+
+@rule(
+    "weights-unreadable",
+    "error",
+    what="A safetensors file, or the index of several, that cannot be read.",
+    why="A download that broke off, a pointer of Git LFS in place of the file, an index of other"
+    " shards: the model does not load, and neither stored frequencies nor the layout could be"
+    " looked at. An index may stand beside a whole file that is loaded instead, so it is a"
+    " warning.",
+    remedy="Take the file from its source again; whorl detect FILE reads it as this does.",
+    seen=(
+        "https://github.com/microsoft/OmniParser/issues/34",
+        "https://github.com/deepseek-ai/DeepSeek-V3/issues/557",
+    ),
+    trigger=Case(stored={"model.safetensors": ("broken", ())}),
+    near_miss=Case(stored={_NAME: ("F32", _ladder())}),
+)
+def weights_unreadable(patient: Patient) -> Iterator[Symptom]:
+    for name, words in patient.weights.unreadable:
+        yield Symptom(name, words, severity="warning" if name.endswith(INDEX) else None)
