@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from whorl import doctor
 from whorl.configs import presets
 from whorl.explore import api
 from whorl.explore.state import State
@@ -145,3 +146,31 @@ def test_what_is_changed_without_an_extension_is_inspected_as_changed(
     else:
         assert facts["scaling"] == "no scaling"
         assert math.isclose(float(facts["attention scale"]), 1.0)
+
+
+@pytest.mark.parametrize("choice", [{}, YARN, {"base": 5e6}])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_config_in_the_other_dialect_does_not_name_the_version_of_the_first(
+    version: int, nested: bool, choice: dict[str, Any]
+) -> None:
+    """doctor --fix would turn a config of version 5 back that says 4.51."""
+    config = VERSION_4 if version == 4 else in_version_5(VERSION_4)
+    if nested:
+        inside = {**config, "model_type": "qwen3_vl_text"}
+        outside = {"model_type": "qwen3_vl", "transformers_version": inside["transformers_version"]}
+        config = {**outside, "text_config": inside}
+    found = report(config, choice=choice)
+    own, other = (json.loads(text) for text in found["configs"].values())
+    said = {4: "5.0.0", 5: None}[version]
+    for written, expected in ((own, config["transformers_version"]), (other, said)):
+        inside = written["text_config"] if nested else written
+        assert {written.get("transformers_version"), inside.get("transformers_version")} == {
+            expected
+        }
+        diagnosis = doctor.examine(written)
+        faults = [one.rule for one in diagnosis.findings if one.severity != "note"]
+        assert "theta-inside-only" not in faults
+        fixed = diagnosis.fixed()
+        assert fixed.get("rope_parameters") == written.get("rope_parameters")
+        assert fixed.get("text_config") == written.get("text_config")
