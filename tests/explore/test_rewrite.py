@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from whorl import doctor
-from whorl.configs import presets
+from whorl.configs import presets, read_config
 from whorl.explore import api
 from whorl.explore.state import State
+from whorl.inspection import inspect
 
 VERSION_4 = {**presets.load("qwen3-8b"), "transformers_version": "4.51.0"}
 YARN = {"method": "yarn", "factor": 4.0}
@@ -174,3 +175,46 @@ def test_a_config_in_the_other_dialect_does_not_name_the_version_of_the_first(
         fixed = diagnosis.fixed()
         assert fixed.get("rope_parameters") == written.get("rope_parameters")
         assert fixed.get("text_config") == written.get("text_config")
+
+
+NOMIC = {
+    "model_type": "nomic_bert",
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 8192,
+    "rotary_emb_base": 10000,
+    "rotary_emb_fraction": 1.0,
+}
+
+
+@pytest.mark.parametrize("choice", [YARN, {"base": 5e6}, {**YARN, "base": 5e6}, {"method": "none"}])
+def test_only_configs_are_offered_that_transformers_reads_as_shown(choice: dict[str, Any]) -> None:
+    """The class of transformers does not read rotary_emb_base and takes 1,000."""
+    found = report(NOMIC, choice=choice)
+    chart = api.view(State(), {"source": {"text": json.dumps(NOMIC)}, "choices": [choice]})
+    assert list(found["configs"]) == ["transformers 5"]
+    copied = json.loads(found["config"])
+    (group,) = read_config(copied, parity="transformers").groups
+    assert group.rotation is not None
+    inv_freq = group.rotation.frequencies(chart["length"]).inv_freq
+    assert chart["curves"][1]["inv_freq"] == pytest.approx(inv_freq.flatten().tolist())
+    assert "transformers-differs" not in [one["rule"] for one in found["findings"]]
+    (warning,) = found["warnings"]
+    assert f"loses rope_theta {choice.get('base', 1e4):.0f}" in warning
+    tokens = 4 * 8192 if "method" in choice and choice["method"] == "yarn" else 8192
+    assert copied["n_positions"] == copied.get("max_position_embeddings", 8192) == tokens
+
+
+def test_the_command_offers_the_config_of_the_explorer() -> None:
+    found, looked = report(NOMIC, choice=YARN), inspect(NOMIC, extend="yarn", factor=4.0)
+    assert looked.patch is not None
+    assert looked.old_patch is None
+    merged = {k: v for k, v in NOMIC.items() if k != "rotary_emb_base"} | dict(looked.patch)
+    assert json.loads(found["config"]) == merged
+    assert list(looked.warnings) == found["warnings"]
+    assert looked.verdict == found["verdict"]
+    said = "As published: transformers 5.22.2 reads this config otherwise: base 1,000"
+    assert found["notes"][0].startswith(said)
+    assert said in str(looked)
+    assert "As published: " not in str(inspect(NOMIC))

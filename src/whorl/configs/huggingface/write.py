@@ -125,21 +125,27 @@ def _is_of_4(keys: Mapping[str, Any]) -> bool:
     return str(keys.get(_VERSION) or "").startswith(("4.", "3.", "2."))
 
 
-def lost_words(ropes: Iterable[Mapping[str, Any] | None]) -> str:
-    """What transformers 4 loses of rope parameters that stand in rope_parameters only, or ""."""
+def lost_words(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
+    """What transformers 4 loses of rope parameters that stand in rope_parameters only, or "".
+
+    A base of 10,000 is not lost, unless the class of ``model_type`` has another by default.
+    """
     found: list[str] = []
+    usual = (defaults.of_type(model_type) or {}).get("keys", {}).get("default_theta", 10_000)
     for rope in ropes:
         base, kind = (rope or {}).get("rope_theta"), (rope or {}).get("rope_type", "default")
         found += (
-            [f"rope_theta {base:.12g}"] if isinstance(base, (int, float)) and base != 10_000 else []
+            [f"rope_theta {base:.12g}"]
+            if isinstance(base, (int, float)) and not base == usual == 10_000
+            else []
         )
         found += [f"the {shorten(str(kind))} scaling"] if kind not in ("default", "axial") else []
     return " and ".join(dict.fromkeys(found))
 
 
-def loss_warning(ropes: Iterable[Mapping[str, Any] | None]) -> str:
+def loss_warning(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
     """What happens where transformers 4 loads a config of version 5."""
-    lost = lost_words(ropes) or "what it says"
+    lost = lost_words(ropes, model_type) or "what it says"
     return (
         "this config is written for transformers 4, whose keys cannot say this. transformers 4"
         f" does not read rope_parameters and loses {lost}: load the model with transformers 5."
