@@ -176,3 +176,9 @@ def test_errors(options: dict[str, Any], message: str) -> None:
 def test_bases_need_values() -> None:
     with pytest.raises(ValueError, match=r"bases: values must be a list of bases; got \(\)\."):
         bases(8, ())
+
+
+def test_an_attention_scale_that_no_score_survives_is_refused() -> None:
+    scaling = whorl.scaling.YaRN(factor=4.0, original_context=4096, attention_factor=1e200)
+    with pytest.raises(ValueError, match=r"decay: scores must be finite.*; got 1e\+200\."):
+        decay(whorl.RoPE(64, scaling=scaling), 64)

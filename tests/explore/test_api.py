@@ -76,6 +76,23 @@ def test_scores_and_envelope_are_those_of_the_analysis() -> None:
     assert found["likeness"][1] == pytest.approx(alike.mean(-1).tolist(), abs=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e200, 1e154, 1.3e154])
+def test_scores_too_large_for_a_number_are_left_out_with_a_word(scale: float) -> None:
+    scaling = {
+        "rope_type": "yarn",
+        "factor": 4,
+        "original_max_position_embeddings": 4096,
+        "attention_factor": scale,
+    }
+    found = api.view(State(), pasted(max_position_embeddings=16_384, rope_scaling=scaling))
+    json.dumps(found, allow_nan=False)
+    assert found["scores"] == []
+    assert "the attention scale makes them too large" in found["why_no_scores"]
+    assert found["likeness"][0][0] == 1.0
+    assert found["curves"][0]["attention_scale"] == scale
+    assert view()["why_no_scores"] is None
+
+
 def test_statuses_reach_and_new_angles_are_those_of_inspect() -> None:
     found = view(length=131_072, choices=[{"method": "yarn", "factor": 8}])
     looked = inspection.inspect("llama-3.1-8b", length=131_072, extend="yarn", factor=8)

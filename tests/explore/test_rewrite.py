@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.configs import presets
+from whorl import doctor
+from whorl.configs import presets, read_config
 from whorl.explore import api
 from whorl.explore.state import State
+from whorl.inspection import inspect
 
 VERSION_4 = {**presets.load("qwen3-8b"), "transformers_version": "4.51.0"}
 YARN = {"method": "yarn", "factor": 4.0}
@@ -145,3 +147,74 @@ def test_what_is_changed_without_an_extension_is_inspected_as_changed(
     else:
         assert facts["scaling"] == "no scaling"
         assert math.isclose(float(facts["attention scale"]), 1.0)
+
+
+@pytest.mark.parametrize("choice", [{}, YARN, {"base": 5e6}])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_config_in_the_other_dialect_does_not_name_the_version_of_the_first(
+    version: int, nested: bool, choice: dict[str, Any]
+) -> None:
+    """doctor --fix would turn a config of version 5 back that says 4.51."""
+    config = VERSION_4 if version == 4 else in_version_5(VERSION_4)
+    if nested:
+        inside = {**config, "model_type": "qwen3_vl_text"}
+        outside = {"model_type": "qwen3_vl", "transformers_version": inside["transformers_version"]}
+        config = {**outside, "text_config": inside}
+    found = report(config, choice=choice)
+    own, other = (json.loads(text) for text in found["configs"].values())
+    said = {4: "5.0.0", 5: None}[version]
+    for written, expected in ((own, config["transformers_version"]), (other, said)):
+        inside = written["text_config"] if nested else written
+        assert {written.get("transformers_version"), inside.get("transformers_version")} == {
+            expected
+        }
+        diagnosis = doctor.examine(written)
+        faults = [one.rule for one in diagnosis.findings if one.severity != "note"]
+        assert "theta-inside-only" not in faults
+        fixed = diagnosis.fixed()
+        assert fixed.get("rope_parameters") == written.get("rope_parameters")
+        assert fixed.get("text_config") == written.get("text_config")
+
+
+NOMIC = {
+    "model_type": "nomic_bert",
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 8192,
+    "rotary_emb_base": 10000,
+    "rotary_emb_fraction": 1.0,
+}
+
+
+@pytest.mark.parametrize("choice", [YARN, {"base": 5e6}, {**YARN, "base": 5e6}, {"method": "none"}])
+def test_only_configs_are_offered_that_transformers_reads_as_shown(choice: dict[str, Any]) -> None:
+    """The class of transformers does not read rotary_emb_base and takes 1,000."""
+    found = report(NOMIC, choice=choice)
+    chart = api.view(State(), {"source": {"text": json.dumps(NOMIC)}, "choices": [choice]})
+    assert list(found["configs"]) == ["transformers 5"]
+    copied = json.loads(found["config"])
+    (group,) = read_config(copied, parity="transformers").groups
+    assert group.rotation is not None
+    inv_freq = group.rotation.frequencies(chart["length"]).inv_freq
+    assert chart["curves"][1]["inv_freq"] == pytest.approx(inv_freq.flatten().tolist())
+    assert "transformers-differs" not in [one["rule"] for one in found["findings"]]
+    (warning,) = found["warnings"]
+    assert f"loses rope_theta {choice.get('base', 1e4):.0f}" in warning
+    tokens = 4 * 8192 if "method" in choice and choice["method"] == "yarn" else 8192
+    assert copied["n_positions"] == copied.get("max_position_embeddings", 8192) == tokens
+
+
+def test_the_command_offers_the_config_of_the_explorer() -> None:
+    found, looked = report(NOMIC, choice=YARN), inspect(NOMIC, extend="yarn", factor=4.0)
+    assert looked.patch is not None
+    assert looked.old_patch is None
+    merged = {k: v for k, v in NOMIC.items() if k != "rotary_emb_base"} | dict(looked.patch)
+    assert json.loads(found["config"]) == merged
+    assert list(looked.warnings) == found["warnings"]
+    assert looked.verdict == found["verdict"]
+    said = "As published: transformers 5.22.2 reads this config otherwise: base 1,000"
+    assert found["notes"][0].startswith(said)
+    assert said in str(looked)
+    assert "As published: " not in str(inspect(NOMIC))

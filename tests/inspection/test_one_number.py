@@ -119,6 +119,20 @@ def test_an_extension_starts_from_one_length(name: str, by: str) -> None:
     assert shown["verdict"] == found.verdict
 
 
+@pytest.mark.parametrize("trained", [None, 32_768])
+@pytest.mark.parametrize("name", ["qwen3-8b", "mistral-7b-v0.3", "llama-2-7b"])
+def test_an_extension_leaves_the_turns_of_the_published_config(
+    name: str, trained: int | None
+) -> None:
+    (plain,) = inspect(name, trained=trained).groups
+    (report,) = inspect(name, trained=trained, extend="ntk_by_parts", factor=4).groups
+    assert plain.description is not None
+    assert report.extension is not None
+    assert report.trained == plain.trained
+    published = [pair.rotations for pair in plain.description.pairs]
+    assert [pair.rotations for pair in report.extension.before.pairs] == published
+
+
 def test_the_readme_says_which_error_is_promised_and_which_was_measured() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ scores *may* not exceed an envelope that falls, for each q and k by another fact
 above them, and scores of unrelated q and k do not fall at all.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -154,10 +155,15 @@ def _scores(
         turned = rope.rotate(inside[0][n].expand(1, 1, len(at), -1), positions, context_length=now)
         score = turned[0, 0] @ keys[n] / norm[n]
         mean, size = mean + score / len(q), size + score.abs() / len(q)
-    scale = float(rope.frequencies(now).attention_scale) ** 2
+    scale = float(rope.frequencies(now).attention_scale)
+    if not bool(size.isfinite().all()) or not math.isfinite(scale * scale):
+        raise ValueError(
+            "decay: scores must be finite, and so the attention scale of the encoding small"
+            f" enough; got {scale:.6g}."
+        )
     h = complex_pairs(q, rope) * complex_pairs(k, rope).conj()
     steps = torch.diff(h, append=torch.zeros_like(h[..., :1])).abs().amax(-1)
-    bound = float((steps * scale / norm).mean()) * h.shape[-1] * fall
+    bound = float((steps * scale * scale / norm).mean()) * h.shape[-1] * fall
     return Scores(name, len(q), tuple(mean.tolist()), tuple(size.tolist()), tuple(bound.tolist()))
 
 

@@ -37,6 +37,7 @@ _LEAN = {"table": "on_the_fly", "table_length": 0}
 _SAMPLES = 64
 _PLACES = 257
 _SLACK = 1 + 1e-9
+_TOO_LARGE = "the attention scale makes them too large for a number of 64 bits."
 
 
 @torch.no_grad()
@@ -161,7 +162,8 @@ def _by_distance(
     known = [n for n, rope in enumerate(ropes) if rope is not None]
     if not known:
         why = "these positions are places in an image, which have no single distance."
-        return {"distances": [], "likeness": [], "envelopes": [], "scores": [], "why": why}
+        empty: dict[str, Any] = {"distances": [], "likeness": [], "envelopes": [], "scores": []}
+        return {**empty, "why": why, "why_no_scores": why}
     focus = 1 if 1 in known else known[0]
     at = places(far + 1, _PLACES)
     distances = torch.tensor(at, dtype=torch.float64)
@@ -184,6 +186,7 @@ def _by_distance(
         "likeness": [one and one[0] for one in found],
         "envelopes": [one and one[1] for one in found],
         "scores": scores,
+        "why_no_scores": None if scores else _TOO_LARGE,
         "focus": focus,
     }
 
@@ -191,7 +194,10 @@ def _by_distance(
 def _scores(
     rope: RoPE, phases: Tensor, scale: float, q: Tensor | None, k: Tensor | None
 ) -> list[dict[str, Any]]:
-    """Re sum_i q_i conj(k_i) exp(i m theta_i) / (|q| |k|), means over some q and k."""
+    """Re sum_i q_i conj(k_i) exp(i m theta_i) / (|q| |k|), means over some q and k.
+
+    None at all where the attention scale makes one of them too large for a float64.
+    """
     source, D = torch.Generator().manual_seed(0), rope.config.head_dim
     random = [torch.randn(_SAMPLES, D, generator=source, dtype=torch.float64) for _ in range(2)]
     cases = [("random, q = k", random[0], random[0]), ("random q and k", random[0], random[1])]
@@ -201,7 +207,9 @@ def _scores(
     for name, queries, keys in cases:
         a, b = complex_pairs(queries, rope), complex_pairs(keys, rope)
         norm = a.norm(dim=-1) * b.norm(dim=-1)
-        score = (phases @ (a * b.conj()).T).real * scale**2 / norm
+        score = (phases @ (a * b.conj()).T).real * scale * scale / norm
+        if not bool(score.abs().sum(-1).isfinite().all()):
+            return []
         row = {"mean": _short(score.mean(-1), 5), "size": _short(score.abs().mean(-1), 5)}
         rows.append({"name": name, "count": len(queries), **row})
     return rows

@@ -8,7 +8,7 @@ from whorl import doctor
 from whorl.configs import ConfigError
 from whorl.inspection import GroupReport, Inspection, inspect
 from whorl.inspection.lengths import trained_context
-from whorl.inspection.words import facts, of_config, title
+from whorl.inspection.words import facts, notes, of_config, title
 
 from ._checks import plainly
 from .choices import METHODS, Choice
@@ -149,8 +149,8 @@ def _of(subject: Subject, found: Inspection, seen: str = "as published") -> dict
 
 def _notes(found: Inspection) -> list[str]:
     """What the verdict leaves unsaid."""
-    notes = [note for note in found.model.notes if note.id not in ("no-rotary", "no-sign")]
-    return [note.text for note in notes if note.text not in found.verdict]
+    texts = [text for name, text in notes(found) if name not in ("no-rotary", "no-sign")]
+    return [text for text in texts if text not in found.verdict]
 
 
 def _group(index: int, found: GroupReport) -> dict[str, Any]:

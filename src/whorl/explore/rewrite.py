@@ -1,7 +1,7 @@
 """The config that asks for what the sliders show, in the dialects of transformers 4 and 5.
 
 Nothing is offered that ``read_config`` would not read back as the same frequencies, as whorl reads
-it and, unless the config as published fails there already, as transformers does.
+it and, unless transformers does not read the config as published either, as transformers does.
 """
 
 import dataclasses
@@ -82,7 +82,12 @@ def rewritten(subject: Subject, index: int, choice: Choice, trained: int | None)
         return Rewritten(dialect=dialect, why=why)
     lost = dialect == "transformers 4" and dialect not in configs
     ropes = [one.parameters for one in model.groups]
-    return Rewritten(configs, dialect, warnings=(loss_warning(ropes),) if lost else ())
+    warnings = (loss_warning(ropes, _model_type(model)),) if lost else ()
+    return Rewritten(configs, dialect, warnings=warnings)
+
+
+def _model_type(model: ModelPositions) -> str | None:
+    return model.model_type if model.part is None else model.part.model_type
 
 
 def _path(model: ModelPositions, data: Mapping[str, Any]) -> list[str]:
@@ -117,8 +122,7 @@ def _lines(
     groups[index] = rebased
     model = dataclasses.replace(model, groups=tuple(groups))
     if choice.method in METHODS:
-        kind = model.model_type if model.part is None else model.part.model_type
-        ropes = parameters_of(model, data, {})
+        ropes, kind = parameters_of(model, data, {}), _model_type(model)
         return model, {each: dialect_lines(data, kind, ropes, each) for each in DIALECTS}, None
     extension = extended(subject, rebased, choice, trained)
     lines = lines_by_dialect(model, data, {id(rebased): extension})
@@ -156,10 +160,8 @@ def _same(subject: Subject, data: dict[str, Any], index: int, group: LayerGroup)
     again = json.loads(json.dumps(data))
     for parity in (None, "transformers"):
         read = _rotations(again, parity)
-        if parity is not None:
-            published = _rotations(dict(subject.data), parity)
-            if published is None or not _alike(model.groups[index].rotation, published[index]):
-                break  # transformers reads the config otherwise as it stands
+        if parity is not None and _rotations(dict(subject.data), parity) is None:
+            break  # transformers has no code for it as it stands
         if read is None or len(read) != len(wanted):
             return False
         chosen = [index] if shared else range(len(wanted))

@@ -13,6 +13,7 @@ from whorl import scaling as scalings
 from whorl._words import did_you_mean, shorten, shown
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, rope_parameters
 from whorl.configs.huggingface import defaults
+from whorl.configs.huggingface.sizes import NAMES
 from whorl.configs.huggingface.write import DIALECTS, Dialect, dialect_lines
 from whorl.scaling import Description, Proportional, Scaling, YaRN
 from whorl.scaling.yarn import mscale
@@ -108,9 +109,14 @@ def named(name: str, factor: float, trained: int) -> Scaling:
 
 
 def extend(
-    model: ModelPositions, group: LayerGroup, name: str, factor: float, trained: int | None
+    model: ModelPositions,
+    group: LayerGroup,
+    name: str,
+    factor: float,
+    trained: int | None,
+    published: int | None = None,
 ) -> Extension:
-    """Put the scaling called ``name`` into the rotation of ``group``."""
+    """Put the scaling called ``name`` into the rotation of ``group``; see ``replaced``."""
     assert group.rotation is not None
     old = group.rotation.options.get("scaling")
 
@@ -122,7 +128,7 @@ def extend(
             )
         return found
 
-    return replaced(model, group, name, factor, trained, make)
+    return replaced(model, group, name, factor, trained, make, published)
 
 
 def replaced(
@@ -132,8 +138,13 @@ def replaced(
     factor: float,
     trained: int | None,
     make: Callable[[int], Scaling],
+    published: int | None = None,
 ) -> Extension:
-    """Put what ``make`` gives for the trained length in the place of the scaling of ``group``."""
+    """Put what ``make`` gives for the trained length in the place of the scaling of ``group``.
+
+    trained: the length that the extension starts from. published: the length of training that the
+    config means as it stands, where that is another.
+    """
     assert group.rotation is not None
     who, old = called(model), group.rotation.options.get("scaling")
     if group.rotation.encoding == "axial_rope":
@@ -155,7 +166,7 @@ def replaced(
         return Extension(
             scaling,
             length,
-            described(before, length, trained, group.window),
+            described(before, length, published or trained, group.window),
             described(after, length, trained, group.window),
             _softmax(group, scaling),
             *_parameters(model, group, scaling),
@@ -219,7 +230,7 @@ def lines_by_dialect(
     extension = next(iter(found.values()))
     model_type = model.model_type if model.part is None else model.part.model_type
     new, entry = _of(extension), defaults.of_type(model_type) or {}
-    also: dict[str, Any] = {_name_of_context(entry, data): _tokens(extension)}
+    also = dict.fromkeys(_names_of_context(entry, data), _tokens(extension))
     heads = [g.rotation.options["head_dim"] for g in model.groups if g.rotation and id(g) in found]
     also |= needed(model_type, data, new["rope_type"], heads[0])
     parameters = parameters_of(model, data, {key: _of(each) for key, each in found.items()})
@@ -251,10 +262,15 @@ def parameters_of(
     }
 
 
-def _name_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """The config's own name for max_position_embeddings."""
-    name: str = entry.get("names", {}).get("max_position_embeddings", "")
-    return name if name in data else "max_position_embeddings"
+def _names_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
+    """The name that the class has for max_position_embeddings, and others that say the same."""
+    usual = "max_position_embeddings"
+    name: str = entry.get("names", {}).get(usual, "")
+    own = name if name in data else usual
+    others = [
+        other for other in NAMES[usual] if other in data and data.get(own) in (None, data[other])
+    ]
+    return list(dict.fromkeys([own, *others]))
 
 
 def _tokens(extension: Extension) -> int:

@@ -175,7 +175,8 @@ class _Look:
         for group in targets(turning, self.keys) if whole else turning:
             tokens = extension_start(self.model, group, self.told)
             by = _factor(self.length, factor, tokens)
-            found[id(group)] = put(self.model, group, name, by, tokens)
+            published = trained_context(self.model, group, self.told)
+            found[id(group)] = put(self.model, group, name, by, tokens, published)
         return found
 
     def report(self, group: LayerGroup, extension: Extension | None) -> GroupReport:

@@ -108,7 +108,8 @@ class Inspection:
         if self.dialect != "transformers 4" or self.patch is None or self.old_patch is not None:
             return ()
         extended = [each.extension for each in self.groups if each.extension is not None]
-        return (loss_warning([each.parameters or {} for each in extended]),)
+        model_type = (self.model.part or self.model).model_type
+        return (loss_warning([each.parameters or {} for each in extended], model_type),)
 
     @property
     def verdict(self) -> str:

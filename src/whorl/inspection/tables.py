@@ -13,7 +13,7 @@ from whorl.scaling import Description
 
 from .frameworks import Comparison
 from .report import GroupReport, Inspection
-from .words import brief, dialect_patches, facts, number, of_config, title
+from .words import brief, dialect_patches, facts, notes, number, of_config, title
 
 __all__ = ["terminal"]
 
@@ -30,7 +30,7 @@ def terminal(found: Inspection) -> list[RenderableType]:
     if any(report.extension is not None for report in found.groups):
         lines += _readings(found, "as extended")
     if found.model.notes:
-        lines += ["", _rows([("note", note.text) for note in found.model.notes])]
+        lines += ["", _rows([("note", text) for _, text in notes(found)])]
     if found.model.parts:
         names = ", ".join(sorted(found.model.parts))
         lines += ["", Text(f"Parts: {names}; shown is what the text goes through.")]

@@ -21,6 +21,7 @@ __all__ = [
     "facts",
     "layers",
     "listed",
+    "notes",
     "number",
     "of_config",
     "page",
@@ -215,12 +216,26 @@ def page(found: Inspection, width: int = 90) -> str:
             if read:
                 lines += ["", f"how others read it, {config}", *map(_framework, read)]
         blocks.append("\n".join(lines))
-    blocks += [note.text for note in found.model.notes]
+    blocks += [text for _, text in notes(found)]
     blocks += [f"warning: {text}" for text in found.warnings]
     for patch, dialect in dialect_patches(found):
         text = json.dumps(dict(patch), indent=2)
         blocks.append(f"config.json for {dialect}, as extended:\n{text}")
     return "\n\n".join(blocks)
+
+
+def notes(found: Inspection) -> list[tuple[str, str]]:
+    """Ids and texts of the notes on a model; what transformers makes of the config, with its name.
+
+    With an extension there are two configs, and "this config" could be either.
+    """
+    extended = any(report.extension is not None for report in found.groups)
+    return [
+        (note.id, f"As published: {note.text}")
+        if extended and note.id.startswith("transformers-")
+        else (note.id, note.text)
+        for note in found.model.notes
+    ]
 
 
 def dialect_patches(found: Inspection) -> list[tuple[Mapping[str, Any], str]]:

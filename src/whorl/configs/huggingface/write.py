@@ -32,6 +32,7 @@ Dialect = Literal["transformers 4", "transformers 5"]
 DIALECTS: tuple[Dialect, Dialect] = ("transformers 4", "transformers 5")
 
 _OLD, _NEW = "rope_scaling", "rope_parameters"
+_VERSION, _FIRST_OF_5 = "transformers_version", "5.0.0"
 _BESIDE = ("rope_theta", "partial_rotary_factor")
 _TYPES_OF_4 = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 _READS_5_ONLY = ("cohere2_moe",)  # the class does not read rope_scaling
@@ -59,8 +60,8 @@ def find_dialect(data: Mapping[str, Any], keys: Mapping[str, Any]) -> Dialect:
     keys: of the part of ``data`` that the model is read from. A config that says neither counts as
     version 4, because version 5 reads that too.
     """
-    version = str(keys.get("transformers_version") or data.get("transformers_version") or "")
-    if version.startswith(("4.", "3.", "2.")):
+    version = keys.get(_VERSION) or data.get(_VERSION)
+    if _is_of_4({_VERSION: version}):
         return "transformers 4"
     old = any(keys.get(name) for name in _ROTARY if name != _NEW)
     new = bool(keys.get(_NEW)) and not keys.get(_OLD)
@@ -83,6 +84,7 @@ def dialect_lines(
     beside = {} if four is None else {k: v for k, v in four.items() if k not in (_OLD, _NEW)}
     beside = {k: v for k, v in beside.items() if keys.get(k) is not None and keys[k] != v}
     void = {_OLD: None} if keys.get(_OLD) else {}
+    void |= {_VERSION: _FIRST_OF_5} if _is_of_4(keys) else {}
     return {**beside, **void, _NEW: copy.deepcopy(dict(parameters))}
 
 
@@ -91,15 +93,18 @@ def write_config(
 ) -> dict[str, Any]:
     """The whole config with ``lines`` in the part at ``path``, and rotary keys of no other dialect.
 
-    lines: as ``dialect_lines`` gives them, and other keys to set.
+    lines: as ``dialect_lines`` gives them, and other keys to set. A transformers_version of the
+    other dialect, by which software and doctor would judge these keys, does not stay.
     """
     written = copy.deepcopy(dict(data))
+    five = lines.get(_NEW) is not None
     place = written
+    _correct_version(place, five=five)
     for name in path:
         for key in _ROTARY:
             place.pop(key, None)
         place = place[name]
-    five = lines.get(_NEW) is not None
+        _correct_version(place, five=five)
     remove = [key for key in _ROTARY if key != _NEW] if five else [_NEW]
     for key in remove:
         place.pop(key, None)
@@ -109,21 +114,38 @@ def write_config(
     return written
 
 
-def lost_words(ropes: Iterable[Mapping[str, Any] | None]) -> str:
-    """What transformers 4 loses of rope parameters that stand in rope_parameters only, or ""."""
+def _correct_version(place: dict[str, Any], *, five: bool) -> None:
+    """Name the first version of dialect 5; version 4 need not be named, both read its keys."""
+    if place.get(_VERSION) and _is_of_4(place) == five:
+        del place[_VERSION]
+        place |= {_VERSION: _FIRST_OF_5} if five else {}
+
+
+def _is_of_4(keys: Mapping[str, Any]) -> bool:
+    return str(keys.get(_VERSION) or "").startswith(("4.", "3.", "2."))
+
+
+def lost_words(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
+    """What transformers 4 loses of rope parameters that stand in rope_parameters only, or "".
+
+    A base of 10,000 is not lost, unless the class of ``model_type`` has another by default.
+    """
     found: list[str] = []
+    usual = (defaults.of_type(model_type) or {}).get("keys", {}).get("default_theta", 10_000)
     for rope in ropes:
         base, kind = (rope or {}).get("rope_theta"), (rope or {}).get("rope_type", "default")
         found += (
-            [f"rope_theta {base:.12g}"] if isinstance(base, (int, float)) and base != 10_000 else []
+            [f"rope_theta {base:.12g}"]
+            if isinstance(base, (int, float)) and not base == usual == 10_000
+            else []
         )
         found += [f"the {shorten(str(kind))} scaling"] if kind not in ("default", "axial") else []
     return " and ".join(dict.fromkeys(found))
 
 
-def loss_warning(ropes: Iterable[Mapping[str, Any] | None]) -> str:
+def loss_warning(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
     """What happens where transformers 4 loads a config of version 5."""
-    lost = lost_words(ropes) or "what it says"
+    lost = lost_words(ropes, model_type) or "what it says"
     return (
         "this config is written for transformers 4, whose keys cannot say this. transformers 4"
         f" does not read rope_parameters and loses {lost}: load the model with transformers 5."

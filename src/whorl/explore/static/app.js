@@ -144,7 +144,7 @@ function draw() {
     message,
     series: message ? [] : [...lines(shown.envelopes.map((one) => one && one.map((v) => v / one[0]))).map((one) => ({ ...one, label: `envelope, ${one.label}` })),
       ...shown.scores.map((one, n) => ({ label: `score, ${one.name}`, slot: 8 + n, dash: n === 1, x: shown.distances, y: one.mean }))],
-    note: message ? "" : `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; scores over |q| |k|, ${curves[shown.focus]?.label}, attention scale and all, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`,
+    note: message ? "" : `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; ${shown.why_no_scores ? `no scores, because ${shown.why_no_scores}` : `scores over |q| |k|, ${curves[shown.focus]?.label}, attention scale and all, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`}`,
   });
   const turning = curves[shown.focus ?? 0];
   $("#turning").hidden = false;
