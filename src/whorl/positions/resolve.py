@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
+from whorl._support.tensors import has_values
 from whorl._words import shown
 
 __all__ = ["INTEGERS", "resolve"]
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _FAR = 1 << 62  # positions up to here stay within int64, whatever the length of a tensor
+_FEW = 64  # numbers that Python compares sooner than torch does
 _FRACTIONS = (torch.float64, torch.float32)
 
 
@@ -37,7 +39,11 @@ def resolve(
         return None, offset
     if not isinstance(offset, (Tensor, Sequence)) or isinstance(offset, str):
         first = _checked_offset(offset, length, where)
-        return (None, first) if positions is None else (positions + first, 0)
+        if positions is None:
+            return None, first
+        if not torch.compiler.is_compiling() and type(first) is int and first:
+            _check_sum(positions, first, where)
+        return positions + first, 0
     rows = offset if isinstance(offset, Tensor) else _offsets(offset, device, where)
     if rows.dtype not in INTEGERS or rows.shape not in ((batch,), ()):
         raise ValueError(
@@ -55,7 +61,37 @@ def resolve(
             positions = positions.expand(axes, length)
     if axes > 1 and positions.dim() == 2 and rows.dim() == 2:
         positions = positions.unsqueeze(1)  # [n, 1, T]
+    _check_sum(positions, rows, where)
     return positions + rows, 0
+
+
+def _check_sum(positions: Tensor, offset: int | Tensor, where: str) -> None:
+    """Refuse positions that would wrap around; on other devices reading them would mean waiting."""
+    if not positions.is_cpu or positions.is_floating_point() or not has_values(positions):
+        return
+    if not positions.numel() or (isinstance(offset, Tensor) and not offset.numel()):
+        return
+    if isinstance(offset, int):
+        shifts = (offset, offset)
+    elif has_values(offset):
+        shifts = _ends(offset)
+    else:
+        return
+    low, high = (at + shift for at, shift in zip(_ends(positions), shifts, strict=True))
+    if low < -(1 << 63) or high >= (1 << 63) - 1:
+        raise ValueError(
+            f"{where}: positions must lie within 2^63, because they are int64; got positions and"
+            f" offsets whose sums reach from {low} to {high}."
+        )
+
+
+def _ends(x: Tensor) -> tuple[int, int]:
+    """The smallest and the largest number."""
+    if x.numel() > _FEW:
+        low, high = x.aminmax()
+        return int(low), int(high)
+    listed = x.flatten().tolist()
+    return min(listed), max(listed)
 
 
 def _checked_offset(offset: Any, length: int, where: str) -> int:
