@@ -55,29 +55,29 @@ def resolve(
     rows = rows.to(torch.int64).unsqueeze(-1)  # [B, 1], or [1] for one offset
     if positions is None and length == 1:  # a decode step: spare it an arange and a sum
         return (rows if axes == 1 else rows.expand(axes, *rows.shape)), 0
+    _check_sum(length if positions is None else positions, rows, where)
     if positions is None:
         positions = torch.arange(length, device=device)
         if axes > 1:
             positions = positions.expand(axes, length)
     if axes > 1 and positions.dim() == 2 and rows.dim() == 2:
         positions = positions.unsqueeze(1)  # [n, 1, T]
-    _check_sum(positions, rows, where)
     return positions + rows, 0
 
 
-def _check_sum(positions: Tensor, offset: int | Tensor, where: str) -> None:
-    """Refuse positions that would wrap around; on other devices reading them would mean waiting."""
-    if not positions.is_cpu or positions.is_floating_point() or not has_values(positions):
-        return
-    if not positions.numel() or (isinstance(offset, Tensor) and not offset.numel()):
-        return
-    if isinstance(offset, int):
-        shifts = (offset, offset)
-    elif has_values(offset):
-        shifts = _ends(offset)
-    else:
-        return
-    low, high = (at + shift for at, shift in zip(_ends(positions), shifts, strict=True))
+def _check_sum(placed: int | Tensor, offset: int | Tensor, where: str) -> None:
+    """Refuse positions that would wrap around; placed: they, or how many from 0 on.
+
+    On other devices reading them would mean waiting.
+    """
+    for x in (placed, offset):
+        if isinstance(x, Tensor) and (
+            not x.is_cpu or x.is_floating_point() or not has_values(x) or not x.numel()
+        ):
+            return
+    ends = _ends(placed) if isinstance(placed, Tensor) else (0, max(placed - 1, 0))
+    shifts = _ends(offset) if isinstance(offset, Tensor) else (offset, offset)
+    low, high = (at + shift for at, shift in zip(ends, shifts, strict=True))
     if low < -(1 << 63) or high >= (1 << 63) - 1:
         raise ValueError(
             f"{where}: positions must lie within 2^63, because they are int64; got positions and"
