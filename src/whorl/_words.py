@@ -70,6 +70,8 @@ def shown(value: object) -> str:
     >>> shown("a" * 5000), shown(list(range(3000)))  # doctest: +ELLIPSIS
     ("'aaa...aaa'", '[0, 1, 2, 3, 4, 5, ...]')
     """
+    if hasattr(value, "untyped_storage"):  # a tensor, whose numbers may be gone
+        return f"a tensor of {value.dtype} {list(value.shape)}"  # type: ignore[attr-defined]
     try:
         text = _REPR.repr(value)
     except ValueError:  # integers of thousands of digits

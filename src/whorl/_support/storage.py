@@ -1,4 +1,4 @@
-"""Tensors that have a shape but no memory, which a kernel must not be given."""
+"""Tensors that have a shape but no memory, or not all of it, which a kernel must not be given."""
 
 import torch
 from torch import Tensor
@@ -9,14 +9,25 @@ _ORDINARY = (Tensor, torch.nn.Parameter)
 
 
 def check_storage(x: Tensor, where: str, what: str) -> None:
-    """Refuse a tensor whose storage was freed, and torch's zero tensors, which never had one.
+    """Refuse a tensor that reaches past its storage, as one that was freed or made smaller.
 
-    Inside a transform or a tracer there is no memory to ask for, and all is well.
+    Refuse torch's zero tensors too, which never had memory. Inside a transform or a tracer there
+    is none to ask for, and all is well.
     """
-    if torch.compiler.is_compiling() or type(x) not in _ORDINARY or x.is_meta:
+    if torch.compiler.is_compiling() or type(x) not in _ORDINARY:
         return
     try:
-        if x.data_ptr() or not x.numel():
+        # len is the quickest question after the bytes of a storage.
+        held = len(x.untyped_storage())
+        if x.data_ptr() and x.is_contiguous():
+            first = x.storage_offset()
+            if (first * x.element_size() if first else 0) + x.nbytes <= held:
+                return
+        if x.is_meta or torch._C._get_tracing_state() or not x.numel():
+            return
+        reach = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
+        end = (x.storage_offset() + reach + 1) * x.element_size()
+        if x.data_ptr() and end <= held:
             return
     except RuntimeError:  # wrapped by a transform of torch.func
         return
@@ -27,5 +38,6 @@ def check_storage(x: Tensor, where: str, what: str) -> None:
         )
     raise ValueError(
         f"{where}: {what} must have memory, but its storage was freed; got shape {list(x.shape)}"
-        " over 0 bytes. Fill it again before the call, or free it later."
+        f" and {held} bytes, where {end} are needed. Fill it again before the call, or free it"
+        " later."
     )

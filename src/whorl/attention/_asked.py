@@ -6,7 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
+from whorl._words import shown
 from whorl.positions import from_documents, resolve
 from whorl.positions.sequences import find_starts
 
@@ -105,6 +107,7 @@ def _check_order(q: Tensor, k: Tensor, asked: Asked, ordered: bool, scored: bool
     for name, at in (("positions", asked.positions), ("key_positions", asked.key_positions)):
         if at is None or not has_values(at):
             continue
+        check_storage(at, "attention", name)
         if at.is_floating_point() and not bool(at.isfinite().all()):
             raise ValueError(
                 f"attention: {name} must be finite, because a token at NaN or infinity is nowhere;"
@@ -121,10 +124,10 @@ def _check_window(window: int | None, sinks: int) -> None:
     if window is not None and (type(window) is not int or not 1 <= window <= _MOST):
         raise ValueError(
             "attention: window must be a positive int up to 2^62, how many positions back a query"
-            f" sees counting its own, or None; got {window!r}."
+            f" sees counting its own, or None; got {shown(window)}."
         )
     if type(sinks) is not int or not 0 <= sinks <= _MOST:
-        raise ValueError(f"attention: sinks must be an int >= 0, up to 2^62; got {sinks!r}.")
+        raise ValueError(f"attention: sinks must be an int >= 0, up to 2^62; got {shown(sinks)}.")
     if sinks and window is None:
         raise ValueError(
             f"attention: sinks={sinks} needs a window, because without one every key is visible"
@@ -157,6 +160,7 @@ def _check_whole(given: Tensor, name: str, what: str) -> None:
     if not isinstance(given, Tensor) or given.is_floating_point() or given.is_complex():
         came = given.dtype if isinstance(given, Tensor) else type(given).__name__
         raise TypeError(f"attention: {name} must be {what}; got {came}.")
+    check_storage(given, "attention", name)
 
 
 def _check_ends(cu_seqlens: Tensor, k: Tensor) -> None:
@@ -241,6 +245,7 @@ def _masks(mask: Tensor | None, q: Tensor, k: Tensor) -> tuple[Tensor | None, Te
             f"attention: mask must be boolean, or integers 0 and 1, where 1 keeps; got {came}. An"
             " additive mask of 0 and -inf becomes one by `mask == 0`."
         )
+    check_storage(mask, "attention", "mask")
     padding = mask.shape == (B, S)
     fits = mask.dim() == 4 and all(
         n in (1, size) for n, size in zip(mask.shape, (B, H, T, S), strict=True)

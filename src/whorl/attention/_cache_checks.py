@@ -6,6 +6,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
+from whorl._words import shown
 from whorl.encodings import Encoding
 from whorl.encodings.base import Config
 from whorl.positions.resolve import INTEGERS
@@ -23,6 +25,11 @@ __all__ = [
 ]
 
 
+# Each option, its least value, and the power of two that it may reach. Slots of sinks and capacity
+# are allocated; a window is only compared with.
+_SIZES = (("window", 1, 62), ("sinks", 0, 32), ("steps", 1, 62), ("capacity", 0, 32))
+
+
 @dataclass(frozen=True)
 class CacheConfig(Config):
     """Options of KVCache, checked on construction; ``KVCache`` says what they mean."""
@@ -35,13 +42,18 @@ class CacheConfig(Config):
     capacity: int = 0
 
     def __post_init__(self) -> None:
-        for option, least in (("window", 1), ("sinks", 0), ("steps", 1), ("capacity", 0)):
+        for option, least, most in _SIZES:
             value = getattr(self, option)
-            if not (value is None and option == "window") and (
-                type(value) is not int or value < least
-            ):
+            if value is None and option == "window":
+                continue
+            if type(value) is not int or value < least:
                 raise ValueError(
-                    f"KVCache: {option} must be an int, at least {least}; got {value!r}."
+                    f"KVCache: {option} must be an int, at least {least}; got {shown(value)}."
+                )
+            if value > 1 << most:
+                raise ValueError(
+                    f"KVCache: {option} must be at most 2^{most}, more than any memory holds; got"
+                    f" {shown(value)}."
                 )
         for option, known in (
             ("placement", ("absolute", "in_cache")),
@@ -107,6 +119,7 @@ def check_positions(positions: Any, encoding: Encoding | None, where: str) -> No
     """Refuse positions that a later step would choke on, when the tokens are already held."""
     if not isinstance(positions, Tensor) or not positions.is_floating_point():
         return
+    check_storage(positions, where, "positions")
     for part in [] if encoding is None else encoding.parts:
         if not part.fractional and part.hooks - {"input"}:
             raise TypeError(
@@ -134,6 +147,7 @@ def check_mask(mask: Any, batch: int, count: int, device: torch.device) -> Tenso
             f"KVCache.update: mask must be [B, T] = [{batch}, {count}], for the new tokens only;"
             f" got {list(mask.shape)}."
         )
+    check_storage(mask, "KVCache.update", "mask")
     wanted: Tensor = mask != 0
     return wanted
 
@@ -150,17 +164,20 @@ def check_crop(length: Any, held: int, lengths: list[int]) -> None:
                 f"KVCache.crop: length must be an int, or integers [B] = [{len(lengths)}];"
                 f" got {list(length.shape)}."
             )
+        check_storage(length, "KVCache.crop", "length")
         if not all(0 <= n <= m for n, m in zip(length.tolist(), lengths, strict=True)):
             raise ValueError(
                 f"KVCache.crop: rows hold {lengths} tokens and can keep at most those;"
                 f" got {length.tolist()}."
             )
     elif length and not held:
-        raise ValueError(f"KVCache.crop: length must be 0, as nothing is held; got {length!r}.")
+        raise ValueError(
+            f"KVCache.crop: length must be 0, as nothing is held; got {shown(length)}."
+        )
     elif not -held <= length <= held:
         raise ValueError(
             f"KVCache.crop: length must be from {-held} to {held}, as many as are held, or one for"
-            f" each row; got {length!r}."
+            f" each row; got {shown(length)}."
         )
 
 
@@ -184,8 +201,11 @@ def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
         try:
             drop = torch.as_tensor(drop, device=device)
         except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"KVCache.evict: {_DROP.format(held, batch)}; got {drop!r}.") from None
+            raise TypeError(
+                f"KVCache.evict: {_DROP.format(held, batch)}; got {shown(drop)}."
+            ) from None
         drop = drop.long() if not drop.numel() else drop
+    check_storage(drop, "KVCache.evict", "drop")
     if drop.dtype == torch.bool and drop.shape in ((held,), (batch, held)):
         whole: Tensor = drop.to(device).expand(batch, held)
         return whole

@@ -11,10 +11,11 @@ from torch import Tensor
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
 from whorl._words import shown
+from whorl.encodings import AxialRoPE
 from whorl.encodings.base import Encoding
 from whorl.positions.resolve import INTEGERS
 
-__all__ = ["check_encoding", "check_qkv", "check_rows", "has_key_axis"]
+__all__ = ["check_coordinates", "check_encoding", "check_qkv", "check_rows", "has_key_axis"]
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -26,6 +27,13 @@ def check_encoding(encoding: Any, where: str) -> None:
             f"{where}: encoding must be a whorl.Encoding such as whorl.RoPE(64), or None; got"
             f" {encoding!r}. whorl.make('rope', head_dim=64) builds one by its name."
         )
+
+
+def check_coordinates(encoding: Encoding | None, positions: Tensor | None, where: str) -> None:
+    """Refuse one position for a token that an encoding places on several axes (AxialRoPE)."""
+    for part in [] if positions is None or encoding is None else encoding.parts:
+        if isinstance(part, AxialRoPE):
+            part.check_coordinates(positions, where)
 
 
 def has_key_axis(x: Tensor, k: Tensor) -> bool:
@@ -84,6 +92,7 @@ def check_rows(index: Any, batch: int, device: torch.device, where: str) -> Tens
             f"{where}: index must be [N], one old row for each new one, at least one; got"
             f" {list(rows.shape)}."
         )
+    check_storage(rows, where, "index")
     if not batch:
         raise ValueError(f"{where}: nothing is held, so there are no rows yet; feed tokens first.")
     if has_values(rows) and (int(rows.min()) < 0 or int(rows.max()) >= batch):

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
+from whorl._words import shown
 from whorl.encodings.alibi import ALiBi
 from whorl.encodings.base import Encoding
 
@@ -127,12 +129,17 @@ def check_options(feature_map: str, eps: float, chunk: int) -> None:
     """Refuse options that have no meaning."""
     if feature_map not in FEATURE_MAPS:
         raise ValueError(
-            f"linear_attention: feature_map must be 'elu', 'relu' or 'cosine'; got {feature_map!r}."
+            "linear_attention: feature_map must be 'elu', 'relu' or 'cosine'; got"
+            f" {shown(feature_map)}."
         )
     if not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
-        raise ValueError(f"linear_attention: eps must be a finite number >= 0; got {eps!r}.")
+        raise ValueError(f"linear_attention: eps must be a finite number >= 0; got {shown(eps)}.")
     if type(chunk) is not int or chunk < 1:
-        raise ValueError(f"linear_attention: chunk must be an int >= 1, in tokens; got {chunk!r}.")
+        raise ValueError(
+            f"linear_attention: chunk must be an int >= 1, in tokens; got {shown(chunk)}."
+        )
+    if chunk > 1 << 62:
+        raise ValueError(f"linear_attention: chunk must be at most 2^62; got {shown(chunk)}.")
 
 
 def check_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
@@ -153,6 +160,7 @@ def check_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
             " are no scores to mask pair by pair: for the causal mask pass causal=True, for any"
             " other use whorl.attention."
         )
+    check_storage(mask, "linear_attention", "mask")
     mask = mask.to(torch.bool)
     return None if has_values(mask) and bool(mask.all()) else mask
 
@@ -181,6 +189,8 @@ def check_state(
             f" call has {feature_map!r}; use one for the whole sequence."
         )
     held = state.numerator
+    for name in ("numerator", "denominator"):
+        check_storage(getattr(state, name), "linear_attention", f"state.{name}")
     if held.dtype != like.dtype or held.device != like.device:
         raise TypeError(
             f"linear_attention: the state is {held.dtype} on {held.device}, but these tokens need"

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
+from whorl._words import shown
 from whorl.encodings import Encoding
 from whorl.encodings.composition import takes
 
@@ -24,15 +26,15 @@ def check(
     check_qkv(q, k, v, "attention")
     check_fits(q, encoding, causal, "attention")
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-        raise ValueError(f"attention: dropout must be a number in [0, 1); got {dropout!r}.")
+        raise ValueError(f"attention: dropout must be a number in [0, 1); got {shown(dropout)}.")
     if type(block) is not int or block < 1:
-        raise ValueError(f"attention: block must be a positive int; got {block!r}.")
+        raise ValueError(f"attention: block must be a positive int; got {shown(block)}.")
 
 
 def check_fits(q: Tensor, encoding: Encoding, causal: bool, where: str) -> None:
     """Refuse an encoding that is for causal attention, or for other heads; and empty heads."""
     if not isinstance(causal, bool):
-        raise TypeError(f"{where}: causal must be True or False; got {causal!r}.")
+        raise TypeError(f"{where}: causal must be True or False; got {shown(causal)}.")
     if not q.shape[3]:
         raise ValueError(
             f"{where}: q and k must have channels, because scores are their products; got"
@@ -59,7 +61,7 @@ def check_scale(scale: float | None, where: str) -> None:
     if not number or not -math.inf < scale < math.inf:
         raise ValueError(
             f"{where}: scale must be a finite number, or None for that of the encoding; got"
-            f" {scale!r}."
+            f" {shown(scale)}."
         )
 
 
@@ -82,7 +84,7 @@ def check_cached(
             " keeps nothing; export without cache=, with the keys of all tokens as inputs."
         )
     if not isinstance(cache, KVCache):
-        raise TypeError(f"attention: cache must be a whorl.KVCache, or None; got {cache!r}.")
+        raise TypeError(f"attention: cache must be a whorl.KVCache, or None; got {shown(cache)}.")
     if not causal:
         raise ValueError(
             "attention: with a cache pass causal=True, because tokens that were fed cannot see"
@@ -118,6 +120,7 @@ def check_segments(
     if not isinstance(segments, Tensor) or segments.is_floating_point() or segments.is_complex():
         came = segments.dtype if isinstance(segments, Tensor) else type(segments).__name__
         raise TypeError(f"attention: segments must be integers [S] or [B, S]; got {came}.")
+    check_storage(segments, "attention", "segments")
     T, S = q.shape[2], k.shape[2]
     shaped = has_key_axis(segments, k)
     asking = [part for part in encoding.parts if part.acts("content_score")]

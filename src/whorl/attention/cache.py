@@ -32,7 +32,7 @@ from ._cache_checks import (
     check_positions,
     check_tokens,
 )
-from ._checks import check_encoding, check_rows
+from ._checks import check_coordinates, check_encoding, check_rows
 from ._marks import Marks
 from ._reference import References
 from ._sinks import Now, Sinks
@@ -294,6 +294,7 @@ class KVCache:
                 f"KVCache.update: {self.encoding!r} has no order of its own; pass positions="
                 f" [{self._axes}, T] or [{self._axes}, B, T]."
             )
+        check_coordinates(self.encoding, positions, "KVCache.update")
         check_positions(positions, self.encoding, "KVCache.update")
         mask = real(mask, k)
         where = placed(k, positions, mask, self._next, self._axes)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from whorl.encodings.base import Encoding
 
-from ._checks import check_rows
+from ._checks import check_coordinates, check_rows
 from ._linear_checks import (
     acting_parts,
     check_decay_axes,
@@ -183,6 +183,8 @@ def linear_attention(
     check_options(feature_map, eps, chunk)
     check_tensors(q, k, v, causal)
     parts = acting_parts(encoding, causal, q.shape[1])
+    for given in (positions, key_positions):
+        check_coordinates(encoding, given, "linear_attention")
     asked = Asked(positions, key_positions, offset, getattr(encoding, "position_axes", 1))
     if parts.decay is not None:
         check_decay_axes(asked)

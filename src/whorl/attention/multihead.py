@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
+from whorl._words import shown
 from whorl.encodings import Encoding
 
 from ._checks import check_encoding
@@ -246,14 +247,16 @@ def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: 
 def _check_dropout(dropout: float) -> None:
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise ValueError(
-            f"MultiheadAttention: dropout must be a number in [0, 1); got {dropout!r}."
+            f"MultiheadAttention: dropout must be a number in [0, 1); got {shown(dropout)}."
         )
 
 
 def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None) -> int:
     for name, value in (("d_model", d_model), ("num_heads", num_heads), ("num_kv_heads", kv_heads)):
         if type(value) is not int or value < 1:
-            raise ValueError(f"MultiheadAttention: {name} must be a positive int; got {value!r}.")
+            raise ValueError(
+                f"MultiheadAttention: {name} must be a positive int; got {shown(value)}."
+            )
     if num_heads % kv_heads:
         raise ValueError(
             f"MultiheadAttention: num_kv_heads must divide num_heads = {num_heads}, because each"
@@ -265,5 +268,7 @@ def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None)
             " head_dim=."
         )
     if head_dim is not None and (type(head_dim) is not int or head_dim < 1):
-        raise ValueError(f"MultiheadAttention: head_dim must be a positive int; got {head_dim!r}.")
+        raise ValueError(
+            f"MultiheadAttention: head_dim must be a positive int; got {shown(head_dim)}."
+        )
     return d_model // num_heads if head_dim is None else head_dim

@@ -275,6 +275,7 @@ def check_frequencies(f: Frequencies, name: str, batch: int, pairs: int, where: 
             f"{where}: {name} must be Frequencies, as rope.frequencies(...) gives them;"
             f" got {type(f).__name__}."
         )
+    check_storage(f.inv_freq, where, f"{name}.inv_freq")
     if f.inv_freq.shape not in ((pairs,), (1, pairs), (batch, pairs)):
         raise ValueError(
             f"{where}: {name}.inv_freq must be [R/2] or [B, R/2], here [{pairs}] or"
@@ -288,6 +289,6 @@ def check_positions(positions: Tensor | None, where: str, axes: int) -> tuple[in
     shape: tuple[int, ...] = positions.shape if isinstance(positions, Tensor) else ()
     if len(shape) not in ((1, 2) if axes == 1 else (1, 2, 3)):
         words = "[T] or [B, T]" if axes == 1 else "[n, T] or [n, B, T]"
-        raise ValueError(f"{where}: positions must be a tensor {words}; got {positions!r}.")
+        raise ValueError(f"{where}: positions must be a tensor {words}; got {shown(positions)}.")
     rows = shape[axes > 1 : -1]
     return (rows[0] if rows else 1), shape[-1]

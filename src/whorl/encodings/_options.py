@@ -6,13 +6,22 @@ from typing import Any, Literal
 
 from whorl._words import shown
 
-__all__ = ["check_choice", "check_choices", "check_int", "check_number"]
+__all__ = ["check_allocated", "check_choice", "check_choices", "check_int", "check_number"]
 
 
 def check_int(value: object, least: int, option: str, where: str) -> None:
     """Refuse an option that is not an int, or less than ``least``."""
     if type(value) is not int or value < least:
         raise ValueError(f"{where}: {option} must be an int >= {least}; got {shown(value)}.")
+
+
+def check_allocated(value: int, option: str, where: str) -> None:
+    """Refuse a size that no memory has room for, before torch does so in its own words."""
+    if value > 1 << 32:
+        raise ValueError(
+            f"{where}: {option} must be at most 2^32, because memory is allocated for as many; got"
+            f" {shown(value)}."
+        )
 
 
 def check_number(

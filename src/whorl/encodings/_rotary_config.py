@@ -9,12 +9,13 @@ from typing import Any, Literal
 from torch import Tensor
 
 from whorl import scaling as scalings
+from whorl._support.storage import check_storage
 from whorl._words import shown
 from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
 from whorl.scaling import Scaling
 
-from ._options import check_choices
+from ._options import check_allocated, check_choices
 from .base import Config
 
 __all__ = [
@@ -82,6 +83,7 @@ class RotaryConfig(Config):
             if type(value) is not int or value < (1 if option == "head_dim" else 0):
                 kind = "a positive int" if option == "head_dim" else "an int >= 0"
                 raise ValueError(f"{owner}: {option} must be {kind}; got {shown(value)}.")
+            check_allocated(value, option, owner)
         what = "head_dim" if self.rotary_dim is None and not self.rotary_start else "rotary_dim"
         if type(self.width) is not int or self.width % 2 or self.width < 2:
             raise ValueError(
@@ -118,6 +120,8 @@ def frozen_frequencies(
     given: Sequence[float] | Tensor, pairs: int, owner: str
 ) -> tuple[float, ...]:
     """Frequencies of one's own, one for each pair."""
+    if isinstance(given, Tensor):
+        check_storage(given, owner, "inv_freq")
     listed = given.tolist() if isinstance(given, Tensor) else given
     try:
         values = tuple(float(v) for v in listed)

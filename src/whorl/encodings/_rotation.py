@@ -263,7 +263,11 @@ class Rotation(Encoding):
         """The current length where the caller does not say: of each row, or of the batch."""
         now = longest(where, lengths, self.position_axes)
         batch = getattr(self.config, "lengths", "rows") == "batch"
-        return now.amax() if batch and isinstance(now, Tensor) else now
+        if not batch or not isinstance(now, Tensor):
+            return now
+        if torch.compiler.is_compiling() or now.numel():
+            return now.amax()
+        return 1  # of no rows
 
     def _shortcut(
         self,

@@ -243,7 +243,7 @@ class AxialRoPE(Rotary):
         self, positions: Tensor, *, context_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """cos and sin, float32 [T, R/2] or [B, T, R/2]; mixed: [N, T, R/2] or [B, N, T, R/2]."""
-        self._check_coordinates(positions, "AxialRoPE.tables")
+        self.check_coordinates(positions, "AxialRoPE.tables")
         cos, sin = super().tables(positions, context_length=context_length)
         if self.config.frequencies == "mixed" and positions.dim() == 2:
             return cos[0], sin[0]
@@ -264,7 +264,7 @@ class AxialRoPE(Rotary):
                 "AxialRoPE.retune: mixed frequencies are trained, not scaled; rotate the keys"
                 " afresh from their unrotated copies."
             )
-        self._check_coordinates(positions, "AxialRoPE.retune")
+        self.check_coordinates(positions, "AxialRoPE.retune")
         return super().retune(k, positions, old=old, new=new, offset=offset)
 
     def frequencies(self, context_length: int | Tensor | None = None) -> Frequencies:
@@ -335,7 +335,7 @@ class AxialRoPE(Rotary):
             call.positions,
             *([] if call.key_positions is None else [call.key_positions]),
         ):
-            self._check_coordinates(positions, "AxialRoPE")
+            self.check_coordinates(positions, "AxialRoPE")
         where = super()._where(xs, call)
         if self.config.frequencies == "mixed":
             heads = self.config.num_kv_heads
@@ -365,7 +365,7 @@ class AxialRoPE(Rotary):
             first += pairs
         return list(xs)
 
-    def _check_coordinates(self, positions: Tensor | None, where: str) -> None:
+    def check_coordinates(self, positions: Tensor | None, where: str) -> None:
         """Refuse tokens that are not placed on every axis."""
         if positions is None or (isinstance(positions, Tensor) and positions.dim() < 2):
             n = self.config.axes

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from whorl._words import did_you_mean
+from whorl._words import did_you_mean, shown
 
 if TYPE_CHECKING:
     from .composition import Composition
@@ -297,7 +297,7 @@ def from_dict(options: Mapping[str, Any]) -> Encoding:
 
     if not isinstance(options, Mapping):
         raise TypeError(
-            f"from_dict: an encoding must be a dictionary, as to_dict gives; got {options!r}."
+            f"from_dict: an encoding must be a dictionary, as to_dict gives; got {shown(options)}."
         )
     rest = dict(options)
     name = rest.pop("name", None)

@@ -20,9 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
+from whorl._words import shown
 from whorl.kernels import tables
 
 from ._absolute import Absolute, Where
+from ._options import check_allocated
 from ._sinusoid import frequencies, sinusoids
 from .base import Card, Config, register
 
@@ -45,7 +47,8 @@ class LearnedConfig(Config):
         for option in ("dim", "max_length"):
             value = getattr(self, option)
             if type(value) is not int or value < 1:
-                raise ValueError(f"Learned: {option} must be a positive int; got {value!r}.")
+                raise ValueError(f"Learned: {option} must be a positive int; got {shown(value)}.")
+            check_allocated(value, option, "Learned")
         if self.init not in get_args(Init):
             words = " or ".join(map(repr, get_args(Init)))
             raise ValueError(f"Learned: init must be {words}; got {self.init!r}.")
@@ -167,17 +170,17 @@ class Learned(Absolute):
     def _check_resize(self, new_length: int, mode: Resize, alpha: float) -> None:
         if type(new_length) is not int or new_length < 1:
             raise ValueError(
-                f"Learned.resize: new_length must be a positive int; got {new_length!r}."
+                f"Learned.resize: new_length must be a positive int; got {shown(new_length)}."
             )
         if mode not in get_args(Resize):
             words = " or ".join(map(repr, get_args(Resize)))
-            raise ValueError(f"Learned.resize: mode must be {words}; got {mode!r}.")
+            raise ValueError(f"Learned.resize: mode must be {words}; got {shown(mode)}.")
         if mode != "hierarchical":
             return
         if not isinstance(alpha, float) or not 0 < alpha < 1 or alpha == 0.5:
             raise ValueError(
                 "Learned.resize: alpha must be a float between 0 and 1 other than 0.5, at which"
-                f" positions i n + j and j n + i would share a row; got {alpha!r}."
+                f" positions i n + j and j n + i would share a row; got {shown(alpha)}."
             )
         known = self.config.max_length
         if new_length > known**2:

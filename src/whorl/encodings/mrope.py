@@ -186,7 +186,9 @@ def _dealt(sections: tuple[int, ...], order: Order) -> list[int]:
 def _integers(given: Any, option: str) -> tuple[int, ...]:
     listed = tuple(given) if isinstance(given, (tuple, list)) else None
     if listed is None or not all(type(n) is int and n >= 0 for n in listed):
-        raise ValueError(f"MRoPE: {option} must be ints >= 0, one for each section; got {given!r}.")
+        raise ValueError(
+            f"MRoPE: {option} must be ints >= 0, one for each section; got {shown(given)}."
+        )
     return listed
 
 

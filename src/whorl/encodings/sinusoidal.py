@@ -19,11 +19,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl._support.tensors import has_values
+from whorl._words import shown
 from whorl.kernels import tables
 from whorl.kernels.tables import Precision, table_dtype
 from whorl.positions import resolve
 
 from ._absolute import Absolute, Where
+from ._options import check_allocated
 from ._sinusoid import First, Order, Spacing, frequencies, sinusoids
 from .base import Card, Config, register
 
@@ -57,7 +59,7 @@ class SinusoidalConfig(Config):
         ):
             if (value := getattr(self, option)) not in choices:
                 words = " or ".join(map(repr, choices))
-                raise ValueError(f"Sinusoidal: {option} must be {words}; got {value!r}.")
+                raise ValueError(f"Sinusoidal: {option} must be {words}; got {shown(value)}.")
         if self.spacing == "endpoints" and self.dim < 4:
             raise ValueError(
                 "Sinusoidal: spacing='endpoints' needs dim of at least 4, because both ends of the"
@@ -71,8 +73,10 @@ class SinusoidalConfig(Config):
             raise ValueError(f"Sinusoidal: scale must be a finite number; got {self.scale!r}.")
         if type(self.table_length) is not int or self.table_length < 0:
             raise ValueError(
-                f"Sinusoidal: table_length must be an int >= 0; got {self.table_length!r}."
+                f"Sinusoidal: table_length must be an int >= 0; got {shown(self.table_length)}."
             )
+        for option in ("dim", "table_length"):
+            check_allocated(getattr(self, option), option, "Sinusoidal")
 
 
 @register("sinusoidal")
@@ -150,7 +154,8 @@ class Sinusoidal(Absolute):
         shape = positions.shape if isinstance(positions, Tensor) else ()
         if len(shape) not in (1, 2):
             raise ValueError(
-                f"Sinusoidal.table: positions must be a tensor [T] or [B, T]; got {positions!r}."
+                "Sinusoidal.table: positions must be a tensor [T] or [B, T]; got"
+                f" {shown(positions)}."
             )
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(

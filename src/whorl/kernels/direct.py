@@ -15,7 +15,7 @@ from torch.autograd.graph import increment_version
 from . import native
 from .native import Band, Rows, Table
 from .native_tables import rows_of
-from .ops import are_batched, is_plain, is_watched, rotate_back
+from .ops import are_batched, gradients_in_memory, is_plain, is_watched, rotate_back
 
 __all__ = ["rotate"]
 
@@ -121,9 +121,13 @@ def _place(x: Tensor, kind: _Kind) -> _Place | None:
     dtype, batch, length, width, tracked = kind
     if type(x) is not Tensor or x.dtype is not dtype or not x.is_cpu or x.is_neg():
         return None
-    if (tracked and x.requires_grad) or x.layout is not torch.strided or x.is_nested:
+    if tracked and x.requires_grad:
         return None
-    shape = x.shape
+    try:
+        held = len(x.untyped_storage())  # bytes
+        shape = x.shape
+    except RuntimeError:  # sparse; nested
+        return None
     if len(shape) != 4:
         return None
     rows, heads, steps, channels = shape
@@ -140,8 +144,10 @@ def _place(x: Tensor, kind: _Kind) -> _Place | None:
             return None
         size = (batch - 1) * row + (heads - 1) * head + (length - 1) * step + width
         strides = row, head, step
-    at = x.data_ptr()  # 0: freed
-    return (heads, strides, size, at) if size > 0 and at else None
+    at = x.data_ptr()  # 0: freed, or a zero tensor; a view into freed memory has another
+    if size <= 0 or not at or (x.storage_offset() + size) * _BYTES[dtype] > held:
+        return None
+    return heads, strides, size, at
 
 
 def _is_spread(place: _Place, kind: _Kind) -> bool:
@@ -192,8 +198,8 @@ class _Differentiable(torch.autograd.Function):
         return tuple(turn.run(xs))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        turn = ctx.turn.back()
+    def backward(ctx: Any, *given: Tensor) -> tuple[Any, ...]:
+        turn, grads = ctx.turn.back(), gradients_in_memory(given)
         if is_plain(grads, gradless=True) and not are_batched(grads):
             return None, *turn.run(grads)
         rows = rows_of(turn.table, turn.first, turn.length)

@@ -208,7 +208,7 @@ def submit(
 class Prepared:
     """A job whose tensors keep their places: only the first row changes from call to call."""
 
-    __slots__ = ("_at", "_numbers", "_outs", "_tensors", "table")
+    __slots__ = ("_at", "_bytes", "_numbers", "_outs", "_storages", "_tensors", "table")
 
     def __init__(
         self, numbers: Sequence[float], xs: Sequence[Tensor], outs: Sequence[Tensor], table: Table
@@ -217,9 +217,13 @@ class Prepared:
         self._tensors, self._outs = (*xs, *outs), list(outs)
         self.table = table  # the job has only its address
         self._at = [t.data_ptr() for t in self._tensors]
+        self._storages = [t.untyped_storage() for t in self._tensors]
+        self._bytes = list(map(len, self._storages))
 
     def stays(self) -> bool:
-        """Whether every tensor is where it was."""
+        """Whether every tensor is where it was, in as much memory."""
+        if list(map(len, self._storages)) != self._bytes:
+            return False
         return [t.data_ptr() for t in self._tensors] == self._at
 
     def __call__(self, first: int) -> None:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from whorl._support.storage import check_storage
+
 from . import native, reference
 from .native import Band, Rows, Table
 from .tables import table_dtype
@@ -24,6 +26,7 @@ __all__ = [
     "Layout",
     "are_batched",
     "chosen_impl",
+    "gradients_in_memory",
     "is_plain",
     "is_watched",
     "rotate",
@@ -139,6 +142,7 @@ def _save(ctx: Any, xs: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
 def _gradients(ctx: Any, grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
     saved = ctx.saved_tensors  # once: checkpointing hands each tensor out a single time
     tables, xs = saved[: ctx.count], saved[ctx.count :]
+    grads = gradients_in_memory(grads)
     x_grads = rotate_back(grads, tables, ctx.band.reversed(), not ctx.transpose, ctx.impl)
     if not ctx.trained:
         return x_grads, [None] * ctx.count
@@ -146,6 +150,17 @@ def _gradients(ctx: Any, grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Te
         _table_grad(x, grad, table, ctx.band, ctx.transpose)
         for x, grad, table in zip(xs, grads, tables, strict=True)
     ]
+
+
+def gradients_in_memory(grads: Sequence[Tensor]) -> list[Tensor]:
+    """Torch's zero tensors as ordinary zeros; refuse gradients whose storage was freed."""
+    found = []
+    for grad in grads:
+        if type(grad) is Tensor and grad._is_zerotensor():
+            grad = grad + torch.zeros(grad.shape, dtype=grad.dtype, device=grad.device)
+        check_storage(grad, "backward of a rotation", "the gradient")
+        found.append(grad)
+    return found
 
 
 def rotate_back(

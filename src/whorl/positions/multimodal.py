@@ -22,7 +22,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl._words import shown
+from whorl._support.storage import check_storage
+from whorl._words import shorten, shown
 
 from .grids import grid
 
@@ -123,7 +124,7 @@ def from_token_types(
     keep = _kept(types, mask)
     for option, value in (("merge", merge), ("temporal_merge", temporal_merge)):
         if type(value) is not int or value < 1:
-            raise ValueError(f"{where}: {option} must be an int >= 1; got {value!r}.")
+            raise ValueError(f"{where}: {option} must be an int >= 1; got {shown(value)}.")
     waiting = {
         1: deque(_merged(image_grids, "image_grids", (1, merge, merge), None)),
         2: deque(_merged(video_grids, "video_grids", (temporal_merge, merge, merge), intervals)),
@@ -201,6 +202,9 @@ def _segments(kinds: list[int], waiting: dict[int, deque[Cells]], b: int) -> lis
 
 def _merged(grids: Any, option: str, merge: tuple[int, int, int], intervals: Any) -> list[Cells]:
     """Grids of tokens from grids of patches."""
+    for what, given in ((option, grids), ("intervals", intervals)):
+        if isinstance(given, Tensor):
+            check_storage(given, "from_token_types", what)
     listed = grids.tolist() if isinstance(grids, Tensor) else list(() if grids is None else grids)
     spaced = intervals.tolist() if isinstance(intervals, Tensor) else intervals
     if spaced is None:
@@ -214,7 +218,8 @@ def _merged(grids: Any, option: str, merge: tuple[int, int, int], intervals: Any
     for sizes, interval in zip(listed, spaced, strict=True):
         if not isinstance(sizes, (list, tuple)) or len(sizes) != 3:
             raise ValueError(
-                f"from_token_types: {option} must be [N, 3], (t, h, w) of each; got {shown(grids)}."
+                f"from_token_types: {option} must be [N, 3], (t, h, w) of each; got"
+                f" {shorten(repr(grids))}."
             )
         if any(type(n) is not int or n < 1 or n % m for n, m in zip(sizes, merge, strict=True)):
             raise ValueError(
@@ -235,14 +240,14 @@ def _checked(segment: Any) -> int | Cells:
             return t, h, w, _interval(rest[0] if rest else 1.0, "from_segments")
     raise ValueError(
         "from_segments: a segment must be a number of text tokens, or (t, h, w) or"
-        f" (t, h, w, interval) with positive ints; got {segment!r}."
+        f" (t, h, w, interval) with positive ints; got {shown(segment)}."
     )
 
 
 def _interval(given: Any, where: str) -> float:
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if not number or not 0 <= given <= 2**24:
-        raise ValueError(f"{where}: an interval must be a number in 0 .. 2^24; got {given!r}.")
+        raise ValueError(f"{where}: an interval must be a number in 0 .. 2^24; got {shown(given)}.")
     return float(given)
 
 
@@ -250,6 +255,7 @@ def _kept(types: Any, mask: Any) -> Tensor:
     """Which tokens are no padding, [B, T]."""
     for what, given in (("types", types), ("mask", mask)):
         if isinstance(given, Tensor) and given.dim() == 2 and not given.is_floating_point():
+            check_storage(given, "from_token_types", what)
             continue
         if what == "mask" and given is None:
             continue
@@ -275,4 +281,4 @@ def _kept(types: Any, mask: Any) -> Tensor:
 def _check_choice(where: str, option: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         words = " or ".join(map(repr, known))
-        raise ValueError(f"{where}: {option} must be {words}; got {value!r}.")
+        raise ValueError(f"{where}: {option} must be {words}; got {shown(value)}.")

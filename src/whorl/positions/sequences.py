@@ -5,6 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
+from whorl._words import shown
+
 from .resolve import INTEGERS
 
 __all__ = ["from_cu_seqlens", "from_documents", "from_mask", "shard"]
@@ -90,9 +93,11 @@ def shard(
         positions = torch.arange(max(positions, 0))
     _check_tensor(positions, "shard", "positions")
     if type(rank) is not int or type(world) is not int:
-        raise TypeError(f"shard: rank and world must be ints; got {rank!r} and {world!r}.")
+        raise TypeError(
+            f"shard: rank and world must be ints; got {shown(rank)} and {shown(world)}."
+        )
     if order not in ("contiguous", "zigzag"):
-        raise ValueError(f"shard: order must be 'contiguous' or 'zigzag'; got {order!r}.")
+        raise ValueError(f"shard: order must be 'contiguous' or 'zigzag'; got {shown(order)}.")
     if not 0 <= rank < world:
         raise ValueError(
             f"shard: rank must be in 0 .. world - 1; got rank {rank} of world {world}."
@@ -110,4 +115,7 @@ def shard(
 
 def _check_tensor(given: object, where: str, what: str) -> None:
     if not isinstance(given, Tensor):
-        raise TypeError(f"{where}: {what} must be a tensor; got {given!r}. Use torch.tensor(...).")
+        raise TypeError(
+            f"{where}: {what} must be a tensor; got {shown(given)}. Use torch.tensor(...)."
+        )
+    check_storage(given, where, what)

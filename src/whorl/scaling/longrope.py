@@ -19,6 +19,7 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
+from whorl._support.storage import check_storage
 from whorl._words import shown
 
 from .base import Frequencies, Ladder, Scaling, register
@@ -119,6 +120,8 @@ class LongRoPE(Scaling):
 
 def _frozen(values: object, option: str) -> tuple[float, ...]:
     """A tuple of positive numbers from any sequence, array or tensor."""
+    if isinstance(values, Tensor):
+        check_storage(values, "LongRoPE", option)
     plain = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(plain, (list, tuple)) and plain:
         wrong = [v for v in plain if isinstance(v, bool) or not isinstance(v, (int, float))]
