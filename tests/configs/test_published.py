@@ -85,13 +85,14 @@ def test_stablelm_epoch_has_its_share_under_another_name() -> None:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ({}, {}),
+        ({"rope_scaling": None}, {}),
+        ({"rope_interleave": None}, {}),
         ({"rope_pct": 0.25}, {"rotary_dim": 32}),
         ({"rotary_pct": 0.25, "rotary_emb_base": 7.0}, {"rotary_dim": 32, "base": 7.0}),
         ({"rotary_emb_fraction": 0.5}, {"rotary_dim": 64}),
         ({"partial_rotary_factor": 0.5}, {"rotary_dim": 64}),
         ({"rotary_dim": 32}, {"rotary_dim": 32}),
-        ({"kv_channels": 64}, {"head_dim": 64}),
+        ({"kv_channels": 64, "rope_theta": 7.0}, {"head_dim": 64, "base": 7.0}),
         ({"position_embedding_type": "rope"}, {}),
     ],
 )
@@ -110,6 +111,11 @@ def test_types_that_nothing_knows_are_read_by_their_keys(
     [
         ({}, "no-sign"),
         ({"model_type": "novel"}, "no-sign"),
+        ({"model_type": "novel", **SIZES}, "no-sign"),
+        ({"model_type": "novel", "head_dim": 64, "num_layers": 2}, "no-sign"),
+        ({"model_type": "novel", **SIZES, "use_rope": False}, "no-sign"),
+        ({"model_type": "novel", **SIZES, "properties": 1, "propeller": 1}, "no-sign"),
+        (SIZES, "no-sign"),
         ({"model_type": "bert", **SIZES}, "no-rotary"),
         ({"model_type": "novel", **SIZES, "position_embedding_type": "absolute"}, "no-rotary"),
         ({"model_type": "novel", **SIZES, "alibi": True}, "alibi-instead"),
@@ -128,6 +134,8 @@ def test_towers_that_nothing_knows_do_not_rotate_without_a_sign() -> None:
     assert ids(found.parts["vision_config"]) == ["no-sign"]
     assert found.groups == read_config(text).groups
     data["text_config"] = {"model_type": "novel_text", **SIZES}
+    assert "no-sign" in ids(read_config(data))
+    data["text_config"]["rope_theta"] = 1e4
     assert ids(read_config(data)) == ["unknown-family"]
 
 
@@ -138,7 +146,7 @@ def test_no_published_name_is_a_type_of_transformers() -> None:
 
 
 def test_unknown_types_slide_by_their_window() -> None:
-    data = {"model_type": "novel", **SIZES, "sliding_window": 512}
+    data = {"model_type": "novel", **SIZES, "sliding_window": 512, "rope_theta": 1e4}
     assert read_config(data).group().window == 512
     assert read_config({**data, "use_sliding_window": False}).group().window is None
     kinds = {**data, "layer_types": ["full_attention", "sliding_attention"]}

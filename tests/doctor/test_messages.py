@@ -47,7 +47,10 @@ def test_case_and_old_names_of_types_are_fixed() -> None:
     [("LLaMA", "; did you mean 'llama'?"), ("zzzz", ".")],
 )
 def test_an_unknown_family_is_told(model_type: str, end: str) -> None:
-    assert said(model_type=model_type) == [("unknown-family", f"{model_type!r} is not known{end}")]
+    words = f"{model_type!r} is not known{end}"
+    assert said(model_type=model_type, rope_theta=1e4) == [("unknown-family", words)]
+    more = " No key speaks of a rotary embedding either, so whether it rotates is not known."
+    assert said(model_type=model_type) == [("unknown-family", words + more)]
 
 
 def test_keys_of_an_unknown_family_are_named() -> None:

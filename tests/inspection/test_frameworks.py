@@ -264,7 +264,10 @@ def test_a_part_under_another_key() -> None:
     ("config", "why"),
     [
         (presets.load("deepseek-v3") | {"model_type": "kimi_k2"}, "no model type 'kimi_k2'"),
-        (presets.load("llama-2-7b") | {"model_type": "LLaMA"}, "no model type 'LLaMA'"),
+        (
+            presets.load("llama-2-7b") | {"model_type": "LLaMA", "rope_theta": 1e4},
+            "no model type 'LLaMA'",
+        ),
         (
             {"model_type": "llava", "text_config": QWEN3 | {"model_type": "mine"}},
             "no model type 'mine'",

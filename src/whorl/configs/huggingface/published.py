@@ -9,6 +9,7 @@ GLM-4-9B rotate half of each head with the base 10000 rope_ratio, as vLLM reads 
 and rope_hf_config. Phi-3-small wrote "su" for LongRoPE.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,6 @@ from whorl.configs.model import ConfigError, Note, Parity
 from . import defaults
 from .adapting import two_scales
 from .families import FAMILIES, Family
-from .parts import TEXT_PARTS
 from .sizes import NAMES, canonical
 
 __all__ = ["looks_like", "read_as", "read_as_note", "usual", "why_not", "without_latent"]
@@ -46,6 +46,8 @@ _SIGNS = (
     *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"),
     *("rotary_dim", "qk_rope_head_dim"),
 )
+#: Names of other keys that speak of a rotation.
+_ROTARY = re.compile(r"(.*_)?(rope|rotary)(_|$)")
 
 
 def read_as(model_type: str | None, keys: Keys) -> str | None:
@@ -106,9 +108,10 @@ def why_not(keys: Keys, model_type: str | None) -> str | None:
     other = isinstance(kind, str) and kind not in ("rope", "rotary")
     if other or defaults.rotates_nothing(model_type):
         return "no-rotary"
-    part = keys.where.rpartition(".")[2]
-    sized = "head_dim" in keys or ("hidden_size" in keys and "num_attention_heads" in keys)
-    return None if sized and (not part or part in TEXT_PARTS) else "no-sign"
+    # Sizes are no sign: every BERT has them.
+    named = (name for name in keys.data if isinstance(name, str) and _ROTARY.match(name))
+    signs = any(keys.data[name] is not False for name in named)  # null stands for no scaling
+    return None if signs or kind in ("rope", "rotary") else "no-sign"
 
 
 def looks_like(keys: Keys) -> Family:
