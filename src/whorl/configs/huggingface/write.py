@@ -83,7 +83,7 @@ def dialect_lines(
     # What the other schema says would win over the new one, or contradict it.
     beside = {} if four is None else {k: v for k, v in four.items() if k not in (_OLD, _NEW)}
     beside = {k: v for k, v in beside.items() if keys.get(k) is not None and keys[k] != v}
-    void = {_OLD: None} if keys.get(_OLD) else {}
+    void: dict[str, Any] = {_OLD: None} if keys.get(_OLD) else {}
     void |= {_VERSION: _FIRST_OF_5} if _is_of_4(keys) else {}
     return {**beside, **void, _NEW: copy.deepcopy(dict(parameters))}
 
