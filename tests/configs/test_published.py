@@ -135,7 +135,7 @@ def test_towers_that_nothing_knows_do_not_rotate_without_a_sign() -> None:
     assert found.groups == read_config(text).groups
     data["text_config"] = {"model_type": "novel_text", **SIZES}
     assert "no-sign" in ids(read_config(data))
-    data["text_config"]["rope_theta"] = 1e4
+    data["text_config"] = {"model_type": "novel_text", "rope_theta": 1e4, **SIZES}
     assert ids(read_config(data)) == ["unknown-family"]
 
 
