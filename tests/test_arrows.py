@@ -21,19 +21,19 @@ _ABOVE = "analysis bench checking checkpoints configs doctor info inspection lab
 #: Imports of something higher: the file, what it imports, and why it may.
 EXCEPTIONS = {
     ("__init__.py", _ABOVE): "for type checkers only; loaded when it is first asked for",
-    ("encodings/_rotary.py", "configs"): "from_config builds what a config says, when called",
+    ("encodings/rotary/rotary.py", "configs"): "from_config builds what a config says, when called",
     ("plots/_numbers.py", "lab bench"): "charts of a trained run, and of all that bench compares",
 }
 
 #: Private files that a package takes from another: who, what, and why it may.
 PRIVATE = {
-    ("attention/_linear_places.py", "encodings._angles"): "the machinery of rotations",
-    ("attention/_linear_run.py", "encodings._angles"): "the machinery of rotations",
-    ("attention/_linear_xpos.py", "encodings._angles"): "the machinery of rotations",
-    ("attention/_turning.py", "encodings._ahead"): "the machinery of rotations",
-    ("attention/_turning.py", "encodings._rotary"): "the machinery of rotations",
-    ("attention/linear_features.py", "encodings._angles"): "the machinery of rotations",
-    ("attention/linear_features.py", "encodings._rotary"): "the machinery of rotations",
+    ("attention/linear/positions.py", "encodings._angles"): "the machinery of rotations",
+    ("attention/linear/chunks.py", "encodings._angles"): "the machinery of rotations",
+    ("attention/linear/references.py", "encodings._angles"): "the machinery of rotations",
+    ("attention/cache/rotation.py", "encodings._ahead"): "the machinery of rotations",
+    ("attention/cache/rotation.py", "encodings._rotary"): "the machinery of rotations",
+    ("attention/linear/features.py", "encodings._angles"): "the machinery of rotations",
+    ("attention/linear/features.py", "encodings._rotary"): "the machinery of rotations",
     ("cli/bench.py", "bench._run"): "a type, for type checkers only",
     ("configs/model.py", "encodings._rotary"): "what all rotations are, which has no public name",
 }
@@ -123,7 +123,7 @@ def test_every_exception_is_needed() -> None:
         ("configs/huggingface/read.py", "from whorl import check", "check"),
         ("configs/huggingface/read.py", "def f():\n    from whorl import lab", "lab"),
         ("configs/huggingface/read.py", "from ... import doctor", "doctor"),
-        ("inspection/look.py", "from whorl.analysis.decay import decay", "analysis.decay.decay"),
+        ("configs/inspection/look.py", "from whorl.analysis.decay import decay", "analysis.decay.decay"),
         ("encodings/rope.py", "from whorl.configs import read_config", "configs.read_config"),
         ("__init__.py", "from .cli import main", "cli.main"),
     ],
@@ -137,7 +137,7 @@ def test_it_sees_imports_that_go_wrong(file: str, text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("doctor/checkpoint.py", "from whorl.checkpoints import detect"),
+        ("configs/diagnosis/checkpoint.py", "from whorl.weights import detect"),
         ("analysis/terms.py", "from whorl import RoPE, attention, positions"),
         ("configs/gguf.py", "from ..scaling import YaRN\nfrom .model import Note\nimport torch"),
         ("lab/model.py", "from whorl import check, plots\nfrom . import runs"),
@@ -157,9 +157,9 @@ def test_private_files_stay_in_their_packages() -> None:
     [
         ("from whorl.bench._run import Benchmark", "bench._run"),
         ("from ..configs.huggingface._keys import read", "configs.huggingface._keys"),
-        ("def f():\n    import whorl.encodings._rotary", "encodings._rotary"),
+        ("def f():\n    import whorl.encodings.rotary.rotary", "encodings._rotary"),
         ("from whorl.encodings.rope import _helper", "encodings.rope._helper"),
-        ("from whorl._words import did_you_mean", None),
+        ("from whorl._support.words import did_you_mean", None),
         ("from ._draw import altair\nfrom whorl.plots._series import GREY", None),
     ],
 )

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import whorl
-from tests.checkpoints.made import llama, llama_config, raw_file, save, write_config
-from whorl import doctor, read_config
-from whorl._words import list_shown, shorten, shown
-from whorl.checkpoints import Stated, convert, detect
+from tests.weights.made import llama, llama_config, raw_file, save, write_config
+from whorl.configs import diagnosis as doctor
+from whorl import read_config
+from whorl._support.words import list_shown, shorten, shown
+from whorl.weights import Stated, convert, detect
 from whorl.cli import main
 from whorl.configs import ConfigError
 from whorl.lab.config import RunConfig
@@ -218,10 +219,10 @@ def test_files_of_runs(table: str) -> None:
         doctor.find_rule,
         lambda x: doctor.examine({}, ignore=[x]),
         lambda x: doctor.examine({}, length=x),
-        lambda x: whorl.inspection.inspect(CONFIGS["llama"], extend=x, factor=2.0),
-        lambda x: whorl.inspection.inspect(CONFIGS["llama"], extend="yarn", factor=x),
-        lambda x: whorl.inspection.inspect(CONFIGS["llama"], length=x),
-        lambda x: whorl.inspection.inspect(CONFIGS["llama"], layer_type=x),
+        lambda x: whorl.configs.inspection.inspect(CONFIGS["llama"], extend=x, factor=2.0),
+        lambda x: whorl.configs.inspection.inspect(CONFIGS["llama"], extend="yarn", factor=x),
+        lambda x: whorl.configs.inspection.inspect(CONFIGS["llama"], length=x),
+        lambda x: whorl.configs.inspection.inspect(CONFIGS["llama"], layer_type=x),
     ],
 )
 def test_options(call: Callable[[Any], object]) -> None:
@@ -353,7 +354,7 @@ def test_no_foreign_value_is_printed_by_its_repr(package: str) -> None:
         for line, value in printed_whole(file.read_text(encoding="utf-8"))
         if value not in OURS and not value.startswith("str(")
     ]
-    assert not found, "use whorl._words.shown"
+    assert not found, "use whorl._support.words.shown"
 
 
 def test_the_search_finds_something() -> None:

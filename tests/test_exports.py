@@ -72,8 +72,8 @@ def test_import_whorl_is_enough(what: str) -> None:
 
 def test_what_is_loaded_later_is_listed_and_stays() -> None:
     assert set(whorl.__all__) <= set(dir(whorl))
-    assert whorl.check is whorl.checking.check
-    assert whorl.identify is whorl.checking.identify
+    assert whorl.check is whorl.functions.check
+    assert whorl.identify is whorl.functions.identify
     assert whorl.read_config is whorl.configs.read_config
     with pytest.raises(AttributeError, match="module 'whorl' has no attribute 'chek'"):
         whorl.chek  # type: ignore[attr-defined]  # noqa: B018
@@ -94,7 +94,7 @@ def test_every_name_is_what_type_checkers_see() -> None:
 
 def test_attention_stays_the_function() -> None:
     """Whatever is imported first, and although a package has the same name."""
-    code = "import whorl.attention.cache; assert callable(whorl.attention); whorl.KVCache"
+    code = "import whorl.attention.cache.kv_cache; assert callable(whorl.attention); whorl.KVCache"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert importlib.import_module("whorl.attention").attention is whorl.attention
 

@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from . import (
         analysis,
         bench,
-        checking,
-        checkpoints,
+        functions as checking,
+        weights as checkpoints,
         configs,
-        doctor,
         info,
-        inspection,
         lab,
         plots,
         positions,
         testing,
     )
+    from .configs import diagnosis as doctor, inspection
     from .attention import (
         KVCache,
         LinearState,
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
         score_mod,
         shifted_attention,
     )
-    from .checking.check import check
-    from .checking.identify import identify
+    from .functions.check import check
+    from .functions.identify import identify
     from .configs import read_config
     from .encodings import (
         ALiBi,

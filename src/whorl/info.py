@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from whorl import encodings, scaling
-from whorl._support.markers import marker_applies, this_environment
-from whorl.kernels import native, ops
+from . import encodings, scaling
+from ._support.markers import marker_applies, this_environment
+from .kernels import native, ops
 
 __all__ = ["Cpu", "Extra", "Info", "Native", "cpu", "describe"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from whorl._support.locks import acquire_lock, hold_lock, release_lock
-from whorl.checkpoints.output import new_folder
+from whorl.weights.output import new_folder
 from whorl.lab import files
 
 

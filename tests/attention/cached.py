@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.attention.cache import KVCache, Step
+from whorl.attention.cache.kv_cache import KVCache, Step
 
 D = 8
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.attention import _job, attention
-from whorl.attention._asked import Asked, scope_of
-from whorl.attention._scope import Block, Scope
+from whorl.attention.softmax import compute as _job
+from whorl.attention import attention
+from whorl.attention.softmax.arguments import Asked, scope_of
+from whorl.attention.softmax.visibility import Block, Scope
 from whorl.encodings import deberta, transformer_xl
 from whorl.encodings.base import Scorer
 

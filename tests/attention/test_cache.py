@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.attention.cache import KVCache
+from whorl.attention.cache.kv_cache import KVCache
 from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE
 
 from .cached import D, Reference, attended, tokens

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import whorl
-from whorl.attention.cache import KVCache
+from whorl.attention.cache.kv_cache import KVCache
 
 from .cached import D, tokens
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import whorl
-from whorl.attention.cache import KVCache
+from whorl.attention.cache.kv_cache import KVCache
 from whorl.scaling import DynamicNTK, LongRoPE
 
 from .cached import D, scores, tokens

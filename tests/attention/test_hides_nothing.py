@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import whorl
-from whorl.attention import _job, attention, linear_attention
-from whorl.attention._linear_checks import check_mask
+from whorl.attention.softmax import compute as _job
+from whorl.attention import attention, linear_attention
+from whorl.attention.linear.checks import check_mask
 
 from .test_softmax import D, H, randn
 

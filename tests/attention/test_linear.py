@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.attention import _linear_run
-from whorl.attention.linear import linear_attention
+from whorl.attention.linear import chunks as _linear_run
+from whorl.attention.linear.attention import linear_attention
 from whorl.scaling import DynamicNTK, DynamicYaRN, YaRN
 
 from .linear_naive import Turn, naive, random, rotary, unrotated

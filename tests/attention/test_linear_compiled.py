@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
 import whorl
-from whorl.attention.linear import linear_attention as typed
+from whorl.attention.linear.attention import linear_attention as typed
 
 from .linear_naive import random
 

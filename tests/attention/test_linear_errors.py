@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import whorl
-from whorl.attention.linear import linear_attention
+from whorl.attention.linear.attention import linear_attention
 
 D, H = 8, 4
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.attention.linear import linear_attention as typed
+from whorl.attention.linear.attention import linear_attention as typed
 
 from .linear_naive import naive, random
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.attention.linear import LinearState
-from whorl.attention.linear import linear_attention as typed
+from whorl.attention.linear.attention import LinearState
+from whorl.attention.linear.attention import linear_attention as typed
 
 from .linear_naive import random
 

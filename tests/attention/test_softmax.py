@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.attention import _job, attention
+from whorl.attention.softmax import compute as _job
+from whorl.attention import attention
 from whorl.testing.probe import randomized
 
 H, D = 4, 8

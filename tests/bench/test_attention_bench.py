@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import whorl
-from whorl import _memory
+from whorl._support import memory as _memory
 from whorl.bench._run import Contestant
 from whorl.bench.attention import (
     Cell,

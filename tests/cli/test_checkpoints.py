@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.checkpoints.made import llama, llama_config, load, save, write_config
-from tests.checkpoints.test_evidence import taught
-from tests.checkpoints.test_mixed import CROSSED, HALF, OTHER, folder_of
+from tests.weights.made import llama, llama_config, load, save, write_config
+from tests.weights.test_evidence import taught
+from tests.weights.test_mixed import CROSSED, HALF, OTHER, folder_of
 
 Whorl = Callable[..., Any]
 

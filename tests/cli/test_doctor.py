@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from whorl.doctor import RULES
-from whorl.doctor.engine import LLAMA
+from whorl.configs.diagnosis import RULES
+from whorl.configs.diagnosis.engine import LLAMA
 
 Whorl = Callable[..., Any]
 

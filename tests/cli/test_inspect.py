@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whorl.configs import presets
-from whorl.inspection import inspect
+from whorl.configs.inspection import inspect
 
 
 def test_a_preset(whorl: Callable[..., Any]) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.configs.test_fuzz import ask_the_doctor, outcome, read_and_build, read_as_transformers
-from whorl.doctor.rules._vocabulary import READ
+from whorl.configs.diagnosis.rules._vocabulary import READ
 from whorl.explore import api
 from whorl.explore.state import State
-from whorl.inspection import inspect
-from whorl.inspection.verdict import verdict
+from whorl.configs.inspection import inspect
+from whorl.configs.inspection.verdict import verdict
 
 SIZES = {
     "model_type": "llama",

@@ -16,8 +16,8 @@ import pytest
 
 from tests.effort import MOST, TooMuchWorkError, bounded
 from whorl.configs import ConfigError, ModelPositions, read_config
-from whorl.doctor import examine
-from whorl.inspection import inspect
+from whorl.configs.diagnosis import examine
+from whorl.configs.inspection import inspect
 
 from .mutations import case, seeds
 

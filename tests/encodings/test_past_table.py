@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.encodings._ahead import Ahead
+from whorl.encodings.rotary.ahead import Ahead
 from whorl.kernels import native, native_tables, tables
 from whorl.scaling import LongRoPE
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import whorl
-from whorl import analysis, doctor, inspection
+from whorl import analysis
+from whorl.configs import diagnosis as doctor, inspection
 from whorl.configs import ConfigError, presets, read_config
 from whorl.explore import _checks, api, choices, compare, curves
 from whorl.explore.state import State

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from whorl import doctor
+from whorl.configs import diagnosis as doctor
 from whorl.configs import presets, read_config
 from whorl.explore import api
 from whorl.explore.state import State
-from whorl.inspection import inspect
+from whorl.configs.inspection import inspect
 
 VERSION_4 = {**presets.load("qwen3-8b"), "transformers_version": "4.51.0"}
 YARN = {"method": "yarn", "factor": 4.0}

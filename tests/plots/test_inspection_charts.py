@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from whorl import plots
-from whorl.inspection import inspect
+from whorl.configs.inspection import inspect
 
 pytest.importorskip("altair")
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-from whorl._words import shown
+from .words import shown
 
 __all__ = ["RESULTS", "JsonError", "JsonLimits", "parse_json", "read_within"]
 

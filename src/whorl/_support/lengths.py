@@ -2,7 +2,7 @@
 
 import re
 
-from whorl._words import shown
+from .words import shown
 
 __all__ = ["parse_length"]
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.attention.linear_features import KEY, QUERY, FeatureMap, Features, unscaling
+from whorl.attention.linear.features import KEY, QUERY, FeatureMap, Features, unscaling
 from whorl.encodings import Encoding
 
 __all__ = ["Denominator", "Denominators", "denominators"]

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.attention.cache import KVCache
+from whorl.attention.cache.kv_cache import KVCache
 from whorl.attention.multihead import MultiheadAttention
 
 __all__ = ["Drift", "cache_drift"]

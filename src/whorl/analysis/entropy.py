@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.encodings import Encoding, RoPE
 from whorl.scaling import YaRN
 from whorl.scaling.yarn import mscale

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl import _memory
+from whorl._support import memory as _memory
 from whorl.attention import attention
 from whorl.encodings import Encoding, NoPE, names
 from whorl.testing.probe import randomized

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl import _memory
+from whorl._support import memory as _memory
 from whorl.encodings import Encoding, RoPE
 
 __all__ = ["Record", "fits", "generator", "places", "plain", "rope_of", "rows", "size", "whole"]

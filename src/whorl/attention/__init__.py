@@ -1,10 +1,10 @@
 """What consumes an encoding: attention that never forms more of a matrix than it must."""
 
-from .cache import KVCache, Step
+from .cache.kv_cache import KVCache, Step
 from .flex import score_mod
-from .linear import LinearState, linear_attention
+from .linear.attention import LinearState, linear_attention
 from .multihead import MultiheadAttention
-from .softmax import attention
+from .softmax.attention import attention
 from .sparse import shifted_attention
 
 __all__ = [

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.encodings import AxialRoPE
 from whorl.encodings.base import Encoding
 from whorl.positions.resolve import INTEGERS

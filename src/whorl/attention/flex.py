@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.encodings import Encoding
 
 __all__ = ["score_mod"]

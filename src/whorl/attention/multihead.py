@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.encodings import Encoding
 
 from ._checks import check_encoding
-from .softmax import BLOCK, attention
+from .softmax.attention import BLOCK, attention
 
 if TYPE_CHECKING:
-    from .cache import KVCache
+    from .cache.kv_cache import KVCache
 
 __all__ = ["MultiheadAttention"]
 

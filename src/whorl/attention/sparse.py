@@ -18,16 +18,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.encodings import Encoding, NoPE, XPos
 from whorl.positions import resolve
 
 from ._checks import check_encoding, check_qkv
-from ._job import Job, full_precision, lowered, scaled
+from .softmax.compute import Job, full_precision, lowered, scaled
 from ._output import build_zeros
-from ._scope import Scope
-from ._softmax_checks import check_fits
-from .softmax import BLOCK, softmax_scale
+from .softmax.visibility import Scope
+from .softmax.checks import check_fits
+from .softmax.attention import BLOCK, softmax_scale
 
 __all__ = ["shifted_attention"]
 

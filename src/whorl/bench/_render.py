@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from whorl._markdown import table as markdown_table
+from whorl._support.markdown import table as markdown_table
 
 from ._report import BaseReport
 

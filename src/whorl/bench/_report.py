@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
-from whorl._words import shown
+from whorl._support.words import shown
 
 __all__ = ["BaseReport", "Cell", "Measured", "Target"]
 

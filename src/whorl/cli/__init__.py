@@ -39,7 +39,7 @@ def _run(args: list[str] | None) -> object:
         _say(str(error))
         return 1
     except (ValueError, OSError) as error:  # what whorl raises for bad input
-        from whorl._words import escape_controls
+        from whorl._support.words import escape_controls
 
         _say("\n".join(map(escape_controls, f"error: {error}".split("\n"))))
         return 2

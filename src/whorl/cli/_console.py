@@ -8,7 +8,7 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from whorl._words import escape_controls
+from whorl._support.words import escape_controls
 
 __all__ = ["Console"]
 

@@ -1,6 +1,6 @@
 """Lists as people type them on a command line: a,b,c."""
 
-from whorl._words import shown
+from whorl._support.words import shown
 
 __all__ = ["thread_counts", "words"]
 

@@ -42,7 +42,7 @@ def given(
     kv_heads: int | None,
     rotary_dim: int | None,
     rotary_start: int | None,
-) -> tuple[list[whorl.checkpoints.Pattern], whorl.checkpoints.Stated]:
+) -> tuple[list[whorl.weights.Pattern], whorl.weights.Stated]:
     """The options as the library takes them."""
-    stated = whorl.checkpoints.Stated(head_dim, heads, kv_heads, rotary_dim, rotary_start)
-    return [whorl.checkpoints.parse_pattern(text) for text in patterns or []], stated
+    stated = whorl.weights.Stated(head_dim, heads, kv_heads, rotary_dim, rotary_start)
+    return [whorl.weights.parse_pattern(text) for text in patterns or []], stated

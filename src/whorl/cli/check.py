@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import whorl
-from whorl._words import did_you_mean, shown
+from whorl._support.words import did_you_mean, shown
 
 from ._json import JsonFlag, print_json
 
@@ -50,17 +50,17 @@ def check(
     It takes and gives NumPy arrays or torch tensors [B, H, T, D]. The module is imported, so its
     code runs. Exit code: 0 nothing is wrong, 3 something is, 2 there is no such function.
     """
-    from whorl.checking.text import identification_text, report_text
+    from whorl.functions.text import identification_text, report_text
 
     fn, width = load(function), min(shutil.get_terminal_size().columns, 120)
     if identify:
-        found = whorl.checking.identify(fn, head_dim, kind=kind.value)
+        found = whorl.functions.identify(fn, head_dim, kind=kind.value)
         if as_json:
             print_json(found.to_dict())
         else:
             print(identification_text(found, width))
         return
-    report = whorl.checking.check(fn, head_dim, kind=kind.value, base=base)
+    report = whorl.functions.check(fn, head_dim, kind=kind.value, base=base)
     if as_json:
         print_json(report.to_dict())
     else:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console, Group
 
 import whorl
-from whorl._words import shown
+from whorl._support.words import shown
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json

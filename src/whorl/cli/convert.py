@@ -61,7 +61,7 @@ def convert(
     """
     patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
     with progress_bar() as show:
-        done = whorl.checkpoints.convert(
+        done = whorl.weights.convert(
             source,
             out,
             to=to.value,
@@ -77,7 +77,7 @@ def convert(
         Console(highlight=False).print(_table(done))
 
 
-def _table(done: whorl.checkpoints.Conversion) -> Table:
+def _table(done: whorl.weights.Conversion) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

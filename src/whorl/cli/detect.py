@@ -40,11 +40,11 @@ def detect(
 
     Exit code 0 if they show one, 3 if they show none or several, 2 if they cannot be read.
     """
-    from whorl.checkpoints.config_file import layout_said
+    from whorl.weights.config_file import layout_said
 
     patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
     with progress_bar() as show:
-        found = whorl.checkpoints.detect(
+        found = whorl.weights.detect(
             checkpoint, patterns=patterns, stated=stated, progress=show
         )
     said = layout_said(checkpoint) if _has_config(checkpoint) else None
@@ -60,7 +60,7 @@ def _has_config(path: Path) -> bool:
     return path.suffix == ".gguf" or (path / "config.json").is_file()
 
 
-def _print(found: whorl.checkpoints.Detection, said: str | None) -> None:
+def _print(found: whorl.weights.Detection, said: str | None) -> None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("layer", overflow="fold")
     for name in ("half", "interleaved", "layout", "confidence"):
@@ -76,11 +76,11 @@ def _print(found: whorl.checkpoints.Detection, said: str | None) -> None:
         console.print(Text(line))
 
 
-def _cells(finding: whorl.checkpoints.LayerFinding) -> list[Text]:
-    from whorl.checkpoints.evidence import LAYOUTS
+def _cells(finding: whorl.weights.LayerFinding) -> list[Text]:
+    from whorl.weights.evidence import LAYOUTS
 
     z = [Text(f"{finding.z[layout]:+.1f}") for layout in LAYOUTS]
-    if isinstance(finding, whorl.checkpoints.Detection) and finding.mixed:
+    if isinstance(finding, whorl.weights.Detection) and finding.mixed:
         return [*z, Text("mixed", "red"), Text("")]
     if finding.crossed is not None:
         return [*z, Text("q not as k", "red"), Text(f"{finding.confidence:.1%}")]
@@ -90,12 +90,12 @@ def _cells(finding: whorl.checkpoints.LayerFinding) -> list[Text]:
     return [*z, Text("can't tell", "dim"), likelier]
 
 
-def _likelier(finding: whorl.checkpoints.LayerFinding) -> str:
+def _likelier(finding: whorl.weights.LayerFinding) -> str:
     chances = finding.probabilities
     return "half " if chances.half >= chances.interleaved else "interleaved "
 
 
-def _words(found: whorl.checkpoints.Detection, said: str | None) -> list[str]:
+def _words(found: whorl.weights.Detection, said: str | None) -> list[str]:
     lines = [
         "half, interleaved: standard deviations above pairings that no model has.",
         "confidence: probability of the likelier layout, which is named from 90% on.",

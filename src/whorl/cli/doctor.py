@@ -53,7 +53,7 @@ def doctor(
         raise ValueError("doctor: name a config.json, a folder, a file or a preset; see --help.")
     if force and not fix_it:
         raise ValueError("--force lets --fix overwrite a file; add --fix.")
-    found = whorl.doctor.examine(target, length=length, ignore=words(ignore) or ())
+    found = whorl.configs.diagnosis.examine(target, length=length, ignore=words(ignore) or ())
     fixed = _fix(found, force) if fix_it else None
     if as_json:
         print_json({**found.to_dict(), **({} if fixed is None else fixed.to_dict())})
@@ -65,7 +65,7 @@ def doctor(
 
 def _rules(explain: str | None, as_json: bool) -> None:
     chosen = (
-        list(whorl.doctor.RULES.values()) if explain is None else [whorl.doctor.find_rule(explain)]
+        list(whorl.configs.diagnosis.RULES.values()) if explain is None else [whorl.configs.diagnosis.find_rule(explain)]
     )
     if as_json:
         print_json([rule.to_dict() for rule in chosen])
@@ -75,16 +75,16 @@ def _rules(explain: str | None, as_json: bool) -> None:
         print_rule(chosen[0])
 
 
-def _fix(found: whorl.doctor.Diagnosis, force: bool) -> Correction:
+def _fix(found: whorl.configs.diagnosis.Diagnosis, force: bool) -> Correction:
     """Write the corrected config, if anything is to correct, and say what remains wrong with it."""
     remaining = found.correct()
     if found.path is None:
         return Correction(None, "", remaining)
-    path = whorl.doctor.fix.fixed_path(found.path)
-    changes = whorl.doctor.fix.difference(
+    path = whorl.configs.diagnosis.fix.fixed_path(found.path)
+    changes = whorl.configs.diagnosis.fix.difference(
         found.config, remaining.config, (found.path.name, path.name)
     )
     if not changes:
         return Correction(None, "", remaining)
-    whorl.doctor.fix.write(path, remaining.config, force=force)
+    whorl.configs.diagnosis.fix.write(path, remaining.config, force=force)
     return Correction(path, changes, remaining)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whorl._words import did_you_mean
+from whorl._support.words import did_you_mean
 
 if TYPE_CHECKING:
     from whorl.explore.state import State

@@ -51,7 +51,7 @@ def inspect(
     """
     if plot is not None:
         whorl.plots.check_path(plot)
-    found = whorl.inspection.inspect(
+    found = whorl.configs.inspection.inspect(
         config,
         length=length,
         extend=extend,
@@ -65,6 +65,6 @@ def inspect(
     if as_json:
         print_json(found.to_dict())
         return
-    from whorl.inspection.tables import terminal
+    from whorl.configs.inspection.tables import terminal
 
     Console(highlight=False).print(Group(*terminal(found)))

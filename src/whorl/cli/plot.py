@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 import whorl
-from whorl._words import shown
+from whorl._support.words import shown
 
 from ._json import JsonFlag, print_json
 from ._lengths import length_option

@@ -14,7 +14,7 @@ from rich.console import Console
 import whorl
 from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.lengths import parse_length
-from whorl._words import shown
+from whorl._support.words import shown
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json

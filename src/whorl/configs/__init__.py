@@ -14,7 +14,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from whorl._words import shown
+from whorl._support.words import shown
 
 from . import gguf, huggingface, meta, mistral, mlx
 from ._written import Written, rope_parameters

@@ -17,7 +17,7 @@ import os
 import struct
 from typing import Any, BinaryIO
 
-from whorl._words import shown
+from whorl._support.words import shown
 
 from .model import ConfigError
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from whorl._words import shown
+from whorl._support.words import shown
 
 from ._gguf_families import SLIDING, Sliding
 from ._values import MOST_LAYERS, Keys

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._words import is_numeral, shown
+from whorl._support.words import is_numeral, shown
 
 from .model import ConfigError, Rotation
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.scaling import Ladder, Llama3
 
 from ._gguf_families import HALVED, LATENT, PERMUTED, Sliding, Style, style

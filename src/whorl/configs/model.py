@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from whorl._words import did_you_mean, list_shown, shorten, shown
+from whorl._support.words import did_you_mean, list_shown, shorten, shown
 from whorl.scaling import Frequencies, Scaling
 
 if TYPE_CHECKING:
     from whorl.encodings import Encoding
-    from whorl.encodings._rotary import Rotary
+    from whorl.encodings.rotary.rotary import Rotary
 
 __all__ = [
     "ConfigError",

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from whorl._support.bounded_json import JsonError, JsonLimits, parse_json, read_within
-from whorl._words import shown
+from whorl._support.words import shown
 
 from . import _gguf_file
 from ._folder import config_in

@@ -12,7 +12,7 @@ from whorl._support.tensors import has_values
 from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
 
-from ._checks import check_pair
+from .rotary.checks import check_pair
 
 __all__ = [
     "check_scored",

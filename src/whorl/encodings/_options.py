@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from whorl._words import shown
+from whorl._support.words import shown
 
 __all__ = ["check_allocated", "check_choice", "check_choices", "check_int", "check_number"]
 

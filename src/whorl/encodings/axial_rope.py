@@ -22,10 +22,10 @@ from whorl.kernels.tables import Precision
 from whorl.scaling import Description, Frequencies, Ladder
 from whorl.scaling.base import ladder
 
-from ._angles import Where
+from .rotary.angles import Where
 from ._options import check_choices, check_number
-from ._rotary import Call, Rotary
-from ._rotary_config import RotaryConfig, TableStrategy, frozen_frequencies
+from .rotary.rotary import Call, Rotary
+from .rotary.config import RotaryConfig, TableStrategy, frozen_frequencies
 from .base import Card, register
 
 __all__ = ["AxialRoPE", "AxialRoPEConfig"]

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from whorl._words import did_you_mean, shown
+from whorl._support.words import did_you_mean, shown
 
 if TYPE_CHECKING:
     from .composition import Composition

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.kernels.tables import table_dtype
 
 from ._content import check_scored, check_whole, first_distance, look_up, repeat_heads, skew, widen

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.kernels import tables
 
 from ._absolute import Absolute, Where

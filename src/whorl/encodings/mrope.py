@@ -25,15 +25,15 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
 from whorl.scaling import Ladder, Scaling
 from whorl.scaling.base import ladder
 
 from ._options import check_choices
-from ._rotary import Rotary
-from ._rotary_config import LENGTHS, Lengths, RotaryConfig, TableStrategy, frozen_scaling
+from .rotary.rotary import Rotary
+from .rotary.config import LENGTHS, Lengths, RotaryConfig, TableStrategy, frozen_scaling
 from .base import Card, register
 
 __all__ = ["MRoPE", "MRoPEConfig", "Order"]

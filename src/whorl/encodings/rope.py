@@ -23,8 +23,8 @@ from whorl.scaling import Frequencies, Ladder, Scaling
 from whorl.scaling.base import ladder
 
 from ._options import check_choices
-from ._rotary import Rotary
-from ._rotary_config import (
+from .rotary.rotary import Rotary
+from .rotary.config import (
     LENGTHS,
     Lengths,
     RotaryConfig,

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.kernels import tables
 from whorl.kernels.tables import Precision, table_dtype
 from whorl.positions import resolve

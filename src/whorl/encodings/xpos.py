@@ -22,18 +22,18 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.kernels import reference as plain
 from whorl.kernels.ops import Impl, Layout
 from whorl.kernels.tables import Precision
 from whorl.scaling import Ladder
 from whorl.scaling.base import ladder
 
-from ._angles import Where
-from ._checks import check_input
+from .rotary.angles import Where
+from .rotary.checks import check_input
 from ._options import check_number
-from ._rotary import KEY, QUERY, Call, Rotary
-from ._rotary_config import RotaryConfig, TableStrategy
+from .rotary.rotary import KEY, QUERY, Call, Rotary
+from .rotary.config import RotaryConfig, TableStrategy
 from .base import Card, register
 
 __all__ = ["XPos", "XPosConfig"]

@@ -14,9 +14,9 @@ from typing import Any
 
 from whorl import scaling
 from whorl.configs import ConfigError, LayerGroup, Rotation
-from whorl.inspection.extension import Extension, extend, named, replaced
-from whorl.inspection.lengths import extension_start
-from whorl.inspection.words import brief, number
+from whorl.configs.inspection.extension import Extension, extend, named, replaced
+from whorl.configs.inspection.lengths import extension_start
+from whorl.configs.inspection.words import brief, number
 from whorl.scaling import LongRoPE
 
 from .state import Subject

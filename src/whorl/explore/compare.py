@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from whorl import analysis
-from whorl._extras import need
+from whorl._support.extras import need
 from whorl.encodings import Encoding, names
 from whorl.encodings.base import classes
 from whorl.plots import catalogue

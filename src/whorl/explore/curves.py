@@ -19,9 +19,9 @@ from whorl.analysis.record import places
 from whorl.configs import ConfigError
 from whorl.encodings import RoPE
 from whorl.encodings.rope import RoPEConfig
-from whorl.inspection.extension import described
-from whorl.inspection.lengths import extension_start, span, trained_context
-from whorl.inspection.pairs import wavelengths
+from whorl.configs.inspection.extension import described
+from whorl.configs.inspection.lengths import extension_start, span, trained_context
+from whorl.configs.inspection.pairs import wavelengths
 from whorl.scaling import Description
 from whorl.scaling.envelope import envelope
 

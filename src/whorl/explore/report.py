@@ -4,11 +4,11 @@ import dataclasses
 import json
 from typing import Any
 
-from whorl import doctor
+from whorl.configs import diagnosis as doctor
 from whorl.configs import ConfigError
-from whorl.inspection import GroupReport, Inspection, inspect
-from whorl.inspection.lengths import trained_context
-from whorl.inspection.words import facts, notes, of_config, title
+from whorl.configs.inspection import GroupReport, Inspection, inspect
+from whorl.configs.inspection.lengths import trained_context
+from whorl.configs.inspection.words import facts, notes, of_config, title
 
 from ._checks import plainly
 from .choices import METHODS, Choice

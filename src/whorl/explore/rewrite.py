@@ -21,7 +21,7 @@ from whorl.configs.huggingface.write import (
     loss_warning,
     write_config,
 )
-from whorl.inspection.extension import flat, lines_by_dialect, parameters_of
+from whorl.configs.inspection.extension import flat, lines_by_dialect, parameters_of
 
 from .choices import METHODS, Choice, changed, extended
 from .state import Subject

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import whorl
-from whorl._extras import need
+from whorl._support.extras import need
 from whorl._support.bounded_json import JsonLimits, parse_json
 from whorl.analysis.record import plain
 from whorl.configs import ConfigError

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from whorl._words import did_you_mean, shown
+from whorl._support.words import did_you_mean, shown
 
 __all__ = ["check_choice", "check_count", "check_number"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl._extras import need
+from whorl._support.extras import need
 
 from . import files
 from .integrity import FORMAT, check_format, checksum, checksum_tensor

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from whorl._extras import need
-from whorl._words import did_you_mean, shown
+from whorl._support.extras import need
+from whorl._support.words import did_you_mean, shown
 
 from ._checks import check_choice, check_count, check_number
 

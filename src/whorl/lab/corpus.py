@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl._extras import need
+from whorl._support.extras import need
 
 __all__ = ["Corpus", "load"]
 

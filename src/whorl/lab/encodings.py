@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._words import did_you_mean, shown
+from whorl._support.words import did_you_mean, shown
 from whorl.encodings import Encoding, base
 
 from .config import EncodingSpec, ModelConfig

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl._words import did_you_mean
+from whorl._support.words import did_you_mean
 from whorl.encodings import base
 
 from .config import ModelConfig, RunConfig

@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from whorl._extras import need
+from whorl._support.extras import need
 from whorl._support.bounded_json import JsonLimits, parse_json
-from whorl.checkpoints.output import new_folder
+from whorl.weights.output import new_folder
 from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 

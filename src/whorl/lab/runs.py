@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from whorl._extras import need
+from whorl._support.extras import need
 from whorl._support.bounded_json import RESULTS, parse_json
-from whorl._words import shown
+from whorl._support.words import shown
 
 from . import files
 from .checkpoint import read_checkpoint

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from whorl import _memory
+from whorl._support import memory as _memory
 
 from .checkpoint import Checkpoint, load_weights
 from .config import RunConfig

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from whorl._extras import need
+from whorl._support.extras import need
 
 from . import catalogue
 from .bench import accuracy, bench, speed

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from whorl._extras import need
+from whorl._support.extras import need
 
 __all__ = [
     "HEAT",

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from whorl._extras import need
+from whorl._support.extras import need
 from whorl.analysis.record import fits, whole
 
 __all__ = ["attention_weights"]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from whorl._extras import need
+from whorl._support.extras import need
 
 __all__ = ["GREY", "Axes", "Point", "Series", "at_least", "ceiling", "draw", "finite", "spread"]
 

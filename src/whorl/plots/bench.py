@@ -6,7 +6,7 @@ They read the plain numbers of ``whorl.bench.Report.to_dict()``, or of a file th
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._extras import need
+from whorl._support.extras import need
 
 __all__ = ["accuracy", "bench", "speed"]
 

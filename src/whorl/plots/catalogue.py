@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from whorl._support.lengths import parse_length
-from whorl._words import did_you_mean, shown
+from whorl._support.words import did_you_mean, shown
 from whorl.analysis.record import Record
 from whorl.analysis.sizes import refuse_unused
 

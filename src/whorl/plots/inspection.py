@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._extras import need
+from whorl._support.extras import need
 
 from ._series import GREY, spread
 from .theme import PALETTE

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whorl._extras import need
+from whorl._support.extras import need
 
 from ._series import GREY, Axes, Point, Series, at_least, ceiling, draw, finite
 from .theme import PALETTE

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whorl._words import shown
+from whorl._support.words import shown
 
 __all__ = ["grid"]
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._words import shorten, shown
+from whorl._support.words import shorten, shown
 
 from .grids import grid
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
-from whorl._words import shown
+from whorl._support.words import shown
 
 __all__ = ["INTEGERS", "resolve"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._words import shown
+from whorl._support.words import shown
 
 from .resolve import INTEGERS
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from whorl._words import did_you_mean, shown
+from whorl._support.words import did_you_mean, shown
 
 from .describe import Description, describe, known_context
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._words import shown
+from whorl._support.words import shown
 
 from .base import Frequencies, Ladder, Scaling, register
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl._words import shown
+from whorl._support.words import shown
 
 from .base import Frequencies, Ladder, Scaling, register
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from whorl import _memory
+from whorl._support import memory as _memory
 
 from . import oracle, softmax
 from .plan import Cell

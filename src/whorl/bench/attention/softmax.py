@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl import ALiBi, Kerple, Shaw, T5Bias, _memory, attention
+from whorl import ALiBi, Kerple, Shaw, T5Bias, attention
+from whorl._support import memory as _memory
 from whorl.bench._run import Contestant, Makers
 from whorl.encodings import Encoding
 

@@ -7,7 +7,7 @@ int. (huggingface_hub, strict dataclasses.) Tests hold the tables against the in
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl._words import shown
+from whorl._support.words import shown
 
 from . import defaults
 

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Parity
 

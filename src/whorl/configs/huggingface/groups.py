@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whorl._words import list_shown, shown
+from whorl._support.words import list_shown, shown
 from whorl.configs._notes import note
 from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, LayerGroup, Parity

@@ -13,7 +13,7 @@ proportional   Proportional(partial_rotary_factor, factor)
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from whorl._words import did_you_mean, shown
+from whorl._support.words import did_you_mean, shown
 from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Parity
 from whorl.scaling import (

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from whorl._words import shorten
+from whorl._support.words import shorten
 
 from . import defaults
 from .families import FAMILIES, PLAIN

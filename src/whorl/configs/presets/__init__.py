@@ -9,7 +9,7 @@ import os
 from importlib.resources import files
 from typing import Any
 
-from whorl._words import did_you_mean, shown
+from whorl._support.words import did_you_mean, shown
 from whorl.configs.model import ConfigError
 
 __all__ = ["load", "names", "resolve"]

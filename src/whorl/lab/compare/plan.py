@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whorl._words import did_you_mean
+from whorl._support.words import did_you_mean
 from whorl.encodings import base
 from whorl.lab.config import EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
 from whorl.lab.encodings import parts_of, title_of

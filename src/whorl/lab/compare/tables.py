@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from whorl._markdown import table as markdown_table
+from whorl._support.markdown import table as markdown_table
 
 from ._reading import MISSING, Reading, number
 

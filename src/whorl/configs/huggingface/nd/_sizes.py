@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.configs._values import MOST_CHANNELS, MOST_LAYERS, Keys
 from whorl.configs.model import ConfigError, Rotation
 from whorl.encodings.axial_rope import AxialRoPEConfig

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whorl._words import shown
+from whorl._support.words import shown
 from whorl.configs._values import MOST_CHANNELS, Keys
 from whorl.configs.huggingface.adapting import fixed_stretch
 from whorl.configs.huggingface.families import PLAIN, Family

@@ -1,0 +1,1 @@
+"""A cache of keys and values that knows their positions: memory, rotation, sinks, cropping."""

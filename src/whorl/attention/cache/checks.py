@@ -1,0 +1,229 @@
+"""Options of a cache and checks of what it is given: what must hold, what came, what to do."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from whorl._support.storage import check_storage
+from whorl._support.words import shown
+from whorl.encodings import Encoding
+from whorl.encodings.base import Config
+from whorl.positions.resolve import INTEGERS
+
+from whorl.attention._checks import check_qkv
+
+__all__ = [
+    "CacheConfig",
+    "check_crop",
+    "check_drop",
+    "check_mask",
+    "check_placement",
+    "check_positions",
+    "check_tokens",
+]
+
+
+# Each option, its least value, and the power of two that it may reach. Slots of sinks and capacity
+# are allocated; a window is only compared with.
+_SIZES = (("window", 1, 62), ("sinks", 0, 32), ("steps", 1, 62), ("capacity", 0, 32))
+
+
+@dataclass(frozen=True)
+class CacheConfig(Config):
+    """Options of KVCache, checked on construction; ``KVCache`` says what they mean."""
+
+    window: int | None = None
+    sinks: int = 0
+    placement: Literal["absolute", "in_cache"] = "absolute"
+    frequencies: Literal["exact", "stepped"] = "exact"
+    steps: int = 64
+    capacity: int = 0
+
+    def __post_init__(self) -> None:
+        for option, least, most in _SIZES:
+            value = getattr(self, option)
+            if value is None and option == "window":
+                continue
+            if type(value) is not int or value < least:
+                raise ValueError(
+                    f"KVCache: {option} must be an int, at least {least}; got {shown(value)}."
+                )
+            if value > 1 << most:
+                raise ValueError(
+                    f"KVCache: {option} must be at most 2^{most}, more than any memory holds; got"
+                    f" {shown(value)}."
+                )
+        for option, known in (
+            ("placement", ("absolute", "in_cache")),
+            ("frequencies", ("exact", "stepped")),
+        ):
+            if getattr(self, option) not in known:
+                raise ValueError(
+                    f"KVCache: {option} must be {known[0]!r} or {known[1]!r};"
+                    f" got {getattr(self, option)!r}."
+                )
+        for option, used in (("sinks", self.sinks), ("placement", self.placement == "in_cache")):
+            if used and self.window is None:
+                raise ValueError(
+                    f"KVCache: {option}={getattr(self, option)!r} needs a window, because nothing"
+                    " is dropped without one; pass window=."
+                )
+
+
+def check_placement(encoding: Encoding | None, placement: str) -> None:
+    """Refuse positions in the cache for tokens on several axes."""
+    if encoding is not None and placement == "in_cache" and encoding.position_axes > 1:
+        raise ValueError(
+            f"KVCache: placement='in_cache' counts tokens, but {encoding!r} places them on"
+            f" {encoding.position_axes} axes; use placement='absolute'."
+        )
+
+
+def check_tokens(q: Any, k: Any, v: Any, held: dict[str, Tensor] | None) -> None:
+    """Refuse tensors that do not belong together, or not to what the cache holds."""
+    check_qkv(q, k, v, "KVCache.update")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise ValueError(
+                f"KVCache.update: {name} needs a gradient, but a cache writes over its memory and"
+                " passes none on; decode under torch.no_grad(), train without a cache."
+            )
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(
+            "KVCache.update: q, k and v must be the same new tokens, equally many;"
+            f" got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}."
+        )
+    if held is not None:
+        _check_held(k, v, held)
+
+
+def _check_held(k: Tensor, v: Tensor, held: dict[str, Tensor]) -> None:
+    for name, x in (("k", k), ("v", v)):
+        old = held[name]
+        if [old.shape[n] for n in (0, 1, 3)] != [x.shape[n] for n in (0, 1, 3)]:
+            B, G, _, D = old.shape
+            raise ValueError(
+                f"KVCache.update: the cache holds {name} [{B}, {G}, S, {D}]; got {list(x.shape)}."
+                " Use one cache per layer, reorder() to change the batch, reset() to begin anew."
+            )
+        if old.dtype != x.dtype or old.device != x.device:
+            raise TypeError(
+                f"KVCache.update: the cache holds {old.dtype} on {old.device}; got {name} as"
+                f" {x.dtype} on {x.device}. reset() before a change."
+            )
+
+
+def check_positions(positions: Any, encoding: Encoding | None, where: str) -> None:
+    """Refuse positions that a later step would choke on, when the tokens are already held."""
+    if not isinstance(positions, Tensor) or not positions.is_floating_point():
+        return
+    check_storage(positions, where, "positions")
+    for part in [] if encoding is None else encoding.parts:
+        if not part.fractional and part.hooks - {"input"}:
+            raise TypeError(
+                f"{where}: positions must be integers for {part!r}, whose table is read by"
+                f" distance; got {positions.dtype}. Use positions.long() if they are whole."
+            )
+    if not bool(positions.isfinite().all()):
+        raise ValueError(
+            f"{where}: positions must be finite numbers, because tokens are ordered by them; got"
+            " NaN or infinity."
+        )
+
+
+def check_mask(mask: Any, batch: int, count: int, device: torch.device) -> Tensor:
+    """A boolean mask [B, T] of the new tokens, true for real ones."""
+    whole = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.dtype in INTEGERS)
+    if not whole or mask.device != device:
+        got = f"{mask.dtype} on {mask.device}" if isinstance(mask, Tensor) else repr(mask)
+        raise TypeError(
+            "KVCache.update: mask must be a tensor, boolean or integers 0 (padding) and 1 (token),"
+            f" on {device}; got {got}. An additive mask of 0 and -inf becomes one by `mask == 0`."
+        )
+    if mask.shape != (batch, count):
+        raise ValueError(
+            f"KVCache.update: mask must be [B, T] = [{batch}, {count}], for the new tokens only;"
+            f" got {list(mask.shape)}."
+        )
+    check_storage(mask, "KVCache.update", "mask")
+    wanted: Tensor = mask != 0
+    return wanted
+
+
+def check_crop(length: Any, held: int, lengths: list[int]) -> None:
+    """Refuse a length that the cache, or a row, does not have."""
+    whole = length.dtype in INTEGERS if isinstance(length, Tensor) else type(length) is int
+    if not whole:
+        got = length.dtype if isinstance(length, Tensor) else repr(length)
+        raise TypeError(f"KVCache.crop: length must be an int, or integers [B]; got {got}.")
+    if isinstance(length, Tensor):
+        if length.shape != (len(lengths),):
+            raise ValueError(
+                f"KVCache.crop: length must be an int, or integers [B] = [{len(lengths)}];"
+                f" got {list(length.shape)}."
+            )
+        check_storage(length, "KVCache.crop", "length")
+        if not all(0 <= n <= m for n, m in zip(length.tolist(), lengths, strict=True)):
+            raise ValueError(
+                f"KVCache.crop: rows hold {lengths} tokens and can keep at most those;"
+                f" got {length.tolist()}."
+            )
+    elif length and not held:
+        raise ValueError(
+            f"KVCache.crop: length must be 0, as nothing is held; got {shown(length)}."
+        )
+    elif not -held <= length <= held:
+        raise ValueError(
+            f"KVCache.crop: length must be from {-held} to {held}, as many as are held, or one for"
+            f" each row; got {shown(length)}."
+        )
+
+
+def check_drop(
+    drop: Any, lengths: list[int], held: int, sinks: int, device: torch.device
+) -> Tensor:
+    """What to evict as a mask [B, S]; refuse sinks."""
+    gone = _as_mask(drop, len(lengths), held, device)
+    begun = held - torch.tensor(lengths, device=device).unsqueeze(-1)
+    inside = torch.arange(held, device=device)
+    if bool((gone & (inside >= begun) & (inside < begun + sinks)).any()):
+        raise ValueError(
+            f"KVCache.evict: the first {sinks} tokens of each row are sinks, which are kept; evict"
+            " others, or build the cache with sinks=0."
+        )
+    return gone
+
+
+def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
+    if not isinstance(drop, Tensor):
+        try:
+            drop = torch.as_tensor(drop, device=device)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(
+                f"KVCache.evict: {_DROP.format(held, batch)}; got {shown(drop)}."
+            ) from None
+        drop = drop.long() if not drop.numel() else drop
+    check_storage(drop, "KVCache.evict", "drop")
+    if drop.dtype == torch.bool and drop.shape in ((held,), (batch, held)):
+        whole: Tensor = drop.to(device).expand(batch, held)
+        return whole
+    if drop.dtype not in INTEGERS or drop.dim() > 1:
+        kind = ValueError if drop.dtype == torch.bool or drop.dtype in INTEGERS else TypeError
+        raise kind(
+            f"KVCache.evict: {_DROP.format(held, batch)}; got {drop.dtype} {list(drop.shape)}."
+        )
+    index = drop.to(device, torch.int64).reshape(-1)
+    if index.numel() and not held:
+        raise ValueError(f"KVCache.evict: nothing is held; got {drop.tolist()}.")
+    if index.numel() and not (-held <= int(index.min()) and int(index.max()) < held):
+        raise ValueError(
+            f"KVCache.evict: the cache holds {held} slots, 0 to {held - 1}; got {drop.tolist()}."
+        )
+    mask = torch.zeros(held, dtype=torch.bool, device=device)
+    mask[index] = True
+    return mask.expand(batch, held)
+
+
+_DROP = "drop must be slots, or a mask [S] = [{0}] or [B, S] = [{1}, {0}], true for what goes"

@@ -1,0 +1,217 @@
+"""Linear attention with positions: RoFormer's two forms, in O(n), causal or not.
+
+    elu, relu   out_i = sum_j [R_i phi(q_i)] [R_j phi(k_j)] v_j / sum_j phi(q_i) phi(k_j)
+    cosine      out_i = sum_j s_ij v_j / sum_j s_ij,  s_ij = 1 + cosine of R_i q_i and R_j k_j
+
+Form one rotates the numerator only: a rotated denominator could be 0 or negative. Form two is never
+negative as it stands. Su et al. 2021, RoFormer, section 3.3, https://arxiv.org/abs/2104.09864; the
+sums over keys that make it O(n): Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236.
+
+Sums are float32, or float64 for float64 inputs. Beyond the paper: a state for decoding, chunks for
+the causal case, ALiBi (s_ij is multiplied by exp(-m (i - j))) and XPos. The attention scale of a
+scaling such as YaRN is left out, because it would make 1 + cosine negative. XPos is a rotation
+with a decay: its decay acts, as the rotation does, on the numerator of form one and on the cosine
+of form two.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from whorl.encodings.base import Encoding
+
+from whorl.attention._checks import check_coordinates, check_rows
+from .checks import (
+    acting_parts,
+    check_decay_axes,
+    check_mask,
+    check_options,
+    check_same,
+    check_state,
+    check_tensors,
+)
+from .positions import Asked, Following, both_places, causal_places
+from .chunks import Call, Past, bidirectional, causal_chunks
+from .sums import Sums
+from .features import FeatureMap
+
+__all__ = ["LinearState", "linear_attention"]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearState:
+    """What causal linear attention keeps of the tokens it has seen; its size never grows.
+
+    numerator [B, G, F, Dv] and denominator [B, G, F] are sums over keys, float32 or float64; F is
+    D, or D + 1 for "cosine"; G is the number of key heads, or of query heads with ALiBi.
+    next_position: where the next token is unless positions say otherwise; an int, or one per row.
+    reference: of XPos. encoding: what turned and weighed the keys; another cannot go on from them.
+    Never changed in place: a state may be kept and continued twice.
+    """
+
+    numerator: Tensor
+    denominator: Tensor
+    next_position: int | Tensor
+    feature_map: FeatureMap
+    reference: int | Tensor | None = None
+    encoding: Encoding | None = None
+
+    def reorder(self, index: Tensor | list[int]) -> "LinearState":
+        """A state whose row n is row ``index[n]`` of this one, for beams."""
+        batch, device = self.numerator.shape[0], self.numerator.device
+        rows = check_rows(index, batch, device, "LinearState.reorder")
+        return self._mapped(lambda t: t.index_select(0, rows))
+
+    def detach(self) -> "LinearState":
+        """The same numbers without their history: for training on one piece after another."""
+        return self._mapped(Tensor.detach)
+
+    def _past(self, ends: bool) -> Past:
+        """What the next call starts from; ends: with the position that the sums end at."""
+        sums, last = Sums(self.numerator, self.denominator), None
+        if ends:
+            at = torch.as_tensor(self.next_position, device=self.numerator.device)
+            last = at.reshape(-1).double() - 1  # [1] or [B]
+        return Past(sums, last, self.reference)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "LinearState":
+        at, reference = self.next_position, self.reference
+        return replace(
+            self,
+            numerator=change(self.numerator),
+            denominator=change(self.denominator),
+            next_position=change(at) if isinstance(at, Tensor) else at,
+            reference=change(reference) if isinstance(reference, Tensor) else reference,
+        )
+
+
+@overload
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encoding: Encoding | None = None,
+    *,
+    feature_map: FeatureMap = "elu",
+    causal: bool = False,
+    positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
+    offset: int | Tensor | None = None,
+    context_length: int | Tensor | None = None,
+    mask: Tensor | None = None,
+    state: LinearState | None = None,
+    return_state: Literal[False] = False,
+    eps: float = 1e-6,
+    chunk: int = 64,
+) -> Tensor: ...
+
+
+@overload
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encoding: Encoding | None = None,
+    *,
+    feature_map: FeatureMap = "elu",
+    causal: bool = False,
+    positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
+    offset: int | Tensor | None = None,
+    context_length: int | Tensor | None = None,
+    mask: Tensor | None = None,
+    state: LinearState | None = None,
+    return_state: Literal[True],
+    eps: float = 1e-6,
+    chunk: int = 64,
+) -> tuple[Tensor, LinearState]: ...
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encoding: Encoding | None = None,
+    *,
+    feature_map: FeatureMap = "elu",
+    causal: bool = False,
+    positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
+    offset: int | Tensor | None = None,
+    context_length: int | Tensor | None = None,
+    mask: Tensor | None = None,
+    state: LinearState | None = None,
+    return_state: bool = False,
+    eps: float = 1e-6,
+    chunk: int = 64,
+) -> Tensor | tuple[Tensor, LinearState]:
+    """Attention [B, H, T, Dv] in time and memory linear in the number of tokens.
+
+    q [B, H, T, D], k [B, G, S, D], v [B, G, S, Dv]; G divides H. Takes every rotation, ALiBi under
+    causal=True, and encodings of the input, which do nothing here.
+
+    Args:
+        feature_map: "elu" or "relu", form one of the module's docstring; "cosine", form two.
+        causal: a query sees the keys up to itself, in the order of the tokens; T < S means the
+            last T of them. Positions must not decrease.
+        positions, key_positions, offset: as for ``RoPE``. Without them tokens count on from the
+            state, or from 0.
+        context_length: for scalings that follow it; with a state it must be given.
+        mask: [B, S], 1 for keys to keep, 0 for padding.
+        state: of the tokens before these, from ``return_state=True``; causal only. One token at a
+            time, this is decoding at a constant cost.
+        eps: for "relu" and "cosine", whose denominator may vanish: where it is not above eps the
+            result is 0. That of "elu" is above 0 (but for underflow, which gives 0 as well).
+        chunk: tokens scored against each other at a time in the causal case; any gives the same
+            result up to rounding.
+
+    >>> import torch, whorl
+    >>> from whorl.attention.linear.attention import linear_attention
+    >>> q, k, v = torch.randn(3, 1, 8, 100, 64).unbind()
+    >>> rope = whorl.RoPE(64)
+    >>> whole = linear_attention(q, k, v, rope, causal=True)
+    >>> prompt = (x[:, :, :99] for x in (q, k, v))
+    >>> _, state = linear_attention(*prompt, rope, causal=True, return_state=True)
+    >>> step = linear_attention(*(x[:, :, 99:] for x in (q, k, v)), rope, causal=True, state=state)
+    >>> torch.allclose(step, whole[:, :, 99:], atol=1e-5)
+    True
+    """
+    check_options(feature_map, eps, chunk)
+    check_tensors(q, k, v, causal)
+    parts = acting_parts(encoding, causal, q.shape[1])
+    for given in (positions, key_positions):
+        check_coordinates(encoding, given, "linear_attention")
+    asked = Asked(positions, key_positions, offset, getattr(encoding, "position_axes", 1))
+    if parts.decay is not None:
+        check_decay_axes(asked)
+    keep = check_mask(mask, k)
+    floor = 0.0 if feature_map == "elu" else float(eps)
+    call = Call(q, k, v, keep, feature_map, parts, context_length, floor)
+    with _full_precision(q.device.type):
+        past = Past(call.zero())
+        check_state(state, return_state, causal, feature_map, past.sums.numerator)
+        if not causal:
+            return bidirectional(call, *both_places(q, k, asked, parts.rotation is not None))
+        following = None
+        if state is not None:
+            check_same(state.encoding, encoding)
+            past = state._past(ends=parts.decay is not None)
+            empty = (state.denominator == 0).all(-1).all(-1)
+            following = Following(state.next_position, empty)
+        places = causal_places(q, k, asked, keep, following)
+        out = causal_chunks(call, places, past, chunk, return_state or state is not None)
+    if not return_state:
+        return out
+    at, reference = places.next_position, past.reference
+    return out, LinearState(*past.sums, at, feature_map, reference, encoding)
+
+
+def _full_precision(device: str) -> AbstractContextManager[None]:
+    """Outside autocast, which would take the sums to half precision."""
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()

@@ -1,0 +1,287 @@
+"""Lengths and factors that do not fit each other.
+
+M max_position_embeddings, o original_max_position_embeddings, f factor. A stretched model reaches
+f o. M means that reach in some configs (DeepSeek-V3, gpt-oss) and the trained length o in others
+(Qwen2.5), and both kinds are in use.
+"""
+
+from collections.abc import Iterator
+
+from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
+from whorl.configs.diagnosis.patient import Block, Patient, shown
+
+from ._vocabulary import ORIGINAL
+
+__all__: list[str] = []
+
+_DUAL = "https://github.com/NVIDIA/Megatron-LM/issues/1418"
+_STRETCHED = ("linear", "yarn", "longrope")
+
+
+def _yarn(factor: float, **more: object) -> dict[str, object]:
+    return {"rope_type": "yarn", "factor": factor, **more}
+
+
+def _lengths(block: Block) -> tuple[int, int, float] | None:
+    """M, o and f of a stretched block that says all of them."""
+    context, original, factor = block.tower.context, block.original, block.number("factor")
+    if block.kind not in (*_STRETCHED, "llama3") or context is None or original is None:
+        return None
+    return None if factor is None or factor < 1 else (context, original, factor)
+
+
+@rule(
+    "factor-mismatch",
+    "warning",
+    what="factor is not the ratio of the two lengths.",
+    why="max_position_embeddings lies between the trained length and factor times it. transformers"
+    " 4.52 to 4.55 ignored factor and took the ratio instead; later versions take factor; servers"
+    " take either for the longest request. For llama3 only equal lengths are a contradiction: its"
+    " published configs have other ratios.",
+    remedy="Set max_position_embeddings to factor times original_max_position_embeddings.",
+    seen=(
+        "https://github.com/huggingface/transformers/issues/38224",
+        "https://github.com/QwenLM/Qwen3/issues/1424",
+    ),
+    trigger=Case(
+        {
+            "max_position_embeddings": 40960,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+        }
+    ),
+    near_miss=Case(
+        {
+            "max_position_embeddings": 131072,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+        }
+    ),
+)
+def factor_mismatch(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        found = _lengths(block)
+        if found and block.kind == "llama3":
+            context, original, factor = found
+            if context == original and factor > 1:
+                yield Symptom(
+                    block.path("factor"),
+                    f"factor is {shown(factor)}, which extends the model, but"
+                    " max_position_embeddings and original_max_position_embeddings are both"
+                    f" {original}, which says that it is not extended.",
+                    remedy="Write the max_position_embeddings of the published config (Llama 3.1:"
+                    " 131072), or remove the scaling.",
+                )
+        elif found and found[1] < found[0] < 0.99 * found[1] * found[2]:
+            context, original, factor = found
+            yield Symptom(
+                block.path("factor"),
+                f"factor is {shown(factor)}, but {context} / {original} ="
+                f" {context / original:.4g}: max_position_embeddings is neither the trained length"
+                f" nor {factor * original:.0f}, what the factor reaches.",
+            )
+
+
+@rule(
+    "beyond-factor",
+    "warning",
+    what="max_position_embeddings promises more than the factor reaches.",
+    why="Slow pairs turn 1/factor as fast and so stay within the angles of training up to factor"
+    " times the trained length. Past it they come to new angles, which is what the scaling was to"
+    " prevent.",
+    remedy="Raise factor to the ratio of the lengths, or lower max_position_embeddings.",
+    seen=(_DUAL, "https://github.com/vllm-project/vllm/issues/10293"),
+    trigger=Case(
+        {
+            "max_position_embeddings": 32768,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+        }
+    ),
+    near_miss=Case(
+        {
+            "max_position_embeddings": 32768,
+            "rope_scaling": _yarn(8.0, original_max_position_embeddings=4096),
+        }
+    ),
+)
+def beyond_factor(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        found = _lengths(block) if block.kind != "llama3" else None  # reaches more than its factor
+        if found and found[0] > 1.01 * found[1] * found[2]:
+            context, original, factor = found
+            yield Symptom(
+                block.path("factor"),
+                f"factor {shown(factor)} reaches {factor * original:.0f} tokens from {original};"
+                f" max_position_embeddings is {context}.",
+            )
+
+
+@rule(
+    "max-is-trained",
+    "note",
+    what="max_position_embeddings is the trained length, not the stretched one.",
+    why="Both conventions are in use. Software that takes it for the longest request cuts off or"
+    " warns at the trained length; vLLM multiplies it by factor; some take it for the length"
+    " that the scaling starts from.",
+    remedy="Nothing to do where your software multiplies; else set max_position_embeddings to"
+    " factor times original_max_position_embeddings.",
+    seen=(_DUAL, "https://github.com/jquesnelle/yarn/issues/34"),
+    trigger=Case(
+        {
+            "max_position_embeddings": 32768,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+        }
+    ),
+    near_miss=Case(
+        {
+            "max_position_embeddings": 131072,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+        }
+    ),
+)
+def max_is_trained(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        found = _lengths(block)
+        if found and found[0] == found[1] and found[2] > 1 and block.kind in ("linear", "yarn"):
+            context, original, factor = found
+            yield Symptom(
+                block.tower.path("max_position_embeddings"),
+                f"it is {context}, the trained length; factor {shown(factor)} reaches"
+                f" {factor * original:.0f}.",
+            )
+
+
+@rule(
+    "original-missing",
+    "warning",
+    what="A scaling that starts from the trained length, which is not there.",
+    why="Without original_max_position_embeddings every reader takes max_position_embeddings."
+    " If that is the stretched length, YaRN and Llama 3 keep pairs that should be slowed, and"
+    " LongRoPE never changes over.",
+    remedy="Add original_max_position_embeddings, the length before the extension.",
+    seen=(
+        "https://github.com/microsoft/onnxruntime-genai/pull/2311",
+        "https://github.com/NVIDIA-NeMo/Speech/issues/14686",
+        "https://github.com/jquesnelle/yarn/issues/40",
+    ),
+    trigger=Case({"max_position_embeddings": 131072, "rope_scaling": _yarn(4.0)}),
+    near_miss=Case(
+        {
+            "model_type": "phi3",
+            "max_position_embeddings": 131072,
+            "original_max_position_embeddings": 4096,
+            "rope_scaling": {
+                "type": "longrope",
+                "short_factor": [1.0] * 64,
+                "long_factor": [1.0] * 16 + [32.0] * 48,
+            },
+        }
+    ),
+)
+def original_missing(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        context = block.tower.context
+        if patient.reading is not None and block.tower.reading is None:
+            continue  # beside-the-text says it
+        given = block.keys.get(ORIGINAL), block.tower.config.get(ORIGINAL)
+        absent = all(value is None for value in given)  # what is wrong with one, others say
+        if block.kind in ("yarn", "longrope", "llama3") and absent:
+            said = "" if context is None else f", {context},"
+            yield Symptom(
+                block.path("original_max_position_embeddings"),
+                f"{block.kind} starts from it; without it max_position_embeddings{said} is taken"
+                " for the trained length.",
+            )
+
+
+@rule(
+    "original-beyond-max",
+    "warning",
+    what="The model is said to be trained on more tokens than it may be used with.",
+    why="original_max_position_embeddings is longer than max_position_embeddings. Either they are"
+    " swapped, or max_position_embeddings was lowered to save memory, which also changes what"
+    " LongRoPE and a missing factor compute.",
+    remedy="Keep the published lengths, and limit the length where the model is served.",
+    seen=("https://github.com/huggingface/optimum-habana/pull/1923",),
+    trigger=Case(
+        {
+            "max_position_embeddings": 4096,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+        }
+    ),
+    near_miss=Case(
+        {
+            "max_position_embeddings": 32768,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+        }
+    ),
+)
+def original_beyond_max(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        context, original = block.tower.context, block.original
+        if context is None or original is None or block.kind not in (*_STRETCHED, "llama3"):
+            continue
+        if original > context:
+            factor = block.number("factor") or 1.0
+            more = f", although factor {shown(factor)} extends the model" if factor > 1 else ""
+            yield Symptom(
+                block.path("original_max_position_embeddings"),
+                f"it is {original}, and max_position_embeddings is {context}{more}.",
+            )
+
+
+@rule(
+    "factor-below-one",
+    "error",
+    what="A factor below 1.",
+    why="The factor says how many times longer the context gets. Some tools take its inverse"
+    " (llama.cpp's --rope-freq-scale 0.25 is a factor of 4); taken as a factor, 0.25 turns every"
+    " pair four times faster than it was trained.",
+    remedy="Write the ratio of the new to the old length, above 1.",
+    seen=(
+        "https://github.com/jquesnelle/yarn/issues/6",
+        "https://github.com/axolotl-ai-cloud/axolotl/issues/342",
+    ),
+    trigger=Case({"rope_scaling": {"rope_type": "linear", "factor": 0.25}}),
+    near_miss=Case({"rope_scaling": {"rope_type": "linear", "factor": 4}}),
+)
+def factor_below_one(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        factor = block.number("factor")
+        if factor is not None and factor < 1 and block.kind not in ("default", "axial"):
+            inverse = f"; did you mean {1 / factor:.6g}?" if factor > 1e-6 else "."
+            yield Symptom(block.path("factor"), f"factor is {shown(factor)}{inverse}")
+
+
+@rule(
+    "factor-missing",
+    "warning",
+    what="YaRN with factor null.",
+    why="transformers takes max_position_embeddings / original_max_position_embeddings then; other"
+    " readers stop.",
+    remedy="Write that ratio.",
+    seen=("https://github.com/huggingface/transformers/issues/38224",),
+    trigger=Case(
+        {
+            "max_position_embeddings": 131072,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": None,
+                "original_max_position_embeddings": 32768,
+            },
+        }
+    ),
+    near_miss=Case(
+        {
+            "max_position_embeddings": 131072,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+        }
+    ),
+)
+def factor_missing(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        if block.kind != "yarn" or "factor" not in block.keys or block.has("factor"):
+            continue
+        context, original = block.tower.context, block.original
+        edits: tuple[Edit, ...] = ()
+        if context and original and context > original:
+            edits = (Edit("set", (*block.where, "factor"), context / original),)
+        yield Symptom(block.path("factor"), "factor is null.", edits=edits)

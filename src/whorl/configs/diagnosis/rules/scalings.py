@@ -1,0 +1,292 @@
+"""Parameters of YaRN, LongRoPE, Llama 3 and dynamic NTK that do not fit each other."""
+
+from collections.abc import Iterator
+
+from whorl.configs.diagnosis.engine import Case, Symptom, rule
+from whorl.configs.diagnosis.patient import Block, Patient, number, shown
+
+__all__: list[str] = []
+
+
+def _yarn(**more: object) -> dict[str, object]:
+    return {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 1024,
+        **more,
+    }
+
+
+def _llama3(low: float, high: float) -> dict[str, object]:
+    return {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "original_max_position_embeddings": 1024,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+    }
+
+
+@rule(
+    "beta-order",
+    "error",
+    what="YaRN's beta_fast is below beta_slow.",
+    why="Pairs with more than beta_fast turns within the trained length are kept, those with fewer"
+    " than beta_slow are slowed, and between them a ramp leads over. In the wrong order the ramp"
+    " runs backwards: fast pairs are slowed and slow ones kept. transformers runs such a config"
+    " without a word.",
+    remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. Equal ones, as"
+    " Kimi-K2 has them, make a switch of the ramp.",
+    seen=("https://github.com/pytorch/torchtitan/pull/3787",),
+    trigger=Case({"rope_scaling": _yarn(beta_fast=1, beta_slow=32)}),
+    near_miss=Case({"rope_scaling": _yarn(beta_fast=1.0, beta_slow=1.0)}),
+)
+def beta_order(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        fast = block.number("beta_fast") or 32.0
+        slow = block.number("beta_slow") or 1.0
+        if block.kind == "yarn" and fast < slow:
+            yield Symptom(
+                block.path("beta_fast"),
+                f"beta_fast is {shown(fast)}, beta_slow is {shown(slow)}: transformers runs it and"
+                " slows the fast pairs in place of the slow ones.",
+            )
+
+
+@rule(
+    "low-high-order",
+    "error",
+    what="Llama 3's low_freq_factor is above high_freq_factor.",
+    why="Pairs longer than original / low_freq_factor are slowed, those shorter than original /"
+    " high_freq_factor are kept, and between them a blend divides by high - low: backwards when"
+    " they are swapped. Equal ones, as in Llama 4 Scout, leave nothing between.",
+    remedy="Llama 3.1 has low_freq_factor 1 and high_freq_factor 4.",
+    seen=("https://github.com/ml-explore/mlx-examples/pull/907",),
+    trigger=Case({"rope_scaling": _llama3(4.0, 1.0)}),
+    near_miss=Case({"rope_scaling": _llama3(1.0, 1.0)}),
+)
+def low_high_order(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        low, high = block.number("low_freq_factor"), block.number("high_freq_factor")
+        if block.kind == "llama3" and low is not None and high is not None and low > high:
+            yield Symptom(
+                block.path("low_freq_factor"),
+                f"low_freq_factor is {shown(low)}, high_freq_factor is {shown(high)}.",
+            )
+
+
+_PHI4 = {
+    "model_type": "phi3",
+    "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096,
+    "partial_rotary_factor": 0.75,
+}
+
+
+@rule(
+    "factor-list-length",
+    "error",
+    what="A list of LongRoPE factors that has not one for each pair.",
+    why="The frequencies are divided by the list, element by element: another length does not load,"
+    " and software that forgets partial_rotary_factor expects the wrong one (Phi-4-mini has 48"
+    " factors for 96 rotated of 128 channels).",
+    remedy="Give short_factor and long_factor one number for each rotated pair.",
+    seen=(
+        "https://github.com/microsoft/Olive/issues/1873",
+        "https://github.com/mlc-ai/relax/pull/337",
+    ),
+    trigger=Case(
+        {
+            **_PHI4,
+            "rope_scaling": {
+                "type": "longrope",
+                "short_factor": [1.0] * 64,
+                "long_factor": [2.0] * 64,
+            },
+        }
+    ),
+    near_miss=Case(
+        {
+            **_PHI4,
+            "rope_scaling": {
+                "type": "longrope",
+                "short_factor": [1.0] * 48,
+                "long_factor": [2.0] * 48,
+            },
+        }
+    ),
+)
+def factor_list_length(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        pairs = _pairs(block)
+        if block.kind != "longrope" or pairs is None or block.tower.reading is not None:
+            continue  # lists that fit were read
+        for name in ("short_factor", "long_factor"):
+            given = block.keys.get(name)
+            if isinstance(given, (list, tuple)) and len(given) != pairs:
+                yield Symptom(
+                    block.path(name),
+                    f"{name} has {len(given)} numbers; {2 * pairs} rotated channels are {pairs}"
+                    " pairs.",
+                )
+
+
+def _pairs(block: Block) -> int | None:
+    """Rotated pairs as the keys say them."""
+    head, share = block.tower.head_dim, block.share
+    return None if head is None or not 0 < share <= 1 else int(head * share) // 2
+
+
+def _long(short: float, long: float) -> dict[str, object]:
+    return {
+        "max_position_embeddings": 131072,
+        "rope_scaling": {
+            "rope_type": "longrope",
+            "original_max_position_embeddings": 4096,
+            "short_factor": [short] * 64,
+            "long_factor": [long] * 64,
+        },
+    }
+
+
+def _phimoe(long: float) -> dict[str, object]:
+    scales = {"short_mscale": 1.25, "long_mscale": 1.25}
+    given = _long(1.0, long)
+    scaling = given["rope_scaling"]
+    assert isinstance(scaling, dict)
+    return {**given, "model_type": "phimoe", "rope_scaling": {**scaling, **scales}}
+
+
+@rule(
+    "factor-lists-swapped",
+    "warning",
+    what="LongRoPE slows short texts more than long ones.",
+    why="long_factor stretches the wavelengths of texts past the trained length, so that its"
+    " numbers are the larger ones in every published model; short_factor is 1 or little more. The"
+    " other way round short texts are turned as no model was trained, and long ones not stretched.",
+    remedy="Change short_factor and long_factor about.",
+    seen=(
+        "https://github.com/lablup/mlxcel/issues/1358",
+        "https://github.com/ggml-org/llama.cpp/issues/24823",
+    ),
+    trigger=Case(_long(8.0, 1.0)),
+    near_miss=Case(_long(1.0, 8.0)),
+)
+def factor_lists_swapped(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        if block.kind != "longrope":
+            continue
+        short, long = (_total(block.keys.get(name)) for name in ("short_factor", "long_factor"))
+        if short is not None and long is not None and short > long:
+            yield Symptom(
+                block.path("short_factor"),
+                f"short_factor adds up to {shown(short)}, long_factor to {shown(long)}.",
+            )
+
+
+def _total(given: object) -> float | None:
+    """The sum of a list of numbers; None for anything else."""
+    found = [number(value) for value in given] if isinstance(given, (list, tuple)) else []
+    known = [value for value in found if value is not None]
+    return sum(known) if found and len(known) == len(found) else None  # fsum overflows
+
+
+@rule(
+    "long-factor-unused",
+    "warning",
+    what="LongRoPE in a model whose class in transformers never takes the long factors.",
+    why="The rotary module of Phi-3.5-MoE computes its frequencies anew in each call and does not"
+    " pass the length on, so that short_factor is taken for every text; only long_mscale counts"
+    " past the trained length. Nothing that a config says can change that.",
+    remedy="For texts past the trained length use software that changes over, such as vLLM or"
+    " llama.cpp, or correct the rotary module; the config is right. Shorter texts are not"
+    " concerned.",
+    seen=("https://github.com/huggingface/transformers/pull/33363",),
+    trigger=Case(_phimoe(8.0)),
+    near_miss=Case(_phimoe(1.0)),
+)
+def long_factor_unused(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        same = block.keys.get("short_factor") == block.keys.get("long_factor")
+        if block.tower.family == "phimoe" and block.kind == "longrope" and not same:
+            yield Symptom(
+                block.path("long_factor"),
+                "transformers' phimoe takes short_factor for every text, also past"
+                f" {shown(block.original)} tokens.",
+            )
+
+
+@rule(
+    "dynamic-cache",
+    "warning",
+    what="Dynamic NTK changes the frequencies while keys turned by the old ones stay in the cache.",
+    why="transformers recomputes the frequencies as the text grows, for the longest row of the"
+    " batch, and turns new queries by them; cached keys keep their old angles, so scores past"
+    " the trained length mix two encodings. vLLM keeps one set of frequencies for all lengths"
+    " instead.",
+    remedy="Use yarn, whose frequencies are fixed; or whorl.KVCache, which turns cached keys again;"
+    " or run without a cache.",
+    seen=(
+        "https://github.com/huggingface/transformers/issues/25104",
+        "https://github.com/vllm-project/vllm/issues/5093",
+    ),
+    trigger=Case({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    near_miss=Case({"use_cache": False, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+)
+def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        alpha = number(block.keys.get("alpha"))  # Hunyuan: a fixed stretch under the same name
+        cached = block.tower.config.get("use_cache") is not False
+        if block.kind == "dynamic" and not alpha and cached and block.number("factor") != 1:
+            yield Symptom(
+                block.path("rope_type"),
+                f"past {shown(block.tower.context)} tokens every step has new frequencies.",
+            )
+
+
+@rule(
+    "longrope-switch",
+    "note",
+    what="LongRoPE changes its frequencies at the trained length.",
+    why="A text that grows past it while it is written needs other angles for all keys so far."
+    " transformers drops the cache there or mixes both; vLLM takes the long factors for every text"
+    " when it is started with a longer maximum; llama.cpp chooses once.",
+    remedy="Nothing in the config: know what your software does; whorl.KVCache turns cached keys"
+    " again.",
+    seen=(
+        "https://github.com/vllm-project/vllm/issues/27414",
+        "https://github.com/huggingface/transformers/pull/33129",
+        "https://github.com/ggml-org/llama.cpp/issues/8995",
+    ),
+    trigger=Case(
+        {
+            "max_position_embeddings": 131072,
+            "rope_scaling": {
+                "rope_type": "longrope",
+                "original_max_position_embeddings": 4096,
+                "short_factor": [1.0] * 64,
+                "long_factor": [8.0] * 64,
+            },
+        }
+    ),
+    near_miss=Case(
+        {
+            "max_position_embeddings": 131072,
+            "rope_scaling": {
+                "rope_type": "longrope",
+                "original_max_position_embeddings": 4096,
+                "short_factor": [8.0] * 64,
+                "long_factor": [8.0] * 64,
+            },
+        }
+    ),
+)
+def longrope_switch(patient: Patient) -> Iterator[Symptom]:
+    for block in patient.blocks:
+        same = block.keys.get("short_factor") == block.keys.get("long_factor")
+        if block.kind == "longrope" and not same and block.original is not None:
+            yield Symptom(
+                block.path("long_factor"),
+                f"texts of more than {block.original} tokens take long_factor, others"
+                " short_factor.",
+            )

@@ -1,0 +1,318 @@
+"""What a scaling would do to a model, and the lines of config.json that ask for it.
+
+An extension replaces the scaling that a config has, and starts from the length of training; YaRN
+over YaRN keeps its other options, except an attention_factor, which belongs to the old factor.
+``configs.rope_parameters`` says which scalings transformers has words for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from whorl import scaling as scalings
+from whorl._support.words import did_you_mean, shorten, shown
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, rope_parameters
+from whorl.configs.huggingface import defaults
+from whorl.configs.huggingface.sizes import NAMES
+from whorl.configs.huggingface.write import DIALECTS, Dialect, dialect_lines
+from whorl.scaling import Description, Proportional, Scaling, YaRN
+from whorl.scaling.yarn import mscale
+
+from .patching import needed, not_taken
+
+__all__ = [
+    "Extension",
+    "called",
+    "described",
+    "extend",
+    "flat",
+    "lines_by_dialect",
+    "named",
+    "parameters_of",
+    "replaced",
+    "targets",
+]
+
+#: Scalings that one factor does not determine, with the reason.
+_NOT_BY_FACTOR = {
+    "longrope": "LongRoPE needs a factor for every pair, found by a search over a trained model",
+    "proportional": "it leaves out slow pairs, which a model must be trained with",
+}
+_KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
+_ORIGINAL = "original_max_position_embeddings"
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A scaling put in the place of what a group of layers has.
+
+    before, after: what the old and the new scaling do to each pair at ``length`` tokens.
+    parameters: the group's rope_parameters for transformers 5; None where it has no such type.
+    why: the reason, if there are none.
+    softmax_scale: the new factor on 1/sqrt(D), for models that have one.
+    start: the length that is multiplied, of training or of the family's published recipe.
+    """
+
+    scaling: Scaling
+    length: int
+    before: Description
+    after: Description
+    softmax_scale: float = 1.0
+    parameters: Mapping[str, Any] | None = field(default=None)
+    why: str | None = None
+    start: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "scaling": self.scaling.to_dict(),
+            "length": self.length,
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "softmax_scale": self.softmax_scale,
+            "rope_parameters": None if self.parameters is None else dict(self.parameters),
+            "why": self.why,
+            "start": self.start,
+        }
+
+
+def named(name: str, factor: float, trained: int) -> Scaling:
+    """The scaling called ``name`` for ``factor`` times the trained length."""
+    known = [each for each in scalings.names() if each not in _NOT_BY_FACTOR]
+    if name in _NOT_BY_FACTOR:
+        raise ConfigError(
+            f"inspect: {shown(name)} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
+            f" one of {', '.join(known)}."
+        )
+    if name not in scalings.names():
+        raise ConfigError(
+            f"inspect: unknown extension {shown(name)}{did_you_mean(name, known)} Known:"
+            f" {', '.join(known)}."
+        )
+    if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not 0 < factor < 1e9:
+        raise ConfigError(
+            "inspect: factor must be a number above 0, the new length over the trained one; got"
+            f" {shown(factor)}."
+        )
+    options: dict[str, Any] = {"name": name}
+    if name not in ("dynamic_linear", "dynamic_yarn"):
+        options["factor"] = float(factor)
+    if name not in ("linear", "ntk"):
+        options["original_context"] = trained
+    try:
+        return scalings.from_dict(options)
+    except TypeError as error:  # a scaling of the user's own, with options of its own
+        raise ConfigError(
+            f"inspect: {shown(name)} cannot be had by a factor alone: {error}"
+        ) from None
+    except ValueError as error:
+        raise ConfigError(f"inspect: {error}") from None
+
+
+def extend(
+    model: ModelPositions,
+    group: LayerGroup,
+    name: str,
+    factor: float,
+    trained: int | None,
+    published: int | None = None,
+) -> Extension:
+    """Put the scaling called ``name`` into the rotation of ``group``; see ``replaced``."""
+    assert group.rotation is not None
+    old = group.rotation.options.get("scaling")
+
+    def make(tokens: int) -> Scaling:
+        found = named(name, factor, tokens)
+        if isinstance(found, YaRN) and isinstance(old, YaRN):
+            return replace(
+                old, factor=float(factor), original_context=tokens, attention_factor=None
+            )
+        return found
+
+    return replaced(model, group, name, factor, trained, make, published)
+
+
+def replaced(
+    model: ModelPositions,
+    group: LayerGroup,
+    name: str,
+    factor: float,
+    trained: int | None,
+    make: Callable[[int], Scaling],
+    published: int | None = None,
+) -> Extension:
+    """Put what ``make`` gives for the trained length in the place of the scaling of ``group``.
+
+    trained: the length that the extension starts from. published: the length of training that the
+    config means as it stands, where that is another.
+    """
+    assert group.rotation is not None
+    who, old = called(model), group.rotation.options.get("scaling")
+    if group.rotation.encoding == "axial_rope":
+        raise ConfigError(f"inspect: the axial rotation of {who} takes no scaling.")
+    if isinstance(old, Proportional):
+        raise ConfigError(
+            f"inspect: {who} leaves out slow pairs (proportional), and {shown(name)} cannot be laid"
+            " over that."
+        )
+    if trained is None:
+        raise ConfigError(
+            f"inspect: the config of {who} does not say how long training texts were, so it is open"
+            " what to extend; pass trained= (--trained)."
+        )
+    scaling = make(trained)
+    length = max(1, round(trained * factor))
+    try:
+        before, after = group.rotation.bare(), group.rotation.bare(scaling=scaling)
+        return Extension(
+            scaling,
+            length,
+            described(before, length, published or trained, group.window),
+            described(after, length, trained, group.window),
+            _softmax(group, scaling),
+            *_parameters(model, group, scaling),
+            start=trained,
+        )
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"inspect: {shown(name)} does not fit {who}: {error}") from None
+
+
+def called(model: ModelPositions) -> str:
+    """The model in a message, by the name that its config has, however long that is."""
+    name, part = model.model_type, model.part
+    if part is not None and not part.where and isinstance(part.keys.get("model_type"), str):
+        name = part.keys["model_type"]
+    return shorten(name or "this model", 80)
+
+
+def described(
+    rope: Any, length: int | None, trained: int | None, window: int | None = None
+) -> Description:
+    """What the scaling of ``rope`` does at ``length`` tokens.
+
+    window: of layers that see no farther, so that their pairs turn less often in training.
+    """
+    own = getattr(getattr(rope.config, "scaling", None), "original_context", None)
+    found: Description = rope.describe(length, original_context=trained if own is None else None)
+    whole = found.original_context
+    if whole is None or window is None or window >= whole:
+        return found
+    pairs = [
+        replace(pair, rotations=None if pair.rotations is None else pair.rotations * window / whole)
+        for pair in found.pairs
+    ]
+    return replace(found, pairs=tuple(pairs))
+
+
+def flat(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:
+    """Whether one dictionary of parameters serves all these layers."""
+    given = data.get("rope_parameters")
+    if isinstance(given, dict) and any(isinstance(value, dict) for value in given.values()):
+        return False
+    return all(dict(group.parameters) == dict(groups[0].parameters) for group in groups)
+
+
+def targets(groups: list[LayerGroup], data: Mapping[str, Any]) -> list[LayerGroup]:
+    """The layers to extend: those that see the whole text, or all where they share parameters."""
+    if flat(groups, data):
+        return groups
+    return [group for group in groups if group.window is None] or groups
+
+
+def lines_by_dialect(
+    model: ModelPositions, data: Mapping[str, Any], found: Mapping[int, Extension]
+) -> dict[Dialect, dict[str, Any] | None]:
+    """What to put into config.json, in each dialect that has words for it.
+
+    found: extensions by the identity of their group.
+    """
+    if not found or any(extension.parameters is None for extension in found.values()):
+        return dict.fromkeys(DIALECTS)
+    extension = next(iter(found.values()))
+    model_type = model.model_type if model.part is None else model.part.model_type
+    new, entry = _of(extension), defaults.of_type(model_type) or {}
+    also = dict.fromkeys(_names_of_context(entry, data), _tokens(extension))
+    heads = [g.rotation.options["head_dim"] for g in model.groups if g.rotation and id(g) in found]
+    also |= needed(model_type, data, new["rope_type"], heads[0])
+    parameters = parameters_of(model, data, {key: _of(each) for key, each in found.items()})
+    if data.get(_ORIGINAL) is not None and _ORIGINAL in parameters:  # wins over the one inside
+        also[_ORIGINAL] = new[_ORIGINAL]
+    lines = {each: dialect_lines(data, model_type, parameters, each) for each in DIALECTS}
+    return {each: None if found is None else also | found for each, found in lines.items()}
+
+
+def parameters_of(
+    model: ModelPositions, data: Mapping[str, Any], replaced: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Rope parameters of all layers, by layer type where one dictionary does not serve them all.
+
+    replaced: those of the groups that have others now, by the identity of the group.
+    """
+    turning = [group for group in model.groups if group.rotation is not None]
+    if flat(turning, data):
+        return dict(next(iter(replaced.values()), turning[0].parameters))
+    model_type = model.model_type if model.part is None else model.part.model_type
+    entry = defaults.of_type(model_type) or {}
+    given = data.get("rope_parameters") or entry.get("keys", {}).get("default_rope_parameters")
+    given = given if isinstance(given, Mapping) else {}
+    unrotated = [name for name, rope in given.items() if rope is None]
+    return dict.fromkeys(unrotated) | {
+        group.name: dict(replaced.get(id(group), group.parameters))
+        for group in turning
+        if group.name is not None
+    }
+
+
+def _names_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
+    """The name that the class has for max_position_embeddings, and others that say the same."""
+    usual = "max_position_embeddings"
+    name: str = entry.get("names", {}).get(usual, "")
+    own = name if name in data else usual
+    others = [
+        other for other in NAMES[usual] if other in data and data.get(own) in (None, data[other])
+    ]
+    return list(dict.fromkeys([own, *others]))
+
+
+def _tokens(extension: Extension) -> int:
+    """The context of the extended model; "dynamic" takes the trained length from that key."""
+    if extension.scaling.name != "dynamic_ntk":
+        return extension.length
+    tokens: int = getattr(extension.scaling, "original_context", extension.length)
+    return tokens
+
+
+def _of(extension: Extension) -> dict[str, Any]:
+    assert extension.parameters is not None
+    return dict(extension.parameters)
+
+
+def _softmax(group: LayerGroup, scaling: Scaling) -> float:
+    """The factor that latent attention takes from YaRN's mscale_all_dim, squared."""
+    weight = getattr(scaling, "mscale_all_dim", None)
+    if group.softmax_scale == 1.0 or not weight:
+        return 1.0
+    return mscale(getattr(scaling, "factor", 1.0), weight) ** 2
+
+
+def _parameters(
+    model: ModelPositions, group: LayerGroup, scaling: Scaling
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The group's parameters for transformers 5, or why it has no words for this scaling."""
+    assert group.rotation is not None
+    options = group.rotation.options
+    if options.get("inv_freq") is not None:
+        return None, "the frequencies of these layers are not those of a base"
+    base = float(options.get("base", 10_000.0))
+    width = options.get("rotary_dim") or options["head_dim"]
+    found = rope_parameters(scaling, base, width)
+    if found.parameters is None:
+        return None, found.why
+    why = not_taken(model, str(found.parameters["rope_type"]))
+    if why is not None:
+        return None, why
+    kept = {name: group.parameters[name] for name in _KEPT if name in group.parameters}
+    if "llama_4_scaling_beta" in kept and _ORIGINAL in group.parameters:  # its length
+        kept[_ORIGINAL] = group.parameters[_ORIGINAL]
+    new = dict(found.parameters)
+    start = {name: new.pop(name) for name in ("rope_type", "rope_theta")}
+    return {**start, **kept, **new}, None

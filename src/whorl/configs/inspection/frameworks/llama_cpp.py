@@ -1,0 +1,157 @@
+"""How llama.cpp treats a config that its converter turns into a GGUF file. By reading.
+
+    yarn       corners always rounded; attention_factor is written to the file and then overwritten
+               by 0.1 ln s + 1; mscale counts as 1, mscale_all_dim is known to the DeepSeek
+               architecture alone; the kernel's own factor 1 + 0.1 ln s is divided out first
+    llama3     becomes a tensor of divisors, with 8192 as the trained length unless the config has
+               original_max_position_embeddings at its top level
+    longrope   both sets of factors are tensors; the context that llama.cpp is started with chooses
+    dynamic    not written: no scaling
+
+Read in ggml-org/llama.cpp after its pull request 17945 (December 2025), at the commits below; the
+copy of llama-model.cpp that was read names none. Older versions have another rule for YaRN's
+attention scale. Families whose converter was not read are "unknown", and so are the sliding layers
+of Gemma 3, whose factor was not found.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whorl._support.words import shown
+from whorl.scaling import Llama3, LongRoPE, YaRN
+from whorl.scaling.yarn import mscale
+
+from .base import Case, Reading, Remark, not_known
+
+__all__ = ["BASIS", "FAMILIES", "NAME", "VERSION", "read"]
+
+NAME, VERSION, BASIS = "llama.cpp", "#17945+", "by reading"
+
+_CONTEXT = "llama.cpp src/llama-context.cpp @001d906a6d86"
+_BASE = "llama.cpp conversion/base.py @00bd27a621f9"
+_LLAMA = "llama.cpp conversion/llama.py @0274f0fc7d7f"
+_PHI = "llama.cpp conversion/phi.py @051139f51130"
+_DEEPSEEK = "llama.cpp conversion/deepseek.py @01a723dc630d"
+_GRAPH = "llama.cpp src/models/deepseek2.cpp @07bede6a8f32"
+_MODEL = "llama.cpp src/llama-model.cpp, commit not known"
+_NEOX_FILE = "llama.cpp conversion/gpt_neox.py @7bca1fd9ca2a"
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the converter and llama_model_rope_type do with one family.
+
+    normal: rotates neighbours, its name for the interleaved layout; else halves.
+    permuted: the converter reorders q and k from halves to neighbours: it comes to the same.
+    divisors: the converter writes the tensor of Llama-3's factors.
+    bare: the file of a converter that writes neither base nor scaling; 10000 and none count then.
+    """
+
+    normal: bool = False
+    permuted: bool = False
+    divisors: bool = False
+    bare: str | None = None
+
+
+_LLAMA_LIKE = Family(normal=True, permuted=True, divisors=True)
+_HALF, _NORMAL = Family(), Family(normal=True)
+
+FAMILIES: dict[str, Family] = {
+    "deepseek_v2": _NORMAL,
+    "deepseek_v3": _NORMAL,
+    "gemma3_text": _HALF,
+    "glm4": _NORMAL,
+    "gpt_neox": Family(bare=_NEOX_FILE),
+    "gpt_oss": _HALF,
+    "llama": _LLAMA_LIKE,
+    "mistral": _LLAMA_LIKE,
+    "mixtral": _LLAMA_LIKE,
+    "phi": Family(bare=_PHI),
+    "phi3": _HALF,
+    "qwen2": _HALF,
+    "qwen2_moe": _HALF,
+    "qwen3": _HALF,
+    "qwen3_moe": _HALF,
+    "smollm3": _LLAMA_LIKE,
+}
+
+
+def read(case: Case) -> Reading:
+    kind = case.model_type
+    family = FAMILIES.get(kind)
+    if family is None:
+        return not_known(f"what the converter does with {shown(kind)} was not read")
+    if kind == "gemma3_text" and case.group.window is not None:
+        return not_known("by which factor sliding layers are stretched was not found")
+    remarks: list[Remark] = []
+    options, at, softmax = case.options, None, case.group.softmax_scale
+    if family.bare is not None:
+        if options.pop("scaling", None) is not None or options.get("base") != 10_000:
+            remarks.append(Remark("neither base nor scaling is written: 10000, none", family.bare))
+        options["base"] = 10_000.0
+        return Reading(options, None, 1.0, "half", tuple(remarks))
+    own = options.get("scaling")
+    if isinstance(own, YaRN):
+        options["scaling"], softmax = _yarn(case, own, remarks)
+    elif isinstance(own, Llama3):
+        if not family.divisors:
+            return not_known("whether this family's converter writes Llama-3's divisors")
+        options["scaling"] = _llama3(case, own, remarks)
+    elif isinstance(own, LongRoPE):
+        if kind != "phi3":
+            return not_known("what this family's converter does with LongRoPE")
+        options["scaling"], at = _longrope(case, own, remarks), case.context
+    elif case.kind == "dynamic":
+        options.pop("scaling", None)
+        remarks.append(Remark("'dynamic' is not written to the file: no scaling", _BASE))
+    elif case.kind not in ("default", "linear"):
+        return not_known(f"what the converter does with rope_type {shown(case.kind)}")
+    if family.permuted:
+        remarks.append(
+            Remark("q and k are reordered by the converter, then rotated by neighbours", _LLAMA)
+        )
+    interleaved = family.normal and not family.permuted
+    return Reading(options, at, softmax, "interleaved" if interleaved else "half", tuple(remarks))
+
+
+def _yarn(case: Case, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
+    given: dict[str, Any] = dict(case.parameters)
+    if own.attention_factor is not None:
+        text = "attention_factor is overwritten: 0.1 ln s + 1, or the ratio of two mscales"
+        remarks.append(Remark(text, _CONTEXT))
+    if not own.truncate:
+        remarks.append(Remark("truncate is not read: the corners are always rounded", _BASE))
+    scaling = replace(own, attention_factor=None, mscale=None, mscale_all_dim=None, truncate=True)
+    wide = given.get("mscale_all_dim")
+    deep = case.model_type in ("deepseek_v2", "deepseek_v3")
+    if not deep or not wide:
+        if given.get("mscale") and wide:
+            remarks.append(Remark("mscale and mscale_all_dim are not read: 0.1 ln s + 1", _BASE))
+        if not deep:
+            return scaling, 1.0
+        remarks.append(
+            Remark("without mscale_all_dim the softmax scale has (0.1 ln s + 1)^2", _GRAPH)
+        )
+        return scaling, mscale(own.factor, 1.0) ** 2
+    # llama-context.cpp takes the one for the other.
+    if given.get("mscale", 1.0) != wide:
+        remarks.append(Remark(f"mscale counts as {wide:g}", _CONTEXT))
+    remarks.append(Remark("mscale_all_dim goes into the softmax scale, squared", _DEEPSEEK))
+    return replace(scaling, mscale=wide, mscale_all_dim=wide), mscale(own.factor, wide) ** 2
+
+
+def _llama3(case: Case, own: Llama3, remarks: list[Remark]) -> Llama3:
+    trained = case.data.get("original_max_position_embeddings", 8192)
+    if trained != own.original_context:
+        text = f"original_max_position_embeddings is looked for at the top level: {trained} here"
+        remarks.append(Remark(text, _LLAMA))
+    return replace(own, original_context=trained)
+
+
+def _longrope(case: Case, own: LongRoPE, remarks: list[Remark]) -> LongRoPE:
+    text = "the context that it is started with chooses long or short factors, once for all texts"
+    remarks.append(Remark(text, f"{_MODEL}, get_rope_factors"))
+    factor = case.context / own.original_context
+    if own.attention_factor is not None or own.long_attention_factor is not None:
+        remarks.append(Remark("the attention scale follows from the two lengths alone", _PHI))
+    return LongRoPE(own.short_factors, own.long_factors, own.original_context, factor=factor)

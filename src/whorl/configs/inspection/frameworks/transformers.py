@@ -1,0 +1,89 @@
+"""How transformers 5 reads a config: whorl's reading with its mistakes left in.
+
+``read_config(parity="transformers")`` is the rule; the tests run it beside the installed package.
+Its frequencies are float32, which shows in the last digits and is no difference in the reading.
+"""
+
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
+from whorl.configs.huggingface import classes, defaults
+from whorl.configs.inspection.patching import stranger
+
+from .base import Case, Reading, Remark, not_known, refused
+
+__all__ = ["BASIS", "NAME", "VERSION", "read", "refusal"]
+
+NAME, VERSION, BASIS = "transformers", defaults.version(), "executed in tests"
+
+_UTILS = f"transformers {VERSION}, modeling_rope_utils.py"
+
+
+def read(case: Case) -> Reading:
+    why = stranger(
+        case.whole.get("model_type"), case.part.keys.get("model_type", case.part.model_type)
+    )
+    if why is not None:
+        return not_known(why)
+    stops = next(classes.refusals(case.data, case.model_type, case.kind), None)
+    if stops is not None:
+        return refused(stops, f"transformers {VERSION}, configuration of {case.model_type}")
+    replaced = classes.replaced_head(case.data, case.model_type)
+    if replaced is not None:
+        return not_known(replaced)
+    try:
+        theirs = read_config(case.whole, parity="transformers")
+    except ConfigError as error:
+        return refused(refusal(str(error)), _UTILS)
+    group = _same_layers(case.group, case.model, theirs)
+    if group is None or group.rotation is None:
+        return not_known("the layers fall into other groups there")
+    options = {**group.rotation.options, "precision": "float32"}
+    return Reading(
+        options,
+        softmax_scale=group.softmax_scale,
+        layout=options.get("layout", "half"),
+        remarks=tuple(_remarks(case)),
+    )
+
+
+def refusal(text: str) -> str:
+    """Why transformers refuses a config, out of what ``read_config`` says about that."""
+    why = text.partition("nothing to follow: ")[2].partition("; leave parity out")[0]
+    return why or text.removeprefix("read_config: ").rstrip(".")
+
+
+def _same_layers(
+    mine: LayerGroup, ours: ModelPositions, theirs: ModelPositions
+) -> LayerGroup | None:
+    """The group that all of these layers are in; None where they fall into several."""
+    if not mine.layers:
+        index = ours.groups.index(mine)
+        return theirs.groups[index] if len(ours.groups) == len(theirs.groups) else None
+    found = [other for other in theirs.groups if set(mine.layers) <= set(other.layers)]
+    return found[0] if found else None
+
+
+def _remarks(case: Case) -> list[Remark]:
+    found = []
+    if case.kind == "dynamic" and "alpha" not in case.parameters:
+        found.append(
+            Remark(
+                "one length for the whole batch, the longest so far, sets the frequencies; keys"
+                " cached before keep the old ones",
+                f"{_UTILS}, dynamic_frequency_update",
+            )
+        )
+    if case.kind == "longrope":
+        found.append(
+            Remark(
+                "the longest row of a batch chooses long or short factors for all of it",
+                f"{_UTILS}, longrope_frequency_update",
+            )
+        )
+    if case.kind == "yarn" and case.nested and "truncate" in case.parameters:
+        found.append(
+            Remark(
+                "truncate is not read where parameters are nested by layer type",
+                f"{_UTILS}, _compute_yarn_parameters",
+            )
+        )
+    return found

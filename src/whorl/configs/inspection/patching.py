@@ -1,0 +1,116 @@
+"""Whether transformers does with the lines for config.json what an extension shows.
+
+Some of its classes take some types of scaling only, some have their frequencies in the code and
+read no parameters. What is left is put into the config and read as transformers reads it
+(``parity="transformers"``): lines that do not come out as shown are not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from whorl._support.words import shorten, shown
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
+from whorl.configs.huggingface import defaults
+
+if TYPE_CHECKING:
+    from .extension import Extension
+
+__all__ = ["needed", "not_taken", "refuted", "stranger"]
+
+#: The types that a class takes, where it refuses others (validate_rope, or the rotary module).
+_TAKEN = {
+    "phi3": ("default", "longrope"),
+    "phi4_multimodal": ("default", "longrope"),
+    "phimoe": ("default", "longrope"),
+    "recurrent_gemma": ("default",),
+}
+#: Classes that may keep null for head_dim, which "yarn" and "dynamic" then multiply.
+_NEED_WIDTH = ("hunyuan_v1_dense", "hunyuan_v1_moe", "minimax", "ministral", "mixtral")
+_SAME = 1e-5
+
+
+def stranger(*model_types: object) -> str | None:
+    """Why transformers has no code for one of these model types; None if it has for all."""
+    for name in model_types:
+        if not isinstance(name, str):
+            return "the config names no model type"
+        if defaults.of_type(defaults.known_name(name)) is None:
+            return f"transformers {defaults.version()} has no model type {shown(name[:80])}"
+    return None
+
+
+def not_taken(model: ModelPositions, rope_type: str) -> str | None:
+    """Why the class of this model cannot take that type; None where it can."""
+    part = model.part
+    if part is not None and model.kind in ("transformers", "mlx"):
+        why = stranger(part.keys.get("model_type", part.model_type))
+        if why is not None:
+            return f"{why}, so it is open how its code reads them"
+    model_type = model.model_type if part is None else part.model_type
+    if model_type == "mistral4":
+        return "transformers takes the rotated share of mistral4 from keys that these replace"
+    taken = _TAKEN.get(model_type or "", (rope_type,))
+    if rope_type in taken:
+        return None
+    only = " or ".join(map(repr, taken))
+    return (
+        f"transformers refuses rope_type {shown(rope_type)} in {model_type}, which must be {only}"
+    )
+
+
+def needed(
+    model_type: str | None, data: Mapping[str, Any], rope_type: str, head_dim: int
+) -> dict[str, Any]:
+    """Keys that must be there for the class to get through."""
+    if model_type not in _NEED_WIDTH or rope_type not in ("yarn", "dynamic"):
+        return {}
+    return {} if data.get("head_dim") else {"head_dim": head_dim}
+
+
+def refuted(
+    model: ModelPositions, patched: Mapping[str, Any], found: Mapping[int, Extension]
+) -> str | None:
+    """Why the patched config is not what was shown; None if it is.
+
+    found: extensions by the identity of their group; the other groups must stay as they are.
+    """
+    who = shorten(model.model_type or "this model")
+    try:
+        theirs = read_config(patched, parity="transformers").groups
+    except ConfigError as error:
+        return f"{who} does not read them: {str(error).removeprefix('read_config: ').rstrip('.')}"
+    if [group.layers for group in theirs] != [group.layers for group in model.groups]:
+        return f"with them the layers of {who} fall into other groups"
+    wanted = [(group, found.get(id(group))) for group in model.groups]
+    off = [_off(*want, read) for want, read in zip(wanted, theirs, strict=True)]
+    if not any(off):
+        return None
+    unread = all(
+        extension is None or not _off(group, None, read)
+        for (group, extension), read in zip(wanted, theirs, strict=True)
+    )
+    if unread:
+        return f"transformers does not read them in {who}, whose layers would turn as before"
+    return f"transformers reads them as another rotation in {who}"
+
+
+def _off(group: LayerGroup, extension: Extension | None, read: LayerGroup) -> bool:
+    """Whether layers turn otherwise than the group, extended if it is."""
+    if group.rotation is None or read.rotation is None:
+        return group.rotation is not read.rotation
+    scaling = {} if extension is None else {"scaling": extension.scaling}
+    softmax = group.softmax_scale if extension is None else extension.softmax_scale
+    length = None if extension is None else extension.length
+    wanted: Any = group.rotation.bare(**scaling).frequencies(length)
+    got: Any = read.rotation.frequencies(length)
+    return (
+        wanted.inv_freq.shape != got.inv_freq.shape
+        or not torch.allclose(wanted.inv_freq, got.inv_freq, rtol=_SAME, atol=0.0)
+        or abs(wanted.attention_scale - got.attention_scale) > _SAME
+        or abs(softmax - read.softmax_scale) > _SAME
+        or group.query_scale != read.query_scale
+    )

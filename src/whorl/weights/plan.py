@@ -1,0 +1,131 @@
+"""What happens to each tensor of a checkpoint: nothing, or its rows move within heads."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from whorl._support.words import shown
+
+from .layout import PACKINGS, Head, packed
+from .names import SAY_PATTERN, Named, Pattern, read_name
+from .safetensors_file import FLOATS, Entry, Header
+from .shards import Checkpoint
+from .sizes import Sizes
+
+__all__ = ["Move", "moves_of"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A tensor whose rows move.
+
+    It is read as ``outer`` times a sequence of heads, each of some rows of ``row_bytes``.
+    """
+
+    header: Header
+    entry: Entry
+    named: Named
+    outer: int
+    heads: tuple[Head, ...]
+    row_bytes: int
+
+    @property
+    def runs(self) -> Iterator[tuple[int, int, Head]]:
+        """Where in the file each head begins and ends."""
+        at = self.entry.begin
+        for _ in range(self.outer):
+            for head in self.heads:
+                end = at + head.rows * self.row_bytes
+                yield at, end, head
+                at = end
+
+
+def moves_of(
+    checkpoint: Checkpoint,
+    sizes: Callable[[int | None], Sizes | None],
+    patterns: Sequence[Pattern] = (),
+) -> list[Move]:
+    """All tensors that move, or a ValueError for one that should and cannot."""
+    moves = []
+    for header, entry in checkpoint.tensors():
+        named = read_name(entry.name, patterns)
+        if named is None:
+            continue
+        size = sizes(named.layer)
+        if size is None:
+            continue
+        if named.problem is not None:
+            raise ValueError(f"{str(header.path)!r}: {named.problem}.")
+        if entry.dtype not in FLOATS:
+            raise ValueError(
+                f"{str(header.path)!r}: {shown(entry.name)} is stored as {entry.dtype}. Quantised"
+                " weights have rows that share scales or words, so that they cannot move without"
+                " loss; convert the original and quantise that."
+            )
+        moves.append(_move(header, entry, named, size))
+    return moves
+
+
+def _move(header: Header, entry: Entry, named: Named, size: Sizes) -> Move:
+    shape = entry.shape
+    together = named.is_gain and len(shape) == 2 and shape[1] == size.q.rows  # Cohere: [heads, D]
+    if named.axis == "last":
+        outer, rows, inner = _product(shape[:-1]), shape[-1], 1
+    elif together:
+        outer, rows, inner = 1, shape[0] * shape[1], 1
+    else:
+        rows = shape[0] if shape else 0
+        outer, inner = 1, _product(shape[1:])
+    heads = _heads(header, entry, named, size, rows)
+    return Move(header, entry, named, outer, tuple(heads), inner * entry.itemsize)
+
+
+def _heads(header: Header, entry: Entry, named: Named, size: Sizes, rows: int) -> list[Head]:
+    where = f"{str(header.path)!r}: {shown(entry.name)} {list(entry.shape)}"
+    if named.role not in ("q", "k"):
+        return _fused(where, named, size, rows)
+    one = size.q if named.role == "q" else size.k
+    if named.is_gain and rows == size.k.rows:  # of one head, for all; without a gate
+        one = replace(size.k, part=named.role)
+    count, rest = divmod(rows, one.rows)
+    stated = size.num_heads if named.role == "q" else None  # of k: see whole.check_key_heads
+    one_for_all = len(entry.shape) == 1 and rows == one.rows
+    fits = named.is_gain or one_for_all or stated is None or count == stated
+    if rest or not count or not fits:
+        must = f"{stated} heads of {one.rows}" if stated else f"heads of {one.rows}"
+        raise ValueError(
+            f"{where} must have the channels of {must}, as the config or the caller says; it has"
+            f" {rows}. State other sizes by stated=Stated(head_dim=..., num_heads=...)"
+            f" (--head-dim, --heads); or, if it is not rotated, {SAY_PATTERN} leave=REGEX."
+        )
+    return [one] * count
+
+
+def _fused(where: str, named: Named, size: Sizes, rows: int) -> list[Head]:
+    stated = next((packing for packing in PACKINGS if packing == named.role), None)
+    packing = stated or size.packing
+    if packing is None:
+        raise ValueError(
+            f"{where} holds q, k and v together, and in which order is not known for this family;"
+            f" {SAY_PATTERN} concatenated=REGEX, grouped=REGEX or codegen=REGEX."
+        )
+    if size.num_heads is None:
+        raise ValueError(
+            f"{where} holds q, k and v together, and how many heads there are is not known; pass"
+            " stated=Stated(num_heads=..., num_kv_heads=...) (--heads, --kv-heads)."
+        )
+    kv_heads = size.num_kv_heads or size.num_heads
+    q, k = [size.q] * size.num_heads, [size.k] * kv_heads
+    want = sum(head.rows for head in (*q, *k, *k))
+    if rows != want or size.num_heads % kv_heads:
+        raise ValueError(
+            f"{where} must have {want} rows: q of {size.num_heads} heads, k and v of"
+            f" {kv_heads}, each of {size.k.rows} channels; it has {rows}."
+        )
+    return packed(packing, q, k)
+
+
+def _product(shape: Sequence[int]) -> int:
+    found = 1
+    for n in shape:
+        found *= n
+    return found
