@@ -16,7 +16,7 @@ SOURCE = Path(whorl.__file__).parent
 #: From the top down, as CONTRIBUTING.md draws them; those of one line do not know each other.
 LAYERS = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text().split("```text\n")[1].split("```")[0]
 
-_ABOVE = "analysis bench checking checkpoints configs doctor info inspection lab plots testing"
+_ABOVE = "analysis bench configs functions info lab plots testing weights"
 
 #: Imports of something higher: the file, what it imports, and why it may.
 EXCEPTIONS = {
@@ -26,16 +26,8 @@ EXCEPTIONS = {
 }
 
 #: Private files that a package takes from another: who, what, and why it may.
-PRIVATE = {
-    ("attention/linear/positions.py", "encodings._angles"): "the machinery of rotations",
-    ("attention/linear/chunks.py", "encodings._angles"): "the machinery of rotations",
-    ("attention/linear/references.py", "encodings._angles"): "the machinery of rotations",
-    ("attention/cache/rotation.py", "encodings._ahead"): "the machinery of rotations",
-    ("attention/cache/rotation.py", "encodings._rotary"): "the machinery of rotations",
-    ("attention/linear/features.py", "encodings._angles"): "the machinery of rotations",
-    ("attention/linear/features.py", "encodings._rotary"): "the machinery of rotations",
+PRIVATE: dict[tuple[str, str], str] = {
     ("cli/bench.py", "bench._run"): "a type, for type checkers only",
-    ("configs/model.py", "encodings._rotary"): "what all rotations are, which has no public name",
 }
 
 RANKS = {name: rank for rank, line in enumerate(LAYERS.splitlines()) for name in line.split()}
@@ -43,7 +35,7 @@ ALLOWED = {(file, name) for file, names in EXCEPTIONS for name in names.split()}
 
 
 #: Names of whorl itself that lie above it.
-HOMES = {"check": "checking", "identify": "checking", "read_config": "configs"}
+HOMES = {"check": "functions", "identify": "functions", "read_config": "configs"}
 
 
 def imports(file: Path, text: str | None = None) -> Iterator[tuple[int, str]]:
@@ -64,16 +56,19 @@ def imports(file: Path, text: str | None = None) -> Iterator[tuple[int, str]]:
 
 def layer_of(name: str) -> str:
     """The package that a dotted name lies in; of a name of ``whorl`` itself, where that is from."""
-    first = name.split(".")[0]
-    if first in RANKS and not (first == "attention" and name == "attention"):
-        return first
-    return HOMES.get(first, "whorl")
+    words = name.split(".")
+    for count in (2, 1):
+        room = ".".join(words[:count])
+        if room in RANKS and name != "attention":
+            return room
+    return HOMES.get(words[0], "whorl")
 
 
 def wrong(file: Path, text: str | None = None) -> list[str]:
     """Every import of a file that goes up or sideways."""
     where = file.relative_to(SOURCE).as_posix()
-    mine = "whorl" if where == "__init__.py" else where.split("/")[0].removesuffix(".py")
+    dotted = where.removesuffix(".py").removesuffix("__init__").strip("/").replace("/", ".")
+    mine = layer_of(dotted) if dotted != "attention" else "attention"
     found = []
     for line, name in imports(file, text):
         other = layer_of(name)
@@ -105,7 +100,10 @@ def test_no_import_goes_up_or_sideways() -> None:
 def test_every_package_has_a_layer() -> None:
     found = {path.name.removesuffix(".py") for path in SOURCE.iterdir()}
     found -= {"__init__", "__pycache__", "py.typed"}
-    assert found == set(RANKS) - {"whorl"}
+    assert found == {name.split(".")[0] for name in RANKS} - {"whorl"}
+    rooms = [name for name in RANKS if "." in name]
+    assert rooms, "a listed sub-package is a room of its own"
+    assert all((SOURCE / name.replace(".", "/") / "__init__.py").is_file() for name in rooms)
 
 
 def test_every_exception_is_needed() -> None:
@@ -122,8 +120,10 @@ def test_every_exception_is_needed() -> None:
         ("scaling/base.py", "from whorl import RoPE", "RoPE"),
         ("configs/huggingface/read.py", "from whorl import check", "check"),
         ("configs/huggingface/read.py", "def f():\n    from whorl import lab", "lab"),
-        ("configs/huggingface/read.py", "from ... import doctor", "doctor"),
-        ("configs/inspection/look.py", "from whorl.analysis.decay import decay", "analysis.decay.decay"),
+        ("configs/huggingface/read.py", "from ... import weights", "weights"),
+        ("configs/source.py", "from .diagnosis import examine", "configs.diagnosis.examine"),
+        ("configs/inspection/look.py", "from whorl.configs import diagnosis", "configs.diagnosis"),
+        ("analysis/decay.py", "from whorl.functions import check", "functions.check"),
         ("encodings/rope.py", "from whorl.configs import read_config", "configs.read_config"),
         ("__init__.py", "from .cli import main", "cli.main"),
     ],
@@ -157,7 +157,7 @@ def test_private_files_stay_in_their_packages() -> None:
     [
         ("from whorl.bench._run import Benchmark", "bench._run"),
         ("from ..configs.huggingface._keys import read", "configs.huggingface._keys"),
-        ("def f():\n    import whorl.encodings.rotary.rotary", "encodings._rotary"),
+        ("def f():\n    import whorl.encodings._options", "encodings._options"),
         ("from whorl.encodings.rope import _helper", "encodings.rope._helper"),
         ("from whorl._support.words import did_you_mean", None),
         ("from ._draw import altair\nfrom whorl.plots._series import GREY", None),

@@ -20,8 +20,8 @@ ATTENTION = {"MultiheadAttention", "attention", "score_mod", "shifted_attention"
 ATTENTION |= {"KVCache", "LinearState", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "read_config", "register", "__version__"}
 FUNCTIONS |= {"check", "identify"}
-MODULES = {"analysis", "bench", "checking", "checkpoints", "configs", "doctor", "info"}
-MODULES |= {"inspection", "lab", "plots", "positions", "testing"}
+MODULES = {"analysis", "bench", "configs", "functions", "info", "lab", "plots", "positions"}
+MODULES |= {"testing", "weights"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
 ANALYSIS = {"Aliasing", "Return", "Angles", "Attended", "AttendedHead", "Bases", "BiasCurves"}
 ANALYSIS |= {"Circle", "Cost", "Decay", "Denominator", "Denominators", "Drift", "Entropy"}
@@ -32,21 +32,26 @@ ANALYSIS |= {"attention_scale", "bases", "bias_curves", "cache_drift", "circle",
 ANALYSIS |= {"denominators", "entropy", "envelope", "explain", "extensions", "frequencies"}
 ANALYSIS |= {"inner_products", "permutation", "permutations", "position_map", "precision"}
 ANALYSIS |= {"properties", "similarity", "term_maps", "terms"}
-CHECKING = {"CheckReport", "Diagnosis", "Identification", "Measured", "check", "identify"}
-CHECKPOINTS = {"Conversion", "Detection", "LayerFinding", "Pattern", "Stated", "Verdict"}
-CHECKPOINTS |= {"convert", "detect", "parse_pattern"}
+CHECKS = {"CheckReport", "Diagnosis", "Identification", "Measured", "check", "identify"}
+WEIGHTS = {"Conversion", "Detection", "LayerFinding", "Pattern", "Stated", "Verdict"}
+WEIGHTS |= {"convert", "detect", "parse_pattern"}
 CONFIGS = {"ConfigError", "Document", "Kind", "LayerGroup", "ModelPositions", "Note", "Parity"}
 CONFIGS |= {"Part", "QueryScale", "Rotation", "Written", "load", "parse", "read_config"}
 CONFIGS |= {"rope_parameters"}
-DOCTOR = {"RULES", "SEVERITIES", "Diagnosis", "Finding", "Rule", "Severity", "examine"}
-DOCTOR |= {"find_rule"}
+DIAGNOSIS = {"RULES", "SEVERITIES", "Diagnosis", "Finding", "Rule", "Severity", "examine"}
+DIAGNOSIS |= {"find_rule"}
 INSPECTION = {"Alike", "AtLength", "Comparison", "Extension", "GroupReport", "Inspection"}
 INSPECTION |= {"Remark", "Turns", "inspect"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
 PLOTS |= {"save", "speed", "svg", "theme"}
-PACKAGES = {"analysis": ANALYSIS, "checking": CHECKING, "checkpoints": CHECKPOINTS}
-PACKAGES |= {"configs": CONFIGS, "doctor": DOCTOR, "inspection": INSPECTION, "plots": PLOTS}
+PACKAGES = {"analysis": ANALYSIS, "functions": CHECKS, "weights": WEIGHTS}
+PACKAGES |= {
+    "configs": CONFIGS,
+    "configs.diagnosis": DIAGNOSIS,
+    "configs.inspection": INSPECTION,
+    "plots": PLOTS,
+}
 REGISTERED = "nope sinusoidal learned relative_bias shaw transformer_xl t5 deberta alibi kerple"
 REGISTERED += " rope xpos axial_rope mrope"
 
@@ -65,7 +70,10 @@ def test_packages_are_frozen_and_exist(package: str) -> None:
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
-@pytest.mark.parametrize("what", ["inspection.inspect", "doctor.examine", "check", "lab.train"])
+ENOUGH = ("configs.inspection.inspect", "configs.diagnosis.examine", "check", "lab.train")
+
+
+@pytest.mark.parametrize("what", ENOUGH)
 def test_import_whorl_is_enough(what: str) -> None:
     subprocess.run([sys.executable, "-c", f"import whorl; whorl.{what}"], check=True)
 
@@ -77,6 +85,8 @@ def test_what_is_loaded_later_is_listed_and_stays() -> None:
     assert whorl.read_config is whorl.configs.read_config
     with pytest.raises(AttributeError, match="module 'whorl' has no attribute 'chek'"):
         whorl.chek  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'whorl\.configs' has no attribute 'doctor'"):
+        whorl.configs.doctor  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_every_name_is_what_type_checkers_see() -> None:

@@ -17,19 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import (
-        analysis,
-        bench,
-        functions as checking,
-        weights as checkpoints,
-        configs,
-        info,
-        lab,
-        plots,
-        positions,
-        testing,
-    )
-    from .configs import diagnosis as doctor, inspection
+    from . import analysis, bench, configs, functions, info, lab, plots, positions, testing, weights
     from .attention import (
         KVCache,
         LinearState,
@@ -39,8 +27,6 @@ if TYPE_CHECKING:
         score_mod,
         shifted_attention,
     )
-    from .functions.check import check
-    from .functions.identify import identify
     from .configs import read_config
     from .encodings import (
         ALiBi,
@@ -66,8 +52,8 @@ if TYPE_CHECKING:
         names,
         register,
     )
-    from .kernels.ops import Impl, Layout
-    from .kernels.tables import Precision
+    from .functions.check import check
+    from .functions.identify import identify
     from .scaling import (
         NTK,
         Description,
@@ -85,6 +71,7 @@ if TYPE_CHECKING:
         Scaling,
         YaRN,
     )
+    from .types import Impl, Layout, Precision
 
 __all__ = [
     "NTK",
@@ -131,14 +118,11 @@ __all__ = [
     "attention",
     "bench",
     "check",
-    "checking",
-    "checkpoints",
     "configs",
-    "doctor",
     "from_dict",
+    "functions",
     "identify",
     "info",
-    "inspection",
     "lab",
     "linear_attention",
     "make",
@@ -150,6 +134,7 @@ __all__ = [
     "score_mod",
     "shifted_attention",
     "testing",
+    "weights",
 ]
 
 try:
@@ -159,10 +144,7 @@ except PackageNotFoundError:  # imported from a source tree that was never insta
 
 #: Where the names of ``__all__`` that are no modules are looked for, in this order: scalings have a
 #: registry of their own, whose ``names`` and ``make`` are not the ones meant here.
-_PACKAGES = (
-    *("encodings", "scaling", "attention", "kernels.ops", "kernels.tables"),
-    *("configs", "checking"),
-)
+_PACKAGES = ("encodings", "scaling", "attention", "types", "configs", "functions")
 
 
 class _Root(ModuleType):

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tests.effort import bounded
 from whorl._support import bounded_json
 from whorl._support.bounded_json import JsonError, JsonLimits, parse_json, read_within
+from whorl.configs.source import _LIMITS as CONFIG
 from whorl.weights.safetensors_file import _LIMITS as HEADER
 from whorl.weights.safetensors_file import read_header
 from whorl.weights.shards import _LIMITS as INDEX
 from whorl.weights.shards import _weight_map
-from whorl.configs.source import _LIMITS as CONFIG
 
 SMALL = JsonLimits("note", bytes=4000, values=20, depth=4)
 MB = 2**20

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from whorl._support.locks import acquire_lock, hold_lock, release_lock
-from whorl.weights.output import new_folder
 from whorl.lab import files
+from whorl.weights.output import new_folder
 
 
 class FakeMsvcrt(SimpleNamespace):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.attention.softmax import compute as _job
 from whorl.attention import attention
+from whorl.attention.softmax import compute
 from whorl.attention.softmax.arguments import Asked, scope_of
 from whorl.attention.softmax.visibility import Block, Scope
 from whorl.encodings import deberta, transformer_xl
@@ -126,7 +126,7 @@ def test_one_block_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: Any, **__: Any) -> Tensor:
         raise AssertionError("again")
 
-    monkeypatch.setattr(_job, "checkpoint", refuse)
+    monkeypatch.setattr(compute, "checkpoint", refuse)
     q, k, v = (randn(1, H, 6, D, seed=n).requires_grad_() for n in range(3))
     for encoding in (whorl.T5Bias(H), whorl.Shaw(H, D)):
         attention(q, k, v, encoding.double(), causal=True).sum().backward()

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import whorl
-from whorl.attention.softmax import compute as _job
 from whorl.attention import attention, linear_attention
 from whorl.attention.linear.checks import check_mask
+from whorl.attention.softmax import compute
 
 from .test_softmax import D, H, randn
 
@@ -38,7 +38,7 @@ def test_the_same_way_and_the_same_bits(
     short = q[:, :, -3:]
     wanted = [attention(x, k, v, encoding, causal=True) for x in (q, short)]
     hidden = torch.ones(B, T, dtype=torch.bool).index_fill(1, torch.tensor(0), False)
-    monkeypatch.setattr(_job.Job, "blocks", refuse)
+    monkeypatch.setattr(compute.Job, "blocks", refuse)
     for x, want in zip((q, short), wanted, strict=True):
         if name == "pairs" and x is short:
             continue

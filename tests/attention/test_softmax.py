@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.attention.softmax import compute as _job
 from whorl.attention import attention
+from whorl.attention.softmax import compute
 from whorl.testing.probe import randomized
 
 H, D = 4, 8
@@ -218,7 +218,7 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: Any, **__: Any) -> Tensor:
         raise AssertionError("blocks")
 
-    monkeypatch.setattr(_job.Job, "blocks", refuse)
+    monkeypatch.setattr(compute.Job, "blocks", refuse)
     q, k, v = (randn(1, H, 20, D, seed=n, dtype=torch.float32) for n in range(3))
     fixed = [whorl.ALiBi(H), whorl.T5Bias(H), whorl.Kerple(H), whorl.RoPE(D) + whorl.ALiBi(H)]
     with torch.no_grad():

@@ -15,10 +15,10 @@ import pytest
 
 from tests.configs.test_fuzz import ask_the_doctor, outcome, read_and_build, read_as_transformers
 from whorl.configs.diagnosis.rules._vocabulary import READ
-from whorl.explore import api
-from whorl.explore.state import State
 from whorl.configs.inspection import inspect
 from whorl.configs.inspection.verdict import verdict
+from whorl.explore import api
+from whorl.explore.state import State
 
 SIZES = {
     "model_type": "llama",

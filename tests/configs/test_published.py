@@ -8,10 +8,10 @@ import torch
 import whorl
 from whorl.configs import ConfigError, read_config
 from whorl.configs.huggingface import defaults
-from whorl.explore import api
-from whorl.explore.state import State
 from whorl.configs.inspection import inspect
 from whorl.configs.inspection.verdict import verdict
+from whorl.explore import api
+from whorl.explore.state import State
 from whorl.scaling import DynamicNTK
 
 SIZES = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 2}

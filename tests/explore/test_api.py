@@ -10,8 +10,7 @@ import torch
 
 import whorl
 from whorl import analysis
-from whorl.configs import diagnosis as doctor, inspection
-from whorl.configs import ConfigError, presets, read_config
+from whorl.configs import ConfigError, diagnosis, inspection, presets, read_config
 from whorl.explore import _checks, api, choices, compare, curves
 from whorl.explore.state import State
 
@@ -176,7 +175,7 @@ def test_the_report_is_that_of_inspect_and_doctor() -> None:
     report = api.report(State(), {**LLAMA, "length": 200_000})
     looked = inspection.inspect("llama-3.1-8b", length=200_000)
     assert report["verdict"] == looked.verdict
-    examined = doctor.examine(presets.load("llama-3.1-8b"), length=200_000).to_dict()
+    examined = diagnosis.examine(presets.load("llama-3.1-8b"), length=200_000).to_dict()
     assert report["findings"] == examined["findings"]
     assert json.loads(report["config"]) == presets.load("llama-3.1-8b")
     assert (report["base"], report["head_dim"], report["trained"]) == (500_000.0, 128, 8192)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.configs import diagnosis as doctor
-from whorl.configs import presets, read_config
+from whorl.configs import diagnosis, presets, read_config
+from whorl.configs.inspection import inspect
 from whorl.explore import api
 from whorl.explore.state import State
-from whorl.configs.inspection import inspect
 
 VERSION_4 = {**presets.load("qwen3-8b"), "transformers_version": "4.51.0"}
 YARN = {"method": "yarn", "factor": 4.0}
@@ -169,10 +168,10 @@ def test_a_config_in_the_other_dialect_does_not_name_the_version_of_the_first(
         assert {written.get("transformers_version"), inside.get("transformers_version")} == {
             expected
         }
-        diagnosis = doctor.examine(written)
-        faults = [one.rule for one in diagnosis.findings if one.severity != "note"]
+        examined = diagnosis.examine(written)
+        faults = [one.rule for one in examined.findings if one.severity != "note"]
         assert "theta-inside-only" not in faults
-        fixed = diagnosis.fixed()
+        fixed = examined.fixed()
         assert fixed.get("rope_parameters") == written.get("rope_parameters")
         assert fixed.get("text_config") == written.get("text_config")
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from whorl.types import Layout
 from whorl.weights import evidence
 from whorl.weights.detect import SURE
 from whorl.weights.evidence import Sums, probabilities, products_of, sums_of, z_of
 from whorl.weights.layout import Head, moved
-from whorl.kernels.ops import Layout
 
 ROOT = Path(__file__).parents[2]
 CALIBRATION = ROOT / "benchmarks" / "detector.json"

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whorl.weights.layout import Head, moved, packed
 from whorl.kernels import reference
+from whorl.weights.layout import Head, moved, packed
 
 from .made import interleave, random
 

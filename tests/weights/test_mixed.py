@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from whorl.types import Layout
 from whorl.weights import Detection, LayerFinding, Stated, convert, detect
 from whorl.weights.detect import detect_layers, list_layers
 from whorl.weights.evidence import (
@@ -25,7 +26,6 @@ from whorl.weights.evidence import (
     z_of,
 )
 from whorl.weights.sources import Layer
-from whorl.kernels.ops import Layout
 
 from .made import interleave, llama_config, load, save, write_config
 from .test_evidence import CALIBRATION, layer, slow_z, taught

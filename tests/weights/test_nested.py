@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from whorl import read_config
+from whorl.configs import ConfigError
 from whorl.weights import convert
 from whorl.weights.sizes import Stated, sizes_of
-from whorl.configs import ConfigError
 
 from .made import llama, llama_config, load, save, write_config
 

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.weights import convert
 from whorl.kernels import reference
 from whorl.lab.config import ModelConfig
 from whorl.lab.export import export
 from whorl.lab.model import Model
+from whorl.weights import convert
 
 from .made import load
 

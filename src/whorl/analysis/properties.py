@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl._support import memory as _memory
+from whorl._support import memory
 from whorl.attention import attention
 from whorl.encodings import Encoding, NoPE, names
 from whorl.testing.probe import randomized
@@ -143,14 +143,14 @@ def _call(encoding: Encoding, length: int) -> tuple[float, int]:
     """Seconds of one call, the best of three, and bytes at its peak beyond those before it."""
     sizes, q, k, at = _inputs(encoding, length)
     x = torch.zeros(1, length, sizes.width)
-    best, before = math.inf, _memory.reset_peak()
+    best, before = math.inf, memory.reset_peak()
     for _ in range(3):
         begun = time.perf_counter()
         if "input" in encoding.hooks:
             encoding.embed(x)
         attention(q, k, k, encoding, causal=True, positions=at)
         best = min(best, time.perf_counter() - begun)
-    return best, max(0, _memory.peak() - before)
+    return best, max(0, memory.peak() - before)
 
 
 def _cost(name: str, length: int) -> Cost:

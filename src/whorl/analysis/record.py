@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl._support import memory as _memory
+from whorl._support import memory
 from whorl.encodings import Encoding, RoPE
 
 __all__ = ["Record", "fits", "generator", "places", "plain", "rope_of", "rows", "size", "whole"]
@@ -64,7 +64,7 @@ def fits(needed: int, asked: int | str, where: str) -> None:
 
     asked: the length, or words for something else that is too large.
     """
-    free = _memory.available() or _ASSUMED
+    free = memory.available() or _ASSUMED
     if 2 * needed > free:
         words = isinstance(asked, str)
         what = asked if words else f"length {asked:,}"

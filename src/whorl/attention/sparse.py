@@ -23,11 +23,11 @@ from whorl.encodings import Encoding, NoPE, XPos
 from whorl.positions import resolve
 
 from ._checks import check_encoding, check_qkv
-from .softmax.compute import Job, full_precision, lowered, scaled
 from ._output import build_zeros
-from .softmax.visibility import Scope
-from .softmax.checks import check_fits
 from .softmax.attention import BLOCK, softmax_scale
+from .softmax.checks import check_fits
+from .softmax.compute import Job, full_precision, lowered, scaled
+from .softmax.visibility import Scope
 
 __all__ = ["shifted_attention"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -13,11 +13,13 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-import whorl
 from whorl._support.documentation import documentation_page
 from whorl._support.words import shorten
 
 from ._console import Console
+
+if TYPE_CHECKING:
+    from whorl.configs.diagnosis import Diagnosis, Finding, Rule
 
 __all__ = ["Correction", "print_diagnosis", "print_rule", "print_rules"]
 
@@ -30,7 +32,7 @@ class Correction:
 
     path: Path | None
     changes: str
-    remaining: whorl.configs.diagnosis.Diagnosis
+    remaining: Diagnosis
 
     def to_dict(self) -> dict[str, Any]:
         left = self.remaining.to_dict()
@@ -41,7 +43,7 @@ class Correction:
         }
 
 
-def print_diagnosis(target: str, found: whorl.configs.diagnosis.Diagnosis, fixed: Correction | None) -> None:
+def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> None:
     """The findings by severity, what ``--fix`` changed and left, and a last line with counts."""
     console = Console(highlight=False)
     family = None if found.reading is None else found.reading.model_type
@@ -64,13 +66,13 @@ def print_diagnosis(target: str, found: whorl.configs.diagnosis.Diagnosis, fixed
     _print_findings(console, fixed.remaining)
 
 
-def _print_findings(console: Console, found: whorl.configs.diagnosis.Diagnosis) -> None:
+def _print_findings(console: Console, found: Diagnosis) -> None:
     for finding in found.findings:
         for line in _finding(finding):
             console.print(line)
 
 
-def _finding(finding: whorl.configs.diagnosis.Finding) -> Iterator[RenderableType]:
+def _finding(finding: Finding) -> Iterator[RenderableType]:
     yield Text()
     head = Text.assemble(
         (finding.severity, _STYLES[finding.severity]), "  ", (finding.rule, "bold")
@@ -82,7 +84,7 @@ def _finding(finding: whorl.configs.diagnosis.Finding) -> Iterator[RenderableTyp
     yield Padding(remedy, (0, 0, 0, 2))
 
 
-def _summary(found: whorl.configs.diagnosis.Diagnosis, fixing: bool) -> Iterator[Text]:
+def _summary(found: Diagnosis, fixing: bool) -> Iterator[Text]:
     if not found.findings:
         yield Text("nothing found.", "green")
         return
@@ -92,26 +94,30 @@ def _summary(found: whorl.configs.diagnosis.Diagnosis, fixing: bool) -> Iterator
     yield Text("whorl doctor --explain ID says why, with an example.", "dim")
 
 
-def _counts(found: whorl.configs.diagnosis.Diagnosis) -> str:
+def _counts(found: Diagnosis) -> str:
     """How many there are of each severity: "2 errors, 1 note"."""
-    counts = [(len(found.of(severity)), severity) for severity in whorl.configs.diagnosis.SEVERITIES]
+    from whorl.configs.diagnosis import SEVERITIES
+
+    counts = [(len(found.of(severity)), severity) for severity in SEVERITIES]
     return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
 
 
-def print_rules(rules: Iterable[whorl.configs.diagnosis.Rule]) -> None:
+def print_rules(rules: Iterable[Rule]) -> None:
     """A line for each rule, the worst first."""
+    from whorl.configs.diagnosis import SEVERITIES
+
     console = Console(highlight=False)
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for rule in sorted(rules, key=lambda rule: whorl.configs.diagnosis.SEVERITIES.index(rule.severity)):
+    for rule in sorted(rules, key=lambda rule: SEVERITIES.index(rule.severity)):
         severity = Text(rule.severity, _STYLES[rule.severity].removeprefix("bold "))
         table.add_row(severity, rule.id, Text(rule.what))
     console.print(table)
 
 
-def print_rule(rule: whorl.configs.diagnosis.Rule) -> None:
+def print_rule(rule: Rule) -> None:
     """All that there is to say about a rule."""
     console = Console(highlight=False)
     console.print(Text.assemble((rule.severity, _STYLES[rule.severity]), "  ", (rule.id, "bold")))

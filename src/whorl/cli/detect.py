@@ -44,9 +44,7 @@ def detect(
 
     patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
     with progress_bar() as show:
-        found = whorl.weights.detect(
-            checkpoint, patterns=patterns, stated=stated, progress=show
-        )
+        found = whorl.weights.detect(checkpoint, patterns=patterns, stated=stated, progress=show)
     said = layout_said(checkpoint) if _has_config(checkpoint) else None
     if as_json:
         print_json({**found.to_dict(), "config": said})

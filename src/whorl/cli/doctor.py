@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-import whorl
 
 from ._diagnosis import Correction, print_diagnosis, print_rule, print_rules
 from ._json import JsonFlag, print_json
 from ._lengths import length_option
 from ._lists import words
+
+if TYPE_CHECKING:
+    from whorl.configs.diagnosis import Diagnosis
 
 __all__ = ["FAILED", "doctor"]
 
@@ -53,7 +54,9 @@ def doctor(
         raise ValueError("doctor: name a config.json, a folder, a file or a preset; see --help.")
     if force and not fix_it:
         raise ValueError("--force lets --fix overwrite a file; add --fix.")
-    found = whorl.configs.diagnosis.examine(target, length=length, ignore=words(ignore) or ())
+    from whorl.configs import diagnosis
+
+    found = diagnosis.examine(target, length=length, ignore=words(ignore) or ())
     fixed = _fix(found, force) if fix_it else None
     if as_json:
         print_json({**found.to_dict(), **({} if fixed is None else fixed.to_dict())})
@@ -64,9 +67,9 @@ def doctor(
 
 
 def _rules(explain: str | None, as_json: bool) -> None:
-    chosen = (
-        list(whorl.configs.diagnosis.RULES.values()) if explain is None else [whorl.configs.diagnosis.find_rule(explain)]
-    )
+    from whorl.configs import diagnosis
+
+    chosen = list(diagnosis.RULES.values()) if explain is None else [diagnosis.find_rule(explain)]
     if as_json:
         print_json([rule.to_dict() for rule in chosen])
     elif explain is None:
@@ -75,16 +78,16 @@ def _rules(explain: str | None, as_json: bool) -> None:
         print_rule(chosen[0])
 
 
-def _fix(found: whorl.configs.diagnosis.Diagnosis, force: bool) -> Correction:
+def _fix(found: Diagnosis, force: bool) -> Correction:
     """Write the corrected config, if anything is to correct, and say what remains wrong with it."""
+    from whorl.configs import diagnosis
+
     remaining = found.correct()
     if found.path is None:
         return Correction(None, "", remaining)
-    path = whorl.configs.diagnosis.fix.fixed_path(found.path)
-    changes = whorl.configs.diagnosis.fix.difference(
-        found.config, remaining.config, (found.path.name, path.name)
-    )
+    path = diagnosis.fix.fixed_path(found.path)
+    changes = diagnosis.fix.difference(found.config, remaining.config, (found.path.name, path.name))
     if not changes:
         return Correction(None, "", remaining)
-    whorl.configs.diagnosis.fix.write(path, remaining.config, force=force)
+    diagnosis.fix.write(path, remaining.config, force=force)
     return Correction(path, changes, remaining)

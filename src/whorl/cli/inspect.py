@@ -51,7 +51,9 @@ def inspect(
     """
     if plot is not None:
         whorl.plots.check_path(plot)
-    found = whorl.configs.inspection.inspect(
+    from whorl.configs import inspection
+
+    found = inspection.inspect(
         config,
         length=length,
         extend=extend,

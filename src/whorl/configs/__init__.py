@@ -7,12 +7,15 @@
     mlx           the configs of mlx-lm
     model         the answer: which layers rotate how
     _written      the way back: a scaling in the words of transformers
+    inspection    what a config means, and how other frameworks read it
+    diagnosis     what is wrong with a config, and a corrected one
 
 ``read_config`` is the way in; ``RoPE.from_config`` builds one encoding of it.
 """
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from whorl._support.words import shown
 
@@ -81,3 +84,11 @@ _READERS: dict[Kind, Callable[[Document, Parity | None], ModelPositions]] = {
     "mlx": mlx.read,
     "transformers": huggingface.read,
 }
+
+if not TYPE_CHECKING:  # a type checker that saw it would let any misspelt name pass
+
+    def __getattr__(name: str) -> object:
+        """The two rooms above this one, loaded when they are first asked for."""
+        if name not in ("diagnosis", "inspection"):
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
+        return import_module(f"{__name__}.{name}")

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whorl.kernels.tables import Precision
+from whorl.types import Precision
 
 __all__ = ["First", "Order", "Spacing", "frequencies", "sinusoids"]
 

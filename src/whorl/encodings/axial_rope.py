@@ -17,16 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from whorl.kernels.native import Band
-from whorl.kernels.ops import Impl, Layout
-from whorl.kernels.tables import Precision
 from whorl.scaling import Description, Frequencies, Ladder
 from whorl.scaling.base import ladder
+from whorl.types import Impl, Layout, Precision
 
-from .rotary.angles import Where
 from ._options import check_choices, check_number
-from .rotary.rotary import Call, Rotary
-from .rotary.config import RotaryConfig, TableStrategy, frozen_frequencies
 from .base import Card, register
+from .rotary.angles import Where
+from .rotary.config import RotaryConfig, TableStrategy, frozen_frequencies
+from .rotary.rotary import Call, Rotary
 
 __all__ = ["AxialRoPE", "AxialRoPEConfig"]
 

@@ -26,15 +26,14 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from whorl._support.words import shown
-from whorl.kernels.ops import Impl, Layout
-from whorl.kernels.tables import Precision
 from whorl.scaling import Ladder, Scaling
 from whorl.scaling.base import ladder
+from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices
-from .rotary.rotary import Rotary
-from .rotary.config import LENGTHS, Lengths, RotaryConfig, TableStrategy, frozen_scaling
 from .base import Card, register
+from .rotary.config import LENGTHS, Lengths, RotaryConfig, TableStrategy, frozen_scaling
+from .rotary.rotary import Rotary
 
 __all__ = ["MRoPE", "MRoPEConfig", "Order"]
 

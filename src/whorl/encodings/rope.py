@@ -17,13 +17,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from whorl.kernels.ops import Impl, Layout
-from whorl.kernels.tables import Precision
 from whorl.scaling import Frequencies, Ladder, Scaling
 from whorl.scaling.base import ladder
+from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices
-from .rotary.rotary import Rotary
+from .base import Card, register
 from .rotary.config import (
     LENGTHS,
     Lengths,
@@ -32,7 +31,7 @@ from .rotary.config import (
     frozen_frequencies,
     frozen_scaling,
 )
-from .base import Card, register
+from .rotary.rotary import Rotary
 
 __all__ = ["RoPE", "RoPEConfig"]
 

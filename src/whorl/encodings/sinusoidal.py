@@ -21,8 +21,9 @@ from torch import Tensor
 from whorl._support.tensors import has_values
 from whorl._support.words import shown
 from whorl.kernels import tables
-from whorl.kernels.tables import Precision, table_dtype
+from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
+from whorl.types import Precision
 
 from ._absolute import Absolute, Where
 from ._options import check_allocated

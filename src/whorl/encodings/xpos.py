@@ -24,17 +24,16 @@ from torch import Tensor
 from whorl._support.tensors import has_values
 from whorl._support.words import shown
 from whorl.kernels import reference as plain
-from whorl.kernels.ops import Impl, Layout
-from whorl.kernels.tables import Precision
 from whorl.scaling import Ladder
 from whorl.scaling.base import ladder
+from whorl.types import Impl, Layout, Precision
 
+from ._options import check_number
+from .base import Card, register
 from .rotary.angles import Where
 from .rotary.checks import check_input
-from ._options import check_number
-from .rotary.rotary import KEY, QUERY, Call, Rotary
 from .rotary.config import RotaryConfig, TableStrategy
-from .base import Card, register
+from .rotary.rotary import KEY, QUERY, Call, Rotary
 
 __all__ = ["XPos", "XPosConfig"]
 

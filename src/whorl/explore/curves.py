@@ -17,11 +17,11 @@ from torch import Tensor
 from whorl.analysis.decay import complex_pairs
 from whorl.analysis.record import places
 from whorl.configs import ConfigError
-from whorl.encodings import RoPE
-from whorl.encodings.rope import RoPEConfig
 from whorl.configs.inspection.extension import described
 from whorl.configs.inspection.lengths import extension_start, span, trained_context
 from whorl.configs.inspection.pairs import wavelengths
+from whorl.encodings import RoPE
+from whorl.encodings.rope import RoPEConfig
 from whorl.scaling import Description
 from whorl.scaling.envelope import envelope
 

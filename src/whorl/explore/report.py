@@ -4,8 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
-from whorl.configs import diagnosis as doctor
-from whorl.configs import ConfigError
+from whorl.configs import ConfigError, diagnosis
 from whorl.configs.inspection import GroupReport, Inspection, inspect
 from whorl.configs.inspection.lengths import trained_context
 from whorl.configs.inspection.words import facts, notes, of_config, title
@@ -184,7 +183,7 @@ def _frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
 
 
 def _findings(x: Any, length: int | None) -> dict[str, Any]:
-    found = doctor.examine(x, length=length).to_dict()
+    found = diagnosis.examine(x, length=length).to_dict()
     return {"findings": found["findings"], "counts": found["counts"]}
 
 

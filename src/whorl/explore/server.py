@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import whorl
-from whorl._support.extras import need
 from whorl._support.bounded_json import JsonLimits, parse_json
+from whorl._support.extras import need
 from whorl.analysis.record import plain
 from whorl.configs import ConfigError
 

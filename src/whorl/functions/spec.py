@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from whorl.kernels.ops import Layout
 from whorl.scaling import Scaling
+from whorl.types import Layout
 
 if TYPE_CHECKING:
     from whorl.encodings import Encoding

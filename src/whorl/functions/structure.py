@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .probe import Probe
 

@@ -8,7 +8,7 @@ saved. On plain CPU tensors the dispatcher is passed by: an operator written in 
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,8 +22,6 @@ from .tables import table_dtype
 from .watching import is_watched
 
 __all__ = [
-    "Impl",
-    "Layout",
     "are_batched",
     "chosen_impl",
     "gradients_in_memory",
@@ -32,9 +30,6 @@ __all__ = [
     "rotate",
     "rotate_back",
 ]
-
-Layout = Literal["half", "interleaved"]
-Impl = Literal["auto", "native", "reference"]
 
 
 def chosen_impl(impl: str, where: str) -> str:

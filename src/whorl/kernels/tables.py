@@ -7,8 +7,6 @@ truth at every position up to 2^24. precision="float32" forms them in float32, a
 trained: entries then differ by 8e-4 at position 4096 and 8e-3 at 131,072.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -16,9 +14,7 @@ from whorl._support.tensors import has_values
 
 from . import native_tables
 
-__all__ = ["Precision", "angles", "by_pair", "entries", "lookup", "lookup_op", "table_dtype"]
-
-Precision = Literal["float64", "float32"]
+__all__ = ["angles", "by_pair", "entries", "lookup", "lookup_op", "table_dtype"]
 
 
 def table_dtype(x: Tensor) -> torch.dtype:

@@ -23,11 +23,11 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from whorl._support.extras import need
 from whorl._support.bounded_json import JsonLimits, parse_json
-from whorl.weights.output import new_folder
+from whorl._support.extras import need
 from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
+from whorl.weights.output import new_folder
 
 from ._checks import check_count
 from .checkpoint import load_weights

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from whorl._support import memory as _memory
+from whorl._support import memory
 
 from .checkpoint import Checkpoint, load_weights
 from .config import RunConfig
@@ -101,7 +101,7 @@ def _train(
     stop: threading.Event,
 ) -> None:
     training = config.training
-    before = _memory.reset_peak()
+    before = memory.reset_peak()
     model.reset_parameters(training.seed)
     optimizer = build_optimizer(model, training)
     at = Checkpoint(0, 0.0, config=checksum(run.config_path.read_text(encoding="utf-8")))
@@ -181,7 +181,7 @@ def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimiz
 
 def _megabytes(before: int) -> float:
     """By how much the process has grown at its largest."""
-    return round((_memory.peak() - before) / 2**20, 1)
+    return round((memory.peak() - before) / 2**20, 1)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from whorl.configs import ConfigError, parse, read_config
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .safetensors_file import open_regular
 from .sizes import family_of, read_part

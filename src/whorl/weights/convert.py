@@ -18,7 +18,7 @@ from typing import Any
 
 from whorl._support.words import shown
 from whorl.configs import read_config
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .config_file import in_layout, unread_by_transformers
 from .detect import Detection, detect_layers

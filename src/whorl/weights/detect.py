@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.words import shown
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .evidence import (
     CROSSINGS,

@@ -42,8 +42,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whorl.kernels.ops import Layout
 from whorl.kernels.reference import split
+from whorl.types import Layout
 
 __all__ = [
     "CROSSINGS",

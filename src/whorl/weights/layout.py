@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 __all__ = ["PACKINGS", "Head", "Packing", "Part", "moved", "packed"]
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .config_file import layout_said
 from .detect import Detection, LayerFinding, detect_layers, list_layers

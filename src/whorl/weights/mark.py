@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 
 from whorl._support.words import shown
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .safetensors_file import Header
 

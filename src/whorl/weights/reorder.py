@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .layout import moved
 from .plan import Move

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from whorl._support.words import shown
 from whorl.kernels import reference
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .layout import Head
 from .names import SAY_PATTERN

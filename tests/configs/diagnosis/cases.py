@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from whorl.configs import diagnosis as doctor
+from whorl.configs import diagnosis
 from whorl.configs.diagnosis.engine import Case
 
 __all__ = ["examine_case", "write_config", "write_safetensors", "write_trained"]
@@ -57,18 +57,18 @@ def write_config(folder: Path, config: Mapping[str, object]) -> Path:
     return path
 
 
-def examine_case(case: Case, folder: Path, *, ignore: Sequence[str] = ()) -> doctor.Diagnosis:
+def examine_case(case: Case, folder: Path, *, ignore: Sequence[str] = ()) -> diagnosis.Diagnosis:
     """What the doctor finds in an example, through files where it has tensors."""
     if case.trained is not None:
         write_config(folder, case.config)
         write_trained(folder / "model.safetensors", case)
-        return doctor.examine(folder, length=case.length, ignore=ignore)
+        return diagnosis.examine(folder, length=case.length, ignore=ignore)
     if not case.stored:
-        return doctor.examine(case.config, length=case.length, ignore=ignore)
+        return diagnosis.examine(case.config, length=case.length, ignore=ignore)
     write_config(folder, case.config)
     tensors = {n: t for n, t in case.stored.items() if t[0] not in ("pickle", "broken")}
     for name in case.stored.keys() - tensors.keys():
         (folder / name).write_bytes(b"\x80\x04.")
     if tensors:
         write_safetensors(folder / "model.safetensors", tensors)
-    return doctor.examine(folder, length=case.length, ignore=ignore)
+    return diagnosis.examine(folder, length=case.length, ignore=ignore)

@@ -18,14 +18,13 @@ from tests.configs.census import ROTARY
 from tests.configs.own_code import GATES, Table, config_of, tables_of
 from tests.configs.test_huggingface_census import group_of
 from tests.configs.variants import variants
-from whorl.configs import diagnosis as doctor
-from whorl.configs import ModelPositions
+from whorl.configs import ModelPositions, diagnosis
 from whorl.configs.huggingface import classes
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 logging.getLogger("transformers").setLevel(logging.ERROR)
-_examine = doctor.examine
+_examine = diagnosis.examine
 
 #: A text that is longer than any that a config speaks of.
 LONG = 2**22
@@ -99,7 +98,7 @@ def agree(family: str, reading: ModelPositions, held: list[tuple[int | None, Tab
 def judged(case: Case) -> tuple[str, str]:
     """What transformers does with a case, and what is wrong with the doctor's answer, if any."""
     family, way, config = case
-    found = doctor.examine(copy.deepcopy(config))
+    found = diagnosis.examine(copy.deepcopy(config))
     errors = [finding.rule for finding in found.errors]
     held = tables(family, config)
     if held is None:
@@ -131,5 +130,5 @@ def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     agrees = ("llama", "base", {"model_type": "llama", "rope_theta": 1e6})
     found = [judged(case) for case in (refused, differs, agrees)]
     assert found == [("refused", ""), ("differs", ""), ("agrees", "")]
-    monkeypatch.setattr(doctor, "examine", lambda x: replace(_examine(x), findings=()))
+    monkeypatch.setattr(diagnosis, "examine", lambda x: replace(_examine(x), findings=()))
     assert [judged(case)[1] for case in (refused, differs)] == ["no error", "no error, no warning"]

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from whorl.configs import diagnosis as doctor
-from whorl.configs import read_config
+from whorl.configs import diagnosis, read_config
 from whorl.configs.diagnosis import RULES, fix, ward
 from whorl.configs.diagnosis.engine import LLAMA, Edit, Symptom
 from whorl.configs.diagnosis.patient import Patient
@@ -24,11 +23,11 @@ def break_rule(monkeypatch: pytest.MonkeyPatch, id: str) -> None:
 
 
 def test_a_rule_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = doctor.examine(TWO)
+    before = diagnosis.examine(TWO)
     assert [f.rule for f in before.findings] == ["lone-factor", "unknown-key"]
     assert not any(f.failed for f in before.findings)
     break_rule(monkeypatch, "beta-order")
-    found = doctor.examine(TWO).findings
+    found = diagnosis.examine(TWO).findings
     assert [f.rule for f in found if f.rule != "beta-order"] == ["lone-factor", "unknown-key"]
     seen, failed = [f for f in found if f.rule == "beta-order"]
     assert (seen.message, seen.failed) == ("this much was seen.", False)  # before it stopped
@@ -43,7 +42,7 @@ def test_a_rule_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) ->
         " leaves this one out."
     )
     assert failed.to_dict()["failed"] is True
-    assert doctor.examine(TWO, ignore=["beta-order"]).findings == before.findings
+    assert diagnosis.examine(TWO, ignore=["beta-order"]).findings == before.findings
 
 
 def test_a_reader_that_fails_leaves_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,8 +50,8 @@ def test_a_reader_that_fails_leaves_the_rules(monkeypatch: pytest.MonkeyPatch) -
         raise KeyError("factor")
 
     monkeypatch.setattr(ward, "read_config", fail)
-    assert [f.rule for f in doctor.examine(TWO).errors] == ["lone-factor"]
-    (only,) = doctor.examine(LLAMA).errors
+    assert [f.rule for f in diagnosis.examine(TWO).errors] == ["lone-factor"]
+    (only,) = diagnosis.examine(LLAMA).errors
     assert only.rule == "unreadable"
     assert only.message.startswith(
         "whorl failed to read it (KeyError: \"'factor'\"); please report"
@@ -77,7 +76,7 @@ def test_corrections_that_make_room_for_others() -> None:
     """The parameters are moved out of their layer type, and only then is their type corrected."""
     inner = {"rope_type": "Linear", "factor": 4.0, "rope_theta": 1e6}
     config = {**LLAMA, "rope_parameters": {"full_attention": inner, "rope_theta": 1e6}}
-    found = doctor.examine(config)
+    found = diagnosis.examine(config)
     flat = {"rope_theta": 1e6, "rope_type": "linear", "factor": 4.0}
     assert found.fixed() == {**LLAMA, "rope_parameters": flat}
     assert found.correct().errors == ()
@@ -87,7 +86,7 @@ def test_corrections_that_make_room_for_others() -> None:
 def test_parameters_with_two_values_are_not_moved() -> None:
     inner = {"rope_type": "su", "factor": 4.0, "rope_theta": 1e6}
     config = {**LLAMA, "rope_parameters": {"full_attention": inner, "factor": 2}}
-    after = doctor.examine(config).correct()
+    after = diagnosis.examine(config).correct()
     parameters = {"full_attention": {**inner, "rope_type": "longrope"}, "factor": 2}
     assert after.config["rope_parameters"] == parameters
     assert "unused-parameters" in {f.rule for f in after.errors}
@@ -95,7 +94,7 @@ def test_parameters_with_two_values_are_not_moved() -> None:
 
 def test_a_correction_asks_as_the_diagnosis_did() -> None:
     config = {**LLAMA, "rope_thta": 5e5, "max_position_embeddings": 4096.0}
-    found = doctor.examine(config, length=100_000, ignore=["misspelt-key"])
+    found = diagnosis.examine(config, length=100_000, ignore=["misspelt-key"])
     after = found.correct()
     assert after.config == {**LLAMA, "rope_thta": 5e5}
     assert type(after.config["max_position_embeddings"]) is int

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from whorl.configs import diagnosis as doctor
+from whorl.configs import diagnosis
 from whorl.configs.diagnosis import RULES, fix
 from whorl.configs.diagnosis.engine import Edit
 
@@ -30,7 +30,7 @@ def test_which_are_fixable() -> None:
     found = {
         finding.rule
         for rule in RULES.values()
-        for finding in doctor.examine(rule.trigger.config, length=rule.trigger.length).findings
+        for finding in diagnosis.examine(rule.trigger.config, length=rule.trigger.length).findings
         if finding.fixable
     }
     assert sorted(found) == FIXABLE
@@ -39,9 +39,9 @@ def test_which_are_fixable() -> None:
 @pytest.mark.parametrize("name", FIXABLE)
 def test_the_fixed_config_has_the_finding_no_more(name: str) -> None:
     case = RULES[name].trigger
-    before = doctor.examine(case.config)
+    before = diagnosis.examine(case.config)
     fixed = before.fixed()
-    after = doctor.examine(fixed)
+    after = diagnosis.examine(fixed)
     assert before.config == case.config
     assert repr(fixed) != repr(case.config)  # 1 is 1.0 to ==, not to transformers
     assert name not in {f.rule for f in after.findings}
@@ -52,14 +52,14 @@ def test_the_fixed_config_has_the_finding_no_more(name: str) -> None:
 
 def test_what_is_right_stays_as_it_is() -> None:
     for rule in RULES.values():
-        found = doctor.examine(rule.near_miss.config, length=rule.near_miss.length)
+        found = diagnosis.examine(rule.near_miss.config, length=rule.near_miss.length)
         assert found.fixed() == rule.near_miss.config
 
 
 def test_two_meanings_are_left_to_people() -> None:
     config = RULES["unknown-key"].near_miss.config
     config["rope_scaling"] = {**config["rope_scaling"], "attn_factor": 0.878}
-    found = doctor.examine(config)
+    found = diagnosis.examine(config)
     assert "vLLM reads attn_factor, transformers does not" in found.warnings[0].message
     assert found.fixed() == config
 
@@ -78,7 +78,7 @@ def test_edits_keep_the_order_of_keys() -> None:
 
 def test_one_edit_for_a_key() -> None:
     config = {**RULES["attention-factor-whole"].trigger.config}
-    found = doctor.examine(config).findings
+    found = diagnosis.examine(config).findings
     assert len(fix.edits_of([*found, *found])) == len(fix.edits_of(found)) == 1
 
 
@@ -120,7 +120,7 @@ VERSION_4 = {
 
 
 def test_a_config_of_version_4_in_the_words_of_5_is_rewritten() -> None:
-    found = doctor.examine(VERSION_4)
+    found = diagnosis.examine(VERSION_4)
     (finding,) = found.findings
     assert (finding.rule, finding.severity) == ("theta-inside-only", "warning")
     assert "loses rope_theta 500000 and the yarn scaling" in finding.message
@@ -132,7 +132,7 @@ def test_a_config_of_version_4_in_the_words_of_5_is_rewritten() -> None:
         "factor": 4.0,
         "original_max_position_embeddings": 4096,
     }
-    after = doctor.examine(fixed)
+    after = diagnosis.examine(fixed)
     assert after.findings == ()
     assert found.reading is not None
     assert after.reading is not None
@@ -143,7 +143,7 @@ def test_a_config_of_version_4_in_the_words_of_5_is_rewritten() -> None:
 def test_who_the_config_is_for_decides_how_bad_a_loss_is(
     version: str | None, severity: str
 ) -> None:
-    (finding,) = doctor.examine({**VERSION_4, "transformers_version": version}).findings
+    (finding,) = diagnosis.examine({**VERSION_4, "transformers_version": version}).findings
     assert (finding.rule, finding.severity, finding.fixable) == (
         "theta-inside-only",
         severity,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.configs import diagnosis as doctor
+from whorl.configs import diagnosis
 from whorl.configs.diagnosis.engine import LLAMA
 
 ORIGINAL = "original_max_position_embeddings"
@@ -17,7 +17,7 @@ def said(**keys: Any) -> list[tuple[str, str]]:
 
 
 def said_of(config: dict[str, Any]) -> list[tuple[str, str]]:
-    found = doctor.examine(config)
+    found = diagnosis.examine(config)
     return [(f.rule, f.message) for f in (*found.errors, *found.warnings)]
 
 
@@ -38,7 +38,7 @@ def test_case_and_old_names_of_types_are_fixed() -> None:
     lists = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
     for given, right in (("YaRN", "yarn"), ("su", "longrope")):
         scaling = {"type": given, **YARN, **lists}
-        fixed = doctor.examine({**LLAMA, "rope_scaling": scaling}).fixed()
+        fixed = diagnosis.examine({**LLAMA, "rope_scaling": scaling}).fixed()
         assert fixed["rope_scaling"]["type"] == right
 
 
@@ -61,16 +61,16 @@ def test_keys_of_an_unknown_family_are_named() -> None:
 
 def test_no_model_type_is_no_unknown_one() -> None:
     config = {key: value for key, value in LLAMA.items() if key != "model_type"}
-    found = doctor.examine(config).findings
+    found = diagnosis.examine(config).findings
     assert [(f.rule, f.message) for f in found] == [("no-model-type", "it is missing.")]
-    found = doctor.examine({}).findings
+    found = diagnosis.examine({}).findings
     empty = "it is missing: the config is empty."
     assert [(f.rule, f.message) for f in found] == [("no-model-type", empty)]
 
 
 def test_no_model_type_hides_no_other_error() -> None:
     config = {**LLAMA, "model_type": None, "rope_scaling": {"rope_type": "linear"}}
-    assert [f.rule for f in doctor.examine(config).errors] == ["no-model-type", "unreadable"]
+    assert [f.rule for f in diagnosis.examine(config).errors] == ["no-model-type", "unreadable"]
 
 
 def test_whether_an_unknown_type_rotates_is_not_known() -> None:
@@ -110,17 +110,19 @@ def test_parameters_beside_the_text_are_one_finding() -> None:
     text = {**LLAMA, "rope_theta": 10000.0}
     scaling = {"rope_type": "yarn", "factor": 4.0}
     config = {"model_type": "llava", "text_config": text, "rope_scaling": scaling}
-    found = doctor.examine(config)
+    found = diagnosis.examine(config)
     assert [(f.rule, f.where) for f in found.findings] == [("beside-the-text", "rope_scaling")]
     repeated = {**config, "text_config": {**text, "rope_scaling": scaling}}
-    assert doctor.examine(repeated).errors == ()
+    assert diagnosis.examine(repeated).errors == ()
     own = {**config, "model_type": "musicflamingo", "rope_scaling": {"rope_type": "default"}}
-    assert doctor.examine(own).errors == ()  # it rotates by time, besides its text
+    assert diagnosis.examine(own).errors == ()  # it rotates by time, besides its text
 
 
 def test_the_base_is_held_against_the_context_unasked() -> None:
     def notes(context: int) -> set[str]:
-        return {f.rule for f in doctor.examine({**LLAMA, "max_position_embeddings": context}).notes}
+        return {
+            f.rule for f in diagnosis.examine({**LLAMA, "max_position_embeddings": context}).notes
+        }
 
     assert "base-bound" in notes(1_048_576)
     assert "base-bound" not in notes(8192)
@@ -128,7 +130,7 @@ def test_the_base_is_held_against_the_context_unasked() -> None:
 
 def test_an_empty_name_is_not_this_folder() -> None:
     with pytest.raises(ValueError, match=r"doctor: the name of the model is empty; pass a path"):
-        doctor.examine("")
+        diagnosis.examine("")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_an_empty_name_is_not_this_folder() -> None:
     ],
 )
 def test_one_error_says_it(keys: dict[str, Any], rule: str, message: str) -> None:
-    found = doctor.examine({**LLAMA, **keys})
+    found = diagnosis.examine({**LLAMA, **keys})
     assert [(f.rule, f.message) for f in found.errors] == [(rule, message)]
 
 
@@ -207,15 +209,15 @@ def test_lists_of_factors_that_were_changed_about() -> None:
 def test_a_rule_about_a_key_speaks_for_the_general_ones() -> None:
     """Each is left out only while another says why."""
     config = {**LLAMA, "partial_rotary_factor": 0.5}
-    assert [f.rule for f in doctor.examine(config).warnings] == ["partial-ignored"]
-    assert doctor.examine(config).errors == ()
-    found = doctor.examine(config, ignore=["partial-ignored"])
+    assert [f.rule for f in diagnosis.examine(config).warnings] == ["partial-ignored"]
+    assert diagnosis.examine(config).errors == ()
+    found = diagnosis.examine(config, ignore=["partial-ignored"])
     assert [f.rule for f in found.errors] == ["transformers-differs"]
 
 
 def test_parameters_of_attention_are_no_model_without_layers() -> None:
     config = {"model_type": "dbrx", "attn_config": {"rope_theta": 500000}}
-    assert [f.rule for f in doctor.examine(config).findings] == ["transformers-differs"]
+    assert [f.rule for f in diagnosis.examine(config).findings] == ["transformers-differs"]
 
 
 LLAMA3 = {
@@ -270,7 +272,7 @@ def test_llama3_with_two_equal_lengths_contradicts_its_factor() -> None:
 @pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
 def test_llama3_without_its_base(name: str) -> None:
     keys = {"max_position_embeddings": 131072, name: LLAMA3}
-    found = doctor.examine({**LLAMA, **keys}, ignore=["theta-inside-only"])
+    found = diagnosis.examine({**LLAMA, **keys}, ignore=["theta-inside-only"])
     assert [f.rule for f in (*found.errors, *found.warnings)] == ["theta-missing"]
     inside = "rope_parameters.rope_theta"
     assert found.warnings[0].where == ("rope_theta" if name == "rope_scaling" else inside)
@@ -310,7 +312,7 @@ def test_bases_that_changed_places() -> None:
 def test_every_quoted_number_is_named_and_corrected() -> None:
     scaling = {"type": "yarnn", "factor": "4.0", "original_max_position_embeddings": "1024"}
     config = {**LLAMA, "rope_theta": "5e5", "hidden_size": "4096", "rope_scaling": scaling}
-    found = doctor.examine(config)
+    found = diagnosis.examine(config)
     assert [(f.rule, f.where) for f in found.errors] == [
         ("unknown-type", "rope_scaling.type"),
         ("quoted-number", "hidden_size"),
@@ -330,13 +332,13 @@ def test_every_quoted_number_is_named_and_corrected() -> None:
 def test_quoted_numbers_in_lists_and_words_for_switches() -> None:
     lists = {"short_factor": ["1.0"] * 64, "long_factor": [8.0] * 63 + ["08.0"]}
     scaling = {"rope_type": "longrope", "original_max_position_embeddings": 4096, **lists}
-    found = doctor.examine({**LLAMA, "max_position_embeddings": 131072, "rope_scaling": scaling})
+    found = diagnosis.examine({**LLAMA, "max_position_embeddings": 131072, "rope_scaling": scaling})
     assert [f.rule for f in found.errors] == ["quoted-number"] * 2
     assert found.errors[1].message.startswith("short_factor holds strings in place of numbers: [")
     fixed = found.fixed()["rope_scaling"]
     assert (fixed["short_factor"], fixed["long_factor"]) == ([1.0] * 64, [8.0] * 64)
     switch = {"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": "False"}
-    assert doctor.examine({**LLAMA, **switch}).fixed()["attn_temperature_tuning"] is False
+    assert diagnosis.examine({**LLAMA, **switch}).fixed()["attn_temperature_tuning"] is False
     for odd in ("nan", "4k", "", "1_000", "0x10", "four"):
         assert "quoted-number" not in dict(said(rope_theta=odd))
 
@@ -346,7 +348,7 @@ def test_phi_moe_is_not_told_to_change_its_config() -> None:
     scales = {"short_mscale": 1.25, "long_mscale": 1.25}
     scaling = {"type": "longrope", "original_max_position_embeddings": 4096, **lists, **scales}
     config = {"model_type": "phimoe", "max_position_embeddings": 131072, "rope_scaling": scaling}
-    found = doctor.examine({**LLAMA, **config})
+    found = diagnosis.examine({**LLAMA, **config})
     assert found.errors == ()
     (finding,) = found.warnings
     assert finding.rule == "long-factor-unused"
@@ -376,9 +378,9 @@ def test_half_positions_is_about_rotary_models() -> None:
     own = {"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "modeling_x.X"}}
     sizes = {"d_model": 4096, "n_heads": 32, "n_layers": 2, "max_seq_len": 65536}
     alibi = {"model_type": "mpt", **sizes, "attn_config": {"alibi": True}, **own}
-    assert doctor.examine(alibi).findings == ()
+    assert diagnosis.examine(alibi).findings == ()
     turning = {**alibi, "attn_config": {"rope": True, "rope_theta": 10000.0}}
-    (note,) = [f for f in doctor.examine(turning).findings if f.rule == "half-positions"]
+    (note,) = [f for f in diagnosis.examine(turning).findings if f.rule == "half-positions"]
     assert note.message == (
         "the model runs in bfloat16, which is exact for whole numbers up to 256, and has up to"
         " 65536 positions; whether its own code (auto_map) computes positions in bfloat16 is not"
@@ -392,7 +394,7 @@ def test_the_bound_of_the_base_in_words(length: int) -> None:
     frequencies = 10_000.0 ** (-torch.arange(64, dtype=torch.float64) / 64)
     distance = torch.arange(1, 1708, dtype=torch.float64)[:, None]
     assert ((distance * frequencies).cos().mean(-1) < 0).nonzero().tolist() == [[1706]]
-    (note,) = [f for f in doctor.examine(LLAMA, length=length).notes if f.rule == "base-bound"]
+    (note,) = [f for f in diagnosis.examine(LLAMA, length=length).notes if f.rule == "base-bound"]
     assert note.message == (
         "a token that matches the query exactly can score below an unrelated one from about 1707"
         f" tokens away on; texts have up to {length}."
@@ -421,14 +423,14 @@ def test_the_bound_of_the_base_in_words(length: int) -> None:
     ids=["quoted", "negative", "fraction", "phi3"],
 )
 def test_a_trained_length_that_is_wrong_is_not_missing(keys: dict[str, Any]) -> None:
-    found = doctor.examine({**LLAMA, "max_position_embeddings": 32768, **keys})
+    found = diagnosis.examine({**LLAMA, "max_position_embeddings": 32768, **keys})
     assert found.errors
     assert "original-missing" not in {f.rule for f in found.findings}
 
 
 @pytest.mark.parametrize("name", ["", "  "])
 def test_an_empty_model_type_is_none(name: str) -> None:
-    (finding,) = doctor.examine({**LLAMA, "model_type": name}).errors
+    (finding,) = diagnosis.examine({**LLAMA, "model_type": name}).errors
     assert (finding.rule, finding.message) == (
         "no-model-type",
         f"it is {name!r}, which names none.",

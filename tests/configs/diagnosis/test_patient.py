@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.effort import bounded
-from whorl.configs import diagnosis as doctor
-from whorl.configs import ConfigError, presets
+from whorl.configs import ConfigError, diagnosis, presets
 from whorl.configs.diagnosis import RULES
 from whorl.configs.diagnosis.engine import LLAMA
 
@@ -30,7 +29,7 @@ SEEDS = [
 
 def test_a_part_is_named_by_its_path() -> None:
     text = {**LLAMA, "rope_scaling": {"factor": 4.0}}
-    found = doctor.examine({"model_type": "llava", "text_config": text, "vision_config": {}})
+    found = diagnosis.examine({"model_type": "llava", "text_config": text, "vision_config": {}})
     assert [(f.rule, f.where) for f in found.errors] == [
         ("lone-factor", "text_config.rope_scaling.factor")
     ]
@@ -43,19 +42,19 @@ def test_text_keys_beside_a_vision_part_are_those_of_the_text() -> None:
         "vision_config": {"model_type": "qwen2_vl"},
         "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 30]},
     }
-    found = doctor.examine(config)
+    found = diagnosis.examine(config)
     assert [(f.rule, f.where) for f in found.errors] == [("sections", "rope_scaling.mrope_section")]
 
 
 def test_a_fix_inside_a_part() -> None:
     text = {**LLAMA, "rope_thta": 500000.0}
-    found = doctor.examine({"model_type": "llava", "text_config": text})
+    found = diagnosis.examine({"model_type": "llava", "text_config": text})
     assert found.fixed()["text_config"]["rope_theta"] == 500000.0
 
 
 def test_a_layer_type_is_named() -> None:
     config = RULES["truncate-nested"].trigger.config
-    found = doctor.examine(config)
+    found = diagnosis.examine(config)
     assert found.warnings[0].where == "rope_parameters.full_attention.truncate"
 
 
@@ -67,14 +66,14 @@ def test_window_layers_are_judged_by_their_window() -> None:
         "sliding_window": 1024,
         "layer_types": ["sliding_attention"] * 2,
     }
-    assert "beyond-seen" not in {f.rule for f in doctor.examine(config, length=32768).findings}
+    assert "beyond-seen" not in {f.rule for f in diagnosis.examine(config, length=32768).findings}
     config["layer_types"] = ["sliding_attention", "full_attention"]
-    assert "beyond-seen" in {f.rule for f in doctor.examine(config, length=32768).findings}
+    assert "beyond-seen" in {f.rule for f in diagnosis.examine(config, length=32768).findings}
 
 
 @pytest.mark.parametrize("name", presets.names())
 def test_published_configs_have_no_errors(name: str) -> None:
-    assert doctor.examine(name).errors == ()
+    assert diagnosis.examine(name).errors == ()
 
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -120,29 +119,29 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_unusual_but_right_configs_raise_no_alarm(name: str) -> None:
-    found = doctor.examine({**LLAMA, **PUBLISHED[name]})
+    found = diagnosis.examine({**LLAMA, **PUBLISHED[name]})
     assert found.errors == found.warnings == ()
 
 
 def test_a_file_wins_over_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("llama-3.1-8b").write_text(json.dumps({**LLAMA, "rope_scaling": {"factor": 4.0}}))
-    assert [f.rule for f in doctor.examine("llama-3.1-8b").errors] == ["lone-factor"]
+    assert [f.rule for f in diagnosis.examine("llama-3.1-8b").errors] == ["lone-factor"]
 
 
 def test_files_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
     for name in ("nowhere.json", "x" * 5000, "a\0b"):
         with pytest.raises(ConfigError):
-            doctor.examine(str(tmp_path / name))
+            diagnosis.examine(str(tmp_path / name))
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ConfigError, match="not JSON"):
-        doctor.examine(tmp_path)
+        diagnosis.examine(tmp_path)
 
 
 def test_a_config_of_meta_is_read_too(tmp_path: Path) -> None:
     params = {"dim": 4096, "n_layers": 2, "n_heads": 32, "rope_theta": 500000.0, "norm_eps": 1e-5}
     (tmp_path / "params.json").write_text(json.dumps(params))
-    found = doctor.examine(tmp_path, length=2_097_152)
+    found = diagnosis.examine(tmp_path, length=2_097_152)
     assert {f.rule for f in found.findings} >= {"float32-angles"}
 
 
@@ -165,7 +164,7 @@ def test_any_value_for_any_key_gives_an_answer(seed: dict[str, Any]) -> None:
             place[path[-1]] = value
             with bounded(what=(path, value)):
                 try:
-                    found = doctor.examine(config, length=8192)
+                    found = diagnosis.examine(config, length=8192)
                 except ConfigError:  # too large to be looked at
                     continue
                 json.dumps(found.to_dict())
@@ -174,7 +173,7 @@ def test_any_value_for_any_key_gives_an_answer(seed: dict[str, Any]) -> None:
 
 def test_a_misspelt_preset_gets_a_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"doctor: there is no file .* did you mean 'qwen3-8b'"):
-        doctor.examine("qwen3-8")
+        diagnosis.examine("qwen3-8")
 
 
 def test_a_gguf_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,5 +190,5 @@ def test_a_gguf_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(_gguf_file, "read", counted)
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf_bytes(metadata("llama")))
-    assert doctor.examine(path).reading is not None
+    assert diagnosis.examine(path).reading is not None
     assert calls == [str(path)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.configs.diagnosis.cases import examine_case
-from whorl.configs import diagnosis as doctor
+from whorl.configs import diagnosis
 from whorl.configs.diagnosis import RULES, SEVERITIES, Rule, page
 from whorl.configs.diagnosis.engine import Case
 
@@ -66,7 +66,7 @@ def test_the_page_has_a_section_for_each_rule() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    found = doctor.examine(
+    found = diagnosis.examine(
         {**RULES["theta-inside-only"].trigger.config, "rope_scaling": {"factor": 4.0}}, length=10**6
     )
     order = [SEVERITIES.index(f.severity) for f in found.findings]
@@ -76,8 +76,8 @@ def test_the_worst_comes_first() -> None:
 
 def test_an_unreadable_config_needs_no_line_where_another_error_says_why() -> None:
     config = RULES["unknown-type"].trigger.config
-    assert [f.rule for f in doctor.examine(config).errors] == ["unknown-type"]
-    alone = doctor.examine(config, ignore=["unknown-type"])
+    assert [f.rule for f in diagnosis.examine(config).errors] == ["unknown-type"]
+    alone = diagnosis.examine(config, ignore=["unknown-type"])
     assert [f.rule for f in alone.errors] == ["unreadable"]
     assert alone.reading is None
     assert "'yarm' is not known" in alone.errors[0].message
@@ -90,8 +90,8 @@ def test_an_example_reads_as_one_writes_it() -> None:
 
 def test_bad_calls() -> None:
     with pytest.raises(ValueError, match=r"no rule is called 'lone-facto'; did you mean 'lone-fac"):
-        doctor.examine({}, ignore=["lone-facto"])
+        diagnosis.examine({}, ignore=["lone-facto"])
     with pytest.raises(ValueError, match=r"examine: length must be a positive int, in tokens; got"):
-        doctor.examine({}, length=0)
+        diagnosis.examine({}, length=0)
     with pytest.raises(ValueError, match=r"needs a path, a dict or a config of transformers"):
-        doctor.examine(7)
+        diagnosis.examine(7)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.configs.variants import VARIANTS
 from tests.configs.diagnosis.test_differential import agree, cases, tables
+from tests.configs.variants import VARIANTS
 from whorl.configs import ConfigError, ModelPositions, read_config
 from whorl.configs.inspection.frameworks import Case, compare, mlx_lm
 

@@ -9,11 +9,11 @@ import pytest
 from tests.kernels.test_tables import PROMISE
 from whorl import plots
 from whorl.configs import presets, read_config
-from whorl.explore import api
-from whorl.explore.state import State
 from whorl.configs.inspection import GroupReport, inspect
 from whorl.configs.inspection.lengths import span
 from whorl.configs.inspection.words import facts
+from whorl.explore import api
+from whorl.explore.state import State
 from whorl.plots import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]

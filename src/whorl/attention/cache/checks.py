@@ -8,11 +8,10 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.words import shown
+from whorl.attention._checks import check_qkv
 from whorl.encodings import Encoding
 from whorl.encodings.base import Config
 from whorl.positions.resolve import INTEGERS
-
-from whorl.attention._checks import check_qkv
 
 __all__ = [
     "CacheConfig",

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from whorl.attention._checks import check_coordinates, check_encoding, check_rows
 from whorl.encodings import Encoding
 
 from .checks import (
@@ -32,13 +33,12 @@ from .checks import (
     check_positions,
     check_tokens,
 )
-from whorl.attention._checks import check_coordinates, check_encoding, check_rows
 from .marks import Marks
 from .references import References
+from .rotation import Turning
 from .sinks import Now, Sinks
 from .slots import Slots
 from .tokens import Tokens, arrange, placed, public, real
-from .rotation import Turning
 
 __all__ = ["KVCache", "Step"]
 

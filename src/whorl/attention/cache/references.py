@@ -9,8 +9,8 @@ from torch import Tensor
 
 from whorl.encodings import XPos
 
-from .tokens import Tokens
 from .rotation import per_row
+from .tokens import Tokens
 
 __all__ = ["References"]
 

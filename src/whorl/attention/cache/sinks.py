@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .rotation import Turning
 from .slots import Slots, empty
 from .tokens import Tokens, public
-from .rotation import Turning
 
 __all__ = ["Now", "Sinks"]
 

@@ -22,9 +22,9 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
+from whorl.attention._checks import check_coordinates, check_rows
 from whorl.encodings.base import Encoding
 
-from whorl.attention._checks import check_coordinates, check_rows
 from .checks import (
     acting_parts,
     check_decay_axes,
@@ -34,10 +34,10 @@ from .checks import (
     check_state,
     check_tensors,
 )
-from .positions import Asked, Following, both_places, causal_places
 from .chunks import Call, Past, bidirectional, causal_chunks
-from .sums import Sums
 from .features import FeatureMap
+from .positions import Asked, Following, both_places, causal_places
+from .sums import Sums
 
 __all__ = ["LinearState", "linear_attention"]
 

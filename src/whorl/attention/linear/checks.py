@@ -9,12 +9,12 @@ from torch import Tensor
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
 from whorl._support.words import shown
+from whorl.attention._checks import check_encoding, check_qkv
 from whorl.encodings.alibi import ALiBi
 from whorl.encodings.base import Encoding
 
-from whorl.attention._checks import check_encoding, check_qkv
-from .positions import Asked
 from .features import FEATURE_MAPS
+from .positions import Asked
 
 if TYPE_CHECKING:
     from .attention import LinearState

@@ -12,16 +12,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl.attention._output import Output
 from whorl.encodings.rotary.angles import Where
 from whorl.encodings.xpos import XPos
 from whorl.kernels.tables import table_dtype
 
 from .checks import Acting
-from .positions import Places, current_length
-from .sums import Sums, Weigher, Weights, advance, attend, divide
-from .references import moved, reference_at, shortened, within_reach
-from whorl.attention._output import Output
 from .features import KEY, QUERY, FeatureMap, Features, Pair, part, unscaling
+from .positions import Places, current_length
+from .references import moved, reference_at, shortened, within_reach
+from .sums import Sums, Weigher, Weights, advance, attend, divide
 
 __all__ = ["Call", "Past", "bidirectional", "causal_chunks"]
 

@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whorl.encodings.base import Encoding
 from whorl.encodings.rotary.angles import Where
 from whorl.encodings.rotary.rotary import KEY, QUERY, Rotary
-from whorl.encodings.base import Encoding
 from whorl.encodings.xpos import XPos
 
 __all__ = ["FEATURE_MAPS", "KEY", "QUERY", "FeatureMap", "Features", "Pair", "part", "unscaling"]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl.encodings.rotary.angles import Where, longest
 from whorl.encodings.base import Encoding
+from whorl.encodings.rotary.angles import Where, longest
 from whorl.positions import resolve
 
 __all__ = ["Asked", "Following", "Places", "both_places", "causal_places", "current_length"]

@@ -11,9 +11,9 @@ from torch import Tensor
 from whorl.encodings.rotary.angles import Where
 from whorl.encodings.xpos import XPos
 
+from .features import FeatureMap
 from .positions import Places
 from .sums import Sums
-from .features import FeatureMap
 
 __all__ = ["moved", "reference_at", "shortened", "within_reach"]
 

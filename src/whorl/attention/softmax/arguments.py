@@ -9,10 +9,10 @@ from torch import Tensor
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
 from whorl._support.words import shown
+from whorl.attention._checks import has_key_axis
 from whorl.positions import from_documents, resolve
 from whorl.positions.sequences import find_starts
 
-from whorl.attention._checks import has_key_axis
 from .visibility import Scope
 
 __all__ = ["Asked", "scope_of"]

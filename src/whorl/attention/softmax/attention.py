@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
+from whorl.attention.cache.checks import check_positions
 from whorl.encodings import AxialRoPE, Encoding, NoPE, XPos
 
 from .arguments import Asked, scope_of
-from whorl.attention.cache.checks import check_positions
+from .checks import check, check_cached, check_scale, check_segments
 from .compute import Job, full_precision, lowered
 from .visibility import Scope
-from .checks import check, check_cached, check_scale, check_segments
 
 if TYPE_CHECKING:
     from whorl.attention.cache.kv_cache import KVCache

@@ -8,10 +8,9 @@ from torch import Tensor
 from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
 from whorl._support.words import shown
+from whorl.attention._checks import check_encoding, check_qkv, has_key_axis
 from whorl.encodings import Encoding
 from whorl.encodings.composition import takes
-
-from whorl.attention._checks import check_encoding, check_qkv, has_key_axis
 
 if TYPE_CHECKING:
     from whorl.attention.cache.kv_cache import KVCache
@@ -76,7 +75,9 @@ def check_cached(
 
     Before it takes the new tokens in: a refusal must leave it as it was.
     """
-    from whorl.attention.cache.kv_cache import KVCache  # here, because a call without one does not need it
+    from whorl.attention.cache.kv_cache import (
+        KVCache,
+    )  # here, because a call without one does not need it
 
     if is_exporting():
         raise ValueError(

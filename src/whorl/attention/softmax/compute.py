@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from whorl._support.tracing import is_exporting
+from whorl.attention._output import Output, build_zeros
 from whorl.encodings import Encoding, XPos
 from whorl.encodings.base import Scorer
 from whorl.kernels.tables import table_dtype
 
-from whorl.attention._output import Output, build_zeros
 from .visibility import Block, Scope
 
 __all__ = ["Job", "full_precision", "lowered", "scaled"]

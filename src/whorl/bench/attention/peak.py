@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from whorl._support import memory as _memory
+from whorl._support import memory
 
 from . import oracle, softmax
 from .plan import Cell
@@ -48,6 +48,6 @@ def main() -> None:
 
 def peak_of(call: Callable[[], Tensor]) -> int:
     """Bytes by which ``call`` raises the high-water mark above what is resident before it."""
-    before = _memory.reset_peak()
+    before = memory.reset_peak()
     call()
-    return max(0, _memory.peak() - before)
+    return max(0, memory.peak() - before)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl import ALiBi, Kerple, Shaw, T5Bias, attention
-from whorl._support import memory as _memory
+from whorl._support import memory
 from whorl.bench._run import Contestant, Makers
 from whorl.encodings import Encoding
 
@@ -198,7 +198,7 @@ def matrix_bytes(length: int) -> int:
 
 def check_room(length: int, copies: int = 1) -> None:
     """Raise MemoryError where so many matrices do not fit beside what runs already."""
-    needed, free = matrix_bytes(length) * copies * 5 // 4, _memory.available()
+    needed, free = matrix_bytes(length) * copies * 5 // 4, memory.available()
     if free is not None and free < needed:
         raise MemoryError(f"needs {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free")
 

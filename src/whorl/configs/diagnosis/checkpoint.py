@@ -14,13 +14,13 @@ from typing import IO
 
 import torch
 
+from whorl.configs.model import ConfigError
+from whorl.types import Layout
 from whorl.weights.detect import Detection, detect_layers
 from whorl.weights.safetensors_file import Entry, open_regular, read_header, read_range
 from whorl.weights.shards import INDEX, open_checkpoint
 from whorl.weights.sizes import Stated
 from whorl.weights.sources import layers_in
-from whorl.configs.model import ConfigError
-from whorl.kernels.ops import Layout
 
 __all__ = ["PICKLES", "Stored", "Weights", "config_beside", "open_weights", "refuse_pickle"]
 

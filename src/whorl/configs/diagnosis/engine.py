@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from whorl._support.words import did_you_mean, escape_controls, shorten, shown
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .patient import Patient
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from whorl._support import words as _words
+from whorl._support import words
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.families import FAMILIES
 from whorl.configs.huggingface.schema import always_10000, hard_coded
@@ -60,7 +60,7 @@ def shown(value: Any) -> str:
         return f"{value:.0f}"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return _words.shown(value)
+    return words.shown(value)
 
 
 @dataclass(frozen=True)

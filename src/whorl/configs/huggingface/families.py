@@ -8,7 +8,7 @@ in defaults.json. Facts: transformers 5.22.2, checked against its modules by tes
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 from .adapting import (
     Adapt,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl.kernels import native_tables, tables
 from whorl.kernels.native import Rows, Table
-from whorl.kernels.tables import Precision
+from whorl.types import Precision
 
 __all__ = ["Angles", "Turns", "Where", "longest"]
 

@@ -11,12 +11,10 @@ from torch import Tensor
 from whorl import scaling as scalings
 from whorl._support.storage import check_storage
 from whorl._support.words import shown
-from whorl.kernels.ops import Impl, Layout
-from whorl.kernels.tables import Precision
-from whorl.scaling import Scaling
-
 from whorl.encodings._options import check_allocated, check_choices
 from whorl.encodings.base import Config
+from whorl.scaling import Scaling
+from whorl.types import Impl, Layout, Precision
 
 __all__ = [
     "LENGTHS",

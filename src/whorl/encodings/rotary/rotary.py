@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 from whorl._support.words import shown
+from whorl.encodings.base import classes
 from whorl.kernels import tables
-from whorl.kernels.ops import Impl
-from whorl.kernels.tables import Precision, table_dtype
+from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Description, Frequencies
 from whorl.scaling.describe import describe, known_context
+from whorl.types import Impl, Precision
 
 from .bound import Bound
 from .checks import check_context, check_delta, check_frequencies, check_input, check_outputs
 from .config import TableStrategy
 from .rotation import KEY, QUERY, Call, Rotation
-from whorl.encodings.base import classes
 
 if TYPE_CHECKING:
     from whorl.configs.model import Parity

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from whorl._support.tensors import has_values
 from whorl._support.words import shown
+from whorl.encodings.base import Encoding
 from whorl.kernels import direct, native, ops
 from whorl.kernels.native import Band, Rows, Table
 from whorl.kernels.tables import table_dtype
@@ -24,9 +25,8 @@ from .checks import (
     check_positions,
     check_table,
 )
-from .heads import rotate_by_head
 from .config import RotaryConfig
-from whorl.encodings.base import Encoding
+from .heads import rotate_by_head
 
 __all__ = ["KEY", "QUERY", "Call", "Rotation"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from whorl.configs.huggingface.nd import MROPE
 from whorl.configs.diagnosis.patient import Block, number
+from whorl.configs.huggingface.nd import MROPE
 
 __all__ = [
     "ALIASES",

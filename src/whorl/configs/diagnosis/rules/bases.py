@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl.configs.huggingface.write import dialect_lines, lost_words
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Block, Patient, Tower, number, shown
+from whorl.configs.huggingface.write import dialect_lines, lost_words
 
 from ._beside import disagreements
 

@@ -3,9 +3,9 @@
 import difflib
 from collections.abc import Iterator
 
-from whorl.configs.huggingface import defaults
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient, shown
+from whorl.configs.huggingface import defaults
 
 __all__: list[str] = []
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from whorl.configs.huggingface import classes
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient, shown, whole
+from whorl.configs.huggingface import classes
 
 __all__: list[str] = []
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from whorl.weights.config_file import layout_said
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient
+from whorl.weights.config_file import layout_said
 
 __all__: list[str] = []
 

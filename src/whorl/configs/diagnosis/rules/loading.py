@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from whorl._support.words import is_numeral
-from whorl.configs.huggingface import classes
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient, number, shown, whole
+from whorl.configs.huggingface import classes
 
 from ._vocabulary import READ, SIZES
 

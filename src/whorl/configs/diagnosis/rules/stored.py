@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import torch
 
-from whorl.weights.shards import INDEX
 from whorl.configs.diagnosis.checkpoint import Stored
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient
 from whorl.configs.diagnosis.turning import Turning
+from whorl.weights.shards import INDEX
 
 __all__: list[str] = []
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from whorl.configs import LayerGroup, ModelPositions, Part
-from whorl.kernels.ops import Layout
+from whorl.types import Layout
 
 __all__ = ["Basis", "Case", "Reading", "Remark", "not_known", "refused"]
 

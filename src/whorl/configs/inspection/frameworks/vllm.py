@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from whorl._support.words import shown
-from whorl.kernels.ops import Layout
 from whorl.scaling import DynamicNTK, LongRoPE, Proportional, YaRN
 from whorl.scaling.yarn import MscaleRule
+from whorl.types import Layout
 
 from .base import Case, Reading, Remark, not_known
 
