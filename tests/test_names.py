@@ -26,7 +26,7 @@ ALLOWED: dict[str, str] = {}
 #: Rooms whose functions are still to be renamed; this list only becomes shorter.
 UNFINISHED = {"_support", "analysis", "attention", "bench", "cli", "configs", "configs.diagnosis"}
 UNFINISHED |= {"configs.inspection", "encodings", "explore", "functions", "info", "kernels", "lab"}
-UNFINISHED |= {"plots", "positions", "scaling", "testing", "weights"}
+UNFINISHED |= {"plots", "positions", "scaling", "testing"}
 #: Functions that may be nouns: what users type, charts, analysis quantities, and commands.
 NOUNS = {*whorl.__all__, *whorl.positions.__all__, *whorl.analysis.__all__, *whorl.plots.__all__}
 NOUNS |= {file.stem for file in (SOURCE / "cli").glob("[a-z]*.py")} | {"main"}

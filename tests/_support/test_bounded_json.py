@@ -19,7 +19,7 @@ from whorl.configs.source import _LIMITS as CONFIG
 from whorl.weights.safetensors_file import _LIMITS as HEADER
 from whorl.weights.safetensors_file import read_header
 from whorl.weights.shards import _LIMITS as INDEX
-from whorl.weights.shards import _weight_map
+from whorl.weights.shards import _read_weight_map
 
 SMALL = JsonLimits("note", bytes=4000, values=20, depth=4)
 MB = 2**20
@@ -158,7 +158,7 @@ def test_small_files_that_would_fill_the_memory(tmp_path: Path, text: bytes) -> 
     with within(64), pytest.raises(ValueError, match=r"cannot be read: its header has .* bytes"):
         read_header(header)
     with within(64), pytest.raises(ValueError, match="and no index has more than"):
-        _weight_map(index)
+        _read_weight_map(index)
     short = text[: HEADER.bytes // 2]
     header.write_bytes(len(short).to_bytes(8, "little") + short)
     index.write_bytes(short)
@@ -167,7 +167,7 @@ def test_small_files_that_would_fill_the_memory(tmp_path: Path, text: bytes) -> 
         read_header(header)
     refused = "index.json' (holds more|is nested more)"
     with within(64), bounded(2000), pytest.raises(ValueError, match=refused):
-        _weight_map(index)
+        _read_weight_map(index)
 
 
 def many(name: str, limits: JsonLimits) -> bytes:
@@ -203,4 +203,4 @@ def test_an_index_of_a_hundred_thousand_names(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors.index.json"
     path.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=2))
     with within(150):
-        assert _weight_map(path) == names
+        assert _read_weight_map(path) == names

@@ -206,5 +206,5 @@ def test_the_check_finds_a_wrong_byte(source: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_check_finds_a_wrong_order(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that undoes itself, so that the round trip does not notice."""
-    monkeypatch.setattr(reorder, "moved", lambda head, to: list(range(head.rows))[::-1])
+    monkeypatch.setattr(reorder, "reorder_rows", lambda head, to: list(range(head.rows))[::-1])
     refused(source, "attention scores of 'model.layers.0.self_attn' changed by", check=True)

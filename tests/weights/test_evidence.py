@@ -14,8 +14,14 @@ from torch import Tensor
 from whorl.types import Layout
 from whorl.weights import evidence
 from whorl.weights.detect import SURE
-from whorl.weights.evidence import Sums, probabilities, products_of, sums_of, z_of
-from whorl.weights.layout import Head, moved
+from whorl.weights.evidence import (
+    AgreementSums,
+    compute_probabilities,
+    compute_products,
+    compute_z,
+    sum_agreement,
+)
+from whorl.weights.layout import Head, reorder_rows
 
 ROOT = Path(__file__).parents[2]
 CALIBRATION = ROOT / "benchmarks" / "detector.json"
@@ -37,8 +43,8 @@ def taught(seed: int, strength: float, *, rows: int = 32, inner: int = 64) -> tu
 
 
 def z(q: Tensor, k: Tensor) -> tuple[float, float]:
-    found = sums_of(products_of(q, k))
-    return z_of(found["half"]), z_of(found["interleaved"])
+    found = sum_agreement(compute_products(q, k))
+    return compute_z(found["half"]), compute_z(found["interleaved"])
 
 
 def slow(q: Tensor, k: Tensor, pairs: list[tuple[int, int]], break_at: int) -> float:
@@ -101,7 +107,7 @@ def test_weights_that_know_nothing() -> None:
 @given(seed=st.integers(0, 10**6))
 def test_a_layout_that_is_there(seed: int) -> None:
     q, k = taught(seed, 0.6)
-    order = moved(Head("q", 32, width=32), "interleaved")
+    order = reorder_rows(Head("q", 32, width=32), "interleaved")
     half, neighbours = z(q, k)
     assert half > neighbours
     assert half > 2
@@ -129,7 +135,7 @@ def test_what_says_nothing() -> None:
     assert z(torch.full((1, 8, 4), math.inf), k) == (0.0, 0.0)
     assert z(torch.ones(1, 2, 4), torch.ones(2, 4)) == (0.0, 0.0)  # a single pair
     assert z(*layer(0, rows=6)) == (0.0, 0.0)  # too few other pairings
-    assert z_of(Sums()) == 0.0
+    assert compute_z(AgreementSums()) == 0.0
 
 
 def walk(rows: Tensor) -> Tensor:
@@ -161,37 +167,40 @@ def test_smooth_rows_are_no_pairs(
     """Neighbouring rows are alike, and so are sines of neighbours, however rows are paired."""
     heads, rows = shape
     for seed in range(2):
-        sums: dict[Layout, Sums] = {"half": Sums(), "interleaved": Sums()}
+        sums: dict[Layout, AgreementSums] = {
+            "half": AgreementSums(),
+            "interleaved": AgreementSums(),
+        }
         for head in range(heads):
             q, k = layer(1000 * seed + head, heads=1, rows=rows)
-            for layout, one in sums_of(products_of(smooth(q), smooth(k))).items():
+            for layout, one in sum_agreement(compute_products(smooth(q), smooth(k))).items():
                 sums[layout] += one
-        found = probabilities({layout: z_of(one) for layout, one in sums.items()})
+        found = compute_probabilities({layout: compute_z(one) for layout, one in sums.items()})
         assert max(found.half, found.interleaved) < SURE
 
 
 def test_smooth_rows_that_are_pairs_too() -> None:
     """A pairing shows through rows that are somewhat smooth."""
-    total: dict[Layout, Sums] = {"half": Sums(), "interleaved": Sums()}
+    total: dict[Layout, AgreementSums] = {"half": AgreementSums(), "interleaved": AgreementSums()}
     for seed in range(32):
         q, k = taught(seed, 1.5)
         q, k = (x + 0.1 * x.roll(1, -2) for x in (q, k))
-        for layout, one in sums_of(products_of(q, k)).items():
+        for layout, one in sum_agreement(compute_products(q, k)).items():
             total[layout] += one
-    found = probabilities({layout: z_of(one) for layout, one in total.items()})
+    found = compute_probabilities({layout: compute_z(one) for layout, one in total.items()})
     assert found.half >= SURE
 
 
 def test_probabilities() -> None:
-    nothing = probabilities({"half": 0.0, "interleaved": 0.0})
+    nothing = compute_probabilities({"half": 0.0, "interleaved": 0.0})
     assert nothing.neither > 0.5
     assert nothing.half == nothing.interleaved
-    clear = probabilities({"half": 6.0, "interleaved": 0.5})
+    clear = compute_probabilities({"half": 6.0, "interleaved": 0.5})
     assert clear.half > 0.95 > 0.01 > clear.interleaved
-    both = probabilities({"half": 9.0, "interleaved": 9.0})
+    both = compute_probabilities({"half": 9.0, "interleaved": 9.0})
     assert both.half == pytest.approx(0.5)
     for extreme in (-1e3, 1e3, 30.0):
-        found = probabilities({"half": extreme, "interleaved": 0.0})
+        found = compute_probabilities({"half": extreme, "interleaved": 0.0})
         assert found.half + found.interleaved + found.neither == pytest.approx(1)
         assert 0 <= found.half <= 1 - 1 / (evidence.CALIBRATED_ON + 2)
 

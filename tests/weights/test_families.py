@@ -17,10 +17,10 @@ import torch
 import whorl
 from tests.configs.census import ROTARY, without_timm
 from tests.configs.own_code import GATES, config_of
-from whorl.weights.plan import Move, moves_of
-from whorl.weights.safetensors_file import Entry, Header
-from whorl.weights.shards import Checkpoint
-from whorl.weights.sizes import Stated, borrowing, sizes_of
+from whorl.weights.plan import RowMove, plan_moves
+from whorl.weights.safetensors_file import FileHeader, TensorEntry
+from whorl.weights.shards import WeightFiles
+from whorl.weights.sizes import Stated, find_key_sharing, find_sizes
 from whorl.weights.whole import check_key_heads, check_known, check_layers, check_pairs
 
 #: What a config needs besides its defaults for a model to be made of it.
@@ -93,7 +93,7 @@ def model_of(model_type: str) -> tuple[Any, Any]:
     raise AssertionError
 
 
-def made(model_type: str, folder: Path) -> Checkpoint:
+def made(model_type: str, folder: Path) -> WeightFiles:
     """Names and shapes of a small model, its config beside them."""
     config, model = model_of(model_type)
     data = config.to_dict()
@@ -102,17 +102,19 @@ def made(model_type: str, folder: Path) -> Checkpoint:
     at, entries = 100, {}
     for name, tensor in model.state_dict().items():
         end = at + tensor.nbytes
-        entries[name] = Entry(name, "F32", tuple(tensor.shape), at, end)
+        entries[name] = TensorEntry(name, "F32", tuple(tensor.shape), at, end)
         at = end
-    return Checkpoint(folder, folder, (Header(folder / "model.safetensors", entries, 100, at),))
+    return WeightFiles(
+        folder, folder, (FileHeader(folder / "model.safetensors", entries, 100, at),)
+    )
 
 
-def planned(checkpoint: Checkpoint) -> list[Move]:
-    sizes = sizes_of(checkpoint.config, Stated())
-    moves = moves_of(checkpoint, sizes)
+def planned(checkpoint: WeightFiles) -> list[RowMove]:
+    sizes = find_sizes(checkpoint.config, Stated())
+    moves = plan_moves(checkpoint, sizes)
     check_known(checkpoint, sizes, moves, ())
     check_key_heads(moves, sizes)
-    check_pairs(moves, borrowing(checkpoint.config))
+    check_pairs(moves, find_key_sharing(checkpoint.config))
     assert checkpoint.config is not None
     check_layers(checkpoint, whorl.read_config(checkpoint.config).num_layers)
     return moves

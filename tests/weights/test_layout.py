@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whorl.kernels import reference
-from whorl.weights.layout import Head, moved, packed
+from whorl.weights.layout import Head, list_fused_heads, reorder_rows
 
 from .made import interleave, random
 
@@ -17,7 +17,7 @@ HEADS = st.tuples(st.integers(1, 12), st.integers(0, 5), st.integers(0, 5)).map(
 
 @given(head=HEADS)
 def test_there_and_back(head: Head) -> None:
-    there, back = moved(head, "interleaved"), moved(head, "half")
+    there, back = reorder_rows(head, "interleaved"), reorder_rows(head, "half")
     assert sorted(there) == list(range(head.rows))
     assert [there[row] for row in back] == list(range(head.rows))
     rows = torch.arange(head.rows)
@@ -28,7 +28,7 @@ def test_there_and_back(head: Head) -> None:
 def test_scores_are_equal(head: Head, position: int) -> None:
     q, k = (random(head.rows, seed=seed).double() for seed in (1, 2))
     angles = reference.inverse_frequencies(head.width)
-    order, band = moved(head, "interleaved"), slice(head.start, head.start + head.width)
+    order, band = reorder_rows(head, "interleaved"), slice(head.start, head.start + head.width)
 
     def score(q: torch.Tensor, k: torch.Tensor, layout: str) -> float:
         turned = reference.rotate_complex(q[None, band], position * angles[None], layout=layout)
@@ -44,7 +44,7 @@ def test_scores_are_equal(head: Head, position: int) -> None:
 def test_values_and_single_pairs_stay() -> None:
     assert not Head("v", 8, width=8).moves
     assert not Head("q", 2, width=2).moves
-    assert moved(Head("v", 8, width=8), "half") == list(range(8))
+    assert reorder_rows(Head("v", 8, width=8), "half") == list(range(8))
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_values_and_single_pairs_stay() -> None:
 )
 def test_packings(packing: str, heads: int, key_heads: int, parts: str) -> None:
     q, k = [Head("q", 4, width=4)] * heads, [Head("k", 4, width=4)] * key_heads
-    found = packed(packing, q, k)  # type: ignore[arg-type]
+    found = list_fused_heads(packing, q, k)  # type: ignore[arg-type]
     assert "".join(head.part for head in found) == parts

@@ -17,15 +17,15 @@ from whorl.weights.evidence import (
     CROSSINGS,
     LAYOUTS,
     PAIRINGS,
-    Sums,
-    crossed_probabilities,
-    crossed_sums_of,
-    probabilities,
-    products_of,
-    strength,
-    z_of,
+    AgreementSums,
+    compute_crossed_probabilities,
+    compute_probabilities,
+    compute_products,
+    compute_strength,
+    compute_z,
+    sum_crossed_agreement,
 )
-from whorl.weights.sources import Layer
+from whorl.weights.sources import AttentionLayer
 
 from .made import interleave, llama_config, load, save, write_config
 from .test_evidence import CALIBRATION, layer, slow_z, taught
@@ -228,11 +228,11 @@ def test_the_formula_of_a_crossing() -> None:
     """Rows of q in one layout and of k in the other, paired by hand."""
     q, k = layer(3, heads=2)
     as_half = [*range(0, 32, 2), *range(1, 32, 2)]
-    found = crossed_sums_of(products_of(q, k))
+    found = sum_crossed_agreement(compute_products(q, k))
     want = slow_z(q, k[as_half], list(range(16)), list(range(16, 32)))
-    assert z_of(found["q half, k interleaved"]) == pytest.approx(want, rel=1e-9)
+    assert compute_z(found["q half, k interleaved"]) == pytest.approx(want, rel=1e-9)
     want = slow_z(q[:, as_half], k, list(range(16)), list(range(16, 32)))
-    assert z_of(found["q interleaved, k half"]) == pytest.approx(want, rel=1e-9)
+    assert compute_z(found["q interleaved, k half"]) == pytest.approx(want, rel=1e-9)
 
 
 def test_crossings_of_weights_that_have_none() -> None:
@@ -240,7 +240,7 @@ def test_crossings_of_weights_that_have_none() -> None:
     found = []
     for seed in range(300):
         q, k = layer(seed) if seed % 2 else taught(seed, 0.8)
-        found += [z_of(one) for one in crossed_sums_of(products_of(q, k)).values()]
+        found += [compute_z(one) for one in sum_crossed_agreement(compute_products(q, k)).values()]
     z = torch.tensor(found)
     assert -0.3 < float(z.mean()) < 0.2
     assert float(z.square().mean()) == pytest.approx(1, abs=4 * (2 / 600) ** 0.5)
@@ -251,14 +251,16 @@ def test_crossings_are_rarer() -> None:
     """What would name a layout does not yet name a crossing, and none outweighs a layout."""
     z: dict[Layout, float] = {"half": 0.0, "interleaved": 0.0}
     crossed = dict.fromkeys(CROSSINGS, 0.0)
-    assert probabilities({**z, "half": 3.6}).half >= 0.9
+    assert compute_probabilities({**z, "half": 3.6}).half >= 0.9
     for value, sure in ((3.6, False), (5.0, True)):
-        found = crossed_probabilities(z, {**crossed, "q half, k interleaved": value})
+        found = compute_crossed_probabilities(z, {**crossed, "q half, k interleaved": value})
         assert (found["q half, k interleaved"] >= 0.9) is sure
         assert 0 <= found["q interleaved, k half"] < 0.1
-    both = crossed_probabilities({**z, "half": 9.0}, {**crossed, "q half, k interleaved": 9.0})
+    both = compute_crossed_probabilities(
+        {**z, "half": 9.0}, {**crossed, "q half, k interleaved": 9.0}
+    )
     assert both["q half, k interleaved"] < 0.1
-    assert strength("half", 3.2) >= 0.9 > strength("q half, k interleaved", 3.2)
+    assert compute_strength("half", 3.2) >= 0.9 > compute_strength("q half, k interleaved", 3.2)
 
 
 def judged(**z: float) -> Detection:
@@ -267,7 +269,7 @@ def judged(**z: float) -> Detection:
     every: Any = dict.fromkeys(PAIRINGS, 0.0) | {names[key]: value for key, value in z.items()}
     plain = {name: every[name] for name in LAYOUTS}
     crossed = {name: every[name] for name in CROSSINGS}
-    return Detection("all layers", None, plain, probabilities(plain), 0, crossed, ())
+    return Detection("all layers", None, plain, compute_probabilities(plain), 0, crossed, ())
 
 
 def test_traces_are_no_mixture() -> None:
@@ -297,13 +299,13 @@ def test_no_calibrated_model_is_mixed() -> None:
 # Which layers are looked at
 
 
-def only(n: int, heads: Sequence[tuple[Tensor, Tensor]], opened: list[int]) -> Layer:
+def only(n: int, heads: Sequence[tuple[Tensor, Tensor]], opened: list[int]) -> AttentionLayer:
     def read() -> Iterator[tuple[list[Tensor], Tensor]]:
         opened.append(n)
         for q, k in heads:
             yield list(q), k
 
-    return Layer(f"layers.{n}", n, read)
+    return AttentionLayer(f"layers.{n}", n, read)
 
 
 @pytest.mark.parametrize("where", [0, 4, 8])
@@ -323,7 +325,7 @@ def test_lists_of_layers() -> None:
     def named(*numbers: int | None) -> list[LayerFinding]:
         z: dict[Layout, float] = {"half": 0.0, "interleaved": 0.0}
         crossed = dict.fromkeys(CROSSINGS, 0.0)
-        chances = probabilities(z)
+        chances = compute_probabilities(z)
         return [LayerFinding(f"at.{n}", n, z, chances, 0, crossed) for n in numbers]
 
     assert list_layers(named(3)) == "layer 3"
@@ -331,4 +333,4 @@ def test_lists_of_layers() -> None:
     assert list_layers(named(*range(0, 60, 2))).endswith("20, 22 and 18 more")
     assert list_layers(named(None, None)) == "layers 'at.None', 'at.None'"
     assert list_layers(named(1, 1)) == "layers 'at.1', 'at.1'"
-    assert z_of(Sums()) == 0.0
+    assert compute_z(AgreementSums()) == 0.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whorl.weights.names import layer_of, parse_pattern, read_name
+from whorl.weights.names import parse_layer, parse_pattern, read_name
 
 LAYER = "model.layers.3.self_attn"
 #: name: role, layer, leaf
@@ -129,7 +129,7 @@ def test_patterns_that_are_none(text: str, words: str) -> None:
 )
 def test_the_layer_is_the_first_number(name: str, number: int | None) -> None:
     """Experts, adapters and lists of norms have numbers of their own behind it."""
-    assert layer_of(name) == number
+    assert parse_layer(name) == number
     named = read_name(name)
     assert named is None or named.layer == number
 

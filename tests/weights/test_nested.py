@@ -10,7 +10,7 @@ import torch
 from whorl import read_config
 from whorl.configs import ConfigError
 from whorl.weights import convert
-from whorl.weights.sizes import Stated, sizes_of
+from whorl.weights.sizes import Stated, find_sizes
 
 from .made import llama, llama_config, load, save, write_config
 
@@ -110,7 +110,7 @@ def test_the_mark_wins_over_the_config(tmp_path: Path) -> None:
 
 def test_sizes_are_those_of_the_part(tmp_path: Path) -> None:
     path = write_config(tmp_path, **CONFIGS["heads outside too"])
-    size = sizes_of(path, Stated())(0)
+    size = find_sizes(path, Stated())(0)
     assert size is not None
     assert (size.num_heads, size.num_kv_heads) == (4, 2)
 

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.weights.shards import open_checkpoint
+from whorl.weights.shards import open_weight_files
 
 from .made import llama, save, save_sharded
 
 
 def test_one_file_of_a_folder(tmp_path: Path) -> None:
     path = save(tmp_path / "model.safetensors", llama())
-    assert open_checkpoint(tmp_path).files[0].path == path
-    assert open_checkpoint(path).folder == tmp_path
+    assert open_weight_files(tmp_path).files[0].path == path
+    assert open_weight_files(path).folder == tmp_path
     save(tmp_path / "consolidated.safetensors", llama())
-    assert open_checkpoint(tmp_path).files[0].path == path, "the usual name wins"
+    assert open_weight_files(tmp_path).files[0].path == path, "the usual name wins"
 
 
 def test_shards(tmp_path: Path) -> None:
     index = save_sharded(tmp_path, llama(), 3)
     for source in (tmp_path, index):
-        found = open_checkpoint(source)
+        found = open_weight_files(source)
         assert found.index == index
         assert [header.path.name for header in found.files] == [
             f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)
@@ -54,7 +54,7 @@ def test_path_tricks(tmp_path: Path, name: str) -> None:
     index = tmp_path / "in" / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(ValueError, match=r"a shard must be the plain name of a .safetensors file"):
-        open_checkpoint(tmp_path / "in")
+        open_weight_files(tmp_path / "in")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_indexes_that_are_none(tmp_path: Path, document: str, words: str) -> Non
     path = tmp_path / "model.safetensors.index.json"
     path.write_bytes(document.encode("utf-8", "surrogatepass"))
     with pytest.raises(ValueError, match=words):
-        open_checkpoint(tmp_path)
+        open_weight_files(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -93,23 +93,23 @@ def test_indexes_that_do_not_fit(tmp_path: Path, change: dict[str, Any], words: 
     where = {name: file for name, file in where.items() if file is not None}
     index.write_text(json.dumps({"weight_map": where}))
     with pytest.raises(ValueError, match=words):
-        open_checkpoint(tmp_path)
+        open_weight_files(tmp_path)
 
 
 def test_folders_without_an_answer(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no .safetensors file"):
-        open_checkpoint(tmp_path)
+        open_weight_files(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02")
     with pytest.raises(ValueError, match=r"pytorch_model.bin, a pickle, which runs code"):
-        open_checkpoint(tmp_path)
+        open_weight_files(tmp_path)
     with pytest.raises(ValueError, match="looks like a pickle, which runs code"):
-        open_checkpoint(tmp_path / "pytorch_model.bin")
+        open_weight_files(tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"is a GGUF file. Its layout follows from its architectu"):
-        open_checkpoint(tmp_path / "x.gguf")
+        open_weight_files(tmp_path / "x.gguf")
     for name in "abcde":
         save(tmp_path / f"{name}.safetensors", {"a": torch.ones(1)})
     with pytest.raises(ValueError, match=r"several safetensors files and no index: a.safetensors"):
-        open_checkpoint(tmp_path)
+        open_weight_files(tmp_path)
 
 
 def test_an_index_too_large(tmp_path: Path) -> None:
@@ -117,4 +117,4 @@ def test_an_index_too_large(tmp_path: Path) -> None:
     with open(path, "wb") as file:
         file.truncate(2**27)
     with pytest.raises(ValueError, match="has 134,217,728 bytes, and no index has more than"):
-        open_checkpoint(path)
+        open_weight_files(path)

@@ -40,12 +40,12 @@ def detect(
 
     Exit code 0 if they show one, 3 if they show none or several, 2 if they cannot be read.
     """
-    from whorl.weights.config_file import layout_said
+    from whorl.weights.config_file import read_stated_layout
 
     patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
     with progress_bar() as show:
         found = whorl.weights.detect(checkpoint, patterns=patterns, stated=stated, progress=show)
-    said = layout_said(checkpoint) if _has_config(checkpoint) else None
+    said = read_stated_layout(checkpoint) if _has_config(checkpoint) else None
     if as_json:
         print_json({**found.to_dict(), "config": said})
     else:

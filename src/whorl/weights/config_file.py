@@ -19,13 +19,13 @@ from whorl.types import Layout
 from .safetensors_file import open_regular
 from .sizes import family_of, read_part
 
-__all__ = ["in_layout", "layout_said", "unread_by_transformers"]
+__all__ = ["write_layout", "read_stated_layout", "is_ignored_by_transformers"]
 
 _SWITCHED = ("deepseek_v3", "axk1", "glm4_moe_lite", "youtu")
 _SWITCH, _OTHERWISE = "rope_interleave", "rope_traditional"
 
 
-def layout_said(config: Any) -> Layout | None:
+def read_stated_layout(config: Any) -> Layout | None:
     """The layout that a config stands for, by its family and its keys; None if it has none."""
     try:
         groups = read_config(config).groups
@@ -35,12 +35,12 @@ def layout_said(config: Any) -> Layout | None:
     return found.pop() if len(found) == 1 else None
 
 
-def unread_by_transformers(path: Path) -> bool:
+def is_ignored_by_transformers(path: Path) -> bool:
     """Whether a config says the layout by a key that transformers passes over."""
     return _OTHERWISE in read_part(path)[1].keys
 
 
-def in_layout(path: Path, to: Layout) -> bytes:
+def write_layout(path: Path, to: Layout) -> bytes:
     """The text of config.json with the layout ``to``."""
     with open_regular(path) as file:
         config = parse(file.read().decode("utf-8-sig"), str(path))
@@ -52,12 +52,13 @@ def in_layout(path: Path, to: Layout) -> bytes:
         one.pop(_OTHERWISE, None)
     if family_of(read) in _SWITCHED:
         part[_SWITCH] = to == "interleaved"
-    if layout_said(config) != to:
+    if read_stated_layout(config) != to:
         part[_OTHERWISE] = to == "interleaved"
-    if layout_said(config) != to:
+    if read_stated_layout(config) != to:
+        fixed = read_stated_layout(config) or "of no one layout"
         raise ValueError(
             f"convert: {str(path)!r} cannot be made to say the {to} layout, because what it"
-            f" describes is {layout_said(config) or 'of no one layout'} whatever keys it has."
-            " Put it elsewhere and state sizes by stated=Stated(head_dim=...) (--head-dim)."
+            f" describes is {fixed} whatever keys it has. Put it elsewhere and state sizes by"
+            " stated=Stated(head_dim=...) (--head-dim)."
         )
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()

@@ -20,18 +20,18 @@ from whorl._support.words import shown
 from whorl.configs import read_config
 from whorl.types import Layout
 
-from .config_file import in_layout, unread_by_transformers
+from .config_file import is_ignored_by_transformers, write_layout
 from .detect import Detection, detect_layers
 from .layout_checks import check_source, describe_conflict, detect_output
-from .mark import marked
-from .names import SAY_PATTERN, Pattern, patterns_of
+from .mark import add_mark
+from .names import SAY_PATTERN, Pattern, parse_patterns
 from .output import check_free, check_room, new_folder, write_file
-from .plan import Move, moves_of
-from .reorder import converted
-from .safetensors_file import Header, open_regular, read_range
-from .shards import Checkpoint, open_checkpoint
-from .sizes import Stated, borrowing, sizes_of, stated_of
-from .sources import layers_of
+from .plan import RowMove, plan_moves
+from .reorder import stream_converted
+from .safetensors_file import FileHeader, open_regular, read_range
+from .shards import WeightFiles, open_weight_files
+from .sizes import Stated, check_stated, find_key_sharing, find_sizes
+from .sources import group_layers
 from .verify import Verdict, verify
 from .whole import check_key_heads, check_known, check_layers, check_pairs
 
@@ -109,25 +109,25 @@ def convert(
     """
     if to not in ("half", "interleaved"):
         raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {shown(to)}.")
-    known, sizes = patterns_of(patterns), stated_of(stated)
-    checkpoint = open_checkpoint(source)
+    known, sizes = parse_patterns(patterns), check_stated(stated)
+    checkpoint = open_weight_files(source)
     target = check_free(Path(out), checkpoint.path)
-    moves = _moves(checkpoint, sizes, known)
-    found = detect_layers(layers_of(moves))
+    moves = _plan_moves(checkpoint, sizes, known)
+    found = detect_layers(group_layers(moves))
     if not force:
         _check_whole(checkpoint, moves)
         check_source(checkpoint, found, to)
-    copied, left_out = _others(checkpoint)
+    copied, left_out = _list_other_files(checkpoint)
     check_room(target, checkpoint.size + sum(path.stat().st_size for path in copied))
-    meter = _Meter(progress, checkpoint.size * (2 if check else 1))
+    meter = _ByteCounter(progress, checkpoint.size * (2 if check else 1))
     with new_folder(target) as part:
         _write(checkpoint, part, copied, moves, to, meter)
         count = partial(meter.count, label="checking")
         verdict = verify(checkpoint, part, moves, to, count) if check else None
-        notes = _notes(checkpoint, moves, part, to)
+        notes = _list_notes(checkpoint, moves, part, to)
         if verdict is not None:
             shows = detect_output(checkpoint, part, sizes, known)
-            conflicts = _conflicts(found, shows, to, force)
+            conflicts = _check_evidence(found, shows, to, force)
             layout = None if conflicts else shows.layout
             verdict = replace(verdict, layout=layout, confidence=shows.confidence)
             notes += conflicts
@@ -136,7 +136,9 @@ def convert(
     return Conversion(*where, to, names, checkpoint.size, left_out, found, verdict, notes)
 
 
-def _conflicts(before: Detection, shows: Detection, to: Layout, force: bool) -> tuple[str, ...]:
+def _check_evidence(
+    before: Detection, shows: Detection, to: Layout, force: bool
+) -> tuple[str, ...]:
     """What the output shows against ``to``: an error, or a note where the caller insists."""
     conflict = describe_conflict(before, shows, to)
     if conflict is None or force:
@@ -148,24 +150,26 @@ def _conflicts(before: Detection, shows: Detection, to: Layout, force: bool) -> 
 
 
 def _write(
-    checkpoint: Checkpoint,
+    checkpoint: WeightFiles,
     part: Path,
     copied: Sequence[Path],
-    moves: Sequence[Move],
+    moves: Sequence[RowMove],
     to: Layout,
-    meter: "_Meter",
+    meter: "_ByteCounter",
 ) -> None:
     """Fill a new folder; other files come first, as a config may have no word for the layout."""
     for path in copied:
-        write_file(part / path.name, _contents(path, to))
+        write_file(part / path.name, _stream_contents(path, to))
     for header in checkpoint.files:
-        write_file(part / header.path.name, _weights(header, moves, to, meter))
+        write_file(part / header.path.name, _stream_weights(header, moves, to, meter))
 
 
-def _moves(checkpoint: Checkpoint, stated: Stated, patterns: Sequence[Pattern]) -> list[Move]:
+def _plan_moves(
+    checkpoint: WeightFiles, stated: Stated, patterns: Sequence[Pattern]
+) -> list[RowMove]:
     """All that moves, or a ValueError if there is nothing, or something that is not known."""
-    sizes = sizes_of(checkpoint.config, stated)
-    moves = moves_of(checkpoint, sizes, patterns)
+    sizes = find_sizes(checkpoint.config, stated)
+    moves = plan_moves(checkpoint, sizes, patterns)
     check_known(checkpoint, sizes, moves, patterns)
     check_key_heads(moves, sizes)
     if not any(head.moves for move in moves for head in move.heads):
@@ -177,14 +181,14 @@ def _moves(checkpoint: Checkpoint, stated: Stated, patterns: Sequence[Pattern]) 
     return moves
 
 
-def _check_whole(checkpoint: Checkpoint, moves: Sequence[Move]) -> None:
-    check_pairs(moves, borrowing(checkpoint.config))
+def _check_whole(checkpoint: WeightFiles, moves: Sequence[RowMove]) -> None:
+    check_pairs(moves, find_key_sharing(checkpoint.config))
     if checkpoint.config is not None:
         check_layers(checkpoint, read_config(checkpoint.config).num_layers)
 
 
-def _notes(
-    checkpoint: Checkpoint, moves: Sequence[Move], part: Path, to: Layout
+def _list_notes(
+    checkpoint: WeightFiles, moves: Sequence[RowMove], part: Path, to: Layout
 ) -> tuple[str, ...]:
     if checkpoint.config is None:
         rows = max(head.rows for move in moves for head in move.heads)
@@ -192,7 +196,7 @@ def _notes(
             f"that heads have {rows} channels is as stated; there is no config.json, and nothing in"
             " the weights could show that it is not so",
         )
-    if unread_by_transformers(part / checkpoint.config.name):
+    if is_ignored_by_transformers(part / checkpoint.config.name):
         return (
             "transformers does not read the key for the layout (rope_traditional): it would rotate"
             f" these weights in the other layout, wrongly and without a complaint. Use them with"
@@ -201,17 +205,19 @@ def _notes(
     return ()
 
 
-def _weights(header: Header, moves: Sequence[Move], to: Layout, meter: "_Meter") -> Iterator[bytes]:
+def _stream_weights(
+    header: FileHeader, moves: Sequence[RowMove], to: Layout, meter: "_ByteCounter"
+) -> Iterator[bytes]:
     """A file of weights: its header, marked if anything in it moves, and its tensors."""
     if any(move.header is header for move in moves):
-        yield marked(header, to)
+        yield add_mark(header, to)
     else:
         with open_regular(header.path) as file:
             yield from read_range(file, 0, header.data_begin)
-    yield from meter.count(converted(header, moves, to), header.path.name)
+    yield from meter.count(stream_converted(header, moves, to), header.path.name)
 
 
-def _others(checkpoint: Checkpoint) -> tuple[list[Path], tuple[str, ...]]:
+def _list_other_files(checkpoint: WeightFiles) -> tuple[list[Path], tuple[str, ...]]:
     """Files to copy, and the names of those that are not."""
     done = {header.path.name for header in checkpoint.files}
     if checkpoint.path.is_file() and checkpoint.index is None and checkpoint.config is None:
@@ -220,7 +226,7 @@ def _others(checkpoint: Checkpoint) -> tuple[list[Path], tuple[str, ...]]:
     for path in sorted(checkpoint.folder.iterdir()):
         if path.name in done or path.name.startswith("."):
             continue
-        taken = path.is_file() and not path.name.endswith(_WEIGHTS) and _stays_inside(path)
+        taken = path.is_file() and not path.name.endswith(_WEIGHTS) and _is_inside(path)
         if taken or path in (checkpoint.index, checkpoint.config):
             copied.append(path)
         else:
@@ -228,7 +234,7 @@ def _others(checkpoint: Checkpoint) -> tuple[list[Path], tuple[str, ...]]:
     return copied, tuple(left_out)
 
 
-def _stays_inside(path: Path) -> bool:
+def _is_inside(path: Path) -> bool:
     """Whether a file is no link to somewhere else: its contents would be given away with the rest.
 
     In the cache of Hugging Face's hub all files of a snapshot are links to ../../blobs.
@@ -237,16 +243,16 @@ def _stays_inside(path: Path) -> bool:
     return path.resolve().parent in (home, home.parent.parent / "blobs")
 
 
-def _contents(path: Path, to: Layout) -> Iterator[bytes]:
+def _stream_contents(path: Path, to: Layout) -> Iterator[bytes]:
     """A file as it was; config.json with the layout."""
     if path.name == "config.json":
-        yield in_layout(path, to)
+        yield write_layout(path, to)
         return
     with open_regular(path) as file:
         yield from read_range(file, 0, path.stat().st_size)
 
 
-class _Meter:
+class _ByteCounter:
     """Counts the bytes that pass."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:

@@ -15,21 +15,21 @@ from .evidence import (
     CROSSINGS,
     LAYOUTS,
     PAIRINGS,
+    AgreementSums,
     Crossing,
     Pairing,
     Probabilities,
-    Sums,
-    crossed_probabilities,
-    crossed_sums_of,
-    probabilities,
-    products_of,
-    strength,
-    sums_of,
-    z_of,
+    compute_crossed_probabilities,
+    compute_probabilities,
+    compute_products,
+    compute_strength,
+    compute_z,
+    sum_agreement,
+    sum_crossed_agreement,
 )
-from .names import SAY_PATTERN, Pattern, patterns_of
-from .sizes import Stated, stated_of
-from .sources import Layer, layers_in
+from .names import SAY_PATTERN, Pattern, parse_patterns
+from .sizes import Stated, check_stated
+from .sources import AttentionLayer, find_layers
 
 __all__ = ["SURE", "Detection", "LayerFinding", "detect", "detect_layers", "list_layers"]
 
@@ -68,13 +68,13 @@ class LayerFinding:
     @property
     def crossed(self) -> Crossing | None:
         """The layouts of q and k if the weights show that they differ."""
-        found = crossed_probabilities(self.z, self.crossed_z)
+        found = compute_crossed_probabilities(self.z, self.crossed_z)
         return next((name for name, chance in found.items() if chance >= SURE), None)
 
     @property
     def confidence(self) -> float:
         """The probability of the likelier layout, or of the crossing if there is one."""
-        crossed = max(crossed_probabilities(self.z, self.crossed_z).values())
+        crossed = max(compute_crossed_probabilities(self.z, self.crossed_z).values())
         likelier = max(self.probabilities.half, self.probabilities.interleaved)
         return max(likelier, crossed) if crossed >= SURE else likelier
 
@@ -113,7 +113,7 @@ class Detection(LayerFinding):
         """
         every: list[tuple[Pairing, float]] = [*self.z.items(), *self.crossed_z.items()]
         least = _TRACE * max(z for _, z in every)
-        strong = {name for name, z in every if z > least and strength(name, z) >= SURE}
+        strong = {name for name, z in every if z > least and compute_strength(name, z) >= SURE}
         whole = {super().layout, super().crossed} | (strong if len(strong) > 1 else set())
         found: dict[Pairing, tuple[LayerFinding, ...]] = {}
         for name, _ in every:
@@ -158,7 +158,7 @@ def detect(
     Raises:
         ValueError: the source cannot be read, or holds no layer with both q and k.
     """
-    layers = layers_in(source, patterns_of(patterns), stated_of(stated))
+    layers = find_layers(source, parse_patterns(patterns), check_stated(stated))
     if not layers:
         raise ValueError(
             f"detect: {str(source)!r} holds no layer with the weights of both q and k that read the"
@@ -167,35 +167,41 @@ def detect(
     return detect_layers(layers, progress=progress)
 
 
-def detect_layers(layers: Sequence[Layer], *, progress: Progress | None = None) -> Detection:
+def detect_layers(
+    layers: Sequence[AttentionLayer], *, progress: Progress | None = None
+) -> Detection:
     """Judge every layer, and all of them together."""
-    whole = dict.fromkeys(PAIRINGS, Sums())
+    whole = dict.fromkeys(PAIRINGS, AgreementSums())
     found: list[LayerFinding] = []
     for done, layer in enumerate(layers):
         if progress is not None:
             progress(done, len(layers), layer.name)
-        mine = dict.fromkeys(PAIRINGS, Sums())
+        mine = dict.fromkeys(PAIRINGS, AgreementSums())
         odd: list[int] = []
         for q, k in layer.heads():
-            products = products_of(_counted(q, odd), next(_counted([k], odd)))
-            pieces: list[tuple[Pairing, Sums]] = [*sums_of(products).items()]
-            for name, sums in [*pieces, *crossed_sums_of(products).items()]:
+            products = compute_products(
+                _count_non_finite(q, odd), next(_count_non_finite([k], odd))
+            )
+            pieces: list[tuple[Pairing, AgreementSums]] = [*sum_agreement(products).items()]
+            for name, sums in [*pieces, *sum_crossed_agreement(products).items()]:
                 mine[name] += sums
                 whole[name] += sums
-        found.append(LayerFinding(layer.name, layer.number, **_judged(mine), not_finite=sum(odd)))
+        found.append(
+            LayerFinding(layer.name, layer.number, **_compute_statistics(mine), not_finite=sum(odd))
+        )
     not_finite = sum(layer.not_finite for layer in found)
-    judged = _judged(whole)
+    judged = _compute_statistics(whole)
     return Detection("all layers", None, **judged, not_finite=not_finite, layers=tuple(found))
 
 
-def _judged(sums: Mapping[Pairing, Sums]) -> dict[str, Any]:
+def _compute_statistics(sums: Mapping[Pairing, AgreementSums]) -> dict[str, Any]:
     """z of layouts and of crossings, and the probabilities of layouts, by the names of fields."""
-    z: dict[Layout, float] = {name: z_of(sums[name]) for name in LAYOUTS}
-    crossed: dict[Crossing, float] = {name: z_of(sums[name]) for name in CROSSINGS}
-    return {"z": z, "probabilities": probabilities(z), "crossed_z": crossed}
+    z: dict[Layout, float] = {name: compute_z(sums[name]) for name in LAYOUTS}
+    crossed: dict[Crossing, float] = {name: compute_z(sums[name]) for name in CROSSINGS}
+    return {"z": z, "probabilities": compute_probabilities(z), "crossed_z": crossed}
 
 
-def _counted(heads: Iterable[Tensor], odd: list[int]) -> Iterator[Tensor]:
+def _count_non_finite(heads: Iterable[Tensor], odd: list[int]) -> Iterator[Tensor]:
     """Heads as they come, with the number in each that is not finite put down."""
     for rows in heads:
         odd.append(rows.numel() - int(torch.isfinite(rows).sum()))

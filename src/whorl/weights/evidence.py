@@ -49,17 +49,17 @@ __all__ = [
     "CROSSINGS",
     "LAYOUTS",
     "PAIRINGS",
+    "AgreementSums",
     "Crossing",
     "Pairing",
     "Probabilities",
-    "Sums",
-    "crossed_probabilities",
-    "crossed_sums_of",
-    "probabilities",
-    "products_of",
-    "strength",
-    "sums_of",
-    "z_of",
+    "compute_crossed_probabilities",
+    "compute_probabilities",
+    "compute_products",
+    "compute_strength",
+    "compute_z",
+    "sum_agreement",
+    "sum_crossed_agreement",
 ]
 
 Crossing = Literal["q half, k interleaved", "q interleaved, k half"]
@@ -80,7 +80,7 @@ _CONTROLS = 31
 # With fewer pairs there are too few other pairings, and too few neighbours in them.
 _FEWEST_PAIRS = 4
 # How large z may become when the layout is there: of no matter within a factor of two.
-_REACH = 6.0
+_MEAN_SCALE = 6.0
 #: Models on which the detector was calibrated, all judged rightly or not at all. By Laplace's rule
 #: of succession no more than 1 - 1 / (n + 2) follows from that, however clear the weights are.
 CALIBRATED_ON = 30
@@ -90,14 +90,14 @@ _RARER = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class AgreementSums:
     """sum r and sum r^2, of the pairing and then of its controls; they add up over heads."""
 
     total: Tensor = field(default_factory=lambda: torch.zeros(1 + _CONTROLS, dtype=torch.float64))
     squares: Tensor = field(default_factory=lambda: torch.zeros(1 + _CONTROLS, dtype=torch.float64))
 
-    def __add__(self, other: "Sums") -> "Sums":
-        return Sums(self.total + other.total, self.squares + other.squares)
+    def __add__(self, other: "AgreementSums") -> "AgreementSums":
+        return AgreementSums(self.total + other.total, self.squares + other.squares)
 
 
 @dataclass(frozen=True)
@@ -109,26 +109,26 @@ class Probabilities:
     neither: float
 
 
-def products_of(q: Iterable[Tensor], k: Tensor) -> Tensor:
+def compute_products(q: Iterable[Tensor], k: Tensor) -> Tensor:
     """Cosines [H, R, R] of rows of the query heads with rows of the key head that they use.
 
     q and k are rotated rows [R, E] only. Heads with numbers that are not finite count for nothing.
     """
-    key = _unit(k)
-    return torch.stack([_unit(head) @ key.T for head in q])
+    key = _normalize_rows(k)
+    return torch.stack([_normalize_rows(head) @ key.T for head in q])
 
 
-def sums_of(products: Tensor) -> dict[Layout, Sums]:
+def sum_agreement(products: Tensor) -> dict[Layout, AgreementSums]:
     """The sums of a key head and its query heads, for q and k in the same layout."""
-    return {layout: _sums(products, layout, layout) for layout in LAYOUTS}
+    return {layout: _sum_pairing(products, layout, layout) for layout in LAYOUTS}
 
 
-def crossed_sums_of(products: Tensor) -> dict[Crossing, Sums]:
+def sum_crossed_agreement(products: Tensor) -> dict[Crossing, AgreementSums]:
     """The same for q and k in different layouts."""
-    return {crossing: _sums(products, *layouts) for crossing, layouts in CROSSINGS.items()}
+    return {crossing: _sum_pairing(products, *layouts) for crossing, layouts in CROSSINGS.items()}
 
 
-def z_of(sums: Sums) -> float:
+def compute_z(sums: AgreementSums) -> float:
     """z of the formula above, 0 where nothing is known."""
     t = sums.total / sums.squares.sqrt().clamp_min(1e-300)
     smooth = max(float(t[1:].mean()), 0.0)
@@ -136,28 +136,28 @@ def z_of(sums: Sums) -> float:
     return (float(t[0]) - smooth) / math.hypot(spread, smooth / 2)
 
 
-def probabilities(z: Mapping[Layout, float]) -> Probabilities:
+def compute_probabilities(z: Mapping[Layout, float]) -> Probabilities:
     """Bayes' rule over the three cases, which are equally likely beforehand."""
-    half, interleaved, _ = _shares([*map(_log_factor, (z["half"], z["interleaved"])), 0.0])
+    half, interleaved, _ = _normalize_logs([*map(_log_factor, (z["half"], z["interleaved"])), 0.0])
     return Probabilities(half, interleaved, 1 - half - interleaved)
 
 
-def crossed_probabilities(
+def compute_crossed_probabilities(
     z: Mapping[Layout, float], crossed: Mapping[Crossing, float]
 ) -> dict[Crossing, float]:
     """Bayes' rule over five cases: the two crossings, the two layouts, and none of them."""
     rare = [_log_factor(one) + math.log(_RARER) for one in crossed.values()]
-    shares = _shares([*rare, *map(_log_factor, z.values()), 0.0])
+    shares = _normalize_logs([*rare, *map(_log_factor, z.values()), 0.0])
     return dict(zip(crossed, shares, strict=False))
 
 
-def strength(pairing: Pairing, z: float) -> float:
+def compute_strength(pairing: Pairing, z: float) -> float:
     """The probability of a pairing if there is only it or none: others may be there as well."""
     rare = math.log(_RARER) if pairing in CROSSINGS else 0.0
-    return _shares([_log_factor(z) + rare, 0.0])[0]
+    return _normalize_logs([_log_factor(z) + rare, 0.0])[0]
 
 
-def _shares(logs: list[float]) -> list[float]:
+def _normalize_logs(logs: list[float]) -> list[float]:
     """Probabilities of cases from the logarithms of their weights."""
     parts = [math.exp(log - max(logs)) for log in logs]
     return [min(part / sum(parts), _MOST) for part in parts]
@@ -166,44 +166,44 @@ def _shares(logs: list[float]) -> list[float]:
 def _log_factor(z: float) -> float:
     """log of how much likelier z is when its layout is there than when it is not.
 
-    There: normal with variance 1 around a mean that is itself half-normal with scale _REACH.
+    There: normal with variance 1 around a mean that is itself half-normal with scale _MEAN_SCALE.
     """
     z /= _SPREAD
-    ratio = _REACH**2 / (1 + _REACH**2)
+    ratio = _MEAN_SCALE**2 / (1 + _MEAN_SCALE**2)
     phi = 0.5 * math.erfc(-z * math.sqrt(ratio / 2))
     return (
         math.log(2)
-        - 0.5 * math.log(1 + _REACH**2)
+        - 0.5 * math.log(1 + _MEAN_SCALE**2)
         + 0.5 * z * z * ratio
         + math.log(max(phi, 1e-300))
     )
 
 
-def _unit(rows: Tensor) -> Tensor:
+def _normalize_rows(rows: Tensor) -> Tensor:
     rows = rows.double()
     size: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     return rows / size.clamp_min(1e-30)
 
 
-def _sums(products: Tensor, q_layout: Layout, k_layout: Layout) -> Sums:
+def _sum_pairing(products: Tensor, q_layout: Layout, k_layout: Layout) -> AgreementSums:
     rows = torch.arange(products.shape[-1])
     (qa, qb), (ka, kb) = split(rows, q_layout), split(rows, k_layout)  # [P] each
     pairs = len(qa)
     if pairs < _FEWEST_PAIRS:
-        return Sums()
+        return AgreementSums()
     moved = torch.tensor([0, *(1 + n % (pairs - 1) for n in range(_CONTROLS))])
     partner = (torch.arange(pairs) + moved[:, None]) % pairs  # [C, P]
     s = products[:, qa, kb[partner]] - products[:, qb[partner], ka]  # [H, C, P]
-    found = Sums()
+    found = AgreementSums()
     for lag, weight in ((1, 1.0), (2, 0.5)):
         # Where partners begin again with the first pair, neighbours are none.
         neighbours = partner[:, lag:] > partner[:, :-lag]
-        r = weight * (_agreement(s, lag) * neighbours).sum(0)
-        found += Sums(r.sum(-1), r.square().sum(-1))
+        r = weight * (_compute_agreement(s, lag) * neighbours).sum(0)
+        found += AgreementSums(r.sum(-1), r.square().sum(-1))
     return found
 
 
-def _agreement(s: Tensor, lag: int) -> Tensor:
+def _compute_agreement(s: Tensor, lag: int) -> Tensor:
     rms = s.square().mean(-1, keepdim=True).sqrt()
     known = torch.isfinite(rms) & (rms > 0)
     product = s[..., lag:] * s[..., :-lag] / rms.square()

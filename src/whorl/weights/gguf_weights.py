@@ -22,9 +22,9 @@ from whorl.configs.source import load
 
 from .safetensors_file import open_regular, read_range
 from .sizes import Stated
-from .sources import Heads, Layer
+from .sources import AttentionLayer, Heads
 
-__all__ = ["gguf_layers"]
+__all__ = ["find_gguf_layers"]
 
 _PLAIN = {0: torch.float32, 1: torch.float16, 28: torch.float64, 30: torch.bfloat16}
 _SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -34,25 +34,25 @@ _NAME = re.compile(r"blk\.(\d{1,5})\.attn_(q|k|qkv)\.weight")
 
 
 @dataclass(frozen=True)
-class _Tensor:
+class _TensorInfo:
     shape: tuple[int, ...]  # [rows, columns]
     kind: int
     begin: int
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RowRange:
     """Some rows of a tensor."""
 
-    tensor: _Tensor
+    tensor: _TensorInfo
     begin: int
     end: int
 
 
-def gguf_layers(path: Path, stated: Stated) -> list[Layer]:
+def find_gguf_layers(path: Path, stated: Stated) -> list[AttentionLayer]:
     """Layers with attn_q and attn_k, or attn_qkv, in which llama.cpp keeps all q, all k, all v."""
     found, data = read_config(path), load(path).data
-    tensors = _Table(path).read()
+    tensors = _TensorTable(path).read()
     layers = []
     for number in sorted({layer for layer, _ in tensors}):
         inside = any(number in group.layers for group in found.groups)
@@ -63,23 +63,23 @@ def gguf_layers(path: Path, stated: Stated) -> list[Layer]:
         start = stated.rotary_start
         start = rotation.options.get("rotary_start", 0) if start is None else start
         width = stated.rotary_dim or rotation.options.get("rotary_dim") or head_dim - start
-        parts = _parts(tensors, number, head_dim, data, stated)
+        parts = _find_query_and_key(tensors, number, head_dim, data, stated)
         if parts is not None:
-            heads = _reader(path, *parts, head_dim, slice(start, start + width))
-            layers.append(Layer(f"blk.{number}", number, heads))
+            heads = _make_reader(path, *parts, head_dim, slice(start, start + width))
+            layers.append(AttentionLayer(f"blk.{number}", number, heads))
     return layers
 
 
-def _parts(
-    tensors: Mapping[tuple[int, str], _Tensor],
+def _find_query_and_key(
+    tensors: Mapping[tuple[int, str], _TensorInfo],
     number: int,
     head_dim: int,
     data: Mapping[str, Any],
     stated: Stated,
-) -> tuple[_Rows, _Rows] | None:
+) -> tuple[_RowRange, _RowRange] | None:
     if (number, "q") in tensors and (number, "k") in tensors:
         q, k = tensors[number, "q"], tensors[number, "k"]
-        return _Rows(q, 0, q.shape[0]), _Rows(k, 0, k.shape[0])
+        return _RowRange(q, 0, q.shape[0]), _RowRange(k, 0, k.shape[0])
     if (number, "qkv") not in tensors:
         return None
     prefix = f"{data.get('general.architecture')}.attention.head_count"
@@ -97,10 +97,12 @@ def _parts(
             f" {kv_heads} each of k and v with {head_dim} channels."
         )
     first = heads * head_dim
-    return _Rows(fused, 0, first), _Rows(fused, first, first + kv_heads * head_dim)
+    return _RowRange(fused, 0, first), _RowRange(fused, first, first + kv_heads * head_dim)
 
 
-def _reader(path: Path, q: _Rows, k: _Rows, head_dim: int, band: slice) -> Callable[[], Heads]:
+def _make_reader(
+    path: Path, q: _RowRange, k: _RowRange, head_dim: int, band: slice
+) -> Callable[[], Heads]:
     sizes = [(one.end - one.begin, one.tensor.shape[1]) for one in (q, k)]
     (q_rows, inputs), (k_rows, k_inputs) = sizes
     fits = q_rows % head_dim == k_rows % head_dim == 0 and q_rows % k_rows == 0
@@ -115,7 +117,7 @@ def _reader(path: Path, q: _Rows, k: _Rows, head_dim: int, band: slice) -> Calla
 
     def heads() -> Heads:
         with open_regular(path) as file:
-            queries, keys = (_numbers(file, one).view(-1, head_dim, inputs) for one in (q, k))
+            queries, keys = (_read_rows(file, one).view(-1, head_dim, inputs) for one in (q, k))
         each = len(queries) // len(keys)
         for n, key in enumerate(keys):
             yield [head[band] for head in queries[n * each : (n + 1) * each]], key[band]
@@ -123,10 +125,10 @@ def _reader(path: Path, q: _Rows, k: _Rows, head_dim: int, band: slice) -> Calla
     return heads
 
 
-def _numbers(file: IO[bytes], part: _Rows) -> Tensor:
+def _read_rows(file: IO[bytes], part: _RowRange) -> Tensor:
     """Rows of a tensor as [rows, columns]."""
     tensor, rows, columns = part.tensor, part.end - part.begin, part.tensor.shape[1]
-    undo = None if tensor.kind in _PLAIN else _quantised(file.name, tensor.kind, columns)
+    undo = None if tensor.kind in _PLAIN else _find_dequantizer(file.name, tensor.kind, columns)
     row_bytes = columns * _PLAIN[tensor.kind].itemsize if undo is None else undo[0]
     begin, end = (tensor.begin + row * row_bytes for row in (part.begin, part.end))
     if end > os.fstat(file.fileno()).st_size:
@@ -137,7 +139,7 @@ def _numbers(file: IO[bytes], part: _Rows) -> Tensor:
     return undo[1](data, rows)
 
 
-def _quantised(
+def _find_dequantizer(
     name: str, kind: int, columns: int
 ) -> tuple[int, Callable[[bytearray, int], Tensor]]:
     """The bytes of a row, and a function that makes numbers of rows."""
@@ -161,14 +163,14 @@ def _quantised(
     return columns // block * block_bytes, undo
 
 
-class _Table:
+class _TensorTable:
     """Reads names, shapes, types and places of the tensors of q and k."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.strings = _MOST_STRINGS
 
-    def read(self) -> dict[tuple[int, str], _Tensor]:
+    def read(self) -> dict[tuple[int, str], _TensorInfo]:
         with open_regular(self.path) as self.file:
             self.size = os.fstat(self.file.fileno()).st_size
             if self.take(4) != b"GGUF":
@@ -187,7 +189,7 @@ class _Table:
                 alignment = value if key == b"general.alignment" else alignment
             return self.tensors(tensors, alignment)
 
-    def tensors(self, count: int, alignment: Any) -> dict[tuple[int, str], _Tensor]:
+    def tensors(self, count: int, alignment: Any) -> dict[tuple[int, str], _TensorInfo]:
         if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
             self.wrong(f"has general.alignment {alignment!r}, not a power of two")
         found = {}
@@ -201,9 +203,9 @@ class _Table:
             if name is not None:
                 if len(shape) != 2 or not all(0 < n < 2**24 for n in shape):
                     self.wrong(f"gives {name[0]} the shape {list(shape)}")
-                found[int(name[1]), name[2]] = _Tensor(shape, kind, offset)
+                found[int(name[1]), name[2]] = _TensorInfo(shape, kind, offset)
         begin = -(-self.file.tell() // alignment) * alignment
-        return {key: _Tensor(t.shape, t.kind, begin + t.begin) for key, t in found.items()}
+        return {key: _TensorInfo(t.shape, t.kind, begin + t.begin) for key, t in found.items()}
 
     def value(self) -> Any:
         """A whole number of four bytes, None for everything else, which is stepped over."""

@@ -18,7 +18,7 @@ from typing import Literal
 
 from whorl.types import Layout
 
-__all__ = ["PACKINGS", "Head", "Packing", "Part", "moved", "packed"]
+__all__ = ["PACKINGS", "Head", "Packing", "Part", "list_fused_heads", "reorder_rows"]
 
 Part = Literal["q", "k", "v"]
 #: How q, k and v share a tensor.
@@ -41,7 +41,7 @@ class Head:
         return self.part != "v" and self.width > 2
 
 
-def moved(head: Head, to: Layout) -> list[int]:
+def reorder_rows(head: Head, to: Layout) -> list[int]:
     """Where each row of the converted head comes from.
 
     >>> moved(Head("q", 6, width=6), "interleaved")
@@ -62,7 +62,7 @@ def moved(head: Head, to: Layout) -> list[int]:
     return rows[: head.start] + band + rows[head.start + head.width :]
 
 
-def packed(packing: Packing, q: Sequence[Head], k: Sequence[Head]) -> list[Head]:
+def list_fused_heads(packing: Packing, q: Sequence[Head], k: Sequence[Head]) -> list[Head]:
     """The heads of a fused tensor, in the order of its rows; each key head has a value head.
 
     concatenated   all q, all k, all v: Phi-3, ChatGLM, Baichuan; also one key head for all (Falcon)

@@ -10,22 +10,22 @@ from pathlib import Path
 
 from whorl.types import Layout
 
-from .config_file import layout_said
+from .config_file import read_stated_layout
 from .detect import Detection, LayerFinding, detect_layers, list_layers
 from .evidence import CROSSINGS
-from .mark import MARK, layout_marked
+from .mark import MARK, read_mark
 from .names import SAY_PATTERN, Pattern
-from .plan import moves_of
-from .shards import Checkpoint, open_checkpoint
-from .sizes import Stated, sizes_of
-from .sources import layers_of
+from .plan import plan_moves
+from .shards import WeightFiles, open_weight_files
+from .sizes import Stated, find_sizes
+from .sources import group_layers
 
 __all__ = ["check_source", "describe_conflict", "detect_output"]
 
 
-def check_source(checkpoint: Checkpoint, found: Detection, to: Layout) -> None:
+def check_source(checkpoint: WeightFiles, found: Detection, to: Layout) -> None:
     """Refuse what is mixed, and what has the layout already, by mark, weights or else config."""
-    mark = layout_marked(checkpoint.files)
+    mark = read_mark(checkpoint.files)
     if mark == to:
         raise ValueError(
             f"convert: the file says that it was converted to the {to} layout before ({MARK} in its"
@@ -43,7 +43,7 @@ def check_source(checkpoint: Checkpoint, found: Detection, to: Layout) -> None:
         )
     if found.evident or mark is not None or checkpoint.config is None:
         return
-    if layout_said(checkpoint.config) == to:
+    if read_stated_layout(checkpoint.config) == to:
         raise ValueError(
             f"convert: config.json stands for the {to} layout already, and the weights do not show"
             " another; force=True (--force) converts them all the same."
@@ -65,22 +65,22 @@ def _check_one_layout(found: Detection, to: Layout) -> None:
         raise ValueError(
             f"convert: layers have different layouts: {found.in_words()}. Moving the rows of all"
             f" would break those that have the {to} layout, so leave them as they are;"
-            f" {SAY_PATTERN} leave={_regex(right)}. whorl detect shows the evidence for each layer;"
+            f" {SAY_PATTERN} leave={_build_layer_regex(right)}. whorl detect shows the evidence for each layer;"
             " force=True (--force) converts all of them."
         )
 
 
 def detect_output(
-    checkpoint: Checkpoint, out: Path, stated: Stated, patterns: Sequence[Pattern]
+    checkpoint: WeightFiles, out: Path, stated: Stated, patterns: Sequence[Pattern]
 ) -> Detection:
     """What the weights in ``out`` show, also those that patterns left as they were."""
-    written = open_checkpoint(out / (checkpoint.index or checkpoint.files[0].path).name)
-    sizes = sizes_of(written.config, stated)
+    written = open_weight_files(out / (checkpoint.index or checkpoint.files[0].path).name)
+    sizes = find_sizes(written.config, stated)
     try:
-        moves = moves_of(written, sizes, [p for p in patterns if p.role != "leave"])
+        moves = plan_moves(written, sizes, [p for p in patterns if p.role != "leave"])
     except ValueError:  # left because they are quantised, or no heads at all
-        moves = moves_of(written, sizes, patterns)
-    return detect_layers(layers_of(moves))
+        moves = plan_moves(written, sizes, patterns)
+    return detect_layers(group_layers(moves))
 
 
 def describe_conflict(before: Detection, after: Detection, to: Layout) -> str | None:
@@ -102,7 +102,7 @@ def describe_conflict(before: Detection, after: Detection, to: Layout) -> str | 
     return None
 
 
-def _regex(layers: Sequence[LayerFinding]) -> str:
+def _build_layer_regex(layers: Sequence[LayerFinding]) -> str:
     """A regular expression for the tensors of these layers: "layers[.](1|3)[.]".
 
     Just "REGEX", for the reader to replace, where names have no numbers or other ones before them.

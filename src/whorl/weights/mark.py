@@ -14,15 +14,15 @@ from collections.abc import Iterable
 from whorl._support.words import shown
 from whorl.types import Layout
 
-from .safetensors_file import Header
+from .safetensors_file import FileHeader
 
-__all__ = ["MARK", "layout_marked", "marked"]
+__all__ = ["MARK", "add_mark", "read_mark"]
 
 MARK = "rope_layout"
 _ALIGNED = 8
 
 
-def layout_marked(headers: Iterable[Header]) -> Layout | None:
+def read_mark(headers: Iterable[FileHeader]) -> Layout | None:
     """The layout that files were marked with, None for files without a mark."""
     found: dict[str, str] = {}
     for header in headers:
@@ -47,7 +47,7 @@ def layout_marked(headers: Iterable[Header]) -> Layout | None:
     )
 
 
-def marked(header: Header, layout: Layout) -> bytes:
+def add_mark(header: FileHeader, layout: Layout) -> bytes:
     """The header of the same tensors with the mark, and its length before it."""
     # transformers 4 refuses a file that has metadata without a format.
     about = {"format": "pt", **header.metadata, MARK: layout}

@@ -24,15 +24,15 @@ from .layout import Packing
 __all__ = [
     "FUSED_BY_FAMILY",
     "SAY_PATTERN",
-    "Named",
     "Pattern",
     "Role",
-    "layer_of",
-    "looks_like",
+    "TensorName",
+    "has_query_or_key_word",
+    "is_untouched",
+    "parse_layer",
     "parse_pattern",
-    "patterns_of",
+    "parse_patterns",
     "read_name",
-    "stays",
 ]
 
 Role = Literal["q", "k", "concatenated", "grouped", "codegen", "fused", "leave"]
@@ -89,7 +89,7 @@ _INNER = re.compile(r"^(lora_A(\.\w+)?\.weight|lora_a(\.weight)?)$")
 
 
 @dataclass(frozen=True)
-class Named:
+class TensorName:
     """What a name says: the attention that it belongs to, its role in it, and what it is of it.
 
     problem: why a tensor of this name cannot be converted, None where it can.
@@ -139,7 +139,7 @@ def parse_pattern(text: str) -> Pattern:
         raise ValueError(f"pattern {shown(text)} is no regular expression: {error}.") from None
 
 
-def patterns_of(given: Sequence[Pattern | str]) -> list[Pattern]:
+def parse_patterns(given: Sequence[Pattern | str]) -> list[Pattern]:
     """What a caller passed as patterns, each read if it is text."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ValueError(
@@ -155,7 +155,7 @@ def patterns_of(given: Sequence[Pattern | str]) -> list[Pattern]:
     return found
 
 
-def read_name(name: str, patterns: Sequence[Pattern] = ()) -> Named | None:
+def read_name(name: str, patterns: Sequence[Pattern] = ()) -> TensorName | None:
     """What ``name`` is of q and k; None for what the layout does not touch.
 
     >>> read_name("model.layers.3.self_attn.k_proj.bias").role
@@ -168,22 +168,24 @@ def read_name(name: str, patterns: Sequence[Pattern] = ()) -> Named | None:
             if pattern.role == "leave":
                 return None
             module = parts[-2] if len(parts) > 1 else name
-            return Named(".".join(parts[:-2]), _layer(parts), pattern.role, module, parts[-1])
+            return TensorName(
+                ".".join(parts[:-2]), _find_layer(parts), pattern.role, module, parts[-1]
+            )
     if _ELSEWHERE.search(name):
         return None
     for at, part in enumerate(parts):
-        role = _role(parts, at)
+        role = _find_role(parts, at)
         if role is not None:
             attention, leaf = ".".join(parts[:at]), ".".join(parts[at + 1 :])
             if _INNER.match(leaf) or _SCALARS.match(leaf):
                 return None
             axis: Axis = "last" if _COLUMNS.match(leaf) else "first"
-            found = Named(attention, _layer(parts[:at]), role, part, leaf, axis)
-            return _with_problem(found, name)
+            found = TensorName(attention, _find_layer(parts[:at]), role, part, leaf, axis)
+            return _add_problem(found, name)
     return None
 
 
-def looks_like(name: str) -> bool:
+def has_query_or_key_word(name: str) -> bool:
     """Whether ``name`` has a word of q or k in it, and none that is known.
 
     >>> looks_like("model.layers.0.attn.wq_custom.weight")
@@ -192,25 +194,25 @@ def looks_like(name: str) -> bool:
     False
     """
     parts = name.split(".")
-    if _ELSEWHERE.search(name) or stays(name):
+    if _ELSEWHERE.search(name) or is_untouched(name):
         return False
-    if any(_role(parts, at) for at in range(len(parts))):
+    if any(_find_role(parts, at) for at in range(len(parts))):
         return False
     return bool({word for part in parts for word in re.split("[_-]", part.lower())} & _WORDS)
 
 
-def stays(name: str) -> bool:
+def is_untouched(name: str) -> bool:
     """Whether it is known of a tensor in an attention that the layout does not touch it."""
     parts = name.split(".")
     return bool(_SCALARS.match(parts[-1])) or any(_STAYS.match(part) for part in parts)
 
 
-def layer_of(name: str) -> int | None:
+def parse_layer(name: str) -> int | None:
     """The number of the layer: the first number in the name."""
-    return _layer(name.split("."))
+    return _find_layer(name.split("."))
 
 
-def _role(parts: Sequence[str], at: int) -> Role | None:
+def _find_role(parts: Sequence[str], at: int) -> Role | None:
     part = parts[at]
     if part in _SCALES_Q and at and "attn" in parts[at - 1] and at + 1 == len(parts):
         return "q"
@@ -221,7 +223,7 @@ def _role(parts: Sequence[str], at: int) -> Role | None:
     return _ROLES.get(part)
 
 
-def _with_problem(found: Named, name: str) -> Named:
+def _add_problem(found: TensorName, name: str) -> TensorName:
     problem = None
     leaf = re.escape(found.leaf) if len(found.leaf) <= 100 else "REGEX"
     if _QUANTISED.match(found.leaf):
@@ -234,11 +236,11 @@ def _with_problem(found: Named, name: str) -> Named:
             f"{shown(name)} belongs to {found.module}, and what {shown(found.leaf)} is of it is not"
             f" known; {SAY_PATTERN} q={leaf}$ or leave={leaf}$"
         )
-    return Named(
+    return TensorName(
         found.attention, found.layer, found.role, found.module, found.leaf, found.axis, problem
     )
 
 
-def _layer(parts: Sequence[str]) -> int | None:
+def _find_layer(parts: Sequence[str]) -> int | None:
     numbers = [part for part in parts if part.isascii() and part.isdigit() and len(part) < 6]
     return int(numbers[0]) if numbers else None

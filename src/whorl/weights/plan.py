@@ -5,25 +5,25 @@ from dataclasses import dataclass, replace
 
 from whorl._support.words import shown
 
-from .layout import PACKINGS, Head, packed
-from .names import SAY_PATTERN, Named, Pattern, read_name
-from .safetensors_file import FLOATS, Entry, Header
-from .shards import Checkpoint
-from .sizes import Sizes
+from .layout import PACKINGS, Head, list_fused_heads
+from .names import SAY_PATTERN, Pattern, TensorName, read_name
+from .safetensors_file import FLOATS, FileHeader, TensorEntry
+from .shards import WeightFiles
+from .sizes import HeadSizes
 
-__all__ = ["Move", "moves_of"]
+__all__ = ["RowMove", "plan_moves"]
 
 
 @dataclass(frozen=True)
-class Move:
+class RowMove:
     """A tensor whose rows move.
 
     It is read as ``outer`` times a sequence of heads, each of some rows of ``row_bytes``.
     """
 
-    header: Header
-    entry: Entry
-    named: Named
+    header: FileHeader
+    entry: TensorEntry
+    named: TensorName
     outer: int
     heads: tuple[Head, ...]
     row_bytes: int
@@ -39,11 +39,11 @@ class Move:
                 at = end
 
 
-def moves_of(
-    checkpoint: Checkpoint,
-    sizes: Callable[[int | None], Sizes | None],
+def plan_moves(
+    checkpoint: WeightFiles,
+    sizes: Callable[[int | None], HeadSizes | None],
     patterns: Sequence[Pattern] = (),
-) -> list[Move]:
+) -> list[RowMove]:
     """All tensors that move, or a ValueError for one that should and cannot."""
     moves = []
     for header, entry in checkpoint.tensors():
@@ -61,28 +61,32 @@ def moves_of(
                 " weights have rows that share scales or words, so that they cannot move without"
                 " loss; convert the original and quantise that."
             )
-        moves.append(_move(header, entry, named, size))
+        moves.append(_plan_move(header, entry, named, size))
     return moves
 
 
-def _move(header: Header, entry: Entry, named: Named, size: Sizes) -> Move:
+def _plan_move(
+    header: FileHeader, entry: TensorEntry, named: TensorName, size: HeadSizes
+) -> RowMove:
     shape = entry.shape
     together = named.is_gain and len(shape) == 2 and shape[1] == size.q.rows  # Cohere: [heads, D]
     if named.axis == "last":
-        outer, rows, inner = _product(shape[:-1]), shape[-1], 1
+        outer, rows, inner = _multiply(shape[:-1]), shape[-1], 1
     elif together:
         outer, rows, inner = 1, shape[0] * shape[1], 1
     else:
         rows = shape[0] if shape else 0
-        outer, inner = 1, _product(shape[1:])
-    heads = _heads(header, entry, named, size, rows)
-    return Move(header, entry, named, outer, tuple(heads), inner * entry.itemsize)
+        outer, inner = 1, _multiply(shape[1:])
+    heads = _split_heads(header, entry, named, size, rows)
+    return RowMove(header, entry, named, outer, tuple(heads), inner * entry.itemsize)
 
 
-def _heads(header: Header, entry: Entry, named: Named, size: Sizes, rows: int) -> list[Head]:
+def _split_heads(
+    header: FileHeader, entry: TensorEntry, named: TensorName, size: HeadSizes, rows: int
+) -> list[Head]:
     where = f"{str(header.path)!r}: {shown(entry.name)} {list(entry.shape)}"
     if named.role not in ("q", "k"):
-        return _fused(where, named, size, rows)
+        return _split_fused(where, named, size, rows)
     one = size.q if named.role == "q" else size.k
     if named.is_gain and rows == size.k.rows:  # of one head, for all; without a gate
         one = replace(size.k, part=named.role)
@@ -100,7 +104,7 @@ def _heads(header: Header, entry: Entry, named: Named, size: Sizes, rows: int) -
     return [one] * count
 
 
-def _fused(where: str, named: Named, size: Sizes, rows: int) -> list[Head]:
+def _split_fused(where: str, named: TensorName, size: HeadSizes, rows: int) -> list[Head]:
     stated = next((packing for packing in PACKINGS if packing == named.role), None)
     packing = stated or size.packing
     if packing is None:
@@ -121,10 +125,10 @@ def _fused(where: str, named: Named, size: Sizes, rows: int) -> list[Head]:
             f"{where} must have {want} rows: q of {size.num_heads} heads, k and v of"
             f" {kv_heads}, each of {size.k.rows} channels; it has {rows}."
         )
-    return packed(packing, q, k)
+    return list_fused_heads(packing, q, k)
 
 
-def _product(shape: Sequence[int]) -> int:
+def _multiply(shape: Sequence[int]) -> int:
     found = 1
     for n in shape:
         found *= n

@@ -5,14 +5,14 @@ from typing import IO
 
 from whorl.types import Layout
 
-from .layout import moved
-from .plan import Move
-from .safetensors_file import Header, open_regular, read_range
+from .layout import reorder_rows
+from .plan import RowMove
+from .safetensors_file import FileHeader, open_regular, read_range
 
-__all__ = ["converted"]
+__all__ = ["stream_converted"]
 
 
-def converted(header: Header, moves: Sequence[Move], to: Layout) -> Iterator[bytes]:
+def stream_converted(header: FileHeader, moves: Sequence[RowMove], to: Layout) -> Iterator[bytes]:
     """All behind the header; one head of a moving tensor is in memory at a time."""
     mine = sorted(
         (move for move in moves if move.header is header), key=lambda move: move.entry.begin
@@ -21,13 +21,13 @@ def converted(header: Header, moves: Sequence[Move], to: Layout) -> Iterator[byt
         at = header.data_begin
         for move in mine:
             yield from read_range(file, at, move.entry.begin)
-            yield from _reordered(file, move, to)
+            yield from _stream_reordered(file, move, to)
             at = move.entry.end
         yield from read_range(file, at, header.size)
 
 
-def _reordered(file: IO[bytes], move: Move, to: Layout) -> Iterator[bytes]:
-    orders = {head: moved(head, to) for head in set(move.heads)}
+def _stream_reordered(file: IO[bytes], move: RowMove, to: Layout) -> Iterator[bytes]:
+    orders = {head: reorder_rows(head, to) for head in set(move.heads)}
     width = move.row_bytes
     for begin, end, head in move.runs:
         if not head.moves:

@@ -24,8 +24,8 @@ from whorl._support.words import shown
 __all__ = [
     "CHUNK",
     "FLOATS",
-    "Entry",
-    "Header",
+    "FileHeader",
+    "TensorEntry",
     "open_regular",
     "read_header",
     "read_range",
@@ -53,7 +53,7 @@ _MOST_SIZE = 2**63
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor of a file; ``begin`` and ``end`` count from the start of the file."""
 
     name: str
@@ -73,11 +73,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Header:
+class FileHeader:
     """What a file says about its tensors, which stand in the order of their bytes."""
 
     path: Path
-    entries: dict[str, Entry]
+    entries: dict[str, TensorEntry]
     data_begin: int
     size: int
     metadata: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ def open_regular(path: Path) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> FileHeader:
     """The tensors of a safetensors file, or a ValueError that says what is wrong with it."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -119,11 +119,11 @@ def read_header(path: Path) -> Header:
         raw = file.read(length)
     if len(raw) < length:
         _refuse(path, "it became shorter while it was read")
-    tensors, about = _parsed(path, raw)
-    entries = [_entry(path, *item, 8 + length) for item in tensors.items()]
+    tensors, about = _parse_header(path, raw)
+    entries = [_read_entry(path, *item, 8 + length) for item in tensors.items()]
     entries.sort(key=lambda entry: (entry.begin, entry.end))
     _check_cover(path, entries, 8 + length, size)
-    return Header(path, {entry.name: entry for entry in entries}, 8 + length, size, about)
+    return FileHeader(path, {entry.name: entry for entry in entries}, 8 + length, size, about)
 
 
 def read_range(file: IO[bytes], begin: int, end: int) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ def read_range(file: IO[bytes], begin: int, end: int) -> Iterator[bytes]:
         yield piece
 
 
-def _parsed(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+def _parse_header(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     """The JSON of a header: tensors, and metadata."""
     try:
         header = parse_json(raw, _LIMITS)
@@ -151,7 +151,7 @@ def _parsed(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     return header, about
 
 
-def _entry(path: Path, name: str, about: Any, data_begin: int) -> Entry:
+def _read_entry(path: Path, name: str, about: Any, data_begin: int) -> TensorEntry:
     where = f"tensor {shown(name)}"
     if not isinstance(about, dict) or not {"dtype", "shape", "data_offsets"} <= set(about):
         _refuse(path, f"{where} must have dtype, shape and data_offsets; got {shown(about)}")
@@ -169,10 +169,10 @@ def _entry(path: Path, name: str, about: Any, data_begin: int) -> Entry:
             f"{where} has shape {shown(shape)} of {dtype}, which takes {shown(bits // 8)} bytes;"
             f" its offsets give it {have // 8}",
         )
-    return Entry(name, dtype, tuple(shape), data_begin + offsets[0], data_begin + offsets[1])
+    return TensorEntry(name, dtype, tuple(shape), data_begin + offsets[0], data_begin + offsets[1])
 
 
-def _check_cover(path: Path, entries: list[Entry], begin: int, size: int) -> None:
+def _check_cover(path: Path, entries: list[TensorEntry], begin: int, size: int) -> None:
     """Tensors lie side by side from the header to the end of the file."""
     at, before = begin, "the header"
     for entry in entries:

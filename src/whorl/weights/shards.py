@@ -17,9 +17,9 @@ from typing import Any
 from whorl._support.bounded_json import JsonError, JsonLimits, parse_json, read_within
 from whorl._support.words import shown
 
-from .safetensors_file import Entry, Header, open_regular, read_header
+from .safetensors_file import FileHeader, TensorEntry, open_regular, read_header
 
-__all__ = ["INDEX", "Checkpoint", "open_checkpoint"]
+__all__ = ["INDEX", "WeightFiles", "open_weight_files"]
 
 INDEX = ".safetensors.index.json"
 _PREFERRED = ("model.safetensors", "adapter_model.safetensors", "adapters.safetensors")
@@ -31,12 +31,12 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+=@~()-]{0,254}")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class WeightFiles:
     """The headers of all files, whose tensors have different names; ``folder`` holds them."""
 
     path: Path
     folder: Path
-    files: tuple[Header, ...]
+    files: tuple[FileHeader, ...]
     index: Path | None = None
 
     @property
@@ -50,18 +50,18 @@ class Checkpoint:
         """Bytes of all tensors."""
         return sum(header.size - header.data_begin for header in self.files)
 
-    def tensors(self) -> Iterator[tuple[Header, Entry]]:
+    def tensors(self) -> Iterator[tuple[FileHeader, TensorEntry]]:
         for header in self.files:
             for entry in header.entries.values():
                 yield header, entry
 
 
-def open_checkpoint(path: str | Path) -> Checkpoint:
+def open_weight_files(path: str | Path) -> WeightFiles:
     """Read the headers of a .safetensors file, an index, or a folder that has one of them."""
     path = Path(path)
-    found = _in_folder(path) if path.is_dir() else path
+    found = _find_weights(path) if path.is_dir() else path
     if found.name.endswith(INDEX):
-        return Checkpoint(path, found.parent, _shards(found), found)
+        return WeightFiles(path, found.parent, _read_shards(found), found)
     if found.suffix.lower() in _PICKLES:
         raise ValueError(
             f"{str(found)!r} looks like a pickle, which runs code when it is read; save the model"
@@ -72,10 +72,10 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             f"{str(found)!r} is a GGUF file. Its layout follows from its architecture, which every"
             " reader goes by; convert the safetensors that it was made from."
         )
-    return Checkpoint(path, found.parent, (read_header(found),))
+    return WeightFiles(path, found.parent, (read_header(found),))
 
 
-def _in_folder(folder: Path) -> Path:
+def _find_weights(folder: Path) -> Path:
     """The index or the only safetensors file of a folder."""
     names = sorted(file.name for file in folder.iterdir())
     indexes = [name for name in names if name.endswith(INDEX)]
@@ -97,9 +97,9 @@ def _in_folder(folder: Path) -> Path:
     raise ValueError(f"{str(folder)!r} holds no .safetensors file.")
 
 
-def _shards(index: Path) -> tuple[Header, ...]:
+def _read_shards(index: Path) -> tuple[FileHeader, ...]:
     """The files that an index names, checked against what it says of them."""
-    where = _weight_map(index)
+    where = _read_weight_map(index)
     headers = {}
     for name in dict.fromkeys(where.values()):
         if not _PLAIN_NAME.fullmatch(name) or not name.endswith(".safetensors"):
@@ -123,7 +123,7 @@ def _shards(index: Path) -> tuple[Header, ...]:
     return tuple(headers.values())
 
 
-def _weight_map(index: Path) -> dict[str, str]:
+def _read_weight_map(index: Path) -> dict[str, str]:
     try:
         with open_regular(index) as file:
             document: Any = parse_json(read_within(file, _LIMITS), _LIMITS)

@@ -15,7 +15,15 @@ from whorl.configs import ConfigError, ModelPositions, Part, load, read_config
 from .layout import Head, Packing
 from .names import FUSED_BY_FAMILY
 
-__all__ = ["Sizes", "Stated", "borrowing", "family_of", "read_part", "sizes_of", "stated_of"]
+__all__ = [
+    "HeadSizes",
+    "Stated",
+    "check_stated",
+    "find_family",
+    "find_key_sharing",
+    "find_sizes",
+    "read_part",
+]
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEADS = (
@@ -57,7 +65,7 @@ class Stated:
                 raise ValueError(f"{name} must be an int >= {least}; got {shown(value)}.")
 
 
-def stated_of(given: Stated | None) -> Stated:
+def check_stated(given: Stated | None) -> Stated:
     """What a caller passed as stated."""
     if given is not None and not isinstance(given, Stated):
         raise ValueError(
@@ -67,7 +75,7 @@ def stated_of(given: Stated | None) -> Stated:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class HeadSizes:
     """One layer: a head of q and one of k, how many there are (None: not said), how fused."""
 
     q: Head
@@ -77,7 +85,7 @@ class Sizes:
     packing: Packing | None = None
 
 
-def sizes_of(config: Path | None, stated: Stated) -> Callable[[int | None], Sizes | None]:
+def find_sizes(config: Path | None, stated: Stated) -> Callable[[int | None], HeadSizes | None]:
     """A function from the number of a layer to its sizes; None for layers that do not rotate."""
     if config is None:
         if stated.head_dim is None:
@@ -85,21 +93,21 @@ def sizes_of(config: Path | None, stated: Stated) -> Callable[[int | None], Size
                 "there is no config.json beside the weights, and they do not say how wide a head"
                 " is; pass stated=Stated(head_dim=...) (--head-dim)."
             )
-        plain = _plain(stated, stated.head_dim, stated.head_dim, 0)
+        plain = _build_stated_sizes(stated, stated.head_dim, stated.head_dim, 0)
         return lambda layer: plain
     found, part = read_part(config)
-    data, family = part.keys, family_of(part)
+    data, family = part.keys, find_family(part)
     if family in _UNUSUAL:
         raise ConfigError(f"{family} is not supported: {_UNUSUAL[family]}")
     if "kv_lora_rank" in data and "qk_rope_head_dim" in data:
-        latent = _latent(data, family)
+        latent = _read_latent_sizes(data, family)
         return lambda layer: latent
     _check_notes(found, data)
-    heads, kv_heads = _first(data, _HEADS), _first(data, _KV_HEADS)
-    packing, kv_heads = _packing(data, family, heads, kv_heads)
+    heads, kv_heads = _get_first(data, _HEADS), _get_first(data, _KV_HEADS)
+    packing, kv_heads = _find_packing(data, family, heads, kv_heads)
 
-    def of(layer: int | None) -> Sizes | None:
-        size = _rotated(found, layer, stated)
+    def of(layer: int | None) -> HeadSizes | None:
+        size = _read_rotated_sizes(found, layer, stated)
         if size is None:
             return None
         if family in _GATED:
@@ -114,15 +122,17 @@ def sizes_of(config: Path | None, stated: Stated) -> Callable[[int | None], Size
     return of
 
 
-def borrowing(config: Path | None) -> Callable[[int | None], bool]:
+def find_key_sharing(config: Path | None) -> Callable[[int | None], bool]:
     """Whether a layer has no keys of its own and uses those of another: the last ones of Gemma."""
     data = {} if config is None else read_part(config)[1].keys
-    shared = _first(data, ("num_kv_shared_layers",)) or 0
-    first = (_first(data, ("num_hidden_layers",)) or 0) - shared
+    shared = _get_first(data, ("num_kv_shared_layers",)) or 0
+    first = (_get_first(data, ("num_hidden_layers",)) or 0) - shared
     return lambda layer: bool(shared) and layer is not None and layer >= first > 0
 
 
-def _rotated(found: ModelPositions, layer: int | None, stated: Stated) -> Sizes | None:
+def _read_rotated_sizes(
+    found: ModelPositions, layer: int | None, stated: Stated
+) -> HeadSizes | None:
     inside = any(layer in group.layers for group in found.groups)
     rotation = found.group(layer=layer if inside else None).rotation
     if rotation is None:
@@ -135,10 +145,12 @@ def _rotated(found: ModelPositions, layer: int | None, stated: Stated) -> Sizes 
     options = rotation.options
     head_dim = options["head_dim"]
     start = options.get("rotary_start", 0)
-    return _plain(stated, head_dim, options.get("rotary_dim") or head_dim - start, start)
+    return _build_stated_sizes(
+        stated, head_dim, options.get("rotary_dim") or head_dim - start, start
+    )
 
 
-def _plain(stated: Stated, head_dim: int, width: int, start: int) -> Sizes:
+def _build_stated_sizes(stated: Stated, head_dim: int, width: int, start: int) -> HeadSizes:
     rows = stated.head_dim or head_dim
     start = start if stated.rotary_start is None else stated.rotary_start
     if stated.rotary_dim is not None:
@@ -150,7 +162,7 @@ def _plain(stated: Stated, head_dim: int, width: int, start: int) -> Sizes:
             f"rotated channels must be pairs within a head of {rows} channels; got rotary_dim"
             f" {width} from rotary_start {start}."
         )
-    return Sizes(
+    return HeadSizes(
         Head("q", rows, start, width),
         Head("k", rows, start, width),
         stated.num_heads,
@@ -158,29 +170,29 @@ def _plain(stated: Stated, head_dim: int, width: int, start: int) -> Sizes:
     )
 
 
-def _latent(data: Mapping[str, Any], family: str) -> Sizes:
+def _read_latent_sizes(data: Mapping[str, Any], family: str) -> HeadSizes:
     """Multi-head latent attention: rotated channels come last, and k has them once for all heads.
 
     DeepSeek-AI 2024, DeepSeek-V2, section 2.1, https://arxiv.org/abs/2405.04434.
     """
     names = ("qk_nope_head_dim", "qk_rope_head_dim", "kv_lora_rank")
-    sizes = [_first(data, (name,)) for name in names]
-    still, turned, rank = sizes
-    if still is None or turned is None or rank is None or turned % 2:
+    sizes = [_get_first(data, (name,)) for name in names]
+    unrotated, rotated, rank = sizes
+    if unrotated is None or rotated is None or rank is None or rotated % 2:
         raise ConfigError(
             f"config: {', '.join(names)} must be positive ints, the second even; got {sizes!r}."
         )
     # A-X K2 has a gate for the values behind each head of q.
-    gate = _first(data, ("v_head_dim",)) if family == "axk2" else None
-    return Sizes(
-        Head("q", still + turned + (gate or 0), still, turned),
-        Head("k", rank + turned, rank, turned),
-        _first(data, _HEADS),
+    gate = _get_first(data, ("v_head_dim",)) if family == "axk2" else None
+    return HeadSizes(
+        Head("q", unrotated + rotated + (gate or 0), unrotated, rotated),
+        Head("k", rank + rotated, rank, rotated),
+        _get_first(data, _HEADS),
         1,
     )
 
 
-def _packing(
+def _find_packing(
     data: Mapping[str, Any], family: str, heads: int | None, kv_heads: int | None
 ) -> tuple[Packing | None, int | None]:
     if family in ("falcon", "RefinedWeb", "RefinedWebModel"):
@@ -206,12 +218,12 @@ def read_part(config: Any) -> tuple[ModelPositions, Part]:
     return found, found.part or Part("", found.model_type, document.data)
 
 
-def family_of(part: Part) -> str:
+def find_family(part: Part) -> str:
     """The model type that a config names, or else the one that it has in the whole."""
     return str(part.keys.get("model_type") or part.model_type)
 
 
-def _first(data: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+def _get_first(data: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     for name in names:
         value = data.get(name)
         if type(value) is int and 0 < value < 2**24:

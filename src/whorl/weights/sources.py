@@ -9,20 +9,20 @@ from torch import Tensor
 from whorl._support.words import shown
 
 from .names import Pattern
-from .plan import Move, moves_of
+from .plan import RowMove, plan_moves
 from .safetensors_file import open_regular
-from .shards import open_checkpoint
-from .sizes import Stated, sizes_of
-from .weights import head_rows
+from .shards import open_weight_files
+from .sizes import Stated, find_sizes
+from .weights import read_head
 
-__all__ = ["Layer", "layers_in", "layers_of"]
+__all__ = ["AttentionLayer", "find_layers", "group_layers"]
 
 #: For each key head: the query heads that use it, and itself; rotated rows [R, E] only.
 Heads = Iterator[tuple[Iterable[Tensor], Tensor]]
 
 
 @dataclass(frozen=True)
-class Layer:
+class AttentionLayer:
     """One attention; ``heads`` reads it, a key head at a time."""
 
     name: str
@@ -30,21 +30,23 @@ class Layer:
     heads: Callable[[], Heads]
 
 
-def layers_in(source: str | Path, patterns: Sequence[Pattern], stated: Stated) -> list[Layer]:
+def find_layers(
+    source: str | Path, patterns: Sequence[Pattern], stated: Stated
+) -> list[AttentionLayer]:
     """The layers of a file or folder that have the weights of both q and k."""
     path = Path(source)
     if path.suffix.lower() == ".gguf":
-        from .gguf_weights import gguf_layers
+        from .gguf_weights import find_gguf_layers
 
-        return gguf_layers(path, stated)
-    checkpoint = open_checkpoint(path)
-    sizes = sizes_of(checkpoint.config, stated)
-    return layers_of(moves_of(checkpoint, sizes, patterns))
+        return find_gguf_layers(path, stated)
+    checkpoint = open_weight_files(path)
+    sizes = find_sizes(checkpoint.config, stated)
+    return group_layers(plan_moves(checkpoint, sizes, patterns))
 
 
-def layers_of(moves: Sequence[Move]) -> list[Layer]:
+def group_layers(moves: Sequence[RowMove]) -> list[AttentionLayer]:
     """The layers of a checkpoint whose q and k read the same input."""
-    weights: dict[str, list[Move]] = {}
+    weights: dict[str, list[RowMove]] = {}
     for move in moves:
         named = move.named
         if len(move.entry.shape) == 2 and not named.is_gain and "lora" not in named.leaf:
@@ -54,12 +56,12 @@ def layers_of(moves: Sequence[Move]) -> list[Layer]:
         q, k = ([m for m in mine if any(h.part == p for h in m.heads)] for p in ("q", "k"))
         # In latent attention q comes from a narrower input of its own: no products with k.
         if q and k and q[0].entry.shape[1] == k[0].entry.shape[1]:
-            layers.append(Layer(name, q[0].named.layer, _reader(q[0], k[0])))
+            layers.append(AttentionLayer(name, q[0].named.layer, _make_reader(q[0], k[0])))
     # Files have them in the order of their names: 1, 10, 11, 2.
     return sorted(layers, key=lambda layer: -1 if layer.number is None else layer.number)
 
 
-def _reader(q: Move, k: Move) -> Callable[[], Heads]:
+def _make_reader(q: RowMove, k: RowMove) -> Callable[[], Heads]:
     def heads() -> Heads:
         queries = [n for n, head in enumerate(q.heads) if head.part == "q"]
         keys = [n for n, head in enumerate(k.heads) if head.part == "k"]
@@ -72,12 +74,12 @@ def _reader(q: Move, k: Move) -> Callable[[], Heads]:
         each = len(queries) // len(keys)
         for n, key in enumerate(keys):
             users = queries[n * each : (n + 1) * each]
-            yield (_band(q, user) for user in users), _band(k, key)
+            yield (_read_rotated_rows(q, user) for user in users), _read_rotated_rows(k, key)
 
     return heads
 
 
-def _band(move: Move, index: int) -> Tensor:
+def _read_rotated_rows(move: RowMove, index: int) -> Tensor:
     head = move.heads[index]
     with open_regular(move.header.path) as file:
-        return head_rows(file, move, index)[head.start : head.start + head.width]
+        return read_head(file, move, index)[head.start : head.start + head.width]

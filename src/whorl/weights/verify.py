@@ -19,11 +19,11 @@ from whorl.types import Layout
 
 from .layout import Head
 from .names import SAY_PATTERN
-from .plan import Move
-from .reorder import converted
-from .safetensors_file import Entry, Header, open_regular, read_header
-from .shards import Checkpoint
-from .weights import head_rows
+from .plan import RowMove
+from .reorder import stream_converted
+from .safetensors_file import FileHeader, TensorEntry, open_regular, read_header
+from .shards import WeightFiles
+from .weights import read_head
 
 __all__ = ["Verdict", "verify"]
 
@@ -50,30 +50,30 @@ class Verdict:
 
 
 def verify(
-    checkpoint: Checkpoint, out: Path, moves: Sequence[Move], to: Layout, counted: Counted
+    checkpoint: WeightFiles, out: Path, moves: Sequence[RowMove], to: Layout, counted: Counted
 ) -> Verdict:
     """Compare ``out`` with the checkpoint that it was made from; raise if it is not the same."""
     theirs = []
     for header in checkpoint.files:
         written = read_header(out / header.path.name)
-        if _tensors(written) != _tensors(header):
+        if _list_tensors(written) != _list_tensors(header):
             raise ValueError(f"convert: {header.path.name} has other tensors than its source.")
         mine = [move for move in moves if move.header is header]
         mine = [replace(m, header=written, entry=written.entries[m.entry.name]) for m in mine]
         back: Layout = "half" if to == "interleaved" else "interleaved"
-        _compare_bytes(header, counted(converted(written, mine, back)))
+        _compare_bytes(header, counted(stream_converted(written, mine, back)))
         theirs += mine
     heads, largest = _compare_scores(moves, theirs, to)
     return Verdict(checkpoint.size, heads, largest)
 
 
-def _tensors(header: Header) -> list[Entry]:
+def _list_tensors(header: FileHeader) -> list[TensorEntry]:
     """All tensors in their order, with places that count from the first."""
     first = header.data_begin
     return [replace(e, begin=e.begin - first, end=e.end - first) for e in header.entries.values()]
 
 
-def _compare_bytes(header: Header, pieces: Iterator[bytes]) -> None:
+def _compare_bytes(header: FileHeader, pieces: Iterator[bytes]) -> None:
     name = header.path.name
     with open_regular(header.path) as file:
         file.seek(header.data_begin)
@@ -88,16 +88,20 @@ def _compare_bytes(header: Header, pieces: Iterator[bytes]) -> None:
             raise ValueError(f"convert: the round trip of {name} ends too early.")
 
 
-def _compare_scores(ours: Sequence[Move], theirs: Sequence[Move], to: Layout) -> tuple[int, float]:
+def _compare_scores(
+    ours: Sequence[RowMove], theirs: Sequence[RowMove], to: Layout
+) -> tuple[int, float]:
     from_layout: Layout = "half" if to == "interleaved" else "interleaved"
-    pairs = zip(_attentions(ours).items(), _attentions(theirs).values(), strict=True)
+    pairs = zip(
+        _group_by_attention(ours).items(), _group_by_attention(theirs).values(), strict=True
+    )
     heads, largest = 0, 0.0
     for (name, before), after in pairs:
         for choice in (0, -1):  # the first and the last query head
-            found = _scores(before, choice, from_layout)
+            found = _compute_scores(before, choice, from_layout)
             if found is None:
                 break
-            again = _scores(after, choice, to)
+            again = _compute_scores(after, choice, to)
             assert again is not None
             if not torch.isfinite(found).all():  # NaN in the weights: no scores to compare
                 continue
@@ -112,55 +116,55 @@ def _compare_scores(ours: Sequence[Move], theirs: Sequence[Move], to: Layout) ->
     return heads, largest
 
 
-def _attentions(moves: Sequence[Move]) -> dict[str, list[Move]]:
-    found: dict[str, list[Move]] = {}
+def _group_by_attention(moves: Sequence[RowMove]) -> dict[str, list[RowMove]]:
+    found: dict[str, list[RowMove]] = {}
     for move in moves:
         found.setdefault(move.named.attention, []).append(move)
     return found
 
 
-def _scores(moves: Sequence[Move], choice: int, layout: Layout) -> Tensor | None:
+def _compute_scores(moves: Sequence[RowMove], choice: int, layout: Layout) -> Tensor | None:
     """Scores of one query head with its key head over a few tokens; None without both weights."""
-    q = _channels(moves, "q", choice, 1)
-    k = _channels(moves, "k", choice, 2)
+    q = _compute_channels(moves, "q", choice, 1)
+    k = _compute_channels(moves, "k", choice, 2)
     if q is None or k is None or q[1].width != k[1].width:
         return None
-    rotated = [_rotated(x, head, layout) for x, head in (q, k)]
+    rotated = [_rotate(x, head, layout) for x, head in (q, k)]
     return rotated[0] @ rotated[1].T
 
 
-def _channels(
-    moves: Sequence[Move], part: str, choice: int, seed: int
+def _compute_channels(
+    moves: Sequence[RowMove], part: str, choice: int, seed: int
 ) -> tuple[Tensor, Head] | None:
     """What the projection gives a head for random tokens [T, rows], gains and biases included."""
     weights = [m for m in moves if _is_weight(m) and any(h.part == part for h in m.heads)]
     if not weights:
         return None
     source = torch.Generator().manual_seed(seed)
-    y, head = _rows(weights[0], part, choice)
+    y, head = _read_rows(weights[0], part, choice)
     x = torch.randn(_TOKENS, y.shape[1], generator=source, dtype=torch.float64)
     channels = x @ y.T
     for move in moves:
         if move in weights or move.outer != 1 or not any(h.part == part for h in move.heads):
             continue
-        more, _ = _rows(move, part, choice)
+        more, _ = _read_rows(move, part, choice)
         if more.shape == (head.rows, 1):
             one = more[:, 0]
             channels = channels * one if move.named.is_gain else channels + one
     return channels, head
 
 
-def _is_weight(move: Move) -> bool:
+def _is_weight(move: RowMove) -> bool:
     return not move.named.is_gain and len(move.entry.shape) == 2 and move.named.axis == "first"
 
 
-def _rows(move: Move, part: str, choice: int) -> tuple[Tensor, Head]:
+def _read_rows(move: RowMove, part: str, choice: int) -> tuple[Tensor, Head]:
     at = [n for n, head in enumerate(move.heads) if head.part == part][choice]
     with open_regular(move.header.path) as file:
-        return head_rows(file, move, at).double(), move.heads[at]
+        return read_head(file, move, at).double(), move.heads[at]
 
 
-def _rotated(x: Tensor, head: Head, layout: Layout) -> Tensor:
+def _rotate(x: Tensor, head: Head, layout: Layout) -> Tensor:
     """The rotated channels [T, width] at the positions 0, 7, 14, ..."""
     angles = 7.0 * torch.arange(len(x), dtype=torch.float64)[:, None]
     angles = angles * reference.inverse_frequencies(head.width)

@@ -5,10 +5,10 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from .plan import Move
+from .plan import RowMove
 from .safetensors_file import read_range
 
-__all__ = ["head_rows"]
+__all__ = ["read_head"]
 
 _DTYPES = {
     "F64": torch.float64,
@@ -18,7 +18,7 @@ _DTYPES = {
 }
 
 
-def head_rows(file: IO[bytes], move: Move, index: int) -> Tensor:
+def read_head(file: IO[bytes], move: RowMove, index: int) -> Tensor:
     """Head ``index`` of a tensor as [rows, inner] in its own dtype."""
     before = sum(head.rows for head in move.heads[:index])
     begin = move.entry.begin + before * move.row_bytes

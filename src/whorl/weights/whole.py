@@ -12,11 +12,11 @@ from typing import NoReturn
 from whorl._support.words import list_shown, shown
 
 from .layout import Part
-from .names import SAY_PATTERN, Pattern, layer_of, looks_like, stays
-from .plan import Move
-from .safetensors_file import Entry
-from .shards import Checkpoint
-from .sizes import Sizes
+from .names import SAY_PATTERN, Pattern, has_query_or_key_word, is_untouched, parse_layer
+from .plan import RowMove
+from .safetensors_file import TensorEntry
+from .shards import WeightFiles
+from .sizes import HeadSizes
 
 __all__ = ["check_key_heads", "check_known", "check_layers", "check_pairs"]
 
@@ -24,9 +24,9 @@ _SHOWN = 3
 
 
 def check_known(
-    checkpoint: Checkpoint,
-    sizes: Callable[[int | None], Sizes | None],
-    moves: Sequence[Move],
+    checkpoint: WeightFiles,
+    sizes: Callable[[int | None], HeadSizes | None],
+    moves: Sequence[RowMove],
     patterns: Sequence[Pattern],
 ) -> None:
     """Refuse tensors of rotated layers that may belong to q or k and are not known."""
@@ -39,17 +39,21 @@ def check_known(
         for _, entry in checkpoint.tensors()
         if entry.name not in done and not any(p.regex.search(entry.name) for p in patterns)
     ]
-    odd = [e.name for e in left if looks_like(e.name) and sizes(layer_of(e.name)) is not None]
+    odd = [
+        e.name
+        for e in left
+        if has_query_or_key_word(e.name) and sizes(parse_layer(e.name)) is not None
+    ]
     if odd:
         _refuse(odd, "by their names")
-    odd = [entry.name for entry in left if _by_channel(entry, widths)]
+    odd = [entry.name for entry in left if _has_channel_values(entry, widths)]
     if odd:
         _refuse(odd, "as they have a number for each channel of a head")
 
 
-def _by_channel(entry: Entry, widths: dict[str, set[int]]) -> bool:
+def _has_channel_values(entry: TensorEntry, widths: dict[str, set[int]]) -> bool:
     """Whether a tensor of a known attention has one number for each channel of a head."""
-    if len(entry.shape) != 1 or stays(entry.name):
+    if len(entry.shape) != 1 or is_untouched(entry.name):
         return False
     return any(
         entry.name.startswith(f"{attention}.") and entry.shape[0] in mine
@@ -60,17 +64,17 @@ def _by_channel(entry: Entry, widths: dict[str, set[int]]) -> bool:
 def _refuse(odd: Sequence[str], why: str) -> NoReturn:
     raise ValueError(
         f"convert: these tensors are not known and may belong to q or k, {why}:"
-        f" {list_shown(odd, _SHOWN)}; {SAY_PATTERN} q={_regex(odd[0])}"
-        f" (or k=...) if it moves with q, leave={_regex(odd[0])} if it stays."
+        f" {list_shown(odd, _SHOWN)}; {SAY_PATTERN} q={_build_name_regex(odd[0])}"
+        f" (or k=...) if it moves with q, leave={_build_name_regex(odd[0])} if it stays."
     )
 
 
-def check_pairs(moves: Sequence[Move], borrowing: Callable[[int | None], bool]) -> None:
+def check_pairs(moves: Sequence[RowMove], borrowing: Callable[[int | None], bool]) -> None:
     """Refuse a layer that has the weights of q and none of k, or of k and none of q.
 
     borrowing: whether a layer takes its keys from another one, by the config.
     """
-    for (layer, attention), counts in _counts(moves).items():
+    for (layer, attention), counts in _count_heads(moves).items():
         where = shown(attention) if layer is None else f"layer {layer}"
         q, k = counts.get("q", 0), counts.get("k", 0)
         if q and not k and borrowing(layer):
@@ -90,7 +94,9 @@ def check_pairs(moves: Sequence[Move], borrowing: Callable[[int | None], bool]) 
             )
 
 
-def check_key_heads(moves: Sequence[Move], sizes: Callable[[int | None], Sizes | None]) -> None:
+def check_key_heads(
+    moves: Sequence[RowMove], sizes: Callable[[int | None], HeadSizes | None]
+) -> None:
     """Refuse a model in which no layer has as many heads of k as the config or the caller says.
 
     Some may have others: windowed layers of MiMo-V2 have more, global ones of Gemma 4 fewer.
@@ -113,14 +119,14 @@ def check_key_heads(moves: Sequence[Move], sizes: Callable[[int | None], Sizes |
         )
 
 
-def check_layers(checkpoint: Checkpoint, num_layers: int) -> None:
+def check_layers(checkpoint: WeightFiles, num_layers: int) -> None:
     """Refuse a model of which whole layers are missing: an index may leave out a file.
 
     A file that is named by itself may be one of several.
     """
     if checkpoint.path.is_file() and checkpoint.index is None:
         return
-    seen = {layer_of(entry.name) for _, entry in checkpoint.tensors()}
+    seen = {parse_layer(entry.name) for _, entry in checkpoint.tensors()}
     missing = [n for n in range(num_layers) if n not in seen]
     if missing and 2 * len(missing) <= num_layers:  # else numbers in names are not those of layers
         raise ValueError(
@@ -130,7 +136,7 @@ def check_layers(checkpoint: Checkpoint, num_layers: int) -> None:
         )
 
 
-def _counts(moves: Sequence[Move]) -> dict[tuple[int | None, str], dict[Part, int]]:
+def _count_heads(moves: Sequence[RowMove]) -> dict[tuple[int | None, str], dict[Part, int]]:
     """By layer: how many heads the weights of q and k have; adapters have weights of neither."""
     found: dict[tuple[int | None, str], dict[Part, int]] = {}
     for move in filter(_is_weight, moves):
@@ -142,12 +148,12 @@ def _counts(moves: Sequence[Move]) -> dict[tuple[int | None, str], dict[Part, in
     return found
 
 
-def _is_weight(move: Move) -> bool:
+def _is_weight(move: RowMove) -> bool:
     named = move.named
     return not named.is_gain and "lora" not in named.leaf and len(move.entry.shape) > 1
 
 
-def _regex(name: str) -> str:
+def _build_name_regex(name: str) -> str:
     """A regular expression for a name in every layer."""
     if len(name) > 200:
         return "REGEX"

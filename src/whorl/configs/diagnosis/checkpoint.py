@@ -17,10 +17,10 @@ import torch
 from whorl.configs.model import ConfigError
 from whorl.types import Layout
 from whorl.weights.detect import Detection, detect_layers
-from whorl.weights.safetensors_file import Entry, open_regular, read_header, read_range
-from whorl.weights.shards import INDEX, open_checkpoint
+from whorl.weights.safetensors_file import TensorEntry, open_regular, read_header, read_range
+from whorl.weights.shards import INDEX, open_weight_files
 from whorl.weights.sizes import Stated
-from whorl.weights.sources import layers_in
+from whorl.weights.sources import find_layers
 
 __all__ = ["PICKLES", "Stored", "Weights", "config_beside", "open_weights", "refuse_pickle"]
 
@@ -114,11 +114,11 @@ def _detected(path: Path, indexes: Sequence[str]) -> tuple[Detection | None, lis
     """
     if indexes:
         try:
-            open_checkpoint(path)
+            open_weight_files(path)
         except ValueError as error:
             return None, [(indexes[0], str(error))]
     try:
-        layers = layers_in(path, (), Stated())
+        layers = find_layers(path, (), Stated())
         return (detect_layers(layers) if layers else None), []
     except ValueError:
         return None, []
@@ -150,7 +150,7 @@ def _stored(path: Path) -> Iterator[Stored]:
             yield Stored(entry.name, entry.dtype, path.name, values)
 
 
-def _values(entry: Entry, file: IO[bytes]) -> tuple[float, ...] | None:
+def _values(entry: TensorEntry, file: IO[bytes]) -> tuple[float, ...] | None:
     count = math.prod(entry.shape)
     if entry.dtype not in _DTYPES or not 0 < count <= _MOST_VALUES:
         return None

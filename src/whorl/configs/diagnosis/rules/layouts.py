@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient
-from whorl.weights.config_file import layout_said
+from whorl.weights.config_file import read_stated_layout
 
 __all__: list[str] = []
 
@@ -29,7 +29,7 @@ _SMALL = {"hidden_size": 256, "num_attention_heads": 2}
 )
 def layout_disagrees(patient: Patient) -> Iterator[Symptom]:
     weights = patient.weights
-    said = layout_said(patient.data) if patient.reading is not None else None
+    said = read_stated_layout(patient.data) if patient.reading is not None else None
     if weights.layout is not None and said is not None and said != weights.layout:
         yield Symptom(
             "q and k",
