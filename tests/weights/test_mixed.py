@@ -25,7 +25,7 @@ from whorl.weights.evidence import (
     compute_z,
     sum_crossed_agreement,
 )
-from whorl.weights.sources import AttentionLayer
+from whorl.weights.layers import AttentionLayer
 
 from .made import interleave, llama_config, load, save, write_config
 from .test_evidence import CALIBRATION, layer, slow_z, taught

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whorl.weights.names import parse_layer, parse_pattern, read_name
+from whorl.weights.tensor_names import parse_layer, parse_pattern, read_name
 
 LAYER = "model.layers.3.self_attn"
 #: name: role, layer, leaf

@@ -17,9 +17,9 @@ from whorl.configs import ConfigError, parse, read_config
 from whorl.types import Layout
 
 from .safetensors_file import open_regular
-from .sizes import family_of, read_part
+from .sizes import find_family, read_part
 
-__all__ = ["write_layout", "read_stated_layout", "is_ignored_by_transformers"]
+__all__ = ["is_ignored_by_transformers", "read_stated_layout", "write_layout"]
 
 _SWITCHED = ("deepseek_v3", "axk1", "glm4_moe_lite", "youtu")
 _SWITCH, _OTHERWISE = "rope_interleave", "rope_traditional"
@@ -50,7 +50,7 @@ def write_layout(path: Path, to: Layout) -> bytes:
         part = part.get(name, part)  # old configs have the keys of the text beside the parts
     for one in (config, part):
         one.pop(_OTHERWISE, None)
-    if family_of(read) in _SWITCHED:
+    if find_family(read) in _SWITCHED:
         part[_SWITCH] = to == "interleaved"
     if read_stated_layout(config) != to:
         part[_OTHERWISE] = to == "interleaved"

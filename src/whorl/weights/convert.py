@@ -20,20 +20,20 @@ from whorl._support.words import shown
 from whorl.configs import read_config
 from whorl.types import Layout
 
+from .completeness import check_key_heads, check_known, check_layers, check_pairs
 from .config_file import is_ignored_by_transformers, write_layout
 from .detect import Detection, detect_layers
+from .layers import group_layers
 from .layout_checks import check_source, describe_conflict, detect_output
-from .mark import add_mark
-from .names import SAY_PATTERN, Pattern, parse_patterns
+from .layout_mark import add_mark
 from .output import check_free, check_room, new_folder, write_file
 from .plan import RowMove, plan_moves
 from .reorder import stream_converted
 from .safetensors_file import FileHeader, open_regular, read_range
 from .shards import WeightFiles, open_weight_files
 from .sizes import Stated, check_stated, find_key_sharing, find_sizes
-from .sources import group_layers
+from .tensor_names import SAY_PATTERN, Pattern, parse_patterns
 from .verify import Verdict, verify
-from .whole import check_key_heads, check_known, check_layers, check_pairs
 
 __all__ = ["Conversion", "convert"]
 

@@ -27,9 +27,9 @@ from .evidence import (
     sum_agreement,
     sum_crossed_agreement,
 )
-from .names import SAY_PATTERN, Pattern, parse_patterns
+from .layers import AttentionLayer, find_layers
 from .sizes import Stated, check_stated
-from .sources import AttentionLayer, find_layers
+from .tensor_names import SAY_PATTERN, Pattern, parse_patterns
 
 __all__ = ["SURE", "Detection", "LayerFinding", "detect", "detect_layers", "list_layers"]
 

@@ -13,12 +13,12 @@ from whorl.types import Layout
 from .config_file import read_stated_layout
 from .detect import Detection, LayerFinding, detect_layers, list_layers
 from .evidence import CROSSINGS
-from .mark import MARK, read_mark
-from .names import SAY_PATTERN, Pattern
+from .layers import group_layers
+from .layout_mark import MARK, read_mark
 from .plan import plan_moves
 from .shards import WeightFiles, open_weight_files
 from .sizes import Stated, find_sizes
-from .sources import group_layers
+from .tensor_names import SAY_PATTERN, Pattern
 
 __all__ = ["check_source", "describe_conflict", "detect_output"]
 
@@ -61,12 +61,12 @@ def _check_one_layout(found: Detection, to: Layout) -> None:
             f" {to} layout, and force=True (--force)."
         )
     if found.mixed:
-        right = found.evident.get(to, ())
+        left_alone = _build_layer_regex(found.evident.get(to, ()))
         raise ValueError(
             f"convert: layers have different layouts: {found.in_words()}. Moving the rows of all"
             f" would break those that have the {to} layout, so leave them as they are;"
-            f" {SAY_PATTERN} leave={_build_layer_regex(right)}. whorl detect shows the evidence for each layer;"
-            " force=True (--force) converts all of them."
+            f" {SAY_PATTERN} leave={left_alone}. whorl detect shows the evidence for each"
+            " layer; force=True (--force) converts all of them."
         )
 
 

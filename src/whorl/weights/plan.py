@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from whorl._support.words import shown
 
 from .layout import PACKINGS, Head, list_fused_heads
-from .names import SAY_PATTERN, Pattern, TensorName, read_name
 from .safetensors_file import FLOATS, FileHeader, TensorEntry
 from .shards import WeightFiles
 from .sizes import HeadSizes
+from .tensor_names import SAY_PATTERN, Pattern, TensorName, read_name
 
 __all__ = ["RowMove", "plan_moves"]
 

@@ -13,7 +13,7 @@ from whorl._support.words import shown
 from whorl.configs import ConfigError, ModelPositions, Part, load, read_config
 
 from .layout import Head, Packing
-from .names import FUSED_BY_FAMILY
+from .tensor_names import FUSED_BY_FAMILY
 
 __all__ = [
     "HeadSizes",

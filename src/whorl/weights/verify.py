@@ -17,13 +17,13 @@ from whorl._support.words import shown
 from whorl.kernels import reference
 from whorl.types import Layout
 
+from .head_rows import read_head
 from .layout import Head
-from .names import SAY_PATTERN
 from .plan import RowMove
 from .reorder import stream_converted
 from .safetensors_file import FileHeader, TensorEntry, open_regular, read_header
 from .shards import WeightFiles
-from .weights import read_head
+from .tensor_names import SAY_PATTERN
 
 __all__ = ["Verdict", "verify"]
 

@@ -17,10 +17,10 @@ import torch
 from whorl.configs.model import ConfigError
 from whorl.types import Layout
 from whorl.weights.detect import Detection, detect_layers
+from whorl.weights.layers import find_layers
 from whorl.weights.safetensors_file import TensorEntry, open_regular, read_header, read_range
 from whorl.weights.shards import INDEX, open_weight_files
 from whorl.weights.sizes import Stated
-from whorl.weights.sources import find_layers
 
 __all__ = ["PICKLES", "Stored", "Weights", "config_beside", "open_weights", "refuse_pickle"]
 

@@ -20,9 +20,9 @@ from whorl._support.extras import need
 from whorl.configs import read_config
 from whorl.configs.source import load
 
+from .layers import AttentionLayer, Heads
 from .safetensors_file import open_regular, read_range
 from .sizes import Stated
-from .sources import AttentionLayer, Heads
 
 __all__ = ["find_gguf_layers"]
 

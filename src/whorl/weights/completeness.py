@@ -12,11 +12,11 @@ from typing import NoReturn
 from whorl._support.words import list_shown, shown
 
 from .layout import Part
-from .names import SAY_PATTERN, Pattern, has_query_or_key_word, is_untouched, parse_layer
 from .plan import RowMove
 from .safetensors_file import TensorEntry
 from .shards import WeightFiles
 from .sizes import HeadSizes
+from .tensor_names import SAY_PATTERN, Pattern, has_query_or_key_word, is_untouched, parse_layer
 
 __all__ = ["check_key_heads", "check_known", "check_layers", "check_pairs"]
 

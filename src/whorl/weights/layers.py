@@ -8,12 +8,12 @@ from torch import Tensor
 
 from whorl._support.words import shown
 
-from .names import Pattern
+from .head_rows import read_head
 from .plan import RowMove, plan_moves
 from .safetensors_file import open_regular
 from .shards import open_weight_files
 from .sizes import Stated, find_sizes
-from .weights import read_head
+from .tensor_names import Pattern
 
 __all__ = ["AttentionLayer", "find_layers", "group_layers"]
 
@@ -36,7 +36,7 @@ def find_layers(
     """The layers of a file or folder that have the weights of both q and k."""
     path = Path(source)
     if path.suffix.lower() == ".gguf":
-        from .gguf_weights import find_gguf_layers
+        from .gguf import find_gguf_layers
 
         return find_gguf_layers(path, stated)
     checkpoint = open_weight_files(path)
