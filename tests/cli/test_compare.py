@@ -115,16 +115,16 @@ def lanes() -> list[Lane]:
 
 def test_the_live_view_fits_a_small_screen() -> None:
     rich = pytest.importorskip("rich.console")
-    from whorl.cli._live import _view
+    from whorl.cli._live import _render_lanes
 
     console = rich.Console(width=80, record=True, file=io.StringIO())
-    console.print(_view(lanes(), 3700.0))
+    console.print(_render_lanes(lanes(), 3700.0))
     text = console.export_text()
     for words in ("2.125", "15,230", "3:05 min", "t5-seed0 failed: training diverged at step 3"):
         assert words in text
     assert "2 of 33 runs done, 1:01 h; 17 not shown" in text
     assert len(text.splitlines()) <= 20
-    console.print(_view([*lanes(), Lane("speed", "running", is_run=False)], 3700.0))
+    console.print(_render_lanes([*lanes(), Lane("speed", "running", is_run=False)], 3700.0))
     assert "2 of 33 runs done" in console.export_text()
     assert "\u2026" not in text
 

@@ -53,26 +53,26 @@ def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> 
     if fixed is not None and fixed.path is None:
         console.print("nothing here has one safe correction; no file was written.")
     if fixed is None or fixed.path is None:
-        for sentence in _summary(found, fixing=fixed is not None):
+        for sentence in _summarize(found, fixing=fixed is not None):
             console.print(sentence)
         return
     console.print(Syntax(fixed.changes.rstrip("\n"), "diff", background_color="default"))
     console.print(Text(f"\nwritten to {fixed.path}"))
-    console.print(Text(f"before: {_counts(found)}."))
+    console.print(Text(f"before: {_count_by_severity(found)}."))
     if not fixed.remaining.findings:
         console.print(Text("in the corrected config nothing is found.", "green"))
         return
-    console.print(Text(f"in the corrected config: {_counts(fixed.remaining)}."))
+    console.print(Text(f"in the corrected config: {_count_by_severity(fixed.remaining)}."))
     _print_findings(console, fixed.remaining)
 
 
 def _print_findings(console: Console, found: Diagnosis) -> None:
     for finding in found.findings:
-        for line in _finding(finding):
+        for line in _render_finding(finding):
             console.print(line)
 
 
-def _finding(finding: Finding) -> Iterator[RenderableType]:
+def _render_finding(finding: Finding) -> Iterator[RenderableType]:
     yield Text()
     head = Text.assemble(
         (finding.severity, _STYLES[finding.severity]), "  ", (finding.rule, "bold")
@@ -84,17 +84,17 @@ def _finding(finding: Finding) -> Iterator[RenderableType]:
     yield Padding(remedy, (0, 0, 0, 2))
 
 
-def _summary(found: Diagnosis, fixing: bool) -> Iterator[Text]:
+def _summarize(found: Diagnosis, fixing: bool) -> Iterator[Text]:
     if not found.findings:
         yield Text("nothing found.", "green")
         return
     fixable = sum(finding.fixable for finding in found.findings)
     more = f"; --fix corrects {fixable} of them" if fixable and not fixing else ""
-    yield Text(f"{_counts(found)}{more}.")
+    yield Text(f"{_count_by_severity(found)}{more}.")
     yield Text("whorl doctor --explain ID says why, with an example.", "dim")
 
 
-def _counts(found: Diagnosis) -> str:
+def _count_by_severity(found: Diagnosis) -> str:
     """How many there are of each severity: "2 errors, 1 note"."""
     from whorl.configs.diagnosis import SEVERITIES
 

@@ -2,10 +2,10 @@
 
 from whorl._support.words import shown
 
-__all__ = ["thread_counts", "words"]
+__all__ = ["parse_thread_counts", "split_words"]
 
 
-def words(text: str | None) -> list[str] | None:
+def split_words(text: str | None) -> list[str] | None:
     """The words between commas; None stays None.
 
     >>> words("meta, mlx")
@@ -14,13 +14,13 @@ def words(text: str | None) -> list[str] | None:
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
 
 
-def thread_counts(text: str | None) -> list[int] | None:
+def parse_thread_counts(text: str | None) -> list[int] | None:
     """Positive numbers, and "all" for as many threads as torch uses; each once.
 
     >>> thread_counts("1,4,1")
     [1, 4]
     """
-    found = words(text)
+    found = split_words(text)
     if found is None:
         return None
     if not found or not all(w == "all" or (w.isdecimal() and int(w) > 0) for w in found):

@@ -13,62 +13,62 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ._training import clock
+from ._training import format_seconds
 
 if TYPE_CHECKING:
     from whorl.lab.compare import Lane
 
-__all__ = ["live_view"]
+__all__ = ["open_live_view"]
 
 # Rows of the view: what is running, and around it what fits on a small screen.
 _ROWS = 16
 
 
 @contextmanager
-def live_view() -> Iterator[Callable[[Sequence[Lane]], None]]:
+def open_live_view() -> Iterator[Callable[[Sequence[Lane]], None]]:
     """A function of all lanes that draws them on standard error; without a terminal, lines."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield _lines(console)
+        yield _print_lines(console)
         return
-    begun = time.monotonic()
+    started = time.monotonic()
     with Live(console=console, transient=True, refresh_per_second=5) as live:
-        yield lambda lanes: live.update(_view(lanes, time.monotonic() - begun))
+        yield lambda lanes: live.update(_render_lanes(lanes, time.monotonic() - started))
 
 
-def _view(lanes: Sequence[Lane], seconds: float) -> Group:
+def _render_lanes(lanes: Sequence[Lane], seconds: float) -> Group:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for head in ("run", "state", ""):
         table.add_column(head, no_wrap=True)
     for head in ("loss", "tokens/s", "left"):
         table.add_column(head, justify="right", no_wrap=True)
-    for lane in _chosen(lanes):
-        table.add_row(*_cells(lane))
+    for lane in _select_lanes(lanes):
+        table.add_row(*_render_lane(lane))
     runs = [lane for lane in lanes if lane.is_run]
     ended = sum(lane.state in ("done", "failed") for lane in runs)
-    line = f"{ended} of {len(runs)} runs done, {clock(seconds)}"
+    line = f"{ended} of {len(runs)} runs done, {format_seconds(seconds)}"
     hidden = len(lanes) - min(len(lanes), _ROWS)
     failed = [Text(f"{x.name} failed: {x.reason}", "red") for x in lanes if x.state == "failed"]
     end = Text(line + (f"; {hidden} not shown" if hidden else ""), "dim")
     return Group(table, *failed, end)
 
 
-def _chosen(lanes: Sequence[Lane]) -> list[Lane]:
+def _select_lanes(lanes: Sequence[Lane]) -> list[Lane]:
     """Those that are running, the latest that ended and the next that wait, in their order."""
     order = {"running": 0, "failed": 1, "interrupted": 1, "waiting": 3, "done": 2}
     ended = [n for n, lane in enumerate(lanes) if lane.state == "done"]
-    rank = {n: len(ended) - place for place, n in enumerate(ended)}
+    rank = {n: len(ended) - order for order, n in enumerate(ended)}
     keys = [(order[lane.state], rank.get(n, n), n) for n, lane in enumerate(lanes)]
     return [lanes[n] for n in sorted(key[2] for key in sorted(keys)[:_ROWS])]
 
 
-def _cells(lane: Lane) -> tuple[Text | ProgressBar, ...]:
+def _render_lane(lane: Lane) -> tuple[Text | ProgressBar, ...]:
     style = {"done": "green", "failed": "red", "waiting": "dim"}.get(lane.state, "")
     what = lane.phase if lane.state == "running" else lane.state
     bar = ProgressBar(total=lane.total, completed=lane.done, width=16)
     speed = "" if lane.tokens_per_second is None else f"{lane.tokens_per_second:,.0f}"
     loss = "" if lane.loss is None else f"{lane.loss:.3f}"
-    left = "" if lane.seconds_left is None else clock(lane.seconds_left)
+    left = "" if lane.seconds_left is None else format_seconds(lane.seconds_left)
     running = lane.state == "running"
     return (
         Text(lane.name, style),
@@ -80,7 +80,7 @@ def _cells(lane: Lane) -> tuple[Text | ProgressBar, ...]:
     )
 
 
-def _lines(console: Console) -> Callable[[Sequence[Lane]], None]:
+def _print_lines(console: Console) -> Callable[[Sequence[Lane]], None]:
     told: set[str] = set()
 
     def show(lanes: Sequence[Lane]) -> None:

@@ -8,11 +8,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ._console import Console
 
-__all__ = ["progress_bar"]
+__all__ = ["open_progress_bar"]
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
+def open_progress_bar() -> Iterator[Callable[[int, int, str], None]]:
     """A function of (done, total, label) that moves the bar; the bar goes when the block ends."""
     columns = (
         BarColumn(bar_width=20),

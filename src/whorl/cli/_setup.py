@@ -11,7 +11,7 @@ import typer
 
 import whorl
 
-from ._lengths import length_option
+from ._lengths import make_length_option
 
 __all__ = [
     "Attention",
@@ -27,7 +27,7 @@ __all__ = [
     "Task",
     "Tokenizer",
     "Width",
-    "configured",
+    "build_config",
 ]
 
 _DATA = "Data"
@@ -62,7 +62,7 @@ Task = Annotated[
     ),
 ]
 Length = Annotated[
-    int | None, length_option("Tokens of a training sequence [128].", rich_help_panel=_MODEL)
+    int | None, make_length_option("Tokens of a training sequence [128].", rich_help_panel=_MODEL)
 ]
 Batch = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Sequences a step [16].")]
 Steps = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Training steps [350].")]
@@ -86,7 +86,7 @@ Force = Annotated[
 ]
 
 
-def configured(
+def build_config(
     file: Path | None, options: Mapping[str, Any], start: whorl.lab.RunConfig | None = None
 ) -> whorl.lab.RunConfig:
     """``start``, changed by a TOML file, changed by options such as {"model.width": 64}.

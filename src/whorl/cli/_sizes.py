@@ -8,7 +8,7 @@ import typer
 
 import whorl
 
-__all__ = ["HeadDim", "Heads", "KeyHeads", "Patterns", "RotaryDim", "RotaryStart", "given"]
+__all__ = ["HeadDim", "Heads", "KeyHeads", "Patterns", "RotaryDim", "RotaryStart", "parse_sizes"]
 
 _PANEL = "What config.json does not say"
 
@@ -35,7 +35,7 @@ RotaryStart = Annotated[
 ]
 
 
-def given(
+def parse_sizes(
     patterns: list[str] | None,
     head_dim: int | None,
     heads: int | None,

@@ -15,17 +15,17 @@ from rich.text import Text
 
 import whorl
 
-__all__ = ["clock", "run_table", "training_bar"]
+__all__ = ["format_seconds", "open_training_bar", "run_table"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def training_bar() -> Iterator[Callable[[whorl.lab.Moment], None]]:
+def open_training_bar() -> Iterator[Callable[[whorl.lab.Moment], None]]:
     """A function of a ``Moment`` that moves a bar on standard error, or prints a line at times."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield _lines(console)
+        yield _print_lines(console)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -44,13 +44,13 @@ def training_bar() -> Iterator[Callable[[whorl.lab.Moment], None]]:
                 description=moment.phase,
                 completed=moment.done,
                 total=moment.total,
-                state=_state(moment),
+                state=_describe_moment(moment),
             )
 
         yield show
 
 
-def clock(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Seconds as people read them: 48 s, 3:05 min, 2:10 h."""
     whole = round(seconds)
     if whole < 60:
@@ -73,14 +73,14 @@ def run_table(found: Mapping[str, Any]) -> Group:
         values = (result["by_length"][length][measure] for length in lengths)
         table.add_row(Text(result["name"]), *(f"{value:.3f}" for value in values))
     cost = (
-        f"* trained length. {found['parameters']:,} parameters, {clock(found['seconds'])},"
+        f"* trained length. {found['parameters']:,} parameters, {format_seconds(found['seconds'])},"
         f" {found['tokens_per_second']:,.0f} tokens/s, {found['memory_mb']:.0f} MB;"
         f" learning rate {found['learning_rate']:g}."
     )
     return Group(table, "", Text(cost), Text(f"kept in {found['folder']}"))
 
 
-def _lines(console: Console) -> Callable[[whorl.lab.Moment], None]:
+def _print_lines(console: Console) -> Callable[[whorl.lab.Moment], None]:
     last = 0.0
 
     def show(moment: whorl.lab.Moment) -> None:
@@ -90,18 +90,20 @@ def _lines(console: Console) -> Callable[[whorl.lab.Moment], None]:
             return
         if time.monotonic() - last >= _SECONDS_BETWEEN_LINES or moment.done == moment.total:
             last = time.monotonic()
-            state = f"{moment.phase} {moment.done}/{moment.total} {_state(moment)}".rstrip()
+            state = (
+                f"{moment.phase} {moment.done}/{moment.total} {_describe_moment(moment)}".rstrip()
+            )
             console.print(Text(state))
 
     return show
 
 
-def _state(moment: whorl.lab.Moment) -> str:
+def _describe_moment(moment: whorl.lab.Moment) -> str:
     words = []
     if moment.loss is not None:
         words.append(f"loss {moment.loss:.3f}")
     if moment.tokens_per_second is not None:
         words.append(f"{moment.tokens_per_second:,.0f} tokens/s")
     if moment.seconds_left is not None:
-        words.append(f"{clock(moment.seconds_left)} left")
+        words.append(f"{format_seconds(moment.seconds_left)} left")
     return "  ".join(words)

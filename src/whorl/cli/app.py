@@ -40,7 +40,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _root(
+def _handle_root(
     version: Annotated[
         bool,
         typer.Option(

@@ -17,8 +17,8 @@ import whorl
 from . import INTERRUPTED
 from ._files import check_files
 from ._json import JsonFlag, print_json
-from ._lists import thread_counts, words
-from ._progress import progress_bar
+from ._lists import parse_thread_counts, split_words
+from ._progress import open_progress_bar
 
 if TYPE_CHECKING:
     from whorl.bench._run import Benchmark
@@ -59,13 +59,13 @@ def bench(
 ) -> None:
     """Time rotation against other libraries, attention against PyTorch's, training against GPT."""
     own = {"--chart": chart, "--peers": peers, "--shapes": shapes, "--dtypes": dtypes}
-    part = _part(what, [option for option, value in own.items() if value is not None])
+    part = _select_benchmark(what, [option for option, value in own.items() if value is not None])
     check_files(out, chart, resume, part.Report.load)
     plan = part.Plan.quick() if quick else part.Plan.full()
     lists = {"peers": peers, "shapes": shapes, "dtypes": dtypes}
-    given = {name: words(text) for name, text in lists.items() if text is not None}
-    plan = plan.only(threads=thread_counts(threads), **given)
-    with progress_bar() as show:  # Ctrl-C ends it with what is done
+    given = {name: split_words(text) for name, text in lists.items() if text is not None}
+    plan = plan.only(threads=parse_thread_counts(threads), **given)
+    with open_progress_bar() as show:  # Ctrl-C ends it with what is done
         report = part.run(plan, progress=show, sink=out, resume=out if resume else None)
     report = report.with_command(shlex.join(["whorl", *sys.argv[1:]]))
     if out is not None:
@@ -79,15 +79,15 @@ def bench(
     else:
         Console(highlight=False).print(Group(*report.table()))
     if not report.complete:
-        kept = (
+        saved = (
             f"kept in {out}: add --resume to go on" if out else "not kept, as --out was not given"
         )
         done = f"{len(report.cells)} of {len(plan.cells())} cells measured"
-        print(f"{done}, {kept}.", file=sys.stderr)
+        print(f"{done}, {saved}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 
 
-def _part(what: What, own: Sequence[str]) -> Benchmark:
+def _select_benchmark(what: What, own: Sequence[str]) -> Benchmark:
     """The benchmark of that name; ``own``: options that only the rotation has."""
     if what is What.rotation:
         from whorl.bench import rotation

@@ -75,7 +75,7 @@ def load(text: str) -> Callable[..., Any]:
         raise ValueError(
             f"check takes MODULE:FUNCTION, such as my.model:apply_rope; got {shown(text)}."
         )
-    found: Any = _module(module)
+    found: Any = _import_module(module)
     for name in path.split("."):
         if not hasattr(found, name):
             hint = did_you_mean(name, [n for n in dir(found) if not n.startswith("_")])
@@ -87,7 +87,7 @@ def load(text: str) -> Callable[..., Any]:
     return function
 
 
-def _module(name: str) -> Any:
+def _import_module(name: str) -> Any:
     try:
         if not name.endswith(".py"):
             sys.path.insert(0, str(Path.cwd()))

@@ -18,8 +18,8 @@ from whorl._support.words import shown
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
-from ._lists import words
-from ._live import live_view
+from ._lists import split_words
+from ._live import open_live_view
 from ._setup import (
     Attention,
     Batch,
@@ -34,7 +34,7 @@ from ._setup import (
     Task,
     Tokenizer,
     Width,
-    configured,
+    build_config,
 )
 
 __all__ = ["compare"]
@@ -102,7 +102,10 @@ def compare(
         _show(experiment.rebuild(rebuild), rebuild, chart, as_json)
         return
     plan = experiment.Plan.of(
-        budget.value, encodings=words(encodings), scalings=_scalings(scalings), seeds=seeds
+        budget.value,
+        encodings=split_words(encodings),
+        scalings=_parse_scalings(scalings),
+        seeds=seeds,
     )
     options = {
         "model.layers": layers,
@@ -120,8 +123,8 @@ def compare(
     _check_config(config)
     plan = dataclasses.replace(
         plan,
-        base=configured(config, options, plan.base),
-        learning_rates=tuple(_rates(learning_rates)),
+        base=build_config(config, options, plan.base),
+        learning_rates=tuple(_parse_rates(learning_rates)),
     )
     folder = out or Path("runs") / budget.value
     if minutes is not None:
@@ -129,7 +132,7 @@ def compare(
     command = shlex.join(["whorl", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
-        with live_view() as show:
+        with open_live_view() as show:
             outcome = experiment.compare(
                 plan,
                 folder,
@@ -180,13 +183,13 @@ def _check_config(file: Path | None) -> None:
             )
 
 
-def _scalings(text: str | None) -> list[str] | None:
-    return [] if text == "none" else words(text)
+def _parse_scalings(text: str | None) -> list[str] | None:
+    return [] if text == "none" else split_words(text)
 
 
-def _rates(text: str | None) -> list[float]:
+def _parse_rates(text: str | None) -> list[float]:
     try:
-        return [float(word) for word in words(text) or []]
+        return [float(word) for word in split_words(text) or []]
     except ValueError:
         raise ValueError(
             f"--learning-rates takes numbers such as 0.002,0.004; got {shown(text)}."

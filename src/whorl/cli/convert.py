@@ -14,8 +14,8 @@ import whorl
 
 from ._console import Console
 from ._json import JsonFlag, print_json
-from ._progress import progress_bar
-from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, given
+from ._progress import open_progress_bar
+from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, parse_sizes
 
 __all__ = ["convert"]
 
@@ -59,8 +59,8 @@ def convert(
 
     Exit code 0 if it is there, 2 if it is not.
     """
-    patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
-    with progress_bar() as show:
+    patterns, stated = parse_sizes(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
+    with open_progress_bar() as show:
         done = whorl.weights.convert(
             source,
             out,
@@ -74,10 +74,10 @@ def convert(
     if as_json:
         print_json(done.to_dict())
     else:
-        Console(highlight=False).print(_table(done))
+        Console(highlight=False).print(_render_table(done))
 
 
-def _table(done: whorl.weights.Conversion) -> Table:
+def _render_table(done: whorl.weights.Conversion) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

@@ -14,8 +14,8 @@ import whorl
 
 from ._console import Console
 from ._json import JsonFlag, print_json
-from ._progress import progress_bar
-from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, given
+from ._progress import open_progress_bar
+from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, parse_sizes
 
 __all__ = ["UNCLEAR", "detect"]
 
@@ -42,8 +42,8 @@ def detect(
     """
     from whorl.weights.config_file import read_stated_layout
 
-    patterns, stated = given(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
-    with progress_bar() as show:
+    patterns, stated = parse_sizes(pattern, head_dim, heads, kv_heads, rotary_dim, rotary_start)
+    with open_progress_bar() as show:
         found = whorl.weights.detect(checkpoint, patterns=patterns, stated=stated, progress=show)
     said = read_stated_layout(checkpoint) if _has_config(checkpoint) else None
     if as_json:
@@ -64,17 +64,17 @@ def _print(found: whorl.weights.Detection, said: str | None) -> None:
     for name in ("half", "interleaved", "layout", "confidence"):
         table.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
     for layer in found.layers:
-        table.add_row(Text(layer.name), *_cells(layer))
+        table.add_row(Text(layer.name), *_render_layer(layer))
     table.add_section()
-    table.add_row(Text(found.name, "bold"), *_cells(found))
+    table.add_row(Text(found.name, "bold"), *_render_layer(found))
     console = Console(highlight=False)
     console.print(table)
     console.print()
-    for line in _words(found, said):
+    for line in _describe(found, said):
         console.print(Text(line))
 
 
-def _cells(finding: whorl.weights.LayerFinding) -> list[Text]:
+def _render_layer(finding: whorl.weights.LayerFinding) -> list[Text]:
     from whorl.weights.evidence import LAYOUTS
 
     z = [Text(f"{finding.z[layout]:+.1f}") for layout in LAYOUTS]
@@ -84,16 +84,16 @@ def _cells(finding: whorl.weights.LayerFinding) -> list[Text]:
         return [*z, Text("q not as k", "red"), Text(f"{finding.confidence:.1%}")]
     if finding.layout is not None:
         return [*z, Text(finding.layout, "green"), Text(f"{finding.confidence:.1%}")]
-    likelier = Text(f"{_likelier(finding)}{finding.confidence:.1%}", "dim")
+    likelier = Text(f"{_describe_likelier(finding)}{finding.confidence:.1%}", "dim")
     return [*z, Text("can't tell", "dim"), likelier]
 
 
-def _likelier(finding: whorl.weights.LayerFinding) -> str:
+def _describe_likelier(finding: whorl.weights.LayerFinding) -> str:
     chances = finding.probabilities
     return "half " if chances.half >= chances.interleaved else "interleaved "
 
 
-def _words(found: whorl.weights.Detection, said: str | None) -> list[str]:
+def _describe(found: whorl.weights.Detection, said: str | None) -> list[str]:
     lines = [
         "half, interleaved: standard deviations above pairings that no model has.",
         "confidence: probability of the likelier layout, which is named from 90% on.",

@@ -8,8 +8,8 @@ import typer
 
 from ._diagnosis import Correction, print_diagnosis, print_rule, print_rules
 from ._json import JsonFlag, print_json
-from ._lengths import length_option
-from ._lists import words
+from ._lengths import make_length_option
+from ._lists import split_words
 
 if TYPE_CHECKING:
     from whorl.configs.diagnosis import Diagnosis
@@ -22,7 +22,7 @@ Target = typer.Argument(
     metavar="[MODEL]",
     help="config.json, a checkpoint's folder, a .safetensors or .gguf file, or a preset.",
 )
-Length = length_option("Tokens that the model is to be used with; else its own context.")
+Length = make_length_option("Tokens that the model is to be used with; else its own context.")
 Fix = typer.Option("--fix", help="Write a corrected config beside the original, and show how.")
 Force = typer.Option("--force", help="With --fix: overwrite an earlier corrected config.")
 Ignore = typer.Option(metavar="ID,ID", help="Rules to leave out.")
@@ -48,7 +48,7 @@ def doctor(
     if it could not be looked at.
     """
     if list_rules or explain is not None:
-        _rules(explain, as_json)
+        _print_rules(explain, as_json)
         return
     if target is None:
         raise ValueError("doctor: name a config.json, a folder, a file or a preset; see --help.")
@@ -56,7 +56,7 @@ def doctor(
         raise ValueError("--force lets --fix overwrite a file; add --fix.")
     from whorl.configs import diagnosis
 
-    found = diagnosis.examine(target, length=length, ignore=words(ignore) or ())
+    found = diagnosis.examine(target, length=length, ignore=split_words(ignore) or ())
     fixed = _fix(found, force) if fix_it else None
     if as_json:
         print_json({**found.to_dict(), **({} if fixed is None else fixed.to_dict())})
@@ -66,7 +66,7 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _rules(explain: str | None, as_json: bool) -> None:
+def _print_rules(explain: str | None, as_json: bool) -> None:
     from whorl.configs import diagnosis
 
     chosen = list(diagnosis.RULES.values()) if explain is None else [diagnosis.find_rule(explain)]

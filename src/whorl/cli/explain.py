@@ -16,12 +16,12 @@ from rich.text import Text
 import whorl
 
 from ._json import JsonFlag, print_json
-from ._lengths import position_option
+from ._lengths import make_position_option
 
 __all__ = ["explain"]
 
 Name = typer.Argument(metavar="ENCODING", help="Such as rope, alibi or rope+alibi.")
-Position = position_option("The position, or distance, to look at.")
+Position = make_position_option("The position, or distance, to look at.")
 Dim = typer.Option("--dim", help="Width of a head [8].")
 Heads = typer.Option("--heads", help="Number of heads [4].")
 Base = typer.Option("--base", help="Base of the frequencies, where it has one.")
@@ -81,21 +81,21 @@ def _show(found: whorl.analysis.Explanation) -> None:
         console.print(Text(step.title, "bold cyan"))
         console.print(Text(step.words))
         if step.rows:
-            console.print(_table(step))
+            console.print(_render_step(step))
 
 
-def _table(step: whorl.analysis.Step) -> Table:
+def _render_step(step: whorl.analysis.Step) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for n, head in enumerate(step.heads):
         text = any(isinstance(row[n], str) for row in step.rows)
         table.add_column(head, justify="left" if text else "right", no_wrap=True)
-    columns = [_column(column) for column in zip(*step.rows, strict=True)]
+    columns = [_format_column(column) for column in zip(*step.rows, strict=True)]
     for row in zip(*columns, strict=True):
         table.add_row(*row)
     return table
 
 
-def _column(values: Sequence[str | int | float]) -> list[str]:
+def _format_column(values: Sequence[str | int | float]) -> list[str]:
     """Numbers of a column with as many decimals each; the fewer, the larger they are."""
     known = [abs(v) for v in values if isinstance(v, float) and math.isfinite(v)]
     most = max(known, default=0.0)

@@ -36,10 +36,10 @@ def explore(
     from whorl.explore.server import serve
 
     comparison = None if runs is None else read_runs(runs)
-    serve(_state(config, comparison), port=port, browser=not no_open)
+    serve(_build_state(config, comparison), port=port, browser=not no_open)
 
 
-def _state(config: str | None, comparison: dict[str, object] | None) -> State:
+def _build_state(config: str | None, comparison: dict[str, object] | None) -> State:
     from whorl.configs import presets
     from whorl.explore.state import State, given_subject
 

@@ -20,16 +20,16 @@ def info(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found.to_dict())
     else:
-        Console(highlight=False).print(_page(found))
+        Console(highlight=False).print(_render_page(found))
 
 
-def _page(found: whorl.info.Info) -> Group:
+def _render_page(found: whorl.info.Info) -> Group:
     missing = [extra.install for extra in found.extras.values() if extra.install]
     hints = ["", "To add what is missing:", *(f"  {line}" for line in missing)] if missing else []
-    return Group(_facts(found), "", _packages(found), *(Text(line) for line in hints))
+    return Group(_list_facts(found), "", _list_packages(found), *(Text(line) for line in hints))
 
 
-def _facts(found: whorl.info.Info) -> Table:
+def _list_facts(found: whorl.info.Info) -> Table:
     cpu, library = found.cpu, found.native
     features = "not known here" if cpu.features is None else ", ".join(cpu.features) or "none"
     table = Table.grid(padding=(0, 2))
@@ -42,7 +42,7 @@ def _facts(found: whorl.info.Info) -> Table:
     kernel = f", {library.threads} in the kernel" if library.in_use else ""
     table.add_row("threads", f"{found.threads} in torch{kernel}")
     table.add_row()
-    table.add_row("impl='auto'", _auto(found))
+    table.add_row("impl='auto'", _describe_auto(found))
     if library.problem:
         table.add_row("why", Text(library.problem + "."))
     if library.library:
@@ -54,13 +54,13 @@ def _facts(found: whorl.info.Info) -> Table:
     return table
 
 
-def _auto(found: whorl.info.Info) -> str:
+def _describe_auto(found: whorl.info.Info) -> str:
     if found.native.in_use:
         return f"[green]{found.auto}[/]: the C library, {found.native.instructions} instructions"
     return f"[yellow]{found.auto}[/]: plain PyTorch, without the C library"
 
 
-def _packages(found: whorl.info.Info) -> Table:
+def _list_packages(found: whorl.info.Info) -> Table:
     """One line for each optional package, with the extras that bring it."""
     table = Table("optional package", "version", "extra", box=box.SIMPLE_HEAD, show_edge=False)
     table.pad_edge = False

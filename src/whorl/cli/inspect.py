@@ -13,7 +13,7 @@ import whorl
 
 from ._console import Console
 from ._json import JsonFlag, print_json
-from ._lengths import length_option
+from ._lengths import make_length_option
 
 __all__ = ["inspect"]
 
@@ -25,10 +25,10 @@ class Parity(str, Enum):
 Config = typer.Argument(
     metavar="CONFIG", help="config.json, its folder, a GGUF file, or a preset such as llama-3.1-8b."
 )
-Length = length_option("What texts of so many tokens would meet.")
+Length = make_length_option("What texts of so many tokens would meet.")
 Extend = typer.Option(metavar="NAME", help="What a scaling would do: yarn, linear, ntk, llama3 ...")
 Factor = typer.Option(metavar="F", help="New length over the trained one; else as --length needs.")
-Trained = length_option("Tokens of training, where the config does not say.")
+Trained = make_length_option("Tokens of training, where the config does not say.")
 LayerType = typer.Option(metavar="T", help="Only the layers of this name; else all.")
 Plot = typer.Option(metavar="FILE", help="Draw the wavelengths: .png, .svg, .html or .json.")
 Mistakes = typer.Option(help="Read it with the mistakes that this framework makes.")

@@ -15,12 +15,12 @@ import whorl
 from whorl._support.words import shown
 
 from ._json import JsonFlag, print_json
-from ._lengths import length_option
+from ._lengths import make_length_option
 
 __all__ = ["plot"]
 
 
-class Look(str, Enum):
+class ThemeName(str, Enum):
     light = "light"
     dark = "dark"
 
@@ -29,7 +29,7 @@ Name = typer.Argument(metavar="[NAME]", help="Which chart; --list shows them.")
 Out = typer.Option("--out", metavar="FILE", help="Where to: .png, .svg, .html or .json.")
 List = typer.Option("--list", help="Show every chart, or NAME's options.")
 Dim = typer.Option("--dim", help="Width of a head.")
-Length = length_option("Tokens, or the farthest distance.", "--length")
+Length = make_length_option("Tokens, or the farthest distance.", "--length")
 Encoding = typer.Option("--encoding", metavar="NAME", help="Such as alibi or rope+alibi.")
 Config = typer.Option("--config", metavar="FILE", help="A model's config, or a preset's name.")
 Set = typer.Option("--set", metavar="KEY=VALUE", help="Any option of the chart; repeat it.")
@@ -39,7 +39,7 @@ def plot(
     name: Annotated[str | None, Name] = None,
     out: Annotated[Path | None, Out] = None,
     show: Annotated[bool, List] = False,
-    theme: Annotated[Look, typer.Option(help="Colours.")] = Look.light,
+    theme: Annotated[ThemeName, typer.Option(help="Colours.")] = ThemeName.light,
     dim: Annotated[int | None, Dim] = None,
     base: Annotated[float | None, typer.Option(help="Base of the frequencies.")] = None,
     length: Annotated[int | None, Length] = None,
@@ -58,7 +58,7 @@ def plot(
     options: dict[str, Any] = {"dim": dim, "base": base, "length": length, "encoding": encoding}
     options["config"] = config
     options = {key: value for key, value in options.items() if value is not None}
-    options |= dict(_pair(text) for text in given or ())
+    options |= dict(_parse_pair(text) for text in given or ())
     whorl.plots.catalogue.entry(name)
     if out is None and not as_json:
         raise ValueError(
@@ -75,7 +75,7 @@ def plot(
         print(out)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"--set takes KEY=VALUE, such as --set context=8192; got {shown(text)}.")
@@ -89,7 +89,7 @@ def _list(name: str | None, as_json: bool) -> None:
         else [whorl.plots.catalogue.entry(name)]
     )
     if as_json:
-        print_json([_described(each) for each in entries])
+        print_json([_describe_chart(each) for each in entries])
         return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -109,6 +109,6 @@ def _list(name: str | None, as_json: bool) -> None:
     Console(highlight=False).print(Group(table, *([Text(more, "dim")] if name is None else [])))
 
 
-def _described(each: whorl.plots.catalogue.Entry) -> dict[str, Any]:
+def _describe_chart(each: whorl.plots.catalogue.Entry) -> dict[str, Any]:
     options = {k: list(v) if isinstance(v, tuple) else v for k, v in each.options.items()}
     return {"name": each.name, "group": each.group, "summary": each.summary, "options": options}

@@ -14,7 +14,7 @@ import whorl
 
 from ._json import JsonFlag, print_json
 from ._lengths import parse_lengths
-from ._lists import words
+from ._lists import split_words
 
 __all__ = ["properties"]
 
@@ -33,32 +33,38 @@ def properties(
 
     Unique, deterministic, extrapolates, relative, decays, n-D; norm kept, linear attention, cost.
     """
-    card = whorl.analysis.properties(words(encodings), lengths=parse_lengths(lengths, "--lengths"))
+    card = whorl.analysis.properties(
+        split_words(encodings), lengths=parse_lengths(lengths, "--lengths")
+    )
     if as_json:
         print_json(card.to_dict())
     else:
-        Console(highlight=False).print(_page(card))
+        Console(highlight=False).print(_render_page(card))
 
 
-def _page(card: whorl.analysis.ReportCard) -> Group:
+def _render_page(card: whorl.analysis.ReportCard) -> Group:
     keys = list(card.rows[0].verdicts)
-    parts: list[Table | Text] = [_table(card, keys[:4]), Text(), _table(card, keys[4:])]
+    parts: list[Table | Text] = [
+        _render_table(card, keys[:4]),
+        Text(),
+        _render_table(card, keys[4:]),
+    ]
     if card.rows[0].costs:
-        parts += [Text(), _costs(card)]
-    return Group(*parts, Text(), *(Text(line, "dim") for line in _notes(card)))
+        parts += [Text(), _render_costs(card)]
+    return Group(*parts, Text(), *(Text(line, "dim") for line in _list_notes(card)))
 
 
-def _table(card: whorl.analysis.ReportCard, keys: list[str]) -> Table:
+def _render_table(card: whorl.analysis.ReportCard, keys: list[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("encoding", style="bold", no_wrap=True)
     for key in keys:
         table.add_column(key)
     for row in card.rows:
-        table.add_row(row.name, *(_cell(row, key) for key in keys))
+        table.add_row(row.name, *(_format_cell(row, key) for key in keys))
     return table
 
 
-def _cell(row: whorl.analysis.Properties, key: str) -> Text:
+def _format_cell(row: whorl.analysis.Properties, key: str) -> Text:
     verdict = row.verdicts[key]
     text = Text(verdict, _STYLES.get(verdict, "yellow"))
     if row.evidence[key] != verdict:
@@ -66,7 +72,7 @@ def _cell(row: whorl.analysis.Properties, key: str) -> Text:
     return text
 
 
-def _costs(card: whorl.analysis.ReportCard) -> Table:
+def _render_costs(card: whorl.analysis.ReportCard) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("encoding", style="bold", no_wrap=True)
     table.add_column("trained", justify="right", no_wrap=True)
@@ -87,7 +93,7 @@ def _costs(card: whorl.analysis.ReportCard) -> Table:
     return table
 
 
-def _notes(card: whorl.analysis.ReportCard) -> list[str]:
+def _list_notes(card: whorl.analysis.ReportCard) -> list[str]:
     notes = [
         f"{card.num_heads} heads of {card.head_dim}, {card.length} positions; random numbers in"
         " place of trained ones. What yes takes:",

@@ -32,9 +32,9 @@ from ._setup import (
     Task,
     Tokenizer,
     Width,
-    configured,
+    build_config,
 )
-from ._training import run_table, training_bar
+from ._training import open_training_bar, run_table
 
 __all__ = ["train"]
 
@@ -86,7 +86,7 @@ def train(
     Stop it whenever you like: the same command goes on with the same numbers.
     """
     options = {
-        "model.encoding": _encoding(encoding, set_ or [], config),
+        "model.encoding": _read_encoding(encoding, set_ or [], config),
         "model.layers": layers,
         "model.width": width,
         "model.heads": heads,
@@ -103,7 +103,7 @@ def train(
         "training.precision": precision,
         "training.seed": seed,
     }
-    settings = configured(config, options)
+    settings = build_config(config, options)
     if show_config:
         print(settings.to_toml(), end="")
         return
@@ -114,7 +114,7 @@ def train(
     folder = out or Path("runs") / title_of(settings.model.encoding)
     chosen = tuple(word for word in (scalings or "").split(",") if word)
     try:
-        with training_bar() as show, whorl.lab.threads(threads):
+        with open_training_bar() as show, whorl.lab.threads(threads):
             run = whorl.lab.train(
                 settings,
                 folder,
@@ -134,7 +134,7 @@ def train(
         Console(highlight=False).print(run_table(whorl.lab.results(run, chosen)))
 
 
-def _encoding(
+def _read_encoding(
     name: str | None, options: list[str], file: Path | None
 ) -> str | dict[str, Any] | None:
     """The encoding as a config has it: a name, or a table where it has options."""
@@ -150,11 +150,11 @@ def _encoding(
                 "--set takes KEY=VALUE, each key once, such as --set layout=interleaved;"
                 f" got {shown(text)}."
             )
-        table[key] = _value(key, value)
+        table[key] = _parse_value(key, value)
     return table
 
 
-def _value(key: str, text: str) -> Any:
+def _parse_value(key: str, text: str) -> Any:
     """An option's value: JSON, or a word; of keys that are lengths also 128k and 1e5."""
     if key.endswith(("length", "context", "distance")):
         with suppress(ValueError):  # none that is known: let the encoding refuse it
