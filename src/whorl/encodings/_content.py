@@ -2,7 +2,7 @@
 
 A score against a vector of each distance, x_i . r_(i-j), needs no T x S x D tensor: x is multiplied
 with every row of a table, and each pair (i, j) reads its own entry of that product. Where positions
-count up by one, the table has a row for each distance in turn, and reading is a shift (``skew``).
+count up by one, the table has a row for each distance, in their order, and ``shift_rows`` reads it.
 """
 
 import torch
@@ -15,19 +15,19 @@ from whorl.positions import resolve
 from .rotary.checks import check_pair
 
 __all__ = [
-    "check_scored",
+    "add_head_axis",
+    "check_positions",
+    "check_score_inputs",
     "check_whole",
-    "first_distance",
-    "look_up",
-    "over_heads",
-    "place",
+    "find_first_distance",
     "repeat_heads",
-    "skew",
+    "score_by_index",
+    "shift_rows",
     "widen",
 ]
 
 
-def check_scored(
+def check_score_inputs(
     q: Tensor,
     k: Tensor,
     positions: Tensor,
@@ -61,12 +61,12 @@ def check_scored(
         )
     check_pair(q, k, key_positions, where)
     return (
-        place(positions, q.shape[0], q.shape[2], q.device, where, "positions"),
-        place(key_positions, k.shape[0], k.shape[2], k.device, where, "key_positions"),
+        check_positions(positions, q.shape[0], q.shape[2], q.device, where, "positions"),
+        check_positions(key_positions, k.shape[0], k.shape[2], k.device, where, "key_positions"),
     )
 
 
-def place(
+def check_positions(
     given: Tensor, batch: int, length: int, device: torch.device, where: str, what: str
 ) -> Tensor:
     """Checked positions [T] or [B, T], int64 or float64."""
@@ -89,7 +89,7 @@ def check_whole(at: Tensor, where: str) -> None:
         )
 
 
-def over_heads(t: Tensor) -> Tensor:
+def add_head_axis(t: Tensor) -> Tensor:
     """Something of each pair, [T, S] or [B, T, S], with an axis for heads after the batch."""
     return t.unsqueeze(1) if t.dim() == 3 else t
 
@@ -105,15 +105,15 @@ def widen(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return q.to(table_dtype(q)), k.to(table_dtype(k))
 
 
-def look_up(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
+def score_by_index(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     """x_i . rows[index_ij], [B, H, T, S]: x [B, H, T, D], rows [(H,) N, D], index [(B,) T, S]."""
     scores = x @ rows.mT  # [B, H, T, N]
     # Contiguous, because gather takes more than twice as long along a transposed index.
-    index = over_heads(index.contiguous()).expand(*scores.shape[:3], index.shape[-1])
+    index = add_head_axis(index.contiguous()).expand(*scores.shape[:3], index.shape[-1])
     return scores.gather(-1, index)
 
 
-def skew(product: Tensor, late: int, size: int) -> Tensor:
+def shift_rows(product: Tensor, late: int, size: int) -> Tensor:
     """Entries [..., N, size] of product [..., N, L]: [n, m] is of column m + late - n.
 
     late <= N and size < L. Columns outside 0 .. L - 1 give entries of neighbouring rows.
@@ -124,7 +124,7 @@ def skew(product: Tensor, late: int, size: int) -> Tensor:
     return flat.view(*product.shape[:-1], L - 1)[..., :size]
 
 
-def first_distance(at: Tensor, keys: Tensor) -> int | None:
+def find_first_distance(at: Tensor, keys: Tensor) -> int | None:
     """First query minus first key, if both count up by one and alike in every batch row."""
     if not at.numel() or not keys.numel() or not (has_values(at) and has_values(keys)):
         return None

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "add_distance_axes",
     "check_distance",
-    "head_axis",
-    "look_up",
-    "result_dtype",
+    "find_result_dtype",
+    "select_biases",
 ]
 
 # Without uint8: a difference needs a sign.
@@ -42,21 +42,21 @@ def check_distance(distance: Tensor, where: str, *, kind: Literal["any", "whole"
     return distance
 
 
-def result_dtype(*tensors: Tensor) -> torch.dtype:
+def find_result_dtype(*tensors: Tensor) -> torch.dtype:
     """float64 where a distance or parameter is, else float32."""
     wide = any(t.dtype == torch.float64 for t in tensors)
     return torch.float64 if wide else torch.float32
 
 
-def head_axis(values: Tensor, distance: Tensor) -> Tensor:
+def add_distance_axes(values: Tensor, distance: Tensor) -> Tensor:
     """One number per head [H], shaped to go with distances of any shape: [H, 1, ..., 1]."""
     return values.to(distance.device).view(-1, *[1] * distance.dim())
 
 
-def look_up(weight: Tensor, rows: Tensor) -> Tensor:
+def select_biases(weight: Tensor, rows: Tensor) -> Tensor:
     """Rows [...] of a trained table [N, H] as [H, ...], float32 or wider."""
     # Widened first: the gradients of all distances that share a row then add up in that type.
-    columns = weight.to(result_dtype(weight)).t()  # [H, N]
+    columns = weight.to(find_result_dtype(weight)).t()  # [H, N]
     # index_select: on a CPU, forward and backward, two to four times as fast as indexing or
     # embedding (12 heads, 1024 x 1024 distances).
     return columns.index_select(1, rows.reshape(-1)).view(weight.shape[1], *rows.shape)

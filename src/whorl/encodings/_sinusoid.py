@@ -8,14 +8,14 @@ from torch import Tensor
 
 from whorl.types import Precision
 
-__all__ = ["First", "Order", "Spacing", "frequencies", "sinusoids"]
+__all__ = ["First", "Order", "Spacing", "compute_frequencies", "compute_sinusoids"]
 
 Order = Literal["interleaved", "concatenated"]
 First = Literal["sin", "cos"]
 Spacing = Literal["paper", "endpoints"]
 
 
-def frequencies(dim: int, base: float, spacing: Spacing, precision: Precision) -> Tensor:
+def compute_frequencies(dim: int, base: float, spacing: Spacing, precision: Precision) -> Tensor:
     """base ** (-i / n), i = 0 .. dim/2 - 1; n = dim/2 for "paper", dim/2 - 1 for "endpoints".
 
     In float32 by the steps of the programs that were trained that way, bit for bit.
@@ -29,7 +29,7 @@ def frequencies(dim: int, base: float, spacing: Spacing, precision: Precision) -
     return ladder
 
 
-def sinusoids(
+def compute_sinusoids(
     angles: Tensor, order: Order, first: First, scale: float, dtype: torch.dtype
 ) -> Tensor:
     """scale sin and scale cos of angles [..., P], arranged to [..., 2 P]; rounded once."""

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ._distance import check_distance, head_axis, result_dtype
+from ._distance import add_distance_axes, check_distance, find_result_dtype
 from ._options import check_choice, check_int, check_number
 from .base import Card, Config, Encoding, register
 
@@ -83,7 +83,7 @@ class ALiBi(Encoding):
     ) -> None:
         super().__init__()
         self.config = ALiBiConfig(num_heads, max_bias, slopes, slope_scale)
-        self._fixed = [m * slope_scale for m in _slopes(num_heads, max_bias)]
+        self._fixed = [m * slope_scale for m in _compute_slopes(num_heads, max_bias)]
         if slopes == "trained":
             self.alpha = nn.Parameter(torch.zeros(num_heads))
 
@@ -101,8 +101,8 @@ class ALiBi(Encoding):
         """
         distance = check_distance(distance, "ALiBi", kind="any")
         trained = [self.alpha] if self.config.slopes == "trained" else []
-        dtype = result_dtype(distance, *trained)
-        return (head_axis(self.slopes(), distance) * -distance.abs()).to(dtype)
+        dtype = find_result_dtype(distance, *trained)
+        return (add_distance_axes(self.slopes(), distance) * -distance.abs()).to(dtype)
 
     def reset_parameters(self) -> None:
         """Take trained slopes back to the fixed ones, as is needed after ``to_empty``."""
@@ -110,7 +110,7 @@ class ALiBi(Encoding):
             nn.init.zeros_(self.alpha)
 
 
-def _slopes(heads: int, max_bias: float) -> list[float]:
+def _compute_slopes(heads: int, max_bias: float) -> list[float]:
     power = 1 << (heads.bit_length() - 1)  # the largest power of two <= heads
     ladder: list[float] = [2.0 ** (-max_bias * h / power) for h in range(1, power + 1)]
     between = [2.0 ** (-max_bias * h / (2 * power)) for h in range(1, 2 * power, 2)]

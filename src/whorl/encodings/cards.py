@@ -6,7 +6,7 @@ import torch
 
 from .base import Encoding, classes
 
-__all__ = ["SIZES", "markdown", "sample"]
+__all__ = ["SIZES", "render_markdown", "sample"]
 
 #: Sizes of the model that parameters are counted for: those that an encoding asks for.
 SIZES = {"num_heads": 8, "head_dim": 128, "dim": 1024, "max_length": 2048}
@@ -28,7 +28,7 @@ def sample(cls: type[Encoding]) -> Encoding:
         return cls(**{name: SIZES[name] for name in needed})
 
 
-def markdown(page: str = "{}.md") -> str:
+def render_markdown(page: str = "{}.md") -> str:
     """The table as Markdown; ``page`` is where the page of an encoding is found, by its name."""
     lines = [
         "| encoding | acts on | formula | relative | longer than trained | linear attention | n-D"
@@ -44,10 +44,10 @@ def markdown(page: str = "{}.md") -> str:
             f"[`{name}`]({page.format(name)})",
             ", ".join(sorted(made.hooks)) or "nothing",
             f"`{card.formula}`" if card.formula != "-" else "-",
-            _yes(card.relative),
+            _format_answer(card.relative),
             card.longer,
             card.linear_attention,
-            _yes(card.many_axes),
+            _format_answer(card.many_axes),
             f"{count:,}" if count else "-",
             card.memory,
             card.compute,
@@ -57,5 +57,5 @@ def markdown(page: str = "{}.md") -> str:
     return "\n".join(lines)
 
 
-def _yes(holds: bool) -> str:
+def _format_answer(holds: bool) -> str:
     return "yes" if holds else "-"

@@ -28,7 +28,15 @@ from whorl._support.tensors import has_values
 from whorl._support.words import shown
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, check_whole, first_distance, look_up, repeat_heads, skew, widen
+from ._content import (
+    check_score_inputs,
+    check_whole,
+    find_first_distance,
+    repeat_heads,
+    score_by_index,
+    shift_rows,
+    widen,
+)
 from ._options import check_choice, check_int, check_number
 from .base import Card, Config, Encoding, Scorer, register
 
@@ -276,35 +284,37 @@ class DeBERTa(Encoding):
 
     def _score(
         self,
-        rows: "_Rows | None",
+        rows: "_ProjectedDistances | None",
         q: Tensor,
         k: Tensor,
         positions: Tensor,
         key_positions: Tensor,
     ) -> Tensor:
         where, heads = "DeBERTa.content_score", self.config.num_heads
-        at, keys = check_scored(q, k, positions, key_positions, heads, self.config.head_dim, where)
+        at, keys = check_score_inputs(
+            q, k, positions, key_positions, heads, self.config.head_dim, where
+        )
         check_whole(at, where)
         check_whole(keys, where)
         wide, S = table_dtype(q), k.shape[2]
         asked, offered = q.to(wide), repeat_heads(k.to(wide), heads)
-        start = None if rows is None else first_distance(at, keys)
+        start = None if rows is None else find_first_distance(at, keys)
         if rows is not None and start is not None and rows.reach(start, q.shape[2], S):
             terms = rows.scores(asked, offered, start)
         else:
             (vectors, index), terms = self._reached_rows(self._index(at, keys), wide), []
             if "c2p" in self.config.terms:
-                terms.append(look_up(asked, self._projected("key", vectors), index))
+                terms.append(score_by_index(asked, self._projected("key", vectors), index))
             if "p2c" in self.config.terms:
                 index = index.mT
                 if self.config.p2c_index == "paper":
                     vectors, index = self._reached_rows(self._index(keys, at), wide)
-                terms.append(look_up(offered, self._projected("query", vectors), index).mT)
+                terms.append(score_by_index(offered, self._projected("query", vectors), index).mT)
         return (terms[0] if len(terms) == 1 else terms[0] + terms[1]).to(q.dtype)
 
-    def _rows(self, reach: tuple[int, int], like: Tensor) -> "_Rows":
+    def _rows(self, reach: tuple[int, int], like: Tensor) -> "_ProjectedDistances":
         """K_r and Q_r of every distance in ``reach``."""
-        # One more than there are, as ``skew`` needs, at the end where it does.
+        # One more than there are, as ``shift_rows`` needs, at the end where it does.
         distance = torch.arange(reach[0] - 1, reach[1] + 2, device=like.device)
         none = torch.zeros(1, dtype=torch.int64, device=like.device)
         wide = table_dtype(like)
@@ -318,7 +328,7 @@ class DeBERTa(Encoding):
                 index = self._index(-distance, none).squeeze(-1)
                 vectors, index = self._reached_rows(index, wide)
             offered = self._projected("query", vectors).index_select(1, index[1:])
-        return _Rows(*reach, asked, offered)
+        return _ProjectedDistances(*reach, asked, offered)
 
     def _index(self, at: Tensor, keys: Tensor) -> Tensor:
         """The row of P for each query's distance to each key, [(B,) T, S]."""
@@ -331,7 +341,7 @@ class DeBERTa(Encoding):
 
     def _reached_rows(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Normalised rows of P that ``index`` asks for, and the index into those."""
-        vectors, index = _reached(self.vectors, index)
+        vectors, index = _drop_unused_rows(self.vectors, index)
         vectors = vectors.to(dtype)
         if self.config.norm == "none":
             return vectors, index
@@ -378,7 +388,7 @@ class DeBERTa(Encoding):
         self._derive()
 
 
-class _Rows(NamedTuple):
+class _ProjectedDistances(NamedTuple):
     """Projected vectors of distances first .. last, and one more, [H, ., D].
 
     keys: K_r for distances that fall from ``last``; queries: Q_r for distances that rise from
@@ -401,7 +411,7 @@ class _Rows(NamedTuple):
         first, last = max(start - S + 1, self.first), start + T - 1
         if self.keys is not None:
             rows = self.keys[:, self.last - last : self.last - first + 2]
-            terms.append(skew(asked @ rows.mT, T - 1, S))
+            terms.append(shift_rows(asked @ rows.mT, T - 1, S))
         if self.queries is not None:
             terms.append(self._by_key(offered, start, T))
         return terms
@@ -418,7 +428,7 @@ class _Rows(NamedTuple):
             begun += S
             first = max(here - S + 1, self.first)
             rows = self.queries[:, first - self.first : here + T - self.first + 1]
-            parts.append(skew(keys @ rows.mT, here - first, T).mT)
+            parts.append(shift_rows(keys @ rows.mT, here - first, T).mT)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
@@ -434,7 +444,7 @@ def _log_buckets(count: int, max_distance: int) -> Tensor:
     return torch.where(distance <= half, distance, steps)
 
 
-def _reached(vectors: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+def _drop_unused_rows(vectors: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Without the rows at either end that no pair asks for: short texts use few of them."""
     if not index.numel() or not has_values(index):
         return vectors, index

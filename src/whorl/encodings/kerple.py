@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
 
-from ._distance import check_distance, head_axis, result_dtype
+from ._distance import add_distance_axes, check_distance, find_result_dtype
 from ._options import check_choice, check_int
 from .base import Card, Config, Encoding, register
 
@@ -118,7 +118,7 @@ class Kerple(Encoding):
         Formed in float64 and rounded once, to float32 unless distances or parameters are float64.
         """
         distance = check_distance(distance, "Kerple", kind="any")
-        r1, r2 = (head_axis(r, distance) for r in self.rates())
+        r1, r2 = (add_distance_axes(r, distance) for r in self.rates())
         apart = distance.abs().double()
         if self.config.kind == "log":
             grown = torch.log1p(r2 * apart)
@@ -127,7 +127,7 @@ class Kerple(Encoding):
             # |d| is NaN. So 0 takes no part in the power, and passes no gradient.
             here = apart == 0
             grown = torch.where(here, 0.0, torch.where(here, 1.0, apart) ** r2)
-        return (-r1 * grown).to(result_dtype(distance, self.raw_r1))
+        return (-r1 * grown).to(find_result_dtype(distance, self.raw_r1))
 
     def reset_parameters(self) -> None:
         """Draw r1 and r2 as the released code does; needed after ``to_empty``."""

@@ -25,7 +25,7 @@ from whorl.kernels import tables
 
 from ._absolute import Absolute, Where
 from ._options import check_allocated
-from ._sinusoid import frequencies, sinusoids
+from ._sinusoid import compute_frequencies, compute_sinusoids
 from .base import Card, Config, register
 
 __all__ = ["Learned", "LearnedConfig"]
@@ -132,10 +132,10 @@ class Learned(Absolute):
                 count, dim = self.weight.shape
                 angles = tables.angles(
                     torch.arange(count, device="cpu"),
-                    frequencies(dim, 10_000.0, "paper", "float64"),
+                    compute_frequencies(dim, 10_000.0, "paper", "float64"),
                 )
                 scale = std * math.sqrt(2)  # the mean square of a sine and its cosine is 1/2
-                rows = sinusoids(angles, "interleaved", "sin", scale, torch.float64)
+                rows = compute_sinusoids(angles, "interleaved", "sin", scale, torch.float64)
                 self.weight.copy_(rows)
 
     @torch.no_grad()
@@ -161,9 +161,9 @@ class Learned(Absolute):
         else:
             rows = self.weight.to("cpu", torch.float64)  # the one device sure to have float64
             if mode == "hierarchical":
-                rows = _combined(rows, new_length, alpha)
+                rows = _combine_rows(rows, new_length, alpha)
             else:
-                rows = _stretched(rows, new_length, mode)
+                rows = _interpolate_rows(rows, new_length, mode)
         new.weight = nn.Parameter(rows.to(self.weight), requires_grad=self.weight.requires_grad)
         return new.train(self.training)
 
@@ -230,7 +230,7 @@ class Learned(Absolute):
         )
 
 
-def _stretched(rows: Tensor, length: int, mode: Literal["linear", "cubic"]) -> Tensor:
+def _interpolate_rows(rows: Tensor, length: int, mode: Literal["linear", "cubic"]) -> Tensor:
     """[n, dim] -> [length, dim]; the ends stay at the ends."""
     line = rows.T.unsqueeze(0)  # [1, dim, n]
     if mode == "linear":
@@ -241,7 +241,7 @@ def _stretched(rows: Tensor, length: int, mode: Literal["linear", "cubic"]) -> T
     return stretched[0].T.contiguous()
 
 
-def _combined(rows: Tensor, length: int, alpha: float) -> Tensor:
+def _combine_rows(rows: Tensor, length: int, alpha: float) -> Tensor:
     """[n, dim] -> [length, dim], length <= n^2; the first n rows stay, to the last bit."""
     known = rows.shape[0]
     parts = (rows - alpha * rows[0]) / (1 - alpha)

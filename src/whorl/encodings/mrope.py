@@ -56,17 +56,17 @@ class MRoPEConfig(RotaryConfig):
         frozen_scaling(self, "MRoPE")
         orders = ("chunked", "interleaved", "alternating")
         check_choices(self, {"order": orders, "lengths": LENGTHS}, "MRoPE")
-        object.__setattr__(self, "sections", _integers(self.sections, "sections"))
+        object.__setattr__(self, "sections", _check_integers(self.sections, "sections"))
         _check_sections(self.sections, self.order, self.width)
         if self.axes is not None:
-            object.__setattr__(self, "axes", _integers(self.axes, "axes"))
+            object.__setattr__(self, "axes", _check_integers(self.axes, "axes"))
             _check_axes(self.axes, self.sections)
 
     @property
     def pair_axes(self) -> tuple[int, ...]:
         """The axis that each pair turns by, fastest pair first."""
         axes = self._section_axes
-        return tuple(axes[n] for n in _dealt(self.sections, self.order))
+        return tuple(axes[n] for n in _assign_sections(self.sections, self.order))
 
     @property
     def num_axes(self) -> int:
@@ -172,7 +172,7 @@ class MRoPE(Rotary):
         self.position_axes = config.num_axes
 
 
-def _dealt(sections: tuple[int, ...], order: Order) -> list[int]:
+def _assign_sections(sections: tuple[int, ...], order: Order) -> list[int]:
     """The section of each pair."""
     n, pairs = len(sections), sum(sections)
     if order == "chunked":
@@ -182,7 +182,7 @@ def _dealt(sections: tuple[int, ...], order: Order) -> list[int]:
     return [j % (n - 1) if j < pairs - sections[-1] else n - 1 for j in range(pairs)]
 
 
-def _integers(given: Any, option: str) -> tuple[int, ...]:
+def _check_integers(given: Any, option: str) -> tuple[int, ...]:
     listed = tuple(given) if isinstance(given, (tuple, list)) else None
     if listed is None or not all(type(n) is int and n >= 0 for n in listed):
         raise ValueError(
@@ -208,7 +208,7 @@ def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None
             f"MRoPE: sections must add up to R/2 = {pairs}, because every pair turns by one axis;"
             f" got {shown(sections)}, {total} in all. {remedy}"
         )
-    dealt = _dealt(sections, order)
+    dealt = _assign_sections(sections, order)
     counts = tuple(dealt.count(k) for k in range(len(sections)))
     if counts != sections:
         rule = (

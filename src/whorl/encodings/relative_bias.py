@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ._distance import check_distance, look_up
+from ._distance import check_distance, select_biases
 from ._options import check_int, check_number
 from .base import Card, Config, Encoding, register
 
@@ -102,7 +102,7 @@ class RelativeBias(Encoding):
         config = self.config
         distance = check_distance(distance, "RelativeBias", kind="whole")
         rows = distance.clamp(-config.future, config.max_distance) + config.future
-        return look_up(self.weight, rows)
+        return select_biases(self.weight, rows)
 
     def reset_parameters(self) -> None:
         """Draw the biases afresh, as is needed after ``to_empty``."""

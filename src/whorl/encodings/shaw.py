@@ -22,9 +22,16 @@ from torch import Tensor, nn
 from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, check_whole, look_up, over_heads, place, widen
+from ._content import (
+    add_head_axis,
+    check_positions,
+    check_score_inputs,
+    check_whole,
+    score_by_index,
+    widen,
+)
 from ._options import check_choice, check_int
-from ._sinusoid import frequencies, sinusoids
+from ._sinusoid import compute_frequencies, compute_sinusoids
 from .base import Card, Config, Encoding, Scorer, register
 
 __all__ = ["Shaw", "ShawConfig"]
@@ -153,10 +160,10 @@ class Shaw(Encoding):
     ) -> Tensor:
         """q_i . a_c, [B, H, T, S]; of k only the length and the positions matter."""
         where, sizes = "Shaw.content_score", (self.config.num_heads, self.config.head_dim)
-        at, keys = check_scored(q, k, positions, key_positions, *sizes, where)
+        at, keys = check_score_inputs(q, k, positions, key_positions, *sizes, where)
         wide = table_dtype(q)
         rows = self._vectors(self.key_vectors, wide, q.device)
-        return look_up(q.to(wide), rows, self._index(at, keys, where)).to(q.dtype)
+        return score_by_index(q.to(wide), rows, self._index(at, keys, where)).to(q.dtype)
 
     def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
         """``content_score`` in float32 for half precision."""
@@ -180,9 +187,9 @@ class Shaw(Encoding):
             raise ValueError(
                 f"{where}: weights must have num_heads = {self.config.num_heads} heads; got {H}."
             )
-        at = place(positions, B, T, weights.device, where, "positions")
-        keys = place(key_positions, B, S, weights.device, where, "key_positions")
-        index = over_heads(self._index(at, keys, where)).expand(B, H, T, S)
+        at = check_positions(positions, B, T, weights.device, where, "positions")
+        keys = check_positions(key_positions, B, S, weights.device, where, "key_positions")
+        index = add_head_axis(self._index(at, keys, where)).expand(B, H, T, S)
         wide = table_dtype(weights)
         # The weight that each vector gets in all, so that the sum over keys needs no T x S x D.
         totals = torch.zeros(B, H, T, self.config.rows, dtype=wide, device=weights.device)
@@ -201,5 +208,5 @@ class Shaw(Encoding):
         if trained is not None:
             return trained.to(dtype)
         at = torch.arange(self.config.rows, device=device)
-        ladder = frequencies(self.config.head_dim, 10_000.0, "paper", "float64").to(device)
-        return sinusoids(tables.angles(at, ladder), "interleaved", "sin", 1.0, dtype)
+        ladder = compute_frequencies(self.config.head_dim, 10_000.0, "paper", "float64").to(device)
+        return compute_sinusoids(tables.angles(at, ladder), "interleaved", "sin", 1.0, dtype)

@@ -27,7 +27,7 @@ from whorl.types import Precision
 
 from ._absolute import Absolute, Where
 from ._options import check_allocated
-from ._sinusoid import First, Order, Spacing, frequencies, sinusoids
+from ._sinusoid import First, Order, Spacing, compute_frequencies, compute_sinusoids
 from .base import Card, Config, register
 
 __all__ = ["Sinusoidal", "SinusoidalConfig"]
@@ -66,11 +66,11 @@ class SinusoidalConfig(Config):
                 "Sinusoidal: spacing='endpoints' needs dim of at least 4, because both ends of the"
                 f" range are frequencies; got {self.dim}. Use spacing='paper'."
             )
-        if not _finite(self.base) or self.base <= 0:
+        if not _is_finite(self.base) or self.base <= 0:
             raise ValueError(
                 f"Sinusoidal: base must be a finite number above 0; got {self.base!r}."
             )
-        if not _finite(self.scale):
+        if not _is_finite(self.scale):
             raise ValueError(f"Sinusoidal: scale must be a finite number; got {self.scale!r}.")
         if type(self.table_length) is not int or self.table_length < 0:
             raise ValueError(
@@ -196,12 +196,14 @@ class Sinusoidal(Absolute):
         config = self.config
         inv_freq = self._inv_freq.to(positions.device)
         angles = tables.angles(positions, inv_freq, config.precision)
-        return sinusoids(angles, config.order, config.first, config.scale, dtype)
+        return compute_sinusoids(angles, config.order, config.first, config.scale, dtype)
 
     def _derive(self) -> None:
         config = self.config
         with torch.inference_mode(False):  # constants must serve training later
-            self._inv_freq = frequencies(config.dim, config.base, config.spacing, config.precision)
+            self._inv_freq = compute_frequencies(
+                config.dim, config.base, config.spacing, config.precision
+            )
             known = torch.arange(config.table_length, device="cpu")
             self._table = self._build(known, torch.float32)
 
@@ -214,6 +216,6 @@ class Sinusoidal(Absolute):
         self._derive()
 
 
-def _finite(value: object) -> bool:
+def _is_finite(value: object) -> bool:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number here

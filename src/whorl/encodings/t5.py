@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from whorl._support.tensors import use_real_tensors
 
-from ._distance import check_distance, look_up
+from ._distance import check_distance, select_biases
 from ._options import check_choice, check_int, check_number
 from .base import Card, Config, Encoding, register
 
@@ -125,7 +125,7 @@ class T5Bias(Encoding):
         super().__init__()
         self.config = T5BiasConfig(num_heads, num_buckets, max_distance, direction, scale, std)
         with use_real_tensors():
-            self._starts = _starts(self.config.one_way, max_distance)
+            self._starts = _compute_bucket_starts(self.config.one_way, max_distance)
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         self.reset_parameters()
 
@@ -140,7 +140,7 @@ class T5Bias(Encoding):
 
     def distance_bias(self, distance: Tensor) -> Tensor:
         """The trained biases of distances i - j: [H, ...] for whole distances of any shape."""
-        return look_up(self.weight, self.buckets(distance))
+        return select_biases(self.weight, self.buckets(distance))
 
     def softmax_scale(self, head_dim: int) -> float | None:
         """``scale`` instead of 1 / sqrt(D)."""
@@ -158,7 +158,7 @@ class T5Bias(Encoding):
         nn.init.normal_(self.weight, std=std)
 
 
-def _starts(count: int, max_distance: int) -> tuple[int, ...]:
+def _compute_bucket_starts(count: int, max_distance: int) -> tuple[int, ...]:
     """The first distance of each of ``count`` buckets but bucket 0, by T5's float32 formula."""
     exact = count // 2
     level = torch.arange(1, count - exact, device="cpu")  # of the buckets past bucket ``exact``

@@ -24,9 +24,16 @@ from torch import Tensor, nn
 from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
 
-from ._content import check_scored, first_distance, over_heads, place, skew, widen
+from ._content import (
+    add_head_axis,
+    check_positions,
+    check_score_inputs,
+    find_first_distance,
+    shift_rows,
+    widen,
+)
 from ._options import check_choice, check_int, check_number
-from ._sinusoid import frequencies, sinusoids
+from ._sinusoid import compute_frequencies, compute_sinusoids
 from .base import Card, Config, Encoding, Scorer, register
 
 __all__ = ["TransformerXL", "TransformerXLConfig"]
@@ -173,7 +180,7 @@ class TransformerXL(Encoding):
 
     def _score(
         self,
-        rows: "_Rows | None",
+        rows: "_ProjectedSinusoids | None",
         q: Tensor,
         k: Tensor,
         positions: Tensor,
@@ -181,7 +188,7 @@ class TransformerXL(Encoding):
         segments: tuple[Tensor | None, Tensor | None],
     ) -> Tensor:
         where, sizes = "TransformerXL.content_score", (self.config.num_heads, self.config.head_dim)
-        at, keys = check_scored(q, k, positions, key_positions, *sizes, where)
+        at, keys = check_score_inputs(q, k, positions, key_positions, *sizes, where)
         wide = table_dtype(q)
         u = self.u.to(wide).view(k.shape[1], -1, sizes[1])  # by key head, [G, H / G, D]
         offered = (u @ k.to(wide).mT).flatten(1, 2).unsqueeze(2)  # [B, H, 1, S]
@@ -196,61 +203,68 @@ class TransformerXL(Encoding):
             )
         return score.to(q.dtype)
 
-    def _by_distance(self, asked: Tensor, at: Tensor, keys: Tensor, rows: "_Rows | None") -> Tensor:
+    def _by_distance(
+        self, asked: Tensor, at: Tensor, keys: Tensor, rows: "_ProjectedSinusoids | None"
+    ) -> Tensor:
         """(q_i + v) . W R_(i-j) for asked = q + v, [B, H, T, D]: [B, H, T, S]."""
         (_, H, T, D), S, start = asked.shape, keys.shape[-1], None
         # Compiled code takes no look at lengths either: each would be compiled anew.
         if not torch.compiler.is_compiling() and (rows or self._pays(asked, T + S, S)):
-            start = first_distance(at, keys)
+            start = find_first_distance(at, keys)
         if start is None:
             projection = self.projection.to(asked.dtype).view(H, D, -1)
-            return self._turned(asked @ projection, at, keys)
+            return self._score_by_rotation(asked @ projection, at, keys)
         return self._shifted(asked, start, S, rows)
 
-    def _shifted(self, asked: Tensor, start: int, S: int, rows: "_Rows | None") -> Tensor:
+    def _shifted(
+        self, asked: Tensor, start: int, S: int, rows: "_ProjectedSinusoids | None"
+    ) -> Tensor:
         """For distances start + t - s of query t and key s, by the relative shift."""
         T = asked.shape[2]
         last = start + T - 1
         if rows is None or last > rows.last or last - rows.first + 1 < S:
             rows = self._rows((start - S + 1, last), asked)
         lowest = max(start - S + 1, rows.first)
-        return skew(asked @ rows.between(lowest, last), T - 1, S)
+        return shift_rows(asked @ rows.between(lowest, last), T - 1, S)
 
     def _pays(self, q: Tensor, count: int, S: int) -> bool:
-        """Whether projecting ``count`` distances takes fewer multiplications than ``_turned``."""
+        """Whether ``_shifted`` for ``count`` distances takes fewer products than a rotation."""
         (B, _, T, D), width = q.shape, self.config.width
         return count * (width + B * T) * D <= B * T * width * (D + S)
 
-    def _rows(self, reach: tuple[int, int], like: Tensor) -> "_Rows":
+    def _rows(self, reach: tuple[int, int], like: Tensor) -> "_ProjectedSinusoids":
         """W R_d of all distances d in ``reach``."""
-        # One more than there are, as ``skew`` needs.
+        # One more than there are, as ``shift_rows`` needs.
         distance = torch.arange(reach[1], reach[0] - 2, -1, device=like.device)
         if self.config.clamp is not None:
             distance = distance.clamp(-self.config.clamp, self.config.clamp)
         wide = table_dtype(like)
-        rows = sinusoids(self._angles(distance), "concatenated", "sin", 1.0, wide)
+        rows = compute_sinusoids(self._angles(distance), "concatenated", "sin", 1.0, wide)
         projection = self.projection.to(wide).view(*like.shape[1:4:2], -1)
-        return _Rows(*reach, projection @ rows.mT)
+        return _ProjectedSinusoids(*reach, projection @ rows.mT)
 
-    def _turned(self, asked: Tensor, at: Tensor, keys: Tensor) -> Tensor:
+    def _score_by_rotation(self, asked: Tensor, at: Tensor, keys: Tensor) -> Tensor:
         """For any positions, by the addition theorem; asked = (q + v) W, [B, H, T, dim]."""
         by_sin, by_cos = asked.chunk(2, dim=-1)
-        turns = over_heads(self._angles(at))  # [T, dim / 2] or [B, 1, T, dim / 2]
-        cos, sin = turns.cos().to(asked.dtype), turns.sin().to(asked.dtype)
-        turned = torch.cat((by_cos * sin - by_sin * cos, by_sin * sin + by_cos * cos), dim=-1)
-        rows = sinusoids(self._angles(keys), "concatenated", "sin", 1.0, asked.dtype)
-        score = turned @ over_heads(rows).mT
+        angles = add_head_axis(self._angles(at))  # [T, dim / 2] or [B, 1, T, dim / 2]
+        cos, sin = angles.cos().to(asked.dtype), angles.sin().to(asked.dtype)
+        rotated = torch.cat((by_cos * sin - by_sin * cos, by_sin * sin + by_cos * cos), dim=-1)
+        rows = compute_sinusoids(self._angles(keys), "concatenated", "sin", 1.0, asked.dtype)
+        score = rotated @ add_head_axis(rows).mT
         if self.config.clamp is None:
             return score
         clamp = self.config.clamp
         ends = torch.tensor([clamp, -clamp], device=asked.device)
-        last = asked @ sinusoids(self._angles(ends), "concatenated", "sin", 1.0, asked.dtype).mT
-        distance = over_heads(at.unsqueeze(-1) - keys.unsqueeze(-2))
+        last = (
+            asked
+            @ compute_sinusoids(self._angles(ends), "concatenated", "sin", 1.0, asked.dtype).mT
+        )
+        distance = add_head_axis(at.unsqueeze(-1) - keys.unsqueeze(-2))
         score = torch.where(distance > clamp, last[..., :1], score)
         return torch.where(distance < -clamp, last[..., 1:], score)
 
     def _angles(self, positions: Tensor) -> Tensor:
-        ladder = frequencies(self.config.width, self.config.base, "paper", "float64")
+        ladder = compute_frequencies(self.config.width, self.config.base, "paper", "float64")
         return tables.angles(positions, ladder.to(positions.device))
 
     def _by_segment(
@@ -263,18 +277,22 @@ class TransformerXL(Encoding):
             if key_segments is not None:
                 raise ValueError(f"{where}: key_segments came without segments; pass both.")
             return same
-        mine = _segments(segments, q, where, "segments")
-        theirs = mine if key_segments is None else _segments(key_segments, k, where, "key_segments")
+        mine = _check_segments(segments, q, where, "segments")
+        theirs = (
+            mine
+            if key_segments is None
+            else _check_segments(key_segments, k, where, "key_segments")
+        )
         if theirs.shape[-1] != k.shape[2]:
             raise ValueError(
                 f"{where}: q has {q.shape[2]} tokens and k has {k.shape[2]}, so one set of segments"
                 " cannot serve both; pass key_segments= for the keys."
             )
-        shared = over_heads(mine.unsqueeze(-1) == theirs.unsqueeze(-2))
+        shared = add_head_axis(mine.unsqueeze(-1) == theirs.unsqueeze(-2))
         return torch.where(shared, same, other)
 
 
-class _Rows(NamedTuple):
+class _ProjectedSinusoids(NamedTuple):
     """W R_d [H, D, .] for distances d that fall from ``last`` to ``first``, and one more."""
 
     first: int
@@ -286,8 +304,8 @@ class _Rows(NamedTuple):
         return self.values[..., self.last - last : self.last - first + 2]
 
 
-def _segments(given: Tensor, x: Tensor, where: str, what: str) -> Tensor:
-    segments = place(given, x.shape[0], x.shape[2], x.device, where, what)
+def _check_segments(given: Tensor, x: Tensor, where: str, what: str) -> Tensor:
+    segments = check_positions(given, x.shape[0], x.shape[2], x.device, where, what)
     if segments.is_floating_point():
         raise TypeError(f"{where}: {what} must be integers, the names of segments; got fractions.")
     return segments
