@@ -227,3 +227,24 @@ def test_the_installed_script_returns_the_exit_code() -> None:
     assert done.returncode == 2
     assert "nonesuch" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [name for name in SURFACE if name])
+def test_help_shows_every_word_and_breaks_no_sentence(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rich takes [words] for markup and leaves them out; typer keeps the line breaks of the source."""
+    from typer.main import get_command
+
+    from whorl.cli.app import app
+
+    monkeypatch.setenv("COLUMNS", "400")
+    main([command, "--help"])
+    found = " ".join(capsys.readouterr().out.replace("\u2502", " ").split())
+    known: Any = get_command(app)
+    for option in known.commands[command].params:
+        assert not option.help or " ".join(option.help.split()) in found, option.name
+    assert "[[" not in found  # an optional argument has one pair of brackets
+    for paragraph in (known.commands[command].callback.__doc__ or "").split("\n\n"):
+        assert "\n " not in known.commands[command].help
+        assert " ".join(paragraph.split()) in found

@@ -6,14 +6,15 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from whorl.explore import connections
+from whorl.explore import connections, server
 
 from .page import until
 
@@ -118,3 +119,97 @@ def test_past_the_most_the_oldest_half_sent_one_makes_room(
         "more than 5 connections are open; try again in a moment.",
     )
     assert get(address) == 200
+
+
+def ask(address: str, opened: ExitStack, times: int) -> socket.socket:
+    """A connection that asks several times for a file and reads nothing; it has little room."""
+    found = opened.enter_context(socket.socket())
+    found.settimeout(30)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    host, port = place(address)
+    found.connect((host, port))
+    request = b"GET /static/app.js HTTP/1.1\r\nhost: %s:%d\r\n\r\n"
+    found.sendall(request % (host.encode(), port) * times)
+    return found
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> dict[int, connections.Connection]:
+    """Connections with an unread answer, by the client's port; the system keeps little of it."""
+    found: dict[int, connections.Connection] = {}
+    made, watch = connections.Connection.connection_made, connections.Connection._watch
+
+    def limit(self: connections.Connection, transport: Any) -> None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        made(self, transport)
+
+    def record(self: connections.Connection) -> None:
+        watch(self)
+        if self.unread and self.client is not None:
+            found[self.client[1]] = self
+
+    monkeypatch.setattr(connections.Connection, "connection_made", limit)
+    monkeypatch.setattr(connections.Connection, "_watch", record)
+    return found
+
+
+def test_clients_that_never_read_keep_nobody_waiting(
+    address: str, opened: ExitStack, unread: dict[int, connections.Connection]
+) -> None:
+    asked = [ask(address, opened, times=2) for _ in range(520)]
+    with urllib.request.urlopen(address + "api/start", timeout=5) as answer:
+        assert answer.status == 200
+    ports = {connection.getsockname()[1] for connection in asked}
+    until(lambda: len(ports & unread.keys()) > 400)  # some made room before they were answered
+
+
+def test_clients_with_answers_in_the_buffers_of_the_system_make_room(
+    address: str, opened: ExitStack
+) -> None:
+    asked = [ask(address, opened, times=1) for _ in range(520)]
+    with urllib.request.urlopen(address + "api/start", timeout=5) as answer:
+        assert answer.status == 200
+    assert len(asked) > connections.MOST_CONNECTIONS
+
+
+def test_an_idle_connection_makes_room_after_its_whole_answer(
+    address: str, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle = ask(address, opened, times=1)
+    idle.recv(1, socket.MSG_PEEK)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 1)
+    assert get(address) == 200
+    answer = http.client.HTTPResponse(idle)
+    answer.begin()
+    assert len(answer.read()) == int(answer.headers["content-length"])
+    assert idle.recv(1) == b""
+
+
+def test_an_answer_that_is_not_read_in_time_is_dropped(
+    address: str,
+    opened: ExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+    unread: dict[int, connections.Connection],
+) -> None:
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
+    connection = ask(address, opened, times=2)
+    until(lambda: connection.getsockname()[1] in unread)
+    held = unread[connection.getsockname()[1]]
+    until(lambda: held not in held.connections)
+    with suppress(ConnectionResetError):
+        read = sum(map(len, iter(lambda: connection.recv(65536), b"")))
+        assert read < len(server._static()["app.js"][0])
+
+
+def test_a_request_that_follows_an_unread_answer_has_its_time(
+    address: str, opened: ExitStack, unread: dict[int, connections.Connection]
+) -> None:
+    connection = ask(address, opened, times=1)
+    until(lambda: connection.getsockname()[1] in unread)
+    held = unread[connection.getsockname()[1]]
+    connection.sendall(b"GET / HTTP/1.1\r\n")
+    answer = http.client.HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    until(lambda: not held.unread)
+    until(lambda: held.timer is not None)

@@ -1,5 +1,6 @@
 """Damage to a run is refused by name: no flipped bit and no edit is trained on or reported."""
 
+import importlib
 import json
 import os
 import random
@@ -16,9 +17,19 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.lab import Interrupted, Moment, Run, RunConfig, export_run, runs, threads, train
+from whorl.lab import (
+    Interrupted,
+    Moment,
+    Run,
+    RunConfig,
+    checkpoint,
+    export_run,
+    runs,
+    threads,
+    train,
+)
 from whorl.lab.attention import attention_of
-from whorl.lab.checkpoint import read_checkpoint
+from whorl.lab.checkpoint import read_state
 from whorl.lab.compare import rebuild
 from whorl.lab.environment import environment
 from whorl.lab.integrity import check_format, checksum_tensor, write_checked
@@ -189,7 +200,7 @@ def test_any_flipped_bit_of_a_checkpoint_is_seen(half: Run) -> None:
         changed[place // 8] ^= 1 << place % 8
         half.checkpoint_path.write_bytes(changed)
         with pytest.raises(ValueError, match=r"checkpoint\.safetensors"):
-            read_checkpoint(half.checkpoint_path)
+            read_state(half.checkpoint_path)
 
 
 def test_parts_of_other_runs_are_refused(half: Run, small: RunConfig, tmp_path: Path) -> None:
@@ -263,13 +274,13 @@ def test_later_formats_are_refused(half: Run, small: RunConfig) -> None:
         check_format("a" * 5000, "x")
     tell(format="3")(half.folder)
     with pytest.raises(ValueError, match=r"checkpoint.safetensors has format '3'"):
-        read_checkpoint(half.checkpoint_path)
+        read_state(half.checkpoint_path)
 
 
 def test_other_safetensors_are_no_checkpoints(half: Run) -> None:
     half.checkpoint_path.write_bytes(safetensors.save({"x": torch.ones(2)}))
     with pytest.raises(ValueError, match=r"cannot be read: it is no checkpoint of whorl train"):
-        read_checkpoint(half.checkpoint_path)
+        read_state(half.checkpoint_path)
 
 
 def test_a_tensors_type_and_shape_count() -> None:
@@ -327,7 +338,7 @@ def test_hashing_reads_every_tensor_once(half: Run, monkeypatch: pytest.MonkeyPa
         return checksum_tensor(tensor)
 
     monkeypatch.setattr("whorl.lab.checkpoint.checksum_tensor", count)
-    assert read_checkpoint(half.checkpoint_path).step == 5
+    assert read_state(half.checkpoint_path).at.step == 5
     assert len(seen) == len(contents(half.checkpoint_path)[0])
 
 
@@ -396,3 +407,59 @@ def test_killed_at_any_event_of_the_file_system(small: RunConfig, tmp_path: Path
     assert len(killed) > 8
     assert last[1] == 0
     assert all(one[2:] == last[2:] for one in killed)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of files that are opened as safetensors, and of tensors that get a checksum."""
+    found: list[str] = []
+    module = importlib.import_module("safetensors")
+    opener, summed = module.safe_open, checkpoint.checksum_tensor
+
+    def open_file(path: Path, **options: Any) -> Any:
+        found.append(Path(path).name)
+        return opener(path, **options)
+
+    def sum_tensor(tensor: torch.Tensor) -> str:
+        found.append("tensor")
+        return summed(tensor)
+
+    monkeypatch.setattr(module, "safe_open", open_file)
+    monkeypatch.setattr(checkpoint, "checksum_tensor", sum_tensor)
+    return found
+
+
+def test_a_resumed_run_reads_its_checkpoint_once(
+    half: Run, small: RunConfig, reads: list[str]
+) -> None:
+    count = len(contents(half.checkpoint_path)[0])
+    reads.clear()
+    run = train(small, half.folder, scalings=("yarn",))
+    # Once to go on, and once more all tensors of the checkpoint at the end are given checksums.
+    assert reads == ["checkpoint.safetensors", *["tensor"] * 2 * count]
+    assert run.take_saved_state() is None  # and it is not kept in memory
+    reads.clear()
+    run = train(small, half.folder, scalings=("yarn",))  # whose results are there already
+    assert reads == ["checkpoint.safetensors", *["tensor"] * count]
+    assert run.take_saved_state() is None
+    run.evaluation_path("yarn").unlink()
+    reads.clear()
+    run = train(small, half.folder, scalings=("yarn",))
+    assert reads == ["checkpoint.safetensors", *["tensor"] * count]
+    run.verify()
+
+
+@pytest.mark.parametrize("use", ["model", "attention"])
+def test_a_trained_model_is_read_once(whole: Run, reads: list[str], use: str) -> None:
+    count = len(contents(whole.checkpoint_path)[0])
+    reads.clear()
+    if use == "model":
+        whole.load_model()
+    else:
+        attention_of(whole.folder, windows=1)
+    assert reads == ["checkpoint.safetensors", *["tensor"] * count]
+
+
+def test_a_run_that_did_not_fit_is_forgotten(half: Run, small: RunConfig) -> None:
+    assert not half.finished(small, {"sha256": "another"})
+    assert half.take_saved_state() is None

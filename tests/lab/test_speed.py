@@ -11,7 +11,7 @@ import pytest
 
 from tests.plots.lab_document import comparison
 from whorl import plots
-from whorl.lab import DataConfig, RunConfig
+from whorl.lab import DataConfig, RunConfig, train
 from whorl.lab.compare import Lane, Plan, compare, load, rebuild
 from whorl.lab.compare import speed as module
 from whorl.lab.compare.plan import Job
@@ -115,6 +115,36 @@ def test_a_changed_file_is_measured_anew_or_refused(
     assert found["tokens_per_second"] == {"rope": 256.0}
     assert read_speed(tmp_path / "elsewhere", [small]) is None
     assert read_speed(tmp_path, [jobs(small, "alibi")[0].config]) is None
+
+
+def test_a_report_shows_the_speeds_that_are_there(
+    small: RunConfig, tmp_path: Path, asked: list[list[str]]
+) -> None:
+    three = jobs(small, "rope", "alibi", "nope")
+    for job in three:
+        train(job.config, tmp_path / job.name)
+    measure_speed(three[:2], tmp_path, print)
+    found = rebuild(tmp_path)
+    speeds = {row["name"]: row["tokens_per_second"] for row in found["rows"]}
+    assert speeds == {"rope": TOKENS / 0.5, "alibi": TOKENS / 0.75, "nope": None}
+    note = (
+        "(speed.json). It was not measured for nope; whorl compare with these encodings measures"
+        " all of them together."
+    )
+    assert found["notes"][-1].endswith(note)
+    report = (tmp_path / "report.md").read_text()
+    assert note in report
+    assert "tokens/s" in next(line for line in report.splitlines() if line.startswith("| "))
+    # Of another batch, a speed is not that of these runs.
+    training = dataclasses.replace(small.training, batch=5)
+    other = jobs(dataclasses.replace(small, training=training), "rope")
+    measure_speed([other[0], *three[1:]], tmp_path, print)
+    speeds = {row["name"]: row["tokens_per_second"] for row in rebuild(tmp_path)["rows"]}
+    assert speeds == {"rope": None, "alibi": TOKENS / 0.75, "nope": TOKENS / 1.0}
+    # All are measured together, so that they can be compared.
+    measure_speed(three, tmp_path, print)
+    assert asked[-1] == ["rope", "alibi", "nope"]
+    assert "not measured" not in " ".join(rebuild(tmp_path)["notes"])
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import torch
 
 from whorl.lab import Interrupted, Model, Moment, Run, RunConfig, train
 from whorl.lab import trainer as module
-from whorl.lab.checkpoint import load_weights
+from whorl.lab.checkpoint import read_state
 
 SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms")
 
@@ -134,7 +134,9 @@ def test_kill_9_at_many_moments(small: RunConfig, whole: Run, tmp_path: Path) ->
         )
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         if Run(folder).checkpoint_path.exists():
-            assert load_weights(Run(folder).checkpoint_path, _model(small)) >= 1
+            saved = read_state(Run(folder).checkpoint_path)
+            saved.load_weights(_model(small))
+            assert saved.at.step >= 1
     assert done.returncode == 0
     assert numbers(Run(folder)) == numbers(whole)
     assert not list(folder.glob(".*.part"))

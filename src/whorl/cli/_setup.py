@@ -35,7 +35,7 @@ _MODEL = "Model and training"
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Argument(metavar="[CONFIG.toml]", help="Settings; options below win over it."),
+    typer.Argument(metavar="CONFIG.toml", help="Settings; options below win over it."),
 ]
 Data = Annotated[
     list[str] | None,

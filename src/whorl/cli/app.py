@@ -1,6 +1,7 @@
 """The list of commands; each lives in the file of its name."""
 
 from collections.abc import Callable
+from inspect import cleandoc
 from typing import Annotated
 
 import typer
@@ -51,6 +52,15 @@ def _handle_root(
     pass
 
 
+def _join_lines(command: Callable[..., None]) -> str:
+    """The docstring with a line for each paragraph: typer would break lines where the source does.
+
+    Lines that are indented stay, as in a table.
+    """
+    paragraphs = cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(p if "\n " in p else p.replace("\n", " ") for p in paragraphs)
+
+
 # In the order of the help, which has a panel for each question that a user comes with.
 _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Which encoding?": (
@@ -77,4 +87,6 @@ _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
 }
 for _panel, _commands in _PANELS.items():
     for _command, _example in _commands:
-        app.command(epilog=f"Example: {_example}", rich_help_panel=_panel)(_command)
+        app.command(
+            help=_join_lines(_command), epilog=f"Example: {_example}", rich_help_panel=_panel
+        )(_command)

@@ -52,11 +52,11 @@ Scalings = typer.Option(metavar="A,B", help="Put into trained rotations: yarn,nt
 Seeds = typer.Option(help="Runs per encoding, for intervals [1; 3 for standard and full].")
 Minutes = typer.Option(help="Choose the steps so that it takes about as long.")
 Rates = typer.Option(metavar="A,B", help="Train at these learning rates, to find the best.")
-Out = typer.Option("--out", metavar="FOLDER", help="Where runs and report go [runs/BUDGET].")
+Out = typer.Option("--out", metavar="FOLDER", help="Where runs and report go (runs/BUDGET).")
 From = typer.Option("--from", metavar="RUNS", help="Report on runs that are there, untrained.")
 Chart = typer.Option(metavar="FILE", help="Draw the result: .png, .svg, .html or .json.")
 NoSpeed = typer.Option("--no-speed", help="Do not measure how fast each encoding trains.")
-Workers = typer.Option(help="Runs at a time [one per core].")
+Workers = typer.Option(help="Runs at a time (one per core).")
 
 
 def compare(

@@ -19,7 +19,7 @@ __all__ = ["FAILED", "doctor"]
 FAILED = 3
 
 Target = typer.Argument(
-    metavar="[MODEL]",
+    metavar="MODEL",
     help="config.json, a checkpoint's folder, a .safetensors or .gguf file, or a preset.",
 )
 Length = make_length_option("Tokens that the model is to be used with; else its own context.")

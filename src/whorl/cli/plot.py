@@ -25,7 +25,7 @@ class ThemeName(str, Enum):
     dark = "dark"
 
 
-Name = typer.Argument(metavar="[NAME]", help="Which chart; --list shows them.")
+Name = typer.Argument(metavar="NAME", help="Which chart; --list shows them.")
 Out = typer.Option("--out", metavar="FILE", help="Where to: .png, .svg, .html or .json.")
 List = typer.Option("--list", help="Show every chart, or NAME's options.")
 Dim = typer.Option("--dim", help="Width of a head.")

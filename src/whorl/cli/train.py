@@ -44,7 +44,7 @@ Set = typer.Option(
     metavar="KEY=VALUE",
     help="An option of the encoding, such as layout=interleaved; repeat it.",
 )
-Out = typer.Option("--out", metavar="FOLDER", help="Where the run is kept [runs/ENCODING].")
+Out = typer.Option("--out", metavar="FOLDER", help="Where the run is kept (runs/ENCODING).")
 Rate = typer.Option(help="Peak learning rate; else the one swept for the encoding.")
 Export = typer.Option(
     metavar="FOLDER", help="Write the trained model in Hugging Face format (rope only)."

@@ -12,7 +12,6 @@ from whorl.analysis.record import fits, whole
 from whorl.analysis.scores import scores
 from whorl.encodings import Encoding
 
-from .checkpoint import load_weights
 from .data import open_source
 from .encodings import title_of
 from .model import Model
@@ -49,9 +48,7 @@ def attention_of(
             f"attention_of: {str(folder)!r} was trained with linear attention, which has no"
             " weights; train one with softmax attention."
         )
-    run.verify()
-    model = Model(config.model, vocab=run.vocab(), longest=config.longest)
-    load_weights(run.checkpoint_path, model)
+    model = run.load_model()
     fits(
         32 * windows * config.model.heads * config.model.layers * length**2, length, "attention_of"
     )

@@ -5,7 +5,8 @@ file has a checksum for each tensor and one for the rest, and is refused if one 
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from . import files
 from .integrity import FORMAT, check_format, checksum, checksum_tensor
 from .model import Model
 
-__all__ = ["Checkpoint", "load_weights", "read_checkpoint"]
+__all__ = ["Checkpoint", "SavedState", "read_state"]
 
 _WEIGHT, _STATE = "model.", "adamw."
 
@@ -37,8 +38,8 @@ class Checkpoint:
     config: str = ""
     checksum: str = ""
 
-    def save(self, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> None:
-        """Write ``path`` whole or not at all."""
+    def save(self, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> "Checkpoint":
+        """Write ``path`` whole or not at all; returns this with the checksum of what is there."""
         safe = need("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
         for name, weight in model.named_parameters():
@@ -55,35 +56,44 @@ class Checkpoint:
         }
         about["checksum"] = checksum(about)
         files.write(path, safe.save(tensors, about))
+        return replace(self, checksum=about["checksum"])
 
-    @classmethod
-    def load(cls, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> "Checkpoint":
-        """Put a saved state into ``model`` and ``optimizer``."""
-        at, tensors = _read(path)
-        _fill(model, tensors, path)
+
+@dataclass(frozen=True)
+class SavedState:
+    """A checkpoint that was read and has its checksums: where the run stood, and its tensors."""
+
+    path: Path
+    at: Checkpoint
+    tensors: Mapping[str, Tensor]
+
+    @torch.no_grad()
+    def load_weights(self, model: Model) -> None:
+        """Put the weights into ``model``."""
+        for name, weight in model.named_parameters():
+            saved = self.tensors.get(_WEIGHT + name)
+            if saved is None or saved.shape != weight.shape:
+                came = "nothing" if saved is None else list(saved.shape)
+                raise ValueError(
+                    f"{str(self.path)!r} does not fit the model: {name} must be"
+                    f" {list(weight.shape)}; got {came}."
+                )
+            weight.copy_(saved)
+
+    def load(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
+        """Put the weights into ``model``, and AdamW's averages into ``optimizer``."""
+        self.load_weights(model)
         for name, weight in model.named_parameters():
             state: dict[str, Any] = {}
             for key in ("step", "exp_avg", "exp_avg_sq"):
-                if (value := tensors.get(f"{_STATE}{key}.{name}")) is not None:
+                if (value := self.tensors.get(f"{_STATE}{key}.{name}")) is not None:
                     state[key] = value.clone()
             if state:
                 optimizer.state[weight] = state
-        return at
 
 
-def load_weights(path: Path, model: Model) -> int:
-    """Put the weights of a checkpoint into ``model``; returns the step that they come from."""
-    at, tensors = _read(path)
-    _fill(model, tensors, path)
-    return at.step
-
-
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Where the run stood when it was saved; ValueError if anything in the file has changed."""
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
+def read_state(path: Path) -> SavedState:
+    """Read a checkpoint, once; ValueError if anything in the file has changed."""
     safe = need("safetensors", by="whorl.lab", extra="lab")
     try:
         with safe.safe_open(path, framework="pt") as file:
@@ -111,17 +121,5 @@ def _read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
                 " checksum does not fit"
             )
     rest = (about["metrics"], about["config"], found)
-    return Checkpoint(int(about["step"]), float(about["seconds"]), *rest), tensors
-
-
-@torch.no_grad()
-def _fill(model: Model, tensors: dict[str, Tensor], path: Path) -> None:
-    for name, weight in model.named_parameters():
-        saved = tensors.get(_WEIGHT + name)
-        if saved is None or saved.shape != weight.shape:
-            came = "nothing" if saved is None else list(saved.shape)
-            raise ValueError(
-                f"{str(path)!r} does not fit the model: {name} must be {list(weight.shape)}; got"
-                f" {came}."
-            )
-        weight.copy_(saved)
+    at = Checkpoint(int(about["step"]), float(about["seconds"]), *rest)
+    return SavedState(path, at, tensors)

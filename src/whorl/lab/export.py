@@ -30,7 +30,6 @@ from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, Ya
 from whorl.weights.output import new_folder
 
 from ._checks import check_count
-from .checkpoint import load_weights
 from .config import RunConfig
 from .files import write
 from .model import NORM_EPS, Block, Model
@@ -90,9 +89,7 @@ def check_export(config: RunConfig, folder: str | Path) -> None:
 def export_run(run: Run, folder: str | Path) -> Path:
     """``export`` the model that a run has trained, as far as it has."""
     config = run.config()
-    run.verify()
-    model = Model(config.model, vocab=run.vocab(), longest=config.longest)
-    load_weights(run.checkpoint_path, model)
+    model = run.load_model()
     tokenizer = config.data.tokenizer
     return export(model, folder, tokenizer=tokenizer, length=config.training.length)
 

@@ -22,7 +22,7 @@ from whorl._support.extras import need
 from whorl._support.words import shown
 
 from . import files
-from .checkpoint import read_checkpoint
+from .checkpoint import Checkpoint, SavedState, read_state
 from .config import RunConfig
 from .encodings import title_of
 from .environment import describe_changes, environment
@@ -36,6 +36,7 @@ from .integrity import (
     read_checked,
     write_checked,
 )
+from .model import Model
 
 __all__ = ["Run", "results"]
 
@@ -50,6 +51,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._saved: SavedState | None = None
 
     @property
     def config_path(self) -> Path:
@@ -96,7 +98,7 @@ class Run:
         """
         if self.config_path.exists():
             problem = self._problem(config, about)
-            if problem is None:
+            if problem is None:  # the checkpoint stays in memory for ``take_saved_state``
                 files.remove_parts(self.folder, _OURS.pattern)
                 return True
             if not force:
@@ -104,6 +106,7 @@ class Run:
                     f"{str(self.folder)!r} {problem}. Name another folder with --out, or pass"
                     " --force to delete that run and start anew."
                 )
+            self.take_saved_state()
             self.clear()
         elif stray := self._strange():
             raise ValueError(
@@ -118,9 +121,12 @@ class Run:
         return False
 
     def record_resume(self, command: str = "") -> str:
-        """Note in environment.json where the run goes on; what has changed there, or nothing."""
+        """Note in environment.json where the run goes on, after ``prepare``.
+
+        What has changed in the environment since, or nothing.
+        """
         found = read_checked(self.environment_path)
-        step = read_checkpoint(self.checkpoint_path).step if self.checkpoint_path.exists() else 0
+        step = self._saved.at.step if self._saved is not None else 0
         known = len(describe_changes(found))
         found["resumes"].append({"step": step, **environment(command)})
         write_checked(self.environment_path, found)
@@ -164,13 +170,22 @@ class Run:
             return "holds another run: its text was another (files have changed since)"
         return None
 
-    def verify(self) -> None:
-        """Raise ValueError unless all files are as the run wrote them, and belong together."""
+    def verify(self) -> SavedState | None:
+        """Raise ValueError unless all files are as the run wrote them, and belong together.
+
+        Returns the checkpoint, if there is one, so that nobody must read it again.
+        """
         self.config()
         if damage := self._damage():
             raise ValueError(
                 f"{str(self.folder)!r} {damage}. Delete that folder, and train the run anew."
             )
+        return self.take_saved_state()
+
+    def take_saved_state(self) -> SavedState | None:
+        """The checkpoint that ``prepare`` has read, if there was one; the run forgets it."""
+        saved, self._saved = self._saved, None
+        return saved
 
     def _damage(self) -> str | None:
         """What is wrong with the files, to be read after the name of the folder."""
@@ -191,6 +206,7 @@ class Run:
 
     def _check_files(self, config: str) -> None:
         """Raise unless the files fit together; ``config``: the checksum of config.toml."""
+        self._saved = None
         if checksum(self.config_path.read_text(encoding="utf-8")) != config:
             raise ValueError("config.toml has been changed since the run began")
         results = sorted(self.folder.glob("evaluation*.json"))
@@ -198,7 +214,8 @@ class Run:
             if results:
                 raise ValueError("it has results and no checkpoint")
             return
-        at, lines = read_checkpoint(self.checkpoint_path), self.metrics()
+        saved, lines = read_state(self.checkpoint_path), self.metrics()
+        at = saved.at
         if at.config != config:
             raise ValueError(f"{self.checkpoint_path.name} is that of another config")
         check_lines(lines, at.step, at.metrics, self.metrics_path.name)
@@ -214,12 +231,15 @@ class Run:
                 raise ValueError(f"{path.name} is that of another scaling: {found['scaling']}")
             if found["checkpoint"] != at.checksum:
                 raise ValueError(f"{path.name} is that of other weights than the checkpoint's")
+        self._saved = saved
 
     def finished(
         self, config: RunConfig, about: Mapping[str, Any], scalings: Sequence[str] = ()
     ) -> bool:
         """Whether the folder holds all results of ``config`` on the corpus ``about``."""
-        if not self.config_path.exists() or self._problem(config, about) is not None:
+        problem = self._problem(config, about) if self.config_path.exists() else "is not there"
+        self.take_saved_state()
+        if problem is not None:
             return False
         return all(self.evaluation_path(name).exists() for name in (None, *scalings))
 
@@ -229,13 +249,15 @@ class Run:
             if _OURS.fullmatch(path.name):
                 path.unlink()
 
-    def vocab(self) -> int:
-        """How many tokens the run's model knows: the rows of its embedding."""
-        safe = need("safetensors", by="whorl.lab", extra="lab")
-        if not self.checkpoint_path.exists():
+    def load_model(self) -> Model:
+        """The model as far as it is trained, from files that ``verify`` accepts."""
+        saved, config = self.verify(), self.config()
+        if saved is None:
             raise ValueError(f"{str(self.folder)!r} has no checkpoint yet; train it first.")
-        with safe.safe_open(self.checkpoint_path, framework="pt") as file:
-            return int(file.get_slice("model.embedding.weight").get_shape()[0])
+        vocab = saved.tensors["model.embedding.weight"].shape[0]
+        model = Model(config.model, vocab=vocab, longest=config.longest)
+        saved.load_weights(model)
+        return model
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines so far; one that was cut off by a crash is left out."""
@@ -263,10 +285,10 @@ class Run:
         found = read_checked(path)
         return {key: one for key, one in found.items() if key not in ("checksum", "checkpoint")}
 
-    def write_evaluation(self, found: Mapping[str, Any], scaling: str | None = None) -> None:
-        """Keep results, and of which weights they are."""
-        weights = read_checkpoint(self.checkpoint_path).checksum
-        write_checked(self.evaluation_path(scaling), {**found, "checkpoint": weights})
+    def write_evaluation(self, found: Mapping[str, Any], at: Checkpoint) -> None:
+        """Keep results, and of which weights they are: those of the checkpoint ``at``."""
+        path = self.evaluation_path(found["scaling"])
+        write_checked(path, {**found, "checkpoint": at.checksum})
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:

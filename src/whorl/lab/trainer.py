@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from whorl._support import memory
 
-from .checkpoint import Checkpoint, load_weights
+from .checkpoint import Checkpoint
 from .config import RunConfig
 from .data import Source, open_source
 from .evaluate import evaluate, with_scaling
@@ -80,15 +81,17 @@ def train(
         resumed = run.prepare(config, source.about, force=force, command=command)
         names = (None, *scalings)
         if all(run.evaluation(name) is not None for name in names):
+            run.take_saved_state()
             return run
         if resumed and (note := run.record_resume(command)):
             tell(Moment("resuming", 0, config.training.steps, note=note))
-        _train(model, source, config, run, tell, stop)
+        at = _train(model, source, config, run, tell, stop)
         for name, shape in zip(names, models, strict=True):
             if run.evaluation(name) is None:
                 other = Model(shape, vocab=source.vocab, longest=config.longest)
-                load_weights(run.checkpoint_path, other)
-                _evaluate(other, source, config, run, name, tell, stop)
+                other.load_state_dict(model.state_dict())
+                found = _evaluate(other, source, config, run, name, tell, stop)
+                run.write_evaluation(found, at)
     return run
 
 
@@ -99,16 +102,19 @@ def _train(
     run: Run,
     tell: Callable[[Moment], None],
     stop: threading.Event,
-) -> None:
+) -> Checkpoint:
+    """Train ``model`` to the last step; returns the checkpoint that holds its weights."""
     training = config.training
     before = memory.reset_peak()
     model.reset_parameters(training.seed)
     optimizer = build_optimizer(model, training)
     at = Checkpoint(0, 0.0, config=checksum(run.config_path.read_text(encoding="utf-8")))
-    if run.checkpoint_path.exists():
-        at = Checkpoint.load(run.checkpoint_path, model, optimizer)
+    if (saved := run.take_saved_state()) is not None:
+        saved.load(model, optimizer)
+        at = saved.at
     if at.step >= training.steps:
-        return
+        return at
+    reached, saved = at, None
     tokens = training.batch * training.length
     parts, chained = group_by_part(model), at.metrics
     last_saved = begun = time.monotonic()
@@ -130,10 +136,11 @@ def _train(
             if stopping or now - last_saved > _SECONDS_BETWEEN_CHECKPOINTS:
                 os.fsync(metrics.fileno())  # a checkpoint never knows steps that metrics lack
                 reached = replace(at, step=step, seconds=seconds, metrics=chained)
-                _save(reached, run, model, optimizer)
+                reached = _save(reached, run, model, optimizer)
                 last_saved = time.monotonic()
             if stop.is_set():
                 raise Interrupted
+    return reached
 
 
 def _evaluate(
@@ -144,7 +151,7 @@ def _evaluate(
     scaling: str | None,
     tell: Callable[[Moment], None],
     stop: threading.Event,
-) -> None:
+) -> dict[str, Any]:
     phase = "evaluation" if scaling is None else f"evaluation with {scaling}"
 
     def show(done: int, total: int) -> None:
@@ -154,7 +161,7 @@ def _evaluate(
 
     found = evaluate(model, source, config, progress=show)
     lines = run.metrics()
-    found |= {
+    return found | {
         "scaling": scaling,
         "frequencies_loss": source.frequencies_loss,
         "parameters": sum(weight.numel() for weight in model.parameters()),
@@ -164,12 +171,11 @@ def _evaluate(
         "seconds": lines[-1]["seconds"],
         "memory_mb": max(line["memory_mb"] for line in lines),
     }
-    run.write_evaluation(found, scaling)
 
 
-def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimizer) -> None:
+def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimizer) -> Checkpoint:
     try:
-        at.save(run.checkpoint_path, model, optimizer)
+        return at.save(run.checkpoint_path, model, optimizer)
     except OSError as error:
         kept = "the last checkpoint is whole" if run.checkpoint_path.exists() else "there was none"
         raise OSError(

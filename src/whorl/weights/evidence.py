@@ -83,6 +83,7 @@ _FEWEST_PAIRS = 4
 _MEAN_SCALE = 6.0
 #: Models on which the detector was calibrated, all judged rightly or not at all. By Laplace's rule
 #: of succession no more than 1 - 1 / (n + 2) follows from that, however clear the weights are.
+#: With a second training 63 of 64 were right, from which 64 / 66 follows, which is hardly more.
 CALIBRATED_ON = 30
 _MOST = 1 - 1 / (CALIBRATED_ON + 2)
 # How likely a crossing is beforehand, as a part of how likely a layout is.

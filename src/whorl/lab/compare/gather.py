@@ -91,8 +91,8 @@ def document(
 ) -> dict[str, Any]:
     """Everything that finished ``runs`` show; they may differ in encoding, rate and seed only.
 
-    speed: what ``measure_speed`` gave. Without it no row has a speed: what runs took while they
-    shared the machine is none.
+    speed: what ``measure_speed`` or ``read_speed`` gave. Without it no row has a speed: what runs
+    took while they shared the machine is none.
     """
     from .claims import judge
 
@@ -277,7 +277,16 @@ def _speed_note(speed: Mapping[str, Any] | None) -> str:
     return (
         f"tokens/s: the median of {speed['rounds'] * speed['steps']} training steps on one thread,"
         f" in {speed['rounds']} rounds over all encodings, while no run was active; measured once,"
-        f" on {speed['date']} (speed.json)."
+        f" on {speed['date']} (speed.json)." + _missing_note(speed.get("missing", []))
+    )
+
+
+def _missing_note(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return (
+        f" It was not measured for {', '.join(names)}; whorl compare with these encodings measures"
+        " all of them together."
     )
 
 

@@ -75,7 +75,11 @@ def measure_speed(
 
 
 def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | None:
-    """What was measured for runs of ``configs``, or None; ValueError if the file was changed."""
+    """What was measured, without encodings that have another config now than when it was.
+
+    "missing" names those of ``configs`` that have no speed; None if all are. ValueError if the file
+    was changed.
+    """
     path = folder / _FILE
     if not path.exists():
         return None
@@ -87,7 +91,12 @@ def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | N
             " measures it anew."
         ) from None
     asked = {title_of(config.model.encoding): _key(config) for config in configs}
-    return found if asked.items() <= found["asked"].items() else None
+    missing = [name for name, key in asked.items() if found["asked"].get(name) != key]
+    if len(missing) == len(asked):
+        return None
+    speeds = found["tokens_per_second"].items()
+    kept = {name: speed for name, speed in speeds if name not in missing}
+    return {**found, "tokens_per_second": kept, "missing": missing}
 
 
 def take_times(
@@ -140,8 +149,9 @@ def _kept(folder: Path, configs: Mapping[str, RunConfig]) -> dict[str, Any] | No
     except ValueError:
         return None
     here = environment()
-    same = found is not None and found["environment"] == {key: here[key] for key in _DECIDING}
-    return found if same else None
+    if found is None or found["missing"]:
+        return None
+    return found if found["environment"] == {key: here[key] for key in _DECIDING} else None
 
 
 def _key(config: RunConfig) -> str:
