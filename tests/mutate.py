@@ -89,11 +89,13 @@ def run_tests(package: Path, tests: tuple[str, ...]) -> int:
 
 
 def find_outcome(mutant: Mutant) -> str:
-    """'killed', 'survived', or why the mutant says nothing."""
+    """'killed', also if it crashed the tests; 'survived'; or why the mutant says nothing."""
     with copy_package() as package:
         mutant.plant(package)
         code = run_tests(package, mutant.tests)
-    return {_PASSED: "survived", _FAILED: "killed"}.get(code, f"pytest ended with code {code}")
+    if code == _FAILED or code < 0:  # below 0 a signal ended it, as SIGSEGV
+        return "killed"
+    return "survived" if code == _PASSED else f"pytest ended with code {code}"
 
 
 def select_mutants(names: list[str]) -> list[Mutant]:

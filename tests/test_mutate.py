@@ -47,9 +47,11 @@ def test_tells_killed_from_surviving() -> None:
     file = "_support/lengths.py"
     killed = mutate.Mutant("thousand", file, old, '"k": 1000', tests)
     same = mutate.Mutant("same", file, old, '"k": 2**10', tests)
+    crash = mutate.Mutant("crash", file, old, '"k": __import__("os").abort()', tests)
     lost = mutate.Mutant("lost", file, old, '"k": 1000', ("tests/_support/missing.py",))
-    assert [mutate.find_outcome(m) for m in (killed, same, lost)] == [
+    assert [mutate.find_outcome(m) for m in (killed, same, crash, lost)] == [
         "killed",
         "survived",
+        "killed",
         "pytest ended with code 4",
     ]

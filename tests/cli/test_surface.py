@@ -233,7 +233,7 @@ def test_the_installed_script_returns_the_exit_code() -> None:
 def test_help_shows_every_word_and_breaks_no_sentence(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """rich takes [words] for markup and leaves them out; typer keeps the line breaks of the source."""
+    """rich takes [words] for markup and drops them; typer keeps line breaks of the source."""
     from typer.main import get_command
 
     from whorl.cli.app import app

@@ -414,7 +414,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of files that are opened as safetensors, and of tensors that get a checksum."""
     found: list[str] = []
     module = importlib.import_module("safetensors")
-    opener, summed = module.safe_open, checkpoint.checksum_tensor
+    opener, summed = module.safe_open, checksum_tensor
 
     def open_file(path: Path, **options: Any) -> Any:
         found.append(Path(path).name)

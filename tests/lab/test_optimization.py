@@ -1,17 +1,20 @@
 """What a step follows from, as functions of their arguments: parameter groups, learning rates."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
 import whorl
-from whorl.lab import Model, ModelConfig, TrainingConfig
+from whorl.lab import Model, ModelConfig, RunConfig, TrainingConfig
+from whorl.lab.data import open_source
 from whorl.lab.optimization import (
     build_optimizer,
     compute_learning_rate,
     group_by_part,
     group_parameters,
+    take_step,
 )
 
 TRAINED = ["learned", "relative_bias", "shaw", "transformer_xl", "t5", "deberta", "kerple"]
@@ -103,3 +106,19 @@ def test_parts_hold_every_parameter_once() -> None:
     parts = group_by_part(model)
     found = [id(weight) for weights in parts.values() for weight in weights]
     assert sorted(found) == sorted(id(weight) for weight in model.parameters())
+
+
+def test_gradients_are_clipped_to_the_norm(small: RunConfig) -> None:
+    source = open_source(small)
+    model = Model(small.model, vocab=source.vocab, longest=small.longest)
+    model.reset_parameters(0)
+    training = dataclasses.replace(small.training, clip=1e-3)
+    optimizer, norms = build_optimizer(model, training), list[float]()
+
+    def record(*_: object) -> None:
+        grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        norms.append(float(torch.cat([grad.flatten() for grad in grads]).norm()))
+
+    optimizer.register_step_pre_hook(record)
+    take_step(model, optimizer, source, training, 1, group_by_part(model))
+    assert norms == pytest.approx([1e-3], rel=1e-4)
