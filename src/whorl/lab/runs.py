@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from whorl._support.bounded_json import RESULTS, parse_json
-from whorl._support.extras import need
 from whorl._support.words import shown
 
 from . import files
