@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import find_ends
 from whorl.kernels import native_tables, tables
 from whorl.kernels.native import Rows, Table
 from whorl.kernels.tables import Precision
@@ -124,16 +125,22 @@ class Angles:
         return tables.lookup(*arguments)  # type: ignore[arg-type]  # fixed turns have one scale
 
     def shortcut(self, where: Where, length: int) -> Rows | None:
-        """Rows of the table, or that the kernel builds; an index may turn out to lie past it."""
+        """Rows of the table, or that the kernel builds, or built here where it may not."""
         positions, first = where
         if positions is None:
             found = self.table.find(first, length)
             return None if found is None else Rows(*found)
         if positions.is_floating_point():
             return None
-        if not self.table.count and self.table.steps is None:
-            return None
+        if self.table.build is not None and not self._has(positions):
+            return Rows(Table(self.turns.entries(where, length, torch.float32)))
         return Rows(self.table, 0, positions)
+
+    def _has(self, positions: Tensor) -> bool:
+        if not positions.numel():
+            return True
+        low, high = find_ends(positions)
+        return low >= 0 and high < self.table.count
 
 
 def longest(where: list[Where], lengths: list[int], axes: int) -> int | Tensor:

@@ -106,9 +106,7 @@ def rows_of(table: Table, first: int, length: int) -> Tensor:
         return table.entries[first : first + length]
     assert table.steps is not None, "the caller knows that the table has these rows"
     inv_freq = table.steps[1, 0]
-    return build_table(
-        None, first, length, inv_freq, table.scale, None, table.growth, table.steps
-    )
+    return build_table(None, first, length, inv_freq, table.scale, None, table.growth, table.steps)
 
 
 def _step(t: Tensor, rank: int) -> int:
