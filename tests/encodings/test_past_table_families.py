@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import whorl
 from whorl.kernels import native, native_tables, tables
@@ -194,6 +195,25 @@ def test_float32_rows_of_inference_serve_training() -> None:
     grads = random(2, 1, 1, 1, 20, dtype=torch.float32)
     (both,) = torch.autograd.grad(out, x, grads, is_grads_batched=True)
     assert torch.allclose(rope.rotate(both[0], offset=KNOWN), grads[0], atol=1e-6)
+
+
+def test_a_module_made_inside_a_mode() -> None:
+    """Its table has no addresses of anything, so rows are built in Python."""
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    for name in ("axial", "chunked", "xpos"):
+        with Mode():
+            made = MAKE[name](table_length=KNOWN, impl="native")
+        right = MAKE[name](table_length=KNOWN, impl="native")
+        for first in (0, KNOWN - 2):
+            where = place(made, "positions", first)
+            results = zip(made(*pair(made), **where), right(*pair(made), **where), strict=True)
+            assert all(torch.allclose(*both, atol=1e-6) for both in results)
 
 
 def test_xpos_far_away_on_either_side() -> None:

@@ -115,11 +115,12 @@ class Table:
         self.batch_stride = 2 * self.pairs * self.count if self.batch != 1 else 0
         self.pointer = self.entries.data_ptr()
         self.steps, self.scale, self.growth, self.axes = steps, scale, growth, axes
-        self.build, self._kept = build, (self, 0)
+        self.build = build
+        self._kept: tuple[Table, int] | None = None
         self.past = 0  # the end of an operand
         if steps is not None or axes is not None:
             at = [0 if t is None else t.data_ptr() for t in (steps, growth, axes)]
-            count = 0 if axes is None else int(axes.max()) + 1
+            count = 0 if axes is None else max(axes.tolist(), default=0) + 1
             self._turns = ctypes.create_string_buffer(_TURNS(*at, count, scale))
             self.past = ctypes.addressof(self._turns)
 
@@ -139,14 +140,16 @@ class Table:
             return self, first
         if self.build is None or length > _KEPT_ROWS // 4 or not -_FAR < first < _FAR:
             return None
-        table, start = self._kept  # read once: another thread may put another there
-        at = first - start
-        if table is self or not table.has(at, length):
-            goes_on = table is not self and at <= table.count <= at + length
-            with torch.inference_mode(False):  # they must serve training later
-                table = Table(self.build(first, _KEPT_ROWS if goes_on else length))
-            self._kept, at = (table, first), 0
-        return table, at
+        count = length
+        if (kept := self._kept) is not None:  # read once: another thread may put another there
+            table, at = kept[0], first - kept[1]
+            if table.has(at, length):
+                return table, at
+            count = _KEPT_ROWS if at <= table.count <= at + length else length
+        with torch.inference_mode(False):  # they must serve training later
+            table = Table(self.build(first, count))
+        self._kept = table, first
+        return table, 0
 
 
 class Rows(NamedTuple):
