@@ -192,9 +192,28 @@ def test_float32_rows_of_inference_serve_training() -> None:
     with torch.inference_mode():
         rope.rotate(x, offset=KNOWN)
     out = rope.rotate(x.requires_grad_(), offset=KNOWN)
-    grads = random(2, 1, 1, 1, 20, dtype=torch.float32)
-    (both,) = torch.autograd.grad(out, x, grads, is_grads_batched=True)
-    assert torch.allclose(rope.rotate(both[0], offset=KNOWN), grads[0], atol=1e-6)
+    grad = random(1, 1, 1, 20, dtype=torch.float32).requires_grad_()
+    (back,) = torch.autograd.grad(out, x, grad, create_graph=True)  # saves the rows
+    (again,) = torch.autograd.grad(back, grad, x.detach())
+    assert torch.equal(again, out)
+
+
+def test_float32_positions_past_the_table_ask_the_kernel_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rope = whorl.RoPE(20, precision="float32", table_length=KNOWN, impl="native")
+    q, k = random(2, 3, 1, 20, dtype=torch.float32), random(2, 1, 1, 20, dtype=torch.float32)
+    asked: list[Any] = []
+    before = native.submit
+
+    def submit(*job: Any) -> bool:
+        asked.append(job)
+        return before(*job)
+
+    monkeypatch.setattr(native, "submit", submit)
+    rope(q, k, torch.tensor([KNOWN]))
+    rope(q, k, offset=torch.tensor([3, KNOWN]))
+    assert len(asked) == 2
 
 
 def test_a_module_made_inside_a_mode() -> None:
