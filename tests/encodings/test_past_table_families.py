@@ -21,6 +21,7 @@ MAKE: dict[str, Make] = {
     "rope": lambda **o: whorl.RoPE(20, rotary_dim=18, **o),
     "xpos": lambda **o: whorl.XPos(20, rotary_dim=18, **o),
     "axial": lambda **o: whorl.AxialRoPE(20, axes=2, **o),
+    "axis by axis": lambda **o: whorl.AxialRoPE(12, widths=(8, 4), within="axis", **o),
     "chunked": lambda **o: whorl.MRoPE(18, sections=(4, 3, 2), **o),
     "interleaved": lambda **o: whorl.MRoPE(18, sections=(3, 3, 3), order="interleaved", **o),
 }
@@ -52,7 +53,7 @@ KINDS = ("offset", "offsets", "positions", "rows", "out of order", "int32", "fra
 
 
 def kinds_of(name: str) -> tuple[str, ...]:
-    return KINDS[2:] if name == "axial" else KINDS  # which has no single number for a place
+    return KINDS[2:] if name.startswith("ax") else KINDS  # which has no single number for a place
 
 
 def pair(encoding: Any, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -130,7 +131,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, refuse)
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", [name for name in MAKE if name != "axis by axis"])
 def test_the_kernel_builds_and_mixes_rows(name: str, request: pytest.FixtureRequest) -> None:
     hybrid, full = (MAKE[name](table_length=n, impl="native") for n in (KNOWN, 9000))
     request.getfixturevalue("refused")  # once the tables are there
