@@ -3,7 +3,8 @@
  *
  * A position is a multiple of WHORL_STEPS and a rest. cos and sin of the first serve as many
  * positions, those of the rests are built once (whorl_build_steps), and each row is a sum of two
- * angles: a fourth of the time of a polynomial for each.
+ * angles: a fourth of the time of a polynomial for each. A factor that grows with the position is
+ * a product in the same way, so it is multiplied into both.
  */
 #define WHORL_ANGLES(name) whorl_angles_scalar_##name
 #include "angles.h"
@@ -18,6 +19,9 @@
 
 /* Below it a position is split in two; the rows of others are built from their angles alone. */
 #define LARGEST_POSITION (UINT64_C(1) << 31)
+
+/* log2 of the largest factor: a float cannot hold it, and a double the product of two. */
+#define LARGEST_POWER 500.0
 
 const whorl_angle_rows *whorl_choose_angle_rows(int64_t isa) {
     if (isa == WHORL_AUTO) isa = whorl_best_isa();
@@ -37,15 +41,50 @@ typedef struct {
     double coarse[3][BLOCK], fine[3][BLOCK];
 } block;
 
+static double factor_at(double position, double growth) {
+    const double power = position * growth;
+    return exp2(power > LARGEST_POWER ? LARGEST_POWER : power);
+}
+
+/* Multiplies cos and sin by the factor that they have at `position`. */
+static void apply_growth(const double *growth, double position, int64_t count, whorl_angles *at) {
+    if (!growth) return;
+    for (int64_t i = 0; i < count; i++) {
+        const double factor = factor_at(position, growth[i]);
+        at->cosine[i] *= factor;
+        at->sine[i] *= factor;
+    }
+}
+
+static void compute(const block *b, double position, whorl_angles *to) {
+    const whorl_source *s = b->from;
+    s->rows->direct(position, s->inv_freq + b->first, b->count, to);
+    apply_growth(s->growth ? s->growth + b->first : NULL, position, b->count, to);
+}
+
 /* Angles too large for the polynomials: the library's cos and sin reduce any of them. */
 static void fill_by_library(const block *b, double position, double smallest, float *row) {
     const whorl_source *s = b->from;
     for (int64_t i = b->first; i < b->first + b->count; i++) {
         const double angle = position * s->inv_freq[i];
         if (fabs(angle) <= smallest) continue;
-        row[i] = (float)(cos(angle) * s->scale);
-        row[s->pairs + i] = (float)(sin(angle) * s->scale);
+        const double scale = s->growth ? factor_at(position, s->growth[i]) * s->scale : s->scale;
+        row[i] = (float)(cos(angle) * scale);
+        row[s->pairs + i] = (float)(sin(angle) * scale);
     }
+}
+
+/* A position between two others, or one of its own. */
+static void fill_fraction(block *b, double position, float *row) {
+    const whorl_source *s = b->from;
+    whorl_angles at = {b->fine[0], b->fine[1], b->fine[2]};
+    compute(b, position, &at);
+    for (int64_t i = 0; i < b->count; i++) {
+        row[b->first + i] = (float)(at.cosine[i] * s->scale);
+        row[s->pairs + b->first + i] = (float)(at.sine[i] * s->scale);
+    }
+    if (!(fabs(position) * b->largest <= WHORL_LARGEST_ANGLE))
+        fill_by_library(b, position, WHORL_LARGEST_ANGLE, row);
 }
 
 static void fill_row(block *b, int64_t position, float *row) {
@@ -56,6 +95,10 @@ static void fill_row(block *b, int64_t position, float *row) {
         fill_by_library(b, (double)position, -1.0, row);
         return;
     }
+    if (s->growth && position < 0) { /* the steps are of the factors on the other side of 0 */
+        fill_fraction(b, (double)position, row);
+        return;
+    }
     whorl_sum sum = {.position = (double)size,
                      .coarse = {b->coarse[0], b->coarse[1], b->coarse[2]},
                      .fine = {b->fine[0], b->fine[1], b->fine[2]},
@@ -64,7 +107,7 @@ static void fill_row(block *b, int64_t position, float *row) {
     const uint64_t step = size / WHORL_STEPS, rest = size % WHORL_STEPS;
     if (step != b->coarse_step) {
         whorl_angles to = {b->coarse[0], b->coarse[1], b->coarse[2]};
-        s->rows->direct((double)(step * WHORL_STEPS), inv_freq, b->count, &to);
+        compute(b, (double)(step * WHORL_STEPS), &to);
         b->coarse_step = step;
     }
     if (s->steps) {
@@ -72,24 +115,11 @@ static void fill_row(block *b, int64_t position, float *row) {
         sum.fine = (whorl_known_angles){at, at + s->pairs, at + 2 * s->pairs};
     } else {
         whorl_angles to = {b->fine[0], b->fine[1], b->fine[2]};
-        s->rows->direct((double)rest, inv_freq, b->count, &to);
+        compute(b, (double)rest, &to);
     }
     s->rows->add(&sum, inv_freq, b->count, row + b->first, row + s->pairs + b->first);
     if (!(sum.position * b->largest <= WHORL_LARGEST_ANGLE))
         fill_by_library(b, (double)position, WHORL_LARGEST_ANGLE, row);
-}
-
-/* A position between two others. */
-static void fill_fraction(block *b, double position, float *row) {
-    const whorl_source *s = b->from;
-    whorl_angles at = {b->fine[0], b->fine[1], b->fine[2]};
-    s->rows->direct(position, s->inv_freq + b->first, b->count, &at);
-    for (int64_t i = 0; i < b->count; i++) {
-        row[b->first + i] = (float)(at.cosine[i] * s->scale);
-        row[s->pairs + b->first + i] = (float)(at.sine[i] * s->scale);
-    }
-    if (!(fabs(position) * b->largest <= WHORL_LARGEST_ANGLE))
-        fill_by_library(b, position, WHORL_LARGEST_ANGLE, row);
 }
 
 static block block_of(const whorl_source *from, int64_t first) {
@@ -124,13 +154,15 @@ static void fill_fractions(const whorl_source *from, const double *positions, fl
     }
 }
 
-int64_t whorl_build_steps(const double *inv_freq, int64_t pairs, double *steps) {
+int64_t whorl_build_steps(const double *inv_freq, const double *growth, int64_t pairs,
+                          double *steps) {
     if (pairs < 0 || (pairs && (!inv_freq || !steps))) return WHORL_BAD_JOB;
     const whorl_angle_rows *rows = whorl_choose_angle_rows(WHORL_AUTO);
     for (int64_t n = 0; n < WHORL_STEPS; n++) {
         double *at = steps + n * 3 * pairs;
         whorl_angles to = {at, at + pairs, at + 2 * pairs};
         rows->direct((double)n, inv_freq, pairs, &to);
+        apply_growth(growth, (double)n, pairs, &to);
     }
     return WHORL_OK;
 }
@@ -146,7 +178,7 @@ static int64_t validate(const whorl_table *job) {
     return WHORL_OK;
 }
 
-_Static_assert(sizeof(whorl_table) == 15 * 8, "whorl_table must be 15 packed numbers");
+_Static_assert(sizeof(whorl_table) == 16 * 8, "whorl_table must be 16 packed numbers");
 
 /* Positions t .. t + count - 1 of sequence b. */
 static void build_some(const whorl_table *job, const whorl_source *from, int64_t b, int64_t t,
@@ -179,8 +211,9 @@ int64_t whorl_build_table(const whorl_table *given) {
     if (!rows) return WHORL_NO_ISA;
     if (!job.length || !job.pairs) return WHORL_OK; /* there may be no memory either */
     for (int64_t b = 0; b < job.batch; b++) {
-        const whorl_source from = {job.inv_freq + b * job.inv_freq_stride, job.steps, job.pairs,
-                                   job.scales[b * job.scales_stride], rows};
+        const whorl_source from = {
+            job.inv_freq + b * job.inv_freq_stride, job.steps, job.growth, job.pairs,
+            job.scales[b * job.scales_stride],      rows};
         for (int64_t t = 0; t < job.length; t += AT_ONCE)
             build_some(&job, &from, b, t, job.length - t < AT_ONCE ? job.length - t : AT_ONCE);
     }

@@ -37,6 +37,7 @@ const whorl_angle_rows *whorl_choose_angle_rows(int64_t isa);
 typedef struct {
     const double *inv_freq; /* [P] */
     const double *steps;    /* what whorl_build_steps wrote, or NULL */
+    const double *growth;   /* log2 of a factor per position, [P], or NULL */
     int64_t pairs;
     double scale;
     const whorl_angle_rows *rows;

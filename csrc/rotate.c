@@ -45,8 +45,10 @@ typedef int64_t unaligned_int64 __attribute__((aligned(1), may_alias));
 
 /* Reads a row exactly once: what is checked is then what is used, whoever writes to it meanwhile.
  */
-INLINE int64_t read_row(const whorl_operand *o, int64_t b, int64_t t) {
-    const char *at = (const char *)o->rows + 8 * (b * o->rows_strides[0] + t * o->rows_strides[1]);
+INLINE int64_t read_row(const whorl_operand *o, int64_t axis, int64_t b, int64_t t) {
+    const int64_t *strides = o->rows_strides;
+    const char *at =
+        (const char *)o->rows + 8 * (b * strides[0] + t * strides[1] + axis * strides[2]);
 #if defined(__GNUC__)
     return *(const volatile unaligned_int64 *)(const void *)at;
 #else
@@ -62,19 +64,30 @@ INLINE int is_known(const whorl_operand *o, int64_t row) {
     return o->first_row >= 0 && row >= -o->first_row && row < o->table_rows - o->first_row;
 }
 
+/* Rows that are named for each position: one on every axis. */
+INLINE int64_t count_axes(const whorl_operand *o) {
+    return o->rows && o->turns->axes ? o->turns->axis_count : 1;
+}
+
 static int bad_rows(const whorl_operand *o, int64_t batch) {
-    if (o->steps) return !o->rows && o->first_row > INT64_MAX - o->length;
+    if (o->turns->steps) return !o->rows && o->first_row > INT64_MAX - o->length;
     if (!o->rows) return o->first_row < 0 || o->length > o->table_rows - o->first_row;
-    for (int64_t b = 0; b < batch; b++)
-        for (int64_t t = 0; t < o->length; t++)
-            if (!is_known(o, read_row(o, b, t))) return 1;
+    for (int64_t axis = 0; axis < count_axes(o); axis++)
+        for (int64_t b = 0; b < batch; b++)
+            for (int64_t t = 0; t < o->length; t++)
+                if (!is_known(o, read_row(o, axis, b, t))) return 1;
     return 0;
 }
 
-static int bad_steps(const whorl_rotation *job, const whorl_operand *o) {
-    if (!o->steps) return 0;
-    return job->dtype == WHORL_F64 || job->pairs > WHORL_MOST_PAIRS || o->table_batch_stride ||
-           (o->rows && o->first_row);
+static int bad_turns(const whorl_rotation *job, const whorl_operand *o) {
+    const whorl_turns *turns = o->turns;
+    if (!turns->steps && !turns->axes) return 0;
+    if (job->dtype == WHORL_F64 || job->pairs > WHORL_MOST_PAIRS || o->table_batch_stride) return 1;
+    if (turns->steps && o->rows && o->first_row) return 1;
+    if (!turns->axes) return 0;
+    for (int64_t i = 0; i < job->pairs; i++)
+        if (turns->axes[i] < 0 || turns->axes[i] >= turns->axis_count) return 1;
+    return turns->axis_count < 1;
 }
 
 static int64_t validate(const whorl_rotation *job) {
@@ -91,18 +104,19 @@ static int64_t validate(const whorl_rotation *job) {
         if (job->batch == 0 || o->heads == 0 || o->length == 0) continue;
         if (!o->x || !o->out) return WHORL_BAD_JOB;
         if (o->x == o->out && job->in_layout != job->out_layout) return WHORL_BAD_JOB;
-        if (bad_steps(job, o)) return WHORL_BAD_JOB;
+        if (bad_turns(job, o)) return WHORL_BAD_JOB;
         if (bad_rows(o, job->batch)) return WHORL_BAD_ROW; /* first: an empty table may be NULL */
-        if (!o->table && job->pairs && (o->table_rows || !o->steps)) return WHORL_BAD_JOB;
+        if (!o->table && job->pairs && (o->table_rows || !o->turns->steps)) return WHORL_BAD_JOB;
     }
     return WHORL_OK;
 }
 
-/* cos and sin of the positions of one tile: in the table, or built here. */
+/* cos and sin of the positions of one tile: in the table, or built here. `mixed`: rows whose pairs
+ * come from those of several axes. */
 typedef struct {
     int64_t batch_row, first; /* of which tile; -1 before there is one */
     const char *at[TILE];
-    float built[MOST_BUILT];
+    float built[MOST_BUILT], mixed[MOST_BUILT];
 } tile_rows;
 
 /* Operands that share their rows, and how they are rotated. */
@@ -112,32 +126,73 @@ typedef struct {
     int64_t count;
     int64_t tile; /* positions handled together */
     int64_t tiles;
-    int alike; /* 1: all batch rows share their rows of cos and sin too, some of them built */
+    int alike; /* 1: all batch rows share their rows of cos and sin too, made in `tile_rows` */
     whorl_span_fn span;
     const whorl_angle_rows *angles;
 } work;
 
-/* Finds the rows of positions first .. first + count - 1, each number of the caller read once. */
-static int64_t find_rows(const work *w, int64_t b, int64_t first, int64_t count, tile_rows *to) {
+/* Finds some rows, or builds them. */
+static int64_t find_each(const work *w, int64_t b, const int64_t *found, int64_t count,
+                         tile_rows *to) {
     const whorl_operand *o = w->operands;
+    const whorl_turns *turns = o->turns;
     const int64_t pairs = w->job->pairs, entry = TABLE_BYTES[w->job->dtype];
     int64_t positions[TILE], missing = 0;
     float *rows[TILE];
     for (int64_t j = 0; j < count; j++) {
-        const int64_t row = o->rows ? read_row(o, b, first + j) : first + j;
+        const int64_t row = found[j];
         if (is_known(o, row)) {
             const int64_t at = b * o->table_batch_stride + (o->first_row + row) * 2 * pairs;
             to->at[j] = (const char *)o->table + at * entry;
             continue;
         }
-        if (!o->steps) return WHORL_CHANGED;
+        if (!turns->steps) return WHORL_CHANGED;
         rows[missing] = to->built + missing * 2 * pairs;
         positions[missing] = o->first_row + row;
         to->at[j] = (const char *)rows[missing++];
     }
     if (!missing) return WHORL_OK;
-    const whorl_source from = {o->steps + 3 * pairs, o->steps, pairs, o->scale, w->angles};
+    const whorl_source from = {
+        turns->steps + 3 * pairs, turns->steps, turns->growth, pairs, turns->scale, w->angles};
     whorl_fill_rows(&from, positions, rows, missing);
+    return WHORL_OK;
+}
+
+/* Copies the pairs of one axis from the rows that were found for it. */
+static void copy_axis(const work *w, int64_t axis, int64_t count, tile_rows *to) {
+    const int64_t *axes = w->operands->turns->axes, pairs = w->job->pairs;
+    for (int64_t i = 0, end; i < pairs; i = end) {
+        end = i + 1;
+        if (axes[i] != axis) continue;
+        while (end < pairs && axes[end] == axis)
+            end++;
+        const size_t bytes = (size_t)(end - i) * sizeof(float);
+        for (int64_t j = 0; j < count; j++) {
+            const float *from = (const float *)(const void *)to->at[j];
+            memcpy(to->mixed + 2 * j * pairs + i, from + i, bytes);
+            memcpy(to->mixed + (2 * j + 1) * pairs + i, from + pairs + i, bytes);
+        }
+    }
+}
+
+/* Finds the rows of positions first .. first + count - 1, each number of the caller read once. */
+static int64_t find_rows(const work *w, int64_t b, int64_t first, int64_t count, tile_rows *to) {
+    const whorl_operand *o = w->operands;
+    const int64_t axes = count_axes(o);
+    int64_t found[2][TILE];
+    for (int64_t axis = 0; axis < axes; axis++) {
+        int64_t *now = found[axis % 2];
+        for (int64_t j = 0; j < count; j++)
+            now[j] = o->rows ? read_row(o, axis, b, first + j) : first + j;
+        /* Tokens of text are in the same place on every axis. */
+        if (!axis || memcmp(now, found[1 - axis % 2], (size_t)count * sizeof *now)) {
+            const int64_t status = find_each(w, b, now, count, to);
+            if (status != WHORL_OK) return status;
+        }
+        if (axes > 1) copy_axis(w, axis, count, to);
+    }
+    for (int64_t j = 0; axes > 1 && j < count; j++)
+        to->at[j] = (const char *)(to->mixed + 2 * j * w->job->pairs);
     return WHORL_OK;
 }
 
@@ -207,9 +262,11 @@ static whorl_span_fn choose(const whorl_rotation *job) {
 static int64_t run(const whorl_rotation *job, const whorl_operand *operands, int64_t count,
                    whorl_span_fn span) {
     const whorl_operand *o = operands;
-    work w = {job, operands, count, TILE, 0, o->steps && !o->rows, span, NULL};
-    if (o->steps) w.angles = whorl_choose_angle_rows(job->isa);
-    if (o->steps && 2 * job->pairs * TILE > MOST_BUILT) w.tile = MOST_BUILT / (2 * job->pairs);
+    const int made = o->turns->steps || count_axes(o) > 1;
+    const int alike = made && (!o->rows || !o->rows_strides[0]);
+    work w = {job, operands, count, TILE, 0, alike, span, NULL};
+    if (o->turns->steps) w.angles = whorl_choose_angle_rows(job->isa);
+    if (made && 2 * job->pairs * TILE > MOST_BUILT) w.tile = MOST_BUILT / (2 * job->pairs);
     w.tiles = o->length / w.tile + (o->length % w.tile != 0);
     const int64_t tasks = job->batch * w.tiles;
 #ifdef _OPENMP
@@ -249,7 +306,8 @@ static void find_extent(const whorl_rotation *job, const whorl_operand *o, const
 /* Whether both operands may be rotated tile by tile, so that rows are built once for both. */
 static int go_together(const whorl_rotation *job) {
     const whorl_operand *q = &job->operands[0], *k = &job->operands[1];
-    if (job->count != 2 || !q->steps || q->steps != k->steps || q->scale != k->scale) return 0;
+    if (job->count != 2 || memcmp(q->turns, k->turns, sizeof *q->turns)) return 0;
+    if (!q->turns->steps && count_axes(q) == 1) return 0;
     if (q->length != k->length || q->table != k->table || q->table_rows != k->table_rows) return 0;
     if (q->rows != k->rows || q->first_row != k->first_row || !q->heads || !k->heads) return 0;
     if (q->rows && memcmp(q->rows_strides, k->rows_strides, sizeof q->rows_strides)) return 0;
@@ -261,7 +319,13 @@ static int go_together(const whorl_rotation *job) {
 
 int64_t whorl_rotate(const whorl_rotation *given) {
     if (!given) return WHORL_BAD_JOB;
-    const whorl_rotation copy = *given, *const job = &copy; /* what is checked is what is used */
+    whorl_rotation copy = *given; /* what is checked is what is used */
+    const whorl_rotation *const job = &copy;
+    whorl_turns turns[2] = {{0}, {0}};
+    for (int64_t n = 0; n < 2; n++) {
+        if (n < job->count && job->operands[n].turns) turns[n] = *job->operands[n].turns;
+        copy.operands[n].turns = &turns[n];
+    }
     int64_t status = validate(job);
     if (status != WHORL_OK) return status;
     const whorl_span_fn span = choose(job);

@@ -1,17 +1,19 @@
 /* Rows of cos and sin: near the truth, and the same bits whichever way they come about. */
 #include "test.h"
 
+#include <float.h>
 #include <stdlib.h>
 
 enum { PAIRS = 75 }; /* more than one block, and no multiple of a vector */
 
-static double inv_freq[2 * PAIRS];
+static double inv_freq[2 * PAIRS], growth[PAIRS];
 static const double ONE = 1.0, SCALES[] = {1.25, 0.5};
 
 static void set_frequencies(void) {
     for (int64_t i = 0; i < PAIRS; i++) {
         inv_freq[i] = pow(10000.0, -(double)i / PAIRS);
         inv_freq[PAIRS + i] = pow(500.0, -(double)i / PAIRS);
+        growth[i] = log2(((double)i / PAIRS + 0.4) / 1.4) / 512;
     }
 }
 
@@ -52,10 +54,50 @@ static const int64_t STARTS[] = {0,
                                  INT64_MIN,
                                  INT64_MAX - 200};
 
+/* As near, times 2^(position growth), whose power is rounded up to three times. */
+static int near_grown(const float *row, double position) {
+    for (int64_t i = 0; i < PAIRS; i++) {
+        const long double angle = (long double)(position * inv_freq[i]);
+        const long double factor = exp2l((long double)position * growth[i]);
+        const long double truth[] = {cosl(angle) * factor, sinl(angle) * factor};
+        for (int part = 0; part < 2; part++) {
+            const float got = row[part * PAIRS + i];
+            const long double error = fabsl(truth[part] - (long double)got);
+            if (fabsl(truth[part]) > FLT_MAX && isinf(got)) continue;
+            if (!(error <= fabsl(truth[part]) * 0x1p-24L + 1e-12L * factor + FLT_TRUE_MIN / 2.0L))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* Factors that grow with the position: the same bits whichever way, on either side of 0. */
+static void test_growth(void) {
+    static float first[150][2 * PAIRS], second[150][2 * PAIRS];
+    static double steps[WHORL_STEPS * 3 * PAIRS];
+    for (int sign = 0; sign < 2; sign++) {
+        for (int64_t i = 0; i < PAIRS; i++)
+            growth[i] = -growth[i];
+        check(whorl_build_steps(inv_freq, growth, PAIRS, steps) == WHORL_OK, "growth", "steps");
+        for (size_t n = 0; n < sizeof STARTS / sizeof *STARTS; n++) {
+            whorl_table job = consecutive(STARTS[n], 150, &first[0][0]);
+            job.growth = growth;
+            check(whorl_build_table(&job) == WHORL_OK, "growth", "status");
+            for (int64_t t = 0; t < 150; t++)
+                check(near_grown(first[t], (double)(STARTS[n] + t)), "growth", "truth");
+            job.out = &second[0][0];
+            job.isa = WHORL_AUTO;
+            job.steps = steps;
+            check(whorl_build_table(&job) == WHORL_OK, "growth", "status of another way");
+            check(!memcmp(first, second, sizeof first), "growth", "instruction set and steps");
+        }
+    }
+}
+
 static void test_truth_and_bits(void) {
     static float first[150][2 * PAIRS], second[150][2 * PAIRS];
     double *steps = malloc(sizeof(double) * WHORL_STEPS * 3 * PAIRS);
-    check(whorl_build_steps(inv_freq, PAIRS, steps) == WHORL_OK, "steps", "status");
+    check(whorl_build_steps(inv_freq, NULL, PAIRS, steps) == WHORL_OK, "steps", "status");
     for (size_t n = 0; n < sizeof STARTS / sizeof *STARTS; n++) {
         whorl_table job = consecutive(STARTS[n], 150, &first[0][0]);
         check(whorl_build_table(&job) == WHORL_OK, "table", "status");
@@ -133,8 +175,8 @@ static void test_refusals(void) {
     empty = good;
     empty.isa = 99;
     check(whorl_build_table(&empty) == WHORL_NO_ISA, "table", "an unknown instruction set");
-    check(whorl_build_steps(NULL, 1, NULL) == WHORL_BAD_JOB, "steps", "no memory");
-    check(whorl_build_steps(inv_freq, -1, inv_freq) == WHORL_BAD_JOB, "steps", "pairs");
+    check(whorl_build_steps(NULL, NULL, 1, NULL) == WHORL_BAD_JOB, "steps", "no memory");
+    check(whorl_build_steps(inv_freq, NULL, -1, inv_freq) == WHORL_BAD_JOB, "steps", "pairs");
     check(all_pattern((const char *)out, sizeof out), "table", "refused but written");
 }
 
@@ -151,7 +193,7 @@ enum { QUERIES = BATCH * QUERY_HEADS * LENGTH * WIDTH, KEYS = BATCH * KEY_HEADS 
 
 static whorl_operand tensor(const float *x, float *out, int64_t heads) {
     const int64_t strides[] = {heads * LENGTH * WIDTH, LENGTH * WIDTH, WIDTH};
-    whorl_operand o = {.x = x, .out = out, .heads = heads, .length = LENGTH, .scale = SCALES[0]};
+    whorl_operand o = {.x = x, .out = out, .heads = heads, .length = LENGTH};
     memcpy(o.x_strides, strides, sizeof strides);
     memcpy(o.out_strides, strides, sizeof strides);
     return o;
@@ -169,7 +211,7 @@ static void check_past(const char *how, whorl_rotation job, const whorl_operand 
                 whorl_operand *o = &job.operands[n];
                 o->table = full->table;
                 o->table_rows = full->table_rows;
-                o->steps = NULL;
+                o->turns = full->turns;
                 o->out = n ? keys : right;
             }
             check(whorl_rotate(&job) == WHORL_OK, how, "status in the table");
@@ -178,7 +220,7 @@ static void check_past(const char *how, whorl_rotation job, const whorl_operand 
                 whorl_operand *o = &job.operands[n];
                 o->table = part->table;
                 o->table_rows = part->table_rows;
-                o->steps = part->steps;
+                o->turns = part->turns;
                 o->out = n ? got + QUERIES : got;
             }
             check(whorl_rotate(&job) == WHORL_OK, how, "status past the table");
@@ -195,7 +237,7 @@ static void test_past_the_table(void) {
         x[i] = (float)(random_bits(&state) % 2001) / 1000.0f - 1.0f;
     double *steps = malloc(sizeof(double) * WHORL_STEPS * 3 * PAIRS);
     float *table = malloc(sizeof(float) * 2 * PAIRS * (LENGTH + 40));
-    whorl_build_steps(inv_freq, PAIRS, steps);
+    whorl_build_steps(inv_freq, NULL, PAIRS, steps);
     whorl_table rows = consecutive(0, LENGTH + 40, table);
     rows.scales = SCALES;
     check(whorl_build_table(&rows) == WHORL_OK, "past the table", "table");
@@ -203,7 +245,8 @@ static void test_past_the_table(void) {
     job.operands[0] = tensor(x, out, QUERY_HEADS);
     job.operands[1] = tensor(x + QUERIES, out + QUERIES, KEY_HEADS);
     const whorl_operand full = {.table = table, .table_rows = LENGTH + 40};
-    whorl_operand part = {.table = table, .table_rows = KNOWN, .steps = steps};
+    const whorl_turns turns = {.steps = steps, .scale = SCALES[0]};
+    whorl_operand part = {.table = table, .table_rows = KNOWN, .turns = &turns};
     check_past("part in the table", job, &full, &part);
     job.operands[0].first_row = job.operands[1].first_row = 33;
     check_past("an offset", job, &full, &part);
@@ -213,7 +256,7 @@ static void test_past_the_table(void) {
     int64_t index[BATCH][LENGTH];
     for (int64_t i = 0; i < BATCH * LENGTH; i++)
         index[i / LENGTH][i % LENGTH] = (int64_t)(random_bits(&state) % (LENGTH + 40));
-    part = (whorl_operand){.table = table, .table_rows = KNOWN, .steps = steps};
+    part = (whorl_operand){.table = table, .table_rows = KNOWN, .turns = &turns};
     for (int n = 0; n < 2; n++) {
         job.operands[n].first_row = 0;
         job.operands[n].rows = &index[0][0];
@@ -223,9 +266,68 @@ static void test_past_the_table(void) {
     check_past("rows by index", job, &full, &part);
     job.operands[1].rows = NULL;
     check_past("keys elsewhere", job, &full, &part);
+    const whorl_turns grown = {.steps = steps, .growth = growth, .scale = SCALES[0]};
+    whorl_build_steps(inv_freq, growth, PAIRS, steps);
+    rows.growth = growth;
+    check(whorl_build_table(&rows) == WHORL_OK, "past the table", "growth");
+    part.turns = &grown;
+    check_past("growth", job, &full, &part);
     free(steps);
     free(table);
     free(x);
+}
+
+/* Pairs that turn by several axes: what a table with every row made for it gives. */
+static void test_axes(void) {
+    enum { AXES = 3, FAR = 90 };
+    static int64_t index[AXES][BATCH][LENGTH], axes[PAIRS];
+    static float all[FAR][2 * PAIRS], mixed[BATCH][LENGTH][2 * PAIRS];
+    static float x[QUERIES + KEYS], right[QUERIES + KEYS], got[QUERIES + KEYS];
+    static double steps[WHORL_STEPS * 3 * PAIRS];
+    uint64_t state = 521288629;
+    for (int64_t i = 0; i < QUERIES + KEYS; i++)
+        x[i] = (float)(random_bits(&state) % 2001) / 1000.0f - 1.0f;
+    whorl_build_steps(inv_freq, NULL, PAIRS, steps);
+    whorl_table rows = consecutive(0, FAR, &all[0][0]);
+    check(whorl_build_table(&rows) == WHORL_OK, "axes", "table");
+    for (int way = 0; way < 16; way++) {
+        const int chunked = way & 1, past = way & 2, text = way & 4, shared = way & 8;
+        for (int64_t i = 0; i < PAIRS; i++)
+            axes[i] = chunked ? i * AXES / PAIRS : i % AXES;
+        for (int64_t n = 0; n < AXES * BATCH * LENGTH; n++) {
+            const int64_t a = n / (BATCH * LENGTH), b = n / LENGTH % BATCH, t = n % LENGTH;
+            index[a][b][t] = text && a ? index[0][b][t] : (int64_t)(random_bits(&state) % FAR);
+        }
+        for (int64_t n = 0; n < BATCH * LENGTH * PAIRS; n++) {
+            const int64_t b = n / PAIRS / LENGTH, t = n / PAIRS % LENGTH, i = n % PAIRS;
+            const float *row = all[index[axes[i]][shared ? 0 : b][t]];
+            mixed[b][t][i] = row[i];
+            mixed[b][t][PAIRS + i] = row[PAIRS + i];
+        }
+        const whorl_turns turns = {past ? steps : NULL, NULL, axes, AXES, 1.0};
+        whorl_rotation job = {.count = 2, .batch = BATCH, .width = WIDTH, .pairs = PAIRS};
+        job.threads = way % 3 + 1;
+        job.isa = way % 2 ? WHORL_AUTO : WHORL_SCALAR;
+        for (int given = 0; given < 2; given++) {
+            float *out = given ? got : right;
+            job.operands[0] = tensor(x, out, QUERY_HEADS);
+            job.operands[1] = tensor(x + QUERIES, out + QUERIES, KEY_HEADS);
+            for (int n = 0; n < 2; n++) {
+                whorl_operand *o = &job.operands[n];
+                o->table = given ? &all[0][0] : &mixed[0][0][0];
+                o->table_rows = given ? (past ? FAR / 2 : FAR) : LENGTH;
+                o->table_batch_stride = given ? 0 : LENGTH * 2 * PAIRS;
+                if (!given) continue;
+                o->rows = &index[0][0][0];
+                o->rows_strides[0] = shared ? 0 : LENGTH;
+                o->rows_strides[1] = 1;
+                o->rows_strides[2] = BATCH * LENGTH;
+                o->turns = &turns;
+            }
+            check(whorl_rotate(&job) == WHORL_OK, "axes", "status");
+        }
+        check(!memcmp(got, right, sizeof got), "axes", "bits");
+    }
 }
 
 /* Keys that are written where the queries were: not before these are read. */
@@ -236,11 +338,12 @@ static void test_keys_over_queries(void) {
     for (int64_t i = 0; i < 2 * SIZE; i++)
         x[i] = (float)(random_bits(&state) % 2001) / 1000.0f - 1.0f;
     double *steps = malloc(sizeof(double) * WHORL_STEPS * 3 * PAIRS);
-    whorl_build_steps(inv_freq, PAIRS, steps);
+    whorl_build_steps(inv_freq, NULL, PAIRS, steps);
     whorl_rotation job = {.count = 2, .batch = BATCH, .width = WIDTH, .pairs = PAIRS, .threads = 1};
     job.operands[0] = tensor(x, right, 1);
     job.operands[1] = tensor(x + SIZE, right + SIZE, 1);
-    job.operands[0].steps = job.operands[1].steps = steps;
+    const whorl_turns turns = {.steps = steps, .scale = SCALES[0]};
+    job.operands[0].turns = job.operands[1].turns = &turns;
     check(whorl_rotate(&job) == WHORL_OK, "keys over queries", "status apart");
     job.operands[0].out = right + 2 * SIZE;
     job.operands[1].out = x;
@@ -256,10 +359,11 @@ static void test_keys_over_queries(void) {
 static void test_bad_steps(void) {
     float x[4] = {0}, out[4];
     double steps[WHORL_STEPS * 3 * 2] = {0};
+    const whorl_turns turns = {.steps = steps, .scale = 1.0};
     int64_t index = 0;
     memset(out, PATTERN, sizeof out);
     whorl_rotation job = {.count = 1, .batch = 1, .width = 4, .pairs = 2, .threads = 1};
-    job.operands[0] = (whorl_operand){.x = x, .out = out, .heads = 1, .length = 1, .steps = steps};
+    job.operands[0] = (whorl_operand){.x = x, .out = out, .heads = 1, .length = 1, .turns = &turns};
     whorl_rotation bad[5] = {job, job, job, job, job};
     bad[0].dtype = WHORL_F64;
     bad[1].operands[0].table_batch_stride = 4;
@@ -275,9 +379,37 @@ static void test_bad_steps(void) {
     check(all_pattern((const char *)out, sizeof out), "steps", "refused but written");
 }
 
+/* Axes that must be refused, and rows that one of them has and the table has not. */
+static void test_bad_axes(void) {
+    float x[4] = {0}, out[4], table[4] = {0};
+    int64_t index[] = {0, 1}, good[] = {0, 1}, high[] = {0, 2}, low[] = {-1, 0};
+    memset(out, PATTERN, sizeof out);
+    const whorl_turns turns[] = {
+        {.axes = high, .axis_count = 2}, {.axes = low, .axis_count = 2}, {.axes = good}};
+    whorl_rotation job = {.count = 1, .batch = 1, .width = 4, .pairs = 2, .threads = 1};
+    job.operands[0] = (whorl_operand){.x = x, .out = out, .heads = 1, .length = 1};
+    job.operands[0].table = table;
+    job.operands[0].table_rows = 1;
+    job.operands[0].rows = index;
+    job.operands[0].rows_strides[2] = 1;
+    for (int n = 0; n < 3; n++) {
+        job.operands[0].turns = &turns[n];
+        check(whorl_rotate(&job) == WHORL_BAD_JOB, "axes", "that are not there");
+    }
+    const whorl_turns right = {.axes = good, .axis_count = 2};
+    job.operands[0].turns = &right;
+    check(whorl_rotate(&job) == WHORL_BAD_ROW, "axes", "a row outside the table");
+    job.dtype = WHORL_F64;
+    check(whorl_rotate(&job) == WHORL_BAD_JOB, "axes", "of doubles");
+    check(all_pattern((const char *)out, sizeof out), "axes", "refused but written");
+}
+
 void test_angles(void) {
     set_frequencies();
     test_truth_and_bits();
+    test_growth();
+    test_axes();
+    test_bad_axes();
     test_by_sequence();
     test_refusals();
     test_past_the_table();

@@ -60,6 +60,7 @@ static void *toggle(void *given) {
 static void hammer(double seconds, const double *steps, long seen[2]) {
     static float x[BATCH * WIDTH], out[BATCH * WIDTH], table[WIDTH];
     static int64_t rows[BATCH];
+    const whorl_turns turns = {.steps = steps, .scale = 1.0};
     toggler t = {.row = (_Atomic int64_t *)&rows[BATCH - 1]};
     atomic_init(&t.stop, 0);
     whorl_rotation job = {.count = 1, .batch = BATCH, .width = WIDTH, .pairs = WIDTH / 2};
@@ -74,8 +75,7 @@ static void hammer(double seconds, const double *steps, long seen[2]) {
                                       .table_rows = 1,
                                       .rows = rows,
                                       .rows_strides = {1, 1},
-                                      .steps = steps,
-                                      .scale = 1.0};
+                                      .turns = &turns};
     pthread_t thread;
     check(!pthread_create(&thread, NULL, toggle, &t), "hammer", "a thread");
     struct timespec begin, now;
@@ -99,7 +99,7 @@ static void hammer(double seconds, const double *steps, long seen[2]) {
 void test_races(double seconds) {
     test_row_changed_by_result();
     double inv_freq[WIDTH / 2] = {1.0, 0.1, 0.01, 0.001}, steps[WHORL_STEPS * 3 * WIDTH / 2];
-    check(whorl_build_steps(inv_freq, WIDTH / 2, steps) == WHORL_OK, "hammer", "steps");
+    check(whorl_build_steps(inv_freq, NULL, WIDTH / 2, steps) == WHORL_OK, "hammer", "steps");
     long seen[2] = {0, 0};
     hammer(seconds, NULL, seen);
     check(seen[0] > 0 && seen[1] > 0, "hammer", "rows inside and outside the table");

@@ -24,7 +24,7 @@
 #endif
 
 /* Raised whenever a struct or an enum below changes; a binding refuses another number. */
-#define WHORL_ABI 3
+#define WHORL_ABI 4
 
 enum whorl_status {
     WHORL_OK = 0,
@@ -41,6 +41,20 @@ enum whorl_layout { WHORL_HALF = 0, WHORL_INTERLEAVED = 1 };
 
 enum whorl_isa { WHORL_AUTO = 0, WHORL_SCALAR = 1, WHORL_AVX2 = 2 };
 
+/* What rows of cos and sin are built from, and what a pair takes from a row. Not with F64, nor with
+ * more than WHORL_MOST_PAIRS, nor with a table for each batch row. */
+typedef struct {
+    /* NULL, or what rows outside the table, 0 .. table_rows - 1, are built from: see
+     * whorl_build_steps. */
+    const double *steps;
+    const double *growth; /* [P], that the steps were built with, or NULL */
+    const int64_t *axes;  /* [P]: pair i is in the row that rows[axes[i]] names; or NULL */
+    int64_t axis_count;   /* of rows, where there are axes */
+    double scale;         /* of the rows that are built */
+} whorl_turns;
+
+enum { WHORL_MOST_PAIRS = 8192 };
+
 /* One tensor [B, H, T, D] to rotate. Strides count elements; the last dimension is contiguous.
  * `out` is `x` itself (same strides, in_layout == out_layout) or does not overlap it. */
 typedef struct {
@@ -54,15 +68,10 @@ typedef struct {
     int64_t table_rows;
     int64_t table_batch_stride; /* elements; 0 when all batch rows share the table */
     const int64_t *rows;        /* row(b, t) = first_row + rows[b, t], or first_row + t when NULL */
-    int64_t rows_strides[2];    /* B, T */
+    int64_t rows_strides[3];    /* B, T, axis */
     int64_t first_row;          /* not negative, unless there are steps */
-    /* NULL, or what rows outside the table, 0 .. table_rows - 1, are built from: see
-     * whorl_build_steps. Not with F64, nor with more than WHORL_MOST_PAIRS. */
-    const double *steps;
-    double scale; /* of the rows that are built */
+    const whorl_turns *turns;   /* NULL: all rows are in the table, whole */
 } whorl_operand;
-
-enum { WHORL_MOST_PAIRS = 8192 };
 
 typedef struct {
     int64_t dtype;
@@ -98,8 +107,9 @@ WHORL_API int64_t whorl_rotate(const whorl_rotation *job);
 /* Rows of a table, float32: out[b, t, 0, i] = scale cos(p inv_freq[i]), out[b, t, 1, i] with sin.
  *
  * The angle is formed in double and rounded once; an unscaled entry is within 6e-8 of the truth up
- * to position 2^24. A row depends on its position, inv_freq and scale alone: not on the other rows,
- * the instruction set, or whether there are steps. whorl_rotate builds the same bits. */
+ * to position 2^24. With growth, cos and sin of pair i are multiplied by 2^(p growth[i]). A row
+ * depends on its position, inv_freq, growth and scale alone: not on the other rows, the instruction
+ * set, or whether there are steps. whorl_rotate builds the same bits. */
 enum whorl_positions { WHORL_CONSECUTIVE = 0, WHORL_WHOLE = 1, WHORL_FRACTIONS = 2 };
 
 typedef struct {
@@ -114,16 +124,19 @@ typedef struct {
     int64_t inv_freq_stride;
     const double *scales; /* [B or 1] */
     int64_t scales_stride;
-    const double *steps; /* of inv_freq, where all rows share it, or NULL: slower */
-    float *out;          /* [B, T, 2, P] */
+    const double *steps;  /* of inv_freq, where all rows share it, or NULL: slower */
+    const double *growth; /* [P], or NULL */
+    float *out;           /* [B, T, 2, P] */
     int64_t isa;
 } whorl_table;
 
 WHORL_API int64_t whorl_build_table(const whorl_table *job);
 
-/* Writes angle, cos and sin of the first WHORL_STEPS positions, [WHORL_STEPS, 3, P]. */
+/* Writes angle, cos and sin of the first WHORL_STEPS positions, [WHORL_STEPS, 3, P]; growth may be
+ * NULL. */
 enum { WHORL_STEPS = 32 };
-WHORL_API int64_t whorl_build_steps(const double *inv_freq, int64_t pairs, double *steps);
+WHORL_API int64_t whorl_build_steps(const double *inv_freq, const double *growth, int64_t pairs,
+                                    double *steps);
 
 /* A layer on rows of floats, without gaps, or its backward pass (`back` 1).
  *

@@ -301,6 +301,11 @@ LAST = 2**63 - 1
 SUMS: dict[str, Callable[[], Any]] = {
     "rows": lambda: ROPE.rotate(x(), offset=torch.tensor([LAST, 0])),
     "one row": lambda: ROPE.rotate(x(), offset=torch.tensor(LAST - 3)),
+    "one step": lambda: ROPE.rotate(x()[:, :, :1], offset=torch.tensor([LAST, 0])),
+    "one step of all": lambda: ROPE.rotate(x()[:, :, :1], offset=torch.tensor(LAST)),
+    "one step of three axes": lambda: whorl.MRoPE(16, sections=(4, 2, 2)).rotate(
+        x()[:, :, :1], offset=torch.tensor([0, LAST])
+    ),
     "down": lambda: ROPE.rotate(x(), torch.arange(4) - 2, offset=torch.tensor([-(2**63), 0])),
     "many rows": lambda: ROPE.rotate(
         x().expand(2, 3, 4, 16).repeat(40, 1, 1, 1), offset=torch.arange(80) + (LAST - 70)
@@ -324,6 +329,7 @@ def test_sums_of_positions_and_offsets_beyond_int64(call: str) -> None:
 
 def test_the_last_sums_within_int64() -> None:
     rows = torch.tensor([LAST - 4, -(2**63)])
+    assert bool(ROPE.rotate(x()[:, :, :1], offset=rows + 3).isfinite().all())
     assert bool(ROPE.rotate(x(), offset=rows).isfinite().all())
     assert bool(ROPE.rotate(x(), torch.arange(4) - 2**63, offset=LAST - 8).isfinite().all())
 

@@ -1,9 +1,11 @@
 """The C kernel: near the float64 oracle, bit-equal to the reference, in any memory."""
 
+import gc
 import re
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -298,3 +300,15 @@ print(*sorted({line.split()[-1] for line in lines if "gomp" in line or "libomp" 
 """
     run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert len(run.stdout.split()) == 1, run.stdout
+
+
+def test_a_table_is_freed_with_its_last_use() -> None:
+    """Each call of a rotation makes one; in a cycle its rows would wait for a collection."""
+    entries = torch.zeros(3, 2, 4)
+    gone, table = weakref.ref(entries), Table(entries)
+    gc.disable()
+    try:
+        del entries, table
+        assert gone() is None
+    finally:
+        gc.enable()

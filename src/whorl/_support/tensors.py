@@ -1,4 +1,4 @@
-"""Whether the numbers of a tensor can be read, so that a function may decide by them."""
+"""Whether the numbers of a tensor can be read, and how far they reach."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -6,7 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-__all__ = ["has_values", "use_real_tensors"]
+__all__ = ["find_ends", "has_values", "use_real_tensors"]
+
+_FEW = 64  # numbers that Python compares sooner than torch does
 
 
 def has_values(x: Tensor) -> bool:
@@ -52,3 +54,12 @@ except ImportError:  # pragma: no cover
     use_real_tensors = nullcontext
     _is_recorded = lambda: True  # noqa: E731
     _is_symbolic = lambda x: True  # noqa: E731
+
+
+def find_ends(x: Tensor) -> tuple[int, int]:
+    """The smallest and the largest of some whole numbers, of which there is at least one."""
+    if x.numel() > _FEW:
+        low, high = x.aminmax()
+        return int(low), int(high)
+    listed = x.flatten().tolist()
+    return min(listed), max(listed)

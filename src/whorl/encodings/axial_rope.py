@@ -11,12 +11,12 @@ Transformer, https://arxiv.org/abs/2403.13298. Kernel: csrc/rotate.c.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from whorl.kernels.native import Band
+from whorl.kernels.native import Band, Rows
 from whorl.scaling import Description, Frequencies, Ladder
 from whorl.scaling.base import ladder
 from whorl.types import Impl, Layout, Precision
@@ -345,6 +345,10 @@ class AxialRoPE(Rotary):
                         f" keys must have a multiple of that many; got {x.shape[1]}."
                     )
         return where
+
+    def _shortcut(self, *given: Any) -> list[Rows] | None:
+        # The kernel rotates one band in a call, and here every axis has one.
+        return super()._shortcut(*given) if self.config.within == "head" else None
 
     def _turn(
         self,

@@ -21,6 +21,8 @@ __all__ = ["rotate"]
 
 _BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 
+_NO_ROWS = (0, 0, 0, 0)  # no index, and its strides
+
 # Plain tuples: a named one takes 0.4 us to make, a plain one 0.1, a question to a tensor as much.
 # What all tensors of a call agree in: dtype, B, T, D, and whether gradients are recorded.
 _Kind = tuple[torch.dtype, int, int, int, bool]
@@ -46,7 +48,9 @@ def rotate(
         return None
     dtype, batch, length, _, tracked = kind
     if not table.has(first, length):
-        return None
+        if (found := table.find(first, length)) is None:
+            return None
+        table, first = found
     if outs is not None:
         job = _onto(xs, outs, kind, band)
     elif tracked and any(type(x) is Tensor and x.requires_grad for x in xs):
@@ -56,8 +60,8 @@ def rotate(
     if job is None:
         return None
     places, targets = job
-    numbers: list[float] = []
-    vectors, end = 0, (table.pointer, table.count, table.batch_stride, 0, 0, 0, first, *table.past)
+    numbers: list[int] = []
+    vectors, end = 0, (table.pointer, table.count, table.batch_stride, *_NO_ROWS, first, table.past)
     for (heads, strides, _, at), (_, to_strides, _, to) in places:
         numbers += (at, to, heads, length, *strides, *to_strides, *end)
         vectors += heads * batch * length

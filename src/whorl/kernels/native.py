@@ -34,21 +34,25 @@ __all__ = [
     "submit",
 ]
 
-ABI = 3
+ABI = 4
 ISAS = {"auto": 0, "scalar": 1, "avx2": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 _LAYOUTS = {"half": 0, "interleaved": 1}
 _BAD_ROW, _CHANGED = 2, 4
 
-# A job is 11 numbers and two operands of 19, int64 but for the last: one pack and one pointer per
-# call cost 0.8 us, forty ctypes arguments several.
-_ONE = struct.Struct("29qd").pack
-_TWO = struct.Struct("29qd18qd").pack
+# A job is 11 numbers and two operands of 19, all int64: one pack and one pointer per call cost
+# 0.8 us, forty ctypes arguments several.
+_ONE = struct.Struct("30q").pack
+_TWO = struct.Struct("49q").pack
+_TURNS = struct.Struct("4qd").pack
 _UNUSED = bytes(19 * 8)
 
 # Up to this many head vectors one thread does it all: a decode step of 32 sequences, 32 + 8 heads.
 # Not tuned; a busy neighbour can hold up a second thread for milliseconds.
 _SMALL_VECTORS = 1280
+
+# Rows that a table keeps of those that torch built past it, once calls follow one another.
+_KEPT_ROWS = 128
 
 # Positions that surely stay within int64, whatever the length of a tensor.
 _FAR = 1 << 62
@@ -73,15 +77,22 @@ class Band(NamedTuple):
 class Table:
     """cos and sin by row, [N, 2, P] or [B, N, 2, P]; float64 for float64 tensors, else float32.
 
-    Row n of one without B belongs to position n; with ``steps`` of its frequencies, times
-    ``scale``, the kernel builds the rows of all other positions itself.
+    Row n of one without B belongs to position n; with ``steps`` of its frequencies and ``growth``,
+    times ``scale``, the kernel builds the rows of all other positions itself. axes: int64 [P], the
+    axis whose row each pair is taken from where positions have several.
+    build: makes the rows first .. first + length - 1 where the kernel may not.
     """
 
     __slots__ = (
+        "_kept",
+        "_turns",
+        "axes",
         "batch",
         "batch_stride",
+        "build",
         "count",
         "entries",
+        "growth",
         "pairs",
         "past",
         "pointer",
@@ -89,14 +100,29 @@ class Table:
         "steps",
     )
 
-    def __init__(self, entries: Tensor, steps: Tensor | None = None, scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        entries: Tensor,
+        steps: Tensor | None = None,
+        scale: float = 1.0,
+        growth: Tensor | None = None,
+        axes: Tensor | None = None,
+        build: Callable[[int, int], Tensor] | None = None,
+    ) -> None:
         self.entries = entries.contiguous()
         *_, self.count, _, self.pairs = entries.shape
         self.batch = entries.shape[0] if entries.dim() == 4 else 1
         self.batch_stride = 2 * self.pairs * self.count if self.batch != 1 else 0
         self.pointer = self.entries.data_ptr()
-        self.steps, self.scale = steps, scale
-        self.past = (0 if steps is None else steps.data_ptr(), scale)  # the end of an operand
+        self.steps, self.scale, self.growth, self.axes = steps, scale, growth, axes
+        self.build = build
+        self._kept: tuple[Table, int] | None = None
+        self.past = 0  # the end of an operand
+        if steps is not None or axes is not None:
+            at = [0 if t is None else t.data_ptr() for t in (steps, growth, axes)]
+            count = 0 if axes is None else max(axes.tolist(), default=0) + 1
+            self._turns = ctypes.create_string_buffer(_TURNS(*at, count, scale))
+            self.past = ctypes.addressof(self._turns)
 
     def has(self, first: int, length: int) -> bool:
         """Whether there are rows first .. first + length - 1, or the kernel builds them."""
@@ -104,11 +130,32 @@ class Table:
             return -_FAR < first < _FAR
         return 0 <= first <= self.count - length
 
+    def find(self, first: int, length: int) -> "tuple[Table, int] | None":
+        """A table that has these rows, and the first of them there; None: a call must build them.
+
+        The rows of a few positions are kept for the next call, which may be that of another layer,
+        and where a call goes on from the last one those of its successors are built with them.
+        """
+        if self.has(first, length):
+            return self, first
+        if self.build is None or length > _KEPT_ROWS // 4 or not -_FAR < first < _FAR:
+            return None
+        count = length
+        if (kept := self._kept) is not None:  # read once: another thread may put another there
+            table, at = kept[0], first - kept[1]
+            if table.has(at, length):
+                return table, at
+            count = _KEPT_ROWS if at <= table.count <= at + length else length
+        with torch.inference_mode(False):  # they must serve training later
+            table = Table(self.build(first, count))
+        self._kept = table, first
+        return table, 0
+
 
 class Rows(NamedTuple):
     """Where each position of a tensor finds its cos and sin: row first + t, or first + at[t].
 
-    at: int64 [T] or [B, T].
+    at: int64 [T] or [B, T]; [n, T] or [n, B, T] where the table has axes.
     """
 
     table: Table
@@ -132,7 +179,7 @@ def rotate(
     what is still to be read; ``apart`` says that none is. The caller has checked shapes, dtypes
     and devices.
     """
-    numbers: list[float] = []
+    numbers: list[int] = []
     vectors = 0
     targets, copies = [], []  # copies must outlive the call
     for n, x in enumerate(xs):  # one flat loop, because it is half the time of a decode step
@@ -157,8 +204,8 @@ def rotate(
         assert table.batch in (1, batch), f"a table for {table.batch} rows and a batch of {batch}"
         numbers += (x.data_ptr(), out.data_ptr(), heads, length, xb, xh, xt, ob, oh, ot)
         numbers += (table.pointer, table.count, table.batch_stride)
-        numbers += (0, 0, 0) if index is None else _index(index)
-        numbers += (first, *table.past)
+        numbers += (0, 0, 0, 0) if index is None else _index(index, table.axes is not None)
+        numbers += (first, table.past)
         targets.append(out)
     if not submit(x.dtype, batch, width, band, table.pairs, vectors, numbers, transpose, isa):
         return None
@@ -178,7 +225,7 @@ def submit(
     band: Band,
     pairs: int,
     vectors: int,
-    numbers: Sequence[float],
+    numbers: Sequence[int],
     transpose: bool = False,
     isa: int = 0,
 ) -> bool:
@@ -211,7 +258,7 @@ class Prepared:
     __slots__ = ("_at", "_bytes", "_numbers", "_outs", "_storages", "_tensors", "table")
 
     def __init__(
-        self, numbers: Sequence[float], xs: Sequence[Tensor], outs: Sequence[Tensor], table: Table
+        self, numbers: Sequence[int], xs: Sequence[Tensor], outs: Sequence[Tensor], table: Table
     ) -> None:
         self._numbers = (ctypes.c_int64 * len(numbers)).from_buffer(bytearray(_TWO(*numbers)))
         self._tensors, self._outs = (*xs, *outs), list(outs)
@@ -228,7 +275,7 @@ class Prepared:
 
     def __call__(self, first: int) -> None:
         """Rotate by the table's rows first, first + 1, ..., which the caller knows to be there."""
-        self._numbers[27] = self._numbers[46] = first  # of each operand
+        self._numbers[28] = self._numbers[47] = first  # of each operand
         if status := _call(self._numbers):
             raise AssertionError(f"whorl_rotate: status {status} for a prepared job")
         increment_version(self._outs)
@@ -244,11 +291,11 @@ def prepare(
     batch, _, _, width = xs[0].shape
     vectors = sum(x.numel() // width for x in xs)
     threads = 1 if vectors <= _SMALL_VECTORS else torch.get_num_threads()
-    numbers: list[float] = [_DTYPES[xs[0].dtype], 2, batch, width, band.start, table.pairs]
+    numbers: list[int] = [_DTYPES[xs[0].dtype], 2, batch, width, band.start, table.pairs]
     numbers += [_LAYOUTS[band.layout], _LAYOUTS[band.out_layout], False, threads, ISAS["auto"]]
     for x, out in zip(xs, outs, strict=True):
         numbers += [x.data_ptr(), out.data_ptr(), *x.shape[1:3], *x.stride()[:3], *out.stride()[:3]]
-        numbers += [table.pointer, table.count, table.batch_stride, 0, 0, 0, 0, *table.past]
+        numbers += [table.pointer, table.count, table.batch_stride, 0, 0, 0, 0, 0, table.past]
     return Prepared(numbers, xs, outs, table)
 
 
@@ -301,9 +348,10 @@ def _addresses(x: Tensor) -> tuple[int, int]:
     return begin, begin + ((reach + 1) * x.element_size() if x.numel() else 0)
 
 
-def _index(index: Tensor) -> tuple[int, int, int]:
-    per_row = index.stride(0) if index.dim() == 2 else 0
-    return index.data_ptr(), per_row, index.stride(-1)
+def _index(index: Tensor, several: bool) -> tuple[int, int, int, int]:
+    per_axis = index.stride(0) if several else 0
+    per_row = index.stride(-2) if index.dim() == 2 + several else 0
+    return index.data_ptr(), per_row, index.stride(-1), per_axis
 
 
 def run_layer(job: bytes) -> None:
@@ -313,10 +361,10 @@ def run_layer(job: bytes) -> None:
     assert status == 0, f"whorl_run_layer refused its job with status {status}"
 
 
-def build_steps(inv_freq: int, pairs: int, steps: int) -> None:
+def build_steps(inv_freq: int, growth: int, pairs: int, steps: int) -> None:
     """Fill ``steps``; all are addresses but ``pairs``. ``native_tables`` has the words."""
     assert _library is not None, _problem
-    status = _library.whorl_build_steps(inv_freq, pairs, steps)
+    status = _library.whorl_build_steps(inv_freq, growth, pairs, steps)
     assert status == 0, f"whorl_build_steps refused {pairs} pairs with status {status}"
 
 
@@ -369,7 +417,8 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
         return None, f"{path} does not load: {error}; reinstall whorl"
     for name in ("rotate", "run_layer", "build_table"):
         getattr(library, f"whorl_{name}").argtypes = [ctypes.c_void_p]
-    library.whorl_build_steps.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    at = ctypes.c_void_p
+    library.whorl_build_steps.argtypes = [at, at, ctypes.c_int64, at]
     library.whorl_prefer_huge_pages.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     numbers = ("rotate", "run_layer", "best_isa", "max_threads", "prefer_huge_pages")
     for name in (*numbers, "build_table", "build_steps"):

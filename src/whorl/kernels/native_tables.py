@@ -17,7 +17,7 @@ from .watching import is_watched
 
 __all__ = ["build_steps", "build_table", "can_build", "rows_of"]
 
-_JOB = struct.Struct("15q").pack
+_JOB = struct.Struct("16q").pack
 _CONSECUTIVE, _WHOLE, _FRACTIONS = 0, 1, 2
 _KINDS = {torch.int64: _WHOLE, torch.float64: _FRACTIONS}
 _STEPS = 32
@@ -27,14 +27,13 @@ _MOST_PAIRS = 8192
 def can_build(
     dtype: torch.dtype,
     precision: str,
-    growth: Tensor | None,
     tensors: Sequence[Tensor | float | None],
 ) -> bool:
     """Whether the library builds such rows: float32 from float64 angles, without a gradient.
 
     tensors: what they are built from, ordinary CPU tensors, numbers or None.
     """
-    if dtype != torch.float32 or precision != "float64" or growth is not None or is_watched():
+    if dtype != torch.float32 or precision != "float64" or is_watched():
         return False
     for x in tensors:
         if not isinstance(x, Tensor):
@@ -46,13 +45,14 @@ def can_build(
     return native.problem() is None
 
 
-def build_steps(inv_freq: Tensor) -> Tensor | None:
+def build_steps(inv_freq: Tensor, growth: Tensor | None = None) -> Tensor | None:
     """What the kernel builds single rows from, float64 [32, 3, P]; None if it has no room for P."""
     if (pairs := inv_freq.shape[0]) > _MOST_PAIRS:
         return None
     inv_freq = inv_freq.detach().double().contiguous()
     steps = torch.empty(_STEPS, 3, pairs, dtype=torch.float64, device="cpu")
-    native.build_steps(inv_freq.data_ptr(), pairs, steps.data_ptr())
+    factors = 0 if growth is None else growth.data_ptr()
+    native.build_steps(inv_freq.data_ptr(), factors, pairs, steps.data_ptr())
     return steps
 
 
@@ -63,17 +63,19 @@ def build_table(
     inv_freq: Tensor,
     scale: float | Tensor,
     axes: Tensor | None = None,
+    growth: Tensor | None = None,
     steps: Tensor | None = None,
 ) -> Tensor:
     """Rows for ``positions`` [T] or [B, T], or first .. first + length - 1: [T, 2, P] or [B, ...].
 
-    inv_freq: [P] or [B, P]. scale: a number, or [B]. axes: as for ``tables.angles``. steps: what
-    ``build_steps`` made of inv_freq; it is faster with them.
+    inv_freq: [P] or [B, P]. scale: a number, or [B]. axes: as for ``tables.angles``. growth:
+    log2 of a factor per position, float64 [P]. steps: what ``build_steps`` made of inv_freq and
+    growth; it is faster with them.
     """
     if positions is not None and axes is not None:
-        rows = build_table(positions[0], 0, length, inv_freq, scale)
+        rows = build_table(positions[0], 0, length, inv_freq, scale, None, growth)
         for axis in range(1, positions.shape[0]):
-            others = build_table(positions[axis], 0, length, inv_freq, scale)
+            others = build_table(positions[axis], 0, length, inv_freq, scale, None, growth)
             rows = torch.where(axes == axis, others, rows)
         return rows
     inv_freq = inv_freq.detach().double().contiguous()
@@ -92,8 +94,9 @@ def build_table(
     shape = (batch, length, 2, pairs) if leading else (length, 2, pairs)
     out = native.on_huge_pages(torch.empty(shape, dtype=torch.float32, device="cpu"))
     sizes = (first, batch, length, pairs, inv_freq.data_ptr(), _step(inv_freq, 2))
-    ends = (scales.data_ptr(), _step(scales, 1), 0 if steps is None else steps.data_ptr())
-    native.build_table(_JOB(kind, *place, *sizes, *ends, out.data_ptr(), 0))
+    known = [0 if t is None else t.data_ptr() for t in (steps, growth)]
+    ends = (scales.data_ptr(), _step(scales, 1), *known, out.data_ptr(), 0)
+    native.build_table(_JOB(kind, *place, *sizes, *ends))
     return out
 
 
@@ -102,7 +105,8 @@ def rows_of(table: Table, first: int, length: int) -> Tensor:
     if first >= 0 and first + length <= table.count:
         return table.entries[first : first + length]
     assert table.steps is not None, "the caller knows that the table has these rows"
-    return build_table(None, first, length, table.steps[1, 0], table.scale, steps=table.steps)
+    inv_freq = table.steps[1, 0]
+    return build_table(None, first, length, inv_freq, table.scale, None, table.growth, table.steps)
 
 
 def _step(t: Tensor, rank: int) -> int:

@@ -85,8 +85,11 @@ def lookup(
         low, high = positions.aminmax()
         if int(low) >= 0 and int(high) < known:
             return table[positions] if axes is None else _gathered(table, positions, axes)
-    if native and native_tables.can_build(table.dtype, precision, growth, (positions, inv_freq)):
-        return native_tables.build_table(positions, first, length, inv_freq, scale, axes)
+    if native and native_tables.can_build(table.dtype, precision, (positions, inv_freq)):
+        return native_tables.build_table(positions, first, length, inv_freq, scale, axes, growth)
+    if positions is None and 0 <= first < known:  # only what is missing
+        past = (inv_freq, None, known, first + length - known, scale, precision, None, growth)
+        return torch.cat((table[first:], lookup(table, *past)))
     if positions is None:
         positions = torch.arange(first, first + length, device=table.device)
     turned = angles(positions, inv_freq, precision, axes)

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._support.tensors import has_values
+from whorl._support.tensors import find_ends, has_values
 from whorl._support.words import shown
 
 __all__ = ["INTEGERS", "resolve"]
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _FAR = 1 << 62  # positions up to here stay within int64, whatever the length of a tensor
-_FEW = 64  # numbers that Python compares sooner than torch does
 _FRACTIONS = (torch.float64, torch.float32)
 
 
@@ -53,9 +52,9 @@ def resolve(
     _same_device(rows, device, where, "offset")
     check_storage(rows, where, "offset")
     rows = rows.to(torch.int64).unsqueeze(-1)  # [B, 1], or [1] for one offset
+    _check_sum(length if positions is None else positions, rows, where)
     if positions is None and length == 1:  # a decode step: spare it an arange and a sum
         return (rows if axes == 1 else rows.expand(axes, *rows.shape)), 0
-    _check_sum(length if positions is None else positions, rows, where)
     if positions is None:
         positions = torch.arange(length, device=device)
         if axes > 1:
@@ -75,23 +74,14 @@ def _check_sum(placed: int | Tensor, offset: int | Tensor, where: str) -> None:
             not x.is_cpu or x.is_floating_point() or not has_values(x) or not x.numel()
         ):
             return
-    ends = _ends(placed) if isinstance(placed, Tensor) else (0, max(placed - 1, 0))
-    shifts = _ends(offset) if isinstance(offset, Tensor) else (offset, offset)
+    ends = find_ends(placed) if isinstance(placed, Tensor) else (0, max(placed - 1, 0))
+    shifts = find_ends(offset) if isinstance(offset, Tensor) else (offset, offset)
     low, high = (at + shift for at, shift in zip(ends, shifts, strict=True))
     if low < -(1 << 63) or high >= (1 << 63) - 1:
         raise ValueError(
             f"{where}: positions must lie within 2^63, because they are int64; got positions and"
             f" offsets whose sums reach from {low} to {high}."
         )
-
-
-def _ends(x: Tensor) -> tuple[int, int]:
-    """The smallest and the largest number."""
-    if x.numel() > _FEW:
-        low, high = x.aminmax()
-        return int(low), int(high)
-    listed = x.flatten().tolist()
-    return min(listed), max(listed)
 
 
 def _checked_offset(offset: Any, length: int, where: str) -> int:

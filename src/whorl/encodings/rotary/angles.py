@@ -5,8 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.tensors import find_ends
 from whorl.kernels import native_tables, tables
 from whorl.kernels.native import Rows, Table
+from whorl.kernels.watching import is_watched
 from whorl.types import Precision
 
 __all__ = ["Angles", "Turns", "Where", "longest"]
@@ -48,9 +50,9 @@ class Turns(NamedTuple):
             turned = coordinates.unsqueeze(1) @ self.inv_freq.double()  # [B, N, T, P]
             return tables.entries(turned, self.scale, dtype)
         axes = None if positions is None else self.axes
-        if self._can_build(positions, dtype):
+        if lift is None and self._can_build(positions, dtype):
             return native_tables.build_table(
-                positions, first, length, self.inv_freq, self.scale, axes
+                positions, first, length, self.inv_freq, self.scale, axes, self.growth
             )
         if positions is None:
             positions = torch.arange(first, first + length, device=self.inv_freq.device)
@@ -64,15 +66,22 @@ class Turns(NamedTuple):
 
     def _can_build(self, positions: Tensor | None, dtype: torch.dtype) -> bool:
         given = (positions, self.inv_freq, self.scale)
-        return self.native and native_tables.can_build(dtype, self.precision, self.growth, given)
+        return self.native and native_tables.can_build(dtype, self.precision, given)
 
     def table(self, length: int, endless: bool) -> Table:
-        """Rows of positions 0 .. length - 1; the kernel builds others where it is ``endless``."""
+        """Rows of positions 0 .. length - 1, and where it is ``endless`` those of all others."""
         entries = self.entries((None, 0), length, torch.float32)
-        one = self.inv_freq.dim() == 1 and not isinstance(self.scale, Tensor)
-        if not (endless and one and self._can_build(None, torch.float32)):
+        several = self.inv_freq.dim() > 1 or isinstance(self.scale, Tensor)
+        if several or not self.native or is_watched():  # then addresses may be of no memory
             return Table(entries)
-        return Table(entries, native_tables.build_steps(self.inv_freq), float(self.scale))
+        steps, scale, axes = None, float(self.scale), self.axes
+        if endless and self._can_build(None, torch.float32):
+            steps = native_tables.build_steps(self.inv_freq, self.growth)
+        build = self._build_some if endless and steps is None else None
+        return Table(entries, steps, scale, self.growth, axes, build)
+
+    def _build_some(self, first: int, length: int) -> Tensor:
+        return self.entries((None, first), length, torch.float32)
 
     def on(self, device: torch.device) -> "Turns":
         """The same on another device."""
@@ -116,15 +125,24 @@ class Angles:
         return tables.lookup(*arguments)  # type: ignore[arg-type]  # fixed turns have one scale
 
     def shortcut(self, where: Where, length: int) -> Rows | None:
-        """Rows of the table, or that the kernel builds; an index may turn out to lie past it."""
+        """Rows of the table, or that the kernel builds, or built here where it may not."""
         positions, first = where
         if positions is None:
-            return Rows(self.table, first) if self.table.has(first, length) else None
-        if positions.is_floating_point() or self.turns.axes is not None:
+            found = self.table.find(first, length)
+            return None if found is None else Rows(*found)
+        if positions.is_floating_point():
             return None
-        if not self.table.count and self.table.steps is None:
+        if self.turns.axes is not None and self.table.axes is None:  # made while torch looked on
             return None
+        if self.table.build is not None and not self._has(positions):
+            return Rows(Table(self.turns.entries(where, length, torch.float32)))
         return Rows(self.table, 0, positions)
+
+    def _has(self, positions: Tensor) -> bool:
+        if not positions.numel():
+            return True
+        low, high = find_ends(positions)
+        return low >= 0 and high < self.table.count
 
 
 def longest(where: list[Where], lengths: list[int], axes: int) -> int | Tensor:

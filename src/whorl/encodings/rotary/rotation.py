@@ -101,7 +101,7 @@ class Rotation(Encoding):
             if self._is_fixed:
                 query = Angles(self._turns(None, name, QUERY), known, endless)
                 same = self._growth is None
-                key = query if same else Angles(self._turns(None, name, KEY), known)
+                key = query if same else Angles(self._turns(None, name, KEY), known, endless)
                 self._angles = query, key
                 if same and self._axes is None and self._impl == "native":
                     self._simple = query.table
