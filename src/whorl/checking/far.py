@@ -110,6 +110,14 @@ class _Line:
     known: float
     allowed: float
     ruled: bool = False
+    known_blocks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+
+    def blocks_at(self, places: list[int]) -> Tensor:
+        """What the rates give at these places; made once for all dtypes."""
+        key = tuple(places)
+        if key not in self.known_blocks:
+            self.known_blocks[key] = predicted(self.turning, places)
+        return self.known_blocks[key]
 
 
 def _line(seen: Study, pairs: Pairs, found: Identification) -> _Line:
@@ -150,7 +158,8 @@ def leaves_the_line(seen: Study, pairs: Pairs, found: Identification) -> tuple[i
 
 
 def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) -> None:
-    errors = _errors(got, predicted(line.turning, places))
+    want = line.blocks_at(places)
+    errors = _errors(got, want)
     allowed = _allowed(line, places, dtype)
     unsure = _allowed(line, places, dtype, line.known)
     judged = int((unsure <= _MOST_ALLOWED * float(line.turning.size.max())).sum())
@@ -163,10 +172,9 @@ def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) ->
     worst = int((errors / allowed).argmax())
     if len(wrong):
         first, worst = int(wrong[0]), int(wrong[errors[wrong].argmax()])
-        at = [places[n] for n in wrong.tolist()]
         far.first_wrong[dtype] = places[first]
         far.excess[dtype] = float(errors[first] / allowed[first])
-        far.worst[dtype] = _largest_error(got[wrong], predicted(line.turning, at))
+        far.worst[dtype] = _largest_error(got[wrong], want[wrong])
         after = first + 1 < len(errors) and places[first + 1] == places[first] + 1
         if after and errors[first + 1] <= allowed[first + 1]:
             far.right_again.add(dtype)
