@@ -60,8 +60,9 @@ def call_length(e: Evidence) -> Found:
             "call-length",
             f"Positions 0 to 9 differ by up to {e.error('length'):.2g} between {e.calls.between},"
             " while the same call again gives the same: results depend on how long a call is, and"
-            " on no earlier one. Frequencies may follow the context past the trained length, not"
-            " from the first token on.",
+            " on no earlier one. Frequencies may follow the context past the trained length (the"
+            " largest position, not the tokens of a call: a decode step has one), and not from the"
+            " first token on.",
         )
 
 
@@ -109,7 +110,8 @@ def narrow_angles(e: Evidence) -> Found:
         return
     misfit = e.seen.turning.noise
     worst = e.calls.far.worst.get(e.seen.probe.form.dtype)
-    shown = "" if worst is None else f", results by up to {worst:.2g} further out"
+    known = worst is not None and e.calls.far.ruled
+    shown = "" if not known else f", results by up to {worst:.2g} further out"
     yield Diagnosis(
         "half-angles",
         f"At positions 0 to 15 angles are up to {misfit:.2g} of themselves off positions times"

@@ -8,7 +8,7 @@ from torch import Tensor
 from whorl.scaling import Linear, YaRN
 
 from .evidence import Evidence, Found
-from .measure import wrapped
+from .measure import predicted, wrapped
 from .report import Diagnosis
 from .structure import Pairs
 
@@ -127,20 +127,29 @@ def uneven(e: Evidence) -> Found:
     unexplained = e.seen.precision == "unknown" and noise > _ROUNDED
     if unexplained and wobble > noise / 8:
         far = e.calls.far.worst.get(e.seen.probe.form.dtype)
-        shown = "" if far is None else f" Results differ from a rotation by up to {far:.2g}."
+        known = far is not None and e.calls.far.ruled
+        worst = f" Results of unit vectors differ from a rotation by up to {far:.2g}."
         yield Diagnosis(
             "uneven-angles",
             f"At positions 0 to 15 angles are up to {noise:.2g} of themselves off positions times"
             f" frequencies and sizes up to {wobble:.2g} off a constant, and neither angles nor"
             " tables are numbers of a half type. Are cos and sin approximated?"
-            f"{shown}",
+            f"{worst if known else ''}",
         )
-    elif unexplained or not e.seen.steady:
+    elif unexplained or (not e.seen.steady and not _slow_in_half_tables(e)):
         yield Diagnosis(
             "uneven-angles",
             "Angles are not positions times frequencies. If positions are places on a grid, ask"
             " along one axis; else something is added on the way.",
         )
+
+
+def _slow_in_half_tables(e: Evidence) -> bool:
+    """Whether uneven angles are so small that half tables round them: no result is further off."""
+    if e.seen.half_tables is None or e.seen.short is None or e.seen.turning is None:
+        return False
+    line = predicted(e.seen.turning, range(len(e.seen.short)))
+    return float((e.seen.short - line).abs().max()) <= 2.0**-5
 
 
 def both_ways(e: Evidence) -> Found:

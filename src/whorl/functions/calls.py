@@ -7,11 +7,13 @@ at positions 0 .. 15 in the widest type that the function answers.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from .far import Far, far_properties
+from .lengths import SLOW, bisect
 from .measure import apart, blocks
 from .probe import DTYPES, NoAnswerError, Probe, RaisedError
 from .properties import heads_apart, limit_of, rounding_limit
@@ -24,6 +26,8 @@ __all__ = ["Calls", "call_properties", "unlike_any_config"]
 
 #: First positions of calls that do not begin at 0.
 _STARTS = (7, 300, 3_000, 20_000, 100_000)
+#: Tokens of a call that is compared with a short one.
+_LONG_CALL = 8192
 #: Why a call cannot be compared with others.
 _UNREPEATED = "the same call again gives another result"
 
@@ -45,6 +49,7 @@ class Calls:
     mates: str = ""  # which batch-mates do
     alike: bool = False  # and that they are no different from the row itself
     between: str = ""  # two lengths whose calls differ at the same positions
+    few: Tensor | None = None  # a short call's result, where longer ones have the same
 
     def measure(self, name: str, step: Callable[[], None]) -> None:
         """Take one step; a call that is refused in it ends this property and no other."""
@@ -62,7 +67,7 @@ def call_properties(
     before: the ``first_answers``.
     """
     every = [_short_calls(study) for study in seen]
-    for calls, study, config, first in zip(every, seen, found, before, strict=True):
+    for calls, study, config in zip(every, seen, found, strict=True):
         if study.pairs is not None and study.turning is not None:
             calls.far = far_properties(study, study.pairs, config)
             calls.results.update(calls.far.results)
@@ -71,6 +76,8 @@ def call_properties(
                 if name != study.probe.form.dtype:
                     calls.results.skip(name, "no pairs rotate, so nothing says what is right there")
         _dtypes(calls, study.probe)
+    _long_call(every, seen)
+    for calls, study, first in zip(every, seen, before, strict=True):
         _history(calls, study, first, rounding_limit(study))
     return every
 
@@ -120,6 +127,61 @@ def _length(calls: Calls, seen: Study, limit: float) -> None:
         if error > limit:
             calls.between = words
             return
+    calls.few = few
+
+
+def _long_call(every: Sequence[Calls], seen: Sequence[Study]) -> None:
+    """Compare positions 0 .. 9 in a call of very many tokens, none of them at a further position.
+
+    Not where shorter calls differ already. The short call again tells what the long one left
+    behind, which is a matter of ``history``, from what the length does.
+    """
+    probe = seen[0].probe
+    studies = zip(every, seen, strict=True)
+    undecided = [(c, s) for c, s in studies if c.few is not None and not c.far.tokens]
+    if probe.addressing != "each" or not undecided:
+        return
+
+    def ask(tokens: int) -> list[Tensor]:
+        x, at = _vector(probe, 1).expand(1, 1, tokens, -1), torch.arange(tokens).clamp(max=10)
+        return [out[0, 0, :11].to(torch.float64, copy=True) for out in probe.ask(x, at)]
+
+    why, long = f"would take more than {SLOW:g} s", list[Tensor]()
+    try:
+        if every[0].far.seconds * _LONG_CALL <= SLOW:
+            long = ask(_LONG_CALL)
+    except NoAnswerError as problem:
+        why = str(problem)
+    for calls, study in undecided:
+        roles = [study.probe.role] if len(every) > 1 else range(len(long))  # alone, it is for both
+        if not long:
+            calls.results.skip("length", f"in a call of {_LONG_CALL:,} tokens it {why}")
+            continue
+        own, limit = roles.index(study.probe.role), limit_of(study)
+        step = partial(_compare_long, calls, own, limit, [long[role] for role in roles])
+        calls.measure("length", partial(step, lambda n, roles=roles: [ask(n)[r] for r in roles]))
+
+
+def _compare_long(
+    calls: Calls, own: int, limit: float, long: list[Tensor], ask: Callable[[int], list[Tensor]]
+) -> None:
+    """Judge what a long call gave; ask: the first results of a call of so many tokens.
+
+    own: which of the results is that of ``calls``.
+    """
+    assert calls.few is not None
+    few = ask(len(calls.few))
+
+    def change(many: list[Tensor]) -> float:
+        return max(apart(a[:10], b[:10]) for a, b in zip(few, many, strict=True))
+
+    if apart(calls.few, few[own]) > limit:
+        calls.results.skip("length", _UNREPEATED)
+    elif (error := change(long)) > limit:
+        same = bisect(len(calls.few), _LONG_CALL, lambda n: change(ask(n)) <= limit)
+        last = f"one of {_LONG_CALL:,} (one of {same:,} is still the same)"
+        calls.between = f"a call of {len(calls.few)} tokens and {last}"
+        calls.results.add("length", error, limit)
 
 
 def unlike_any_config(seen: Study, before: Tensor) -> Results:
@@ -127,6 +189,7 @@ def unlike_any_config(seen: Study, before: Tensor) -> Results:
     calls, limit = Calls(), limit_of(seen)
     calls.results.add("heads", heads_apart(seen), limit)
     _places_and_rows(calls, seen, limit)
+    _long_call([calls], [seen])
     _history(calls, seen, before, rounding_limit(seen))
     return calls.results
 

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from .calls import call_properties
-from .diagnoses import diagnose
+from .constant_length import TOKENS, constant_length_probe
+from .diagnoses import diagnose, named_mistakes
 from .evidence import Evidence
 from .identify import identified, joined, with_calls, with_origins
-from .probe import Kind, NoAnswerError, Probe, RefusedLaterError
+from .probe import DTYPES, Kind, NoAnswerError, Probe, RefusedLaterError
 from .properties import MEANINGS, matrix_properties
 from .report import CheckReport, Diagnosis, Measured
 from .results import Results
@@ -23,6 +24,12 @@ __all__ = ["check"]
 #: What no config can say. Not ``history``: here it also counts what half-precision calls leave
 #: behind, which is a mistake but no part of what the function is.
 _CALLS = ("heads", "offset", "batch", "length")
+
+#: Mistakes that frequencies hide which are not the same in all calls.
+_AT_FAR_POSITIONS = ("bf16-positions", "fp16-positions", "dtype-differs", "far-positions")
+#: Mistakes that such frequencies feign, and properties that they spoil.
+_ACROSS_CALLS = ("keys-differ", "norm")
+_SPOILED = ("far", *DTYPES, "keys", "relative", "norm")
 
 
 def check(
@@ -53,7 +60,49 @@ def check(
         evidence = _evidence(seen, found, before, base)
     except NoAnswerError as problem:
         return _unanswered(fn, head_dim, problem)
-    return _report(evidence)
+    return _report(evidence, _held(evidence))
+
+
+def _held(evidence: list[Evidence]) -> list[Evidence]:
+    """What is measured in calls of one length; nothing where that tells nothing more.
+
+    Calls of different lengths hide mistakes where frequencies follow the length of a call, that of
+    earlier calls, or the context.
+    """
+    follows = any(
+        each.fails("history") or each.calls.far.tokens or each.follows_calls or each.follows_context
+        for each in evidence
+    )
+    held = constant_length_probe(evidence[0].seen) if follows else None
+    if held is None:
+        return []
+    try:
+        before = first_answers(held)
+        seen = [study(role) for role in held.roles()]
+        found = [identified(each) for each in seen]
+        again = _evidence(seen, found, before, evidence[0].base)
+    except NoAnswerError:
+        return []
+    steady = ("history", "length")  # if not, the length is not all that results depend on
+    return [] if any(each.fails(name) for each in again for name in steady) else again
+
+
+def _named(evidence: list[Evidence], held: list[Evidence]) -> list[Diagnosis]:
+    """All mistakes, those that show in calls of one length only among them.
+
+    What earlier calls left behind looks like a mistake in all later ones; then only those are
+    taken that could not show before.
+    """
+    named, again = diagnose(evidence), named_mistakes(held) if held else []
+    if held:
+        real = {one.id for one in again}
+        named = [one for one in named if one.id in real or one.id not in _ACROSS_CALLS]
+    known, kept = {one.id for one in named}, any(each.fails("history") for each in evidence)
+    return named + [
+        Diagnosis(one.id, f"In calls of {TOKENS} tokens each: {one.words}")
+        for one in again
+        if one.id not in known and (not kept or one.id in _AT_FAR_POSITIONS)
+    ]
 
 
 def _evidence(
@@ -86,16 +135,19 @@ def _measured(seen: Study, found: Identification) -> Results:
     return results
 
 
-def _report(evidence: list[Evidence]) -> CheckReport:
+def _report(evidence: list[Evidence], held: list[Evidence]) -> CheckReport:
     first, found = evidence[0], with_calls(evidence[0].found, evidence[0].results, _CALLS)
-    diagnoses, results = diagnose(evidence), Results()
+    diagnoses, results = _named(evidence, held), Results()
+    for each, again in zip(evidence, held, strict=False):
+        each.results.update(again.results.only(_SPOILED))
     results.update(first.results)
     if len(evidence) == 2:
         results.join_keys(evidence[1].results)
-        assert first.roles is not None
+        roles = held[0].roles if held else first.roles
+        assert roles is not None
         theirs = with_calls(evidence[1].found, evidence[1].results, _CALLS)
-        found = joined(found, theirs, first.roles.differs, first.error("keys"))
-        found = with_origins(found, dependence_words(first.roles.depends))
+        found = joined(found, theirs, roles.differs, first.error("keys"))
+        found = with_origins(found, dependence_words(roles.depends))
     ordered = {name: results.measured[name] for name in MEANINGS if name in results.measured}
     return CheckReport(
         name=first.seen.probe.name,

@@ -5,7 +5,7 @@ from .evidence import Evidence
 from .properties import MEANINGS
 from .report import Diagnosis
 
-__all__ = ["diagnose"]
+__all__ = ["diagnose", "named_mistakes"]
 
 _FAR = ("half-angles", "dtype-differs", "far-positions", "call-length")
 _MAPS = ("not-pairs", "not-linear", "layout-mixup", "unusual-pairs", "norm", "backward")
@@ -37,16 +37,22 @@ def diagnose(evidence: list[Evidence]) -> list[Diagnosis]:
 
     evidence: of x, or of queries and of keys; a mistake of one of them is said to be its own.
     """
-    found = [[said for rule in _RULES for said in rule(each)] for each in evidence]
-    said = found[0] if len(found) == 1 else _joined(*found)
-    explained = {name for one in said for name in _EXPLAINS.get(one.id, ())}
-    left = [one for one in said if one.id not in explained]
-    if left:
-        return left
+    if named := named_mistakes(evidence):
+        return named
     for each in evidence:
         if unnamed := _unnamed(each):
             return unnamed
     return []
+
+
+def named_mistakes(evidence: list[Evidence]) -> list[Diagnosis]:
+    """``diagnose`` without properties that fail for no reason that has a name."""
+    found = [[said for rule in _RULES for said in rule(each)] for each in evidence]
+    said = found[0] if len(found) == 1 else _joined(*found)
+    explained = {name for one in said for name in _EXPLAINS.get(one.id, ())}
+    if any(each.fails("length") for each in evidence):  # compared call with call, not inferred
+        explained.discard("call-length")
+    return [one for one in said if one.id not in explained]
 
 
 def _joined(queries: list[Diagnosis], keys: list[Diagnosis]) -> list[Diagnosis]:

@@ -27,6 +27,16 @@ class Evidence:
     base: float | None
     roles: Roles | None = None
 
+    @property
+    def follows_calls(self) -> bool:
+        """Whether results follow the length of calls as short as most that are made."""
+        return self.fails("length") and self.calls.few is None
+
+    @property
+    def follows_context(self) -> bool:
+        """Whether results follow the largest position of a call."""
+        return self.seen.lengths is not None and self.seen.lengths.short_up_to is not None
+
     def fails(self, name: str) -> bool:
         return self.results.fails(name)
 

@@ -1,6 +1,7 @@
 """Far positions in every dtype: where the angles leave the line that the first ones began."""
 
 import math
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,10 +38,12 @@ class Far:
     first_wrong: dict[str, int] = field(default_factory=dict)  # dtype -> position
     right_again: set[str] = field(default_factory=set)  # dtypes in which the next position is right
     excess: dict[str, float] = field(default_factory=dict)  # dtype -> error there over allowed
-    worst: dict[str, float] = field(default_factory=dict)  # dtype -> largest error
+    worst: dict[str, float] = field(default_factory=dict)  # dtype -> largest, of unit vectors
+    ruled: bool = False  # errors are those from a rule, not from frequencies that were measured
     tokens: int = 0  # of the call in which a position is wrong that is right in a short one
     instead: int | None = None  # the position whose angles the first wrong one gets
     left_behind: float = 0.0  # by which calls in half precision change later ones
+    seconds: float = 0.0  # that a token of a long call takes
     hidden: str = ""  # from where on nothing can be said
 
     @property
@@ -56,9 +59,9 @@ def far_properties(seen: Study, pairs: Pairs, found: Identification) -> Far:
     Each scan goes further than all calls before it, so that a table kept from a wider type is too
     short and is made again; the first scan once more at the end shows what the others left behind.
     """
-    far, probe = Far(), seen.probe
+    probe, line = seen.probe, _line(seen, pairs, found)
     assert seen.lengths is not None
-    line = _line(seen, pairs, found)
+    far = Far(ruled=line.ruled)
     places, further = _places(probe, seen.lengths)
     own, first, before, latest = probe.form.dtype, list[int](), None, 0
     for dtype in (own, *(d for d in ("float32", *HALVES) if d != own)):
@@ -79,8 +82,10 @@ def far_properties(seen: Study, pairs: Pairs, found: Identification) -> Far:
             first, before = asked, got
     if before is not None:
         try:
+            start = time.perf_counter()
             with probe.repeat_lengths(latest):
                 far.left_behind = apart(blocks(probe, pairs, first), before)
+            far.seconds = (time.perf_counter() - start) / len(first)
             _trace(far, line, pairs, places)
         except NoAnswerError:
             far.left_behind = math.inf  # it answered these calls before
@@ -97,12 +102,22 @@ class _Line:
     """What angles at far positions are judged by, and how well that is known.
 
     known: the relative error of rates. allowed: the one that a result may have because of it.
+    ruled: that the rates are those of a rule, and none that were measured.
     """
 
     seen: Study
     turning: Turning
     known: float
     allowed: float
+    ruled: bool = False
+    known_blocks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+
+    def blocks_at(self, places: list[int]) -> Tensor:
+        """What the rates give at these places; made once for all dtypes."""
+        key = tuple(places)
+        if key not in self.known_blocks:
+            self.known_blocks[key] = predicted(self.turning, places)
+        return self.known_blocks[key]
 
 
 def _line(seen: Study, pairs: Pairs, found: Identification) -> _Line:
@@ -118,13 +133,16 @@ def _line(seen: Study, pairs: Pairs, found: Identification) -> _Line:
         return _Line(seen, seen.turning, known, excused)
     rope: Any = found.build(table="on_the_fly")
     rates = found.sign * rope.frequencies().inv_freq[pairs.index].abs()
+    off = (seen.turning.rate.mean(-1) / rates - 1).abs() > 1e-5
+    if seen.precision == "unknown" and 2 * int(off.sum()) > len(off):
+        return _Line(seen, seen.turning, known, excused)  # as rough as what it was fitted to
     turned = replace(
         seen.turning,
         rate=rates[:, None].expand(-1, 2),
         size=torch.full_like(seen.turning.size, found.attention_scale),
         growth=torch.zeros_like(seen.turning.growth),
     )
-    return _Line(seen, turned, 2.0**-23, excused)
+    return _Line(seen, turned, 2.0**-23, excused, ruled=True)
 
 
 def leaves_the_line(seen: Study, pairs: Pairs, found: Identification) -> tuple[int, float] | None:
@@ -140,7 +158,8 @@ def leaves_the_line(seen: Study, pairs: Pairs, found: Identification) -> tuple[i
 
 
 def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) -> None:
-    errors = _errors(got, predicted(line.turning, places))
+    want = line.blocks_at(places)
+    errors = _errors(got, want)
     allowed = _allowed(line, places, dtype)
     unsure = _allowed(line, places, dtype, line.known)
     judged = int((unsure <= _MOST_ALLOWED * float(line.turning.size.max())).sum())
@@ -155,7 +174,7 @@ def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) ->
         first, worst = int(wrong[0]), int(wrong[errors[wrong].argmax()])
         far.first_wrong[dtype] = places[first]
         far.excess[dtype] = float(errors[first] / allowed[first])
-        far.worst[dtype] = float(errors[worst])
+        far.worst[dtype] = _largest_error(got[wrong], want[wrong])
         after = first + 1 < len(errors) and places[first + 1] == places[first] + 1
         if after and errors[first + 1] <= allowed[first + 1]:
             far.right_again.add(dtype)
@@ -166,6 +185,11 @@ def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) ->
 def _errors(got: Tensor, want: Tensor) -> Tensor:
     """The largest error of each position; inf where a number is none."""
     return (got - want).abs().amax((1, 2, 3)).nan_to_num(nan=math.inf)
+
+
+def _largest_error(got: Tensor, want: Tensor) -> float:
+    """By how much the result of a unit vector differs, at most; blocks [T, n, 2, 2]."""
+    return float((got - want).norm(dim=-2).max().nan_to_num(nan=math.inf))
 
 
 def _allowed(line: _Line, places: list[int], dtype: str, known: float | None = None) -> Tensor:

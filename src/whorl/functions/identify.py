@@ -14,7 +14,7 @@ from .calls import unlike_any_config
 from .configs import hugging_face, rope_options, with_attention
 from .decay import find_decay
 from .far import leaves_the_line
-from .ladders import Rule, fit_rule, nearly, plain, share
+from .ladders import Rule, fit_rule, nearly, nearly_base, plain, share
 from .lengths import PLACES, at_length, dynamic_rule
 from .measure import wrapped
 from .probe import Kind, NoAnswerError
@@ -183,7 +183,7 @@ def _parts(seen: Study, pairs: Pairs) -> _Turned:
         departs.append("channels pair neither i with i + R/2 nor 2i with 2i + 1")
     sign = -1 if float(rate.sign().sum()) < 0 else 1
     sizes = turned.size
-    scale = float(sizes.mean())
+    scale = float(sizes.median() if seen.precision == "unknown" else sizes.mean())
     slack = 8 * seen.unit
     if float((sizes / scale - 1).abs().max()) > max(1e-7, 100 * slack):
         departs.append("the factor on rotated channels differs between pairs")
@@ -215,6 +215,8 @@ def _rule(seen: Study, pairs: Pairs, parts: _Turned) -> tuple[Rule, Pairs]:
     """The rule of the short rates, at the tightest precision that has one."""
     assert seen.lengths is not None
     rates = parts.rates * parts.sign
+    if seen.precision == "unknown" and (most := nearly_base(rates)) is not None:
+        return Rule(most[0]), pairs  # what bends the angles of fast pairs leaves slow ones alone
     for name, unit in PRECISIONS.items():
         if unit < seen.unit or not _fits_type(rates, name, seen.unit):
             continue

@@ -24,7 +24,7 @@ from whorl.scaling import Linear, Proportional, Scaling
 from .by_parts import USUAL_BASES, by_parts
 from .rounding import close, roundings
 
-__all__ = ["Rule", "fit_rule", "ladder", "nearly", "own", "plain", "share"]
+__all__ = ["Rule", "fit_rule", "ladder", "nearly", "nearly_base", "own", "plain", "share"]
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,25 @@ def share(turning: int, pairs: int) -> float:
     return (turning + 0.5) / pairs
 
 
-def nearly(rates: Tensor) -> str:
-    """The usual base that at least half of the rates fit, and which do not; "" if there is none."""
-    for base in USUAL_BASES:
+def nearly_base(rates: Tensor) -> tuple[float, list[int]] | None:
+    """A usual base, or that of the slowest pair, that at least half of the rates fit; and the pairs
+
+    that do not.
+    """
+    pairs, slowest = len(rates), float(rates[-1])
+    fitted = slowest ** (-pairs / (pairs - 1)) if pairs > 1 and 0 < slowest < 1 else math.inf
+    own = [next(roundings(fitted, 1e-7))] if 1 < fitted < 1e30 else []
+    for base in (*USUAL_BASES, *own):
         off = (rates / ladder(base, len(rates)) - 1).abs() > 1e-5
         if 2 * int(off.sum()) <= len(rates) and len(rates) > 3:
-            pairs = [str(pair) for pair in off.nonzero().flatten().tolist()]
-            more = ", ..." if len(pairs) > 4 else ""
-            return f"; of base {base:,.0f} would be all but pairs {', '.join(pairs[:4])}{more}"
-    return ""
+            return base, off.nonzero().flatten().tolist()
+    return None
+
+
+def nearly(rates: Tensor) -> str:
+    """``nearly_base`` in words; "" if there is none."""
+    if (found := nearly_base(rates)) is None:
+        return ""
+    base, pairs = found
+    more = ", ..." if len(pairs) > 4 else ""
+    return f"; of base {base:,.0f} would be all but pairs {', '.join(map(str, pairs[:4]))}{more}"

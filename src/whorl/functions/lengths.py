@@ -25,11 +25,14 @@ from .probe import NoAnswerError, Probe
 from .rounding import close, roundings
 from .structure import Pairs
 
-__all__ = ["PLACES", "SLOW", "Lengths", "at_length", "dynamic_rule", "watch_lengths"]
+__all__ = ["PLACES", "SLOW", "Lengths", "at_length", "bisect", "dynamic_rule", "watch_lengths"]
 
 #: Positions at which rates are measured; no context is shorter.
 PLACES = tuple(range(16))
-_FURTHEST = 2**17  # 32 times a power of four
+_FURTHEST = 2**17
+#: Where a context is a run of tokens. No power of two: it would fill a cache of that many in the
+#: widest type, which half types then read.
+_LONGEST_RUN = 8200
 #: Seconds. A function that builds a table up to the position need not build a huge one; where that
 #: ends the measurement, the report says so.
 SLOW = 2.0
@@ -71,7 +74,7 @@ def _at(probe: Probe, pairs: Pairs, length: int) -> Tensor:
 def watch_lengths(probe: Probe, pairs: Pairs, short: Tensor, noise: float) -> Lengths:
     """Lengthen the context, four times each, until something changes or no answer comes."""
     allowed = max(1e-9, 100 * noise)
-    furthest = _FURTHEST if probe.addressing == "each" else 2**11
+    furthest = _FURTHEST if probe.addressing == "each" else _LONGEST_RUN
     reach, length = len(PLACES), 32
     if probe.kind == "cos_sin":
         return Lengths(reach)  # the tables are ours
@@ -79,23 +82,23 @@ def watch_lengths(probe: Probe, pairs: Pairs, short: Tensor, noise: float) -> Le
     def changed(length: int, at: Callable[[Probe, Pairs, int], Tensor]) -> bool:
         return float((at(probe, pairs, length) - short).abs().max()) > allowed
 
-    while length <= furthest:
+    while reach < furthest:
         before = time.perf_counter()
         try:
             if changed(length, _at):
-                low = _bisected(reach, length, lambda middle: not changed(middle, at_length))
+                low = bisect(reach, length, lambda middle: not changed(middle, at_length))
                 return _past(probe, pairs, low, reach)
         except NoAnswerError as stop:
-            reach = _bisected(reach, length, lambda middle: _answers(probe, pairs, middle))
+            reach = bisect(reach, length, lambda middle: _answers(probe, pairs, middle))
             return Lengths(reach, problem=str(stop))
         reach = length
         if time.perf_counter() - before > SLOW and length < furthest:
             return Lengths(reach, slow=True)
-        length *= 4
+        length = 4 * length if 16 * length <= furthest else furthest
     return Lengths(reach)
 
 
-def _bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
+def bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
     """The largest number for which it holds, as it does for ``low`` and not for ``high``."""
     while high - low > 1:
         middle = (low + high) // 2

@@ -220,13 +220,15 @@ class Probe:
             yield [*places, *[max(places)] * (self.next_length(len(places)) - len(places))]
             return
         ordered, done = sorted(set(places)), -1
+        whole = ordered[-1] - ordered[0] < len(ordered)
+        longest = len(ordered) if whole else _LONGEST_RUN  # a run that is asked for as one
         for place in ordered:
             if place <= done:
                 continue
             first = 0 if self.addressing == "none" else place
             last = ordered[-1]
             if self.addressing == "first":
-                last = max(p for p in ordered if p - first < _LONGEST_RUN)
+                last = max(p for p in ordered if p - first < longest)
             length = self.next_length(last - first + 1)
             done = first + length - 1
             yield list(range(first, first + length))

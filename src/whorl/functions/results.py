@@ -1,5 +1,7 @@
 """Measured properties by name, and the reasons why others could not be measured."""
 
+from collections.abc import Sequence
+
 from .report import Measured
 
 __all__ = ["Results"]
@@ -32,6 +34,13 @@ class Results:
         """Take over what another part measured."""
         self.measured |= other.measured
         self.unmeasured |= other.unmeasured
+
+    def only(self, names: Sequence[str]) -> "Results":
+        """The properties of these names."""
+        some = Results()
+        some.measured = {name: self.measured[name] for name in names if name in self.measured}
+        some.unmeasured = {name: self.unmeasured[name] for name in names if name in self.unmeasured}
+        return some
 
     def join_keys(self, keys: "Results") -> None:
         """The worse of queries and keys for every property."""

@@ -123,16 +123,19 @@ def study(probe: Probe) -> Study:
     return replace(_turned(probe), unrepeated=differs, by_chance=by_chance)
 
 
-def first_answers(probe: Probe, seed: int | None = None) -> list[Tensor]:
+def first_answers(probe: Probe, seed: int | None = None, start: int = 0) -> list[Tensor]:
     """A call that is made before all others and again later; every result.
 
-    seed: what torch's own generator begins with, for functions that draw from it.
+    seed: what torch's own generator begins with, for functions that draw from it. start: its first
+    position.
     """
     generator = torch.Generator().manual_seed(6)
     x = torch.randn(1, 2, 11, probe.head_dim, generator=generator).double()
     if seed is not None:
         torch.manual_seed(seed)
-    return [out.to(torch.float64, copy=True) for out in probe.ask(x, torch.arange(11))]
+    return [
+        out.to(torch.float64, copy=True) for out in probe.ask(x, torch.arange(start, start + 11))
+    ]
 
 
 def _turned(probe: Probe) -> Study:
