@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from whorl.checking import far
 
 import whorl
+from whorl.functions import far
 
 from .hostile import Two
 from .mistakes import BASE, D, Function, angles_of, frequencies, rotate_half, sound, tiled, turn
