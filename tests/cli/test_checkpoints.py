@@ -1,6 +1,7 @@
 """``whorl detect`` and ``whorl convert``: what they print, and their exit codes."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,52 @@ def test_detect_crossed(whorl: Whorl, tmp_path: Path) -> None:
     done = whorl("convert", str(source), out, *options)
     assert done.code == 0
     assert "evidence its weights show half (9" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("to", ["half", "interleaved"])
+@pytest.mark.parametrize(
+    ("layouts", "force"),
+    [
+        ([OTHER, HALF] * 3, False),
+        ([CROSSED] * 2, True),
+        ([HALF, CROSSED, HALF, OTHER], True),
+        ([HALF, ("interleaved", "half"), CROSSED], True),
+    ],
+    ids=["layers", "q and k", "one layer", "both ways"],
+)
+def test_the_command_that_convert_advises_works(
+    whorl: Whorl, tmp_path: Path, layouts: Any, force: bool, to: str
+) -> None:
+    """Word for word, in a folder whose name needs quotes, with the options that were given."""
+    source = folder_of(tmp_path / "my model", layouts)
+    options = ["--to", to, "--head-dim", "32", "--pattern", "leave=absent"]
+    done = whorl("convert", str(source), str(tmp_path / "out"), *options)
+    assert done.code == 2
+    (line,) = [line for line in done.err.splitlines() if line.startswith("  whorl convert ")]
+    name, *words = shlex.split(line)
+    assert name == "whorl"
+    assert ("--force" in words) == force
+    assert words[words.index("--head-dim") + 1] == "32"
+    assert "leave=absent" in words
+    done = whorl(*words)
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(whorl("detect", str(tmp_path / "out"), "--json").out)["layout"] == to
+
+
+def test_no_command_where_q_and_k_are_one_tensor(whorl: Whorl, tmp_path: Path) -> None:
+    given = load(folder_of(tmp_path / "apart", [CROSSED] * 2) / "model.safetensors")
+    fused = {}
+    for layer in range(2):
+        q, k = (given[f"model.layers.{layer}.self_attn.{n}_proj.weight"] for n in "qk")
+        fused[f"model.layers.{layer}.self_attn.qkv_proj.weight"] = torch.cat([q, k, k])
+    folder = tmp_path / "fused"
+    folder.mkdir()
+    save(folder / "model.safetensors", fused)
+    (folder / "config.json").write_bytes((tmp_path / "apart" / "config.json").read_bytes())
+    options = ["--to", "half", "--pattern", "concatenated=qkv_proj"]
+    done = whorl("convert", str(folder), str(tmp_path / "out"), *options)
+    assert done.code == 2
+    assert "q and k lie side by side in one tensor, so that no command can be given" in done.err
 
 
 def test_detect_refuses(whorl: Whorl, tmp_path: Path) -> None:

@@ -73,3 +73,17 @@ def test_nothing_to_draw(whorl: Callable[..., Any], tmp_path: Path) -> None:
     done = whorl("inspect", str(file), "--plot", str(tmp_path / "waves.png"))
     assert done.code == 2
     assert "there is nothing to draw, because no layers rotate along a text" in done.err
+
+
+def test_a_config_that_cannot_be_read_is_one_for_the_doctor(
+    whorl: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "my config.json"
+    sizes = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4}
+    path.write_text(json.dumps({**sizes, "rope_theta": "x", "head_dim": True}), encoding="utf-8")
+    done = whorl("inspect", str(path))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith(f". whorl doctor '{path}' explains 2 errors in it.\n")
+    path.write_text(json.dumps({**sizes, "rope_theta": "x"}), encoding="utf-8")
+    assert whorl("inspect", str(path)).err.endswith(" explains 1 error in it.\n")
+    assert "whorl doctor" not in whorl("inspect", str(tmp_path / "absent.json")).err

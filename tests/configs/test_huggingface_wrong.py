@@ -67,13 +67,19 @@ def test_hostile_keys_beside_the_parameters(model_type: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden_size": "wide"}, r"hidden_size must be a whole number from 1 to \d+; got 'wide'"),
+        (
+            {"hidden_size": "wide"},
+            r"hidden_size must be a whole number from 1 to \d+; got the string 'wide'",
+        ),
         ({"num_attention_heads": 0}, "num_attention_heads must be a whole number from 1"),
         ({"hidden_size": 7}, "must be a width of heads"),
         ({"head_dim": 15}, "head_dim must be even"),
         ({"rope_theta": math.nan}, "rope_theta must be a finite number above 0; got nan"),
         ({"rope_theta": "1e4"}, r"above 0; got the string '1e4'; write it without quotes\."),
         ({"head_dim": "64"}, r"from 1 to 8192; got the string '64'; write it without quotes\."),
+        ({"rope_theta": "50,000,000"}, r"string '50,000,000'; write 50000000, without quotes\."),
+        ({"rope_theta": "500k"}, r"above 0; got the string '500k'\.$"),
+        ({"rope_theta": True}, r"must be a finite number above 0; got true\."),
         ({"rope_scaling": [1]}, r"rope_scaling must be an object; got \[1\]"),
         ({"rope_scaling": {"type": "yarm"}}, "'yarm' is not known; did you mean 'yarn'"),
         (
@@ -105,6 +111,10 @@ def test_hostile_keys_beside_the_parameters(model_type: str) -> None:
         (
             {"rope_scaling": {"type": "linear", "factor": 2, "partial_rotary_factor": 1.5}},
             r"partial_rotary_factor must be above 0 and at most 1, the rotated share of the 128",
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2, "partial_rotary_factor": 1e-9}},
+            r"partial_rotary_factor must be at least 1 / 128, so that one of the 128 channels of a",
         ),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers must be a whole number from 0 to"),
         ({"layer_types": [1]}, "layer_types must be a list of strings"),

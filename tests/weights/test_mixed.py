@@ -85,8 +85,9 @@ def test_what_is_mixed_is_not_converted(alternating: Path, to: Layout, check: bo
         convert(alternating, out, to=to, check=check)
     assert not out.exists()
     right = "1|3|5" if to == "half" else "0|2|4"
-    pattern = f"leave=model[.]layers[.]({right})[.]"
-    assert f"{pattern}. whorl detect shows" in str(caught.value)
+    pattern = f"leave=^model[.]layers[.]({right})[.]self_attn[.]"
+    where = f"whorl convert {alternating} {out} --to {to}"
+    assert f"\n  {where} --pattern '{pattern}' --check\nwhorl detect shows" in str(caught.value)
     # And what it advises gives a model of one layout.
     done = convert(alternating, out, to=to, check=True, patterns=[pattern])
     assert done.check is not None
@@ -102,7 +103,7 @@ def test_one_layer_among_many(tmp_path: Path) -> None:
     source = folder_of(tmp_path / "in", [*[HALF] * 8, OTHER])
     found = detect(source)
     assert found.in_words() == "half in layers 0-7; interleaved in layer 8"
-    with pytest.raises(ValueError, match=r"interleaved in layer 8\..*leave=model\[\.\]layers"):
+    with pytest.raises(ValueError, match=r"interleaved in layer 8\..*leave=\^model\[\.\]layers"):
         convert(source, tmp_path / "out", to="half")
 
 
@@ -115,7 +116,8 @@ def test_layers_too_weak_to_be_named(tmp_path: Path) -> None:
     assert found.layout is None
     words = "half in all layers together; interleaved in all layers together"
     assert found.in_words() == words
-    with pytest.raises(ValueError, match=rf"{words}\. .*\(--pattern\): leave=REGEX\. whorl detect"):
+    advice = "Which tensors these are cannot be told, .* take the weights from the original again"
+    with pytest.raises(ValueError, match=rf"{words}\. .*{advice}\.\nwhorl detect shows"):
         convert(source, tmp_path / "out", to="interleaved")
 
 
@@ -130,7 +132,11 @@ def test_q_and_k_that_disagree(tmp_path: Path, crossing: Any, layouts: Any, to: 
     assert found.in_words() == crossing
     assert found.to_dict()["crossed"] == crossing
     right = "q" if layouts[0] == to else "k"
-    words = f"q and k have different layouts: {crossing} .*leave=REGEX for the tensors of {right},"
+    words = (
+        rf"q and k have different layouts: {crossing} .*leave those of {right}, which has the {to}"
+        r" layout, as they are\. This does so \(--force, because q and k move apart\); in Python,"
+        r" patterns=\['leave=.*'\], force=True:\n  whorl convert .* --force --check"
+    )
     with pytest.raises(ValueError, match=words):
         convert(source, tmp_path / "out", to=to, check=True)
     assert not (tmp_path / "out").exists()

@@ -13,6 +13,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -77,6 +78,8 @@ def parse_json(text: bytes | str, limits: JsonLimits) -> Any:
         return json.loads(text, parse_int=_parse_integer, object_pairs_hook=_refuse_repeats)
     except UnicodeDecodeError as error:
         raise JsonError(f"is not text: {error}") from None
+    except _LongIntegerError as error:
+        raise JsonError(_name_long_integer(text, error.digits)) from None
     except JsonError:
         raise
     except (ValueError, RecursionError) as error:
@@ -133,10 +136,47 @@ def _too_long(size: int, limits: JsonLimits, *, plain: bool) -> JsonError:
     return JsonError(f"has {size:,} bytes, and no {limits.what} has more than {most}")
 
 
+class _LongIntegerError(Exception):
+    """A whole number that no float holds."""
+
+    def __init__(self, digits: int) -> None:
+        self.digits = digits
+
+
 def _parse_integer(text: str) -> int:
     if len(text) > _MOST_DIGITS:
-        raise JsonError(f"holds a number of {len(text):,} digits")
+        raise _LongIntegerError(len(text.lstrip("-")))
     return int(text)
+
+
+def _name_long_integer(text: str | bytes, digits: int) -> str:
+    """What is wrong with a number of so many digits, with the key that it stands under."""
+    marker = object()
+
+    def find(value: Any, where: str) -> str | None:
+        if value is marker:
+            return where
+        inner = value if isinstance(value, list) else []
+        return next((found for v in inner if (found := find(v, where)) is not None), None)
+
+    def note_key(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, value in pairs:
+            if not keys and find(value, name) is not None:
+                keys.append(name)
+        return dict(pairs)
+
+    keys: list[str] = []
+    with suppress(ValueError, RecursionError):  # what follows the number may be no JSON
+        json.loads(
+            text,
+            parse_int=lambda number: marker if len(number) > _MOST_DIGITS else 0,
+            object_pairs_hook=note_key,
+        )
+    where = f" at {shown(keys[0])}" if keys else ""
+    return (
+        f"holds a number of {digits:,} digits{where}, and a number may have {_MOST_DIGITS} at most;"
+        " write the one that is meant"
+    )
 
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """Words that several error messages share."""
 
 import difflib
-import re
 import reprlib
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-__all__ = ["did_you_mean", "escape_controls", "is_numeral", "list_shown", "shorten", "shown"]
+__all__ = ["did_you_mean", "escape_controls", "list_shown", "shorten", "shown"]
 
 
 class _Repr(reprlib.Repr):
@@ -77,12 +76,3 @@ def shown(value: object) -> str:
     except ValueError:  # integers of thousands of digits
         return f"a {type(value).__name__} too long to print"
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
-
-
-def is_numeral(text: str) -> bool:
-    """Whether a string is what JSON writes for a number.
-
-    >>> is_numeral("4.0"), is_numeral("1e6"), is_numeral("nan"), is_numeral("4k")
-    (True, True, False, False)
-    """
-    return re.fullmatch(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,3})?", text) is not None

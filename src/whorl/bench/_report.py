@@ -5,7 +5,6 @@ Each benchmark gives its format, how a cell is read, its targets and its tables;
 """
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
+from whorl._support.replacing import replace_file
 from whorl._support.words import shown
 
 __all__ = ["BaseReport", "Cell", "Measured", "Target"]
@@ -156,9 +156,7 @@ class BaseReport(ABC, Generic[C]):
         """Write JSON; a reader never sees half of it."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        part.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
-        part.replace(path)
+        replace_file(path, (json.dumps(self.to_dict(), indent=1) + "\n").encode())
 
     @classmethod
     def load(cls: type[R], path: str | Path) -> R:

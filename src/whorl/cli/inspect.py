@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -53,15 +54,18 @@ def inspect(
         whorl.plots.check_path(plot)
     from whorl.configs import inspection
 
-    found = inspection.inspect(
-        config,
-        length=length,
-        extend=extend,
-        factor=factor,
-        trained=trained,
-        layer_type=layer_type,
-        parity=None if parity is None else parity.value,
-    )
+    try:
+        found = inspection.inspect(
+            config,
+            length=length,
+            extend=extend,
+            factor=factor,
+            trained=trained,
+            layer_type=layer_type,
+            parity=None if parity is None else parity.value,
+        )
+    except whorl.configs.ConfigError as error:
+        raise ValueError(f"{error}{_count_errors(config)}") from None
     if plot is not None:
         whorl.plots.save(whorl.plots.inspection(found.to_dict()), plot)
     if as_json:
@@ -70,3 +74,15 @@ def inspect(
     from whorl.configs.inspection.tables import terminal
 
     Console(highlight=False).print(Group(*terminal(found)))
+
+
+def _count_errors(config: str) -> str:
+    """Where a config cannot be read: how much is wrong with it, and what says more."""
+    from whorl.configs import diagnosis
+
+    try:
+        count = len(diagnosis.examine(config).errors)
+    except ValueError:  # no config at all
+        return ""
+    errors = "1 error" if count == 1 else f"{count} errors"
+    return f" whorl doctor {shlex.quote(config)} explains {errors} in it." if count else ""

@@ -9,16 +9,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._support.words import is_numeral, shown
+from whorl._support.numerals import is_json_number, parse_number
+from whorl._support.words import shown
 
+from .limits import MOST_CHANNELS, MOST_LAYERS, MOST_TOKENS
 from .model import ConfigError, Rotation
 
 __all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS", "Keys", "sound"]
-
-#: More than any model has, and few enough to build tables for and lists of.
-MOST_CHANNELS = 8_192
-MOST_LAYERS = 2_000
-MOST_TOKENS = 2**40
 
 
 class Keys:
@@ -36,9 +33,12 @@ class Keys:
 
     def refused(self, name: str, wanted: str) -> ConfigError:
         value = self.data.get(name)
-        got = shown(value)
-        if isinstance(value, str) and is_numeral(value):
-            got = f"the string {got}; write it without quotes"
+        got = {True: "true", False: "false"}[value] if isinstance(value, bool) else shown(value)
+        if isinstance(value, str):
+            found = parse_number(value)
+            more = "it" if is_json_number(value) else f"{found.value}," if found else ""
+            sure = found is not None and found.certain
+            got = f"the string {got}{f'; write {more} without quotes' if sure else ''}"
         return ConfigError(f"read_config: {self.path(name)} must be {wanted}; got {got}.")
 
     def missing(self, name: str, why: str) -> ConfigError:

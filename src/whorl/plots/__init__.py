@@ -10,11 +10,11 @@ or saved, so importing this package costs nothing and works without the ``plots`
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from whorl._support.extras import need
+from whorl._support.replacing import replace_file
 
 from . import catalogue
 from .bench import accuracy, bench, speed
@@ -127,15 +127,10 @@ def _render(spec: dict[str, Any], suffix: str, scale: float) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write beside ``path``, then rename: a reader sees the old file or the whole new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(content)
-        os.replace(part, path)
+        replace_file(path, content)
     except OSError as error:
         raise OSError(
             f"plots.save: cannot write {str(path)!r}: {error.strerror or error}; name a place that"
             " you may write to."
         ) from None
-    finally:
-        part.unlink(missing_ok=True)

@@ -26,6 +26,7 @@ from .detect import Detection, detect_layers
 from .layers import group_layers
 from .layout_checks import check_source, describe_conflict, detect_output
 from .layout_mark import add_mark
+from .leaving import ConvertCommand
 from .output import check_free, check_room, new_folder, write_file
 from .plan import RowMove, plan_moves
 from .reorder import stream_converted
@@ -116,7 +117,8 @@ def convert(
     found = detect_layers(group_layers(moves))
     if not force:
         _check_whole(checkpoint, moves)
-        check_source(checkpoint, found, to)
+        command = ConvertCommand(Path(source), Path(out), to, tuple(known), sizes)
+        check_source(checkpoint, moves, found, command)
     copied, left_out = _list_other_files(checkpoint)
     check_room(target, checkpoint.size + sum(path.stat().st_size for path in copied))
     meter = _ByteCounter(progress, checkpoint.size * (2 if check else 1))

@@ -4,27 +4,30 @@ Moving the rows of all layers is right only if all have the other layout. So not
 layers, or q and k, have different ones, and nothing stays if the output shows another layout.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from whorl.types import Layout
 
 from .config_file import read_stated_layout
-from .detect import Detection, LayerFinding, detect_layers, list_layers
+from .detect import Detection, detect_layers, list_layers
 from .evidence import CROSSINGS
 from .layers import group_layers
 from .layout_mark import MARK, read_mark
-from .plan import plan_moves
+from .leaving import ConvertCommand, find_leaving
+from .plan import RowMove, plan_moves
 from .shards import WeightFiles, open_weight_files
 from .sizes import Stated, find_sizes
-from .tensor_names import SAY_PATTERN, Pattern
+from .tensor_names import Pattern
 
 __all__ = ["check_source", "describe_conflict", "detect_output"]
 
 
-def check_source(checkpoint: WeightFiles, found: Detection, to: Layout) -> None:
+def check_source(
+    checkpoint: WeightFiles, moves: Sequence[RowMove], found: Detection, command: ConvertCommand
+) -> None:
     """Refuse what is mixed, and what has the layout already, by mark, weights or else config."""
+    to = command.to
     mark = read_mark(checkpoint.files)
     if mark == to:
         raise ValueError(
@@ -32,7 +35,7 @@ def check_source(checkpoint: WeightFiles, found: Detection, to: Layout) -> None:
             " __metadata__), and moving rows again would break the model; force=True (--force)"
             " converts it all the same."
         )
-    _check_one_layout(found, to)
+    _check_one_layout(moves, found, to, command)
     if to in found.evident:
         have = f"{'the weights' if found.layout == to else list_layers(found.evident[to])} already"
         have += " has" if have.startswith("layer ") else " have"
@@ -50,24 +53,42 @@ def check_source(checkpoint: WeightFiles, found: Detection, to: Layout) -> None:
         )
 
 
-def _check_one_layout(found: Detection, to: Layout) -> None:
+def _check_one_layout(
+    moves: Sequence[RowMove], found: Detection, to: Layout, command: ConvertCommand
+) -> None:
     crossing = next((name for name in CROSSINGS if name in found.evident), None)
     if crossing is not None and not found.mixed:
         stays = "qk"[CROSSINGS[crossing].index(to)]
         raise ValueError(
             f"convert: q and k have different layouts: {crossing} (confidence"
-            f" {found.confidence:.1%}). Moving the rows of both would keep them apart, so move"
-            f" those of one: {SAY_PATTERN} leave=REGEX for the tensors of {stays}, which has the"
-            f" {to} layout, and force=True (--force)."
+            f" {found.confidence:.1%}). Moving the rows of both would keep them apart, so leave"
+            f" those of {stays}, which has the {to} layout, as they are."
+            f"{_describe_command(moves, found, to, command)}"
         )
     if found.mixed:
-        left_alone = _build_layer_regex(found.evident.get(to, ()))
         raise ValueError(
             f"convert: layers have different layouts: {found.in_words()}. Moving the rows of all"
-            f" would break those that have the {to} layout, so leave them as they are;"
-            f" {SAY_PATTERN} leave={left_alone}. whorl detect shows the evidence for each"
-            " layer; force=True (--force) converts all of them."
+            f" would break those that have the {to} layout, so leave them as they are."
+            f"{_describe_command(moves, found, to, command)}"
+            "\nwhorl detect shows the evidence for each layer; force=True (--force) without a"
+            " pattern moves the rows of all."
         )
+
+
+def _describe_command(
+    moves: Sequence[RowMove], found: Detection, to: Layout, command: ConvertCommand
+) -> str:
+    """What to do about several layouts: a command that works, where there is one."""
+    left = find_leaving(moves, found, to)
+    if left is None:
+        return (
+            " Which tensors these are cannot be told, or q and k lie side by side in one tensor, so"
+            " that no command can be given; take the weights from the original again."
+        )
+    why = " (--force, because q and k move apart)" if left.apart else ""
+    options = f"patterns={[f'leave={regex}' for regex in left.regexes]}"
+    options += ", force=True" if left.apart else ""
+    return f" This does so{why}; in Python, {options}:\n  {command.leave(left)}"
 
 
 def detect_output(
@@ -100,16 +121,3 @@ def describe_conflict(before: Detection, after: Detection, to: Layout) -> str | 
             " now: moving the rows broke what the weights had"
         )
     return None
-
-
-def _build_layer_regex(layers: Sequence[LayerFinding]) -> str:
-    """A regular expression for the tensors of these layers: "layers[.](1|3)[.]".
-
-    Just "REGEX", for the reader to replace, where names have no numbers or other ones before them.
-    """
-    parts = [re.fullmatch(r"((?:[A-Za-z_]\w*\.){0,4})(\d+)(?:\..*)?", one.name) for one in layers]
-    before = {part[1] if part else "" for part in parts}
-    if len(before) != 1 or not all(before):
-        return "REGEX"
-    numbers = "|".join(part[2] for part in parts if part)
-    return f"{before.pop().replace('.', '[.]')}({numbers})[.]"

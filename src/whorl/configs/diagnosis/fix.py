@@ -6,10 +6,11 @@ Edits keep the order of the keys. A file is written whole or not at all.
 import copy
 import difflib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from whorl._support.replacing import replace_file
 
 from .engine import Edit, Finding
 
@@ -42,7 +43,8 @@ def apply(data: Mapping[str, Any], edits: Iterable[Edit]) -> dict[str, Any]:
             place[name] = copy.deepcopy(edit.value)
         elif edit.do == "remove":
             place.pop(name, None)
-        elif edit.value not in place:
+        elif place.get(edit.value) is None and name in place:
+            place.pop(edit.value, None)  # a null, in place of which the renamed key comes
             renamed = {edit.value if key == name else key: v for key, v in place.items()}
             place.clear()
             place.update(renamed)
@@ -69,12 +71,4 @@ def write(path: Path, data: Mapping[str, Any], *, force: bool = False) -> None:
     """Write a config beside its place and rename it there."""
     if path.exists() and not force:
         raise ValueError(f"doctor: {str(path)!r} is there already; --force overwrites it.")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(dumps(data))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    replace_file(path, dumps(data).encode("utf-8"))

@@ -35,6 +35,13 @@ _CONTEXT_KEYS = (
     "seq_length",
 )
 _ORIGINAL = "original_max_position_embeddings"
+#: The names of the rope parameters in transformers 4 and 5; the first that is not empty counts.
+_DICTIONARIES = ("rope_scaling", "rope_parameters")
+#: Rope parameters, which are no layer types even if an object stands there by mistake.
+_NO_LABELS = (
+    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", _ORIGINAL),
+    *("attention_factor", "short_factor", "long_factor", "mrope_section", "beta_fast", "beta_slow"),
+)
 
 
 def number(value: Any) -> float | None:
@@ -175,7 +182,7 @@ class Tower:
     @cached_property
     def source(self) -> str | None:
         """The key whose dictionary counts: a rope_scaling that is not empty replaces the other."""
-        for name in ("rope_scaling", "rope_parameters"):
+        for name in _DICTIONARIES:
             if isinstance(self.config.get(name), Mapping) and self.config[name]:
                 return name
         return None
@@ -183,10 +190,18 @@ class Tower:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """One for all layers, or one for each layer type; none where the class reads none."""
-        if self.source is None or self.coded:
-            return ()
-        given, where = self.config[self.source], (*self.where, self.source)
-        nested = {k: v for k, v in given.items() if isinstance(v, Mapping)}
+        return () if self.source is None else self._blocks_of(self.source)
+
+    @cached_property
+    def every_block(self) -> tuple[Block, ...]:
+        """Those of both dictionaries where both are there; the one that counts comes first."""
+        return tuple(b for name in _DICTIONARIES for b in self._blocks_of(name))
+
+    def _blocks_of(self, name: str) -> tuple[Block, ...]:
+        given, where = self.config.get(name), (*self.where, name)
+        if not isinstance(given, Mapping) or self.coded or all(v is None for v in given.values()):
+            return ()  # also {"full_attention": null}, which says that no layer rotates
+        nested = {k: v for k, v in given.items() if isinstance(v, Mapping) and k not in _NO_LABELS}
         if not nested:
             return (Block(self, where, given),)
         return tuple(Block(self, (*where, str(k)), v, str(k)) for k, v in nested.items())
@@ -226,6 +241,12 @@ class Patient:
     def blocks(self) -> Iterator[Block]:
         for tower in self.towers:
             yield from tower.blocks
+
+    @property
+    def every_block(self) -> Iterator[Block]:
+        """Also those that the model's class does not read, for rules about keys alone."""
+        for tower in self.towers:
+            yield from tower.every_block
 
     @cached_property
     def readings(self) -> tuple[tuple[str, ModelPositions], ...]:

@@ -55,8 +55,11 @@ def full_head_width(keys: Keys, usual: int) -> int:
 
 def rotated_width(head: int, share: float, rope: Keys) -> int:
     """int(H p), as transformers truncates."""
-    if not 0 < share <= 1 or int(head * share) < 1:
+    if not 0 < share <= 1:
         wanted = f"above 0 and at most 1, the rotated share of the {head} channels of a head"
+        raise rope.refused("partial_rotary_factor", wanted)
+    if int(head * share) < 1:
+        wanted = f"at least 1 / {head}, so that one of the {head} channels of a head rotates"
         raise rope.refused("partial_rotary_factor", wanted)
     return int(head * share)
 

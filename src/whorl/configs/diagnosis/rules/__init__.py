@@ -16,12 +16,13 @@ from . import (
     spelling,
     stored,
     target,
+    values,
 )
 
 __all__ = ["SUBJECTS"]
 
 #: In the order of docs/doctor.md.
 SUBJECTS = (
-    *(families, keys, spelling, nested, loading, parity, bases, lengths, scalings),
+    *(families, keys, spelling, values, nested, loading, parity, bases, lengths, scalings),
     *(attention_scale, heads, shares, target, stored, layouts),
 )

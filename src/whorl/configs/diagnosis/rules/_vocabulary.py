@@ -3,20 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from whorl.configs.diagnosis.patient import Block, number
+from whorl._support.words import shorten
+from whorl.configs.diagnosis.patient import Block, number, shown
 from whorl.configs.huggingface.nd import MROPE
 
 __all__ = [
     "ALIASES",
+    "BASES",
     "KNOWN",
-    "NUMBERS",
+    "LISTS",
     "ORIGINAL",
     "READ",
     "SECTIONS",
+    "SHARES",
     "SIZES",
+    "SWITCHES",
     "is_neutral",
     "knows_type",
     "read_by",
+    "spelt",
 ]
 
 ORIGINAL = "original_max_position_embeddings"
@@ -42,16 +47,20 @@ READ: dict[str, frozenset[str]] = {
     "llama3": frozenset({"factor", ORIGINAL, "low_freq_factor", "high_freq_factor"}),
     "proportional": frozenset({"factor"}),
 }
-#: Keys beside the rope parameters whose values are numbers: whole ones, and any.
+#: Keys whose values are whole numbers.
 SIZES = (
     *("head_dim", "hidden_size", "max_position_embeddings", "num_attention_heads"),
     *("num_hidden_layers", "num_key_value_heads", "original_max_position_embeddings"),
     *("qk_rope_head_dim", "rotary_dim", "sliding_window"),
 )
-NUMBERS = (
-    *("partial_rotary_factor", "rope_local_base_freq", "rope_theta", "rotary_emb_base"),
-    *("rotary_emb_fraction", "rotary_pct"),
+#: Names of the base, and of the rotated share, beside the rope parameters and in them.
+BASES = (
+    *("rope_theta", "rope_local_base_freq", "global_rope_theta", "local_rope_theta"),
+    *("compress_rope_theta", "rotary_emb_base"),
 )
+SHARES = ("partial_rotary_factor", "rotary_emb_fraction", "rotary_pct")
+SWITCHES = ("apply_yarn_scaling", "finetuned", "mrope_interleaved", "truncate")
+LISTS = ("short_factor", "long_factor", "mrope_section", "xdrope_section")
 #: Values of rope_type that some family takes, and what it makes of them.
 ALIASES = {"su": "longrope", "mrope": "default", "xdrope": "dynamic"}
 SECTIONS = ("mrope_section", "xdrope_section")
@@ -86,6 +95,11 @@ def is_neutral(name: str, value: Any) -> bool:
     if isinstance(value, bool):
         return name == "truncate" and value
     return number(value) in _NEUTRAL.get(name, ())
+
+
+def spelt(name: str) -> str:
+    """A name for a message, with the codes of letters that look like others."""
+    return shown(name) if name.isascii() else f"{shown(name)} (written {shorten(ascii(name))})"
 
 
 def read_by(block: Block) -> frozenset[str]:

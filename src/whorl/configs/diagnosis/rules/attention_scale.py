@@ -59,7 +59,7 @@ def _implied(block: Block) -> float | None:
 def attention_factor_dropped(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         given = block.number("attention_factor")
-        if block.kind not in ("yarn", "longrope") or given is None:
+        if block.kind not in ("yarn", "longrope") or given is None or given <= 0:
             continue
         implied = _implied(block)
         if given == block.tower.class_default("attention_factor"):
@@ -103,7 +103,7 @@ def attention_factor_whole(patient: Patient) -> Iterator[Symptom]:
     " missing one and so get another scale. In models with latent attention mscale_all_dim is also"
     " what the softmax is scaled by: without it DeepSeek-V3 scores unrotated channels 1.9 times too"
     " low.",
-    remedy="Give both, as DeepSeek-V3 does (1.0 and 1.0), or neither.",
+    remedy="Give both the same value, as DeepSeek-V2 (0.707) and DeepSeek-V3 (1.0) do, or neither.",
     seen=(
         "https://github.com/turboderp-org/exllamav3/issues/259",
         "https://github.com/NVIDIA/Megatron-LM/issues/1429",
@@ -134,6 +134,8 @@ def mscale_alone(patient: Patient) -> Iterator[Symptom]:
                 f"{name} is {shown(given[name])} and {other} is"
                 f" {shown(block.keys.get(other)) if other in block.keys else 'missing'}"
                 f"{more if latent and lost > 1 else ''}.",
+                remedy=f"Write {other} {weight:g} too if the model was trained so (DeepSeek-V2 and"
+                f" -V3 have two equal values); else remove {name}.",
             )
 
 

@@ -126,7 +126,8 @@ def theta_disagrees(patient: Patient) -> Iterator[Symptom]:
     why="A larger base is for longer distances: Gemma 3, ModernBERT and MiMo-V2 have 10,000 for"
     " their windows and 160,000 to 5,000,000 for the layers without. The other way round the two"
     " are most likely swapped, and every layer rotates by angles that it was not trained with.",
-    remedy="Change the two bases about (Gemma 3: rope_theta 1000000, rope_local_base_freq 10000).",
+    remedy="Change the two bases about (Gemma 3: rope_theta 1000000, rope_local_base_freq 10000;"
+    " ModernBERT: global_rope_theta 160000, local_rope_theta 10000).",
     seen=(
         "https://github.com/vllm-project/vllm/pull/29111",
         "https://github.com/Lightning-AI/litgpt/pull/1993",
@@ -143,11 +144,34 @@ def local_base_larger(patient: Patient) -> Iterator[Symptom]:
                 bases[group.window is not None].add(base)
         local, full = bases[True], bases[False]
         if local and full and min(local) > max(full):
+            tower = next((t for t in patient.towers if t.path() == where), None)
             yield Symptom(
-                f"{where}.rope_theta" if where else "rope_theta",
-                f"it is {shown(min(local))} in layers with a window and {shown(max(full))}"
-                " in layers without.",
+                *_two_bases(tower, where, shown(min(local)), shown(max(full))),
+                remedy=f"Change the two about, if the model was trained with {shown(max(full))} in"
+                f" the window and {shown(min(local))} without.",
             )
+
+
+#: Keys of the base of layers with a window, and of the base of layers without.
+_BASE_KEYS = (("local_rope_theta", "global_rope_theta"), ("rope_local_base_freq", "rope_theta"))
+
+
+def _two_bases(tower: Tower | None, where: str, local: str, full: str) -> tuple[str, str]:
+    """The key of the local base, and which key has which base, as they are written."""
+    names: list[str | None] = [None, None]
+    if tower is not None:
+        for n, keys in enumerate(zip(*_BASE_KEYS, strict=True)):
+            names[n] = next((tower.path(k) for k in keys if tower.number(k) is not None), None)
+        for block in tower.every_block:
+            if block.label is not None and block.has("rope_theta"):
+                names["sliding" not in block.label] = block.path("rope_theta")
+    sides = zip((local, full), names, ("with", "without"), strict=True)
+    said = [
+        f"{base} in layers {side} a window{f' ({name})' if name else ''}"
+        for base, name, side in sides
+    ]
+    default = f"{where}.rope_theta" if where else "rope_theta"
+    return names[0] or names[1] or default, f"the base is {' and '.join(said)}."
 
 
 @rule(

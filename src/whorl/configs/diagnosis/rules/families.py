@@ -1,11 +1,14 @@
 """The model type."""
 
 import difflib
+import unicodedata
 from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient, shown
 from whorl.configs.huggingface import defaults
+
+from ._vocabulary import spelt
 
 __all__: list[str] = []
 
@@ -59,7 +62,8 @@ def unknown_family(patient: Patient) -> Iterator[Symptom]:
         if name is None or not ("unknown-family" in ids or unread):
             continue  # two classes of transformers have no name
         path = f"{where}.model_type" if where else "model_type"
-        near = difflib.get_close_matches(name.lower()[:64], defaults.names(), n=1, cutoff=0.85)
+        plain = unicodedata.normalize("NFKC", name.lower()[:64])
+        near = difflib.get_close_matches(plain, defaults.names(), n=1, cutoff=0.85)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         config = next((t.config for t in patient.towers if t.path() == where), {})
         telling = [key for key in _TELLING if config.get(key) is not None]
@@ -68,4 +72,4 @@ def unknown_family(patient: Patient) -> Iterator[Symptom]:
             more = (
                 " No key speaks of a rotary embedding either, so whether it rotates is not known."
             )
-        yield Symptom(path, f"{shown(name)} is not known{hint}{more}")
+        yield Symptom(path, f"{spelt(name)} is not known{hint}{more}")

@@ -33,8 +33,12 @@ def odd_head(patient: Patient) -> Iterator[Symptom]:
         for share, kind in shares:
             width = None if head is None or not 0 < share <= 1 else int(head * share)
             if width is not None and width % 2 and (width == head or kind == "yarn"):
+                key = "qk_rope_head_dim" if tower.config.get("qk_rope_head_dim") else "head_dim"
                 yield Symptom(
-                    tower.path("head_dim"), f"{width} of {head} channels would rotate in pairs."
+                    tower.path(key),
+                    f"{width} of the {head} channels of a head rotate, and {width} is odd.",
+                    remedy=f"Make {key} even; for an odd share of it, change"
+                    " partial_rotary_factor.",
                 )
                 break
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from whorl._support.numerals import parse_number
+from whorl.configs import ConfigError, read_config
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, number, shown
+from whorl.configs.diagnosis.patient import Block, Patient, Tower, number, shown
 
 from ._vocabulary import ALIASES, KNOWN, READ, SECTIONS, is_neutral, knows_type, read_by
 
@@ -34,9 +36,11 @@ def unreadable(patient: Patient) -> Iterator[Symptom]:
     "two-dictionaries",
     "error",
     what="rope_scaling and rope_parameters both stand there, and differ.",
-    why="transformers 5 lets a rope_scaling that is not empty replace rope_parameters entirely;"
-    " software that knows the new name only does the opposite. Each runs, with other angles.",
-    remedy="Keep one of them: rope_parameters for transformers 5, rope_scaling for older software.",
+    why="transformers 4 knows rope_scaling only, and transformers 5 lets one that is not empty"
+    " replace rope_parameters entirely, in most classes; software that knows the new name only does"
+    " the opposite. Each runs, with other angles.",
+    remedy="Keep the one that the model was trained with: as rope_parameters for transformers 5, as"
+    " rope_scaling for older software too.",
     seen=("https://github.com/vllm-project/vllm/pull/28542",),
     trigger=Case(
         {
@@ -59,20 +63,55 @@ def two_dictionaries(patient: Patient) -> Iterator[Symptom]:
         if _meaning(new, tower.config) != _meaning(old, tower.config):
             yield Symptom(
                 tower.path("rope_scaling"),
-                f"rope_scaling says {shown(dict(old))}, rope_parameters {shown(dict(new))}.",
+                f"rope_scaling says {shown(dict(old))}, rope_parameters {shown(dict(new))}."
+                f" {_which_counts(tower)}",
             )
+
+
+def _which_counts(tower: Tower) -> str:
+    """Which of the two dictionaries versions 4 and 5 of transformers use."""
+    without = {}
+    for name in ("rope_scaling", "rope_parameters", None):
+        keys = {k: v for k, v in tower.config.items() if k != name}
+        try:
+            found = read_config({**keys, "model_type": tower.family}, parity="transformers")
+        except ConfigError:
+            continue
+        without[name] = [(group.name, repr(group.rotation)) for group in found.groups]
+    used = "rope_scaling"
+    if None in without and without[None] != without.get("rope_parameters"):
+        same = without[None] == without.get("rope_scaling")
+        used = "rope_parameters" if same else "rope_scaling laid over rope_parameters"
+    if not tower.known_family:
+        return "transformers 4 and 5 both use rope_scaling, unless the model brings its own code."
+    if used == "rope_scaling":
+        return (
+            "transformers 4 and 5 both use rope_scaling here; software that knows rope_parameters"
+            " only uses that."
+        )
+    return f"transformers 5 uses {used} in {tower.family}; transformers 4 uses rope_scaling."
 
 
 def _meaning(keys: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """What a dictionary says, in one spelling."""
     kind = keys.get("rope_type", keys.get("type", "default"))
-    rest = {k: v for k, v in keys.items() if k not in ("type", "rope_type") and v is not None}
+    rest = {
+        k: _as_number(v)
+        for k, v in keys.items()
+        if k not in ("type", "rope_type") and v is not None
+    }
     for name in ("rope_theta", "partial_rotary_factor"):
         if name not in rest and config.get(name) is not None:
-            rest[name] = config[name]
+            rest[name] = _as_number(config[name])
     if rest.get("rope_theta") == 10000:  # what stands for a missing one
         del rest["rope_theta"]
     return {**rest, "rope_type": _canonical(kind)}
+
+
+def _as_number(value: Any) -> Any:
+    """The number that a string can only stand for; anything else as it is."""
+    found = parse_number(value, large=True) if isinstance(value, str) else None
+    return found.value if found is not None and found.certain else value
 
 
 def _canonical(kind: Any) -> Any:
@@ -95,7 +134,7 @@ def _canonical(kind: Any) -> Any:
     near_miss=Case({"rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 4.0}}),
 )
 def two_types(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
+    for block in patient.every_block:
         old, new = block.keys.get("type"), block.keys.get("rope_type")
         if old is not None and new is not None and _canonical(old) != _canonical(new):
             yield Symptom(
@@ -120,7 +159,7 @@ def two_types(patient: Patient) -> Iterator[Symptom]:
     near_miss=Case({"rope_scaling": {"type": "linear", "factor": 4.0}}),
 )
 def lone_factor(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
+    for block in patient.every_block:
         typed = block.has("rope_type") or block.has("type")
         if not typed and block.has("factor") and not is_neutral("factor", block.keys["factor"]):
             yield Symptom(
@@ -145,6 +184,7 @@ def lone_factor(patient: Patient) -> Iterator[Symptom]:
     near_miss=Case({"rope_scaling": {"rope_type": "linear", "factor": 4.0, "beta_fast": 32}}),
 )
 def ignored_key(patient: Patient) -> Iterator[Symptom]:
+    yield from _beside_layer_types(patient)
     for block in patient.blocks:
         if block.kind not in READ or not knows_type(block):
             continue  # unknown-type says it
@@ -161,6 +201,22 @@ def ignored_key(patient: Patient) -> Iterator[Symptom]:
                 f"rope_type {block.kind} does not read {name}, which is"
                 f" {shown(block.keys[name])} here.",
             )
+
+
+def _beside_layer_types(patient: Patient) -> Iterator[Symptom]:
+    """Parameters that stand beside those of layer types, where only truncate is read."""
+    for tower in patient.towers:
+        outer = tower.config[tower.source] if tower.source and tower.nested else {}
+        if len(tower.blocks) == 1 and not tower.config.get("layer_types"):
+            continue  # unused-parameters says it
+        for name in sorted(KNOWN - {"truncate", "rope_type", "type"}):
+            if outer.get(name) is not None and not is_neutral(name, outer[name]):
+                yield Symptom(
+                    tower.path(str(tower.source), name),
+                    f"{name} is {shown(outer[name])} beside the parameters of layer types, where"
+                    " nothing reads it.",
+                    remedy="Write it into the parameters of each layer type that it is for.",
+                )
 
 
 def _reads_sections(block: Block) -> bool:

@@ -46,7 +46,8 @@ def layout_disagrees(patient: Patient) -> Iterator[Symptom]:
     " part, by a script that missed some layers or one of q and k, load without complaint, and what"
     " has the other layout computes nonsense. Every layer is looked at.",
     remedy="whorl detect shows the evidence by layer. Take the weights from the original again, or"
-    " convert those that differ: whorl convert with --pattern leave=REGEX for the others.",
+    " convert those that differ: whorl convert FOLDER OUT --to half, which stops here, prints the"
+    " command that does so.",
     seen=("https://github.com/huggingface/transformers/pull/31788",),
     trigger=Case(_SMALL, trained=("half", "interleaved")),
     near_miss=Case(_SMALL, trained=("half", "half")),

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Block, Patient, shown
+from whorl.configs.limits import MOST_TOKENS
 
+from ._beside import disagreements
 from ._vocabulary import ORIGINAL
 
 __all__: list[str] = []
@@ -27,7 +29,9 @@ def _lengths(block: Block) -> tuple[int, int, float] | None:
     context, original, factor = block.tower.context, block.original, block.number("factor")
     if block.kind not in (*_STRETCHED, "llama3") or context is None or original is None:
         return None
-    return None if factor is None or factor < 1 else (context, original, factor)
+    if factor is None or factor < 1 or factor * original > MOST_TOKENS:
+        return None  # factor-below-one and impossible-value say it
+    return context, original, factor
 
 
 @rule(
@@ -229,6 +233,37 @@ def original_beyond_max(patient: Patient) -> Iterator[Symptom]:
 
 
 @rule(
+    "original-disagrees",
+    "warning",
+    what="original_max_position_embeddings inside and beside the rope parameters, with different"
+    " values.",
+    why="transformers 5 takes the one beside, unlike rope_theta and partial_rotary_factor; most"
+    " other software takes the one inside. Where YaRN's ramp lies, and where LongRoPE changes over,"
+    " follows from it.",
+    remedy="Remove the wrong one.",
+    seen=("https://github.com/huggingface/transformers/pull/42513",),
+    trigger=Case(
+        {
+            "max_position_embeddings": 16384,
+            "original_max_position_embeddings": 8192,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+        }
+    ),
+    near_miss=Case(
+        {
+            "max_position_embeddings": 16384,
+            "original_max_position_embeddings": 4096,
+            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+        }
+    ),
+)
+def original_disagrees(patient: Patient) -> Iterator[Symptom]:
+    for tower in patient.towers:
+        if any(block.kind in ("yarn", "longrope", "llama3") for block in tower.blocks):
+            yield from disagreements(tower, ORIGINAL)
+
+
+@rule(
     "factor-below-one",
     "error",
     what="A factor below 1.",
@@ -244,7 +279,7 @@ def original_beyond_max(patient: Patient) -> Iterator[Symptom]:
     near_miss=Case({"rope_scaling": {"rope_type": "linear", "factor": 4}}),
 )
 def factor_below_one(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
+    for block in patient.every_block:
         factor = block.number("factor")
         if factor is not None and factor < 1 and block.kind not in ("default", "axial"):
             inverse = f"; did you mean {1 / factor:.6g}?" if factor > 1e-6 else "."

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from whorl._support.words import is_numeral
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient, number, shown, whole
 from whorl.configs.huggingface import classes
@@ -34,7 +33,7 @@ _LISTS = [1.0] * 48
 def not_an_integer(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
         for name, value in classes.not_of_type(tower.config, tower.family, int):
-            if name in SIZES and isinstance(value, str) and is_numeral(value):
+            if name in SIZES and isinstance(value, str):
                 continue  # quoted-number says it
             good = whole(value)
             yield Symptom(

@@ -13,6 +13,7 @@ __all__: list[str] = []
 
 #: What DeepSeek-V4 calls its two ropes, which are no layer types.
 _ROPE_LABELS = ("main", "compress")
+_USUAL_TYPES = {"full_attention", "sliding_attention", "chunked_attention", "linear_attention"}
 _ROPE_KEYS = ("rope_parameters", "rope_scaling")
 
 
@@ -62,12 +63,38 @@ def unused_parameters(patient: Patient) -> Iterator[Symptom]:
                 yield _flat(tower)
             continue
         used |= set(_ROPE_LABELS)
+        if slips := _slips_in_layer_types(tower):
+            yield _misspelt_types(tower, slips)
+            continue
         right = [block for block in tower.blocks if block.label in used]
         for block in tower.blocks:
             slip = difflib.get_close_matches(block.label or "", used, n=1, cutoff=0.85)
             if block.label not in used and (slip or not right):
                 hint = did_you_mean(block.label, used)
                 yield Symptom(block.path(), f"no layer is {shown(block.label)}{hint}")
+
+
+def _slips_in_layer_types(tower: Tower) -> dict[str, str]:
+    """Names in layer_types that can only be slips for a label of the parameters, and the label."""
+    given = tower.config.get("layer_types")
+    names = {name for name in given if isinstance(name, str)} if isinstance(given, list) else set()
+    labels = sorted(_USUAL_TYPES & {str(block.label) for block in tower.blocks})
+    near = {
+        name: difflib.get_close_matches(name, labels, n=1, cutoff=0.85)
+        for name in sorted(names - _USUAL_TYPES)
+    }
+    return {name: found[0] for name, found in near.items() if found}
+
+
+def _misspelt_types(tower: Tower, slips: Mapping[str, str]) -> Symptom:
+    said = " ".join(f"{shown(name)}; did you mean {shown(good)}?" for name, good in slips.items())
+    right = [slips.get(t, t) if isinstance(t, str) else t for t in tower.config["layer_types"]]
+    return Symptom(
+        tower.path("layer_types"),
+        f"layer_types holds {said}",
+        remedy="Correct the name in layer_types.",
+        edits=(Edit("set", (*tower.where, "layer_types"), right),),
+    )
 
 
 def _layer_types(tower: Tower) -> set[str] | None:

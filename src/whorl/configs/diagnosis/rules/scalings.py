@@ -42,10 +42,10 @@ def _llama3(low: float, high: float) -> dict[str, object]:
     near_miss=Case({"rope_scaling": _yarn(beta_fast=1.0, beta_slow=1.0)}),
 )
 def beta_order(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
+    for block in patient.every_block:
         fast = block.number("beta_fast") or 32.0
         slow = block.number("beta_slow") or 1.0
-        if block.kind == "yarn" and fast < slow:
+        if block.kind == "yarn" and 0 < fast < slow:
             yield Symptom(
                 block.path("beta_fast"),
                 f"beta_fast is {shown(fast)}, beta_slow is {shown(slow)}: transformers runs it and"
@@ -66,7 +66,7 @@ def beta_order(patient: Patient) -> Iterator[Symptom]:
     near_miss=Case({"rope_scaling": _llama3(1.0, 1.0)}),
 )
 def low_high_order(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
+    for block in patient.every_block:
         low, high = block.number("low_freq_factor"), block.number("high_freq_factor")
         if block.kind == "llama3" and low is not None and high is not None and low > high:
             yield Symptom(

@@ -1,15 +1,14 @@
 """Names and values that are spelt in a way nothing understands."""
 
 import difflib
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import unicodedata
+from collections.abc import Iterable, Iterator
 
-from whorl._support.words import did_you_mean, is_numeral, list_shown
+from whorl._support.words import did_you_mean, list_shown
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Block, Patient, shown
 
-from ._vocabulary import ALIASES, KNOWN, NUMBERS, READ, SIZES, knows_type
+from ._vocabulary import ALIASES, KNOWN, LISTS, READ, knows_type, read_by, spelt
 
 __all__: list[str] = []
 
@@ -24,6 +23,13 @@ _TOP = (
 
 #: Names that are no slips in the families that read them.
 _OWN = {"partial_rotary_factors": "step3p5", "t2u_max_position_embeddings": "seamless_m4t"}
+#: How alike a key must be to rope_theta to be a slip: one letter of ten may be another.
+_LEAST_ALIKE = 0.89
+#: What other projects call a key: not so near that a rename is certain.
+_OTHER_NAMES = {
+    **dict.fromkeys(("scaling_factor", "scale_factor", "scale"), "factor"),
+    **dict.fromkeys(("base", "theta", "rope_base"), "rope_theta"),
+}
 #: Unknown keys of a dictionary that are told one by one.
 _MOST_TOLD = 12
 #: Keys of vLLM's YaRN: no slips, so nothing to rename.
@@ -57,7 +63,7 @@ _VLLM = {
     ),
 )
 def unknown_type(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
+    for block in patient.every_block:
         name = "rope_type" if block.has("rope_type") else "type"
         given = block.keys.get(name)
         if given is None or knows_type(block):
@@ -75,55 +81,7 @@ def _unknown_type(name: str, given: str, block: Block) -> str:
         return f"{name} 'su' is what longrope was called; {block.tower.family} knows longrope only."
     if given in ALIASES:
         return f"{name} {shown(given)} is not one that {block.tower.family} takes."
-    return f"{name} {shown(given)} is not known{did_you_mean(given.lower(), READ)}"
-
-
-@rule(
-    "quoted-number",
-    "error",
-    what="A number in quotes.",
-    why='JSON tells 4.0 from "4.0". transformers stops at the string when the config is made or'
-    " when the frequencies are computed; software that looks for a number may pass it by and rotate"
-    " unscaled.",
-    remedy="Remove the quotes.",
-    seen=(
-        "https://github.com/ml-explore/mlx-swift-lm/issues/110",
-        "https://github.com/axolotl-ai-cloud/axolotl/issues/544",
-    ),
-    trigger=Case({"rope_scaling": {"rope_type": "linear", "factor": "4.0"}}),
-    near_miss=Case({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
-)
-def quoted_number(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        yield from _quoted(tower.config, (*SIZES, *NUMBERS), tower.where)
-    for block in patient.blocks:
-        yield from _quoted(block.keys, sorted(KNOWN - {"rope_type", "type"}), block.where)
-
-
-def _quoted(
-    keys: Mapping[str, Any], names: Iterable[str], where: tuple[str, ...]
-) -> Iterator[Symptom]:
-    for name in names:
-        value = keys.get(name)
-        several = value if isinstance(value, list) else [value]
-        if not several or not any(isinstance(v, str) and is_numeral(v) for v in several):
-            continue
-        good = [_unquoted(v, whole=name in SIZES) for v in several]
-        right = good if isinstance(value, list) else good[0]
-        what = "holds strings in place of numbers" if right is good else "is a string, not a number"
-        yield Symptom(
-            ".".join((*where, name)),
-            f"{name} {what}: {shown(value)}.",
-            edits=(Edit("set", (*where, name), right),),
-        )
-
-
-def _unquoted(value: Any, *, whole: bool) -> Any:
-    """The number that a string is; anything else as it was."""
-    if not isinstance(value, str) or not is_numeral(value):
-        return value
-    found = json.loads(value) if not value.lstrip("-").startswith("0") else float(value)
-    return int(found) if whole and float(found).is_integer() else found
+    return f"{name} {spelt(given)} is not known{did_you_mean(_plain(given.lower()), READ)}"
 
 
 @rule(
@@ -158,7 +116,7 @@ def _unquoted(value: Any, *, whole: bool) -> Any:
     ),
 )
 def unknown_key(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
+    for block in patient.every_block:
         named = [name for name in block.keys if isinstance(name, str) and not name.startswith("_")]
         unknown = [name for name in named if name not in KNOWN | set(_VLLM)]
         for name in (name for name in named if name in _VLLM):
@@ -172,10 +130,22 @@ def unknown_key(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(block.path(), words)
             continue
         for name in unknown:
-            near = _near(name, KNOWN - set(block.keys))
-            edits = (Edit("rename", (*block.where, name), near),) if near else ()
-            hint = did_you_mean(name, KNOWN)
-            yield Symptom(block.path(name), f"nothing reads {shown(name)}{hint}", edits=edits)
+            yield _unknown(block, name)
+
+
+def _unknown(block: Block, name: str) -> Symptom:
+    """What to do about one unknown key: rename it to a key that its value fits, or remove it."""
+    there = _near(name, [key for key in block.keys if key in KNOWN and block.has(key)])
+    if there:
+        message = f"nothing reads {spelt(name)}; {shown(there)} is there already, and is read."
+        return Symptom(block.path(name), message, "Keep the right one of the two values.")
+    read = read_by(block) if block.kind in READ else KNOWN
+    is_list = isinstance(block.keys[name], list)
+    fits = [key for key in read if (key in LISTS) == is_list]
+    near, other = _near(name, fits), _OTHER_NAMES.get(name)
+    edits = (Edit("rename", (*block.where, name), near),) if near and not other else ()
+    hint = f"; did you mean {shown(other)}?" if other else did_you_mean(_plain(name), fits)
+    return Symptom(block.path(name), f"nothing reads {spelt(name)}{hint}", edits=edits)
 
 
 @rule(
@@ -196,15 +166,21 @@ def misspelt_key(patient: Patient) -> Iterator[Symptom]:
             if not isinstance(name, str) or name in _TOP or _OWN.get(name) == tower.family:
                 continue
             near = _near(name, free, 0.92)
+            near = near or _near(name, {"rope_theta"} & set(free), _LEAST_ALIKE)
             if near:
                 yield Symptom(
                     tower.path(name),
-                    f"nothing reads {shown(name)}; did you mean {near!r}?",
+                    f"nothing reads {spelt(name)}; did you mean {near!r}?",
                     edits=(Edit("rename", (*tower.where, name), near),),
                 )
 
 
 def _near(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
     """The one known name that ``name`` can only be a slip for."""
-    found = difflib.get_close_matches(name[:64], sorted(known), n=1, cutoff=cutoff)
+    found = difflib.get_close_matches(_plain(name), sorted(known), n=1, cutoff=cutoff)
     return found[0] if found else None
+
+
+def _plain(name: str) -> str:
+    """A name with wide and styled letters as plain ones."""
+    return unicodedata.normalize("NFKC", name[:64])
