@@ -13,7 +13,6 @@
 void check(int ok, const char *what, const char *detail);
 void test_halves(void);
 void test_hostile(void);
-void test_layers(void);
 void test_angles(void);
 void test_races(double seconds);
 

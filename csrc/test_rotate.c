@@ -405,7 +405,6 @@ int main(int count, char **arguments) {
     test_two_operands();
     test_halves();
     test_hostile();
-    test_layers();
     test_angles();
     test_races(count > 1 ? atof(arguments[1]) : 0.2);
     test_far_apart();

@@ -1,5 +1,5 @@
-/* The whole C ABI of whorl: one rotation of channel pairs, in any dtype, layout and stride; tables
- * of cos and sin for it; and two layers of the lab's model, further down.
+/* The whole C ABI of whorl: one rotation of channel pairs, in any dtype, layout and stride; and
+ * tables of cos and sin for it.
  *
  * Plain C11, no torch or Python headers: the caller passes pointers, sizes and strides.
  * Every number is an int64_t so that a binding can fill a job with one packed array.
@@ -137,35 +137,5 @@ WHORL_API int64_t whorl_build_table(const whorl_table *job);
 enum { WHORL_STEPS = 32 };
 WHORL_API int64_t whorl_build_steps(const double *inv_freq, const double *growth, int64_t pairs,
                                     double *steps);
-
-/* A layer on rows of floats, without gaps, or its backward pass (`back` 1).
- *
- *     WHORL_RMS_NORM   out = x r w, r = 1 / sqrt(mean(x^2) + eps)          x, out [rows, width]
- *                      back: out = the gradient of x, weight_gradient = one row of sums over g x r
- *                      for each WHORL_LAYER_BLOCK rows, to be added up
- *     WHORL_SWIGLU     out = gate sigmoid(gate) up, x = [gate | up]        out [rows, width / 2]
- *                      back: out = the gradient of x
- */
-enum whorl_layer_kind { WHORL_RMS_NORM = 0, WHORL_SWIGLU = 1 };
-enum { WHORL_LAYER_BLOCK = 256 };
-
-typedef struct {
-    int64_t kind;
-    int64_t back;
-    int64_t rows;
-    int64_t width;
-    int64_t threads;
-    int64_t isa;
-    double eps;
-    const float *x;
-    const float *weight;   /* [width], of RMS_NORM */
-    const float *gradient; /* of the result, where back */
-    float *roots;          /* r [rows], of RMS_NORM: written, and read where back */
-    float *out;
-    float *weight_gradient; /* [ceil(rows / WHORL_LAYER_BLOCK), width], of RMS_NORM where back */
-} whorl_layer;
-
-/* Runs the layer, or returns a status other than WHORL_OK and writes nothing. */
-WHORL_API int64_t whorl_run_layer(const whorl_layer *job);
 
 #endif

@@ -13,7 +13,7 @@ import torch
 
 import whorl
 from whorl.analysis import inner_products, position_map, similarity
-from whorl.plots import maps
+from whorl.plots import catalogue
 
 NO: Any = 3
 
@@ -106,9 +106,10 @@ def test_charts_of_more_than_three_axes(axes: int) -> None:
     points = [complex(x, y) for x, y in zip(flat.x, flat.y, strict=True)]
     want = math.sqrt(2 * axes) * 2 * abs(math.sin(11 / 2))
     assert abs(points[4] - points[15]) == pytest.approx(want, rel=1e-6)
-    for chart, numbers in ((maps.similarity, found), (maps.position_map, flat)):
+    for name, numbers in (("similarity", found), ("map", flat)):
         pytest.importorskip("altair")
-        assert f"axes={axes}" in json.dumps(chart(numbers.to_dict()).to_dict())
+        chart = catalogue.entry(name).draw(numbers.to_dict())
+        assert f"axes={axes}" in json.dumps(chart.to_dict())
 
 
 def test_tsne_is_asked_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:

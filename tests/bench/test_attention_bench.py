@@ -15,7 +15,6 @@ import torch
 
 import whorl
 from whorl._support import memory
-from whorl.bench._run import Contestant
 from whorl.bench.attention import (
     Cell,
     CellResult,
@@ -31,6 +30,7 @@ from whorl.bench.attention import (
     softmax,
     targets,
 )
+from whorl.bench.contestants import Contestant
 from whorl.bench.measure import Timing
 
 TINY = Plan(

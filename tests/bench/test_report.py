@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whorl.bench import Accuracy, Report, Shape
-from whorl.bench._render import duration, ratio
+from whorl.bench.render import format_duration, format_ratio
 from whorl.bench.rotation.results import CellResult, Result
 
 from .conftest import cell_of
@@ -128,5 +128,5 @@ def test_terminal_tables_fit_eighty_columns(report: Report) -> None:
 
 
 def test_numbers_for_people() -> None:
-    assert [duration(x) for x in (2.5, 0.0123, 4.56e-6)] == ["2.5 s", "12.3 ms", "4.56 us"]
-    assert [ratio(x) for x in (None, 0.784, 12.34, 123.4)] == ["-", "0.78", "12.3", "123"]
+    assert [format_duration(x) for x in (2.5, 0.0123, 4.56e-6)] == ["2.5 s", "12.3 ms", "4.56 us"]
+    assert [format_ratio(x) for x in (None, 0.784, 12.34, 123.4)] == ["-", "0.78", "12.3", "123"]

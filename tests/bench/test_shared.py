@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whorl.bench import Target, attention, rotation, training
-from whorl.bench._run import Contestant, error_line, ready
+from whorl.bench.contestants import Contestant, describe_error, prepare_contestants
 
 FILES = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
 # Others come from the lab and from the detector of layouts.
@@ -53,10 +53,12 @@ def test_only_the_right_contestants_are_ready() -> None:
 
     right = Contestant("right", lambda: None, lambda: None)
     wrong = Contestant("wrong", lambda: None, lambda: "is off by 1")
-    found = ready([("right", lambda: right), ("wrong", lambda: wrong), ("fails", fails)])
+    found = prepare_contestants(
+        [("right", lambda: right), ("wrong", lambda: wrong), ("fails", fails)]
+    )
     assert found == ([right], {"wrong": "is off by 1", "fails": "RuntimeError: no compiler"})
-    assert error_line(ValueError()) == "ValueError: "
-    assert len(error_line(ValueError(300 * "x"))) == 200
+    assert describe_error(ValueError()) == "ValueError: "
+    assert len(describe_error(ValueError(300 * "x"))) == 200
 
 
 def test_attention_imports_where_resource_is_missing() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from whorl.bench._run import Contestant
+from whorl.bench.contestants import Contestant
 from whorl.bench.measure import Timing
 from whorl.bench.training import (
     Cell,
@@ -211,14 +211,14 @@ def test_timing_leaves_threads_and_random_numbers_alone(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("shape", Plan().shapes)
-@pytest.mark.parametrize(("rope", "ok"), [(1.04, True), (1.06, False), (0.5, True)])
+@pytest.mark.parametrize(("rope", "ok"), [(1.14, True), (1.16, False), (0.5, True)])
 def test_rope_against_the_baseline(shape: Shape, rope: float, ok: bool) -> None:
     made = cell(shape, {"baseline": 2.0, "rope": 2 * rope})
     found = {t.name: t for t in targets([made]) if t.ok is not None}
     layers, width, _, length, batch = shape
     name = f"RoPE / plain GPT, {layers} layers of {width}, {batch} x {length} tokens"
     assert list(found) == [name]
-    assert (found[name].ok, found[name].limit) == (ok, "<= 1.05")
+    assert (found[name].ok, found[name].limit) == (ok, "<= 1.15")
     assert found[name].measured == pytest.approx(rope)
 
 
@@ -255,7 +255,7 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
         "**2 layers of 512, 1 x 1024 tokens, 1 thread**",
         "| lab, rope | 1,000 | 10 | 600 ms | 1,707 | 1.20 |",
         "| plain GPT | 1,000 | 10 | 500 ms | 2,048 | 1.00 |",
-        "| RoPE / plain GPT, 2 layers of 512, 1 x 1024 tokens | <= 1.05 | 1.2 | missed |",
+        "| RoPE / plain GPT, 2 layers of 512, 1 x 1024 tokens | <= 1.15 | 1.2 | missed |",
         "| 2x48/2x12/1 | lab, t5 | does not learn |",
         "Targets reached on one thread: ",
     ):

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from tests.scaling.samples import LONG, SHORT
-from whorl.kernels import layers
 from whorl.lab.export import export
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
@@ -63,14 +62,8 @@ def test_logits_are_equal(shape: dict[str, Any], tmp_path: Path) -> None:
     assert config["attention_dropout"] == model.config.dropout
 
 
-def test_only_the_precision_of_angles_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With PyTorch's own layers: those of the kernel round otherwise.
-
-    Far out, where angles in float32 are off by more than the rounding of logits.
-    """
-    monkeypatch.setattr(layers, "_takes", lambda *tensors: False)
+def test_only_the_precision_of_angles_differs(tmp_path: Path) -> None:
+    """Far out, where angles in float32 are off by more than the rounding of logits."""
     model, like_theirs = built(), built(rope(precision="float32"))
     folder = export(model, tmp_path / "out", length=64)
     alike, apart = (difference(one, folder, length=1024) for one in (like_theirs, model))

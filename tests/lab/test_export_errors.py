@@ -155,7 +155,7 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
-    left = tmp_path / ".out.0123456789ab.part"
+    left = tmp_path / ".out.part"
     left.mkdir()
     (left / "model.safetensors").write_text("half")
     export(built(), tmp_path / "out", length=64)
@@ -194,7 +194,7 @@ def test_a_full_disk_leaves_nothing(
         if path.name == broken:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sys.modules["whorl.lab.export"], "write", write)
+    monkeypatch.setattr(sys.modules["whorl.lab.export"], "write_file_atomically", write)
     message = r"export: '.*out' cannot be written: No space left on device; nothing was left there"
     with pytest.raises(OSError, match=message):
         export(built(), tmp_path / "out", length=64)
@@ -207,7 +207,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if path.name == "model.safetensors":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["whorl.lab.export"], "write", write)
+    monkeypatch.setattr(sys.modules["whorl.lab.export"], "write_file_atomically", write)
     with pytest.raises(KeyboardInterrupt):
         export(built(), tmp_path / "out", length=64)
     assert list(tmp_path.iterdir()) == []

@@ -118,12 +118,24 @@ def test_dropout_is_for_training() -> None:
     assert not torch.equal(model(tokens()), model(tokens()))
 
 
-def test_the_norm_is_torchs() -> None:
-    norm, x = RMSNorm(12), torch.randn(3, 5, 12)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_norm_is_computed_in_float32_or_wider(dtype: torch.dtype) -> None:
+    norm, x = RMSNorm(12), 300 * torch.randn(3, 5, 12).to(dtype)
     with torch.no_grad():
         norm.weight.normal_()
-    expected = torch.nn.functional.rms_norm(x, (12,), norm.weight, NORM_EPS)
+    roots = (x.double().square().mean(-1, keepdim=True) + NORM_EPS).sqrt()
+    expected = (x.double() / roots * norm.weight).to(dtype)
+    assert norm(x).dtype == dtype
     torch.testing.assert_close(norm(x), expected)
+
+
+def test_the_mlp_is_swiglu() -> None:
+    x = torch.randn(2, 5, 48)
+    block: Any = built("nope").blocks[0]
+    block.out.weight.data.zero_()  # so that attention adds nothing
+    gate, up = block.gate_up(block.mlp_norm(x)).chunk(2, -1)
+    expected = x + block.down(gate / (1 + (-gate).exp()) * up)
+    torch.testing.assert_close(block(x, built("nope").encoding, None, None), expected)
 
 
 def test_parts() -> None:

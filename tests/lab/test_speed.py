@@ -169,8 +169,8 @@ def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path)
     assert [row["tokens_per_second"] for row in blank["rows"]] == [None] * 3
     assert "tokens/s" not in (tmp_path / "report.md").read_text().split("Training speed was not")[0]
     assert ">tokens/s<" not in (tmp_path / "report.html").read_text()
-    (tmp_path / ".report.html.123.part").write_text("half")
-    (tmp_path / ".speed.json.123.part").write_text("half")
+    (tmp_path / ".report.html.part").write_text("half")
+    (tmp_path / ".speed.json.part").write_text("half")
     (tmp_path / ".mine.part").write_text("mine")
 
     def interrupt(lanes: Sequence[Lane]) -> None:

@@ -163,17 +163,15 @@ def test_the_context_is_not_written_over_the_legend() -> None:
 
 
 def test_flat_biases_say_so() -> None:
-    from whorl.plots.encodings import bias
-
     found = {"encoding": "x", "distances": [0, 1], "curves": [[0.0, 0.0]], "trained_parameters": 3}
-    assert "every bias is 0" in bias(found).to_dict()["title"]["subtitle"][1]
+    assert (
+        "every bias is 0" in catalogue.entry("bias").draw(found).to_dict()["title"]["subtitle"][1]
+    )
 
 
 def test_nothing_to_draw_says_so(tmp_path: Path) -> None:
-    from whorl.plots.scalings import scalings
-
     found = catalogue.numbers("scalings", dim=8).to_dict() | {"extensions": []}
-    spec = scalings(found).to_dict()
+    spec = catalogue.entry("scalings").draw(found).to_dict()
     assert "no scaling could be made" in spec["title"]["subtitle"][0]
     assert spec["data"]["values"] == [{"why": spec["title"]["subtitle"][0]}]
 

@@ -7,15 +7,16 @@
 The names here are those of the rotation: whorl against the memory limit and other libraries. Every
 peer is optional: the ones that import are measured. Needs ``whorl[bench]`` for all of them.
 
-    plan        cells and effort               results    what a cell yields
-    runner      verifies, then times           judge      the targets
-    report      results as JSON                render     and as tables
+    plan       cells and effort           contestants   verified before they are timed
+    cells      what a cell yields         targets       what is to be reached
+    runner     takes cell after cell      report        results as JSON and tables
+    measure    the clock                  render        tables as text
 
-What they share lies here: ``_run`` takes cell after cell, ``_report`` keeps them, ``_render`` shows
-them, ``measure`` is the clock.
+These hold what the benchmarks share; a folder holds what is different in one of them, and its
+``judge`` says what its targets are.
 """
 
-from ._report import Target
 from .rotation import Accuracy, Cell, Loss, Plan, Report, Shape, accuracy, run
+from .targets import Target
 
 __all__ = ["Accuracy", "Cell", "Loss", "Plan", "Report", "Shape", "Target", "accuracy", "run"]

@@ -21,7 +21,7 @@ from ._lists import parse_thread_counts, split_words
 from ._progress import open_progress_bar
 
 if TYPE_CHECKING:
-    from whorl.bench._run import Benchmark
+    from whorl.bench.runner import Benchmark
 
 __all__ = ["bench"]
 

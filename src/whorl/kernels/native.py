@@ -30,7 +30,6 @@ __all__ = [
     "prepare",
     "problem",
     "rotate",
-    "run_layer",
     "submit",
 ]
 
@@ -354,13 +353,6 @@ def _index(index: Tensor, several: bool) -> tuple[int, int, int, int]:
     return index.data_ptr(), per_row, index.stride(-1), per_axis
 
 
-def run_layer(job: bytes) -> None:
-    """Run the ``whorl_layer`` packed in ``job``; ``layers`` makes them."""
-    assert _library is not None, _problem
-    status = _library.whorl_run_layer(job)
-    assert status == 0, f"whorl_run_layer refused its job with status {status}"
-
-
 def build_steps(inv_freq: int, growth: int, pairs: int, steps: int) -> None:
     """Fill ``steps``; all are addresses but ``pairs``. ``native_tables`` has the words."""
     assert _library is not None, _problem
@@ -415,12 +407,12 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
             return None, f"{path} speaks ABI {found}, this whorl needs {ABI}; reinstall whorl"
     except (OSError, AttributeError) as error:
         return None, f"{path} does not load: {error}; reinstall whorl"
-    for name in ("rotate", "run_layer", "build_table"):
+    for name in ("rotate", "build_table"):
         getattr(library, f"whorl_{name}").argtypes = [ctypes.c_void_p]
     at = ctypes.c_void_p
     library.whorl_build_steps.argtypes = [at, at, ctypes.c_int64, at]
     library.whorl_prefer_huge_pages.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    numbers = ("rotate", "run_layer", "best_isa", "max_threads", "prefer_huge_pages")
+    numbers = ("rotate", "best_isa", "max_threads", "prefer_huge_pages")
     for name in (*numbers, "build_table", "build_steps"):
         getattr(library, f"whorl_{name}").restype = ctypes.c_int64
     return library, None

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from whorl._support.extras import need
+from whorl._support.files import write_file_atomically
 
-from . import files
 from .integrity import FORMAT, check_format, checksum, checksum_tensor
 from .model import Model
 
@@ -55,7 +55,7 @@ class Checkpoint:
             "tensors": json.dumps({name: checksum_tensor(t) for name, t in tensors.items()}),
         }
         about["checksum"] = checksum(about)
-        files.write(path, safe.save(tensors, about))
+        write_file_atomically(path, safe.save(tensors, about))
         return replace(self, checksum=about["checksum"])
 
 

@@ -25,13 +25,12 @@ from torch import Tensor
 
 from whorl._support.bounded_json import JsonLimits, parse_json
 from whorl._support.extras import need
+from whorl._support.files import create_folder_atomically, write_file_atomically
 from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
-from whorl.weights.output import new_folder
 
 from ._checks import check_count
 from .config import RunConfig
-from .files import write
 from .model import NORM_EPS, Block, Model
 from .runs import Run
 
@@ -51,7 +50,7 @@ def export(
         model: a decoder with softmax attention and RoPE over the whole head, with no scaling or one
             that transformers has. Everything else is refused: Llama cannot express it.
         folder: does not exist yet, or is empty. What a killed process leaves is a hidden folder
-            beside it that ends in ".part"; the next export to the same folder removes it.
+            beside it that ends in ".part"; the next export to the same folder replaces it.
         tokenizer: the ``tokenizers`` file that the model was trained with; None for bytes.
         length: the trained length. It becomes ``max_position_embeddings``, except that YaRN, Llama3
             and LongRoPE have a field of their own for it: there it is the stretched length.
@@ -338,9 +337,9 @@ def _free(folder: Path) -> Path:
 def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
     """All files in a folder beside ``target``, flushed, then renamed to it."""
     try:
-        with new_folder(target) as part:
+        with create_folder_atomically(target) as part:
             for name, data in contents.items():
-                write(part / name, data)
+                write_file_atomically(part / name, data)
             if target.exists():
                 target.rmdir()  # Windows renames onto nothing, not even onto an empty folder
     except OSError as error:

@@ -1,48 +1,23 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""JSON documents of runs, and the lock on a run folder."""
 
 import json
 import math
-import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
+from whorl._support.files import write_file_atomically
 from whorl._support.locks import hold_lock
 
-__all__ = ["flush_folder", "locked", "plain", "read_json", "remove_parts", "write", "write_json"]
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write beside ``path``, flush to the disk, rename: a reader sees the old file or the new."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    flush_folder(path.parent)
-
-
-def remove_parts(folder: Path, name: str) -> None:
-    """Delete what ``write`` left when its process was killed, of files that the pattern names.
-
-    The folder must be locked: nobody else may be writing there.
-    """
-    pattern = re.compile(rf"\.({name})\.\d+\.part")
-    for part in folder.glob(".*.part"):
-        if pattern.fullmatch(part.name):
-            part.unlink()
+__all__ = ["locked", "plain", "read_json", "write_json"]
 
 
 def write_json(path: Path, document: Any) -> None:
     """Write JSON that every reader takes: what is no number (NaN, infinity) becomes null."""
-    write(path, (json.dumps(plain(document), indent=1, allow_nan=False) + "\n").encode())
+    text = json.dumps(plain(document), indent=1, allow_nan=False) + "\n"
+    write_file_atomically(path, text.encode())
 
 
 def plain(value: Any) -> Any:
@@ -75,17 +50,3 @@ def locked(folder: Path) -> Iterator[None]:
                 " folder."
             )
         yield
-
-
-def flush_folder(folder: Path) -> None:
-    """Make a rename last through a power cut, where the system can."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)

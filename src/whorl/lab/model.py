@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 import whorl
 from whorl.encodings import Composition, Encoding
-from whorl.kernels.layers import rms_norm, swiglu
 
 from .config import ModelConfig
 from .encodings import EMBEDDING_STD, build_encoding
@@ -136,8 +135,9 @@ class Block(nn.Module):
         self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
     ) -> Tensor:
         x = x + self.out(self._attend(self.attention_norm(x), encoding, positions, context_length))
-        x = x + self.down(swiglu(self.gate_up(self.mlp_norm(x))))
-        return x
+        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
+        y: Tensor = x + self.down(F.silu(gate) * up)
+        return y
 
     def _attend(
         self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
@@ -180,7 +180,9 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, NORM_EPS)
+        wide = x if x.dtype == torch.float64 else x.float()
+        weight = self.weight.to(wide.dtype)
+        return F.rms_norm(wide, self.weight.shape, weight, NORM_EPS).to(x.dtype)
 
 
 def _copy_of(parts: list[Encoding]) -> Encoding:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from whorl._support.bounded_json import RESULTS, parse_json
+from whorl._support.files import remove_parts, write_file_atomically
 from whorl._support.words import shown
 
 from . import files
@@ -98,7 +99,7 @@ class Run:
         if self.config_path.exists():
             problem = self._problem(config, about)
             if problem is None:  # the checkpoint stays in memory for ``take_saved_state``
-                files.remove_parts(self.folder, _OURS.pattern)
+                remove_parts(self.folder, _OURS.pattern)
                 return True
             if not force:
                 raise ValueError(
@@ -112,11 +113,11 @@ class Run:
                 f"{str(self.folder)!r} is not empty and no run folder (it has {stray[0]!r}); name"
                 " another with --out."
             )
-        files.remove_parts(self.folder, _OURS.pattern)
+        remove_parts(self.folder, _OURS.pattern)
         text = config.to_toml()
         start = {"corpus": dict(about), "config": checksum(text), "resumes": []}
         write_checked(self.environment_path, {"format": FORMAT, **environment(command), **start})
-        files.write(self.config_path, text.encode())
+        write_file_atomically(self.config_path, text.encode())
         return False
 
     def record_resume(self, command: str = "") -> str:
@@ -273,7 +274,9 @@ class Run:
     def open_metrics(self, step: int) -> IO[str]:
         """The file of metrics, cut back to ``step``, ready for the lines after it."""
         kept = self.metrics()[:step]
-        files.write(self.metrics_path, "".join(json.dumps(x) + "\n" for x in kept).encode())
+        write_file_atomically(
+            self.metrics_path, "".join(json.dumps(x) + "\n" for x in kept).encode()
+        )
         return open(self.metrics_path, "a", encoding="utf-8")
 
     def evaluation(self, scaling: str | None = None) -> dict[str, Any] | None:

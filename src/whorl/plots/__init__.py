@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from whorl._support.extras import need
-from whorl._support.replacing import replace_file
+from whorl._support.files import write_file_atomically
 
 from . import catalogue
 from .bench import accuracy, bench, speed
@@ -128,7 +128,7 @@ def _render(spec: dict[str, Any], suffix: str, scale: float) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     try:
-        replace_file(path, content)
+        write_file_atomically(path, content)
     except OSError as error:
         raise OSError(
             f"plots.save: cannot write {str(path)!r}: {error.strerror or error}; name a place that"

@@ -13,28 +13,6 @@ from whorl.configs import ConfigError, presets, read_config
 from whorl.encodings import Encoding, RoPE, names
 from whorl.testing.probe import randomized
 
-__all__ = [
-    "aliasing",
-    "angles",
-    "attention",
-    "attention_scale",
-    "bases",
-    "bias",
-    "circle",
-    "decay",
-    "entropy",
-    "frequencies",
-    "map",
-    "permutation",
-    "precision",
-    "properties",
-    "scalings",
-    "scores",
-    "similarity",
-    "terms",
-    "wavelengths",
-]
-
 _DIM, _BASE, _CONTEXT = 128, 10_000.0, 4096
 # Pairs that are shown where nothing else is asked for; of narrow heads, those that there are.
 _FIRST, _CIRCLES = 16, (0, 4, 12, 24)

@@ -1,44 +1,23 @@
-"""Every chart of the analysis by name: where its numbers come from, and who draws them.
+"""Every chart of the analysis by name; ``@chart`` says its name where it is drawn.
 
 One definition serves all outputs: ``numbers`` gives the data of a chart, ``chart`` the Altair chart
 made from it, ``save`` a file. Options of a chart are the arguments of its function in ``_numbers``.
 """
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, get_args
 
 from whorl._support.lengths import parse_length
 from whorl._support.words import did_you_mean, shown
 from whorl.analysis.record import Record
 from whorl.analysis.sizes import refuse_unused
 
-from . import _numbers, decay, encodings, frequencies, maps, precision, scalings
+from . import decay, encodings, frequencies, maps, precision, scalings
+from ._entry import Entry, Group
 
 __all__ = ["CHARTS", "Entry", "chart", "entry", "numbers", "sample"]
 
 #: Options that are numbers of tokens, which may be typed as 128k or 1e5.
 _LENGTHS = ("context", "length", "positions")
-
-Group = Literal["RoPE", "context extension", "any encoding", "a model"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A chart: its name, one line about it, the function of its numbers, the one that draws."""
-
-    name: str
-    group: Group
-    summary: str
-    numbers: Callable[..., Record]
-    draw: Callable[[Mapping[str, Any]], Any]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Names and defaults of its options."""
-        parameters = inspect.signature(self.numbers).parameters.values()
-        return {p.name: p.default for p in parameters}
 
 
 def entry(name: str) -> Entry:
@@ -117,121 +96,12 @@ def sample(default: Any) -> str:
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
+_MODULES = (frequencies, maps, decay, precision, scalings, encodings)
+
 CHARTS: dict[str, Entry] = {
     each.name: each
-    for each in (
-        Entry(
-            "frequencies",
-            "RoPE",
-            "how fast each pair turns",
-            _numbers.frequencies,
-            frequencies.frequencies,
-        ),
-        Entry(
-            "wavelengths",
-            "RoPE",
-            "positions per turn of each pair, against a context",
-            _numbers.wavelengths,
-            frequencies.wavelengths,
-        ),
-        Entry(
-            "angles",
-            "RoPE",
-            "angles by pair at some positions",
-            _numbers.angles,
-            frequencies.angles,
-        ),
-        Entry(
-            "circle", "RoPE", "paths of pairs on the circle", _numbers.circle, frequencies.circle
-        ),
-        Entry(
-            "scores",
-            "RoPE",
-            "one query, one key, every place: equal along diagonals",
-            _numbers.scores,
-            maps.inner_products,
-        ),
-        Entry(
-            "decay",
-            "RoPE",
-            "envelope, Abel's bound, scores of random or trained q, k",
-            _numbers.decay,
-            decay.decay,
-        ),
-        Entry("bases", "RoPE", "what the base does to decay", _numbers.bases, decay.bases),
-        Entry(
-            "aliasing",
-            "RoPE",
-            "far distances that look near again",
-            _numbers.aliasing,
-            decay.aliasing,
-        ),
-        Entry(
-            "precision",
-            "RoPE",
-            "error of tables by position; peers=yes adds peers",
-            _numbers.precision,
-            precision.precision,
-        ),
-        Entry(
-            "scalings",
-            "context extension",
-            "which pairs every scaling keeps, blends, interpolates",
-            _numbers.scalings,
-            scalings.scalings,
-        ),
-        Entry(
-            "attention-scale",
-            "context extension",
-            "what attention scales do to entropy",
-            _numbers.attention_scale,
-            scalings.attention_scale,
-        ),
-        Entry(
-            "similarity",
-            "any encoding",
-            "how alike positions look, each with each",
-            _numbers.similarity,
-            maps.similarity,
-        ),
-        Entry(
-            "map",
-            "any encoding",
-            "positions in the plane, by PCA or t-SNE",
-            _numbers.map,
-            maps.position_map,
-        ),
-        Entry("bias", "any encoding", "bias by distance, per head", _numbers.bias, encodings.bias),
-        Entry(
-            "terms", "any encoding", "a score as the sum of its terms", _numbers.terms, maps.terms
-        ),
-        Entry(
-            "permutation",
-            "any encoding",
-            "do outputs notice shuffled tokens?",
-            _numbers.permutation,
-            encodings.permutations,
-        ),
-        Entry(
-            "entropy",
-            "any encoding",
-            "how widely attention spreads, by length",
-            _numbers.entropy,
-            scalings.entropy,
-        ),
-        Entry(
-            "properties",
-            "any encoding",
-            "the report card of whorl properties",
-            _numbers.properties,
-            encodings.properties,
-        ),
-        Entry(
-            "attention",
-            "a model",
-            "how far each head of a trained model looks",
-            _numbers.attention,
-            encodings.attended,
-        ),
-    )
+    for group in get_args(Group)
+    for module in _MODULES
+    for each in vars(module).values()
+    if isinstance(each, Entry) and each.group == group
 }

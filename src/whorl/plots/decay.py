@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from . import _numbers
 from ._draw import altair, number, powers, titled
+from ._entry import chart
 from .theme import PALETTE
 
-__all__ = ["aliasing", "bases", "decay"]
 
-
+@chart(
+    "decay",
+    group="RoPE",
+    summary="envelope, Abel's bound, scores of random or trained q, k",
+    numbers=_numbers.decay,
+)
 def decay(found: Mapping[str, Any]) -> Any:
     """f(m) above; below it, sizes of scores under Abel's bound."""
     alt = altair()
@@ -65,6 +71,7 @@ def _bounded(cases: list[dict[str, Any]], known: list[tuple[int, int]], x: Any) 
     )
 
 
+@chart("bases", group="RoPE", summary="what the base does to decay", numbers=_numbers.bases)
 def bases(found: Mapping[str, Any]) -> Any:
     """f(m) relative to f(0), and the similarity of positions, for each base."""
     alt = altair()
@@ -105,6 +112,12 @@ def bases(found: Mapping[str, Any]) -> Any:
     )
 
 
+@chart(
+    "aliasing",
+    group="RoPE",
+    summary="far distances that look near again",
+    numbers=_numbers.aliasing,
+)
 def aliasing(found: Mapping[str, Any]) -> Any:
     """The range of likeness in each bin of distance, what an alias reaches, and the returns."""
     alt = altair()

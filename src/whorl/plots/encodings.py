@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from . import _numbers
 from ._draw import altair, number, ramp, titled
+from ._entry import chart
 from ._series import spread
-
-__all__ = ["attended", "bias", "permutations", "properties"]
 
 _HEIGHT = 300
 _NAMED = 16  # heads that are named at the ends of their lines; more get a legend
@@ -16,6 +16,7 @@ _INK = "#1A1D21"
 _KINDS = {"yes": "#A9D6F2", "partly": "#F4EC8C", "no": "#F3C878", "does not apply": "#C9CDD2"}
 
 
+@chart("bias", group="any encoding", summary="bias by distance, per head", numbers=_numbers.bias)
 def bias(found: Mapping[str, Any]) -> Any:
     """What each head adds to a score, by distance."""
     alt = altair()
@@ -77,6 +78,12 @@ def _names(found: Mapping[str, Any]) -> list[Any]:
     return [leader, text]
 
 
+@chart(
+    "permutation",
+    group="any encoding",
+    summary="do outputs notice shuffled tokens?",
+    numbers=_numbers.permutation,
+)
 def permutations(found: Mapping[str, Any]) -> Any:
     """How much each encoding sees of the order of tokens."""
     alt = altair()
@@ -103,6 +110,12 @@ def permutations(found: Mapping[str, Any]) -> Any:
     )
 
 
+@chart(
+    "attention",
+    group="a model",
+    summary="how far each head of a trained model looks",
+    numbers=_numbers.attention,
+)
 def attended(found: Mapping[str, Any]) -> Any:
     """Where each head of a model looks: share of its attention by distance."""
     alt = altair()
@@ -145,6 +158,12 @@ def attended(found: Mapping[str, Any]) -> Any:
     )
 
 
+@chart(
+    "properties",
+    group="any encoding",
+    summary="the report card of whorl properties",
+    numbers=_numbers.properties,
+)
 def properties(found: Mapping[str, Any]) -> Any:
     """The report card as a table of verdicts and their numbers."""
     alt = altair()

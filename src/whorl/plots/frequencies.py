@@ -7,12 +7,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from . import _numbers
 from ._draw import altair, number, powers, shades, titled
+from ._entry import chart
 from .theme import PALETTE
 
-__all__ = ["angles", "circle", "frequencies", "wavelengths"]
 
-
+@chart(
+    "frequencies", group="RoPE", summary="how fast each pair turns", numbers=_numbers.frequencies
+)
 def frequencies(found: Mapping[str, Any]) -> Any:
     """Radians per position of each pair, on a log scale, with their mean."""
     alt = altair()
@@ -39,6 +42,12 @@ def frequencies(found: Mapping[str, Any]) -> Any:
     return titled(chart, "How fast each pair turns", found["encoding"], note)
 
 
+@chart(
+    "wavelengths",
+    group="RoPE",
+    summary="positions per turn of each pair, against a context",
+    numbers=_numbers.wavelengths,
+)
 def wavelengths(found: Mapping[str, Any]) -> Any:
     """Positions per turn of each pair, against the context."""
     alt = altair()
@@ -84,6 +93,7 @@ def wavelengths(found: Mapping[str, Any]) -> Any:
     return titled(chart, "Wavelengths against the context", found["encoding"], note)
 
 
+@chart("angles", group="RoPE", summary="angles by pair at some positions", numbers=_numbers.angles)
 def angles(found: Mapping[str, Any]) -> Any:
     """The angle of each pair at some positions."""
     alt = altair()
@@ -111,6 +121,7 @@ def angles(found: Mapping[str, Any]) -> Any:
     )
 
 
+@chart("circle", group="RoPE", summary="paths of pairs on the circle", numbers=_numbers.circle)
 def circle(found: Mapping[str, Any]) -> Any:
     """Where each pair points at positions 0, 1, 2, ...: a circle for each pair."""
     alt = altair()

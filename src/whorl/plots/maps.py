@@ -3,13 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
+from . import _numbers
 from ._draw import altair, heat_map, number, shades, titled
-
-__all__ = ["inner_products", "position_map", "similarity", "terms"]
+from ._entry import chart
 
 _METHODS = {"pca": "principal components", "tsne": "t-SNE"}
 
 
+@chart(
+    "similarity",
+    group="any encoding",
+    summary="how alike positions look, each with each",
+    numbers=_numbers.similarity,
+)
 def similarity(found: Mapping[str, Any]) -> Any:
     """How alike positions look, each with each."""
     vectors = found["kind"] == "vectors"
@@ -35,6 +41,12 @@ def similarity(found: Mapping[str, Any]) -> Any:
     return titled(chart, "How alike positions look", found["encoding"], *notes)
 
 
+@chart(
+    "scores",
+    group="RoPE",
+    summary="one query, one key, every place: equal along diagonals",
+    numbers=_numbers.scores,
+)
 def inner_products(found: Mapping[str, Any]) -> Any:
     """Scores of one query and one key placed everywhere: equal along diagonals."""
     chart = heat_map(found["values"], found["positions"], legend="score (logits)")
@@ -52,27 +64,12 @@ def _sampled(found: Mapping[str, Any]) -> str:
     return f"; one position in {number(step)}" if step > 1 else ""
 
 
-def terms(found: Mapping[str, Any]) -> Any:
-    """A score as the sum of its terms, one map each, in one scale of colours."""
-    alt = altair()
-    maps = {**found["terms"], "score (sum)": found["score"]}
-    limit = max(abs(v) for grid in maps.values() for row in grid for v in row) or 1.0
-    panels = []
-    for name, grid in maps.items():
-        size = found["sizes"].get(name)
-        panel = heat_map(grid, found["positions"], legend="logits", size=190, limit=limit)
-        words = name if size is None else f"{name}, rms {size:.2g}"
-        panels.append(panel.properties(title=alt.TitleParams(words, fontSize=13, offset=6)))
-    chart = alt.concat(*panels, columns=2 if len(panels) in (2, 4) else 3, spacing=18)
-    return titled(
-        chart.resolve_scale(color="shared"),
-        "A score, term by term",
-        found["encoding"],
-        "random tokens, and random numbers in place of trained ones; head"
-        f" {found['head']}, in logits",
-    )
-
-
+@chart(
+    "map",
+    group="any encoding",
+    summary="positions in the plane, by PCA or t-SNE",
+    numbers=_numbers.map,
+)
 def position_map(found: Mapping[str, Any]) -> Any:
     """Every position as a point in the plane, in order."""
     alt = altair()
@@ -100,4 +97,28 @@ def position_map(found: Mapping[str, Any]) -> Any:
         "Positions in the plane",
         found["encoding"],
         note,
+    )
+
+
+@chart(
+    "terms", group="any encoding", summary="a score as the sum of its terms", numbers=_numbers.terms
+)
+def terms(found: Mapping[str, Any]) -> Any:
+    """A score as the sum of its terms, one map each, in one scale of colours."""
+    alt = altair()
+    maps = {**found["terms"], "score (sum)": found["score"]}
+    limit = max(abs(v) for grid in maps.values() for row in grid for v in row) or 1.0
+    panels = []
+    for name, grid in maps.items():
+        size = found["sizes"].get(name)
+        panel = heat_map(grid, found["positions"], legend="logits", size=190, limit=limit)
+        words = name if size is None else f"{name}, rms {size:.2g}"
+        panels.append(panel.properties(title=alt.TitleParams(words, fontSize=13, offset=6)))
+    chart = alt.concat(*panels, columns=2 if len(panels) in (2, 4) else 3, spacing=18)
+    return titled(
+        chart.resolve_scale(color="shared"),
+        "A score, term by term",
+        found["encoding"],
+        "random tokens, and random numbers in place of trained ones; head"
+        f" {found['head']}, in logits",
     )

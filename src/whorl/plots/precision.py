@@ -3,17 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
+from . import _numbers
 from ._draw import altair, powers, titled
+from ._entry import chart
 from ._series import GREY
 from .theme import PALETTE
-
-__all__ = ["precision"]
 
 #: Wine and olive of Tol (2021), "Colour schemes", come after those of the theme; then all again.
 _HUES = [*list(PALETTE.values())[:6], GREY, "#882255", "#999933"]
 _SOLID = 7  # lines past these are dashed
 
 
+@chart(
+    "precision",
+    group="RoPE",
+    summary="error of tables by position; peers=yes adds peers",
+    numbers=_numbers.precision,
+)
 def precision(found: Mapping[str, Any]) -> Any:
     """Largest error of cos and sin by position, on logarithmic scales."""
     alt = altair()

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from . import _numbers
 from ._draw import altair, empty, number, titled
+from ._entry import chart
 from ._series import GREY, Axes, Point, Series, draw
 from .theme import PALETTE
-
-__all__ = ["attention_scale", "entropy", "scalings"]
 
 Rows = list[dict[str, Any]]
 
@@ -19,6 +19,12 @@ _STATUSES = {
 }
 
 
+@chart(
+    "scalings",
+    group="context extension",
+    summary="which pairs every scaling keeps, blends, interpolates",
+    numbers=_numbers.scalings,
+)
 def scalings(found: Mapping[str, Any]) -> Any:
     """Every scaling as a strip of pairs: kept, blended, interpolated or standing still."""
     title = f"Which pairs an extension changes: {number(found['original_context'])} to"
@@ -99,6 +105,12 @@ def _column(ends: Rows, names: list[str], field: str, head: str) -> Any:
     )
 
 
+@chart(
+    "attention-scale",
+    group="context extension",
+    summary="what attention scales do to entropy",
+    numbers=_numbers.attention_scale,
+)
 def attention_scale(found: Mapping[str, Any]) -> Any:
     """Entropy by length with each rule for the attention scale."""
     rules = [name.partition(": ") for name in found["values"]]
@@ -114,6 +126,12 @@ def attention_scale(found: Mapping[str, Any]) -> Any:
     )
 
 
+@chart(
+    "entropy",
+    group="any encoding",
+    summary="how widely attention spreads, by length",
+    numbers=_numbers.entropy,
+)
 def entropy(found: Mapping[str, Any]) -> Any:
     """Entropy of the last token's attention by length, for each encoding."""
     curves = {**found["values"], "uniform: ln n": found["uniform"]}

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from whorl._support.files import create_folder_atomically
 from whorl._support.words import shown
 from whorl.configs import read_config
 from whorl.types import Layout
@@ -27,7 +28,7 @@ from .layers import group_layers
 from .layout_checks import check_source, describe_conflict, detect_output
 from .layout_mark import add_mark
 from .leaving import ConvertCommand
-from .output import check_free, check_room, new_folder, write_file
+from .output import check_free, check_room, write_file
 from .plan import RowMove, plan_moves
 from .reorder import stream_converted
 from .safetensors_file import FileHeader, open_regular, read_range
@@ -122,7 +123,7 @@ def convert(
     copied, left_out = _list_other_files(checkpoint)
     check_room(target, checkpoint.size + sum(path.stat().st_size for path in copied))
     meter = _ByteCounter(progress, checkpoint.size * (2 if check else 1))
-    with new_folder(target) as part:
+    with create_folder_atomically(target) as part:
         _write(checkpoint, part, copied, moves, to, meter)
         count = partial(meter.count, label="checking")
         verdict = verify(checkpoint, part, moves, to, count) if check else None

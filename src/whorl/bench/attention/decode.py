@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl import DynamicNTK, KVCache, RoPE, attention
-from whorl.bench._run import Contestant, Makers
+from whorl.bench.contestants import Contestant, ContestantMakers
 from whorl.kernels import reference
 
 from . import oracle
@@ -51,7 +51,7 @@ class _Decoder:
         return oracle.decoded(q[:, :, -1:], k, v, inv_freq)
 
 
-def streaming(cell: Cell, plan: Plan) -> Makers:
+def streaming(cell: Cell, plan: Plan) -> ContestantMakers:
     """A token after so many others, and what a stream costs without whorl's cache."""
     window = plan.window
 
@@ -68,7 +68,7 @@ def streaming(cell: Cell, plan: Plan) -> Makers:
 
         return Contestant(str(length), lambda: stream.run(plan.run), problem, plan.run)
 
-    found: Makers = [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
+    found: ContestantMakers = [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
     return [
         *found,
         ("recomputed", lambda: _recomputed(window, max(1, plan.run // 32))),
@@ -76,7 +76,7 @@ def streaming(cell: Cell, plan: Plan) -> Makers:
     ]
 
 
-def stepped(cell: Cell, plan: Plan) -> Makers:
+def stepped(cell: Cell, plan: Plan) -> ContestantMakers:
     """A token after ``length`` others: fixed frequencies, and those that follow the length.
 
     Caches grow while they are timed, all alike. Every sample is as long as one step, so that each

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from whorl.bench._report import Target
+from whorl.bench.targets import Target
 
 from .plan import Kind
 from .results import CellResult

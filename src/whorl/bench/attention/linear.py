@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl import RoPE, linear_attention
-from whorl.bench._run import Contestant, Makers
+from whorl.bench.contestants import Contestant, ContestantMakers
 
 from . import oracle
 from .plan import HEAD_DIM, Cell, Plan
@@ -17,7 +17,7 @@ __all__ = ["doubling", "linear", "recurrent"]
 FeatureMap = Literal["elu", "relu", "cosine"]
 
 
-def linear(cell: Cell, plan: Plan) -> Makers:
+def linear(cell: Cell, plan: Plan) -> ContestantMakers:
     """Causal, with RoPE; SDPA does without one and so has less to do."""
     q, k, v = oracle.inputs(cell.length)
     rows = oracle.rows_of(cell.length)
@@ -39,7 +39,7 @@ def linear(cell: Cell, plan: Plan) -> Makers:
     ]
 
 
-def doubling(cell: Cell, plan: Plan) -> Makers:
+def doubling(cell: Cell, plan: Plan) -> ContestantMakers:
     """The same call at each length."""
     tensors = oracle.inputs(max(cell.lengths))
 
@@ -50,7 +50,7 @@ def doubling(cell: Cell, plan: Plan) -> Makers:
     return [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
 
 
-def recurrent(cell: Cell, plan: Plan) -> Makers:
+def recurrent(cell: Cell, plan: Plan) -> ContestantMakers:
     """A run of tokens, each from the state of those before it."""
     rope = RoPE(HEAD_DIM)
     q, k, v = oracle.inputs(max(cell.lengths) + 1)

@@ -12,11 +12,12 @@
 What a target divides stands in one cell, where contestants take turns.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
 
-from whorl.bench._render import thread_count
+from whorl.bench.cells import BenchmarkCell
+from whorl.bench.plan import BenchmarkPlan
+from whorl.bench.render import format_threads
 
 __all__ = ["HEADS", "HEAD_DIM", "KINDS", "SINKS", "WINDOW", "Cell", "Kind", "Plan"]
 
@@ -31,7 +32,7 @@ SINKS, WINDOW = 4, 1024
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(BenchmarkCell):
     """One kind of work on so many threads.
 
     length: tokens of the call. lengths: of each contestant, where they differ in that alone.
@@ -50,10 +51,10 @@ class Cell:
     @property
     def label(self) -> str:
         """For people: "causal 4096, 1 thread"."""
-        return f"{self.kind} {self.length}, {thread_count(self.threads)}"
+        return f"{self.kind} {self.length}, {format_threads(self.threads)}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "lengths": list(self.lengths)}
+        return {**super().to_dict(), "lengths": list(self.lengths)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Cell":
@@ -61,7 +62,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(BenchmarkPlan):
     """Lengths of each kind (none leaves it out), and the effort.
 
     Args:
@@ -70,7 +71,6 @@ class Plan:
         most_naive: the same for a matrix kept between calls and for a softmax of all scores.
         compiled: the lengths at which flex_attention is compiled, which takes seconds each.
         run: tokens of one sample of decoding, but for stepped.
-        repeats, sample_seconds, most_seconds: as for the rotation, see ``whorl.bench.Plan``.
         window: of a stream.
     """
 
@@ -82,7 +82,6 @@ class Plan:
     recurrent: tuple[int, ...] = (1024, 8192, 65536)
     streaming: tuple[int, ...] = (1024, 8192, 65536)
     stepped: tuple[int, ...] = (4096,)
-    threads: tuple[int, ...] = (1,)
     most_quadratic: int = 16384
     most_naive: int = 8192
     compiled: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
@@ -92,14 +91,19 @@ class Plan:
     sample_seconds: float = 2e-3
     most_seconds: float = 4.0
 
+    NAME: ClassVar[str] = "attention Plan"
+    EFFORT: ClassVar[tuple[str, ...]] = (
+        *("most_quadratic", "most_naive", "compiled", "window", "run"),
+        *BenchmarkPlan.EFFORT,
+    )
+    PEERS: ClassVar[str] = (
+        "the contestants of attention are parts of PyTorch, all of them are measured"
+    )
+
     def __post_init__(self) -> None:
         lengths = [n for kind in KINDS for n in getattr(self, kind)]
-        least = min([*lengths, self.repeats, self.run, self.window, *self.threads])
-        if least < 1 or not self.threads or self.sample_seconds < 0:
-            raise ValueError(
-                "attention Plan: lengths, threads, window, run and repeats must be at least 1 and"
-                f" sample_seconds at least 0; got {self!r}."
-            )
+        sizes = [*lengths, self.run, self.window]
+        self.check_least("lengths, threads, window, run and repeats", sizes)
 
     @classmethod
     def quick(cls) -> "Plan":
@@ -120,22 +124,6 @@ class Plan:
             most_seconds=1.0,
         )
 
-    @classmethod
-    def full(cls) -> "Plan":
-        """Every length, on one thread: about a quarter of an hour."""
-        return cls()
-
-    def only(
-        self, *, peers: Sequence[str] | None = None, threads: Sequence[int] | None = None
-    ) -> "Plan":
-        """The same plan with other thread counts; it has no peers to choose from."""
-        if peers is not None:
-            raise ValueError(
-                "attention Plan: the contestants of attention are parts of PyTorch, all of them are"
-                " measured; leave peers out."
-            )
-        return self if threads is None else replace(self, threads=tuple(threads))
-
     def cells(self) -> list[Cell]:
         """The first thread count first; memory and decoding are measured with that one only."""
         found = []
@@ -148,16 +136,3 @@ class Plan:
                 elif kind not in ("memory", "stepped") or threads == self.threads[0]:
                     found += [Cell(kind, threads, length) for length in lengths]
         return found
-
-    def effort(self) -> dict[str, Any]:
-        """What must agree for the cells of two runs to stand side by side."""
-        return {
-            "most_quadratic": self.most_quadratic,
-            "most_naive": self.most_naive,
-            "compiled": list(self.compiled),
-            "window": self.window,
-            "run": self.run,
-            "repeats": self.repeats,
-            "sample_seconds": self.sample_seconds,
-            "most_seconds": self.most_seconds,
-        }

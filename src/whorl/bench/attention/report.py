@@ -1,35 +1,90 @@
 """The outcome of a run of attention."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from whorl.bench._report import BaseReport, Target
+from whorl.bench.cells import BenchmarkCellResult
+from whorl.bench.render import TextTable, format_duration, format_ratio, format_threads
+from whorl.bench.report import BenchmarkReport
+from whorl.bench.targets import Target
 
 from . import judge
-from .render import markdown, tables
-from .results import CellResult
+from .plan import Kind
+from .results import TITLES, UNIT, CellResult, Result
 
 __all__ = ["Report"]
 
+_TITLES: dict[Kind, str] = {
+    "causal": "Causal, forward: multiples of SDPA without bias",
+    "training": "Causal, forward + backward: multiples of SDPA without bias",
+    "linear": "Linear attention, causal: multiples of SDPA",
+    "memory": "Peak memory beyond q, k and v at",
+    "doubling": "Linear attention alone",
+    "recurrent": "Linear attention, time for one token after",
+    "streaming": "Stream of sinks and window, time for one token after",
+    "stepped": "Frequencies that follow the length, time for one token after",
+}
+_WIDE: tuple[Kind, ...] = ("causal", "training", "linear")
+
 
 @dataclass(frozen=True)
-class Report(BaseReport[CellResult]):
+class Report(BenchmarkReport[CellResult]):
     """Cells, and where they were measured."""
 
-    # Told apart from the reports of the rotation, which are numbered alone.
     FORMAT: ClassVar[int | str] = "attention 1"
     NAME: ClassVar[str] = "attention Report"
+    NOTE: ClassVar[str] = "8 heads of 64, batch 1, float32."
+    PROBLEMS: ClassVar[str] = "Not measured"
+    CELL_RESULT: ClassVar[type[BenchmarkCellResult[Any, Any]]] = CellResult
 
     def targets(self) -> list[Target]:
         return judge.targets(self.cells)
 
-    def table(self) -> Iterator[Any]:
-        return tables(self)
+    def build_tables(self) -> list[TextTable]:
+        """A table for each kind of work and thread count; of some kinds one for each cell."""
+        found = []
+        for count in sorted({c.cell.threads for c in self.cells}):
+            for kind, title in _TITLES.items():
+                cells = [c for c in self.cells if (c.cell.kind, c.cell.threads) == (kind, count)]
+                threads = format_threads(count)
+                if kind in _WIDE and cells:
+                    found.append(_build_length_table(f"{title}, {threads}", cells))
+                elif kind not in _WIDE:
+                    found += [_build_contestant_table(title, threads, cell) for cell in cells]
+        return found
 
-    def markdown(self) -> str:
-        return markdown(self)
 
-    @classmethod
-    def read_cell(cls, data: dict[str, Any]) -> CellResult:
-        return CellResult.from_dict(data)
+def _build_length_table(title: str, cells: Sequence[CellResult]) -> TextTable:
+    """One column for each length: the unit in seconds, the others as multiples of it."""
+    unit = UNIT[cells[0].cell.kind]
+    seen = {r.name for c in cells for r in c.results if r.value is not None}
+    rows = []
+    for name in (name for name in TITLES if name in seen):
+        texts = []
+        for cell in cells:
+            seconds = cell.value(name) if name == unit else None
+            texts.append(
+                format_ratio(cell.ratio(name)) if seconds is None else format_duration(seconds)
+            )
+        rows.append((TITLES[name], *texts))
+    return TextTable(title, ("", *(str(c.cell.length) for c in cells)), rows)
+
+
+def _build_contestant_table(title: str, plural: str, cell: CellResult) -> TextTable:
+    """One row for each contestant: seconds or bytes, and the multiple of the first one."""
+    done = [r for r in cell.results if r.value is not None]
+    if not cell.cell.lengths:
+        title += f" {cell.cell.length} tokens"
+    what = "memory" if cell.cell.kind == "memory" else "time"
+    rows = [
+        (r.title, _format_amount(r), format_ratio(cell.ratio(r.name, done[0].name))) for r in done
+    ]
+    return TextTable(f"{title}, {plural}", ("", what, "multiple"), rows)
+
+
+def _format_amount(result: Result) -> str:
+    if result.timing is not None:
+        return format_duration(result.timing.median)
+    assert result.peak is not None
+    return f"{result.peak / 1e6:,.0f} MB"

@@ -1,8 +1,9 @@
 """What a cell yields: seconds, or bytes, of each contestant."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
+from whorl.bench.cells import BenchmarkCell, BenchmarkCellResult, BenchmarkResult
 from whorl.bench.measure import Timing
 
 from .plan import Cell
@@ -37,8 +38,8 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Result:
-    """Seconds or bytes, or the reason why there are none: wrong answers are not timed."""
+class Result(BenchmarkResult):
+    """Seconds or bytes, or the problem why there are none."""
 
     name: str
     timing: Timing | None = None
@@ -47,7 +48,7 @@ class Result:
 
     @property
     def title(self) -> str:
-        """For people; a number is a length."""
+        """What people call the contestant; a number is a length."""
         return TITLES.get(self.name) or f"{int(self.name):,} tokens"
 
     @property
@@ -57,29 +58,12 @@ class Result:
 
 
 @dataclass(frozen=True)
-class CellResult:
+class CellResult(BenchmarkCellResult[Cell, Result]):
     """All results of one cell."""
 
-    cell: Cell
-    results: tuple[Result, ...]
+    CELL: ClassVar[type[BenchmarkCell]] = Cell
+    RESULT: ClassVar[type[BenchmarkResult]] = Result
 
-    def value(self, name: str) -> float | None:
-        """Seconds or bytes of a contestant, or None if it was not measured."""
-        return next((r.value for r in self.results if r.name == name), None)
-
-    def ratio(self, name: str, unit: str | None = None) -> float | None:
-        """As a multiple of ``unit``, else of the cell's own unit."""
-        value, one = self.value(name), self.value(unit or UNIT.get(self.cell.kind, ""))
-        return None if value is None or not one else value / one
-
-    def to_dict(self) -> dict[str, Any]:
-        rows = [{**asdict(result), "ratio": self.ratio(result.name)} for result in self.results]
-        return {"key": self.cell.key, "cell": self.cell.to_dict(), "results": rows}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "CellResult":
-        rows = []
-        for row in data["results"]:
-            timing = None if row["timing"] is None else Timing(**row["timing"])
-            rows.append(Result(row["name"], timing, row["peak"], row["problem"]))
-        return cls(Cell.from_dict(data["cell"]), tuple(rows))
+    @property
+    def unit(self) -> str:
+        return UNIT.get(self.cell.kind, "")

@@ -7,8 +7,14 @@ from pathlib import Path
 import torch
 
 from whorl.bench import environment
-from whorl.bench._run import Contestant, Makers, Progress, error_line, ready, run_cells
-from whorl.bench.measure import Timing, measure, settle_allocator, threads
+from whorl.bench.contestants import (
+    Contestant,
+    ContestantMakers,
+    describe_error,
+    prepare_contestants,
+)
+from whorl.bench.measure import Timing, settle_allocator, threads
+from whorl.bench.runner import Progress, run_cells
 
 from . import decode, linear, peak, softmax
 from .plan import Cell, Kind, Plan
@@ -17,7 +23,7 @@ from .results import CellResult, Result
 
 __all__ = ["measure_cell", "run"]
 
-CONTESTANTS: dict[Kind, Callable[[Cell, Plan], Makers]] = {
+CONTESTANTS: dict[Kind, Callable[[Cell, Plan], ContestantMakers]] = {
     "causal": softmax.causal,
     "training": softmax.training,
     "linear": linear.linear,
@@ -52,16 +58,11 @@ def measure_cell(cell: Cell, plan: Plan) -> CellResult:
         return CellResult(cell, tuple(_peak(name, cell) for name in softmax.MEMORY))
     settle_allocator()
     with threads(cell.threads), torch.set_grad_enabled(cell.kind == "training"):
-        able, problems = ready(CONTESTANTS[cell.kind](cell, plan))
+        able, problems = prepare_contestants(CONTESTANTS[cell.kind](cell, plan))
         if cell.kind in ("recurrent", "streaming", "stepped"):
             timings = take_turns(able, plan.repeats)
         else:
-            timings = measure(
-                [contestant.call for contestant in able],
-                repeats=plan.repeats,
-                sample_seconds=plan.sample_seconds,
-                most_seconds=plan.most_seconds,
-            )
+            timings = plan.time([contestant.call for contestant in able])
     timed = [Result(c.name, timing) for c, timing in zip(able, timings, strict=True)]
     wrong = [Result(name, problem=problem) for name, problem in problems.items()]
     return CellResult(cell, (*timed, *wrong))
@@ -85,4 +86,4 @@ def _peak(name: str, cell: Cell) -> Result:
     try:
         return Result(name, peak=peak.measure_peak(name, cell))
     except (RuntimeError, MemoryError, ValueError) as error:
-        return Result(name, problem=error_line(error))
+        return Result(name, problem=describe_error(error))

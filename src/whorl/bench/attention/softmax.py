@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whorl import ALiBi, Kerple, Shaw, T5Bias, attention
 from whorl._support import memory
-from whorl.bench._run import Contestant, Makers
+from whorl.bench.contestants import Contestant, ContestantMakers
 from whorl.encodings import Encoding
 
 from . import oracle
@@ -122,7 +122,7 @@ MEMORY: dict[str, Maker] = {
 }
 
 
-def causal(cell: Cell, plan: Plan) -> Makers:
+def causal(cell: Cell, plan: Plan) -> ContestantMakers:
     """Names and makers of the contestants of a cell."""
     q, k, v = oracle.inputs(cell.length)
     most = {"naive": plan.most_naive, "matrix-ready": plan.most_naive}
@@ -146,7 +146,7 @@ def causal(cell: Cell, plan: Plan) -> Makers:
     return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
 
 
-def training(cell: Cell, plan: Plan) -> Makers:
+def training(cell: Cell, plan: Plan) -> ContestantMakers:
     """Forward and backward, with gradients of q, k, v and of the bias."""
     tensors = [x.requires_grad_() for x in oracle.inputs(cell.length)]
     dense = oracle.inputs(cell.length, seed=1)[0]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from whorl.bench._run import error_line
-from whorl.bench.measure import measure, settle_allocator, threads
+from whorl.bench.contestants import describe_error
+from whorl.bench.measure import settle_allocator, threads
 
 from .case import Case
 from .peers import COPY, Entry, Peer
@@ -32,15 +32,9 @@ def measure_cell(cell: Cell, peers: Sequence[Peer], plan: Plan) -> CellResult:
                     else:
                         entries.append((peer.name, entry))
             except Exception as error:  # a peer that fails is a result, not the end of the run
-                results.append(Result(peer.name, "", problem=error_line(error)))
+                results.append(Result(peer.name, "", problem=describe_error(error)))
         case.reset(fill=0.0)
-        calls = [entry.call for _, entry in entries]
-        timings = measure(
-            calls,
-            repeats=plan.repeats,
-            sample_seconds=plan.sample_seconds,
-            most_seconds=plan.most_seconds,
-        )
+        timings = plan.time([entry.call for _, entry in entries])
     timed = [
         Result(name, entry.mode, timing)
         for (name, entry), timing in zip(entries, timings, strict=True)

@@ -8,7 +8,7 @@ over several cells takes the worst of them.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from whorl.bench._report import Target
+from whorl.bench.targets import Target
 
 from .peers import COPY, OURS, TITLES
 from .results import FORMS, CellResult

@@ -6,12 +6,14 @@ the machine meets all of them alike.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 
-from whorl.bench._render import thread_count
+from whorl.bench.cells import BenchmarkCell
+from whorl.bench.plan import BenchmarkPlan
+from whorl.bench.render import format_threads
 
 __all__ = ["DTYPES", "SHAPES", "Cell", "Kind", "Plan", "Shape"]
 
@@ -80,7 +82,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(BenchmarkCell):
     """One shape in one dtype and layout on so many threads."""
 
     shape: Shape
@@ -96,10 +98,7 @@ class Cell:
     @property
     def label(self) -> str:
         """For people: "prefill-4096 float32 half, 1 thread"."""
-        return f"{self.shape.name} {self.dtype} {self.layout}, {thread_count(self.threads)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return f"{self.shape.name} {self.dtype} {self.layout}, {format_threads(self.threads)}"
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Cell":
@@ -107,7 +106,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(BenchmarkPlan):
     """The cells to measure and the effort for each.
 
     Args:
@@ -115,11 +114,6 @@ class Plan:
             whorl itself and ``copy_`` always run.
         compiled: beginnings of the keys of those cells in which the compiled peer runs, because
             compiling takes seconds; None means all.
-        repeats: timed samples of each contestant.
-        sample_seconds: least duration of a sample; short calls are repeated within it. A call of a
-            millisecond or two wants ten: alone it is timed while the caches still change hands.
-        most_seconds: after three samples, a contestant that has taken this long in a cell is done;
-            without it the slowest peers would take most of the time.
         accuracy: whether to measure the error of the tables as well.
         isolated: whether each cell gets a process of its own, on Linux; see ``worker``.
     """
@@ -127,14 +121,12 @@ class Plan:
     shapes: tuple[Shape, ...] = SHAPES
     dtypes: tuple[str, ...] = tuple(DTYPES)
     layouts: tuple[str, ...] = LAYOUTS
-    threads: tuple[int, ...] = (1,)
     peers: tuple[str, ...] | None = None
     compiled: tuple[str, ...] | None = None
-    repeats: int = 15
-    sample_seconds: float = 20e-3
-    most_seconds: float = 5.0
     accuracy: bool = True
     isolated: bool = False
+
+    EFFORT: ClassVar[tuple[str, ...]] = ("peers", "compiled", *BenchmarkPlan.EFFORT)
 
     def __post_init__(self) -> None:
         _check("dtypes", self.dtypes, tuple(DTYPES))
@@ -144,11 +136,7 @@ class Plan:
                 "Plan: there must be a shape, a dtype and a layout to measure; got"
                 f" {len(self.shapes)}, {len(self.dtypes)} and {len(self.layouts)}."
             )
-        if self.repeats < 1 or self.sample_seconds < 0 or min(self.threads, default=0) < 1:
-            raise ValueError(
-                "Plan: repeats and threads must be at least 1 and sample_seconds at least 0;"
-                f" got {self.repeats}, {self.threads} and {self.sample_seconds}."
-            )
+        self.check_least("repeats and threads", ())
 
     @classmethod
     def quick(cls) -> "Plan":
@@ -222,14 +210,7 @@ class Plan:
 
     def effort(self) -> dict[str, Any]:
         """What must agree for the cells of two runs to stand side by side."""
-        return {
-            "peers": None if self.peers is None else list(self.peers),
-            "compiled": None if self.compiled is None else list(self.compiled),
-            "repeats": self.repeats,
-            "sample_seconds": self.sample_seconds,
-            "most_seconds": self.most_seconds,
-            "isolated": self.isolates,
-        }
+        return {**super().effort(), "isolated": self.isolates}
 
 
 def _check(what: str, values: Sequence[str], known: tuple[str, ...]) -> None:

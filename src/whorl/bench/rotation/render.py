@@ -1,17 +1,15 @@
-"""A report as Markdown for a README and as tables for the terminal."""
+"""The tables of a report as parts of Markdown pages, and sentences about them."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from whorl.bench import _render
-from whorl.bench._render import headline, target_counts
+from whorl.bench.render import count_targets, render_headline, render_markdown
 
-from . import grids
+from .tables import build_accuracy_table, build_loss_table, build_speed_tables
 
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["markdown", "readme", "tables"]
+__all__ = ["LEGEND", "readme", "summarize_targets", "summarize_targets_and_losses"]
 
 LEGEND = (
     "Medians of samples taken in turn. The number in a shape's name is the batch size for decode,"
@@ -21,43 +19,28 @@ LEGEND = (
 )
 
 
-def markdown(report: "Report") -> str:
-    """Where it was measured, then speed, accuracy, and what was lost or not timed."""
-    parts = [headline(report)]
-    for grid in grids.grids(report, merged=True):
-        if grid.title.startswith("Targets"):
-            parts.append(_summary(report))
-        else:
-            parts.append(_render.markdown(grid))
-    if report.cells:
-        notes = "; ".join(f"{name}: {note}" for name, note in report.environment["notes"].items())
-        parts.append(f"{LEGEND} {notes}.")
-    return "\n\n".join(parts) + "\n"
-
-
 def readme(report: "Report") -> dict[str, str]:
-    """The same in parts, for places in Markdown files: "speed", "halves", "accuracy", "losses"."""
-    accuracy = grids.accuracy_grid(report)
-    others = [grid for grid in grids.grids(report, merged=True) if "multiples" in grid.title]
-    lost = grids.loss_grid(report)
-    full = [grid for grid in others if grid.title.startswith("float32")]
-    halves = [grid for grid in others if grid not in full]
+    """Parts of the report for places in Markdown files: "speed", "halves", "accuracy", "losses"."""
+    lost = build_loss_table(report)
+    tables = [table for table in build_speed_tables(report, merged=True) if table.rows]
+    full = [table for table in tables if table.title.startswith("float32")]
+    halves = [table for table in tables if table not in full]
     speed = [
-        headline(report),
-        *_best(report),
-        *map(_render.markdown, full),
+        render_headline(report),
+        *_describe_best(report),
+        *map(render_markdown, full),
         LEGEND,
-        _summary(report),
+        summarize_targets(report),
     ]
     return {
         "speed": "\n\n".join(speed),
-        "halves": "\n\n".join(map(_render.markdown, halves)),
-        "accuracy": _render.markdown(accuracy),
-        "losses": _render.markdown(lost) if lost.rows else "None.",
+        "halves": "\n\n".join(map(render_markdown, halves)),
+        "accuracy": render_markdown(build_accuracy_table(report)),
+        "losses": render_markdown(lost) if lost.rows else "None.",
     }
 
 
-def _best(report: "Report") -> list[str]:
+def _describe_best(report: "Report") -> list[str]:
     """One sentence with the figure that most people look for."""
     start = "prefill-4096 float32 in place, "
     found = {t.name.removeprefix(start): t.measured for t in report.targets() if t.ok is not None}
@@ -72,21 +55,18 @@ def _best(report: "Report") -> list[str]:
     ]
 
 
-def tables(report: "Report") -> Iterator[Any]:
-    """One renderable for each grid; needs rich."""
-    end = _counts(report) if report.cells else ""
-    return _render.tables(headline(report), grids.grids(report, merged=False), end)
-
-
-def _summary(report: "Report") -> str:
-    """How many targets were reached, and which were not."""
+def summarize_targets(report: "Report") -> str:
+    """How many targets were reached and comparisons lost, and which targets were missed."""
     missed = [f"{t.name}: {t.measured:.3g} ({t.limit})" for t in report.targets() if t.ok is False]
-    return _counts(report) + (f" Missed: {'; '.join(missed)}." if missed else "")
+    return summarize_targets_and_losses(report) + (
+        f" Missed: {'; '.join(missed)}." if missed else ""
+    )
 
 
-def _counts(report: "Report") -> str:
+def summarize_targets_and_losses(report: "Report") -> str:
+    """How many targets were reached, and how many comparisons were lost."""
     single = [loss for loss in report.losses() if loss.cell.endswith("/1")]
     more = len(report.losses()) - len(single)
     lost = "1 comparison" if len(single) == 1 else f"{len(single) or 'no'} comparisons"
     rest = f", on more threads in {more}" if more else ""
-    return f"{target_counts(report)} Slower than a peer beyond noise in {lost}{rest}."
+    return f"{count_targets(report)} Slower than a peer beyond noise in {lost}{rest}."

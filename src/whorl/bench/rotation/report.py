@@ -4,23 +4,40 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from whorl.bench._report import BaseReport, Target
+from whorl.bench.cells import BenchmarkCellResult
+from whorl.bench.render import (
+    TextTable,
+    build_problem_table,
+    build_target_table,
+    render_headline,
+    render_markdown,
+    render_terminal,
+)
+from whorl.bench.report import BenchmarkReport
+from whorl.bench.targets import Target
 
 from . import judge
 from .accuracy import Accuracy
-from .render import markdown, tables
+from .render import LEGEND, summarize_targets, summarize_targets_and_losses
 from .results import CellResult
+from .tables import (
+    build_accuracy_table,
+    build_loss_table,
+    build_speed_tables,
+    list_missing_peers,
+)
 
 __all__ = ["Report"]
 
 
 @dataclass(frozen=True)
-class Report(BaseReport[CellResult]):
+class Report(BenchmarkReport[CellResult]):
     """Cells with their timings, the accuracy of the tables, and where all that was measured."""
 
     accuracy: Accuracy | None = None
 
     FORMAT: ClassVar[int | str] = 1
+    CELL_RESULT: ClassVar[type[BenchmarkCellResult[Any, Any]]] = CellResult
 
     def with_accuracy(self, accuracy: Accuracy) -> "Report":
         return replace(self, accuracy=accuracy)
@@ -32,19 +49,39 @@ class Report(BaseReport[CellResult]):
         """Every comparison in which whorl is slower than a peer beyond noise, the worst first."""
         return judge.losses(self.cells)
 
-    def table(self) -> Iterator[Any]:
-        return tables(self)
+    def build_tables(self, *, merged: bool = True) -> list[TextTable]:
+        """Speed and accuracy; merged: both layouts in one table."""
+        return [*build_speed_tables(self, merged=merged), build_accuracy_table(self)]
 
     def markdown(self) -> str:
-        return markdown(self)
+        """Where it was measured, then speed, accuracy, and what was lost or not timed."""
+        judged = [summarize_targets(self)] if build_target_table(self).rows else []
+        parts = [
+            render_headline(self),
+            *(render_markdown(table) for table in self.build_tables() if table.rows),
+            *judged,
+            *(render_markdown(table) for table in self._list_failures()),
+        ]
+        if self.cells:
+            notes = "; ".join(f"{name}: {note}" for name, note in self.environment["notes"].items())
+            parts.append(f"{LEGEND} {notes}.")
+        return "\n\n".join(parts) + "\n"
+
+    def table(self) -> Iterator[Any]:
+        found = [*self.build_tables(merged=False), build_target_table(self)]
+        found = [table for table in found if table.rows] + self._list_failures()
+        end = summarize_targets_and_losses(self) if self.cells else ""
+        return render_terminal(render_headline(self), found, end)
+
+    def _list_failures(self) -> list[TextTable]:
+        """Tables of comparisons that were lost and of contestants that were not timed."""
+        missing = list_missing_peers(self)
+        found = (build_loss_table(self), build_problem_table(self, missing))
+        return [table for table in found if table.rows]
 
     def cell_to_dict(self, cell: CellResult) -> dict[str, Any]:
         compared = [comparison._asdict() for comparison in judge.comparisons(cell)]
         return {**cell.to_dict(), "comparisons": compared}
-
-    @classmethod
-    def read_cell(cls, data: dict[str, Any]) -> CellResult:
-        return CellResult.from_dict(data)
 
     def extras(self) -> dict[str, Any]:
         return {

@@ -1,11 +1,12 @@
 """What a cell yields: one result per contestant and mode."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from whorl.bench.cells import BenchmarkCell, BenchmarkCellResult, BenchmarkResult
 from whorl.bench.measure import Timing
 
-from .peers import COPY
+from .peers import COPY, TITLES
 from .plan import Cell
 
 __all__ = ["FORMS", "CellResult", "Result"]
@@ -16,21 +17,25 @@ FORMS |= {"training": "fwd + bwd", "bound": "bound once", "past": "in place, pas
 
 
 @dataclass(frozen=True)
-class Result:
-    """A timing, or the reason why there is none: wrong answers are not timed."""
+class Result(BenchmarkResult):
+    """A timing of one mode of a contestant, or the problem why there is none."""
 
     name: str
     mode: str
     timing: Timing | None = None
     problem: str | None = None
 
+    @property
+    def title(self) -> str:
+        return f"{TITLES[self.name]} {FORMS.get(self.mode, '')}".strip()
+
 
 @dataclass(frozen=True)
-class CellResult:
+class CellResult(BenchmarkCellResult[Cell, Result]):
     """All results of one cell."""
 
-    cell: Cell
-    results: tuple[Result, ...]
+    CELL: ClassVar[type[BenchmarkCell]] = Cell
+    RESULT: ClassVar[type[BenchmarkResult]] = Result
 
     def seconds(self, name: str, mode: str) -> float | None:
         """Median seconds of a call, or None if it was not timed."""
@@ -66,17 +71,5 @@ class CellResult:
         """Whether nothing was timed, as when its process died."""
         return all(result.timing is None for result in self.results)
 
-    def to_dict(self) -> dict[str, Any]:
-        rows = [
-            {**asdict(result), "to_copy": self.to_copy(result.name, result.mode)}
-            for result in self.results
-        ]
-        return {"key": self.cell.key, "cell": self.cell.to_dict(), "results": rows}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "CellResult":
-        rows = []
-        for row in data["results"]:
-            timing = None if row["timing"] is None else Timing(**row["timing"])
-            rows.append(Result(row["name"], row["mode"], timing, row["problem"]))
-        return cls(Cell.from_dict(data["cell"]), tuple(rows))
+    def derive(self, result: Result) -> dict[str, Any]:
+        return {"to_copy": self.to_copy(result.name, result.mode)}

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from whorl.bench import environment
-from whorl.bench._run import Progress, run_cells
+from whorl.bench.runner import Progress, run_cells
 
 from .accuracy import accuracy
 from .contest import measure_cell
@@ -49,5 +49,4 @@ def run(
             sink=sink,
             resume=resume,
             finish=finish,
-            is_done=lambda cell: not cell.is_empty,
         )

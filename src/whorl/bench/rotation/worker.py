@@ -48,7 +48,7 @@ def server() -> Iterator[Measure]:
         assert process.stdin is not None
         assert process.stdout is not None
         names = [peer.name for peer in peers]
-        request = {"cell": cell.to_dict(), "peers": names, "effort": _effort(plan)}
+        request = {"cell": cell.to_dict(), "peers": names, "effort": plan.timing_effort()}
         with suppress(BrokenPipeError):  # then there is no answer either
             print(json.dumps(request), file=process.stdin, flush=True)
         if not (line := process.stdout.readline()):
@@ -103,11 +103,6 @@ def _answer(request: dict[str, Any], peers: Sequence[Peer], answers: TextIO) -> 
 def _end_with_parent() -> None:
     """Have the system kill this process when the one that started it is gone, in whatever way."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _effort(plan: Plan) -> dict[str, Any]:
-    names = ("repeats", "sample_seconds", "most_seconds")
-    return {name: getattr(plan, name) for name in names}
 
 
 def _ending(status: int) -> str:

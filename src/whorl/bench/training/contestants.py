@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from whorl.bench._run import Contestant, Makers
+from whorl.bench.contestants import Contestant, ContestantMakers
 from whorl.lab.config import ModelConfig
 from whorl.lab.model import Model
 
@@ -51,7 +51,7 @@ class Trainer:
         return float(loss.detach())
 
 
-def contestants(cell: Cell, plan: Plan) -> Makers:
+def contestants(cell: Cell, plan: Plan) -> ContestantMakers:
     """Names and makers: the baseline first, then the lab's model with each encoding."""
     return [(name, partial(_contestant, name, cell)) for name in (BASELINE, *plan.encodings)]
 

@@ -1,35 +1,48 @@
 """The outcome of a run of training."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from whorl.bench._report import BaseReport, Target
+from whorl.bench.cells import BenchmarkCellResult
+from whorl.bench.render import TextTable, format_duration, format_ratio
+from whorl.bench.report import BenchmarkReport
+from whorl.bench.targets import Target
 
 from . import judge
-from .render import markdown, tables
 from .results import CellResult
 
 __all__ = ["Report"]
 
+_HEADS = ("", "parameters", "of positions", "step", "tokens/s", "time / GPT")
+
 
 @dataclass(frozen=True)
-class Report(BaseReport[CellResult]):
+class Report(BenchmarkReport[CellResult]):
     """Cells, and where they were measured."""
 
-    # As for attention, told apart by its name.
     FORMAT: ClassVar[int | str] = "training 1"
     NAME: ClassVar[str] = "training Report"
+    NOTE: ClassVar[str] = "A step is forward, backward, clipping and AdamW, in float32."
+    CELL_RESULT: ClassVar[type[BenchmarkCellResult[Any, Any]]] = CellResult
 
     def targets(self) -> list[Target]:
         return judge.targets(self.cells)
 
-    def table(self) -> Iterator[Any]:
-        return tables(self)
+    def build_tables(self) -> list[TextTable]:
+        """One table for each cell."""
+        return [_build_cell_table(cell) for cell in self.cells]
 
-    def markdown(self) -> str:
-        return markdown(self)
 
-    @classmethod
-    def read_cell(cls, data: dict[str, Any]) -> CellResult:
-        return CellResult.from_dict(data)
+def _build_cell_table(cell: CellResult) -> TextTable:
+    rows = []
+    for result in cell.results:
+        speed = cell.tokens_per_second(result.name)
+        if result.timing is None or speed is None:
+            continue
+        sizes = (f"{result.parameters or 0:,}", f"{result.positional or 0:,}")
+        seconds, ratio = (
+            format_duration(result.timing.median),
+            format_ratio(cell.ratio(result.name)),
+        )
+        rows.append((result.title, *sizes, seconds, f"{speed:,.0f}", ratio))
+    return TextTable(cell.cell.label, _HEADS, rows)

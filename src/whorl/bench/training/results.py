@@ -1,8 +1,9 @@
 """What a cell yields: seconds for a step of each contestant, and the size of its model."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from whorl.bench.cells import BenchmarkCell, BenchmarkCellResult, BenchmarkResult
 from whorl.bench.measure import Timing
 
 from .plan import BASELINE, Cell
@@ -11,8 +12,8 @@ __all__ = ["CellResult", "Result"]
 
 
 @dataclass(frozen=True)
-class Result:
-    """Seconds for a step, or the reason why there are none: wrong models are not timed.
+class Result(BenchmarkResult):
+    """Seconds for a step, or the problem why there are none.
 
     parameters: of the whole model. positional: those among them that encode positions.
     """
@@ -23,45 +24,27 @@ class Result:
     positional: int | None = None
     problem: str | None = None
 
+    @property
+    def title(self) -> str:
+        return "plain GPT" if self.name == BASELINE else f"lab, {self.name}"
+
 
 @dataclass(frozen=True)
-class CellResult:
+class CellResult(BenchmarkCellResult[Cell, Result]):
     """All results of one cell."""
 
-    cell: Cell
-    results: tuple[Result, ...]
+    CELL: ClassVar[type[BenchmarkCell]] = Cell
+    RESULT: ClassVar[type[BenchmarkResult]] = Result
 
-    def seconds(self, name: str) -> float | None:
-        """Median seconds of a step, or None if it was not timed."""
-        timings = (r.timing for r in self.results if r.name == name)
-        timing = next(timings, None)
-        return None if timing is None else timing.median
-
-    def ratio(self, name: str, unit: str = BASELINE) -> float | None:
-        """Time as a multiple of another contestant's."""
-        seconds, one = self.seconds(name), self.seconds(unit)
-        return None if seconds is None or not one else seconds / one
+    @property
+    def unit(self) -> str:
+        return BASELINE
 
     def tokens_per_second(self, name: str) -> float | None:
-        seconds = self.seconds(name)
+        """Tokens of a step over its seconds, or None if it was not timed."""
+        seconds = self.value(name)
         return None if not seconds else self.cell.tokens / seconds
 
-    def to_dict(self) -> dict[str, Any]:
-        rows = [
-            {
-                **asdict(result),
-                "tokens_per_second": self.tokens_per_second(result.name),
-                "ratio": self.ratio(result.name),
-            }
-            for result in self.results
-        ]
-        return {"key": self.cell.key, "cell": self.cell.to_dict(), "results": rows}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "CellResult":
-        rows = []
-        for row in data["results"]:
-            timing = None if row["timing"] is None else Timing(**row["timing"])
-            sizes = row["parameters"], row["positional"]
-            rows.append(Result(row["name"], timing, *sizes, row["problem"]))
-        return cls(Cell.from_dict(data["cell"]), tuple(rows))
+    def derive(self, result: Result) -> dict[str, Any]:
+        speed = self.tokens_per_second(result.name)
+        return {"tokens_per_second": speed, **super().derive(result)}

@@ -5,8 +5,9 @@ from pathlib import Path
 import torch
 
 from whorl.bench import environment
-from whorl.bench._run import Progress, ready, run_cells
-from whorl.bench.measure import measure, settle_allocator, threads
+from whorl.bench.contestants import prepare_contestants
+from whorl.bench.measure import settle_allocator, threads
+from whorl.bench.runner import Progress, run_cells
 
 from .contestants import contestants, sizes
 from .plan import Cell, Plan
@@ -38,13 +39,8 @@ def measure_cell(cell: Cell, plan: Plan) -> CellResult:
     """Set up, verify and time the contestants of one cell."""
     settle_allocator()
     with threads(cell.threads), torch.random.fork_rng(devices=[]):
-        able, problems = ready(contestants(cell, plan))
-        timings = measure(
-            [contestant.call for contestant in able],
-            repeats=plan.repeats,
-            sample_seconds=plan.sample_seconds,
-            most_seconds=plan.most_seconds,
-        )
+        able, problems = prepare_contestants(contestants(cell, plan))
+        timings = plan.time([contestant.call for contestant in able])
     timed = [
         Result(contestant.name, timing, *sizes(contestant.name, cell))
         for contestant, timing in zip(able, timings, strict=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from whorl._support.replacing import replace_file
+from whorl._support.files import write_file_atomically
 
 from .engine import Edit, Finding
 
@@ -71,4 +71,4 @@ def write(path: Path, data: Mapping[str, Any], *, force: bool = False) -> None:
     """Write a config beside its place and rename it there."""
     if path.exists() and not force:
         raise ValueError(f"doctor: {str(path)!r} is there already; --force overwrites it.")
-    replace_file(path, dumps(data).encode("utf-8"))
+    write_file_atomically(path, dumps(data).encode("utf-8"))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whorl._support.files import remove_parts, write_file_atomically
 from whorl.lab import files
 from whorl.lab.data import open_source
 from whorl.lab.model import Model
@@ -77,7 +78,7 @@ def compare(
     folder.mkdir(parents=True, exist_ok=True)
     show = show or _silent
     with files.locked(folder):
-        files.remove_parts(folder, _OURS)
+        remove_parts(folder, _OURS)
         lanes = run_all(
             jobs,
             folder,
@@ -122,8 +123,8 @@ def write_report(comparison: dict[str, Any], folder: Path) -> None:
     from .tables import markdown
 
     files.write_json(folder / "comparison.json", comparison)
-    files.write(folder / "report.md", markdown(comparison, claims=True).encode())
-    files.write(folder / "report.html", page(comparison).encode())
+    write_file_atomically(folder / "report.md", markdown(comparison, claims=True).encode())
+    write_file_atomically(folder / "report.html", page(comparison).encode())
 
 
 def _silent(lanes: Sequence[Lane]) -> None:

@@ -1,30 +1,23 @@
 """The table of the report page: a row for each encoding, sortable, the best of a column bold."""
 
-from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
 
-from ._reading import MISSING, Reading, number
+from ._columns import (
+    Column,
+    Row,
+    build_change_column,
+    build_field_column,
+    build_result_columns,
+)
+from ._reading import Reading, number
 
 __all__ = ["results"]
-
-Row = Mapping[str, Any]
-
-
-class _Column(NamedTuple):
-    """most: whether the largest value is best; None if no value is better than another."""
-
-    head: str
-    value: Callable[[Row], float | None]
-    words: Callable[[Row], str]
-    most: bool | None
-    length: int | None = None
 
 
 def results(reading: Reading) -> str:
     rows = reading.rows
-    columns = _columns(reading)
-    marks = [_best(reading, column, rows) for column in columns]
+    columns = _build_columns(reading)
+    marks = [column.find_best(rows) for column in columns]
     heads = [_head("encoding", "")]
     for column in columns:
         sort = ' aria-sort="ascending"' if column.length == reading.far else ""
@@ -47,57 +40,16 @@ def results(reading: Reading) -> str:
     )
 
 
-def _columns(reading: Reading) -> list[_Column]:
-    found = []
-    for length in reading.lengths:
-
-        def value(row: Row, length: int = length) -> float | None:
-            return reading.value(row, length)
-
-        def words(row: Row, length: int = length) -> str:
-            return reading.words(reading.value(row, length))
-
-        head = f"{length} (trained)" if length == reading.near else str(length)
-        found.append(_Column(head, value, words, reading.accuracy, length))
-    sign = -1 if reading.accuracy else 1
-
-    def change(row: Row) -> float | None:
-        worse = reading.loss_of(row)
-        return None if worse is None else sign * worse
-
+def _build_columns(reading: Reading) -> list[Column]:
+    columns = build_result_columns(reading)
     if reading.far != reading.near:
-        head = f"{reading.near} to {reading.far}"
-        found.append(_Column(head, change, reading.change, reading.accuracy))
-    if reading.has_speed:
-
-        def speed(row: Row) -> float | None:
-            return number(row.get("tokens_per_second"))
-
-        found.append(_Column("tokens/s", speed, reading.speed, True))
-    found += [
-        _field("memory (MB)", "memory_mb", ",.0f", most=False),
-        _field("own parameters", "encoding_parameters", ",.0f", most=None),
-        _field("learning rate", "learning_rate", "g", most=None),
+        columns.insert(len(reading.lengths), build_change_column(reading))
+    return [
+        *columns,
+        build_field_column("memory (MB)", "memory_mb", ",.0f", most=False),
+        build_field_column("own parameters", "encoding_parameters", ",.0f"),
+        build_field_column("learning rate", "learning_rate", "g"),
     ]
-    return found
-
-
-def _field(head: str, key: str, form: str, *, most: bool | None) -> _Column:
-    def value(row: Row) -> float | None:
-        return number(row.get(key))
-
-    def words(row: Row) -> str:
-        found = value(row)
-        return MISSING if found is None else format(found, form)
-
-    return _Column(head, value, words, most)
-
-
-def _best(reading: Reading, column: _Column, rows: Sequence[Row]) -> set[int]:
-    if column.most is None:
-        return set()
-    texts = [column.words(row) for row in rows]
-    return reading.best(texts, [column.value(row) for row in rows], column.most)
 
 
 def _head(text: str, attributes: str) -> str:
@@ -111,7 +63,7 @@ def _origin(row: Row) -> str:
     return f' title="trained as {escape(str(row["trained_as"]))}"'
 
 
-def _cell(reading: Reading, column: _Column, row: Row, best: bool) -> str:
+def _cell(reading: Reading, column: Column, row: Row, best: bool) -> str:
     value, text = column.value(row), escape(column.words(row))
     text = f"<b>{text}</b>" if best else text
     data = "" if value is None else f' data-v="{value!r}"'

@@ -152,15 +152,6 @@ class Reading:
         middle = round(unit * mean, digits) + 0.0  # no -0.00
         return f"{middle:+.{digits}f} \u00b1{unit * (high - low) / 2:.{digits}f}"
 
-    def best(self, texts: Sequence[str], values: Sequence[float | None], most: bool) -> set[int]:
-        """Places of the best value, and of those that read the same."""
-        known = [value for value in values if value is not None]
-        if not known:
-            return set()
-        best = max(known) if most else min(known)
-        text = texts[values.index(best)]
-        return {n for n, other in enumerate(texts) if other == text}
-
     def verdicts(self) -> dict[str, list[str]]:
         """Names of rows by what becomes of them: "holds", "weakens", "breaks" or "fails".
 

@@ -1,16 +1,16 @@
 """A comparison as Markdown for a README and as tables for the terminal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from whorl._support.markdown import table as markdown_table
 
-from ._reading import MISSING, Reading, number
+from ._columns import Column, Row, build_field_column, build_result_columns
+from ._reading import Reading
 
 __all__ = ["describe_outcome", "headline", "markdown", "terminal"]
 
-_COSTS = ("memory_mb", "parameters")
 _OUTCOMES = {"reproduced": "green", "not reproduced": "red", "inconclusive": "yellow"}
 
 
@@ -20,22 +20,13 @@ def markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> str:
     claims: also what became of published claims.
     """
     reading = Reading(comparison)
-    rows = reading.rows
-    columns = []
-    for length in reading.lengths:
-        texts = [reading.words(reading.value(row, length)) for row in rows]
-        values = [reading.value(row, length) for row in rows]
-        best = reading.best(texts, values, reading.accuracy)
-        columns.append([f"**{text}**" if n in best else text for n, text in enumerate(texts)])
-    heads = [_head(reading, length) for length in reading.lengths]
-    if reading.has_speed:
-        columns.append([reading.speed(row) for row in rows])
-        heads.append("tokens/s")
-    body = [(_plain(row["name"]), *cells) for row, *cells in zip(rows, *columns, strict=True)]
+    rows, columns = reading.rows, build_result_columns(reading)
+    cells = [_mark_best(column, rows) for column in columns]
+    body = [(_plain(row["name"]), *texts) for row, *texts in zip(rows, *cells, strict=True)]
     found = [
         _plain(headline(comparison)),
         f"{_plain(_what(reading))}.",
-        markdown_table(["encoding", *heads], body),
+        markdown_table(["encoding", *(column.head for column in columns)], body),
     ]
     if differences := reading.differences():
         title, tops, lines = differences
@@ -59,14 +50,14 @@ def terminal(comparison: Mapping[str, Any]) -> Iterator[Any]:
 
     yield Text(headline(comparison), style="bold")
     if comparison["rows"]:
-        yield _results(Reading(comparison))
+        yield _build_results(Reading(comparison))
     if any(row.get("by_position") for row in comparison["rows"]):
-        yield _positions(Reading(comparison))
+        yield _build_positions(Reading(comparison))
     if differences := Reading(comparison).differences():
-        yield _differences(*differences)
+        yield _build_differences(*differences)
     yield Text(f"{Reading(comparison).summary()}\n")
     if comparison.get("claims"):
-        yield _claims(comparison)
+        yield _build_claims(comparison)
     for text in _ends(comparison):
         yield Text(text, style="dim")
 
@@ -101,77 +92,55 @@ def _what(reading: Reading) -> str:
     )
 
 
-def _results(reading: Reading) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _build_results(reading: Reading) -> Any:
     from rich.text import Text
 
-    table = Table(title=_what(reading), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    rows = reading.rows
+    columns = [
+        *build_result_columns(reading),
+        build_field_column("MB", "memory_mb", ",.0f"),
+        build_field_column("params", "parameters", ",.0f"),
+    ]
+    heads = [column.head.replace(" (trained)", "*") for column in columns]
+    table = _build_table(_what(reading), ["encoding", *heads])
     table.collapse_padding = True  # so that names fit 80 columns whole
     table.caption, table.caption_justify = "* the training length", "left"
-    table.add_column("encoding", overflow="fold")
-    for length in reading.lengths:
-        mark = "*" if length == reading.near else ""
-        table.add_column(f"{length}{mark}", justify="right", no_wrap=True)
-    for head in (*(["tokens/s"] if reading.has_speed else []), "MB", "params"):
-        table.add_column(head, justify="right", no_wrap=True)
-    rows = reading.rows
-    best = []
-    for length in reading.lengths:
-        values = [reading.value(row, length) for row in rows]
-        best.append(reading.best([*map(reading.words, values)], values, reading.accuracy))
+    best = [column.find_best(rows) if column.length else () for column in columns]
     for n, row in enumerate(rows):
         cells = [
-            Text(
-                reading.words(reading.value(row, length)),
-                style="bold green" if n in found else "",
-            )
-            for length, found in zip(reading.lengths, best, strict=True)
+            Text(column.words(row), style="bold green" if n in found else "")
+            for column, found in zip(columns, best, strict=True)
         ]
-        costs = [reading.speed(row)] if reading.has_speed else []
-        costs += [_count(row.get(key)) for key in _COSTS]
-        table.add_row(Text(str(row["name"])), *cells, *costs)
+        table.add_row(Text(str(row["name"])), *cells)
     return table
 
 
-def _positions(reading: Reading) -> Any:
+def _build_positions(reading: Reading) -> Any:
     """Loss by position in the longest windows, between one length and the next."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
     title = f"Loss by position, in windows of {reading.far} {reading.unit}"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("encoding", overflow="fold")
     spans = list(pairwise([0, *reading.lengths]))
-    for start, end in spans:
-        table.add_column(f"{start}-{end - 1}", justify="right", no_wrap=True)
+    table = _build_table(title, ["encoding", *(f"{start}-{end - 1}" for start, end in spans)])
     for row in reading.rows:
         cells = [reading.words(reading.between(row, *span)) for span in spans]
         table.add_row(Text(str(row["name"])), *cells)
     return table
 
 
-def _differences(title: str, heads: list[str], rows: list[list[str]]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _build_differences(title: str, heads: list[str], rows: list[list[str]]) -> Any:
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(heads[0], overflow="fold")
-    for head in heads[1:]:
-        table.add_column(head, justify="right")
+    table = _build_table(title, heads, no_wrap=False)
     for row in rows:
         table.add_row(*map(Text, row))
     return table
 
 
-def _claims(comparison: Mapping[str, Any]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _build_claims(comparison: Mapping[str, Any]) -> Any:
     from rich.text import Text
 
-    table = Table(title="Published claims", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = _build_table("Published claims", [])
     table.add_column("here, and the claim", overflow="fold", min_width=33)
     table.add_column("evidence, and what was published", overflow="fold")
     for claim in comparison["claims"]:
@@ -184,6 +153,27 @@ def _claims(comparison: Mapping[str, Any]) -> Any:
     return table
 
 
+def _build_table(title: str, heads: Sequence[str], *, no_wrap: bool = True) -> Any:
+    """An empty rich table: names in the first column, numbers in the others."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for n, head in enumerate(heads):
+        if n == 0:
+            table.add_column(head, overflow="fold")
+        else:
+            table.add_column(head, justify="right", no_wrap=no_wrap)
+    return table
+
+
+def _mark_best(column: Column, rows: Sequence[Row]) -> list[str]:
+    """The texts of a column, the best in bold where lengths are compared."""
+    best = column.find_best(rows) if column.length else ()
+    texts = [column.words(row) for row in rows]
+    return [f"**{text}**" if n in best else text for n, text in enumerate(texts)]
+
+
 def _ends(comparison: Mapping[str, Any]) -> list[str]:
     """What is missing, and the notes."""
     missing = [
@@ -191,15 +181,6 @@ def _ends(comparison: Mapping[str, Any]) -> list[str]:
         for one in comparison.get("unfinished", ())
     ]
     return missing + [str(note) for note in comparison.get("notes", ())]
-
-
-def _head(reading: Reading, length: int) -> str:
-    return f"{length} (trained)" if length == reading.near else str(length)
-
-
-def _count(value: Any) -> str:
-    found = number(value)
-    return MISSING if found is None else f"{found:,.0f}"
 
 
 def _plain(text: object) -> str:

@@ -1,22 +1,23 @@
 """Tables of text that every report has, as Markdown and for the terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from whorl._support.markdown import table as markdown_table
 
-from ._report import BaseReport
+if TYPE_CHECKING:
+    from .report import BenchmarkReport
 
 __all__ = [
-    "Grid", "duration", "headline", "markdown", "ratio", "tables", "target_counts", "target_grid",
-    "thread_count",
+    "TextTable", "build_problem_table", "build_target_table", "count_targets", "format_duration",
+    "format_ratio", "format_threads", "render_headline", "render_markdown", "render_terminal",
 ]  # fmt: skip
 
 
-class Grid(NamedTuple):
+class TextTable(NamedTuple):
     """A title, the heads of the columns, and rows of as many texts.
 
-    numbers: whether that is what stands in the columns after the first.
+    numbers: whether the columns after the first hold numbers.
     """
 
     title: str
@@ -25,30 +26,31 @@ class Grid(NamedTuple):
     numbers: bool = True
 
 
-def markdown(grid: Grid) -> str:
+def render_markdown(table: TextTable) -> str:
     """The title in bold, and the table."""
-    return f"**{grid.title}**\n\n{markdown_table(grid.heads, grid.rows, numbers=grid.numbers)}"
+    text = markdown_table(table.heads, table.rows, numbers=table.numbers)
+    return f"**{table.title}**\n\n{text}"
 
 
-def tables(head: str, grids: Iterable[Grid], end: str) -> Iterator[Any]:
-    """A renderable for each grid, between two paragraphs; needs rich."""
+def render_terminal(head: str, tables: Iterable[TextTable], end: str) -> Iterator[Any]:
+    """Yield rich renderables: the head, every table, the end; needs rich."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     yield Text(head, style="bold")
-    for grid in grids:
-        yield Text(f"\n{grid.title}", style="italic")  # a title of the table would be folded
+    for each in tables:
+        yield Text(f"\n{each.title}", style="italic")  # a title of the table would be folded
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.collapse_padding = True
-        for n, name in enumerate(grid.heads):
+        for n, name in enumerate(each.heads):
             table.add_column(
                 name,
-                justify="right" if n and grid.numbers else "left",
+                justify="right" if n and each.numbers else "left",
                 no_wrap=n == 0 and not name,
                 overflow="fold",
             )
-        for row in grid.rows:
+        for row in each.rows:
             style = "red" if "missed" in row else None
             table.add_row(*(Text(text) for text in row), style=style)
         yield table
@@ -56,7 +58,7 @@ def tables(head: str, grids: Iterable[Grid], end: str) -> Iterator[Any]:
         yield Text(end)
 
 
-def headline(report: BaseReport[Any], note: str = "") -> str:
+def render_headline(report: "BenchmarkReport[Any]", note: str = "") -> str:
     """CPU, date, versions and command in one paragraph; ``note`` comes before the command."""
     where = report.environment
     versions = {"torch": where["torch"], **where["peers"]}
@@ -72,32 +74,47 @@ def headline(report: BaseReport[Any], note: str = "") -> str:
     return text if report.complete else text + " The run was not finished."
 
 
-def target_grid(report: BaseReport[Any]) -> Grid:
-    """Targets that were measured."""
+def build_target_table(report: "BenchmarkReport[Any]") -> TextTable:
+    """The targets that were measured, and whether they were reached."""
     words = {True: "reached", False: "missed"}
     rows = [
         (name, limit, f"{measured:.3g}", words[ok])
         for name, limit, measured, ok in report.targets()
         if measured is not None and ok is not None
     ]
-    return Grid("Targets, 1 thread", ("target", "limit", "measured", ""), rows, numbers=False)
+    heads = ("target", "limit", "measured", "")
+    return TextTable("Targets, 1 thread", heads, rows, numbers=False)
 
 
-def target_counts(report: BaseReport[Any]) -> str:
-    """How many targets were reached."""
+def build_problem_table(
+    report: "BenchmarkReport[Any]", missing: Sequence[tuple[str, str, str]] = ()
+) -> TextTable:
+    """Contestants that have no figure, and why; first those that are ``missing`` everywhere."""
+    rows = [
+        (cell.cell.key, result.title, result.problem)
+        for cell in report.cells
+        for result in cell.results
+        if result.problem is not None
+    ]
+    heads = ("cell", "contestant", "reason")
+    return TextTable(report.PROBLEMS, heads, [*missing, *rows], numbers=False)
+
+
+def count_targets(report: "BenchmarkReport[Any]") -> str:
+    """A sentence: how many targets were reached."""
     judged = [target.ok for target in report.targets() if target.ok is not None]
     return f"Targets reached on one thread: {sum(judged)} of {len(judged)} measured."
 
 
-def thread_count(threads: int) -> str:
-    """Such as "1 thread", "2 threads"."""
+def format_threads(threads: int) -> str:
+    """A count in words: "1 thread", "2 threads"."""
     return f"{threads} thread{'s' * (threads != 1)}"
 
 
-def duration(seconds: float) -> str:
-    """Three digits in a unit that suits: "12.3 ms", "4.56 us".
+def format_duration(seconds: float) -> str:
+    """Seconds in three digits and a unit that suits: "12.3 ms", "4.56 us".
 
-    >>> duration(0.0123), duration(4.56e-6), duration(1.5)
+    >>> format_duration(0.0123), format_duration(4.56e-6), format_duration(1.5)
     ('12.3 ms', '4.56 us', '1.5 s')
     """
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
@@ -106,8 +123,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 1e-6:.3g} us"
 
 
-def ratio(value: float | None) -> str:
-    """Two decimals below 10, one below 100."""
+def format_ratio(value: float | None) -> str:
+    """A multiple with two decimals below 10 and one below 100; "-" for None."""
     if value is None:
         return "-"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

@@ -1,8 +1,8 @@
-"""A report as plain tables of text, which ``render`` turns into Markdown or a terminal table."""
+"""The tables of a report of the rotation, as plain text."""
 
 from typing import TYPE_CHECKING
 
-from whorl.bench._render import Grid, duration, ratio, target_grid, thread_count
+from whorl.bench.render import TextTable, format_duration, format_ratio, format_threads
 
 from .peers import COPY, NAMES, OURS, TITLES
 from .results import FORMS, CellResult
@@ -10,14 +10,19 @@ from .results import FORMS, CellResult
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["accuracy_grid", "grids", "loss_grid", "problem_grid", "speed_grid"]
+__all__ = [
+    "build_accuracy_table",
+    "build_loss_table",
+    "build_speed_tables",
+    "list_missing_peers",
+]
 
 # Positions of the accuracy that are shown; a saved report holds all.
 _SHOWN = (1, 257, 4_000, 131_071, 1_000_000, 2**24 - 1)
 
 
-def grids(report: "Report", *, merged: bool) -> list[Grid]:
-    """Everything a report has to say; grids without rows are left out.
+def build_speed_tables(report: "Report", *, merged: bool) -> list[TextTable]:
+    """Tables of speed for each thread count and dtype.
 
     merged: both layouts in one table, as "half / interleaved"; else a narrow table for each.
     """
@@ -27,12 +32,13 @@ def grids(report: "Report", *, merged: bool) -> list[Grid]:
         for dtype in dict.fromkeys(cell.dtype for cell in cells):
             layouts = tuple(dict.fromkeys(cell.layout for cell in cells))
             for group in (layouts,) if merged else tuple((layout,) for layout in layouts):
-                found.append(speed_grid(report, threads, dtype, group))
-    found += [accuracy_grid(report), target_grid(report), loss_grid(report), problem_grid(report)]
-    return [grid for grid in found if grid.rows]
+                found.append(_build_speed_table(report, threads, dtype, group))
+    return found
 
 
-def speed_grid(report: "Report", threads: int, dtype: str, layouts: tuple[str, ...]) -> Grid:
+def _build_speed_table(
+    report: "Report", threads: int, dtype: str, layouts: tuple[str, ...]
+) -> TextTable:
     """Time of ``copy_`` for each shape, and below it the others as multiples of that."""
     cells = [
         cell
@@ -44,47 +50,41 @@ def speed_grid(report: "Report", threads: int, dtype: str, layouts: tuple[str, .
         shapes.setdefault(cell.cell.shape.name, {})[cell.cell.layout] = cell
     rows = []
     if cells:
-        rows.append((TITLES[COPY], *(_copy_text(group) for group in shapes.values())))
-    for name, mode in _contestants(cells):
-        texts = [_layouts_text(group, layouts, name, mode) for group in shapes.values()]
-        rows.append((_head(name, mode), *texts))
-    title = f"{dtype}, {' / '.join(layouts)}, {thread_count(threads)}: multiples of copy_"
-    return Grid(title, ("", *(name.replace("-", " ") for name in shapes)), rows)
+        rows.append((TITLES[COPY], *(_format_copy(group) for group in shapes.values())))
+    for name, mode in _list_contestants(cells):
+        texts = [_format_layouts(group, layouts, name, mode) for group in shapes.values()]
+        rows.append((_format_contestant(name, mode), *texts))
+    title = f"{dtype}, {' / '.join(layouts)}, {format_threads(threads)}: multiples of copy_"
+    return TextTable(title, ("", *(name.replace("-", " ") for name in shapes)), rows)
 
 
-def accuracy_grid(report: "Report") -> Grid:
+def build_accuracy_table(report: "Report") -> TextTable:
     """Largest error of cos and sin at some of the positions."""
     title = "Largest error of cos and sin by position"
     found = report.accuracy
     if found is None:
-        return Grid(title, ("",), [])
+        return TextTable(title, ("",), [])
     shown = [n for n, p in enumerate(found.positions) if p in _SHOWN] or range(len(found.positions))
     rows = [(name, *(f"{values[n]:.0e}" for n in shown)) for name, values in found.errors.items()]
-    return Grid(title, ("", *(_short(found.positions[n]) for n in shown)), rows)
+    return TextTable(title, ("", *(_shorten(found.positions[n]) for n in shown)), rows)
 
 
-def loss_grid(report: "Report") -> Grid:
-    """Comparisons lost beyond noise."""
+def build_loss_table(report: "Report") -> TextTable:
+    """The comparisons that whorl loses beyond noise."""
     rows = [
         (cell, FORMS[mode], f"{TITLES[peer]} {FORMS[peer_mode]}", f"{value:.2f}")
         for cell, mode, peer, peer_mode, value, _ in report.losses()
     ]
     heads = ("cell", "whorl", "peer", "time / peer")
-    return Grid("Slower than a peer", heads, rows, numbers=False)
+    return TextTable("Slower than a peer", heads, rows, numbers=False)
 
 
-def problem_grid(report: "Report") -> Grid:
-    """Contestants that were not timed, and why."""
-    rows = [("all", TITLES[name], why) for name, why in report.environment["missing"].items()]
-    for cell in report.cells:
-        for result in cell.results:
-            if result.problem is not None:
-                who = f"{TITLES[result.name]} {FORMS.get(result.mode, '')}".strip()
-                rows.append((cell.cell.key, who, result.problem))
-    return Grid("Not timed", ("cell", "contestant", "reason"), rows, numbers=False)
+def list_missing_peers(report: "Report") -> list[tuple[str, str, str]]:
+    """Rows of the table of problems for peers that do not import."""
+    return [("all", TITLES[name], why) for name, why in report.environment["missing"].items()]
 
 
-def _contestants(cells: list[CellResult]) -> list[tuple[str, str]]:
+def _list_contestants(cells: list[CellResult]) -> list[tuple[str, str]]:
     """Contestant and mode of each row; training stands in the row of fresh results."""
     seen = {
         (r.name, "fresh" if r.mode == "training" else r.mode)
@@ -96,25 +96,25 @@ def _contestants(cells: list[CellResult]) -> list[tuple[str, str]]:
     return [row for row in order if row in seen]
 
 
-def _short(position: int) -> str:
+def _shorten(position: int) -> str:
     for unit, size in (("M", 10**6), ("k", 10**3)):
         if position >= size:
             return f"{position / size:.3g}{unit}"
     return str(position)
 
 
-def _copy_text(by_layout: dict[str, CellResult]) -> str:
+def _format_copy(by_layout: dict[str, CellResult]) -> str:
     copies = [s for cell in by_layout.values() if (s := cell.copy_seconds()) is not None]
-    return duration(min(copies)) if copies else "-"
+    return format_duration(min(copies)) if copies else "-"
 
 
-def _head(name: str, mode: str) -> str:
+def _format_contestant(name: str, mode: str) -> str:
     if name == OURS:
         return f"whorl {FORMS[mode]}"
     return TITLES[name] if mode == "fresh" else f"{TITLES[name]} {FORMS[mode]}"
 
 
-def _layouts_text(
+def _format_layouts(
     by_layout: dict[str, CellResult], layouts: tuple[str, ...], name: str, mode: str
 ) -> str:
     texts = []
@@ -122,5 +122,5 @@ def _layouts_text(
         cell = by_layout.get(layout)
         trains = cell is not None and cell.cell.shape.kind == "training" and mode == "fresh"
         value = cell and cell.to_copy(name, "training" if trains else mode)
-        texts.append(ratio(value or None))
+        texts.append(format_ratio(value or None))
     return "-" if set(texts) == {"-"} else " / ".join(texts)

@@ -1,0 +1,79 @@
+"""The columns of a comparison, for Markdown, the terminal and the page alike."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ._reading import MISSING, Reading, number
+
+__all__ = ["Column", "Row", "build_change_column", "build_field_column", "build_result_columns"]
+
+Row = Mapping[str, Any]
+
+
+class Column(NamedTuple):
+    """A head, and the value of a row as a number and as text.
+
+    most: whether the largest value is best; None if no value is better than another.
+    length: the evaluation length, in columns of results.
+    """
+
+    head: str
+    value: Callable[[Row], float | None]
+    words: Callable[[Row], str]
+    most: bool | None
+    length: int | None = None
+
+    def find_best(self, rows: Sequence[Row]) -> set[int]:
+        """Places of the rows with the best value, and of those that read the same."""
+        values = [self.value(row) for row in rows]
+        known = [value for value in values if value is not None]
+        if self.most is None or not known:
+            return set()
+        texts = [self.words(row) for row in rows]
+        best = texts[values.index(max(known) if self.most else min(known))]
+        return {n for n, text in enumerate(texts) if text == best}
+
+
+def build_result_columns(reading: Reading) -> list[Column]:
+    """A column for each evaluation length, and the training speed where it was measured."""
+    found = [_build_length_column(reading, length) for length in reading.lengths]
+    if reading.has_speed:
+        speed = build_field_column("tokens/s", "tokens_per_second", ",.0f", most=True)
+        found.append(speed._replace(words=reading.speed))
+    return found
+
+
+def build_change_column(reading: Reading) -> Column:
+    """The change from the training length to the longest one."""
+    sign = -1 if reading.accuracy else 1
+
+    def value(row: Row) -> float | None:
+        worse = reading.loss_of(row)
+        return None if worse is None else sign * worse
+
+    head = f"{reading.near} to {reading.far}"
+    return Column(head, value, reading.change, reading.accuracy)
+
+
+def build_field_column(head: str, key: str, form: str, *, most: bool | None = None) -> Column:
+    """A number that every row holds under ``key``, in the format ``form``."""
+
+    def value(row: Row) -> float | None:
+        return number(row.get(key))
+
+    def words(row: Row) -> str:
+        found = value(row)
+        return MISSING if found is None else format(found, form)
+
+    return Column(head, value, words, most)
+
+
+def _build_length_column(reading: Reading, length: int) -> Column:
+    def value(row: Row) -> float | None:
+        return reading.value(row, length)
+
+    def words(row: Row) -> str:
+        return reading.words(value(row))
+
+    head = f"{length} (trained)" if length == reading.near else str(length)
+    return Column(head, value, words, reading.accuracy, length)
