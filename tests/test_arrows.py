@@ -25,11 +25,6 @@ EXCEPTIONS = {
     ("plots/_numbers.py", "lab bench"): "charts of a trained run, and of all that bench compares",
 }
 
-#: Private files that a package takes from another: who, what, and why it may.
-PRIVATE: dict[tuple[str, str], str] = {
-    ("cli/bench.py", "bench._run"): "a type, for type checkers only",
-}
-
 RANKS = {name: rank for rank, line in enumerate(LAYERS.splitlines()) for name in line.split()}
 ALLOWED = {(file, name) for file, names in EXCEPTIONS for name in names.split()}
 
@@ -149,7 +144,7 @@ def test_it_lets_others_pass(file: str, text: str) -> None:
 
 def test_private_files_stay_in_their_packages() -> None:
     found = set().union(*(private(file) for file in SOURCE.rglob("*.py")))
-    assert found == set(PRIVATE)  # all are listed, and all that are listed are needed
+    assert found == set()
 
 
 @pytest.mark.parametrize(
