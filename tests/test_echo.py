@@ -13,7 +13,7 @@ import torch
 import whorl
 from tests.weights.made import llama, llama_config, raw_file, save, write_config
 from whorl import read_config
-from whorl._support.words import list_shown, shorten, shown
+from whorl._support.words import list_quoted, quote, shorten
 from whorl.cli import main
 from whorl.configs import ConfigError, diagnosis
 from whorl.lab.config import RunConfig
@@ -315,14 +315,14 @@ def test_the_words() -> None:
     assert shorten("\u202eb\x9b\nc") == "\\u202eb\\x9b\\nc"
     assert len(shorten("\0" * 5000)) <= 120
     for value in [*VALUES, 10**5000, LONG.encode(), {1: NESTED}]:
-        assert len(shown(value)) <= 200
-    assert shown([1, "a", {"b": 2.5}]) == "[1, 'a', {'b': 2.5}]"
-    assert shown({"z": 1, "a": [[[[1]]]], "": {}}) == "{'z': 1, 'a': [[[...]]], '': {}}"
-    assert shown({n: n for n in range(9)}) == "{0: 0, 1: 1, 2: 2, 3: 3, ...}"
+        assert len(quote(value)) <= 200
+    assert quote([1, "a", {"b": 2.5}]) == "[1, 'a', {'b': 2.5}]"
+    assert quote({"z": 1, "a": [[[[1]]]], "": {}}) == "{'z': 1, 'a': [[[...]]], '': {}}"
+    assert quote({n: n for n in range(9)}) == "{0: 0, 1: 1, 2: 2, 3: 3, ...}"
     assert shorten("abc") == "abc"
     assert shorten("a" * 60 + "b" * 61) == "a" * 58 + "..." + "b" * 58
-    assert list_shown([LONG] * 100).endswith(" and 88 more")
-    assert len(list_shown([LONG] * 100)) < MOST
+    assert list_quoted([LONG] * 100).endswith(" and 88 more")
+    assert len(list_quoted([LONG] * 100)) < MOST
 
 
 # Where foreign values are printed, none is printed whole

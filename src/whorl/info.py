@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import encodings, scaling
-from ._support.markers import marker_applies, this_environment
+from ._support.markers import check_marker, read_environment
 from .kernels import native, ops
 
 __all__ = ["Cpu", "Extra", "Info", "Native", "cpu", "describe"]
@@ -146,11 +146,11 @@ def _requirements() -> list[str]:
 
 def _extras(requirements: list[str]) -> dict[str, Extra]:
     """Optional parts from the package's own metadata; "dev" is left out, as it is no feature."""
-    here, wanted = this_environment(), dict[str, list[str]]()
+    here, wanted = read_environment(), dict[str, list[str]]()
     for line in requirements:
         what, _, marker = line.partition(";")
         for extra in re.findall(r"extra == ['\"](\w+)['\"]", marker):
-            if extra != "dev" and marker_applies(marker, {**here, "extra": extra}):
+            if extra != "dev" and check_marker(marker, {**here, "extra": extra}):
                 wanted.setdefault(extra, []).append(what.strip())
     return {extra: _extra(extra, _packages(extra, wanted)) for extra in sorted(wanted)}
 

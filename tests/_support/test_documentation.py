@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whorl._support.documentation import documentation_page
+from whorl._support.documentation import build_page_address
 
 SOURCES = Path(__file__).parents[2] / "src" / "whorl"
 
@@ -21,18 +21,18 @@ def installed(monkeypatch: pytest.MonkeyPatch, *urls: str) -> None:
 
 def test_the_address_of_the_package_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, "Source, https://a.org/b", "Documentation, https://a.org/b/blob/main/")
-    assert documentation_page("docs/x.md#y") == "https://a.org/b/blob/main/docs/x.md#y"
+    assert build_page_address("docs/x.md#y") == "https://a.org/b/blob/main/docs/x.md#y"
 
 
 def test_without_an_address_it_says_where_the_page_is(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, "Source, https://a.org/b")
-    assert documentation_page("docs/x.md") == "docs/x.md in whorl's source"
+    assert build_page_address("docs/x.md") == "docs/x.md in whorl's source"
 
     def missing(name: str) -> None:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "metadata", missing)
-    assert documentation_page("docs/x.md") == "docs/x.md in whorl's source"
+    assert build_page_address("docs/x.md") == "docs/x.md in whorl's source"
 
 
 def test_no_message_has_a_bare_path() -> None:

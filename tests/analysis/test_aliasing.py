@@ -76,7 +76,7 @@ def test_errors(call: Any, error: type[Exception], message: str) -> None:
 
 
 def test_a_length_beyond_memory_is_refused_with_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whorl._support.memory.available", lambda: 10**9)
+    monkeypatch.setattr("whorl._support.memory.read_available", lambda: 10**9)
     message = (
         r"aliasing: length 20,000,000 needs 960 MB of memory, and 1 GB are free, of which half"
     )

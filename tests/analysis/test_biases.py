@@ -86,7 +86,7 @@ def test_errors(call: Any, message: str) -> None:
 
 
 def test_a_map_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whorl._support.memory.available", lambda: None)
+    monkeypatch.setattr("whorl._support.memory.read_available", lambda: None)
     with pytest.raises(
         ValueError, match=r"term_maps: length 100,000 needs 8 TB of memory, and 4\.29"
     ):

@@ -143,7 +143,7 @@ def test_errors(call: Any, message: str) -> None:
 
 
 def test_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whorl._support.memory.available", lambda: 2 * 10**9)
+    monkeypatch.setattr("whorl._support.memory.read_available", lambda: 2 * 10**9)
     with pytest.raises(
         ValueError, match=r"entropy: length 1,000,000 needs 16\.4 GB of memory, and 2"
     ):

@@ -192,7 +192,7 @@ def test_peak_memory_in_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None
     assert softmax.matrix_bytes(1024) <= matrix < 3 * softmax.matrix_bytes(1024)
     with pytest.raises(RuntimeError, match="KeyError: 'nobody'"):
         peak.measure_peak("nobody", Cell("memory", 1, 64))
-    monkeypatch.setattr(memory, "available", lambda: 10**9)
+    monkeypatch.setattr(memory, "read_available", lambda: 10**9)
     found = runner._peak("matrix", Cell("memory", 1, 16384))
     assert found.problem == "MemoryError: needs 11 GB, and 1 GB are free"
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
-from .words import shown
+from .words import quote
 
 __all__ = ["RESULTS", "JsonError", "JsonLimits", "parse_json", "read_within"]
 
@@ -55,7 +55,7 @@ def read_within(file: IO[bytes], limits: JsonLimits) -> bytes:
     """The rest of a file, if it is no longer than ``limits`` allow."""
     raw = file.read(limits.bytes + 1)
     if len(raw) > limits.bytes:
-        raise _too_long(os.fstat(file.fileno()).st_size, limits, plain=True)
+        raise _build_size_error(os.fstat(file.fileno()).st_size, limits, plain=True)
     return raw
 
 
@@ -89,25 +89,25 @@ def parse_json(text: bytes | str, limits: JsonLimits) -> Any:
 def _check_limits(raw: bytes, limits: JsonLimits) -> None:
     plain = raw.isascii() and b"\\u" not in raw
     if len(raw) > (limits.bytes if plain else limits.bytes // 4):
-        raise _too_long(len(raw), limits, plain=plain)
+        raise _build_size_error(len(raw), limits, plain=plain)
     opened = raw.count(b"[") + raw.count(b"{")
     values = 1 + opened + raw.count(b",")
     # These count strings too, so that they are enough for most files, and too many for few.
     if values <= limits.values and opened <= limits.depth:
         return
     values, brackets = 1, bytearray()
-    for outside in _without_strings(raw):
+    for outside in _strip_strings(raw):
         values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
         if values > limits.values:
             raise JsonError(f"holds more than {limits.values:,} values; no {limits.what} does")
         brackets += outside.translate(_SQUARE, _NO_BRACKET)
         if len(brackets) > 2 * limits.values:
             raise JsonError("is not JSON: it closes more brackets than it opens")
-    if _nested_deeper(bytes(brackets), limits.depth):
+    if _is_nested_deeper(bytes(brackets), limits.depth):
         raise JsonError(f"is nested more than {limits.depth} deep; no {limits.what} is")
 
 
-def _without_strings(raw: bytes) -> Iterator[bytes]:
+def _strip_strings(raw: bytes) -> Iterator[bytes]:
     """The text in pieces, what stands between quotes left out."""
     begin, inside = 0, False
     while begin < len(raw):
@@ -121,7 +121,7 @@ def _without_strings(raw: bytes) -> Iterator[bytes]:
         begin = end
 
 
-def _nested_deeper(brackets: bytes, depth: int) -> bool:
+def _is_nested_deeper(brackets: bytes, depth: int) -> bool:
     """Whether more than ``depth`` are open at once; each round closes the innermost ones."""
     for _ in range(depth):
         fewer = brackets.replace(b"[]", b"")
@@ -131,7 +131,7 @@ def _nested_deeper(brackets: bytes, depth: int) -> bool:
     return brackets.count(b"[") > depth or b"[]" in brackets
 
 
-def _too_long(size: int, limits: JsonLimits, *, plain: bool) -> JsonError:
+def _build_size_error(size: int, limits: JsonLimits, *, plain: bool) -> JsonError:
     most = f"{limits.bytes:,}" if plain else f"{limits.bytes // 4:,} with characters beyond ASCII"
     return JsonError(f"has {size:,} bytes, and no {limits.what} has more than {most}")
 
@@ -172,7 +172,7 @@ def _name_long_integer(text: str | bytes, digits: int) -> str:
             parse_int=lambda number: marker if len(number) > _MOST_DIGITS else 0,
             object_pairs_hook=note_key,
         )
-    where = f" at {shown(keys[0])}" if keys else ""
+    where = f" at {quote(keys[0])}" if keys else ""
     return (
         f"holds a number of {digits:,} digits{where}, and a number may have {_MOST_DIGITS} at most;"
         " write the one that is meant"
@@ -185,7 +185,7 @@ def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise JsonError(
-            f"holds the key {shown(twice)} twice in one object, and readers differ in which they"
+            f"holds the key {quote(twice)} twice in one object, and readers differ in which they"
             " take; delete one"
         )
     return found

@@ -2,21 +2,21 @@
 
 from importlib import metadata
 
-__all__ = ["documentation_page"]
+__all__ = ["build_page_address"]
 
 
-def documentation_page(path: str) -> str:
+def build_page_address(path: str) -> str:
     """The address of a page such as ``docs/doctor.md#lone-factor``.
 
     It is below the project URL "Documentation" of the installed package. A package without one,
     as whorl is until it is published, has its pages in the source only, and that is said: wheels do
     not hold them.
     """
-    root = _documentation_url()
+    root = _find_site_address()
     return f"{path} in whorl's source" if root is None else f"{root.rstrip('/')}/{path}"
 
 
-def _documentation_url() -> str | None:
+def _find_site_address() -> str | None:
     try:
         listed = metadata.metadata("whorl").get_all("Project-URL") or []
     except metadata.PackageNotFoundError:

@@ -3,10 +3,10 @@
 import importlib
 from typing import Any
 
-__all__ = ["need"]
+__all__ = ["import_extra"]
 
 
-def need(module: str, *, by: str, extra: str) -> Any:
+def import_extra(module: str, *, by: str, extra: str) -> Any:
     """The imported ``module``; without it an error that names who needs it and what to install.
 
     >>> need("json", by="whorl.plots", extra="plots").__name__

@@ -2,7 +2,7 @@
 
 import re
 
-from .words import shown
+from .words import quote
 
 __all__ = ["parse_length"]
 
@@ -30,6 +30,6 @@ def parse_length(text: str | int) -> int:
     if not match or remainder or not 0 < length <= _LONGEST:
         raise ValueError(
             f"a length must be a whole number of tokens above 0, such as 4096, 128k (k = 1024) "
-            f"or 1e5; got {shown(text)}."
+            f"or 1e5; got {quote(text)}."
         )
     return length

@@ -40,7 +40,7 @@ def acquire_lock(path: Path) -> int | None:
 def release_lock(handle: int) -> None:
     """Let go of what ``acquire_lock`` gave; the file stays."""
     try:
-        _unlock(handle)
+        _release(handle)
     finally:
         os.close(handle)
 
@@ -75,7 +75,7 @@ def _lock(handle: int) -> None:
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _unlock(handle: int) -> None:
+def _release(handle: int) -> None:
     try:
         import fcntl
     except ModuleNotFoundError:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["marker_applies", "this_environment"]
+__all__ = ["check_marker", "read_environment"]
 
 _TOKEN = re.compile(r"""\s*(\(|\)|[<>=!]=|[<>]|not\s+in\b|[\w.]+|'[^']*'|"[^"]*")""")
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -27,7 +27,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def this_environment() -> dict[str, str]:
+def read_environment() -> dict[str, str]:
     """Values of the marker variables for the running Python."""
     return {
         "python_version": ".".join(platform.python_version_tuple()[:2]),
@@ -43,7 +43,7 @@ def this_environment() -> dict[str, str]:
     }
 
 
-def marker_applies(marker: str, environment: Mapping[str, str]) -> bool:
+def check_marker(marker: str, environment: Mapping[str, str]) -> bool:
     """Whether a marker holds in an environment; an empty one always does.
 
     >>> marker_applies("python_version < '3.11' and extra == 'lab'",
@@ -52,67 +52,69 @@ def marker_applies(marker: str, environment: Mapping[str, str]) -> bool:
     """
     if not marker.strip():
         return True
-    tokens = _tokens(marker)
-    holds = _any_of(tokens, environment, marker)
+    tokens = _split_tokens(marker)
+    holds = _evaluate_or(tokens, environment, marker)
     if tokens:
-        raise _unreadable(marker)
+        raise _build_error(marker)
     return holds
 
 
-def _tokens(marker: str) -> list[str]:
+def _split_tokens(marker: str) -> list[str]:
     found, at = [], 0
     while at < len(marker.rstrip()):
         match = _TOKEN.match(marker, at)
         if match is None:
-            raise _unreadable(marker)
+            raise _build_error(marker)
         found.append(re.sub(r"\s+", " ", match[1]) if match[1].startswith("not") else match[1])
         at = match.end()
     return found
 
 
-def _any_of(tokens: list[str], environment: Mapping[str, str], marker: str) -> bool:
-    holds = _all_of(tokens, environment, marker)
+def _evaluate_or(tokens: list[str], environment: Mapping[str, str], marker: str) -> bool:
+    holds = _evaluate_and(tokens, environment, marker)
     while tokens[:1] == ["or"]:
         del tokens[0]
-        holds = _all_of(tokens, environment, marker) or holds
+        holds = _evaluate_and(tokens, environment, marker) or holds
     return holds
 
 
-def _all_of(tokens: list[str], environment: Mapping[str, str], marker: str) -> bool:
-    holds = _one(tokens, environment, marker)
+def _evaluate_and(tokens: list[str], environment: Mapping[str, str], marker: str) -> bool:
+    holds = _evaluate_term(tokens, environment, marker)
     while tokens[:1] == ["and"]:
         del tokens[0]
-        holds = _one(tokens, environment, marker) and holds
+        holds = _evaluate_term(tokens, environment, marker) and holds
     return holds
 
 
-def _one(tokens: list[str], environment: Mapping[str, str], marker: str) -> bool:
+def _evaluate_term(tokens: list[str], environment: Mapping[str, str], marker: str) -> bool:
     if tokens[:1] == ["("]:
         del tokens[0]
-        holds = _any_of(tokens, environment, marker)
+        holds = _evaluate_or(tokens, environment, marker)
         if tokens[:1] != [")"]:
-            raise _unreadable(marker)
+            raise _build_error(marker)
         del tokens[0]
         return holds
     if len(tokens) < 3 or tokens[1] not in _COMPARE:
-        raise _unreadable(marker)
+        raise _build_error(marker)
     left, compare, right = tokens[0], _COMPARE[tokens[1]], tokens[2]
-    values: list[Any] = list(_values((left, right), environment, marker))
+    values: list[Any] = list(_find_values((left, right), environment, marker))
     if any(side.startswith("python_") for side in (left, right)) and "in" not in tokens[1]:
         values = [[int(part) for part in re.findall(r"\d+", value)] for value in values]
     del tokens[:3]
     return compare(*values)
 
 
-def _values(sides: tuple[str, str], environment: Mapping[str, str], marker: str) -> Iterator[str]:
+def _find_values(
+    sides: tuple[str, str], environment: Mapping[str, str], marker: str
+) -> Iterator[str]:
     for side in sides:
         if side[0] in "'\"":
             yield side[1:-1]
         elif side in environment:
             yield environment[side]
         else:
-            raise _unreadable(marker)
+            raise _build_error(marker)
 
 
-def _unreadable(marker: str) -> ValueError:
+def _build_error(marker: str) -> ValueError:
     return ValueError(f"cannot read the environment marker {marker!r} of the package metadata.")

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["available", "peak", "reset_peak"]
+__all__ = ["read_available", "read_peak", "reset_peak"]
 
 
 def reset_peak() -> int:
@@ -16,12 +16,12 @@ def reset_peak() -> int:
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
-        return peak()
+        return read_peak()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def peak() -> int:
+def read_peak() -> int:
     """The high-water mark of this process. That of ``getrusage`` may be inherited on Linux."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -38,7 +38,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def available() -> int | None:
+def read_available() -> int | None:
     """Bytes that a new process may use, where the system says so."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

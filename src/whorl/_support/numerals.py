@@ -39,15 +39,15 @@ def parse_number(text: str, *, whole: bool = False, large: bool = False) -> Text
     """
     text = text.strip()
     if _PLAIN.fullmatch(text):
-        return _found(text, whole)
+        return _build_number(text, whole)
     if match := _GROUPED.fullmatch(text):
         sign, first, groups, fraction = match.groups()
         joined = sign + first + re.sub("[,_]", "", groups) + (fraction or "")
         one_comma = groups[0] == "," and len(groups) == 4 and not fraction
         unsure = one_comma and not whole and not large
-        return _found(joined, whole, "the comma separates thousands" if unsure else "")
+        return _build_number(joined, whole, "the comma separates thousands" if unsure else "")
     if match := _DECIMAL_COMMA.fullmatch(text):
-        return _found(f"{match[1]}.{match[2]}", whole, "the comma is a decimal point")
+        return _build_number(f"{match[1]}.{match[2]}", whole, "the comma is a decimal point")
     if match := _MULTIPLE.fullmatch(text):
         unit = _MULTIPLES[match[2].lower()][whole]
         number = float(match[1]) * unit
@@ -65,7 +65,7 @@ def is_json_number(text: str) -> bool:
     return re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", text, re.ASCII) is not None
 
 
-def _found(text: str, whole: bool, reason: str = "") -> TextNumber | None:
+def _build_number(text: str, whole: bool, reason: str = "") -> TextNumber | None:
     digits = text.lstrip("+-").isdecimal()
     number: int | float = int(text) if digits else float(text)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-__all__ = ["did_you_mean", "escape_controls", "list_shown", "shorten", "shown"]
+__all__ = ["escape_controls", "list_quoted", "quote", "shorten", "suggest_name"]
 
 
 class _Repr(reprlib.Repr):
@@ -28,7 +28,7 @@ _REPR.maxlevel = 3
 _MOST = 200  # lists of lists, each of which is short
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+def suggest_name(name: object, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: "; did you mean 'rope'?", or a full stop."""
     near = difflib.get_close_matches(str(name), known, n=1)
     return f"; did you mean {near[0]!r}?" if near else "."
@@ -48,11 +48,11 @@ def escape_controls(text: str) -> str:
 def shorten(text: str, most: int = 120) -> str:
     """Text as it may stand in a message, its middle left out if it has too many characters."""
     text = escape_controls(text if len(text) <= most else f"{text[:most]} {text[-most:]}")
-    kept = (most - 3) // 2
-    return text if len(text) <= most else f"{text[:kept]}...{text[-kept:]}"
+    half = (most - 3) // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
 
 
-def list_shown(values: Iterable[object], most: int = 12) -> str:
+def list_quoted(values: Iterable[object], most: int = 12) -> str:
     """Values with commas between them, each cut short, and how many more there are.
 
     >>> list_shown(["a", "b"]), list_shown(range(3000), most=2)
@@ -60,10 +60,10 @@ def list_shown(values: Iterable[object], most: int = 12) -> str:
     """
     every = list(values)
     more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(map(shown, every[:most])) + more
+    return ", ".join(map(quote, every[:most])) + more
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A value as it may stand in a message, however long it is.
 
     >>> shown("a" * 5000), shown(list(range(3000)))  # doctest: +ELLIPSIS

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.encodings import Encoding, RoPE
 from whorl.scaling import YaRN
 from whorl.scaling.yarn import mscale
@@ -93,7 +93,7 @@ def attention_scale(
     whole(context, "context", "attention_scale", 2)
     if not isinstance(factors, Sequence) or not factors or any(not 1 <= f <= 1e9 for f in factors):
         raise ValueError(
-            f"attention_scale: factors must be numbers from 1 to 1e9; got {shown(factors)}."
+            f"attention_scale: factors must be numbers from 1 to 1e9; got {quote(factors)}."
         )
     if not 0 < spread < 100:
         raise ValueError(f"attention_scale: spread must be above 0 and below 100; got {spread!r}.")
@@ -156,5 +156,5 @@ def _entropy_at(
 
 def _lengths(lengths: Sequence[int], where: str) -> tuple[int, ...]:
     if isinstance(lengths, str) or not isinstance(lengths, Sequence) or not len(lengths):
-        raise ValueError(f"{where}: lengths must be a list of ints; got {shown(lengths)}.")
+        raise ValueError(f"{where}: lengths must be a list of ints; got {quote(lengths)}.")
     return tuple(whole(n, "each of lengths", where) for n in lengths)

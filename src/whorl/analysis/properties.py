@@ -150,7 +150,7 @@ def _call(encoding: Encoding, length: int) -> tuple[float, int]:
             encoding.embed(x)
         attention(q, k, k, encoding, causal=True, positions=at)
         best = min(best, time.perf_counter() - begun)
-    return best, max(0, memory.peak() - before)
+    return best, max(0, memory.read_peak() - before)
 
 
 def _cost(name: str, length: int) -> Cost:

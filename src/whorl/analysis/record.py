@@ -64,7 +64,7 @@ def fits(needed: int, asked: int | str, where: str) -> None:
 
     asked: the length, or words for something else that is too large.
     """
-    free = memory.available() or _ASSUMED
+    free = memory.read_available() or _ASSUMED
     if 2 * needed > free:
         words = isinstance(asked, str)
         what = asked if words else f"length {asked:,}"

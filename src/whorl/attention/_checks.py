@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.encodings import AxialRoPE
 from whorl.encodings.base import Encoding
 from whorl.positions.resolve import INTEGERS
@@ -96,5 +96,5 @@ def check_rows(index: Any, batch: int, device: torch.device, where: str) -> Tens
     if not batch:
         raise ValueError(f"{where}: nothing is held, so there are no rows yet; feed tokens first.")
     if has_values(rows) and (int(rows.min()) < 0 or int(rows.max()) >= batch):
-        raise ValueError(f"{where}: there are rows 0 to {batch - 1}; got {shown(rows.tolist())}.")
+        raise ValueError(f"{where}: there are rows 0 to {batch - 1}; got {quote(rows.tolist())}.")
     return rows.to(torch.int64)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 
 __all__ = ["score_mod"]
@@ -49,11 +49,11 @@ def score_mod(
             )
     for name, value in (("queries", queries), ("keys", keys)):
         if type(value) is not int or value < 1:
-            raise ValueError(f"score_mod: {name} must be a positive int; got {shown(value)}.")
+            raise ValueError(f"score_mod: {name} must be a positive int; got {quote(value)}.")
     if offset is not None and type(offset) is not int:
         raise ValueError(
             "score_mod: offset must be an int, how far the first query is from the first key, or"
-            f" None; got {shown(offset)}."
+            f" None; got {quote(offset)}."
         )
     start = keys - queries if offset is None else offset
     distance = torch.arange(start - keys + 1, start + queries, device=device)

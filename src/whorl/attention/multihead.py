@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 
 from ._checks import check_encoding
@@ -247,7 +247,7 @@ def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: 
 def _check_dropout(dropout: float) -> None:
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise ValueError(
-            f"MultiheadAttention: dropout must be a number in [0, 1); got {shown(dropout)}."
+            f"MultiheadAttention: dropout must be a number in [0, 1); got {quote(dropout)}."
         )
 
 
@@ -255,7 +255,7 @@ def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None)
     for name, value in (("d_model", d_model), ("num_heads", num_heads), ("num_kv_heads", kv_heads)):
         if type(value) is not int or value < 1:
             raise ValueError(
-                f"MultiheadAttention: {name} must be a positive int; got {shown(value)}."
+                f"MultiheadAttention: {name} must be a positive int; got {quote(value)}."
             )
     if num_heads % kv_heads:
         raise ValueError(
@@ -269,6 +269,6 @@ def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None)
         )
     if head_dim is not None and (type(head_dim) is not int or head_dim < 1):
         raise ValueError(
-            f"MultiheadAttention: head_dim must be a positive int; got {shown(head_dim)}."
+            f"MultiheadAttention: head_dim must be a positive int; got {quote(head_dim)}."
         )
     return d_model // num_heads if head_dim is None else head_dim

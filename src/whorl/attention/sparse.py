@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.encodings import Encoding, NoPE, XPos
 from whorl.positions import resolve
 
@@ -188,5 +188,5 @@ def _check(q: Tensor, k: Tensor, v: Tensor, encoding: Encoding, group: int, caus
             f" {q.shape[1]}."
         )
     if type(group) is not int or group < 2 or group % 2:
-        raise ValueError(f"{where}: group must be an even int >= 2; got {shown(group)}.")
+        raise ValueError(f"{where}: group must be an even int >= 2; got {quote(group)}.")
     check_fits(q, encoding, causal, where)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from whorl._support.markdown import table as markdown_table
+from whorl._support.markdown import render_table as markdown_table
 
 if TYPE_CHECKING:
     from .report import BenchmarkReport

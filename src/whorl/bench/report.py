@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
 from whorl._support.files import write_file_atomically
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .cells import BenchmarkCellResult
 from .render import (
@@ -125,7 +125,7 @@ class BenchmarkReport(ABC, Generic[C]):
         """The report that ``to_dict`` wrote."""
         if data.get("format") != cls.FORMAT:
             raise ValueError(
-                f"{cls.NAME}: this is format {shown(data.get('format'))}, and {cls.FORMAT!r} is"
+                f"{cls.NAME}: this is format {quote(data.get('format'))}, and {cls.FORMAT!r} is"
                 " read; run the benchmark again."
             )
         return cls(
@@ -154,6 +154,6 @@ class BenchmarkReport(ABC, Generic[C]):
             ) from None
         if not isinstance(data, dict):
             raise ValueError(
-                f"{cls.NAME}: {str(path)!r} must hold a JSON object; got {shown(data)}."
+                f"{cls.NAME}: {str(path)!r} must hold a JSON object; got {quote(data)}."
             )
         return cls.from_dict(data)

@@ -13,7 +13,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from whorl._support.documentation import documentation_page
+from whorl._support.documentation import build_page_address
 from whorl._support.words import shorten
 
 from ._console import Console
@@ -127,6 +127,6 @@ def print_rule(rule: Rule) -> None:
     rows = [("what", rule.what), ("why", rule.why), ("remedy", rule.remedy)]
     rows += [("seen" if n == 0 else "", link) for n, link in enumerate(rule.seen)]
     rows += [("finds", str(rule.trigger)), ("not", str(rule.near_miss))]
-    for name, text in (*rows, ("docs", documentation_page(rule.docs))):
+    for name, text in (*rows, ("docs", build_page_address(rule.docs))):
         table.add_row(name, Text(text))
     console.print(Padding(table, (1, 0, 0, 0)))

@@ -1,6 +1,6 @@
 """Lists as people type them on a command line: a,b,c."""
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 __all__ = ["parse_thread_counts", "split_words"]
 
@@ -24,7 +24,7 @@ def parse_thread_counts(text: str | None) -> list[int] | None:
     if found is None:
         return None
     if not found or not all(w == "all" or (w.isdecimal() and int(w) > 0) for w in found):
-        raise ValueError(f"--threads takes counts such as 1,4 or 1,all; got {shown(text)}.")
+        raise ValueError(f"--threads takes counts such as 1,4 or 1,all; got {quote(text)}.")
     import torch
 
     return list(dict.fromkeys(torch.get_num_threads() if w == "all" else int(w) for w in found))

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import whorl
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 
 from ._json import JsonFlag, print_json
 
@@ -73,13 +73,13 @@ def load(text: str) -> Callable[..., Any]:
     module, colon, path = text.rpartition(":")
     if not colon or not module or not path:
         raise ValueError(
-            f"check takes MODULE:FUNCTION, such as my.model:apply_rope; got {shown(text)}."
+            f"check takes MODULE:FUNCTION, such as my.model:apply_rope; got {quote(text)}."
         )
     found: Any = _import_module(module)
     for name in path.split("."):
         if not hasattr(found, name):
-            hint = did_you_mean(name, [n for n in dir(found) if not n.startswith("_")])
-            raise ValueError(f"{module} has no {shown(name)}{hint}")
+            hint = suggest_name(name, [n for n in dir(found) if not n.startswith("_")])
+            raise ValueError(f"{module} has no {quote(name)}{hint}")
         found = getattr(found, name)
     if not callable(found):
         raise ValueError(f"{text} is no function; got {type(found).__name__}.")

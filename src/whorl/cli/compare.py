@@ -14,7 +14,7 @@ import typer
 from rich.console import Console, Group
 
 import whorl
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
@@ -192,5 +192,5 @@ def _parse_rates(text: str | None) -> list[float]:
         return [float(word) for word in split_words(text) or []]
     except ValueError:
         raise ValueError(
-            f"--learning-rates takes numbers such as 0.002,0.004; got {shown(text)}."
+            f"--learning-rates takes numbers such as 0.002,0.004; got {quote(text)}."
         ) from None

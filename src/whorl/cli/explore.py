@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whorl._support.words import did_you_mean
+from whorl._support.words import suggest_name
 
 if TYPE_CHECKING:
     from whorl.explore.state import State
@@ -48,6 +48,6 @@ def _build_state(config: str | None, comparison: dict[str, object] | None) -> St
     if not Path(config).exists():
         raise ValueError(
             f"explore: there is no file {config[:200]!r}, and no preset of that name"
-            f"{did_you_mean(config[:200], presets.names())} Presets: {', '.join(presets.names())}."
+            f"{suggest_name(config[:200], presets.names())} Presets: {', '.join(presets.names())}."
         )
     return State(given=given_subject(Path(config)), comparison=comparison)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 import whorl
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from ._json import JsonFlag, print_json
 from ._lengths import make_length_option
@@ -78,7 +78,7 @@ def plot(
 def _parse_pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ValueError(f"--set takes KEY=VALUE, such as --set context=8192; got {shown(text)}.")
+        raise ValueError(f"--set takes KEY=VALUE, such as --set context=8192; got {quote(text)}.")
     return key.strip(), value.strip()
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 import whorl
 from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.lengths import parse_length
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
@@ -148,7 +148,7 @@ def _read_encoding(
         if not equals or not key or key in table:
             raise ValueError(
                 "--set takes KEY=VALUE, each key once, such as --set layout=interleaved;"
-                f" got {shown(text)}."
+                f" got {quote(text)}."
             )
         table[key] = _parse_value(key, value)
     return table

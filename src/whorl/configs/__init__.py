@@ -17,7 +17,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from . import gguf, huggingface, meta, mistral, mlx
 from ._written import Written, rope_parameters
@@ -71,7 +71,7 @@ def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
     """
     if parity not in (None, "transformers"):
         raise ConfigError(
-            f"read_config: parity must be None or 'transformers'; got {shown(parity)}."
+            f"read_config: parity must be None or 'transformers'; got {quote(parity)}."
         )
     document = load(x)
     return _READERS[document.kind](document, parity)

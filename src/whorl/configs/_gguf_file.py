@@ -17,7 +17,7 @@ import os
 import struct
 from typing import Any, BinaryIO
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .model import ConfigError
 
@@ -63,7 +63,7 @@ class _Header:
         for _ in range(self.count(_MOST_PAIRS, "pairs")):
             key = self.text("a key", _MOST_KEY)
             if key in data:
-                raise self.wrong(f"holds the key {shown(key)} twice.")
+                raise self.wrong(f"holds the key {quote(key)} twice.")
             value = self.value(key)
             if value is not None:
                 data[key] = value
@@ -77,12 +77,12 @@ class _Header:
         if kind == _STRING:
             return self.string(key)
         if kind != _ARRAY:
-            raise self.wrong(f"gives {shown(key)} the type {kind}, which does not exist.")
+            raise self.wrong(f"gives {quote(key)} the type {kind}, which does not exist.")
         inner, length = self.number("I", key), self.number("Q", key)
         if inner == _STRING:
             return self.skip_strings(length, key)
         if inner not in _SCALARS:
-            raise self.wrong(f"makes {shown(key)} an array of type {inner}; no reader takes that.")
+            raise self.wrong(f"makes {quote(key)} an array of type {inner}; no reader takes that.")
         form = _SCALARS[inner]
         width = struct.calcsize("<" + form)
         self.fits(length * width, key)
@@ -111,7 +111,7 @@ class _Header:
                 start, at = self.jump(start + at, key), 0
                 block = self.file.read(_BLOCK)
                 if len(block) < 8:
-                    raise self.wrong(f"ends inside {shown(key)}.")
+                    raise self.wrong(f"ends inside {quote(key)}.")
             at += 8 + unpack(block, at)[0]
         self.jump(start + at, key)
 
@@ -121,7 +121,7 @@ class _Header:
             name = self.text("the name of a tensor", _MOST_KEY)
             dims = self.number("I", name)
             if dims > 4:
-                raise self.wrong(f"gives {shown(name)} {dims} axes; 4 is the most.")
+                raise self.wrong(f"gives {quote(name)} {dims} axes; 4 is the most.")
             shape = [self.number("Q", name) for _ in range(dims)]
             kind, offset = self.number("I", name), self.number("Q", name)
             if name in TENSORS:
@@ -131,7 +131,7 @@ class _Header:
                 found[name] = (length, kind, offset)
         power = isinstance(alignment, int) and alignment > 0 and not alignment & (alignment - 1)
         if found and not power:
-            raise self.wrong(f"has general.alignment {shown(alignment)}, not a power of two.")
+            raise self.wrong(f"has general.alignment {quote(alignment)}, not a power of two.")
         start = -(-self.file.tell() // alignment) * alignment if found else 0
         return {name: self.floats(name, start, *where) for name, where in found.items()}
 
@@ -176,17 +176,17 @@ class _Header:
     def take(self, length: int, what: str) -> bytes:
         raw = self.file.read(length)
         if len(raw) < length:
-            raise self.wrong(f"ends inside {shown(what)}.")
+            raise self.wrong(f"ends inside {quote(what)}.")
         return raw
 
     def jump(self, place: int, what: str) -> int:
         if place > self.size:
-            raise self.wrong(f"ends inside {shown(what)}, which claims more bytes.")
+            raise self.wrong(f"ends inside {quote(what)}, which claims more bytes.")
         return self.file.seek(place)
 
     def fits(self, length: int, what: str) -> None:
         if length > self.size - self.file.tell():
-            raise self.wrong(f"ends inside {shown(what)}, which claims {length:,} bytes.")
+            raise self.wrong(f"ends inside {quote(what)}, which claims {length:,} bytes.")
 
     def wrong(self, words: str) -> ConfigError:
         return ConfigError(f"read_config: the GGUF file {self.where} {words}")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from ._gguf_families import SLIDING, Sliding
 from ._values import MOST_LAYERS, Keys
@@ -127,7 +127,7 @@ def _query_scale(keys: Keys) -> QueryScale | None:
     )
     if length is None:
         raise ConfigError(
-            f"read_config: {keys.path('attention.temperature_scale')} {shown(beta)} needs a length:"
+            f"read_config: {keys.path('attention.temperature_scale')} {quote(beta)} needs a length:"
             " attention.temperature_length or rope.scaling.original_context_length."
         )
     return QueryScale("log", beta=beta, length=float(length))

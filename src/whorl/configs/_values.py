@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from whorl._support.numerals import is_json_number, parse_number
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .limits import MOST_CHANNELS, MOST_LAYERS, MOST_TOKENS
 from .model import ConfigError, Rotation
@@ -33,7 +33,7 @@ class Keys:
 
     def refused(self, name: str, wanted: str) -> ConfigError:
         value = self.data.get(name)
-        got = {True: "true", False: "false"}[value] if isinstance(value, bool) else shown(value)
+        got = {True: "true", False: "false"}[value] if isinstance(value, bool) else quote(value)
         if isinstance(value, str):
             found = parse_number(value)
             more = "it" if is_json_number(value) else f"{found.value}," if found else ""
@@ -125,6 +125,6 @@ def sound(rotation: Rotation) -> Rotation:
     if not finite:
         raise ConfigError(
             "read_config: these numbers give frequencies that are not finite:"
-            f" {shown(rotation.to_dict())}."
+            f" {quote(rotation.to_dict())}."
         )
     return rotation

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.scaling import Ladder, Llama3
 
 from ._gguf_families import HALVED, LATENT, PERMUTED, Sliding, Style, style
@@ -53,7 +53,7 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
     notes: list[Note] = []
     if how is None:
         how = "mrope" if sections else "neox"
-        notes.append(Note("unknown-family", f"{shown(keys.where)} is not known; read as {how}."))
+        notes.append(Note("unknown-family", f"{quote(keys.where)} is not known; read as {how}."))
     if keys.where == "baichuan" and keys.whole("block_count") == 40:
         how = "none"  # the 13B has ALiBi
     groups: tuple[LayerGroup, ...] = ()
@@ -83,7 +83,7 @@ def _keys(data: Mapping[str, Any]) -> Keys:
                 "read_config: this GGUF file is a later part of a model in several; pass the first."
             )
         raise ConfigError(
-            f"read_config: general.architecture must be the name of one; got {shown(name)}."
+            f"read_config: general.architecture must be the name of one; got {quote(name)}."
         )
     own = {key[len(name) + 1 :]: v for key, v in data.items() if key.startswith(name + ".")}
     return Keys(own, name)

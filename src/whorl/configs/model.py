@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from whorl._support.words import did_you_mean, list_shown, shorten, shown
+from whorl._support.words import list_quoted, quote, shorten, suggest_name
 from whorl.scaling import Frequencies, Scaling
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class ModelPositions:
         if not self.groups:
             return f"read_config: {who} {self.unrotated}."
         if layer is not None and not self.num_layers:
-            ask = f" pass layer_type=, one of {list_shown(names)}." if names else ""
+            ask = f" pass layer_type=, one of {list_quoted(names)}." if names else ""
             return (
                 f"read_config: the config of {who} does not say which layers are which, so"
                 f" layer={layer} is none that is known;{ask or ' leave layer out.'}"
@@ -232,20 +232,20 @@ class ModelPositions:
         if layer is not None and not any(layer in group.layers for group in self.groups):
             return f"read_config: {who} has layers 0 .. {self.num_layers - 1}; got layer={layer}."
         if layer_type is not None and layer_type not in names:
-            hint = did_you_mean(layer_type, names)
-            known = list_shown(names) or "none, all layers are alike"
+            hint = suggest_name(layer_type, names)
+            known = list_quoted(names) or "none, all layers are alike"
             return (
-                f"read_config: {who} has no layer type {shown(layer_type)}{hint} It has: {known}."
+                f"read_config: {who} has no layer type {quote(layer_type)}{hint} It has: {known}."
             )
         if layer is not None and not found:
             kind = next(group.name for group in self.groups if layer in group.layers)
             return (
-                f"read_config: layer {layer} of {who} is of the type {shown(kind)}, not"
-                f" {shown(layer_type)}; pass one of layer= and layer_type=."
+                f"read_config: layer {layer} of {who} is of the type {quote(kind)}, not"
+                f" {quote(layer_type)}; pass one of layer= and layer_type=."
             )
         return (
             f"read_config: the layers of {who} rotate in {len(found)} ways; pass layer= or"
-            f" layer_type=, one of {list_shown(names) or 'the layer numbers'}."
+            f" layer_type=, one of {list_quoted(names) or 'the layer numbers'}."
         )
 
 

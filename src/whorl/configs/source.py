@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from whorl._support.bounded_json import JsonError, JsonLimits, parse_json, read_within
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from . import _gguf_file
 from ._folder import config_in
@@ -91,9 +91,9 @@ def _from_path(given: str | os.PathLike[str]) -> Document:
         raise ConfigError("read_config: got JSON text, not a path; pass json.loads(text).")
     name = os.fspath(given)
     if not isinstance(name, str):
-        raise ConfigError(f"read_config: a path must be text; got {shown(name)}.")
+        raise ConfigError(f"read_config: a path must be text; got {quote(name)}.")
     path = Path(name)
-    with _readable(name if len(name) < 300 else shown(name)):
+    with _readable(name if len(name) < 300 else quote(name)):
         if path.is_dir():
             path = config_in(path)
         with _opened(path) as file:
@@ -121,7 +121,7 @@ def _readable(name: str) -> Iterator[None]:
     except (UnicodeError, ValueError) as error:  # names that no file can have
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"read_config: {shown(name)} is no path: {error}.") from None
+        raise ConfigError(f"read_config: {quote(name)} is no path: {error}.") from None
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def _from_dict(data: Mapping[Any, Any]) -> Document:
             return value
         if hasattr(value, "tolist") and math.prod(value.shape) <= left:  # arrays and tensors
             return copy(value.tolist(), name, depth)
-        return shown(value)  # a dtype, an enum: as JSON would have it, in words
+        return quote(value)  # a dtype, an enum: as JSON would have it, in words
 
     plain = copy(data, "the config", 0)
     return Document(_kind(plain), plain)
@@ -195,7 +195,7 @@ def _key(key: Any, name: str) -> str:
         return key
     if key is None or isinstance(key, (int, float)):  # as json.dump writes them
         return str(key)
-    raise ConfigError(f"read_config: the keys of {name} must be text; got {shown(key)}.")
+    raise ConfigError(f"read_config: the keys of {name} must be text; got {quote(key)}.")
 
 
 def _kind(data: dict[str, Any]) -> Kind:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from torch import Tensor, nn
 
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 
 if TYPE_CHECKING:
     from .composition import Composition
@@ -278,14 +278,14 @@ def make(name: str, **options: Any) -> Encoding:
     """
     if name not in _REGISTRY:
         raise ValueError(
-            f"unknown encoding {name!r}{did_you_mean(name, _REGISTRY)} Known: {', '.join(names())}."
+            f"unknown encoding {name!r}{suggest_name(name, _REGISTRY)} Known: {', '.join(names())}."
         )
     cls = _REGISTRY[name]
     known = list(inspect.signature(cls).parameters)
     for option in options:
         if option not in known:
             raise TypeError(
-                f"encoding {name!r} has no option {option!r}{did_you_mean(option, known)}"
+                f"encoding {name!r} has no option {option!r}{suggest_name(option, known)}"
                 f" It has: {', '.join(known)}."
             )
     return cls(**options)
@@ -297,7 +297,7 @@ def from_dict(options: Mapping[str, Any]) -> Encoding:
 
     if not isinstance(options, Mapping):
         raise TypeError(
-            f"from_dict: an encoding must be a dictionary, as to_dict gives; got {shown(options)}."
+            f"from_dict: an encoding must be a dictionary, as to_dict gives; got {quote(options)}."
         )
     rest = dict(options)
     name = rest.pop("name", None)

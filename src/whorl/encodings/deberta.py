@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.kernels.tables import table_dtype
 
 from ._content import (
@@ -99,7 +99,7 @@ class DeBERTaConfig(Config):
         if not known or not terms or len(set(terms)) < len(terms):
             raise ValueError(
                 "DeBERTa: terms must be ('c2p', 'p2c') or one of the two in a tuple; got"
-                f" {shown(terms)}. Split a 'c2p|p2c' of another config at '|'."
+                f" {quote(terms)}. Split a 'c2p|p2c' of another config at '|'."
             )
 
     def _check_buckets(self) -> None:
@@ -115,7 +115,7 @@ class DeBERTaConfig(Config):
         if type(count) is not int or count < 4 or count % 2:
             raise ValueError(
                 "DeBERTa: position_buckets must be an even int >= 4 with buckets='log', because"
-                f" half of them are exact distances; got {shown(count)}. DeBERTa-v3 has 256."
+                f" half of them are exact distances; got {quote(count)}. DeBERTa-v3 has 256."
             )
         if self.max_distance < count // 2 + 2:
             raise ValueError(

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.kernels import tables
 
 from ._absolute import Absolute, Where
@@ -47,7 +47,7 @@ class LearnedConfig(Config):
         for option in ("dim", "max_length"):
             value = getattr(self, option)
             if type(value) is not int or value < 1:
-                raise ValueError(f"Learned: {option} must be a positive int; got {shown(value)}.")
+                raise ValueError(f"Learned: {option} must be a positive int; got {quote(value)}.")
             check_allocated(value, option, "Learned")
         if self.init not in get_args(Init):
             words = " or ".join(map(repr, get_args(Init)))
@@ -170,17 +170,17 @@ class Learned(Absolute):
     def _check_resize(self, new_length: int, mode: Resize, alpha: float) -> None:
         if type(new_length) is not int or new_length < 1:
             raise ValueError(
-                f"Learned.resize: new_length must be a positive int; got {shown(new_length)}."
+                f"Learned.resize: new_length must be a positive int; got {quote(new_length)}."
             )
         if mode not in get_args(Resize):
             words = " or ".join(map(repr, get_args(Resize)))
-            raise ValueError(f"Learned.resize: mode must be {words}; got {shown(mode)}.")
+            raise ValueError(f"Learned.resize: mode must be {words}; got {quote(mode)}.")
         if mode != "hierarchical":
             return
         if not isinstance(alpha, float) or not 0 < alpha < 1 or alpha == 0.5:
             raise ValueError(
                 "Learned.resize: alpha must be a float between 0 and 1 other than 0.5, at which"
-                f" positions i n + j and j n + i would share a row; got {shown(alpha)}."
+                f" positions i n + j and j n + i would share a row; got {quote(alpha)}."
             )
         known = self.config.max_length
         if new_length > known**2:

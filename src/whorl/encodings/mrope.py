@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.scaling import Ladder, Scaling
 from whorl.scaling.base import ladder
 from whorl.types import Impl, Layout, Precision
@@ -186,7 +186,7 @@ def _check_integers(given: Any, option: str) -> tuple[int, ...]:
     listed = tuple(given) if isinstance(given, (tuple, list)) else None
     if listed is None or not all(type(n) is int and n >= 0 for n in listed):
         raise ValueError(
-            f"MRoPE: {option} must be ints >= 0, one for each section; got {shown(given)}."
+            f"MRoPE: {option} must be ints >= 0, one for each section; got {quote(given)}."
         )
     return listed
 
@@ -194,7 +194,7 @@ def _check_integers(given: Any, option: str) -> tuple[int, ...]:
 def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None:
     if len(sections) < 2:
         raise ValueError(
-            f"MRoPE: sections must be at least 2, one for each axis; got {shown(sections)}."
+            f"MRoPE: sections must be at least 2, one for each axis; got {quote(sections)}."
             " For one axis use RoPE."
         )
     pairs, total = width // 2, sum(sections)
@@ -206,7 +206,7 @@ def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None
         )
         raise ValueError(
             f"MRoPE: sections must add up to R/2 = {pairs}, because every pair turns by one axis;"
-            f" got {shown(sections)}, {total} in all. {remedy}"
+            f" got {quote(sections)}, {total} in all. {remedy}"
         )
     dealt = _assign_sections(sections, order)
     counts = tuple(dealt.count(k) for k in range(len(sections)))

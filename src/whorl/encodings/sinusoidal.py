@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
@@ -60,7 +60,7 @@ class SinusoidalConfig(Config):
         ):
             if (value := getattr(self, option)) not in choices:
                 words = " or ".join(map(repr, choices))
-                raise ValueError(f"Sinusoidal: {option} must be {words}; got {shown(value)}.")
+                raise ValueError(f"Sinusoidal: {option} must be {words}; got {quote(value)}.")
         if self.spacing == "endpoints" and self.dim < 4:
             raise ValueError(
                 "Sinusoidal: spacing='endpoints' needs dim of at least 4, because both ends of the"
@@ -74,7 +74,7 @@ class SinusoidalConfig(Config):
             raise ValueError(f"Sinusoidal: scale must be a finite number; got {self.scale!r}.")
         if type(self.table_length) is not int or self.table_length < 0:
             raise ValueError(
-                f"Sinusoidal: table_length must be an int >= 0; got {shown(self.table_length)}."
+                f"Sinusoidal: table_length must be an int >= 0; got {quote(self.table_length)}."
             )
         for option in ("dim", "table_length"):
             check_allocated(getattr(self, option), option, "Sinusoidal")
@@ -156,7 +156,7 @@ class Sinusoidal(Absolute):
         if len(shape) not in (1, 2):
             raise ValueError(
                 "Sinusoidal.table: positions must be a tensor [T] or [B, T]; got"
-                f" {shown(positions)}."
+                f" {quote(positions)}."
             )
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.kernels import reference as plain
 from whorl.scaling import Ladder
 from whorl.scaling.base import ladder
@@ -260,7 +260,7 @@ class XPos(Rotary):
         Factors of queries in that block, and of all keys up to it, are at most 1 / zeta_0 = 3.5.
         """
         if isinstance(position, bool) or not isinstance(position, int):
-            raise TypeError(f"XPos.reference_for: position must be an int; got {shown(position)}.")
+            raise TypeError(f"XPos.reference_for: position must be an int; got {quote(position)}.")
         return math.floor(position // self.config.scale_base * self.config.scale_base)
 
     def reference_near(self, positions: Tensor) -> int | Tensor:
@@ -368,7 +368,7 @@ def _role(role: Role | None, label: str) -> int:
     if role not in _ROLES:
         raise ValueError(
             f"{label}: role must be 'query' or 'key', because queries shrink where keys grow;"
-            f" got {shown(role)}."
+            f" got {quote(role)}."
         )
     return _ROLES[role]
 

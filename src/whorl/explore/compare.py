@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from whorl import analysis
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 from whorl.encodings import Encoding, names
 from whorl.encodings.base import classes
 from whorl.plots import catalogue
@@ -53,7 +53,7 @@ def card(name: str) -> dict[str, Any]:
 
 def read_runs(folder: Path) -> dict[str, Any]:
     """The comparison in a folder of ``whorl compare``, from its report or from its runs."""
-    need("tomli_w", by="whorl explore --runs", extra="lab")
+    import_extra("tomli_w", by="whorl explore --runs", extra="lab")
     from whorl.lab import compare
     from whorl.lab.compare.gather import find
 

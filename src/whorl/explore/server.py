@@ -22,7 +22,7 @@ from typing import Any
 
 import whorl
 from whorl._support.bounded_json import JsonLimits, parse_json
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 from whorl.analysis.record import plain
 from whorl.configs import ConfigError
 
@@ -54,7 +54,7 @@ _CALLS: dict[str, Callable[[State, Any], dict[str, Any]]] = {
 
 def application(state: State, port: int) -> Any:
     """The ASGI application, guarded."""
-    need("starlette", by="whorl explore", extra="web")
+    import_extra("starlette", by="whorl explore", extra="web")
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.requests import ClientDisconnect, Request
@@ -131,7 +131,7 @@ def listen(port: int | None) -> socket.socket:
 
 def configure(state: State, port: int) -> Any:
     """The settings of uvicorn, for the application on this port."""
-    uvicorn = need("uvicorn", by="whorl explore", extra="web")
+    uvicorn = import_extra("uvicorn", by="whorl explore", extra="web")
     app = application(state, port)
     from .connections import Connection
 
@@ -149,8 +149,8 @@ def configure(state: State, port: int) -> Any:
 
 def serve(state: State, *, port: int | None = None, browser: bool = True) -> None:
     """Serve until Ctrl-C; the address is the only thing printed."""
-    uvicorn = need("uvicorn", by="whorl explore", extra="web")
-    need("starlette", by="whorl explore", extra="web")
+    uvicorn = import_extra("uvicorn", by="whorl explore", extra="web")
+    import_extra("starlette", by="whorl explore", extra="web")
     with listen(port) as found:
         at = found.getsockname()[1]
         address = f"http://{HOST}:{at}/"

@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 
 __all__ = ["check_choice", "check_count", "check_number"]
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> None:
     if type(value) is not int or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}; got {shown(value)}.")
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {quote(value)}.")
 
 
 def check_number(
@@ -27,10 +27,10 @@ def check_number(
         bounds = (
             f"above {low:g} and at most {high:g}" if open_below else f"from {low:g} to {high:g}"
         )
-        raise ValueError(f"{name} must be a number {bounds}; got {shown(value)}.")
+        raise ValueError(f"{name} must be a number {bounds}; got {quote(value)}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
-        guess = did_you_mean(value, choices)
-        raise ValueError(f"{name} {shown(value)} is unknown{guess} Known: {', '.join(choices)}.")
+        guess = suggest_name(value, choices)
+        raise ValueError(f"{name} {quote(value)} is unknown{guess} Known: {', '.join(choices)}.")

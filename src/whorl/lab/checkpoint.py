@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 from whorl._support.files import write_file_atomically
 
 from .integrity import FORMAT, check_format, checksum, checksum_tensor
@@ -40,7 +40,7 @@ class Checkpoint:
 
     def save(self, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> "Checkpoint":
         """Write ``path`` whole or not at all; returns this with the checksum of what is there."""
-        safe = need("safetensors.torch", by="whorl.lab", extra="lab")
+        safe = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
         for name, weight in model.named_parameters():
             tensors[_WEIGHT + name] = weight.detach().contiguous()
@@ -94,7 +94,7 @@ class SavedState:
 
 def read_state(path: Path) -> SavedState:
     """Read a checkpoint, once; ValueError if anything in the file has changed."""
-    safe = need("safetensors", by="whorl.lab", extra="lab")
+    safe = import_extra("safetensors", by="whorl.lab", extra="lab")
     try:
         with safe.safe_open(path, framework="pt") as file:
             about = file.metadata() or {}

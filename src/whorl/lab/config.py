@@ -16,8 +16,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from whorl._support.extras import need
-from whorl._support.words import did_you_mean, shown
+from whorl._support.extras import import_extra
+from whorl._support.words import quote, suggest_name
 
 from ._checks import check_choice, check_count, check_number
 
@@ -65,7 +65,7 @@ class ModelConfig:
         check_choice("model.encoding_per", self.encoding_per, get_args(Sharing))
         check_number("model.dropout", self.dropout, 0.0, 0.95)
         if not isinstance(self.tied, bool):
-            raise TypeError(f"model.tied must be true or false; got {shown(self.tied)}.")
+            raise TypeError(f"model.tied must be true or false; got {quote(self.tied)}.")
         if self.width % self.heads:
             raise ValueError(
                 f"model.width must be a multiple of model.heads = {self.heads}, because heads share"
@@ -114,7 +114,7 @@ class DataConfig:
                 f"data: the task {self.task!r} makes its own tokens; leave out files and tokenizer."
             )
         if not all(isinstance(name, str) and name for name in self.files):
-            raise TypeError(f"data.files must be paths; got {shown(list(self.files))}.")
+            raise TypeError(f"data.files must be paths; got {quote(list(self.files))}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,13 +228,13 @@ class RunConfig:
         for name, values in tables.items():
             if name not in known:
                 raise ValueError(
-                    f"unknown table [{name}]{did_you_mean(name, known)} Known: {', '.join(known)}."
+                    f"unknown table [{name}]{suggest_name(name, known)} Known: {', '.join(known)}."
                 )
             parts[name] = _read(name, hints[name], values)
         return cls(**parts)
 
     def to_toml(self) -> str:
-        writer = need("tomli_w", by="whorl.lab", extra="lab")
+        writer = import_extra("tomli_w", by="whorl.lab", extra="lab")
         return str(writer.dumps(self.to_dict()))
 
     @classmethod
@@ -249,7 +249,7 @@ class RunConfig:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file, or an error that names the file and the line."""
     module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
-    reader = need(module, by="whorl.lab", extra="lab")
+    reader = import_extra(module, by="whorl.lab", extra="lab")
     path = Path(path)
     try:
         tables: dict[str, Any] = reader.loads(path.read_text(encoding="utf-8"))
@@ -264,14 +264,14 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 def _read(table: str, cls: type, values: Any) -> Any:
     if not isinstance(values, Mapping):
-        raise TypeError(f"[{table}] must be a table of options; got {shown(values)}.")
+        raise TypeError(f"[{table}] must be a table of options; got {quote(values)}.")
     hints = get_type_hints(cls)
     known = [part.name for part in dataclasses.fields(cls)]
     options: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
             raise ValueError(
-                f"[{table}] has no option {shown(name)}{did_you_mean(name, known)}"
+                f"[{table}] has no option {quote(name)}{suggest_name(name, known)}"
                 f" It has: {', '.join(known)}."
             )
         options[name] = _fitted(f"{table}.{name}", hints[name], value)
@@ -282,11 +282,11 @@ def _fitted(name: str, hint: Any, value: Any) -> Any:
     """``value`` as its option wants it: lists become tuples, whole numbers floats."""
     if get_origin(hint) is tuple:
         if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{name} must be a list; got {shown(value)}.")
+            raise TypeError(f"{name} must be a list; got {quote(value)}.")
         floats = get_args(hint)[0] is float
         return tuple(float(v) if floats and type(v) is int else v for v in value)
     choices = get_args(hint) if get_origin(hint) is UnionType else (hint,)
     tables = any(get_origin(choice) is dict for choice in choices)  # encodings may be tables
     if str in choices and not tables and not isinstance(value, str):
-        raise TypeError(f"{name} must be a string; got {shown(value)}.")
+        raise TypeError(f"{name} must be a string; got {quote(value)}.")
     return float(value) if hint is float and type(value) is int else value

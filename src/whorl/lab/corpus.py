@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 
 __all__ = ["Corpus", "load"]
 
@@ -202,7 +202,7 @@ def _utf8_problem(data: bytes) -> int | None:
 def _tokenized(
     documents: list[tuple[str, bytes]], tokenizer: str
 ) -> tuple[list[tuple[str, Tensor]], int]:
-    tokenizers = need("tokenizers", by="--tokenizer", extra="hf")
+    tokenizers = import_extra("tokenizers", by="--tokenizer", extra="hf")
     if not Path(tokenizer).is_file():
         raise ValueError(f"--tokenizer: {tokenizer!r} is no file; give a tokenizer.json.")
     try:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 from whorl.encodings import Encoding, base
 
 from .config import EncodingSpec, ModelConfig
@@ -53,19 +53,19 @@ def parts_of(spec: EncodingSpec) -> list[dict[str, Any]]:
         return [{"name": name.strip()} for name in spec.split("+")]
     if isinstance(spec, Mapping):
         if not isinstance(spec.get("name"), str):
-            raise ValueError(f"model.encoding as a table needs a name; got {shown(dict(spec))}.")
+            raise ValueError(f"model.encoding as a table needs a name; got {quote(dict(spec))}.")
         head, *rest = spec["name"].split("+")
         if rest:
             raise ValueError(
                 "model.encoding: options go with one encoding; write a list of tables for"
-                f" {shown(spec['name'])}."
+                f" {quote(spec['name'])}."
             )
         return [{**spec, "name": head.strip()}]
     if isinstance(spec, (list, tuple)) and spec:
         return [options for part in spec for options in parts_of(part)]
     raise TypeError(
         "model.encoding must be a name such as 'rope' or 'learned+rope', a table with a name, or a"
-        f" list of them; got {shown(spec)}."
+        f" list of them; got {quote(spec)}."
     )
 
 
@@ -75,7 +75,7 @@ def _part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding
     known = base.classes()
     if name not in known:
         raise ValueError(
-            f"unknown encoding {shown(name)}{did_you_mean(name, known)} Known:"
+            f"unknown encoding {quote(name)}{suggest_name(name, known)} Known:"
             f" {', '.join(sorted(known))}."
         )
     sizes = {

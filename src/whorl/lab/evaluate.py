@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl._support.words import did_you_mean
+from whorl._support.words import suggest_name
 from whorl.encodings import base
 
 from .config import ModelConfig, RunConfig
@@ -85,7 +85,7 @@ def with_scaling(config: RunConfig, name: str | None) -> ModelConfig:
     if name not in SCALINGS:
         known = ", ".join(SCALINGS)
         raise ValueError(
-            f"--scalings: {name!r} cannot be put into a trained model{did_you_mean(name, SCALINGS)}"
+            f"--scalings: {name!r} cannot be put into a trained model{suggest_name(name, SCALINGS)}"
             f" Known: {known}. (LongRoPE's factors come from a search, and proportional rotation"
             " must be trained.)"
         )

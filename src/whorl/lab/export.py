@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.bounded_json import JsonLimits, parse_json
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 from whorl._support.files import create_folder_atomically, write_file_atomically
 from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
@@ -63,7 +63,7 @@ def export(
         raise TypeError(f"export: model must be a whorl.lab Model; got {type(model).__name__}.")
     check_count("export: length", length)
     target = _free(Path(folder))
-    safetensors = need("safetensors.torch", by="whorl.lab", extra="lab")
+    safetensors = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
     rope = _rope_of(model)
     contents = {
         "config.json": _json(_config(model, *_rope_parameters(rope, length))),

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.files import remove_parts, write_file_atomically
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from . import files
 from .checkpoint import Checkpoint, SavedState, read_state
@@ -299,7 +299,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     for table in old.keys() | new.keys():
         was, now = old.get(table, {}), new.get(table, {})
         words += [
-            f"{table}.{name} is {shown(was.get(name))} there, {shown(now.get(name))} here"
+            f"{table}.{name} is {quote(was.get(name))} there, {quote(now.get(name))} here"
             for name in sorted(was.keys() | now.keys())
             if was.get(name) != now.get(name)
         ]

@@ -187,7 +187,7 @@ def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimiz
 
 def _megabytes(before: int) -> float:
     """By how much the process has grown at its largest."""
-    return round((memory.peak() - before) / 2**20, 1)
+    return round((memory.read_peak() - before) / 2**20, 1)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 from whorl._support.files import write_file_atomically
 
 from . import catalogue
@@ -79,8 +79,8 @@ def check_path(path: str | Path) -> Path:
         )
     if path.is_dir():
         raise IsADirectoryError(f"plots.save: {str(path)!r} is a folder; name a file in it.")
-    need("altair", by="whorl.plots", extra="plots")
-    need("vl_convert", by="whorl.plots", extra="plots")
+    import_extra("altair", by="whorl.plots", extra="plots")
+    import_extra("vl_convert", by="whorl.plots", extra="plots")
     return path
 
 
@@ -89,7 +89,7 @@ def _join(words: tuple[str, ...]) -> str:
 
 
 def _spec(chart: Any, name: Theme | None) -> dict[str, Any]:
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     if not hasattr(chart, "to_dict"):
         raise TypeError(f"plots.save: chart must be an Altair chart; got {type(chart).__name__}.")
     spec: dict[str, Any]
@@ -116,8 +116,8 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def _render(spec: dict[str, Any], suffix: str, scale: float) -> bytes:
     if suffix == ".json":
         return (json.dumps(spec, indent=2) + "\n").encode()
-    alt = need("altair", by="whorl.plots", extra="plots")
-    convert = need("vl_convert", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    convert = import_extra("vl_convert", by="whorl.plots", extra="plots")
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     if suffix == ".png":
         return bytes(convert.vegalite_to_png(spec, vl_version=version, scale=scale))

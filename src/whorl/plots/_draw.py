@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 
 __all__ = [
     "HEAT",
@@ -29,7 +29,7 @@ _SHADES = ("#2F6DB5", "#1F9E9A", "#5DB34A", "#D9A514")
 
 def altair() -> Any:
     """The library, or an error with the pip line."""
-    return need("altair", by="whorl.plots", extra="plots")
+    return import_extra("altair", by="whorl.plots", extra="plots")
 
 
 def short(text: str, most: int = 84) -> str:

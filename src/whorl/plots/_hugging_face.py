@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 from whorl.analysis.record import fits, whole
 
 __all__ = ["attention_weights"]
@@ -26,7 +26,7 @@ def attention_weights(folder: str, length: int, text: str = "") -> dict[str, Any
             f"model: {folder!r} must be a folder with config.json and the weights of a Hugging Face"
             " model; nothing is downloaded."
         )
-    transformers = need("transformers", by="chart 'attention'", extra="hf")
+    transformers = import_extra("transformers", by="chart 'attention'", extra="hf")
     whole(length, "length", "chart 'attention'", 2)
     with _silent(transformers):
         model = transformers.AutoModel.from_pretrained(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 
 __all__ = ["GREY", "Axes", "Point", "Series", "at_least", "ceiling", "draw", "finite", "spread"]
 
@@ -139,7 +139,7 @@ def _rows(series: Iterable[Series]) -> list[dict[str, Any]]:
 
 
 def _together(series: Sequence[Series], axes: Axes) -> Any:
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     domain = _domain(series, axes)
     hues = [hue for hue in dict.fromkeys(line.hue for line in series) if hue != "nope"]
     colour = alt.condition(
@@ -182,7 +182,7 @@ def _together(series: Sequence[Series], axes: Axes) -> Any:
 
 def _apart(series: Sequence[Series], axes: Axes) -> Any:
     """Panels in order of the last value, best first."""
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     domain = _domain(series, axes)
     end = max(line.points[-1].x for line in series)
     sign = -1 if axes.accuracy else 1

@@ -6,7 +6,7 @@ They read the plain numbers of ``whorl.bench.Report.to_dict()``, or of a file th
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 
 __all__ = ["accuracy", "bench", "speed"]
 
@@ -22,7 +22,7 @@ def bench(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
     """
     if not report.get("accuracy"):
         return speed(report, titles=titles)
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     both = alt.vconcat(speed(report, titles=titles), accuracy(report), spacing=40)
     return both.resolve_scale(color="independent", shape="independent")
 
@@ -32,7 +32,7 @@ def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
 
     Shows the smallest thread count of the report, because larger ones depend on the neighbours.
     """
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     threads = min((cell["cell"]["threads"] for cell in report["cells"]), default=1)
     rows = _times(report, threads, titles or {})
     if not rows:
@@ -76,7 +76,7 @@ def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
 
 def accuracy(report: Mapping[str, Any]) -> Any:
     """Largest error of the tables of cos and sin by position, on logarithmic scales."""
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     found = report.get("accuracy")
     if not found:
         raise ValueError("plots.accuracy: the report holds no accuracy; measure it with the plan.")

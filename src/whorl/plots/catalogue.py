@@ -7,7 +7,7 @@ made from it, ``save`` a file. Options of a chart are the arguments of its funct
 from typing import Any, get_args
 
 from whorl._support.lengths import parse_length
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 from whorl.analysis.record import Record
 from whorl.analysis.sizes import refuse_unused
 
@@ -25,7 +25,7 @@ def entry(name: str) -> Entry:
     key = str(name).replace("_", "-")
     if key not in CHARTS:
         raise ValueError(
-            f"unknown chart {name!r}{did_you_mean(key, CHARTS)} Known: {', '.join(CHARTS)}."
+            f"unknown chart {name!r}{suggest_name(key, CHARTS)} Known: {', '.join(CHARTS)}."
         )
     return CHARTS[key]
 
@@ -42,7 +42,7 @@ def numbers(name: str, **options: Any) -> Record:
         if option not in known:
             has = ", ".join(known) or "none"
             raise ValueError(
-                f"chart {found.name!r} has no option {option!r}{did_you_mean(option, known)} It"
+                f"chart {found.name!r} has no option {option!r}{suggest_name(option, known)} It"
                 f" has: {has}."
             )
     given = {key: _typed(key, value, known[key]) for key, value in options.items()}
@@ -78,7 +78,7 @@ def _typed(option: str, value: Any, default: Any) -> Any:
         wanted = f"{kinds}, such as {sample(default)}"
         if option in _LENGTHS and type(default) is int:
             wanted = "a length such as 4096, 128k or 1e5"
-        raise ValueError(f"option {option!r} must be {wanted}; got {shown(value)}.") from None
+        raise ValueError(f"option {option!r} must be {wanted}; got {quote(value)}.") from None
 
 
 def _read_length(text: str) -> int:

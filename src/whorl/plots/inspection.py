@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 
 from ._series import GREY, spread
 from .theme import PALETTE
@@ -26,7 +26,7 @@ _LABEL_HEIGHT = 14
 
 def inspection(document: Mapping[str, Any]) -> Any:
     """One panel for each group of layers that rotates along a text."""
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     groups = [group for group in document["groups"] if group["description"] is not None]
     if not groups:
         raise ValueError(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 
 from ._series import GREY, Axes, Point, Series, at_least, ceiling, draw, finite
 from .theme import PALETTE
@@ -23,7 +23,7 @@ _TRAINING_POINTS = 60
 
 def lab(comparison: Mapping[str, Any]) -> Any:
     """All charts that the comparison has numbers for, one below the other."""
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     charts = [lab_lengths(comparison), lab_costs(comparison)]
     if _with(comparison, "by_position"):
         charts.append(lab_positions(comparison))
@@ -126,7 +126,7 @@ def lab_training(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
 
 def lab_costs(comparison: Mapping[str, Any]) -> Any:
     """What each encoding gives and costs: loss here and far, training speed, memory."""
-    alt = need("altair", by="whorl.plots", extra="plots")
+    alt = import_extra("altair", by="whorl.plots", extra="plots")
     settings = comparison["settings"]
     accuracy = settings["measure"] == "accuracy"
     near, far = settings["length"], max(settings["lengths"])

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 __all__ = ["grid"]
 
@@ -63,7 +63,7 @@ def _check(sizes: tuple[int, ...], coordinates: str, side: str) -> None:
     ):
         if value not in known:
             words = " or ".join(map(repr, known))
-            raise ValueError(f"grid: {option} must be {words}; got {shown(value)}.")
+            raise ValueError(f"grid: {option} must be {words}; got {quote(value)}.")
     if coordinates == "index" and side != "own":
         raise ValueError(
             f"grid: side={side!r} is for coordinates that are divided by it, 'centers' and"

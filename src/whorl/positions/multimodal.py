@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._support.words import shorten, shown
+from whorl._support.words import quote, shorten
 
 from .grids import grid
 
@@ -72,7 +72,7 @@ def from_segments(
         if not isinstance(given, (list, tuple)):
             raise ValueError(
                 "from_segments: rows must be lists of segments, one list for each row;"
-                f" got {shown(given)}. Wrap a single row: from_segments([[...]])."
+                f" got {quote(given)}. Wrap a single row: from_segments([[...]])."
             )
     placed = [_placed([_checked(s) for s in given], resume) for given in rows]
     length = max((row.shape[1] for row in placed), default=0)
@@ -124,7 +124,7 @@ def from_token_types(
     keep = _kept(types, mask)
     for option, value in (("merge", merge), ("temporal_merge", temporal_merge)):
         if type(value) is not int or value < 1:
-            raise ValueError(f"{where}: {option} must be an int >= 1; got {shown(value)}.")
+            raise ValueError(f"{where}: {option} must be an int >= 1; got {quote(value)}.")
     waiting = {
         1: deque(_merged(image_grids, "image_grids", (1, merge, merge), None)),
         2: deque(_merged(video_grids, "video_grids", (temporal_merge, merge, merge), intervals)),
@@ -212,7 +212,7 @@ def _merged(grids: Any, option: str, merge: tuple[int, int, int], intervals: Any
     if not isinstance(spaced, (list, tuple)) or len(spaced) != len(listed):
         raise ValueError(
             f"from_token_types: intervals must be numbers, one for each of the {len(listed)}"
-            f" videos; got {shown(intervals)}."
+            f" videos; got {quote(intervals)}."
         )
     merged: list[Cells] = []
     for sizes, interval in zip(listed, spaced, strict=True):
@@ -240,14 +240,14 @@ def _checked(segment: Any) -> int | Cells:
             return t, h, w, _interval(rest[0] if rest else 1.0, "from_segments")
     raise ValueError(
         "from_segments: a segment must be a number of text tokens, or (t, h, w) or"
-        f" (t, h, w, interval) with positive ints; got {shown(segment)}."
+        f" (t, h, w, interval) with positive ints; got {quote(segment)}."
     )
 
 
 def _interval(given: Any, where: str) -> float:
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if not number or not 0 <= given <= 2**24:
-        raise ValueError(f"{where}: an interval must be a number in 0 .. 2^24; got {shown(given)}.")
+        raise ValueError(f"{where}: an interval must be a number in 0 .. 2^24; got {quote(given)}.")
     return float(given)
 
 
@@ -281,4 +281,4 @@ def _kept(types: Any, mask: Any) -> Tensor:
 def _check_choice(where: str, option: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         words = " or ".join(map(repr, known))
-        raise ValueError(f"{where}: {option} must be {words}; got {shown(value)}.")
+        raise ValueError(f"{where}: {option} must be {words}; got {quote(value)}.")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import find_ends, has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 __all__ = ["INTEGERS", "resolve"]
 
@@ -94,7 +94,7 @@ def _checked_offset(offset: Any, length: int, where: str) -> int:
         first = None
     if first is None or isinstance(offset, (bool, Tensor)):
         raise TypeError(
-            f"{where}: offset must be an int or one int per batch row; got {shown(offset)}."
+            f"{where}: offset must be an int or one int per batch row; got {quote(offset)}."
         )
     if not -(1 << 63) <= first < (1 << 63) - length:
         raise ValueError(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .resolve import INTEGERS
 
@@ -94,10 +94,10 @@ def shard(
     _check_tensor(positions, "shard", "positions")
     if type(rank) is not int or type(world) is not int:
         raise TypeError(
-            f"shard: rank and world must be ints; got {shown(rank)} and {shown(world)}."
+            f"shard: rank and world must be ints; got {quote(rank)} and {quote(world)}."
         )
     if order not in ("contiguous", "zigzag"):
-        raise ValueError(f"shard: order must be 'contiguous' or 'zigzag'; got {shown(order)}.")
+        raise ValueError(f"shard: order must be 'contiguous' or 'zigzag'; got {quote(order)}.")
     if not 0 <= rank < world:
         raise ValueError(
             f"shard: rank must be in 0 .. world - 1; got rank {rank} of world {world}."
@@ -116,6 +116,6 @@ def shard(
 def _check_tensor(given: object, where: str, what: str) -> None:
     if not isinstance(given, Tensor):
         raise TypeError(
-            f"{where}: {what} must be a tensor; got {shown(given)}. Use torch.tensor(...)."
+            f"{where}: {what} must be a tensor; got {quote(given)}. Use torch.tensor(...)."
         )
     check_storage(given, where, what)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 
 from .describe import Description, describe, known_context
 
@@ -171,7 +171,7 @@ class Scaling:
         if context_length is not None and (type(context_length) is not int or context_length < 1):
             raise ValueError(
                 f"{type(self).__name__}.describe: context_length must be a positive int, or None"
-                f" for a short context; got {shown(context_length)}."
+                f" for a short context; got {quote(context_length)}."
             )
         own: int | None = getattr(self, "original_context", None)
         return describe(
@@ -210,7 +210,7 @@ class Scaling:
         if not number or not at_least <= value <= sys.float_info.max or value <= 0:
             wanted = f"a finite number >= {at_least:g}" if at_least else "a finite number above 0"
             raise ValueError(
-                f"{type(self).__name__}: {option} must be {wanted}; got {shown(value)}."
+                f"{type(self).__name__}: {option} must be {wanted}; got {quote(value)}."
             )
 
     def _context_of_training(self, at_least: int = 1) -> None:
@@ -219,7 +219,7 @@ class Scaling:
             wanted = "a positive int" if at_least == 1 else f"an int >= {at_least}"
             raise ValueError(
                 f"{type(self).__name__}: original_context must be {wanted}, the length that the"
-                f" model was trained for; got {shown(value)}."
+                f" model was trained for; got {quote(value)}."
             )
 
     def _one_of(self, option: str, choices: tuple[object, ...]) -> None:
@@ -227,7 +227,7 @@ class Scaling:
         if not any(type(value) is type(choice) and value == choice for choice in choices):
             words = " or ".join(map(repr, choices))
             raise ValueError(
-                f"{type(self).__name__}: {option} must be {words}; got {shown(value)}."
+                f"{type(self).__name__}: {option} must be {words}; got {quote(value)}."
             )
 
 
@@ -263,21 +263,21 @@ def from_dict(options: dict[str, Any]) -> Scaling:
     if name is None:
         raise ValueError(
             f"a scaling as a dict needs a 'name', one of {', '.join(names())}; got"
-            f" {shown(options)}."
+            f" {quote(options)}."
         )
     if name not in _REGISTRY:
-        hint = did_you_mean(name, _REGISTRY)
-        raise ValueError(f"unknown scaling {shown(name)}{hint} Known: {', '.join(names())}.")
+        hint = suggest_name(name, _REGISTRY)
+        raise ValueError(f"unknown scaling {quote(name)}{hint} Known: {', '.join(names())}.")
     fields = {field.name: field for field in dataclasses.fields(_REGISTRY[name])}
     for option in rest:
         if option not in fields:
             raise TypeError(
-                f"scaling {shown(name)} has no option {shown(option)}{did_you_mean(option, fields)}"
+                f"scaling {quote(name)} has no option {quote(option)}{suggest_name(option, fields)}"
                 f" It has: {', '.join(fields)}."
             )
     for option, field in fields.items():
         if option not in rest and field.default is dataclasses.MISSING:
             raise TypeError(
-                f"scaling {shown(name)} needs the option {shown(option)}; got {shown(options)}."
+                f"scaling {quote(name)} needs the option {quote(option)}; got {quote(options)}."
             )
     return _REGISTRY[name](**rest)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .base import Frequencies, Ladder, Scaling, register
 
@@ -128,9 +128,9 @@ def _frozen(values: object, option: str) -> tuple[float, ...]:
         wrong = wrong or [v for v in plain if not 0 < v < math.inf]
         if not wrong:
             return tuple(float(v) for v in plain)
-        got = f"{shown(wrong[0])} among {len(plain)}"
+        got = f"{quote(wrong[0])} among {len(plain)}"
     else:
-        got = shown(plain)
+        got = quote(plain)
     raise ValueError(
         f"LongRoPE: {option} must be finite numbers above 0, one for each pair; got {got}."
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .base import Frequencies, Ladder, Scaling, register
 
@@ -84,13 +84,13 @@ class DynamicNTK(Scaling):
             if self.factor is not None or self.original_context is not None:
                 raise ValueError(
                     "DynamicNTK: alpha fixes the stretch, so factor and original_context would"
-                    f" change nothing; got {shown(self)}. Leave out the two, or alpha."
+                    f" change nothing; got {quote(self)}. Leave out the two, or alpha."
                 )
             return
         if self.factor is None:
             raise ValueError(
                 "DynamicNTK: needs factor and original_context to follow the length, or alpha"
-                f" alone to stay put; got {shown(self)}."
+                f" alone to stay put; got {quote(self)}."
             )
         self._positive("factor", at_least=1.0)
         self._context_of_training()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .base import Frequencies, Ladder, Scaling, register
 
@@ -39,7 +39,7 @@ class Proportional(Scaling):
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise ValueError(
                 "Proportional: rotary_share must be a number from 0 to 1, the part of all pairs"
-                f" that turns; got {shown(share)}."
+                f" that turns; got {quote(share)}."
             )
         self._positive("factor")
 

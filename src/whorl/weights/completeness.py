@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from whorl._support.words import list_shown, shown
+from whorl._support.words import list_quoted, quote
 
 from .layout import Part
 from .plan import RowMove
@@ -64,7 +64,7 @@ def _has_channel_values(entry: TensorEntry, widths: dict[str, set[int]]) -> bool
 def _refuse(odd: Sequence[str], why: str) -> NoReturn:
     raise ValueError(
         f"convert: these tensors are not known and may belong to q or k, {why}:"
-        f" {list_shown(odd, _SHOWN)}; {SAY_PATTERN} q={_build_name_regex(odd[0])}"
+        f" {list_quoted(odd, _SHOWN)}; {SAY_PATTERN} q={_build_name_regex(odd[0])}"
         f" (or k=...) if it moves with q, leave={_build_name_regex(odd[0])} if it stays."
     )
 
@@ -75,7 +75,7 @@ def check_pairs(moves: Sequence[RowMove], borrowing: Callable[[int | None], bool
     borrowing: whether a layer takes its keys from another one, by the config.
     """
     for (layer, attention), counts in _count_heads(moves).items():
-        where = shown(attention) if layer is None else f"layer {layer}"
+        where = quote(attention) if layer is None else f"layer {layer}"
         q, k = counts.get("q", 0), counts.get("k", 0)
         if q and not k and borrowing(layer):
             continue

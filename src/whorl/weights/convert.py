@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from whorl._support.files import create_folder_atomically
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.configs import read_config
 from whorl.types import Layout
 
@@ -110,7 +110,7 @@ def convert(
         OSError: ``out`` cannot be written; nothing is left there.
     """
     if to not in ("half", "interleaved"):
-        raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {shown(to)}.")
+        raise ValueError(f"convert: to must be 'half' or 'interleaved'; got {quote(to)}.")
     known, sizes = parse_patterns(patterns), check_stated(stated)
     checkpoint = open_weight_files(source)
     target = check_free(Path(out), checkpoint.path)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.types import Layout
 
 from .evidence import (
@@ -212,7 +212,7 @@ def list_layers(layers: Sequence[LayerFinding]) -> str:
     """Layers by their numbers, such as "layers 0, 2-5", or by their names if they have none."""
     numbers = [one.layer for one in layers if one.layer is not None]
     if len(set(numbers)) < len(layers):  # some have two attentions in a layer
-        names = [shown(one.name) for one in layers]
+        names = [quote(one.name) for one in layers]
     else:
         names = []
         for number in numbers:

@@ -16,7 +16,7 @@ from typing import IO, Any, NoReturn
 import torch
 from torch import Tensor
 
-from whorl._support.extras import need
+from whorl._support.extras import import_extra
 from whorl.configs import read_config
 from whorl.configs.source import load
 
@@ -143,8 +143,8 @@ def _find_dequantizer(
     name: str, kind: int, columns: int
 ) -> tuple[int, Callable[[bytearray, int], Tensor]]:
     """The bytes of a row, and a function that makes numbers of rows."""
-    gguf = need("gguf", by="reading quantised GGUF weights", extra="gguf")
-    numpy = need("numpy", by="reading quantised GGUF weights", extra="gguf")
+    gguf = import_extra("gguf", by="reading quantised GGUF weights", extra="gguf")
+    numpy = import_extra("numpy", by="reading quantised GGUF weights", extra="gguf")
     try:
         known = gguf.GGMLQuantizationType(kind)
         block, block_bytes = gguf.GGML_QUANT_SIZES[known]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .head_rows import read_head
 from .plan import RowMove, plan_moves
@@ -67,8 +67,8 @@ def _make_reader(q: RowMove, k: RowMove) -> Callable[[], Heads]:
         keys = [n for n, head in enumerate(k.heads) if head.part == "k"]
         if len(queries) % len(keys):
             raise ValueError(
-                f"{str(q.header.path)!r}: {shown(q.entry.name)} has {len(queries)} heads and"
-                f" {shown(k.entry.name)} {len(keys)}; q must have a multiple, so a head has another"
+                f"{str(q.header.path)!r}: {quote(q.entry.name)} has {len(queries)} heads and"
+                f" {quote(k.entry.name)} {len(keys)}; q must have a multiple, so a head has another"
                 " width. State it by stated=Stated(head_dim=...) (--head-dim)."
             )
         each = len(queries) // len(keys)

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Iterable
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.types import Layout
 
 from .safetensors_file import FileHeader
@@ -32,7 +32,7 @@ def read_mark(headers: Iterable[FileHeader]) -> Layout | None:
     if not found:
         return None
     if len(found) > 1:
-        both = ", ".join(f"{name} says {shown(word)}" for word, name in [*found.items()][:4])
+        both = ", ".join(f"{name} says {quote(word)}" for word, name in [*found.items()][:4])
         raise ValueError(
             f"convert: the files were converted to different layouts: {both} ({MARK} in"
             " __metadata__); the shards of one model must have one."
@@ -42,7 +42,7 @@ def read_mark(headers: Iterable[FileHeader]) -> Layout | None:
             return layout
     word, name = next(iter(found.items()))
     raise ValueError(
-        f"convert: {name} has {MARK} {shown(word)} in __metadata__; it must be 'half' or"
+        f"convert: {name} has {MARK} {quote(word)} in __metadata__; it must be 'half' or"
         " 'interleaved'."
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .layout import PACKINGS, Head, list_fused_heads
 from .safetensors_file import FLOATS, FileHeader, TensorEntry
@@ -57,7 +57,7 @@ def plan_moves(
             raise ValueError(f"{str(header.path)!r}: {named.problem}.")
         if entry.dtype not in FLOATS:
             raise ValueError(
-                f"{str(header.path)!r}: {shown(entry.name)} is stored as {entry.dtype}. Quantised"
+                f"{str(header.path)!r}: {quote(entry.name)} is stored as {entry.dtype}. Quantised"
                 " weights have rows that share scales or words, so that they cannot move without"
                 " loss; convert the original and quantise that."
             )
@@ -84,7 +84,7 @@ def _plan_move(
 def _split_heads(
     header: FileHeader, entry: TensorEntry, named: TensorName, size: HeadSizes, rows: int
 ) -> list[Head]:
-    where = f"{str(header.path)!r}: {shown(entry.name)} {list(entry.shape)}"
+    where = f"{str(header.path)!r}: {quote(entry.name)} {list(entry.shape)}"
     if named.role not in ("q", "k"):
         return _split_fused(where, named, size, rows)
     one = size.q if named.role == "q" else size.k

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from whorl._support.bounded_json import JsonError, JsonLimits, parse_json
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 __all__ = [
     "CHUNK",
@@ -152,21 +152,21 @@ def _parse_header(path: Path, raw: bytes) -> tuple[dict[str, Any], dict[str, str
 
 
 def _read_entry(path: Path, name: str, about: Any, data_begin: int) -> TensorEntry:
-    where = f"tensor {shown(name)}"
+    where = f"tensor {quote(name)}"
     if not isinstance(about, dict) or not {"dtype", "shape", "data_offsets"} <= set(about):
-        _refuse(path, f"{where} must have dtype, shape and data_offsets; got {shown(about)}")
+        _refuse(path, f"{where} must have dtype, shape and data_offsets; got {quote(about)}")
     dtype, shape, offsets = about["dtype"], about["shape"], about["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _BITS:
-        _refuse(path, f"{where} has the unknown dtype {shown(dtype)}")
+        _refuse(path, f"{where} has the unknown dtype {quote(dtype)}")
     if not _are_sizes(shape) or len(shape) > _MOST_AXES:
-        _refuse(path, f"{where} must have a shape of sizes; got {shown(shape)}")
+        _refuse(path, f"{where} must have a shape of sizes; got {quote(shape)}")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        _refuse(path, f"{where} must have data_offsets [begin, end]; got {shown(offsets)}")
+        _refuse(path, f"{where} must have data_offsets [begin, end]; got {quote(offsets)}")
     bits, have = _BITS[dtype] * math.prod(shape), 8 * (offsets[1] - offsets[0])
     if bits != have:
         _refuse(
             path,
-            f"{where} has shape {shown(shape)} of {dtype}, which takes {shown(bits // 8)} bytes;"
+            f"{where} has shape {quote(shape)} of {dtype}, which takes {quote(bits // 8)} bytes;"
             f" its offsets give it {have // 8}",
         )
     return TensorEntry(name, dtype, tuple(shape), data_begin + offsets[0], data_begin + offsets[1])
@@ -178,8 +178,8 @@ def _check_cover(path: Path, entries: list[TensorEntry], begin: int, size: int) 
     for entry in entries:
         if entry.begin != at:
             how = "overlaps" if entry.begin < at else "leaves a gap after"
-            _refuse(path, f"tensor {shown(entry.name)} {how} {before}")
-        at, before = entry.end, f"tensor {shown(entry.name)}"
+            _refuse(path, f"tensor {quote(entry.name)} {how} {before}")
+        at, before = entry.end, f"tensor {quote(entry.name)}"
     if at > size:
         _refuse(
             path,

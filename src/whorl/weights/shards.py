@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from whorl._support.bounded_json import JsonError, JsonLimits, parse_json, read_within
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from .safetensors_file import FileHeader, TensorEntry, open_regular, read_header
 
@@ -104,7 +104,7 @@ def _read_shards(index: Path) -> tuple[FileHeader, ...]:
     for name in dict.fromkeys(where.values()):
         if not _PLAIN_NAME.fullmatch(name) or not name.endswith(".safetensors"):
             raise ValueError(
-                f"{str(index)!r} names the shard {shown(name)}; a shard must be the plain name of a"
+                f"{str(index)!r} names the shard {quote(name)}; a shard must be the plain name of a"
                 " .safetensors file beside the index, so that nothing else can be read or written."
             )
         headers[name] = read_header(index.parent / name)
@@ -117,7 +117,7 @@ def _read_shards(index: Path) -> tuple[FileHeader, ...]:
             wrong = min(said ^ set(header.entries))
             how = "has not" if wrong in said else "has, against it,"
             raise ValueError(
-                f"{str(index)!r} does not fit its shards: {name!r} {how} the tensor {shown(wrong)};"
+                f"{str(index)!r} does not fit its shards: {name!r} {how} the tensor {quote(wrong)};"
                 " the files are of different models, or some were not downloaded whole."
             )
     return tuple(headers.values())

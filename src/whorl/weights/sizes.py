@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.configs import ConfigError, ModelPositions, Part, load, read_config
 
 from .layout import Head, Packing
@@ -62,14 +62,14 @@ class Stated:
         for name, value in vars(self).items():
             least = 0 if name == "rotary_start" else 1
             if value is not None and (type(value) is not int or value < least):
-                raise ValueError(f"{name} must be an int >= {least}; got {shown(value)}.")
+                raise ValueError(f"{name} must be an int >= {least}; got {quote(value)}.")
 
 
 def check_stated(given: Stated | None) -> Stated:
     """What a caller passed as stated."""
     if given is not None and not isinstance(given, Stated):
         raise ValueError(
-            f"stated must be a Stated, such as Stated(head_dim=64); got {shown(given)}."
+            f"stated must be a Stated, such as Stated(head_dim=64); got {quote(given)}."
         )
     return given or Stated()
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 
 from .layout import Packing
 
@@ -126,30 +126,30 @@ def parse_pattern(text: str) -> Pattern:
     known = [name for name in get_args(Role) if name != "fused"]
     if not equals or not regex:
         raise ValueError(
-            f"pattern {shown(text)} must be ROLE=REGEX, such as q=attn[.]query[.]weight$."
+            f"pattern {quote(text)} must be ROLE=REGEX, such as q=attn[.]query[.]weight$."
         )
     if role not in known:
         raise ValueError(
-            f"pattern {shown(text)}: unknown role {shown(role)}{did_you_mean(role, known)} Known:"
+            f"pattern {quote(text)}: unknown role {quote(role)}{suggest_name(role, known)} Known:"
             f" {', '.join(known)}."
         )
     try:
         return Pattern(role, re.compile(regex))  # type: ignore[arg-type]
     except re.error as error:
-        raise ValueError(f"pattern {shown(text)} is no regular expression: {error}.") from None
+        raise ValueError(f"pattern {quote(text)} is no regular expression: {error}.") from None
 
 
 def parse_patterns(given: Sequence[Pattern | str]) -> list[Pattern]:
     """What a caller passed as patterns, each read if it is text."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ValueError(
-            f'patterns must be a list such as ["q=REGEX", "k=REGEX"]; got {shown(given)}.'
+            f'patterns must be a list such as ["q=REGEX", "k=REGEX"]; got {quote(given)}.'
         )
     found = []
     for one in given:
         if not isinstance(one, Pattern | str):
             raise ValueError(
-                f'a pattern must be text such as "q=REGEX", or a Pattern; got {shown(one)}.'
+                f'a pattern must be text such as "q=REGEX", or a Pattern; got {quote(one)}.'
             )
         found.append(parse_pattern(one) if isinstance(one, str) else one)
     return found
@@ -228,12 +228,12 @@ def _add_problem(found: TensorName, name: str) -> TensorName:
     leaf = re.escape(found.leaf) if len(found.leaf) <= 100 else "REGEX"
     if _QUANTISED.match(found.leaf):
         problem = (
-            f"{shown(name)} belongs to a quantised weight, whose rows share scales or words, so"
+            f"{quote(name)} belongs to a quantised weight, whose rows share scales or words, so"
             " that they cannot move without loss; convert the original and quantise that"
         )
     elif not (_ROWS.match(found.leaf) or _COLUMNS.match(found.leaf)):
         problem = (
-            f"{shown(name)} belongs to {found.module}, and what {shown(found.leaf)} is of it is not"
+            f"{quote(name)} belongs to {found.module}, and what {quote(found.leaf)} is of it is not"
             f" known; {SAY_PATTERN} q={leaf}$ or leave={leaf}$"
         )
     return TensorName(

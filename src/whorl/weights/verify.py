@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.kernels import reference
 from whorl.types import Layout
 
@@ -108,7 +108,7 @@ def _compare_scores(
             error = float((found - again).abs().max() / found.abs().max().clamp_min(1e-300))
             if not error <= _TOLERANCE:
                 raise ValueError(
-                    f"convert: attention scores of {shown(name)} changed by {error:.1e} of the"
+                    f"convert: attention scores of {quote(name)} changed by {error:.1e} of the"
                     f" largest, and may by {_TOLERANCE:.0e}; a tensor of q or k was not recognised,"
                     f" so {SAY_PATTERN} q=REGEX or k=REGEX."
                 )

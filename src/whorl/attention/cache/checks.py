@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.attention._checks import check_qkv
 from whorl.encodings import Encoding
 from whorl.encodings.base import Config
@@ -47,12 +47,12 @@ class CacheConfig(Config):
                 continue
             if type(value) is not int or value < least:
                 raise ValueError(
-                    f"KVCache: {option} must be an int, at least {least}; got {shown(value)}."
+                    f"KVCache: {option} must be an int, at least {least}; got {quote(value)}."
                 )
             if value > 1 << most:
                 raise ValueError(
                     f"KVCache: {option} must be at most 2^{most}, more than any memory holds; got"
-                    f" {shown(value)}."
+                    f" {quote(value)}."
                 )
         for option, known in (
             ("placement", ("absolute", "in_cache")),
@@ -171,12 +171,12 @@ def check_crop(length: Any, held: int, lengths: list[int]) -> None:
             )
     elif length and not held:
         raise ValueError(
-            f"KVCache.crop: length must be 0, as nothing is held; got {shown(length)}."
+            f"KVCache.crop: length must be 0, as nothing is held; got {quote(length)}."
         )
     elif not -held <= length <= held:
         raise ValueError(
             f"KVCache.crop: length must be from {-held} to {held}, as many as are held, or one for"
-            f" each row; got {shown(length)}."
+            f" each row; got {quote(length)}."
         )
 
 
@@ -201,7 +201,7 @@ def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
             drop = torch.as_tensor(drop, device=device)
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(
-                f"KVCache.evict: {_DROP.format(held, batch)}; got {shown(drop)}."
+                f"KVCache.evict: {_DROP.format(held, batch)}; got {quote(drop)}."
             ) from None
         drop = drop.long() if not drop.numel() else drop
     check_storage(drop, "KVCache.evict", "drop")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.attention._checks import check_encoding, check_qkv
 from whorl.encodings.alibi import ALiBi
 from whorl.encodings.base import Encoding
@@ -130,16 +130,16 @@ def check_options(feature_map: str, eps: float, chunk: int) -> None:
     if feature_map not in FEATURE_MAPS:
         raise ValueError(
             "linear_attention: feature_map must be 'elu', 'relu' or 'cosine'; got"
-            f" {shown(feature_map)}."
+            f" {quote(feature_map)}."
         )
     if not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
-        raise ValueError(f"linear_attention: eps must be a finite number >= 0; got {shown(eps)}.")
+        raise ValueError(f"linear_attention: eps must be a finite number >= 0; got {quote(eps)}.")
     if type(chunk) is not int or chunk < 1:
         raise ValueError(
-            f"linear_attention: chunk must be an int >= 1, in tokens; got {shown(chunk)}."
+            f"linear_attention: chunk must be an int >= 1, in tokens; got {quote(chunk)}."
         )
     if chunk > 1 << 62:
-        raise ValueError(f"linear_attention: chunk must be at most 2^62; got {shown(chunk)}.")
+        raise ValueError(f"linear_attention: chunk must be at most 2^62; got {quote(chunk)}.")
 
 
 def check_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.attention._checks import has_key_axis
 from whorl.positions import from_documents, resolve
 from whorl.positions.sequences import find_starts
@@ -124,10 +124,10 @@ def _check_window(window: int | None, sinks: int) -> None:
     if window is not None and (type(window) is not int or not 1 <= window <= _MOST):
         raise ValueError(
             "attention: window must be a positive int up to 2^62, how many positions back a query"
-            f" sees counting its own, or None; got {shown(window)}."
+            f" sees counting its own, or None; got {quote(window)}."
         )
     if type(sinks) is not int or not 0 <= sinks <= _MOST:
-        raise ValueError(f"attention: sinks must be an int >= 0, up to 2^62; got {shown(sinks)}.")
+        raise ValueError(f"attention: sinks must be an int >= 0, up to 2^62; got {quote(sinks)}.")
     if sinks and window is None:
         raise ValueError(
             f"attention: sinks={sinks} needs a window, because without one every key is visible"

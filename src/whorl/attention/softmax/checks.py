@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.attention._checks import check_encoding, check_qkv, has_key_axis
 from whorl.encodings import Encoding
 from whorl.encodings.composition import takes
@@ -25,15 +25,15 @@ def check(
     check_qkv(q, k, v, "attention")
     check_fits(q, encoding, causal, "attention")
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-        raise ValueError(f"attention: dropout must be a number in [0, 1); got {shown(dropout)}.")
+        raise ValueError(f"attention: dropout must be a number in [0, 1); got {quote(dropout)}.")
     if type(block) is not int or block < 1:
-        raise ValueError(f"attention: block must be a positive int; got {shown(block)}.")
+        raise ValueError(f"attention: block must be a positive int; got {quote(block)}.")
 
 
 def check_fits(q: Tensor, encoding: Encoding, causal: bool, where: str) -> None:
     """Refuse an encoding that is for causal attention, or for other heads; and empty heads."""
     if not isinstance(causal, bool):
-        raise TypeError(f"{where}: causal must be True or False; got {shown(causal)}.")
+        raise TypeError(f"{where}: causal must be True or False; got {quote(causal)}.")
     if not q.shape[3]:
         raise ValueError(
             f"{where}: q and k must have channels, because scores are their products; got"
@@ -60,7 +60,7 @@ def check_scale(scale: float | None, where: str) -> None:
     if not number or not -math.inf < scale < math.inf:
         raise ValueError(
             f"{where}: scale must be a finite number, or None for that of the encoding; got"
-            f" {shown(scale)}."
+            f" {quote(scale)}."
         )
 
 
@@ -85,7 +85,7 @@ def check_cached(
             " keeps nothing; export without cache=, with the keys of all tokens as inputs."
         )
     if not isinstance(cache, KVCache):
-        raise TypeError(f"attention: cache must be a whorl.KVCache, or None; got {shown(cache)}.")
+        raise TypeError(f"attention: cache must be a whorl.KVCache, or None; got {quote(cache)}.")
     if not causal:
         raise ValueError(
             "attention: with a cache pass causal=True, because tokens that were fed cannot see"

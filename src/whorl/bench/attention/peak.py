@@ -50,4 +50,4 @@ def peak_of(call: Callable[[], Tensor]) -> int:
     """Bytes by which ``call`` raises the high-water mark above what is resident before it."""
     before = memory.reset_peak()
     call()
-    return max(0, memory.peak() - before)
+    return max(0, memory.read_peak() - before)

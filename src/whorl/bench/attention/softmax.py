@@ -198,7 +198,7 @@ def matrix_bytes(length: int) -> int:
 
 def check_room(length: int, copies: int = 1) -> None:
     """Raise MemoryError where so many matrices do not fit beside what runs already."""
-    needed, free = matrix_bytes(length) * copies * 5 // 4, memory.available()
+    needed, free = matrix_bytes(length) * copies * 5 // 4, memory.read_available()
     if free is not None and free < needed:
         raise MemoryError(f"needs {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free")
 

@@ -16,7 +16,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from . import rules as _rules  # registers them
 from .diagnosis import Diagnosis, diagnose
@@ -47,5 +47,5 @@ def examine(x: Any, *, length: int | None = None, ignore: Iterable[str] = ()) ->
     """
     left_out = frozenset(find_rule(id).id for id in ignore)
     if length is not None and (type(length) is not int or length < 1):
-        raise ValueError(f"examine: length must be a positive int, in tokens; got {shown(length)}.")
+        raise ValueError(f"examine: length must be a positive int, in tokens; got {quote(length)}.")
     return diagnose(x, length, left_out)

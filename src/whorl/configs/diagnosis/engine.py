@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
-from whorl._support.words import did_you_mean, escape_controls, shorten, shown
+from whorl._support.words import escape_controls, quote, shorten, suggest_name
 from whorl.types import Layout
 
 from .patient import Patient
@@ -203,7 +203,7 @@ def find_rule(id: str) -> Rule:
     """The rule of that id, or an error that names the nearest."""
     if id not in RULES:
         raise ValueError(
-            f"no rule is called {shown(id)}{did_you_mean(id, RULES)} whorl doctor --list shows"
+            f"no rule is called {quote(id)}{suggest_name(id, RULES)} whorl doctor --list shows"
             " them all."
         )
     return RULES[id]
@@ -234,7 +234,7 @@ def _apply_rule(rule: Rule, patient: Patient) -> Iterator[Finding]:
             rule.id,
             "warning",
             "",
-            f"this rule stopped with {type(error).__name__}: {shown(str(error))}. That is a mistake"
+            f"this rule stopped with {type(error).__name__}: {quote(str(error))}. That is a mistake"
             " of whorl; what the rule looks for is not known.",
             "Report it together with the config; the other rules were applied."
             f" --ignore {rule.id} leaves this one out.",

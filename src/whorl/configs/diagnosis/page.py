@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from types import ModuleType
 
-from whorl._support.markdown import table
+from whorl._support.markdown import render_table
 
 from .engine import RULES, Rule
 from .rules import SUBJECTS
@@ -15,7 +15,7 @@ def markdown() -> str:
     """A table of all rules, then a section for each, by subject."""
     chosen = [(module, list(_rules_of(module))) for module in SUBJECTS]
     rows = [(f"[{r.id}](#{r.id})", r.severity, r.what) for _, rules in chosen for r in rules]
-    parts = [table(("rule", "severity", "what"), rows, numbers=False)]
+    parts = [render_table(("rule", "severity", "what"), rows, numbers=False)]
     for module, rules in chosen:
         parts.append(f"## {_title(module)}")
         parts += map(_section, rules)

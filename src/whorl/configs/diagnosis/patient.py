@@ -67,7 +67,7 @@ def shown(value: Any) -> str:
         return f"{value:.0f}"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return words.shown(value)
+    return words.quote(value)
 
 
 @dataclass(frozen=True)

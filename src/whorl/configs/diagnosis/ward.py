@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.configs import ConfigError, ModelPositions, load, presets, read_config
 from whorl.configs.model import Parity
 from whorl.configs.source import Document
@@ -61,4 +61,4 @@ def _reading(document: Document, parity: Parity | None) -> tuple[ModelPositions 
         return None, str(error)
     except Exception as error:  # a mistake of whorl, which must not cost the other findings
         name = type(error).__name__
-        return None, f"whorl failed to read it ({name}: {shown(str(error))}); please report that."
+        return None, f"whorl failed to read it ({name}: {quote(str(error))}); please report that."

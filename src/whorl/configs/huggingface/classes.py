@@ -7,7 +7,7 @@ int. (huggingface_hub, strict dataclasses.) Tests hold the tables against the in
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 
 from . import defaults
 
@@ -130,7 +130,7 @@ def refusals(config: Mapping[str, Any], family: str | None, rope_type: str) -> I
     """Why the class of a family, or the model that it describes, stops."""
     for kind in (int, bool):
         for name, value in not_of_type(config, family, kind):
-            yield f"{name} must be of type {kind.__name__}; got {shown(value)}"
+            yield f"{name} must be of type {kind.__name__}; got {quote(value)}"
     sizes: list[Any] = [config.get(name) for name in ("hidden_size", "num_attention_heads")]
     whole = all(type(size) is int and size > 0 for size in sizes)
     if family in HEADS_DIVIDE and whole and sizes[0] % sizes[1]:

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Parity
 
@@ -204,11 +204,11 @@ def two_keys(
             for name in scaled:
                 inside = _inside(rope, name)
                 if inside is None:
-                    raise refused(f"{keys.path('rope_parameters')} has no {shown(name)} to scale")
+                    raise refused(f"{keys.path('rope_parameters')} has no {quote(name)} to scale")
                 inside.update(_copy(keys, "rope_scaling"))
         others = [name for name in rope if name not in (FULL, SLIDING)]
         if strict and others:
-            raise refused(f"rope_parameters of {strict} must not hold {shown(others[0])}")
+            raise refused(f"rope_parameters of {strict} must not hold {quote(others[0])}")
         spent = set[str]()
         for name, key, kind in ((FULL, full, "global"), (SLIDING, sliding, "local")):
             inside = _inside(rope, name) or {"rope_type": "default"}
@@ -243,7 +243,7 @@ def phi3(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     if rope["rope_type"] in ("su", "yarn"):
         rope["rope_type"] = "longrope"
     if rope["rope_type"] not in ("default", "longrope"):
-        raise refused(f"this family takes longrope only, not {shown(rope['rope_type'])}")
+        raise refused(f"this family takes longrope only, not {quote(rope['rope_type'])}")
     return {None: _one(rope, keys, labels)}
 
 
@@ -263,7 +263,7 @@ def only_default(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ro
     ropes = usual(keys, (), parity)
     rope = ropes[None]
     if rope is not None and rope.data["rope_type"] != "default":
-        raise refused(f"its module takes no scaling, {shown(rope.data['rope_type'])} here")
+        raise refused(f"its module takes no scaling, {quote(rope.data['rope_type'])} here")
     return ropes
 
 
@@ -360,7 +360,7 @@ def _nested(rope: Mapping[str, Any], labels: Sequence[str]) -> list[str]:
 def _inside(rope: dict[str, Any], name: str) -> dict[str, Any] | None:
     value = rope.get(name)
     if value is not None and not isinstance(value, dict):
-        raise refused(f"rope_parameters[{shown(name)}] must be an object, not {shown(value)}")
+        raise refused(f"rope_parameters[{quote(name)}] must be an object, not {quote(value)}")
     return value
 
 
@@ -391,7 +391,7 @@ def _one(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> Keys:
         _standardise(rope, keys)
     if "rope_type" not in rope:
         raise refused(
-            f"its module looks for one dictionary and finds {shown(nested[0])} in"
+            f"its module looks for one dictionary and finds {quote(nested[0])} in"
             f" {keys.path('rope_parameters')}"
         )
     return _checked({name: v for name, v in rope.items() if name not in nested}, keys, "")
@@ -403,7 +403,7 @@ def _each(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> Ropes:
     for name in dict.fromkeys(labels or rope):
         if name not in rope:
             raise refused(
-                f"{keys.path('rope_parameters')} has no {shown(name)}, and its module looks for"
+                f"{keys.path('rope_parameters')} has no {quote(name)}, and its module looks for"
                 " each type of layer"
             )
         inside = _inside(rope, name)

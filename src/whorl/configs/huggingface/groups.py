@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whorl._support.words import list_shown, shown
+from whorl._support.words import list_quoted, quote
 from whorl.configs._notes import note
 from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, LayerGroup, Parity
@@ -101,10 +101,10 @@ def _slots(keys: Keys, family: Family, types: Sequence[str | None], ropes: Ropes
         elif unrotated[layer] or (label in ropes and ropes[label] is None):
             slots.append(_Slot(kind, label, family.reason))
         elif label not in ropes:
-            given = list_shown(ropes)
+            given = list_quoted(ropes)
             raise ConfigError(
                 f"read_config: {keys.path('rope_parameters')} must hold parameters, or null, for"
-                f" the layer type {shown(label)}; it has {given}."
+                f" the layer type {quote(label)}; it has {given}."
             )
         else:
             base = bases[layer] if bases is not None and layer < len(bases) else None

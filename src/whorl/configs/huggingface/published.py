@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Note, Parity
 
@@ -58,7 +58,7 @@ def read_as(model_type: str | None, keys: Keys) -> str | None:
 
 
 def read_as_note(written: str, model_type: str) -> Note:
-    text = f"transformers has no type {shown(written)}; it is read as {model_type}, whose code does"
+    text = f"transformers has no type {quote(written)}; it is read as {model_type}, whose code does"
     return Note("read-as", f"{text} the same.")
 
 

@@ -13,7 +13,7 @@ proportional   Proportional(partial_rotary_factor, factor)
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Parity
 from whorl.scaling import (
@@ -46,11 +46,11 @@ def scaling_of(rope: Keys, lengths: Lengths) -> Scaling | None:
     """The scaling of standardised parameters; None for plain frequencies."""
     kind = rope.text("rope_type") or "default"
     if kind not in ROPE_TYPES:
-        hint = did_you_mean(kind[:20], ROPE_TYPES)
+        hint = suggest_name(kind[:20], ROPE_TYPES)
         if kind == "mrope":
             hint = ": it belongs to vision-language models such as qwen2_vl; is model_type theirs?"
         raise ConfigError(
-            f"read_config: {rope.path('rope_type')} {shown(kind)} is not known{hint}"
+            f"read_config: {rope.path('rope_type')} {quote(kind)} is not known{hint}"
             f" Known: {', '.join(ROPE_TYPES)}."
         )
     try:

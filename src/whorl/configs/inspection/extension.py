@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whorl import scaling as scalings
-from whorl._support.words import did_you_mean, shorten, shown
+from whorl._support.words import quote, shorten, suggest_name
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, rope_parameters
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.sizes import NAMES
@@ -80,18 +80,18 @@ def named(name: str, factor: float, trained: int) -> Scaling:
     known = [each for each in scalings.names() if each not in _NOT_BY_FACTOR]
     if name in _NOT_BY_FACTOR:
         raise ConfigError(
-            f"inspect: {shown(name)} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
+            f"inspect: {quote(name)} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
             f" one of {', '.join(known)}."
         )
     if name not in scalings.names():
         raise ConfigError(
-            f"inspect: unknown extension {shown(name)}{did_you_mean(name, known)} Known:"
+            f"inspect: unknown extension {quote(name)}{suggest_name(name, known)} Known:"
             f" {', '.join(known)}."
         )
     if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not 0 < factor < 1e9:
         raise ConfigError(
             "inspect: factor must be a number above 0, the new length over the trained one; got"
-            f" {shown(factor)}."
+            f" {quote(factor)}."
         )
     options: dict[str, Any] = {"name": name}
     if name not in ("dynamic_linear", "dynamic_yarn"):
@@ -102,7 +102,7 @@ def named(name: str, factor: float, trained: int) -> Scaling:
         return scalings.from_dict(options)
     except TypeError as error:  # a scaling of the user's own, with options of its own
         raise ConfigError(
-            f"inspect: {shown(name)} cannot be had by a factor alone: {error}"
+            f"inspect: {quote(name)} cannot be had by a factor alone: {error}"
         ) from None
     except ValueError as error:
         raise ConfigError(f"inspect: {error}") from None
@@ -151,7 +151,7 @@ def replaced(
         raise ConfigError(f"inspect: the axial rotation of {who} takes no scaling.")
     if isinstance(old, Proportional):
         raise ConfigError(
-            f"inspect: {who} leaves out slow pairs (proportional), and {shown(name)} cannot be laid"
+            f"inspect: {who} leaves out slow pairs (proportional), and {quote(name)} cannot be laid"
             " over that."
         )
     if trained is None:
@@ -173,7 +173,7 @@ def replaced(
             start=trained,
         )
     except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"inspect: {shown(name)} does not fit {who}: {error}") from None
+        raise ConfigError(f"inspect: {quote(name)} does not fit {who}: {error}") from None
 
 
 def called(model: ModelPositions) -> str:

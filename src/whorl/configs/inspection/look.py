@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.configs import (
     ConfigError,
     Document,
@@ -79,7 +79,7 @@ def _check_lengths(length: int | None, trained: int | None) -> None:
     for name, value in (("length", length), ("trained", trained)):
         if value is not None and (type(value) is not int or not 0 < value <= 2**40):
             raise ConfigError(
-                f"inspect: {name} must be a positive int of tokens; got {shown(value)}."
+                f"inspect: {name} must be a positive int of tokens; got {quote(value)}."
             )
 
 

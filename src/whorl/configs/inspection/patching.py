@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from whorl._support.words import shorten, shown
+from whorl._support.words import quote, shorten
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
 from whorl.configs.huggingface import defaults
 
@@ -39,7 +39,7 @@ def stranger(*model_types: object) -> str | None:
         if not isinstance(name, str):
             return "the config names no model type"
         if defaults.of_type(defaults.known_name(name)) is None:
-            return f"transformers {defaults.version()} has no model type {shown(name[:80])}"
+            return f"transformers {defaults.version()} has no model type {quote(name[:80])}"
     return None
 
 
@@ -58,7 +58,7 @@ def not_taken(model: ModelPositions, rope_type: str) -> str | None:
         return None
     only = " or ".join(map(repr, taken))
     return (
-        f"transformers refuses rope_type {shown(rope_type)} in {model_type}, which must be {only}"
+        f"transformers refuses rope_type {quote(rope_type)} in {model_type}, which must be {only}"
     )
 
 

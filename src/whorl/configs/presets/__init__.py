@@ -9,7 +9,7 @@ import os
 from importlib.resources import files
 from typing import Any
 
-from whorl._support.words import did_you_mean, shown
+from whorl._support.words import quote, suggest_name
 from whorl.configs.model import ConfigError
 
 __all__ = ["load", "names", "resolve"]
@@ -30,7 +30,7 @@ def load(name: str) -> dict[str, Any]:
     known = names()
     if name not in known:
         raise ConfigError(
-            f"presets: there is none called {shown(name)}{did_you_mean(name, known)} There are:"
+            f"presets: there is none called {quote(name)}{suggest_name(name, known)} There are:"
             f" {', '.join(known)}."
         )
     data: dict[str, Any] = json.loads((files(__package__) / f"{name}.json").read_text("utf-8"))
@@ -55,6 +55,6 @@ def resolve(x: Any, who: str) -> Any:
     if str(x) in known:
         return load(name)
     raise ConfigError(
-        f"{who}: there is no file {shown(name)}, and no preset of that name"
-        f"{did_you_mean(name, known)} Presets: {', '.join(known)}. Nothing is downloaded."
+        f"{who}: there is no file {quote(name)}, and no preset of that name"
+        f"{suggest_name(name, known)} Presets: {', '.join(known)}. Nothing is downloaded."
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.scaling import Frequencies
 
 __all__ = [
@@ -228,7 +228,7 @@ def check_context(
             return
         context_length = int(context_length.min())
     elif not isinstance(context_length, int | torch.SymInt) or isinstance(context_length, bool):
-        raise ValueError(_CONTEXT.format(where, shown(context_length)))
+        raise ValueError(_CONTEXT.format(where, quote(context_length)))
     if not torch.compiler.is_compiling() and context_length < 1:
         raise ValueError(f"{where}: context_length must be at least 1; got {context_length}.")
     if not torch.compiler.is_compiling() and context_length >= 1 << 63:
@@ -247,7 +247,7 @@ def check_delta(
     """How far to move each key, [1], [B, 1] or [B, S]; with several axes [n, 1], [n, B, 1], ..."""
     if not isinstance(delta, Tensor):
         if isinstance(delta, bool) or not isinstance(delta, (int, float)):
-            raise TypeError(f"{where}: delta must be a number or a tensor; got {shown(delta)}.")
+            raise TypeError(f"{where}: delta must be a number or a tensor; got {quote(delta)}.")
         if not abs(delta) < 1 << 63:  # also NaN
             raise ValueError(
                 f"{where}: delta must be finite and within 2^63, as positions are; got"
@@ -289,6 +289,6 @@ def check_positions(positions: Tensor | None, where: str, axes: int) -> tuple[in
     shape: tuple[int, ...] = positions.shape if isinstance(positions, Tensor) else ()
     if len(shape) not in ((1, 2) if axes == 1 else (1, 2, 3)):
         words = "[T] or [B, T]" if axes == 1 else "[n, T] or [n, B, T]"
-        raise ValueError(f"{where}: positions must be a tensor {words}; got {shown(positions)}.")
+        raise ValueError(f"{where}: positions must be a tensor {words}; got {quote(positions)}.")
     rows = shape[axes > 1 : -1]
     return (rows[0] if rows else 1), shape[-1]

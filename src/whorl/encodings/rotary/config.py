@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whorl import scaling as scalings
 from whorl._support.storage import check_storage
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.encodings._options import check_allocated, check_choices
 from whorl.encodings.base import Config
 from whorl.scaling import Scaling
@@ -80,13 +80,13 @@ class RotaryConfig(Config):
             value = getattr(self, option)
             if type(value) is not int or value < (1 if option == "head_dim" else 0):
                 kind = "a positive int" if option == "head_dim" else "an int >= 0"
-                raise ValueError(f"{owner}: {option} must be {kind}; got {shown(value)}.")
+                raise ValueError(f"{owner}: {option} must be {kind}; got {quote(value)}.")
             check_allocated(value, option, owner)
         what = "head_dim" if self.rotary_dim is None and not self.rotary_start else "rotary_dim"
         if type(self.width) is not int or self.width % 2 or self.width < 2:
             raise ValueError(
                 f"{owner}: {what} must be even and at least 2, because channels rotate in pairs;"
-                f" got {shown(self.width)}. Pass rotary_dim= to rotate an even part of the head."
+                f" got {quote(self.width)}. Pass rotary_dim= to rotate an even part of the head."
             )
         if self.rotary_start + self.width > self.head_dim:
             raise ValueError(
@@ -99,7 +99,7 @@ def check_base(base: Any, owner: str) -> None:
     """Refuse a base that no frequencies can be made of."""
     number = isinstance(base, (int, float)) and not isinstance(base, bool)
     if not number or not 0 < base <= sys.float_info.max:
-        raise ValueError(f"{owner}: base must be a finite number above 0; got {shown(base)}.")
+        raise ValueError(f"{owner}: base must be a finite number above 0; got {quote(base)}.")
 
 
 def frozen_scaling(config: Config, owner: str) -> None:
@@ -110,7 +110,7 @@ def frozen_scaling(config: Config, owner: str) -> None:
     elif given is not None and not isinstance(given, Scaling):
         raise TypeError(
             f"{owner}: scaling must be a whorl scaling such as Linear(factor=4.0), or None;"
-            f" got {shown(given)}."
+            f" got {quote(given)}."
         )
 
 
@@ -125,7 +125,7 @@ def frozen_frequencies(
         values = tuple(float(v) for v in listed)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{owner}: inv_freq must be numbers, one for each pair; got {shown(listed)}."
+            f"{owner}: inv_freq must be numbers, one for each pair; got {quote(listed)}."
         ) from None
     if len(values) != pairs or not all(map(math.isfinite, values)):
         raise ValueError(

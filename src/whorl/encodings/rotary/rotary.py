@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.encodings.base import classes
 from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
@@ -219,7 +219,7 @@ class Rotary(Rotation):
         label = f"{type(self).__name__}.describe"
         if context_length is not None and type(context_length) is not int:
             raise ValueError(
-                f"{label}: context_length must be an int; got {shown(context_length)}."
+                f"{label}: context_length must be an int; got {quote(context_length)}."
             )
         scaling = getattr(self.config, "scaling", None)
         own = getattr(scaling, "original_context", None)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.encodings.base import Encoding
 from whorl.kernels import direct, native, ops
 from whorl.kernels.native import Band, Rows, Table
@@ -142,7 +142,7 @@ class Rotation(Encoding):
             return Frequencies(self._ladder.inv_freq)
         if self._follows_length and context_length is None and not default_short:
             raise ValueError(
-                f"{where}: {shown(scaling)} follows the current length; pass context_length=, the"
+                f"{where}: {quote(scaling)} follows the current length; pass context_length=, the"
                 " length that the keys were rotated for."
             )
         if torch.compiler.is_compiling() and isinstance(context_length, int | torch.SymInt):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whorl._support.words import did_you_mean
+from whorl._support.words import suggest_name
 from whorl.encodings import base
 from whorl.lab.config import EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
 from whorl.lab.encodings import parts_of, title_of
@@ -53,7 +53,7 @@ class Plan:
         for spec in self.encodings:
             for part in parts_of(spec):
                 if part["name"] not in known:
-                    guess = did_you_mean(part["name"], known)
+                    guess = suggest_name(part["name"], known)
                     raise ValueError(
                         f"--encodings: {part['name']!r} is unknown{guess} Known:"
                         f" {', '.join(known)}; join several by +."

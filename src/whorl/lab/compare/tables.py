@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from whorl._support.markdown import table as markdown_table
+from whorl._support.markdown import render_table as markdown_table
 
 from ._columns import Column, Row, build_field_column, build_result_columns
 from ._reading import Reading

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl._support.words import did_you_mean
+from whorl._support.words import suggest_name
 from whorl.configs import ConfigError, read_config
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Block, Patient, Tower, shown
@@ -70,7 +70,7 @@ def unused_parameters(patient: Patient) -> Iterator[Symptom]:
         for block in tower.blocks:
             slip = difflib.get_close_matches(block.label or "", used, n=1, cutoff=0.85)
             if block.label not in used and (slip or not right):
-                hint = did_you_mean(block.label, used)
+                hint = suggest_name(block.label, used)
                 yield Symptom(block.path(), f"no layer is {shown(block.label)}{hint}")
 
 

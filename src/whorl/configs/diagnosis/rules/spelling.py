@@ -4,7 +4,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from whorl._support.words import did_you_mean, list_shown
+from whorl._support.words import list_quoted, suggest_name
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Block, Patient, shown
 
@@ -81,7 +81,7 @@ def _unknown_type(name: str, given: str, block: Block) -> str:
         return f"{name} 'su' is what longrope was called; {block.tower.family} knows longrope only."
     if given in ALIASES:
         return f"{name} {shown(given)} is not one that {block.tower.family} takes."
-    return f"{name} {spelt(given)} is not known{did_you_mean(_plain(given.lower()), READ)}"
+    return f"{name} {spelt(given)} is not known{suggest_name(_plain(given.lower()), READ)}"
 
 
 @rule(
@@ -126,7 +126,7 @@ def unknown_key(patient: Patient) -> Iterator[Symptom]:
                 remedy="Decide which of the two the model was trained as, and write that for both.",
             )
         if len(unknown) > _MOST_TOLD:
-            words = f"nothing reads {len(unknown)} keys: {list_shown(unknown)}."
+            words = f"nothing reads {len(unknown)} keys: {list_quoted(unknown)}."
             yield Symptom(block.path(), words)
             continue
         for name in unknown:
@@ -144,7 +144,7 @@ def _unknown(block: Block, name: str) -> Symptom:
     fits = [key for key in read if (key in LISTS) == is_list]
     near, other = _near(name, fits), _OTHER_NAMES.get(name)
     edits = (Edit("rename", (*block.where, name), near),) if near and not other else ()
-    hint = f"; did you mean {shown(other)}?" if other else did_you_mean(_plain(name), fits)
+    hint = f"; did you mean {shown(other)}?" if other else suggest_name(_plain(name), fits)
     return Symptom(block.path(name), f"nothing reads {spelt(name)}{hint}", edits=edits)
 
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.configs._values import MOST_CHANNELS, MOST_LAYERS, Keys
 from whorl.configs.model import ConfigError, Rotation
 from whorl.encodings.axial_rope import AxialRoPEConfig
@@ -55,7 +55,7 @@ def rope_of(keys: Keys, base: float, *, only: str = "axial") -> dict[str, Any]:
     if kind not in ("default", only):
         raise ConfigError(
             f"read_config: {given.path('rope_type')} must be {only!r}, because this model has no"
-            f" other frequencies; got {shown(kind)}."
+            f" other frequencies; got {quote(kind)}."
         )
     theta = given.number("rope_theta", above=0) or keys.number("rope_theta", above=0) or base
     return {**given.data, "rope_type": only, "rope_theta": theta}

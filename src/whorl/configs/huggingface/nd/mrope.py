@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.configs._values import MOST_CHANNELS, Keys
 from whorl.configs.huggingface.adapting import fixed_stretch
 from whorl.configs.huggingface.families import PLAIN, Family
@@ -130,14 +130,14 @@ def with_axes(group: LayerGroup, model_type: str) -> LayerGroup:
         return group
     backbone, options = MROPE[model_type], dict(group.rotation.options)
     if backbone.order is None:
-        plain = ", ".join(f"{name}={shown(value)}" for name, value in options.items())
+        plain = ", ".join(f"{name}={quote(value)}" for name, value in options.items())
         refusal = f"read_config: {_XD_ROPE}: RoPE({plain})."
         notes = (*group.notes, Note("not-a-rotation", f"{_XD_ROPE}."))
         return replace(group, rotation=None, refusal=refusal, notes=notes)
     if backbone.axes is not None and options.get("scaling") is not None:
         raise ConfigError(
             f"read_config: rope_parameters.rope_type must be 'default', because {model_type} has no"
-            f" other frequencies; got {shown(group.parameters.get('rope_type'))}."
+            f" other frequencies; got {quote(group.parameters.get('rope_type'))}."
         )
     given = Keys(group.parameters, "rope_parameters")
     if "inv_freq" in options:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.scaling import Ladder
 from whorl.scaling.base import ladder
 
@@ -98,8 +98,8 @@ def _unread(case: Case) -> str | None:
 
 
 def _part_alone(who: tuple[str, str, Basis], case: Case) -> Remark:
-    text = f"judged as {shown(case.model_type)}, by {case.part.where} alone: what"
-    text += f" {shown(case.model.model_type)} adds was not read"
+    text = f"judged as {quote(case.model_type)}, by {case.part.where} alone: what"
+    text += f" {quote(case.model.model_type)} adds was not read"
     return Remark(text, f"{who[0]} {who[1]}")
 
 

@@ -17,7 +17,7 @@ of Gemma 3, whose factor was not found.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.scaling import Llama3, LongRoPE, YaRN
 from whorl.scaling.yarn import mscale
 
@@ -80,7 +80,7 @@ def read(case: Case) -> Reading:
     kind = case.model_type
     family = FAMILIES.get(kind)
     if family is None:
-        return not_known(f"what the converter does with {shown(kind)} was not read")
+        return not_known(f"what the converter does with {quote(kind)} was not read")
     if kind == "gemma3_text" and case.group.window is not None:
         return not_known("by which factor sliding layers are stretched was not found")
     remarks: list[Remark] = []
@@ -105,7 +105,7 @@ def read(case: Case) -> Reading:
         options.pop("scaling", None)
         remarks.append(Remark("'dynamic' is not written to the file: no scaling", _BASE))
     elif case.kind not in ("default", "linear"):
-        return not_known(f"what the converter does with rope_type {shown(case.kind)}")
+        return not_known(f"what the converter does with rope_type {quote(case.kind)}")
     if family.permuted:
         remarks.append(
             Remark("q and k are reordered by the converter, then rotated by neighbours", _LLAMA)

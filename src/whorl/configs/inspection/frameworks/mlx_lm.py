@@ -12,7 +12,7 @@ The tests build the models of this table with the installed mlx-lm and compare.
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.scaling import DynamicNTK, Linear, Llama3, LongRoPE, Proportional, YaRN
 
 from .base import Case, Reading, Remark, not_known, refused
@@ -75,7 +75,7 @@ FAMILIES: dict[str, Family] = {
 def read(case: Case) -> Reading:
     family = FAMILIES.get(case.model_type)
     if family is None:
-        return not_known(f"the model file of {shown(case.model_type)} was not read")
+        return not_known(f"the model file of {quote(case.model_type)} was not read")
     name = family.file or case.model_type
     file = f"mlx-lm 0.32.2, models/{name}.py"
     options, remarks = case.options, list[Remark]()
@@ -168,7 +168,7 @@ def _phi3(
         return refused("rope_scaling must have 'type' and 'long_factor'", file)
     if kind not in ("longrope", "su", "linear"):
         dropped = Remark(
-            f"type {shown(kind)} is printed as a warning and dropped: no scaling", file
+            f"type {quote(kind)} is printed as a warning and dropped: no scaling", file
         )
         return _reading(case, family, options, None, [dropped])
     known = "linear" if kind == "linear" else "longrope"
@@ -201,7 +201,7 @@ def _initialized(
         share = given.get("partial_rotary_factor", 1.0)
         options["scaling"] = Proportional(share, given.get("factor", 1.0))
     elif kind not in ("default", "mrope"):
-        return refused(f"rope type {shown(kind)} is an error", _UTILS)
+        return refused(f"rope type {quote(kind)} is an error", _UTILS)
     return _reading(case, family, options, at, remarks)
 
 

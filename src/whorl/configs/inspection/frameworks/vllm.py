@@ -16,7 +16,7 @@ Earlier versions dropped attention_factor for every family. Families that were n
 from dataclasses import replace
 from typing import Any
 
-from whorl._support.words import shown
+from whorl._support.words import quote
 from whorl.scaling import DynamicNTK, LongRoPE, Proportional, YaRN
 from whorl.scaling.yarn import MscaleRule
 from whorl.types import Layout
@@ -58,7 +58,7 @@ FAMILIES: dict[str, Layout] = {
 def read(case: Case) -> Reading:
     kind = case.model_type
     if kind not in FAMILIES:
-        return not_known(f"the model file of {shown(kind)} was not read")
+        return not_known(f"the model file of {quote(kind)} was not read")
     remarks: list[Remark] = []
     options, at, softmax = case.options, None, 1.0
     own = options.get("scaling")
