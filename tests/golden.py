@@ -25,7 +25,7 @@ from whorl.cli import main as run_whorl
 
 from .configs.census import ROTARY
 from .configs.variants import variants
-from .conformance.test_exam import SCALINGS
+from .conformance.test_suite import SCALINGS
 
 __all__ = ["collect", "compare_documents", "hash_document", "main", "sketch"]
 

@@ -23,11 +23,35 @@ FUNCTIONS |= {"check", "identify"}
 MODULES = {"analysis", "bench", "configs", "functions", "info", "lab", "plots", "positions"}
 MODULES |= {"testing", "weights"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
-ANALYSIS = {"Aliasing", "Return", "Angles", "Attended", "AttendedHead", "Bases", "BiasCurves"}
-ANALYSIS |= {"Circle", "Cost", "Decay", "Denominator", "Denominators", "Drift", "Entropy"}
-ANALYSIS |= {"Explanation", "Extension", "Extensions", "FrequencyTable", "Permutations"}
-ANALYSIS |= {"PositionMap", "Precision", "Properties", "ReportCard", "ScaleEntropy", "ScoreMap"}
-ANALYSIS |= {"Scores", "Similarity", "Step", "TermMaps", "Terms", "aliasing", "angles", "attended"}
+ANALYSIS = {
+    "Aliasing",
+    "SimilarityPeak",
+    "PairAngles",
+    "Attended",
+    "AttendedHead",
+    "Bases",
+    "BiasCurves",
+}
+ANALYSIS |= {"Circle", "Cost", "ScoreDecay", "Denominator", "Denominators", "Drift", "Entropy"}
+ANALYSIS |= {"Explanation", "ScalingExtension", "Extensions", "FrequencyTable", "Permutations"}
+ANALYSIS |= {
+    "PositionMap",
+    "TablePrecision",
+    "Properties",
+    "ReportCard",
+    "ScaleEntropy",
+    "ScoreMap",
+}
+ANALYSIS |= {
+    "ScoreCurves",
+    "Similarity",
+    "ExplanationStep",
+    "TermMaps",
+    "Terms",
+    "aliasing",
+    "angles",
+    "attended",
+}
 ANALYSIS |= {"attention_scale", "bases", "bias_curves", "cache_drift", "circle", "decay"}
 ANALYSIS |= {"denominators", "entropy", "envelope", "explain", "extensions", "frequencies"}
 ANALYSIS |= {"inner_products", "permutation", "permutations", "position_map", "precision"}
@@ -40,7 +64,7 @@ CONFIGS |= {"Part", "QueryScale", "Rotation", "Written", "load", "parse", "read_
 CONFIGS |= {"rope_parameters"}
 DIAGNOSIS = {"RULES", "SEVERITIES", "Diagnosis", "Finding", "Rule", "Severity", "examine"}
 DIAGNOSIS |= {"find_rule"}
-INSPECTION = {"Alike", "AtLength", "Comparison", "Extension", "GroupReport", "Inspection"}
+INSPECTION = {"Alias", "AtLength", "Comparison", "Extension", "GroupReport", "Inspection"}
 INSPECTION |= {"Remark", "Turns", "inspect"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}

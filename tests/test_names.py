@@ -24,9 +24,8 @@ VERBS = set(re.findall(r"\w+", re.sub(r"\*\*.*?\*\*", "", GLOSSARY.split("are no
 #: Names that contain a banned word, and why they stay.
 ALLOWED: dict[str, str] = {}
 #: Rooms whose functions are still to be renamed; this list only becomes shorter.
-UNFINISHED = {"analysis", "attention", "bench", "configs", "configs.diagnosis"}
-UNFINISHED |= {"configs.inspection", "encodings", "explore", "functions", "info", "kernels", "lab"}
-UNFINISHED |= {"plots", "positions", "scaling", "testing"}
+UNFINISHED = {"attention", "bench", "configs", "configs.diagnosis", "configs.inspection"}
+UNFINISHED |= {"encodings", "functions", "kernels", "lab", "plots"}
 #: Functions that may be nouns: what users type, charts, analysis quantities, and commands.
 NOUNS = {*whorl.__all__, *whorl.positions.__all__, *whorl.analysis.__all__, *whorl.plots.__all__}
 NOUNS |= {file.stem for file in (SOURCE / "cli").glob("[a-z]*.py")} | {"main"}

@@ -1,4 +1,4 @@
-"""What is installed and in use here: the facts behind ``whorl info``.
+"""What is installed and in use on this machine: the facts of ``whorl info``.
 
 >>> from whorl.info import describe
 >>> describe().auto in ("native", "reference")
@@ -20,16 +20,16 @@ from . import encodings, scaling
 from ._support.markers import check_marker, read_environment
 from .kernels import native, ops
 
-__all__ = ["Cpu", "Extra", "Info", "Native", "cpu", "describe"]
+__all__ = ["Cpu", "Extra", "Info", "Native", "describe", "read_cpu"]
 
-# What csrc/rotate.c asks the CPU for.
+# CPU features that csrc/rotate.c looks for.
 _FEATURES = ("avx2", "f16c")
 _OPENMP = re.compile(r"lib(?:g|i)?omp\d*[-.\w]*\.(?:so|dylib)")
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """The processor; ``features`` is None where the system does not tell."""
+    """The processor; ``features`` is None if the system does not list them."""
 
     model: str
     cores: int
@@ -38,7 +38,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Native:
-    """The C library: in use, or the problem that keeps it out."""
+    """The C library: whether it is in use, and the problem if it is not."""
 
     in_use: bool
     problem: str | None
@@ -50,7 +50,7 @@ class Native:
 
 @dataclass(frozen=True)
 class Extra:
-    """An optional part: versions of its packages (None: missing) and the pip line that adds it."""
+    """An optional part: versions of its packages (None: missing) and how to install them."""
 
     packages: dict[str, str | None]
     install: str | None
@@ -70,12 +70,12 @@ class Info:
     extras: dict[str, Extra]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same, ready for JSON."""
+        """All fields as values that JSON can hold."""
         return dataclasses.asdict(self)
 
 
 def describe() -> Info:
-    """Look at this installation, this CPU and this process."""
+    """Facts about this installation, this CPU and this process."""
     import whorl  # not above: whorl/__init__.py may import this file
 
     return Info(
@@ -84,18 +84,18 @@ def describe() -> Info:
             "python": platform.python_version(),
             "torch": str(torch.__version__),
         },
-        cpu=cpu(),
-        native=_native(),
+        cpu=read_cpu(),
+        native=_describe_library(),
         threads=torch.get_num_threads(),
         auto=ops.chosen_impl("auto", "whorl.info"),
         encodings=encodings.names(),
         scalings=scaling.names(),
-        extras=_extras(_requirements()),
+        extras=_find_extras(_read_requirements()),
     )
 
 
-def cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Cpu:
-    """The processor of this machine, as Linux lists it, else what Python knows."""
+def read_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Cpu:
+    """The processor of this machine, as Linux lists it, or else as Python names it."""
     fallback = platform.processor() or platform.machine() or "unknown"
     try:
         lines = cpuinfo.read_text().splitlines()
@@ -109,7 +109,7 @@ def cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Cpu:
     return Cpu(fields.get("model name", fallback), os.cpu_count() or 1, found)
 
 
-def _native() -> Native:
+def _describe_library() -> Native:
     path = native.library_path()
     in_use = native.problem() is None
     return Native(
@@ -118,12 +118,12 @@ def _native() -> Native:
         library=None if path is None else str(path),
         instructions=native.best_isa() if in_use else None,
         threads=native.max_threads(),
-        openmp=_openmp(path) if in_use else "not used",
+        openmp=_describe_openmp(path) if in_use else "not used",
     )
 
 
-def _openmp(library: Path | None, maps: Path = Path("/proc/self/maps")) -> str:
-    """Whether torch and the library share one OpenMP runtime, and with it one set of threads."""
+def _describe_openmp(library: Path | None, maps: Path = Path("/proc/self/maps")) -> str:
+    """Whether torch and the library share one OpenMP runtime, and so one set of threads."""
     if library is None or not _OPENMP.search(library.read_bytes().decode("latin-1")):
         return "not used: the library was built without OpenMP"
     if not maps.exists():
@@ -137,43 +137,43 @@ def _openmp(library: Path | None, maps: Path = Path("/proc/self/maps")) -> str:
     return "shared with torch"
 
 
-def _requirements() -> list[str]:
+def _read_requirements() -> list[str]:
     try:
         return metadata.requires("whorl") or []
     except metadata.PackageNotFoundError:  # a source tree that was never installed
         return []
 
 
-def _extras(requirements: list[str]) -> dict[str, Extra]:
-    """Optional parts from the package's own metadata; "dev" is left out, as it is no feature."""
+def _find_extras(requirements: list[str]) -> dict[str, Extra]:
+    """The optional parts in the package's metadata, without "dev", which is no feature."""
     here, wanted = read_environment(), dict[str, list[str]]()
     for line in requirements:
         what, _, marker = line.partition(";")
         for extra in re.findall(r"extra == ['\"](\w+)['\"]", marker):
             if extra != "dev" and check_marker(marker, {**here, "extra": extra}):
                 wanted.setdefault(extra, []).append(what.strip())
-    return {extra: _extra(extra, _packages(extra, wanted)) for extra in sorted(wanted)}
+    return {extra: _check_extra(extra, _list_packages(extra, wanted)) for extra in sorted(wanted)}
 
 
-def _packages(extra: str, wanted: dict[str, list[str]]) -> list[str]:
-    """Package names of an extra, with those of the extras it includes as ``whorl[cli,plots]``."""
+def _list_packages(extra: str, wanted: dict[str, list[str]]) -> list[str]:
+    """Package names of an extra, with those of extras that it includes, as ``whorl[cli,plots]``."""
     found: list[str] = []
     for what in wanted.get(extra, []):
         if included := re.fullmatch(r"whorl\[([\w,\s]+)\]", what):
             for other in included[1].split(","):
-                found += _packages(other.strip(), wanted)
+                found += _list_packages(other.strip(), wanted)
         else:
             found.append(re.split(r"[^\w.-]", what, maxsplit=1)[0])
     return list(dict.fromkeys(found))
 
 
-def _extra(extra: str, packages: list[str]) -> Extra:
-    versions = {name: _version(name) for name in packages}
+def _check_extra(extra: str, packages: list[str]) -> Extra:
+    versions = {name: _find_version(name) for name in packages}
     complete = None not in versions.values()
     return Extra(versions, None if complete else f"pip install 'whorl[{extra}]'")
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

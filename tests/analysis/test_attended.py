@@ -46,11 +46,14 @@ def test_keys_to_come_have_their_own_bin() -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([], r"attended: weights must hold those of one layer at least\."),
+        ([], r"attended: weights must have at least one layer; got none\."),
         ([torch.ones(2, 3)], r"weights of layer 0 must be \[B, H, T, T\] .*; got \[2, 3\]\."),
         ([causal(4), torch.ones(1, 2, 3)], r"weights of layer 1 must be"),
         (["no"], r"got str\."),
-        ([torch.ones(1, 4, 4)], r"rows of weights of layer 0 must sum to 1 and not be negative"),
+        (
+            [torch.ones(1, 4, 4)],
+            r"rows of weights of layer 0 must sum to 1 and not be negative; got sums",
+        ),
         ([causal(4), causal(5)], r"all layers must have the same length; got \[4, 5\]\."),
     ],
 )

@@ -65,19 +65,22 @@ def test_permutations() -> None:
     [
         (
             lambda: bias_curves(whorl.RoPE(8)),
-            r"RoPE\(8\) adds no bias by distance; its terms or its",
+            r"encoding must have a bias by distance; got RoPE\(8\)\. Use term_maps or similarity",
         ),
         (
             lambda: bias_curves(whorl.ALiBi(2), 1),
             r"bias_curves: length must be an int >= 2 .*; got 1",
         ),
-        (lambda: bias_curves(whorl.ALiBi(2), past=False), r"past or future, at least one must be"),
+        (lambda: bias_curves(whorl.ALiBi(2), past=False), r"past or future must be True, or both;"),
         (
             lambda: term_maps(whorl.ALiBi(2), head=2),
             r"head must be an int >= 0 and at most 1; got 2",
         ),
         (lambda: term_maps(whorl.ALiBi(2), 1), r"term_maps: length must be an int >= 2; got 1\."),
-        (lambda: permutations({}), r"permutations: encodings must name at least one\."),
+        (
+            lambda: permutations({}),
+            r"permutations: encodings must have at least one name; got none\.",
+        ),
     ],
 )
 def test_errors(call: Any, message: str) -> None:
@@ -88,7 +91,9 @@ def test_errors(call: Any, message: str) -> None:
 def test_a_map_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whorl._support.memory.read_available", lambda: None)
     with pytest.raises(
-        ValueError, match=r"term_maps: length 100,000 needs 8 TB of memory, and 4\.29"
+        ValueError,
+        match=r"term_maps: length 100,000 needs 8 TB of memory, but may use at most"
+        r" half of the 4\.29",
     ):
         term_maps(whorl.ALiBi(2), 100_000)
 

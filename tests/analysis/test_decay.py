@@ -149,17 +149,26 @@ def test_bases_against_closed_forms() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rope": whorl.NoPE()}, r"decay: rope must be a whorl\.RoPE, or hold one; got NoPE\(\)"),
+        (
+            {"rope": whorl.NoPE()},
+            r"decay: rope must be a whorl\.RoPE, or a composition with one; got NoPE\(\)",
+        ),
         ({"length": 0}, r"decay: length must be an int >= 1 and at most 16,777,216; got 0\."),
         ({"length": 10**9}, r"at most 16,777,216; got 1000000000\."),
         ({"samples": 0}, r"samples must be an int >= 1 and at most 4,096; got 0\."),
         ({"seed": 0.5}, r"decay: seed must be an int of 64 bits; got 0\.5\."),
-        ({"q": torch.ones(8)}, r"decay: q and k go together; pass both, or none\."),
+        (
+            {"q": torch.ones(8)},
+            r"decay: q and k must be given together; got one\. Pass both, or none\.",
+        ),
         (
             {"q": torch.ones(7), "k": torch.ones(8)},
-            r"q must hold vectors .* \[\.\.\., 8\]; got \[7\]",
+            r"q must be a tensor of vectors \[\.\.\., 8\], .* got \[7\]",
         ),
-        ({"q": torch.ones(2, 8), "k": torch.ones(8)}, r"must be as many; got \[2, 8\] and \[8\]"),
+        (
+            {"q": torch.ones(2, 8), "k": torch.ones(8)},
+            r"must have the same shape; got \[2, 8\] and \[8\]",
+        ),
         ({"q": torch.zeros(8), "k": torch.ones(8)}, r"each vector of q must be .* of length 0\."),
         ({"q": torch.ones(8), "k": torch.full((8,), torch.nan)}, r"of k must be finite .* nan\."),
         (

@@ -73,21 +73,21 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"layers": []}, TypeError, r"layers must be whorl\.MultiheadAttention, at least one\."),
-        ({"layers": [whorl.RoPE(D)]}, TypeError, r"layers must be whorl\.MultiheadAttention"),
+        ({"layers": []}, TypeError, r"a list of at least one whorl\.MultiheadAttention; got"),
+        ({"layers": [whorl.RoPE(D)]}, TypeError, r"one whorl\.MultiheadAttention; got \[RoPE"),
         ({"x": torch.zeros(4, 32)}, ValueError, r"x must be a tensor \[B, T, d_model\]; got \[4,"),
         (
             {"lengths": [9, 9]},
             ValueError,
-            r"ints that rise from 1 to at most T = 40, .* 4 and \[9,",
+            r"ints that increase from 1 to at most T = 40, .* 4 and \[9,",
         ),
-        ({"lengths": [41]}, ValueError, r"with one length at least; got 4 and \[41\]\."),
+        ({"lengths": [41]}, ValueError, r"with at least one length; got 4 and \[41\]\."),
         ({"lengths": []}, ValueError, r"got 4 and \[\]\."),
         ({"prompt": 0}, ValueError, r"got 0 and \[9\]\."),
         (
             {"layers": [whorl.MultiheadAttention(32, 4, dropout=0.1)]},
             ValueError,
-            r"layers drop weights at random; call eval\(\) on them first\.",
+            r"layers must not use dropout, .* Call eval\(\) on them first\.",
         ),
     ],
 )

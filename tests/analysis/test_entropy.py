@@ -97,9 +97,9 @@ def test_t5_compares_though_it_does_not_divide_scores() -> None:
 
 @pytest.mark.parametrize("name", whorl.names())
 def test_every_encoding(name: str) -> None:
-    from whorl.analysis.sizes import of_sizes
+    from whorl.analysis.sizes import make_for_sizes
 
-    made = of_sizes(name, num_heads=2, head_dim=8, max_length=40)
+    made = make_for_sizes(name, num_heads=2, head_dim=8, max_length=40)
     values = entropy({name: made}, [8, 40]).values[name]
     assert 0 < values[0] <= math.log(8) + 1e-9
     assert 0 < values[1] <= math.log(40) + 1e-9
@@ -122,7 +122,7 @@ def test_attention_scale_lowers_entropy_by_the_formula() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: entropy({}), r"entropy: encodings must name at least one\."),
+        (lambda: entropy({}), r"entropy: encodings must have at least one name; got none\."),
         (lambda: entropy({"a": whorl.NoPE()}, []), r"entropy: lengths must be a list of ints; got"),
         (lambda: entropy({"a": whorl.NoPE()}, [0]), r"each of lengths must be an int >= 1; got 0"),
         (
@@ -145,6 +145,8 @@ def test_errors(call: Any, message: str) -> None:
 def test_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whorl._support.memory.read_available", lambda: 2 * 10**9)
     with pytest.raises(
-        ValueError, match=r"entropy: length 1,000,000 needs 16\.4 GB of memory, and 2"
+        ValueError,
+        match=r"entropy: length 1,000,000 needs 16\.4 GB of memory, but may use at most"
+        r" half of the 2",
     ):
         entropy({"nope": whorl.NoPE()}, [1_000_000])

@@ -7,7 +7,7 @@ import pytest
 
 import whorl
 from whorl.analysis import explain
-from whorl.analysis.sizes import of_sizes, refuse_unused
+from whorl.analysis.sizes import make_for_sizes, refuse_unused
 
 
 def test_rope_by_hand() -> None:
@@ -33,7 +33,7 @@ def test_rope_by_hand() -> None:
 def test_the_other_layout_and_a_part_of_the_head() -> None:
     steps = explain(whorl.RoPE(8, layout="interleaved", rotary_dim=4, rotary_start=2), 1).steps
     assert [row[1] for row in steps[0].rows] == ["2, 3", "4, 5"]
-    assert "channels outside 2 .. 5 pass" in steps[0].words
+    assert "channels outside 2 .. 5 do not change" in steps[0].words
     assert steps[2].rows[0][1:3] == (3.0, 4.0)
 
 
@@ -47,7 +47,7 @@ def test_a_scaling_with_an_attention_scale() -> None:
 
 @pytest.mark.parametrize("name", [*whorl.names(), "rope+alibi", "learned+rope"])
 def test_every_encoding_is_explained_and_judged(name: str) -> None:
-    encoding = of_sizes(name, num_heads=2, head_dim=8, max_length=64)
+    encoding = make_for_sizes(name, num_heads=2, head_dim=8, max_length=64)
     found = explain(encoding, 5)
     text = json.dumps(found.to_dict())
     assert "NaN" not in text
@@ -79,7 +79,7 @@ def test_biases_and_vectors_come_from_the_module() -> None:
 def test_positions_of_several_axes_are_said() -> None:
     steps = explain(whorl.MRoPE(8, sections=(2, 1, 1)), 3).steps
     assert steps[0].title == "1. Rotation at position (3, 4, 5)"
-    assert "It has 3 axes: each is a step further on" in steps[0].words
+    assert "The 3 axes have different positions" in steps[0].words
     assert "key at n on all 3 axes" in steps[1].words
     assert "axes" not in explain(whorl.RoPE(4)).steps[4].words
 
@@ -124,7 +124,7 @@ def test_options_that_nothing_uses(encodings: list[str], given: list[str], messa
 )
 def test_sizes_beyond_memory(name: str, sizes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        of_sizes(name, **sizes)
+        make_for_sizes(name, **sizes)
 
 
 @pytest.mark.parametrize(

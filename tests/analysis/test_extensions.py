@@ -40,11 +40,14 @@ def test_is_what_describe_says(scaling: Scaling) -> None:
     assert found.scaling == repr(scaling)
     assert found.statuses == tuple(pair.status for pair in want.pairs)
     assert found.factors == tuple(pair.factor for pair in want.pairs)
-    assert (found.reach, found.attention_scale) == (want.reach, want.attention_scale)
+    assert (found.effective_context, found.attention_scale) == (
+        want.effective_context,
+        want.attention_scale,
+    )
 
 
 def test_reach_of_those_that_interpolate() -> None:
-    reaches = {e.name: e.reach for e in extensions(factor=8.0).extensions}
+    reaches = {e.name: e.effective_context for e in extensions(factor=8.0).extensions}
     for name in ("linear", "yarn", "llama3", "ntk_by_parts", "dynamic_linear", "dynamic_yarn"):
         assert reaches[name] == 8 * 4096
     assert reaches["ntk"] is not None

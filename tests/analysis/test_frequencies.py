@@ -25,7 +25,7 @@ def test_pinned_values() -> None:
     ]
     assert round(found.mean, 6) == 0.116562
     assert round(found.minimum, 6) == 0.000115
-    assert (found.context, found.turns, found.full_turns) == (None, None, None)
+    assert (found.context, found.rotations, found.full_rotations) == (None, None, None)
     assert found.attention_scale == 1.0
 
 
@@ -37,9 +37,9 @@ def test_closed_forms(dim: int, base: float) -> None:
     assert found.inv_freq == pytest.approx([ratio**i for i in range(P)], rel=1e-12)
     assert found.mean == pytest.approx((1 - ratio**P) / (1 - ratio) / P, rel=1e-12)
     assert found.wavelengths == pytest.approx([math.tau / f for f in found.inv_freq])
-    assert found.turns is not None
-    assert found.turns == pytest.approx([1000 / w for w in found.wavelengths])
-    assert found.full_turns == sum(w <= 1000 for w in found.wavelengths)
+    assert found.rotations is not None
+    assert found.rotations == pytest.approx([1000 / w for w in found.wavelengths])
+    assert found.full_rotations == sum(w <= 1000 for w in found.wavelengths)
 
 
 def test_of_a_scaling() -> None:
@@ -80,7 +80,11 @@ def test_circle_is_cos_and_sin() -> None:
     ("call", "error", "message"),
     [
         (lambda r: frequencies(NO), TypeError, r"frequencies: rope must be a whorl\.RoPE; got 3\."),
-        (lambda r: frequencies(whorl.ALiBi(2)), ValueError, r"or hold one; got ALiBi\(2\)\."),
+        (
+            lambda r: frequencies(whorl.ALiBi(2)),
+            ValueError,
+            r"or a composition with one; got ALiBi\(2\)\.",
+        ),
         (lambda r: frequencies(r, context=0), ValueError, r"context must be an int >= 1; got 0\."),
         (
             lambda r: angles(r, ()),
@@ -99,7 +103,11 @@ def test_circle_is_cos_and_sin() -> None:
             r"pairs must be an int >= 1 and at most 4; got 9",
         ),
         (lambda r: circle(r, pairs=(4,)), ValueError, r"each of pairs must be .* at most 3; got 4"),
-        (lambda r: circle(r, pairs=()), ValueError, r"circle: pairs must name at least one pair\."),
+        (
+            lambda r: circle(r, pairs=()),
+            ValueError,
+            r"circle: pairs must have at least one pair; got none\.",
+        ),
         (lambda r: circle(r, length=0), ValueError, r"length must be an int >= 1 .*; got 0\."),
     ],
 )

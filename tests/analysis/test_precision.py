@@ -9,7 +9,7 @@ from torch import Tensor
 
 import whorl
 from whorl.analysis import precision
-from whorl.analysis.exact import exact_tables
+from whorl.analysis.exact import compute_exact_tables
 
 mpmath = pytest.importorskip("mpmath")
 
@@ -17,7 +17,7 @@ mpmath = pytest.importorskip("mpmath")
 @pytest.mark.parametrize("inv_freq", [None, [0.3, 1e-5]])
 def test_exact_tables_against_mpmath(inv_freq: list[float] | None) -> None:
     positions = [0, 1, 257, 131_071, 2**24 - 1]
-    cos, sin = exact_tables(positions, 4, 10_000.0, inv_freq=inv_freq)
+    cos, sin = compute_exact_tables(positions, 4, 10_000.0, inv_freq=inv_freq)
     with mpmath.workdps(50):
         for p, row_cos, row_sin in zip(positions, cos.tolist(), sin.tolist(), strict=True):
             for i in range(2):
@@ -60,7 +60,10 @@ def test_others_are_measured_too() -> None:
         ({"positions": ()}, r"precision: positions must be a list of ints; got \(\)\."),
         ({"positions": (2**25,)}, r"each of positions must be .* at most 16,777,216; got 33554432"),
         ({"neighbours": -1}, r"neighbours must be an int >= 0 and at most 100; got -1\."),
-        ({"rope": whorl.ALiBi(2)}, r"precision: rope must be a whorl\.RoPE, or hold one"),
+        (
+            {"rope": whorl.ALiBi(2)},
+            r"precision: rope must be a whorl\.RoPE, or a composition with one",
+        ),
     ],
 )
 def test_errors(options: dict[str, Any], message: str) -> None:

@@ -134,7 +134,7 @@ def test_each_is_measured_once() -> None:
     card = properties(["nope", "nope"], lengths=[8, 8])
     assert [row.name for row in card.rows] == ["nope"]
     assert len(card.rows[0].costs) == 1
-    assert any(line.startswith("new: share of its numbers") for line in card.words)
+    assert any(line.startswith("new: share of the encoding") for line in card.words)
 
 
 def test_attention_of_t5_to_far_tokens_is_even(card: dict[str, Properties]) -> None:
@@ -151,7 +151,7 @@ def test_costs_of_a_composition() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([],), r"properties: encodings must name at least one\."),
+        (([],), r"properties: encodings must have at least one name; got none\."),
         ((["rop"],), r"unknown encoding 'rop'; did you mean 'rope'\?"),
         ((["rope"], [0]), r"each of lengths must be an int >= 1 and at most 65,536; got 0\."),
     ],

@@ -204,7 +204,7 @@ def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             lambda: position_map(whorl.ALiBi(2)),
             ValueError,
-            r"ALiBi\(2\) has no vectors of positions",
+            r"must have vectors of positions, and this one acts on scores; got ALiBi\(2\)\.",
         ),
     ],
 )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import whorl
 from whorl.analysis import terms
-from whorl.testing.probe import randomized
+from whorl.testing.inputs import set_random_parameters
 
 HEADS, WIDTH, LENGTH = 4, 8, 6
 SIZE = HEADS * WIDTH
@@ -82,7 +82,7 @@ def test_terms_add_up_to_the_score(
     q, k = pair()
     at = torch.tensor([0, 1, 2, 5, 9, 4])
     at = at + torch.tensor([[3], [0]]) if per_row else at
-    randomized(encoding)
+    set_random_parameters(encoding)
     found = terms(encoding, q, k, at)
     want = attended(encoding.double(), q, k, at).detach()
     assert set(found) == names
@@ -97,7 +97,7 @@ def test_terms_add_up_to_the_score(
 def test_content_terms_come_from_where_they_say() -> None:
     q, k = pair()
     at = torch.arange(LENGTH)
-    xl = randomized(whorl.TransformerXL(HEADS, WIDTH)).double()
+    xl = set_random_parameters(whorl.TransformerXL(HEADS, WIDTH)).double()
     found = terms(xl, q, k)
     assert isinstance(xl, whorl.TransformerXL)
     keys = k.repeat_interleave(2, 1)
@@ -123,7 +123,7 @@ def test_inputs_with_positions_give_four_terms(encoding: whorl.Encoding, bias: b
     query = nn.Linear(SIZE, SIZE, bias=bias, dtype=torch.float64)
     key = nn.Linear(SIZE, SIZE // 2, bias=bias, dtype=torch.float64)
     x = torch.randn(2, LENGTH, SIZE, dtype=torch.float64)
-    encoding = randomized(encoding).double()
+    encoding = set_random_parameters(encoding).double()
     found = terms(encoding, x=x, query_proj=query, key_proj=key, num_heads=HEADS)
     whole = encoding.embed(x)
     q, k = (
@@ -186,7 +186,7 @@ class Gate(whorl.Encoding):
         (whorl.RoPE(WIDTH), {"x": 1, "q": 1}, r"or x with its projections, not both; with x, pos"),
         (whorl.RoPE(WIDTH), {"q": 2, "k": 1}, r"q must be a tensor \[B, H, T, D\]; got \[6, 8\]"),
         (whorl.RoPE(WIDTH), {"q": 1, "k": 3}, r"heads of k must divide those of q; got 3 and 4"),
-        (whorl.NoPE(), {"x": 1}, r"with x= come query_proj= and key_proj=.*got None, None, None"),
+        (whorl.NoPE(), {"x": 1}, r"x= needs query_proj= and key_proj=.*got None, None, None"),
         (whorl.NoPE(), {"x": 1, "w": 5}, r"query_proj must be nn\.Linear or .* E = 32, the width"),
         (whorl.NoPE(), {"x": 1, "w": SIZE, "h": 3}, r"query_proj must give 3 heads of equal width"),
         (Gate(), {"x": 1, "w": SIZE, "h": 4}, r"does more to embeddings than add positions"),
@@ -222,10 +222,10 @@ def test_fewer_queries_are_the_last_ones() -> None:
     given = terms(encoding, q[:, :, 4:], k, torch.arange(4, 6), torch.arange(6))
     torch.testing.assert_close(given.score, last.score)
     for wrong in ((q, k[:, :, :4]), (q[:, :, :3], k, torch.arange(3))):
-        with pytest.raises(ValueError, match=r"terms: . queries and . keys, so it is not clear"):
+        with pytest.raises(ValueError, match=r"terms: . queries and . keys do not determine"):
             terms(encoding, *wrong)
     at = torch.zeros(2, 4, dtype=torch.long)
-    with pytest.raises(ValueError, match=r"as many queries as keys where positions have several"):
+    with pytest.raises(ValueError, match=r"as many queries as keys if positions have several"):
         terms(whorl.AxialRoPE(WIDTH), q[:, :, :4], k, at, torch.zeros(2, 6, dtype=torch.long))
 
 
@@ -253,7 +253,7 @@ def test_more_queries_than_keys_where_both_are_placed() -> None:
     q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 4, 3, 8)
     found = whorl.analysis.terms(whorl.ALiBi(4), q, k, torch.arange(5), torch.arange(3))
     assert found.score.shape == (1, 4, 5, 3)
-    with pytest.raises(ValueError, match=r"5 queries and 3 keys, so it is not clear where"):
+    with pytest.raises(ValueError, match=r"5 queries and 3 keys do not determine the positions"):
         whorl.analysis.terms(whorl.ALiBi(4), q, k)
 
 

@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 import whorl
 from whorl.attention import attention, score_mod
-from whorl.testing.probe import randomized
+from whorl.testing.inputs import set_random_parameters
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -25,7 +25,7 @@ from whorl.testing.probe import randomized
     ids=repr,
 )
 def test_flex_attention_agrees(encoding: whorl.Encoding, T: int, S: int) -> None:
-    encoding = randomized(copy.deepcopy(encoding)).requires_grad_(False)
+    encoding = set_random_parameters(copy.deepcopy(encoding)).requires_grad_(False)
     q, k, v = torch.randn(1, 2, T, 16), torch.randn(1, 2, S, 16), torch.randn(1, 2, S, 16)
     turned_q, turned_k = encoding(q, k, None, torch.arange(S), offset=S - T)
     got = flex_attention(

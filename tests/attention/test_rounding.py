@@ -13,7 +13,7 @@ from torch import Tensor
 
 import whorl
 from whorl.attention import attention, linear_attention
-from whorl.testing.probe import randomized
+from whorl.testing.inputs import set_random_parameters
 
 from .test_softmax import D, H, randn
 
@@ -45,7 +45,7 @@ def test_the_check_can_fail() -> None:
 
 def in_half(encoding: whorl.Encoding, dtype: torch.dtype) -> tuple[whorl.Encoding, whorl.Encoding]:
     """An encoding in half precision, and one in float64 with the same numbers."""
-    low = randomized(copy.deepcopy(encoding)).to(dtype)
+    low = set_random_parameters(copy.deepcopy(encoding)).to(dtype)
     return low, copy.deepcopy(low).double()
 
 

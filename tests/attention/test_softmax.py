@@ -13,7 +13,7 @@ from torch import Tensor
 import whorl
 from whorl.attention import attention
 from whorl.attention.softmax import compute
-from whorl.testing.probe import randomized
+from whorl.testing.inputs import set_random_parameters
 
 H, D = 4, 8
 ENCODINGS: list[whorl.Encoding] = [
@@ -41,7 +41,7 @@ ENCODINGS: list[whorl.Encoding] = [
 
 def fresh(encoding: whorl.Encoding) -> whorl.Encoding:
     """Another one in float64 with random parameters: no test sees what another did to it."""
-    return randomized(copy.deepcopy(encoding)).double()
+    return set_random_parameters(copy.deepcopy(encoding)).double()
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -390,7 +390,7 @@ def test_plain_cross_attention_may_have_more_queries_than_keys() -> None:
 
 def test_segments_reach_the_encoding() -> None:
     xl = whorl.TransformerXL(H, D, segments="xlnet").double()
-    randomized(xl)
+    set_random_parameters(xl)
     q, k, v = randn(2, H, 4, D), randn(2, H, 9, D, seed=1), randn(2, H, 9, D, seed=2)
     ids = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2], [0] * 5 + [1] * 4])
     got = attention(q, k, v, xl, segments=ids, block=3)

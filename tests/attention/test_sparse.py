@@ -11,7 +11,7 @@ from torch import Tensor
 
 import whorl
 from whorl.attention import attention, shifted_attention
-from whorl.testing.probe import randomized
+from whorl.testing.inputs import set_random_parameters
 
 H, D = 4, 8
 ENCODINGS: list[whorl.Encoding] = [
@@ -55,7 +55,7 @@ def test_equals_the_masked_dense_form(
     encoding: whorl.Encoding, length: int, group: int, causal: bool, G: int
 ) -> None:
     causal = causal or encoding.causal
-    encoding = randomized(copy.deepcopy(encoding)).double()
+    encoding = set_random_parameters(copy.deepcopy(encoding)).double()
     width = D if "value" in encoding.hooks else 5
     q, (k, v) = randn(2, H, length, D), (randn(2, G, length, n, seed=n) for n in (D, width))
     got = shifted_attention(q, k, v, encoding, group=group, causal=causal)
@@ -74,7 +74,7 @@ def test_nothing_leaks_from_later_tokens() -> None:
 
 def test_gradients_flow() -> None:
     q, k, v = (randn(1, H, 6, D, seed=n).requires_grad_() for n in range(3))
-    bias = randomized(whorl.T5Bias(H)).double()
+    bias = set_random_parameters(whorl.T5Bias(H)).double()
     torch.autograd.gradcheck(
         lambda *_: shifted_attention(q, k, v, bias, group=4, causal=True),
         (q, k, v, *bias.parameters()),

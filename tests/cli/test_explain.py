@@ -14,7 +14,7 @@ def test_rope_as_in_the_readme(whorl: Callable[..., Any]) -> None:
     assert done.code == 0
     lines = [line.rstrip() for line in done.out.splitlines()]
     assert "RoPE(6)" in lines
-    assert "   1   1, 4       0.046416              135.367" in lines
+    assert "   1   1, 4       0.046416      135.367" in lines
     assert "   0   3.000000   171.887   -0.989992   0.141120" in lines
     assert "|x|   9.539392   9.539392" in lines
     assert sum(line.split()[2:3] == ["1"] for line in lines if len(line.split()) == 4) == 3

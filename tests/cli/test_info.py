@@ -62,7 +62,7 @@ def test_missing_extras_name_their_pip_line(
 
 
 def test_extras_from_metadata() -> None:
-    found = info._extras(
+    found = info._find_extras(
         [
             "torch>=2.5",
             "pytest>=8; extra == 'cli'",
@@ -103,10 +103,10 @@ def test_the_real_extras_are_listed() -> None:
 )
 def test_cpu(tmp_path: Path, text: str, model: str | None, features: list[str]) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    cpu = info.cpu(tmp_path / "cpuinfo")
+    cpu = info.read_cpu(tmp_path / "cpuinfo")
     assert cpu.features == features
     assert cpu.model == (model or cpu.model)
-    assert info.cpu(tmp_path / "absent").features is None
+    assert info.read_cpu(tmp_path / "absent").features is None
 
 
 GOMP = "7f00-7f01 r-xp 00000000 08:01 42   /opt/torch lib/libgomp.so.1\n"
@@ -127,9 +127,11 @@ def test_openmp(tmp_path: Path, maps: str | None, answer: str) -> None:
     library.write_bytes(b"\x7fELF\0\xfflibgomp.so.1\0")
     if maps is not None:
         (tmp_path / "maps").write_text(maps)
-    assert info._openmp(library, tmp_path / "maps").startswith(answer)
+    assert info._describe_openmp(library, tmp_path / "maps").startswith(answer)
     library.write_bytes(b"\x7fELF\0\xfflibc.so.6\0")
-    assert info._openmp(library, tmp_path / "maps").startswith("not used: the library was built")
+    assert info._describe_openmp(library, tmp_path / "maps").startswith(
+        "not used: the library was built"
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

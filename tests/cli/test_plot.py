@@ -58,7 +58,7 @@ def test_the_options_of_one(whorl: Callable[..., Any]) -> None:
         (["decay", "--json", "--set", "x"], "--set takes KEY=VALUE, such as --set context=8192"),
         (["entropy", "--json", "--base", "3"], "chart 'entropy' has no option 'base'"),
         (["bias", "--json", "--encoding", "rop"], "unknown encoding 'rop'; did you mean 'rope'?"),
-        (["bias", "--json", "--encoding", "rope"], "RoPE(64) adds no bias by distance"),
+        (["bias", "--json", "--encoding", "rope"], "must have a bias by distance; got RoPE(64)"),
         (
             ["terms", "--json", "--length", "10000000"],
             "length 10,000,000 needs 160,000 TB of memory",

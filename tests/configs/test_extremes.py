@@ -18,7 +18,7 @@ from whorl.configs.diagnosis.rules._vocabulary import READ
 from whorl.configs.inspection import inspect
 from whorl.configs.inspection.verdict import verdict
 from whorl.explore import api
-from whorl.explore.state import State
+from whorl.explore.state import ExplorerState
 
 SIZES = {
     "model_type": "llama",
@@ -62,8 +62,10 @@ def look(x: Any) -> None:
 
 def open_the_page(x: Any) -> None:
     request = {"source": {"text": json.dumps(x)}, "length": 4096}
-    api.report(State(), {**request, "choice": {"method": "yarn", "factor": 4.0}})
-    api.view(State(), {**request, "choices": [{"method": "dynamic_ntk", "factor": 1e6}]})
+    api.answer_report(ExplorerState(), {**request, "choice": {"method": "yarn", "factor": 4.0}})
+    api.answer_view(
+        ExplorerState(), {**request, "choices": [{"method": "dynamic_ntk", "factor": 1e6}]}
+    )
 
 
 TARGETS: dict[str, Callable[[Any], None]] = {

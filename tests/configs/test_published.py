@@ -11,7 +11,7 @@ from whorl.configs.huggingface import defaults
 from whorl.configs.inspection import inspect
 from whorl.configs.inspection.verdict import verdict
 from whorl.explore import api
-from whorl.explore.state import State
+from whorl.explore.state import ExplorerState
 from whorl.scaling import DynamicNTK
 
 SIZES = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 2}
@@ -280,6 +280,6 @@ def test_of_an_unknown_type_we_cannot_tell() -> None:
         read_config({"model_type": "bert", **SIZES}).build()
     assert verdict(inspect({"model_type": "novel"})) == message
     request = {"source": {"text": '{"model_type": "novel"}'}}
-    assert api.report(State(), request)["problem"] == (
+    assert api.answer_report(ExplorerState(), request)["problem"] == (
         message.removesuffix(".") + ", so there is nothing to draw."
     )

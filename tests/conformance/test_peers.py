@@ -105,4 +105,4 @@ def test_rotary_embedding_torch_agrees_in_float32_and_is_wrong_in_bfloat16() -> 
     fresh = type(theirs)(dim=64)
     assert float((fresh.rotate_queries_or_keys(half).double() - exact).abs().max()) > 0.5
     error = float((rope.rotate(half).double() - exact).abs().max())
-    assert error <= whorl.testing.rounding_tolerance(exact, torch.bfloat16)
+    assert error <= whorl.testing.compute_rounding_tolerance(exact, torch.bfloat16)

@@ -283,7 +283,7 @@ def test_describe_says_what_the_scaling_does() -> None:
     assert "0-23   kept" in str(found)
     plain = whorl.RoPE(8).describe(original_context=512)
     assert plain.counts["kept"] == 4
-    assert plain.reach == 512
+    assert plain.effective_context == 512
     following = whorl.RoPE(8, scaling=whorl.DynamicNTK(factor=2.0, original_context=16))
     assert following.describe().counts["kept"] == 4
     assert following.describe(64).counts["kept"] == 1
@@ -316,5 +316,5 @@ def test_describe_looks_at_trained_frequencies_too() -> None:
     ):
         rope.describe("4k")  # type: ignore[arg-type]
     yarn = whorl.RoPE(8, scaling=whorl.YaRN(factor=2.0, original_context=64))
-    with pytest.raises(ValueError, match=r"original_context is 64 in the scaling; got 99"):
+    with pytest.raises(ValueError, match=r"must be 64, the scaling's own value; got 99"):
         yarn.describe(original_context=99)

@@ -48,7 +48,7 @@ def test_a_model_holding_one_can_be_cast_saved_and_loaded(tmp_path: Path) -> Non
     x = random(1, 1, 300, 8, dtype=torch.bfloat16)
     want = oracle(x, torch.arange(300), 10_000.0, "half", 8)
     error = (again.rope.rotate(x).double() - want).abs().max()
-    assert float(error) <= whorl.testing.rounding_tolerance(want, torch.bfloat16)
+    assert float(error) <= whorl.testing.compute_rounding_tolerance(want, torch.bfloat16)
 
 
 @pytest.mark.parametrize("impl", IMPLS)

@@ -1,5 +1,7 @@
 """Options for models of others: turning backward, and one length for a whole batch."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -67,3 +69,19 @@ def test_one_length_for_the_batch_compiled() -> None:
 def test_lengths_are_rows_or_batch() -> None:
     with pytest.raises(ValueError, match="lengths must be 'rows' or 'batch'; got 'all'"):
         whorl.RoPE(16, lengths="all")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "scaling"),
+    [
+        (whorl.RoPE(8, scaling=whorl.Linear(2.0)), whorl.Linear(2.0)),
+        (whorl.MRoPE(8, sections=(2, 1, 1), scaling=whorl.Linear(2.0)), whorl.Linear(2.0)),
+        (whorl.RoPE(8), None),
+        (whorl.XPos(8), None),
+        (whorl.AxialRoPE(8), None),
+    ],
+    ids=repr,
+)
+def test_every_rotary_config_has_a_scaling(encoding: Any, scaling: whorl.Scaling | None) -> None:
+    assert encoding.config.scaling == scaling
+    assert ("scaling" in encoding.to_dict()) == isinstance(encoding, whorl.RoPE | whorl.MRoPE)

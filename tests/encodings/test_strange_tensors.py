@@ -323,7 +323,7 @@ SUMS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("call", SUMS)
 def test_sums_of_positions_and_offsets_beyond_int64(call: str) -> None:
-    with pytest.raises(ValueError, match=r"positions must lie within 2\^63.*sums reach from"):
+    with pytest.raises(ValueError, match=r"positions must lie within 2\^63.*sums go from"):
         SUMS[call]()
 
 

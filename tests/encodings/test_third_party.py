@@ -1,4 +1,4 @@
-"""The tutorial of CONTRIBUTING, as a third party would follow it: one file, one line, the exam."""
+"""The tutorial of CONTRIBUTING, as a third party would follow it: one file, one line, the suite."""
 
 import re
 from pathlib import Path
@@ -26,12 +26,12 @@ def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return "log_bias"
 
 
-def test_it_is_made_by_name_and_passes_the_exam(module: str) -> None:
+def test_it_is_made_by_name_and_passes_the_suite(module: str) -> None:
     encoding = whorl.make(module, num_heads=4)
     assert module in whorl.names()
     assert repr(encoding) == "LogBias(4)"
     results = whorl.testing.check_encoding(encoding)
-    assert len(results) == len(whorl.testing.checks())
+    assert len(results) == len(whorl.testing.list_checks())
     assert not any(result.exempt for result in results)
 
 

@@ -190,7 +190,7 @@ def test_half_precision_rounds_once() -> None:
     exact = xl.content_score(q.double(), k.double(), at, at).detach()
     got = xl.content_score(q, k, at, at)
     assert got.dtype == torch.bfloat16
-    assert worst(got, exact) <= whorl.testing.rounding_tolerance(exact, torch.bfloat16)
+    assert worst(got, exact) <= whorl.testing.compute_rounding_tolerance(exact, torch.bfloat16)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from whorl.explore import server
-from whorl.explore.state import State
+from whorl.explore.state import ExplorerState
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
@@ -47,9 +47,9 @@ def address() -> Iterator[str]:
     """A running server, in a thread."""
     uvicorn = pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
-    found = server.listen(None)
+    found = server.open_socket(None)
     port = found.getsockname()[1]
-    running = uvicorn.Server(server.configure(State(comparison=COMPARISON), port))
+    running = uvicorn.Server(server.make_config(ExplorerState(comparison=COMPARISON), port))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [found]})
     thread.start()
     yield f"http://127.0.0.1:{port}/"

@@ -12,7 +12,7 @@ import whorl
 from whorl import analysis
 from whorl.configs import ConfigError, diagnosis, inspection, presets, read_config
 from whorl.explore import _checks, api, choices, compare, curves
-from whorl.explore.state import State
+from whorl.explore.state import ExplorerState
 
 LLAMA = {"source": {"preset": "llama-3.1-8b"}}
 DIALECTS = ("transformers 4", "transformers 5")
@@ -31,11 +31,11 @@ def pasted(**keys: Any) -> dict[str, Any]:
 
 
 def view(**more: Any) -> dict[str, Any]:
-    return api.view(State(), {**LLAMA, **more})
+    return api.answer_view(ExplorerState(), {**LLAMA, **more})
 
 
 def test_start_names_what_there_is() -> None:
-    found = api.start(State(preset="qwen3-8b"))
+    found = api.answer_start(ExplorerState(preset="qwen3-8b"))
     assert found["presets"] == presets.names()
     assert found["preset"] == "qwen3-8b"
     assert set(whorl.scaling.names()) - set(found["methods"]) == {"proportional"}
@@ -45,7 +45,9 @@ def test_start_names_what_there_is() -> None:
 
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_has_curves_that_are_those_of_its_encoding(name: str) -> None:
-    found = api.view(State(), {"source": {"preset": name}, "length": 20_000, "distance": 3})
+    found = api.answer_view(
+        ExplorerState(), {"source": {"preset": name}, "length": 20_000, "distance": 3}
+    )
     model = read_config(presets.load(name))
     rope: Any = model.groups[found["group"]].rotation
     inv_freq = rope.build().frequencies(20_000).inv_freq
@@ -61,7 +63,7 @@ def test_every_preset_has_curves_that_are_those_of_its_encoding(name: str) -> No
 def test_scores_and_envelope_are_those_of_the_analysis() -> None:
     q, k = torch.randn(2, 3, 64, dtype=torch.float64)
     asked = pasted() | {"length": 200, "choices": [{"method": "yarn", "factor": 4}]}
-    found = api.view(State(), {**asked, "q": q.tolist(), "k": k.tolist()})
+    found = api.answer_view(ExplorerState(), {**asked, "q": q.tolist(), "k": k.tolist()})
     rope = whorl.RoPE(64, scaling=whorl.scaling.YaRN(factor=4.0, original_context=4096))
     expected = analysis.decay(rope, 200, q=q, k=k)
     assert tuple(found["distances"]) == expected.distances
@@ -84,10 +86,12 @@ def test_scores_too_large_for_a_number_are_left_out_with_a_word(scale: float) ->
         "original_max_position_embeddings": 4096,
         "attention_factor": scale,
     }
-    found = api.view(State(), pasted(max_position_embeddings=16_384, rope_scaling=scaling))
+    found = api.answer_view(
+        ExplorerState(), pasted(max_position_embeddings=16_384, rope_scaling=scaling)
+    )
     json.dumps(found, allow_nan=False)
     assert found["scores"] == []
-    assert "the attention scale makes them too large" in found["why_no_scores"]
+    assert "the attention scale makes the scores too large" in found["why_no_scores"]
     assert found["likeness"][0][0] == 1.0
     assert found["curves"][0]["attention_scale"] == scale
     assert view()["why_no_scores"] is None
@@ -102,7 +106,7 @@ def test_statuses_reach_and_new_angles_are_those_of_inspect() -> None:
     ours, yarn = found["curves"]
     assert sum(ours["new"]) == group.at_length.new == 29
     assert yarn["counts"] == group.extension.after.counts
-    assert yarn["reach"] == group.extension.after.reach == 65_536
+    assert yarn["reach"] == group.extension.after.effective_context == 65_536
     assert yarn["attention_scale"] == pytest.approx(0.1 * math.log(8) + 1)
     assert (found["trained"], found["claimed"]) == (8192, 131_072)
 
@@ -119,21 +123,23 @@ def test_a_base_changes_the_frequencies() -> None:
 
 
 def test_layers_with_a_window_have_its_distances() -> None:
-    found = api.view(State(), {"source": {"preset": "gpt-oss-20b"}, "group": 0})
+    found = api.answer_view(ExplorerState(), {"source": {"preset": "gpt-oss-20b"}, "group": 0})
     assert found["window"] == 128
     assert found["distances"][-1] == 128
 
 
 def test_an_extension_that_does_not_fit_leaves_the_other_curves() -> None:
     asked = {"source": {"preset": "gemma-3-4b"}, "choices": [{"method": "yarn", "factor": 2}]}
-    found = api.view(State(), asked)
+    found = api.answer_view(ExplorerState(), asked)
     assert "does not say how long training texts were" in found["curves"][1]["error"]
     assert len(found["curves"][0]["wavelengths"]) == 128
-    told = api.view(State(), {**asked, "trained": 4096})
+    told = api.answer_view(ExplorerState(), {**asked, "trained": 4096})
     assert "error" not in told["curves"][1]
 
 
-METHODS = [name for name in choices.methods() if name not in ("dynamic_linear", "dynamic_yarn")]
+METHODS = [
+    name for name in choices.list_methods() if name not in ("dynamic_linear", "dynamic_yarn")
+]
 
 
 @pytest.mark.parametrize(
@@ -143,9 +149,9 @@ METHODS = [name for name in choices.methods() if name not in ("dynamic_linear", 
 def test_the_config_to_copy_reads_back_as_the_curve(name: str, method: str) -> None:
     choice = {"method": method, "factor": 4.0, "base": 123_456.0}
     asked = {"source": {"preset": name}, "length": 50_000}
-    report = api.report(State(), {**asked, "choice": choice})
+    report = api.answer_report(ExplorerState(), {**asked, "choice": choice})
     assert report["why"] is None
-    found = api.view(State(), {**asked, "choices": [choice]})
+    found = api.answer_view(ExplorerState(), {**asked, "choices": [choice]})
     model = read_config(json.loads(report["config"]))
     rotation = model.groups[report["group"]].rotation
     assert rotation is not None
@@ -158,21 +164,23 @@ def test_the_config_to_copy_reads_back_as_the_curve(name: str, method: str) -> N
 
 @pytest.mark.parametrize("method", ["dynamic_linear", "dynamic_yarn"])
 def test_what_transformers_cannot_say_has_no_config(method: str) -> None:
-    report = api.report(State(), {**LLAMA, "choice": {"method": method, "factor": 2.0}})
+    report = api.answer_report(
+        ExplorerState(), {**LLAMA, "choice": {"method": method, "factor": 2.0}}
+    )
     assert report["config"] is None
     assert "transformers has no type" in report["why"]
 
 
 def test_the_config_of_another_dialect_is_shown_but_not_written() -> None:
     params = {"dim": 256, "n_layers": 2, "n_heads": 4, "multiple_of": 256, "rope_theta": 5e5}
-    report = api.report(State(), {"source": {"text": json.dumps(params)}})
+    report = api.answer_report(ExplorerState(), {"source": {"text": json.dumps(params)}})
     assert report["base"] == 5e5
     assert report["config"] is None
-    assert report["why"] == "this is a config of meta; whorl writes those of transformers only."
+    assert report["why"] == "this is a config of meta; whorl writes only those of transformers."
 
 
 def test_the_report_is_that_of_inspect_and_doctor() -> None:
-    report = api.report(State(), {**LLAMA, "length": 200_000})
+    report = api.answer_report(ExplorerState(), {**LLAMA, "length": 200_000})
     looked = inspection.inspect("llama-3.1-8b", length=200_000)
     assert report["verdict"] == looked.verdict
     examined = diagnosis.examine(presets.load("llama-3.1-8b"), length=200_000).to_dict()
@@ -183,29 +191,29 @@ def test_the_report_is_that_of_inspect_and_doctor() -> None:
 
 def test_a_config_that_cannot_be_read_has_findings() -> None:
     asked = pasted(rope_scaling={"rope_type": "nonesuch", "factor": 2.0})
-    report = api.report(State(), asked)
+    report = api.answer_report(ExplorerState(), asked)
     assert report["problem"]
     assert report["verdict"] is None
     assert report["counts"]["error"] >= 1
     with pytest.raises(ValueError, match="nonesuch"):
-        api.view(State(), asked)
+        api.answer_view(ExplorerState(), asked)
 
 
 def test_a_model_without_rotation() -> None:
     asked = {"source": {"text": json.dumps({"model_type": "bert", "hidden_size": 64})}}
-    report = api.report(State(), asked)
+    report = api.answer_report(ExplorerState(), asked)
     assert report["problem"].endswith("has no rotary embedding, so there is nothing to draw.")
     assert report["verdict"]
     with pytest.raises(ValueError, match="bert has no rotary embedding"):
-        api.view(State(), asked)
+        api.answer_view(ExplorerState(), asked)
 
 
 def test_a_head_too_wide_to_draw_is_not_built() -> None:
     asked = pasted(hidden_size=8192, num_attention_heads=1)
-    report = api.report(State(), asked)
+    report = api.answer_report(ExplorerState(), asked)
     assert "up to 4,096 channels; this has 8,192" in report["problem"]
     with pytest.raises(ValueError, match=r"up to 4,096 channels"):
-        api.view(State(), asked)
+        api.answer_view(ExplorerState(), asked)
 
 
 @pytest.mark.parametrize(
@@ -235,29 +243,29 @@ def test_a_head_too_wide_to_draw_is_not_built() -> None:
         ({**LLAMA, "choices": [{"base": math.nan}]}, "base must be a number from 1 to 1e"),
         ({**LLAMA, "choices": [{"base": True}]}, "base must be a number"),
         ({**LLAMA, "choices": [{"method": "yarn", "factor": 0}]}, "factor must be a number from"),
-        ({**LLAMA, "q": [1.0] * 128}, "q and k go together"),
+        ({**LLAMA, "q": [1.0] * 128}, "q and k must be given together"),
         ({**LLAMA, "q": [1.0], "k": [1.0]}, "must have 128 numbers each, the width of a head"),
         ({**LLAMA, "q": [0] * 128, "k": [0] * 128}, "q and k must not be 0"),
         ({**LLAMA, "q": ["x"], "k": [1]}, "q must be a list of numbers"),
         ({**LLAMA, "q": [[1], [1, 2]], "k": [1]}, "q must be a list of numbers"),
-        ({**LLAMA, "q": [[1.0]] * 65, "k": [1]}, "or up to 64 lists of as many"),
+        ({**LLAMA, "q": [[1.0]] * 65, "k": [1]}, "or up to 64 lists of equal length"),
     ],
 )
 def test_what_a_view_refuses(request_: Any, message: str | None) -> None:
     if message is None:
-        api.view(State(), request_)
+        api.answer_view(ExplorerState(), request_)
         return
     with pytest.raises(ValueError, match=message):
-        api.view(State(), request_)
+        api.answer_view(ExplorerState(), request_)
 
 
 def test_an_extension_without_a_factor_says_so() -> None:
     found = view(choices=[{"method": "yarn"}])
-    assert found["curves"][1]["error"] == "An extension needs factor."
+    assert found["curves"][1]["error"] == "An extension needs a factor; enter one."
 
 
 def test_frequencies_of_their_own_have_no_base() -> None:
-    subject = State().subject(LLAMA["source"])
+    subject = ExplorerState().find_config(LLAMA["source"])
     group = subject.groups[0]
     assert group.rotation is not None
     own = dict(group.rotation.options) | {"inv_freq": [1.0] * 64, "scaling": None}
@@ -267,21 +275,23 @@ def test_frequencies_of_their_own_have_no_base() -> None:
         subject.model, groups=(dataclasses.replace(group, rotation=rotation),)
     )
     changed = dataclasses.replace(subject, model=model)
-    found = curves.view(changed, choices=(choices.Choice(base=5.0),))
-    assert "a list of their own" in found["curves"][1]["error"]
+    found = curves.build_view(changed, choices=(choices.Choice(base=5.0),))
+    assert "are given as a list" in found["curves"][1]["error"]
 
 
 def test_positions_in_an_image_have_no_distances() -> None:
     config = {"model_type": "dinov3_vit", "hidden_size": 64, "num_attention_heads": 4}
     asked = {"source": {"text": json.dumps(config)}}
-    found = api.view(State(), asked)
+    found = api.answer_view(ExplorerState(), asked)
     assert found["distances"] == []
     assert "no single distance" in found["why"]
     assert found["curves"][0]["wavelengths"]
 
 
 def test_biases_are_those_of_the_modules() -> None:
-    found = api.bias(State(), {"encodings": ["alibi", "t5", "alibi"], "length": 1000})
+    found = api.answer_bias(
+        ExplorerState(), {"encodings": ["alibi", "t5", "alibi"], "length": 1000}
+    )
     alibi, t5 = found["curves"]
     assert alibi["heads"][0][1] == pytest.approx(-0.5 * alibi["distances"][1])
     assert len(alibi["distances"]) <= 400
@@ -301,34 +311,34 @@ def test_biases_are_those_of_the_modules() -> None:
 )
 def test_what_biases_refuse(request_: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        api.bias(State(), request_)
+        api.answer_bias(ExplorerState(), request_)
 
 
 def test_the_card_of_an_encoding() -> None:
-    row = api.card(State(), {"encoding": "nope"})
+    row = api.answer_card(ExplorerState(), {"encoding": "nope"})
     assert row["verdicts"]["unique"] == "no"
     assert "unique" in row["rules"]
     assert any(line.startswith("rank: ") for line in row["words"])
     assert json.dumps(row, allow_nan=False)
     with pytest.raises(ValueError, match="encoding must be one of alibi"):
-        api.card(State(), {"encoding": "rop"})
+        api.answer_card(ExplorerState(), {"encoding": "rop"})
 
 
 def test_lab_results() -> None:
-    assert "--runs FOLDER" in api.lab(State(), {})["why"]
+    assert "--runs FOLDER" in api.answer_lab(ExplorerState(), {})["why"]
     comparison: dict[str, Any] = {
         "settings": {"measure": "loss", "length": 64, "lengths": [128, 64]},
         "rows": [{"name": "rope", "by_length": {"64": {"mean": 1.5}}, "tokens_per_second": None}],
         "notes": ["One seed."],
         "claims": [],
     }
-    found = compare.lab(comparison)
+    found = compare.build_lab_results(comparison)
     assert found["lengths"] == [64, 128]
     assert found["rows"][0]["by_length"] == {"64": 1.5}
     assert found["unit"] == "tokens"
     comparison["settings"] |= {"seeds": [0], "layers": 3}
     comparison["claims"] = [{"claim": "x", "outcome": "reproduced", "evidence": "y", "url": "z"}]
-    (claim,) = compare.lab(comparison)["claims"]
+    (claim,) = compare.build_lab_results(comparison)["claims"]
     assert claim == {"claim": "x", "outcome": "reproduced (1 seed, 3 layers)", "evidence": "y"}
 
 
@@ -343,7 +353,7 @@ LONG = {
 def test_longrope_takes_the_lists_of_the_config() -> None:
     choice = {"method": "longrope", "factor": 2.0}
     asked = pasted(rope_scaling=LONG) | {"length": 4096}
-    found = api.view(State(), {**asked, "choices": [choice]})
+    found = api.answer_view(ExplorerState(), {**asked, "choices": [choice]})
     ours, other = found["curves"]
     assert other["inv_freq"] == ours["inv_freq"]
     assert other["attention_scale"] == pytest.approx(math.sqrt(1 + math.log(2) / math.log(512)))
@@ -355,13 +365,13 @@ def test_longrope_takes_the_lists_of_the_config() -> None:
 def test_longrope_without_lists_slows_all_pairs_alike() -> None:
     choice = {"method": "longrope", "factor": 4.0}
     (short, same), (plain, long) = (
-        api.view(State(), pasted() | {"length": n, "choices": [choice]})["curves"]
+        api.answer_view(ExplorerState(), pasted() | {"length": n, "choices": [choice]})["curves"]
         for n in (4096, 4097)
     )
     assert same["inv_freq"] == short["inv_freq"]
     assert long["inv_freq"] == pytest.approx([f / 4 for f in plain["inv_freq"]])
-    assert "has no list of factors, so past 4,096 tokens every pair is slowed by 4" in long["note"]
-    report = api.report(State(), pasted() | {"choice": choice})
+    assert "so past 4,096 tokens the frequency of every pair is divided by 4" in long["note"]
+    report = api.answer_report(ExplorerState(), pasted() | {"choice": choice})
     assert json.loads(report["config"])["rope_scaling"]["long_factor"] == [4.0] * 32
     written = json.loads(report["configs"]["transformers 5"])
     assert written["rope_parameters"]["long_factor"] == [4.0] * 32
@@ -372,14 +382,16 @@ def test_longrope_without_lists_slows_all_pairs_alike() -> None:
 def test_longrope_needs_the_trained_length() -> None:
     choice = {"method": "longrope", "factor": 4.0}
     asked = {"source": {"preset": "gemma-3-4b"}, "choices": [choice]}
-    assert api.view(State(), asked)["curves"][1]["error"].endswith("enter it under Trained on.")
-    found = api.view(State(), {**asked, "trained": 1})
-    assert "at least 2 tokens of training" in found["curves"][1]["error"]
+    assert api.answer_view(ExplorerState(), asked)["curves"][1]["error"].endswith(
+        "enter it under Trained on."
+    )
+    found = api.answer_view(ExplorerState(), {**asked, "trained": 1})
+    assert "a trained length of at least 2 tokens" in found["curves"][1]["error"]
 
 
 def test_what_is_not_offered_has_a_reason() -> None:
-    assert set(whorl.scaling.names()) == {*choices.methods(), *choices.NOT_OFFERED}
-    assert api.start(State())["not_offered"] == list(choices.NOT_OFFERED.values())
+    assert set(whorl.scaling.names()) == {*choices.list_methods(), *choices.NOT_OFFERED}
+    assert api.answer_start(ExplorerState())["not_offered"] == list(choices.NOT_OFFERED.values())
 
 
 @pytest.mark.parametrize("path", [["llm_config"], ["language_config"], ["thinker_config", "llm"]])
@@ -392,7 +404,9 @@ def test_the_config_to_copy_has_it_where_it_was_read(
     for name in reversed(path):
         inner = {name: inner} if name == path[-1] else {name: {**inner, "model_type": "thing"}}
     config = {"model_type": "of_its_own", **inner}
-    report = api.report(State(), {"source": {"text": json.dumps(config)}, "choice": choice})
+    report = api.answer_report(
+        ExplorerState(), {"source": {"text": json.dumps(config)}, "choice": choice}
+    )
     assert report["config"] == report["configs"]["transformers 4"], report["why"]
     old, new = (json.loads(report["configs"][each]) for each in DIALECTS)
     for name in ["", *path]:
@@ -406,26 +420,28 @@ def test_the_config_to_copy_has_it_where_it_was_read(
 
 def test_an_extension_that_does_not_fit_is_not_dropped_in_silence() -> None:
     asked = {**LLAMA, "choice": {"method": "yarn", "factor": 0.5}}
-    report = api.report(State(), asked)
-    without = "This is said without YaRN x 0.5, which does not fit this config."
+    report = api.answer_report(ExplorerState(), asked)
+    without = "This is without YaRN x 0.5, which does not fit this config."
     assert report["notes"][0] == without
     assert report["why"].startswith("Factor must be")
     assert report["config"] is None
-    fits = api.report(State(), {**LLAMA, "choice": {"method": "yarn", "factor": 2}})
-    assert not any("This is said without" in note for note in fits["notes"])
-    told = api.report(State(), {**LLAMA, "trained": 5})
-    assert told["notes"][0].startswith("This is said without training on 5 tokens")
+    fits = api.answer_report(ExplorerState(), {**LLAMA, "choice": {"method": "yarn", "factor": 2}})
+    assert not any("This is without" in note for note in fits["notes"])
+    told = api.answer_report(ExplorerState(), {**LLAMA, "trained": 5})
+    assert told["notes"][0].startswith("This is without training on 5 tokens")
 
 
 def test_the_page_gets_its_limits_from_here() -> None:
-    limits = api.start(State())["limits"]
+    limits = api.answer_start(ExplorerState())["limits"]
     assert limits["length"] == {"least": 1, "most": 2**24, "whole": True}
     assert limits["factor"]["whole"] is False
     for key, one in limits.items():
         beyond = {key: one["most"] * 2}
         asked = {"choices": [{"method": "yarn", "factor": 2, **beyond}]}
         with pytest.raises(_checks.RequestError, match=f"{key} must be"):
-            api.view(State(), LLAMA | (asked if key in ("base", "factor") else beyond))
+            api.answer_view(
+                ExplorerState(), LLAMA | (asked if key in ("base", "factor") else beyond)
+            )
 
 
 def test_errors_of_whorl_are_not_taken_for_the_request_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,8 +455,8 @@ def test_errors_of_whorl_are_not_taken_for_the_request_s(monkeypatch: pytest.Mon
 
 
 def test_the_page_knows_which_factors_are_refused() -> None:
-    least = api.start(State())["least_factors"]
-    for method in choices.methods():
+    least = api.answer_start(ExplorerState())["least_factors"]
+    for method in choices.list_methods():
         (_, found) = view(choices=[{"method": method, "factor": 0.5}])["curves"]
         assert ("error" in found) == (least.get(method, 0.0) > 0.5), method
     (_, found) = view(choices=[{"method": "yarn", "factor": 0.5}])["curves"]
@@ -454,7 +470,7 @@ def test_scalings_that_follow_the_length_are_marked() -> None:
 
 
 def test_messages_for_the_page_name_no_functions() -> None:
-    said = _checks.plainly
+    said = _checks.format_error
     assert said(ValueError("explore: inspect: the text is not JSON.")) == "The text is not JSON."
     assert said(ValueError("read_config: rope_type 'x' is not known.")).startswith("rope_type")
     assert said(ValueError("inspect: q and k go together.")) == "q and k go together."
@@ -463,7 +479,7 @@ def test_messages_for_the_page_name_no_functions() -> None:
 
 def test_a_model_without_rotation_says_it_once() -> None:
     asked = {"source": {"text": json.dumps({"model_type": "bert", "hidden_size": 64})}}
-    report = api.report(State(), asked)
+    report = api.answer_report(ExplorerState(), asked)
     assert report["verdict"] == "bert has no rotary embedding."
     assert report["notes"] == []
 
@@ -475,12 +491,12 @@ def test_lengths_as_people_type_them(typed: Any, tokens: int) -> None:
     assert view(length=typed)["length"] == tokens
     assert view(distance=typed)["distance"] == tokens
     asked = {"source": {"preset": "gemma-3-4b"}, "trained": typed, "length": typed}
-    assert api.view(State(), asked)["trained"] == tokens
-    assert api.report(State(), asked)["problem"] is None
+    assert api.answer_view(ExplorerState(), asked)["trained"] == tokens
+    assert api.answer_report(ExplorerState(), asked)["problem"] is None
     if tokens < 65_536:
-        found = api.bias(State(), {"encodings": ["alibi"], "length": typed})
+        found = api.answer_bias(ExplorerState(), {"encodings": ["alibi"], "length": typed})
         assert found["length"] == tokens
-    assert api.length(State(), {"text": str(typed)}) == {"length": tokens}
+    assert api.answer_length(ExplorerState(), {"text": str(typed)}) == {"length": tokens}
 
 
 def test_lengths_that_are_none() -> None:
@@ -490,6 +506,6 @@ def test_lengths_that_are_none() -> None:
     with pytest.raises(_checks.RequestError, match="length must be a whole number from 1 to"):
         view(length="64M")
     with pytest.raises(ConfigError, match=r"a length must be .* got 'ten'\."):
-        api.length(State(), {"text": "ten"})
+        api.answer_length(ExplorerState(), {"text": "ten"})
     with pytest.raises(_checks.RequestError, match="text must be a string, such as '128k'"):
-        api.length(State(), {"text": 3})
+        api.answer_length(ExplorerState(), {"text": 3})

@@ -57,7 +57,7 @@ def test_bad_configs_say_why_once(visit: Visit) -> None:
         says(page, "#config-error", message)
         page.locator("#findings").evaluate("(node) => { node.hidden = true; }")
         assert text(page, "body").count(text(page, "#config-error")) == 1
-        assert text(page, "#verdict").startswith("This cannot be read; the reason stands with")
+        assert text(page, "#verdict").startswith("This cannot be read; the reason is beside")
         until(lambda: "because the config cannot be read." in text(page, "#wavelengths"))
         assert text(page, "#live") == ""
         assert page.locator("#results img").count() == 0
@@ -101,10 +101,10 @@ def test_a_pasted_config_is_read_at_once(visit: Visit) -> None:
 
 def test_a_mistake_of_whorl_is_not_the_config_s(visit: Visit) -> None:
     page = visit(faults=True)
-    answer = json.dumps({"error": "This is a mistake of whorl: KeyError.", "fault": "whorl"})
+    answer = json.dumps({"error": "This is a fault of whorl: KeyError.", "fault": "whorl"})
     page.route("**/api/report", lambda route: route.fulfill(status=500, body=answer))
     page.select_option("#preset", "qwen3-8b")
-    until(lambda: text(page, "#fault") == "This is a mistake of whorl: KeyError.")
+    until(lambda: text(page, "#fault") == "This is a fault of whorl: KeyError.")
     assert text(page, "#verdict") == "Not known, because whorl failed; see above."
     assert "cannot be read" not in text(page, "body")
     until(lambda: marks(page, "decay") > 0)
@@ -241,7 +241,7 @@ def test_impossible_numbers_mark_the_results(visit: Visit) -> None:
         box.press("Enter")
         says(page, "#length-error", said)
         assert box.get_attribute("aria-invalid") == "true"
-        assert "all of this is for the last numbers" in text(page, "#stale")
+        assert "the results are still for the last valid numbers" in text(page, "#stale")
         assert page.locator("#results.stale").count() == 1
         assert marks(page, "wavelengths") >= 1
     box.blur()
@@ -280,7 +280,7 @@ def test_a_factor_that_the_method_refuses(visit: Visit) -> None:
     until(lambda: text(page, "#live").startswith("linear x 0.5, "))
     page.select_option("#method", "yarn")
     until(lambda: text(page, "#live").startswith("YaRN x 1, "))
-    assert text(page, "#say") == "Factor is 1 now, the least that YaRN takes."
+    assert text(page, "#say") == "Factor is 1 now, the least that YaRN accepts."
 
 
 def test_a_curve_that_cannot_be_drawn_is_not_another_one(visit: Visit) -> None:
@@ -293,18 +293,20 @@ def test_a_curve_that_cannot_be_drawn_is_not_another_one(visit: Visit) -> None:
 
 def test_reach_of_what_follows_the_length_says_so(visit: Visit) -> None:
     page = visit("#preset=llama-2-7b&method=dynamic_ntk&factor=4&length=16384")
-    assert "as it turns at this length, no new angle up to" in text(page, "#live")
+    assert "with the frequencies of this length, no out-of-distribution angle up to" in text(
+        page, "#live"
+    )
     page.select_option("#method", "linear")
-    until(lambda: "; no new angle up to 16,384 tokens" in text(page, "#live"))
+    until(lambda: "; no out-of-distribution angle up to 16,384 tokens" in text(page, "#live"))
     page.fill("#factor-number", "1000000")
     page.press("#factor-number", "Enter")
-    until(lambda: "no new angle at any length shown here" in text(page, "#live"))
+    until(lambda: "no out-of-distribution angle at any length shown here" in text(page, "#live"))
 
 
 def test_longrope_says_where_its_factors_are_from(visit: Visit) -> None:
     page = visit("#method=longrope&factor=4")
     assert "has no list of factors" in text(page, "#method-note")
-    assert "Proportional is not here, because" in text(page, "#not-offered")
+    assert "Proportional cannot be chosen, because" in text(page, "#not-offered")
     page.select_option("#preset", "phi-3.5-mini")
     until(lambda: "the attention scale only" in text(page, "#method-note"))
     page.select_option("#method", "config")

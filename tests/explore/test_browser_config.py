@@ -107,7 +107,7 @@ def test_the_dialect_is_kept_and_the_other_offered(visit: Visit) -> None:
     page = visit("#preset=qwen3-8b&method=yarn&factor=4")
     until(lambda: page.locator("#dialect option").count() == 2)
     words = page.locator("#dialect option").all_inner_texts()
-    assert words == ["transformers 4 (as it is)", "transformers 5"]
+    assert words == ["transformers 4 (original)", "transformers 5"]
 
     def copied() -> dict[str, Any]:
         page.evaluate("navigator.clipboard.writeText('')")
@@ -155,11 +155,11 @@ def test_every_block_says_which_config_it_is_about(visit: Visit) -> None:
     heads = lambda: page.locator("#facts summary").all_inner_texts()  # noqa: E731
     layers = "full_attention: layers 0-35"
     assert heads() == [f"{layers}, as published", "How others read it, as published"]
-    assert text(page, "#doctor-title") == "What doctor says, as published"
+    assert text(page, "#doctor-title") == "Diagnosis, as published"
     page.select_option("#method", "ntk_by_parts")
     until(lambda: "How others read it, as extended" in heads())
     assert heads()[:2] == [f"{layers}, as published", "How others read it, as published"]
-    assert text(page, "#doctor-title") == "What doctor says, as extended"
+    assert text(page, "#doctor-title") == "Diagnosis, as extended"
     page.locator("#facts summary").last.click()
     said = page.locator("#facts details").last.inner_text()
     assert re.search(r"mlx-lm 0\S+\s+differs \(attention scale\)", said)

@@ -110,7 +110,7 @@ def test_a_link_restores_the_view(visit: Visit) -> None:
     until(lambda: text(other, "#live") == before)
     assert other.locator("#link-error").is_hidden()
     cut = visit("#" + link.partition("/#")[2][:-2])
-    assert "cut short" in text(cut, "#link-error")
+    assert "incomplete" in text(cut, "#link-error")
     names = [name.strip() for name in other.locator("#wavelengths .key li").all_inner_texts()]
     assert names == ["as in the config", "NTK x 5.66", "YaRN x 4"]
     assert "all 32 channels" in text(other, "#verdict")
@@ -125,8 +125,8 @@ def test_damaged_links_say_so(visit: Visit) -> None:
         ("#length=1e99", "Length must be a whole number from 1 to 16,777,216; got 1e99."),
         ("#base=abc&factor=", "Base must be a number from 1 to"),
         ("#method=magic", 'There is no method "magic".'),
-        ("#keep=evil~x,yarn~4~", '"evil~x" is nothing to keep on the charts.'),
-        ("#check=abc&preset=qwen3-8b&length=13", "It was cut short or changed on its way."),
+        ("#keep=evil~x,yarn~4~", '"evil~x" is not a curve that can be kept.'),
+        ("#check=abc&preset=qwen3-8b&length=13", "It is incomplete or was changed."),
     ):
         page.evaluate("(link) => { location.hash = link; }", link)
         says(page, "#link-error", message)

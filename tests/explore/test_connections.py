@@ -198,7 +198,7 @@ def test_an_answer_that_is_not_read_in_time_is_dropped(
     until(lambda: held not in held.connections)
     with suppress(ConnectionResetError):
         read = sum(map(len, iter(lambda: connection.recv(65536), b"")))
-        assert read < len(server._static()["app.js"][0])
+        assert read < len(server._load_static_files()["app.js"][0])
 
 
 def test_a_request_that_follows_an_unread_answer_has_its_time(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from whorl.configs import ConfigError, presets
 from whorl.explore import api, choices
 from whorl.explore._checks import RequestError
-from whorl.explore.state import State
+from whorl.explore.state import ExplorerState
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=6), st.just([])
@@ -20,7 +20,7 @@ JSON = st.recursive(
     max_leaves=6,
 )
 CHOICES = st.fixed_dictionaries(
-    {"method": st.sampled_from(["config", "none", *choices.methods()])},
+    {"method": st.sampled_from(["config", "none", *choices.list_methods()])},
     optional={
         "factor": st.floats(1e-3, 1e6) | SCALARS,
         "base": st.floats(1, 1e15) | st.sampled_from([1.0, 1e15]) | SCALARS,
@@ -47,7 +47,7 @@ def sources(draw: st.DrawFn) -> dict[str, Any]:
 
 def answers(call: Any, request: Any) -> None:
     try:
-        found = call(State(), request)
+        found = call(ExplorerState(), request)
     except (ConfigError, RequestError) as error:  # others are mistakes of whorl
         found = {"error": str(error)}
     assert json.dumps(found, allow_nan=False) != '{"error": ""}'
@@ -56,16 +56,21 @@ def answers(call: Any, request: Any) -> None:
 @settings(max_examples=100, deadline=None)
 @given(sources(), st.lists(CHOICES, max_size=3), st.fixed_dictionaries({}, optional=NUMBERS))
 def test_views(source: dict[str, Any], choices: list[Any], numbers: dict[str, Any]) -> None:
-    answers(api.view, {"source": source, "choices": choices, "distance": 7, **numbers})
+    answers(api.answer_view, {"source": source, "choices": choices, "distance": 7, **numbers})
 
 
 @settings(max_examples=100, deadline=None)
 @given(sources(), CHOICES, st.fixed_dictionaries({}, optional=NUMBERS))
 def test_reports(source: dict[str, Any], choice: Any, numbers: dict[str, Any]) -> None:
-    answers(api.report, {"source": source, "choice": choice, **numbers})
+    answers(api.answer_report, {"source": source, "choice": choice, **numbers})
 
 
 @settings(max_examples=100, deadline=None)
-@given(JSON, st.sampled_from([api.view, api.report, api.bias, api.card, api.lab]))
+@given(
+    JSON,
+    st.sampled_from(
+        [api.answer_view, api.answer_report, api.answer_bias, api.answer_card, api.answer_lab]
+    ),
+)
 def test_anything(request: Any, call: Any) -> None:
     answers(call, request)

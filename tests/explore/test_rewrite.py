@@ -11,14 +11,14 @@ import torch
 from whorl.configs import diagnosis, presets, read_config
 from whorl.configs.inspection import inspect
 from whorl.explore import api
-from whorl.explore.state import State
+from whorl.explore.state import ExplorerState
 
 VERSION_4 = {**presets.load("qwen3-8b"), "transformers_version": "4.51.0"}
 YARN = {"method": "yarn", "factor": 4.0}
 
 
 def report(config: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return api.report(State(), {"source": {"text": json.dumps(config)}, **more})
+    return api.answer_report(ExplorerState(), {"source": {"text": json.dumps(config)}, **more})
 
 
 def in_version_5(config: dict[str, Any]) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def test_transformers_loads_both_with_the_frequencies_of_the_chart(
     trained = 32_768 if name == "gemma-3-4b" else None
     asked = {"trained": trained, "length": 100_000}
     found = report(presets.load(name), choice=choice, **asked)
-    view = api.view(
-        State(),
+    view = api.answer_view(
+        ExplorerState(),
         {"source": {"preset": name}, "group": found["group"], "choices": [choice], **asked},
     )
     assert set(found["configs"]) == {"transformers 4", "transformers 5"}
@@ -191,7 +191,9 @@ NOMIC = {
 def test_only_configs_are_offered_that_transformers_reads_as_shown(choice: dict[str, Any]) -> None:
     """The class of transformers does not read rotary_emb_base and takes 1,000."""
     found = report(NOMIC, choice=choice)
-    chart = api.view(State(), {"source": {"text": json.dumps(NOMIC)}, "choices": [choice]})
+    chart = api.answer_view(
+        ExplorerState(), {"source": {"text": json.dumps(NOMIC)}, "choices": [choice]}
+    )
     assert list(found["configs"]) == ["transformers 5"]
     copied = json.loads(found["config"])
     (group,) = read_config(copied, parity="transformers").groups

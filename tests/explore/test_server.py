@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from whorl.explore import server
-from whorl.explore._checks import MOST_BYTES
-from whorl.explore.state import State, given_subject
+from whorl.explore._checks import BYTE_LIMIT
+from whorl.explore.state import ExplorerState, load_given_config
 
 pytest.importorskip("starlette")
 testclient = pytest.importorskip("starlette.testclient")
@@ -25,7 +25,9 @@ VIEW = {"source": {"preset": "llama-3.1-8b"}}
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    with testclient.TestClient(server.application(State(), 8123), base_url=ADDRESS) as found:
+    with testclient.TestClient(
+        server.make_application(ExplorerState(), 8123), base_url=ADDRESS
+    ) as found:
         yield found
 
 
@@ -43,7 +45,7 @@ def test_pages_and_their_policy(client: Any, path: str) -> None:
 
 
 def test_pages_name_nothing_from_elsewhere() -> None:
-    for name, (content, _) in server._static().items():
+    for name, (content, _) in server._load_static_files().items():
         text = content.decode()
         for address in re.findall(r"https?://[^\s\"'`]+", text):
             assert address.startswith("http://www.w3.org/2000/svg"), (name, address)
@@ -74,17 +76,17 @@ def test_bad_requests_have_a_message(client: Any) -> None:
 def test_a_mistake_of_whorl_says_that_it_is_one(
     monkeypatch: pytest.MonkeyPatch, wrong: Exception, name: str
 ) -> None:
-    def broken(state: State, request: Any) -> dict[str, Any]:
+    def broken(state: ExplorerState, request: Any) -> dict[str, Any]:
         raise wrong
 
-    monkeypatch.setitem(server._CALLS, "view", broken)
-    app = server.application(State(), 8123)
+    monkeypatch.setitem(server._ANSWERS, "view", broken)
+    app = server.make_application(ExplorerState(), 8123)
     with testclient.TestClient(app, base_url=ADDRESS, raise_server_exceptions=False) as client:
         found = client.post("/api/view", json=VIEW)
     assert found.status_code == 500
     assert found.json()["fault"] == "whorl"
     words = found.json()["error"]
-    assert words.startswith("This is a mistake of whorl, not of your config. Please report it")
+    assert words.startswith("This is a fault of whorl, not of your config. Please report it")
     assert re.search(rf"whorl \d\S+, {name}: '?nonesuch'?, at \w+\.py line \d+\.", words)
     assert "content-security-policy" in found.headers
 
@@ -159,12 +161,12 @@ def test_bodies_that_are_not_json(client: Any, body: bytes) -> None:
 
 
 def test_large_bodies_are_refused_by_their_claim_and_by_count(client: Any) -> None:
-    large = json.dumps({"source": {"text": "x" * MOST_BYTES}})
+    large = json.dumps({"source": {"text": "x" * BYTE_LIMIT}})
     assert post(client, large).status_code == 413
 
     def stream() -> Iterator[bytes]:
         for _ in range(3):
-            yield b" " * (MOST_BYTES // 2)
+            yield b" " * (BYTE_LIMIT // 2)
 
     found = post(client, stream())
     assert found.status_code == 413
@@ -208,7 +210,7 @@ def test_other_methods_are_refused(client: Any, method: str) -> None:
     assert "access-control-allow-origin" not in found.headers
     found = client.get("/api/view")
     assert found.status_code == 405
-    assert found.json()["error"] == "this address does not take such requests."
+    assert found.json()["error"] == "this address does not accept such requests."
 
 
 def test_markup_in_a_config_is_data(client: Any) -> None:
@@ -227,8 +229,8 @@ def test_a_config_given_on_the_command_line(tmp_path: Path) -> None:
     path.write_text(
         json.dumps({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4})
     )
-    state = State(given=given_subject(path))
-    with testclient.TestClient(server.application(state, 8123), base_url=ADDRESS) as client:
+    state = ExplorerState(given=load_given_config(path))
+    with testclient.TestClient(server.make_application(state, 8123), base_url=ADDRESS) as client:
         assert client.get("/api/start").json()["given"] == "config.json"
         found = client.post("/api/view", json={"source": {"given": True}})
         assert len(found.json()["curves"][0]["wavelengths"]) == 8
@@ -242,11 +244,11 @@ def test_a_port_in_use_is_an_error_with_a_way_out() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ValueError, match=f"--port: {port} cannot be used .* leave it out"):
-            server.listen(port)
+            server.open_socket(port)
 
 
 def test_it_listens_on_loopback_only() -> None:
-    with server.listen(None) as found:
+    with server.open_socket(None) as found:
         assert found.getsockname()[0] == "127.0.0.1"
 
 
@@ -341,6 +343,6 @@ def test_a_request_that_ends_before_its_body_is_no_fault() -> None:
         "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
         "query_string": b"",
     }
-    asyncio.run(server.application(State(), 8123)(scope, receive, send))
+    asyncio.run(server.make_application(ExplorerState(), 8123)(scope, receive, send))
     assert sent[0]["status"] == 400
     assert b"ended before its body" in sent[1]["body"]

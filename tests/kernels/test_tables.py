@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whorl.kernels import native, native_tables, reference, tables
-from whorl.scaling.base import ladder
+from whorl.scaling.base import compute_frequencies
 
 from . import rotations as r
 
@@ -33,7 +33,7 @@ def built(positions: Tensor, inv_freq: Tensor, precision: str = "float64") -> Te
 
 
 def assert_within_promise(position: int, rotary_dim: int, base: float) -> None:
-    row = built(torch.tensor([position]), ladder(rotary_dim, base))[0].double()
+    row = built(torch.tensor([position]), compute_frequencies(rotary_dim, base))[0].double()
     error = float((row - truth(position, rotary_dim, base)).abs().max())
     assert error <= PROMISE, f"position {position} is off by {error:.3g}"
 
@@ -59,12 +59,14 @@ def test_entries_are_within_the_promise_anywhere(
 
 
 def test_float32_angles_break_the_promise() -> None:
-    row = built(torch.tensor([131_072]), ladder(128, 10_000.0, torch.float32), "float32")[0]
+    row = built(
+        torch.tensor([131_072]), compute_frequencies(128, 10_000.0, torch.float32), "float32"
+    )[0]
     assert (row.double() - truth(131_072, 128, 10_000.0)).abs().max() > 1e-3
 
 
 def test_float64_tables_are_near_the_truth() -> None:
-    angles = tables.angles(torch.tensor([4095]), ladder(128, 10_000.0))
+    angles = tables.angles(torch.tensor([4095]), compute_frequencies(128, 10_000.0))
     row = tables.entries(angles, 1.0, torch.float64)[0]
     # An angle below 4096 has an error of a few halves of its last bit, 2^-41.
     assert (row - truth(4095, 128, 10_000.0)).abs().max() < 4 * 2**-41
@@ -81,14 +83,14 @@ def test_float32_mode_is_that_of_transformers(base: float) -> None:
     )
     positions = torch.cat((torch.arange(8192), torch.tensor([100_000, 131_071, 2**20])))
     cos, sin = llama.LlamaRotaryEmbedding(config)(torch.zeros(1), positions[None])
-    ours = built(positions, ladder(128, base, torch.float32), "float32")
+    ours = built(positions, compute_frequencies(128, base, torch.float32), "float32")
     r.assert_same_bits(ours[:, 0], cos[0, :, :64])
     r.assert_same_bits(ours[:, 1], sin[0, :, :64])
 
 
 def test_the_ladder_is_that_of_the_reference() -> None:
     torch.testing.assert_close(
-        ladder(128, 10_000.0), reference.inverse_frequencies(128), rtol=1e-15, atol=0
+        compute_frequencies(128, 10_000.0), reference.inverse_frequencies(128), rtol=1e-15, atol=0
     )
 
 
@@ -119,7 +121,7 @@ def test_rows_do_not_depend_on_the_table(
     pairs: int,
     dtype: torch.dtype,
 ) -> None:
-    inv_freq = ladder(2 * pairs, 10_000.0)
+    inv_freq = compute_frequencies(2 * pairs, 10_000.0)
     turns = tables.angles(torch.arange(300), inv_freq, precision)
     table = tables.entries(turns, scale, dtype)
     results = [
@@ -132,7 +134,7 @@ def test_rows_do_not_depend_on_the_table(
 
 @pytest.mark.parametrize("positions", [[0, 7], [7, 8], [8, 8], [-1, 7]])
 def test_rows_at_the_edges_of_the_table(positions: list[int]) -> None:
-    inv_freq, at = ladder(34, 10_000.0), torch.tensor(positions)
+    inv_freq, at = compute_frequencies(34, 10_000.0), torch.tensor(positions)
     table = built(torch.arange(8), inv_freq)
     rows = tables.lookup(table, inv_freq, at, 0, 2, 1.0, "float64")
     r.assert_same_bits(rows, built(at, inv_freq))
@@ -140,7 +142,7 @@ def test_rows_at_the_edges_of_the_table(positions: list[int]) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_one_row_alone_is_the_row_of_many(precision: str) -> None:
-    inv_freq = ladder(34, 10_000.0)
+    inv_freq = compute_frequencies(34, 10_000.0)
     many = built(torch.arange(5000), inv_freq, precision)
     for position in (0, 1, 17, 255, 4096, 4999):
         alone = built(torch.tensor([position]), inv_freq, precision)
@@ -178,7 +180,7 @@ native_only = pytest.mark.skipif(native.problem() is not None, reason="no native
 def test_rows_of_the_library_are_within_the_promise(
     position: int, rotary_dim: int, base: float, fraction: bool
 ) -> None:
-    at, inv_freq = torch.tensor([position]), ladder(rotary_dim, base)
+    at, inv_freq = torch.tensor([position]), compute_frequencies(rotary_dim, base)
     row = native_tables.build_table(at.double() if fraction else at, 0, 1, inv_freq, 1.0)[0]
     error = float((row.double() - truth(position, rotary_dim, base)).abs().max())
     assert error <= PROMISE, f"position {position} is off by {error:.3g}"
@@ -187,7 +189,7 @@ def test_rows_of_the_library_are_within_the_promise(
 @native_only
 @pytest.mark.parametrize("scale", [1.0, 1.25])
 def test_rows_of_the_library_are_those_of_torch_but_for_a_last_bit(scale: float) -> None:
-    at, inv_freq = torch.arange(0, 2**24, 1999), ladder(128, 10_000.0)
+    at, inv_freq = torch.arange(0, 2**24, 1999), compute_frequencies(128, 10_000.0)
     ours = native_tables.build_table(at, 0, len(at), inv_freq, scale)
     theirs = tables.entries(tables.angles(at, inv_freq), scale, torch.float32)
     apart = (ours.view(torch.int32) - theirs.view(torch.int32)).abs()
@@ -198,7 +200,7 @@ def test_rows_of_the_library_are_those_of_torch_but_for_a_last_bit(scale: float)
 @native_only
 def test_rows_of_the_library_by_sequence() -> None:
     positions = torch.tensor([[1, 4096, -7], [2**20, 0, 5]])
-    inv_freq = torch.stack((ladder(34, 100.0), ladder(34, 10_000.0)))
+    inv_freq = torch.stack((compute_frequencies(34, 100.0), compute_frequencies(34, 10_000.0)))
     scale = torch.tensor([1.0, 1.5], dtype=torch.float64)
     together = native_tables.build_table(positions, 0, 3, inv_freq, scale)
     for n in range(2):
@@ -215,7 +217,7 @@ def test_rows_of_the_library_by_sequence() -> None:
 
 @native_only
 def test_steps_change_the_time_and_nothing_else() -> None:
-    inv_freq = ladder(150, 10_000.0)
+    inv_freq = compute_frequencies(150, 10_000.0)
     steps = native_tables.build_steps(inv_freq)
     for first in (-40, 0, 4090, 2**31 - 20):
         slow = native_tables.build_table(None, first, 70, inv_freq, 1.25)

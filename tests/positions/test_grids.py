@@ -63,7 +63,7 @@ def test_centers_are_those_of_dinov3(sizes: tuple[int, int]) -> None:
             {"coordinates": "centers", "side": "mean"},
             r"side must be 'own' or 'longest' or 'shortest'; got 'mean'",
         ),
-        ((2,), {"side": "longest"}, r"side='longest' is for coordinates that are divided by it"),
+        ((2,), {"side": "longest"}, r"side='longest' needs coordinates='centers' or 'corners'"),
     ],
 )
 def test_bad_input_says_what_to_do(sizes: Any, options: Any, message: str) -> None:

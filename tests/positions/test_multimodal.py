@@ -125,7 +125,7 @@ ONE_IMAGE = torch.tensor([[0, 1, 1, 1, 1, 0]])
         ),
         (
             lambda: from_token_types(ONE_IMAGE, [[1, 4, 6]]),
-            r"row 0 has a run of 4 image tokens, which its grids do not fill evenly: the last gives"
+            r"row 0 has a run of 4 image tokens, which its grids do not fill exactly: the last has"
             r" \(1, 2, 3\) tokens\. Check merge",
         ),
         (
@@ -138,8 +138,8 @@ ONE_IMAGE = torch.tensor([[0, 1, 1, 1, 1, 0]])
         ),
         (
             lambda: from_token_types(ONE_IMAGE, [[1, 4, 5]]),
-            r"image_grids must count patches, positive multiples of \(1, 2, 2\), because that many"
-            r" make one token; got \(1, 4, 5\)",
+            r"image_grids must be numbers of patches, positive multiples of \(1, 2, 2\),"
+            r" because that many patches make one token; got \(1, 4, 5\)",
         ),
         (
             lambda: from_token_types(ONE_IMAGE, torch.tensor([1, 4, 4])),
@@ -147,7 +147,7 @@ ONE_IMAGE = torch.tensor([[0, 1, 1, 1, 1, 0]])
         ),
         (
             lambda: from_token_types(2 * ONE_IMAGE, None, [[3, 2, 2]], temporal_merge=2),
-            r"video_grids must count patches, positive multiples of \(2, 2, 2\)",
+            r"video_grids must be numbers of patches, positive multiples of \(2, 2, 2\)",
         ),
         (
             lambda: from_token_types(2 * ONE_IMAGE, None, [[1, 4, 4]], intervals=[1.0, 2.0]),
@@ -161,7 +161,7 @@ ONE_IMAGE = torch.tensor([[0, 1, 1, 1, 1, 0]])
             lambda: from_token_types(
                 2 * ONE_IMAGE, None, [[1, 4, 4]], intervals=[2.0], frames="apart"
             ),
-            r"intervals space the time steps of one grid, and frames='apart' makes a grid of each",
+            r"intervals are between the time steps of one grid, and frames='apart' makes a grid of",
         ),
         (lambda: from_token_types(ONE_IMAGE, merge=0), r"merge must be an int >= 1; got 0"),
         (
@@ -194,7 +194,7 @@ ONE_IMAGE = torch.tensor([[0, 1, 1, 1, 1, 0]])
         ),
         (
             lambda: from_token_types(torch.tensor([[0, 151655]])),
-            r"must be 0 \(text\), 1 \(image\) and 2 \(video\); got values from 0 to 151655\. Of",
+            r"must be 0 \(text\), 1 \(image\) and 2 \(video\); got values from 0 to 151655\. Make",
         ),
         (
             lambda: from_segments([3, (1, 2, 2)]),  # type: ignore[list-item]

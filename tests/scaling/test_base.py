@@ -12,7 +12,7 @@ from torch import Tensor
 
 from whorl import scaling as scalings
 from whorl.scaling import Frequencies, Ladder, Linear, LongRoPE, Scaling, YaRN, base, from_dict
-from whorl.scaling.by_parts import Parts
+from whorl.scaling.by_parts import ByPartsOptions
 
 from .samples import FOLLOWING, LONG, SCALINGS, SHORT, name_of
 
@@ -69,7 +69,7 @@ def test_repr_shows_what_differs_from_the_defaults() -> None:
 @pytest.mark.parametrize("own", [False, True], ids=["base", "own frequencies"])
 def test_each_row_is_as_it_would_be_alone(scaling: Scaling, own: bool) -> None:
     ladder = Ladder(LADDER.inv_freq, None) if own else LADDER
-    if own and isinstance(scaling, Parts):
+    if own and isinstance(scaling, ByPartsOptions):
         scaling = dataclasses.replace(scaling, ramp="rotations")  # the other needs a base
     lengths = [1, 31, 32, 33, 100, 5000]
     rows = scaling.frequencies(ladder, torch.tensor(lengths))
@@ -111,7 +111,7 @@ def test_earlier_calls_change_nothing(scaling: Scaling) -> None:
 @pytest.mark.parametrize("length", [20, 100, torch.tensor([20, 100]), torch.tensor(100)], ids=str)
 @pytest.mark.parametrize("scaling", SCALINGS, ids=name_of)
 def test_float32_ladders_give_float32_frequencies(scaling: Scaling, length: Any) -> None:
-    single = Ladder(base.ladder(16, 10_000.0, torch.float32), 10_000.0)
+    single = Ladder(base.compute_frequencies(16, 10_000.0, torch.float32), 10_000.0)
     got, want = scaling.frequencies(single, length), scaling.frequencies(LADDER, length)
     assert got.inv_freq.dtype == torch.float32
     assert want.inv_freq.dtype == torch.float64

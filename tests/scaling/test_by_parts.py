@@ -130,8 +130,8 @@ def test_corners_that_cross_run_backwards_as_released_and_not_in_the_paper() -> 
         ({"beta_slow": None}, r"NTKByParts: beta_slow must be a finite number above 0; got None"),
         (
             {"beta_fast": 1.0, "beta_slow": 32.0},
-            r"beta_fast must be at least beta_slow, because pairs that turn more often are the kept"
-            r" ones; got 1\.0 and 32\.0\. Swap them\?",
+            r"beta_fast must be at least beta_slow, because pairs that rotate more often keep"
+            r" their frequency; got 1\.0 and 32\.0\. Swap the two\.",
         ),
         ({"ramp": OTHER}, r"ramp must be 'index' or 'rotations' or 'backward'; got 'linear'"),
         (
@@ -151,14 +151,14 @@ def test_the_index_ramp_needs_a_base_above_one() -> None:
     own = [1.0, 0.1, 0.01, 0.001]
     with pytest.raises(
         ValueError,
-        match=r"NTKByParts: ramp='index' finds its corners from the base, which frequencies of your"
-        r" own do not have; pass ramp='rotations', which reads their wavelengths",
+        match=r"NTKByParts: ramp='index' computes its corners from the base, and frequencies"
+        r" given as inv_freq have none; pass ramp='rotations', which uses the wavelengths",
     ):
         whorl.RoPE(8, inv_freq=own, scaling=NTKByParts(4.0, 64))
     whorl.RoPE(8, inv_freq=own, scaling=NTKByParts(4.0, 64, ramp="rotations"))
     with pytest.raises(
         ValueError,
-        match=r"ramp='index' needs a base above 1, because its corners are found by dividing by"
-        r" ln base; got 1\.0\. Pass ramp='rotations'",
+        match=r"ramp='index' needs a base above 1, because it divides by ln base to"
+        r" compute its corners; got 1\.0\. Pass ramp='rotations'",
     ):
         whorl.RoPE(8, base=1.0, scaling=NTKByParts(4.0, 64))

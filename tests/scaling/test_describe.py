@@ -1,4 +1,4 @@
-"""describe(): statuses from frequencies, the reach by its definition, table and JSON, bad input."""
+"""describe(): statuses of pairs, the effective context by its definition, table, JSON, errors."""
 
 import json
 import math
@@ -23,7 +23,7 @@ from whorl.scaling import (
     Scaling,
     YaRN,
 )
-from whorl.scaling.base import ladder as frequencies
+from whorl.scaling.base import compute_frequencies as frequencies
 
 from .samples import SCALINGS, name_of
 
@@ -83,7 +83,10 @@ def test_float32_rounding_changes_no_status() -> None:
         single = Ladder(frequencies(128, 10_000.0, torch.float32), 10_000.0)
         one, other = scaling.describe(LADDER), scaling.describe(single)
         assert [p.status for p in one.pairs] == [p.status for p in other.pairs]
-        assert (one.reach, one.limited_by) == (other.reach, other.limited_by)
+        assert (one.effective_context, one.limited_by) == (
+            other.effective_context,
+            other.limited_by,
+        )
 
 
 @given(factor=st.floats(1.0, 64.0), trained=st.integers(16, 100_000), theta=st.floats(100.0, 1e7))
@@ -100,28 +103,30 @@ def test_within_the_reach_no_angle_is_new_and_past_it_one_is(
         got = scaling.describe(ladder, original_context=trained)
         after = scaling.frequencies(ladder, None).inv_freq
         partly = ladder.inv_freq * trained < 2 * math.pi * (1 - 1e-9)
-        if got.reach is None:
+        if got.effective_context is None:
             assert not partly.any()
             continue
         seen = (ladder.inv_freq * trained)[partly]
-        assert (after[partly] * got.reach <= seen * (1 + 1e-8)).all()
-        assert (after[partly] * (got.reach + 1) > seen * (1 - 1e-8)).any()
+        assert (after[partly] * got.effective_context <= seen * (1 + 1e-8)).all()
+        assert (after[partly] * (got.effective_context + 1) > seen * (1 - 1e-8)).any()
         assert got.limited_by is not None
         assert partly[got.limited_by]
 
 
 def test_the_reach_of_the_well_known() -> None:
-    assert YaRN(4.0, 32_768).describe(Ladder.of(128, 1e6)).reach == 131_072
-    assert Llama3(8.0, 8192).describe(Ladder.of(128, 500_000.0)).reach == 65_536
-    assert Linear(4.0).describe(LADDER, original_context=4096).reach == 16_384
-    assert DynamicLinear(4096).describe(LADDER).reach == 4096
-    assert DynamicLinear(4096).describe(LADDER, 10_000).reach == 10_000
+    assert YaRN(4.0, 32_768).describe(Ladder.of(128, 1e6)).effective_context == 131_072
+    assert Llama3(8.0, 8192).describe(Ladder.of(128, 500_000.0)).effective_context == 65_536
+    assert Linear(4.0).describe(LADDER, original_context=4096).effective_context == 16_384
+    assert DynamicLinear(4096).describe(LADDER).effective_context == 4096
+    assert DynamicLinear(4096).describe(LADDER, 10_000).effective_context == 10_000
     short = NTK(4.0).describe(LADDER, original_context=4096)  # blended pairs give out before 4 L
-    assert (short.reach, short.limited_by) == (11_270, 46)
+    assert (short.effective_context, short.limited_by) == (11_270, 46)
     never = Linear(4.0).describe(Ladder.of(8, 10.0), original_context=4096)
-    assert (never.reach, never.limited_by) == (None, None)
-    assert Linear(4.0).describe(LADDER).reach is None
-    with pytest.raises(ValueError, match=r"original_context is 32768 in the scaling; got 99"):
+    assert (never.effective_context, never.limited_by) == (None, None)
+    assert Linear(4.0).describe(LADDER).effective_context is None
+    with pytest.raises(
+        ValueError, match=r"original_context must be 32768, the scaling's own value; got 99"
+    ):
         YaRN(4.0, 32_768).describe(Ladder.of(128, 1e6), original_context=99)
 
 
@@ -136,12 +141,15 @@ def test_the_table() -> None:
         ["40-63", "interpolated"],
     ]
     assert text[5] == "24 kept, 16 blended, 24 interpolated; attention scale 1.13863"
-    assert text[6] == "reach 131072 tokens, trained on 32768"
+    assert text[6] == "effective context 131072 tokens, trained on 32768"
     assert len(text) == 7
     never = str(Linear(4.0).describe(Ladder.of(8, 10.0), 7, original_context=64))
     assert never.splitlines()[0] == "Linear(factor=4.0) at 7 tokens"
-    assert never.endswith("reach unlimited: what turns, turns fully within 64 tokens")
-    assert str(Linear(4.0).describe(LADDER)).endswith("reach unknown: pass original_context=")
+    assert never.endswith(
+        "effective context unlimited: each pair that rotates does so fully within 64 tokens"
+    )
+    unknown = str(Linear(4.0).describe(LADDER))
+    assert unknown.endswith("effective context unknown: pass original_context=")
     still = str(Proportional(0.5).describe(Ladder.of(4))).splitlines()
     assert still[3].split() == ["1", "unused", "628.3", "-", "-", "-"]
     long = str(LongRoPE([1.0] * 64, [2.0] * 64, 8, factor=2.0).describe(LADDER, 9))

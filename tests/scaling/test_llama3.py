@@ -71,8 +71,8 @@ def test_equal_corners_switch_where_transformers_switches() -> None:
         ({"high_freq_factor": -4}, r"high_freq_factor must be a finite number above 0; got -4"),
         (
             {"low_freq_factor": 4.0, "high_freq_factor": 1.0},
-            r"high_freq_factor must be at least low_freq_factor, because fast pairs are the kept"
-            r" ones; got 1\.0 and 4\.0\. Swap them\?",
+            r"high_freq_factor must be at least low_freq_factor, because fast pairs keep their"
+            r" frequency; got 1\.0 and 4\.0\. Swap the two\.",
         ),
     ],
 )

@@ -96,7 +96,7 @@ def test_attention_scales_may_differ_past_the_switch() -> None:
     [
         (
             {"short_factors": SHORT[:-1]},
-            r"short_factors and long_factors must be equally many, one for each pair; got 7 and 8",
+            r"short_factors and long_factors must be equally long, one for each pair; got 7 and 8",
         ),
         (
             {"long_factors": (*LONG[:-1], 0.0)},
@@ -106,7 +106,11 @@ def test_attention_scales_may_differ_past_the_switch() -> None:
         ({"short_factors": ("1",) * 8}, r"short_factors must be finite numbers .*got '1' among 8"),
         ({"short_factors": 2.0}, r"short_factors must be finite numbers above 0, .*got 2\.0"),
         ({"long_factors": []}, r"long_factors must be finite numbers above 0, .*got \[\]"),
-        ({"factor": None}, r"needs factor, the new length over the original one, .*or attention_f"),
+        (
+            {"factor": None},
+            r"factor, the new length over the original one, must be given for the attention scale"
+            r" .*; got none\. Pass factor or attention_factor\.",
+        ),
         ({"factor": -1.0}, r"LongRoPE: factor must be a finite number above 0; got -1\.0"),
         ({"attention_factor": 0}, r"attention_factor must be a finite number above 0; got 0"),
         ({"long_attention_factor": 0}, r"long_attention_factor must be a finite number above 0"),

@@ -102,12 +102,13 @@ def test_dynamic_ntk_follows_the_length(now: int, trained: int, factor: float) -
         (lambda: DynamicNTK(alpha=0.0), r"DynamicNTK: alpha must be a finite number above 0; got"),
         (
             lambda: DynamicNTK(),
-            r"DynamicNTK: needs factor and original_context to follow the length, or alpha alone"
-            r" to stay put; got DynamicNTK\(\)",
+            r"DynamicNTK: factor and original_context, or alpha alone, must be given; got"
+            r" DynamicNTK\(\)\. Pass factor and original_context for a scaling that depends on the"
+            r" length, or alpha for a fixed one\.",
         ),
         (
             lambda: DynamicNTK(2.0, 8, alpha=3.0),
-            r"alpha fixes the stretch, so factor and original_context would change nothing; got"
+            r"alpha is a fixed factor, so factor and original_context would change nothing; got"
             r" DynamicNTK\(factor=2\.0, .*Leave out the two, or alpha",
         ),
     ],

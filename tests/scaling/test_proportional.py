@@ -53,8 +53,8 @@ def test_pairs_that_stand_still_pass_through() -> None:
 def test_bad_shares(share: Any) -> None:
     with pytest.raises(
         ValueError,
-        match=r"Proportional: rotary_share must be a number from 0 to 1, the part of all pairs that"
-        r" turns; got ",
+        match=r"Proportional: rotary_share must be a number from 0 to 1, the share of all pairs"
+        r" that rotate; got ",
     ):
         Proportional(share)
 

@@ -1,4 +1,4 @@
-"""Encodings for each check of the exam that are wrong in that respect and in no other."""
+"""Encodings for each check of the conformance suite that fail that check and no other."""
 
 from typing import Any, ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""Small encodings of a third party, in no registry, that pass the exam: one for each kind of hook.
+"""Small encodings of a third party, in no registry, that pass the suite: one for each kind of hook.
 
 ``broken.py`` spoils them, one respect at a time.
 """

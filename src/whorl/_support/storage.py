@@ -25,8 +25,8 @@ def check_storage(x: Tensor, where: str, what: str) -> None:
                 return
         if x.is_meta or torch._C._get_tracing_state() or not x.numel():
             return
-        end = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
-        end = (x.storage_offset() + end + 1) * x.element_size()
+        last = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
+        end = (x.storage_offset() + last + 1) * x.element_size()
         if x.data_ptr() and end <= held:
             return
     except RuntimeError:  # wrapped by a transform of torch.func

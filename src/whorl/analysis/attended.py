@@ -1,8 +1,8 @@
-"""What attention weights do with distance: the weights of a trained model, or any others.
+"""Attention weights by distance, of a trained model or any other.
 
     share(bin) = mean over queries of the sum of w_ij over keys whose distance i - j is in the bin
 
-Only queries of the second half count, so that every one of them has keys at most distances.
+Only queries of the second half are used, so that each of them has keys at most distances.
 """
 
 import math
@@ -19,7 +19,7 @@ __all__ = ["Attended", "AttendedHead", "attended"]
 
 @dataclass(frozen=True)
 class AttendedHead(Record):
-    """One head: share of weight in each bin of distance, and what sums it up."""
+    """One head: its share of weight in each bin of distance, and summaries."""
 
     layer: int
     head: int
@@ -31,17 +31,17 @@ class AttendedHead(Record):
 
 @dataclass(frozen=True)
 class Attended(Record):
-    """Bins [low, high) of distance i - j; keys to come are in a bin of their own, if any."""
+    """Weights in bins [low, high) of distance i - j; future keys, if any, have their own bin."""
 
     name: str
     length: int
     bins: tuple[tuple[int, int], ...]
-    uniform: tuple[float, ...]  # shares of a head that attends to all it sees alike
+    uniform: tuple[float, ...]  # shares of a head with equal weights on all visible keys
     heads: tuple[AttendedHead, ...]
 
     def labels(self) -> tuple[str, ...]:
         """The bins in words: 0, 1, 2-3, 4-7, ..."""
-        return tuple(_label(low, high) for low, high in self.bins)
+        return tuple(_label_bin(low, high) for low, high in self.bins)
 
 
 @torch.no_grad()
@@ -54,9 +54,9 @@ def attended(weights: Sequence[Tensor], *, name: str = "attention") -> Attended:
     >>> attended([even / even.sum(-1, keepdim=True)]).labels()
     ('0', '1', '2-3', '4-7')
     """
-    layers = [_checked(w, n) for n, w in enumerate(weights)]
+    layers = [_check_weights(w, n) for n, w in enumerate(weights)]
     if not layers:
-        raise ValueError("attended: weights must hold those of one layer at least.")
+        raise ValueError("attended: weights must have at least one layer; got none.")
     length = layers[0].shape[-1]
     if any(w.shape[-1] != length for w in layers):
         raise ValueError(
@@ -66,14 +66,14 @@ def attended(weights: Sequence[Tensor], *, name: str = "attention") -> Attended:
     at = torch.arange(length)
     distance = at.unsqueeze(-1) - at
     later = any(float(w[..., distance < 0].sum()) > 0 for w in layers)
-    bins = _bins(length, later)
+    bins = _make_bins(length, later)
     half = slice(length // 2, length)
     masks = [((distance >= a) & (distance < b))[half] for a, b in bins]
-    seen = torch.ones(length, length, dtype=torch.float64)
-    seen = seen if later else seen.tril()
-    even = (seen / seen.sum(-1, keepdim=True))[half]
+    visible = torch.ones(length, length, dtype=torch.float64)
+    visible = visible if later else visible.tril()
+    even = (visible / visible.sum(-1, keepdim=True))[half]
     heads = [
-        _head(w[:, h, half], masks, distance[half], (layer, h))
+        _measure_head(w[:, h, half], masks, distance[half], (layer, h))
         for layer, w in enumerate(layers)
         for h in range(w.shape[1])
     ]
@@ -81,7 +81,9 @@ def attended(weights: Sequence[Tensor], *, name: str = "attention") -> Attended:
     return Attended(name, length, bins, uniform, tuple(heads))
 
 
-def _head(w: Tensor, masks: list[Tensor], distance: Tensor, at: tuple[int, int]) -> AttendedHead:
+def _measure_head(
+    w: Tensor, masks: list[Tensor], distance: Tensor, at: tuple[int, int]
+) -> AttendedHead:
     """w [B, T/2, T] of one head."""
     shares = tuple(float((w * mask).sum(-1).mean()) for mask in masks)
     logs = torch.where(w > 0, w, 1.0).log()
@@ -95,21 +97,21 @@ def _head(w: Tensor, masks: list[Tensor], distance: Tensor, at: tuple[int, int])
     )
 
 
-def _bins(length: int, later: bool) -> tuple[tuple[int, int], ...]:
-    """0, 1, 2-3, 4-7, ... up to the length."""
+def _make_bins(length: int, later: bool) -> tuple[tuple[int, int], ...]:
+    """Bins [low, high) for 0, 1, 2-3, 4-7, ... below the length; ``later`` adds the future."""
     found = [(0, 1)] + [
         (2**n, min(2 ** (n + 1), length)) for n in range(math.ceil(math.log2(length)))
     ]
     return tuple([(1 - length, 0)] * later + [(a, b) for a, b in found if a < length])
 
 
-def _label(low: int, high: int) -> str:
+def _label_bin(low: int, high: int) -> str:
     if low < 0:
         return "to come"
     return str(low) if high == low + 1 else f"{low}-{high - 1}"
 
 
-def _checked(weights: Tensor, layer: int) -> Tensor:
+def _check_weights(weights: Tensor, layer: int) -> Tensor:
     square = isinstance(weights, Tensor) and weights.dim() in (3, 4)
     if not square or weights.shape[-1] != weights.shape[-2] or weights.shape[-1] < 2:
         came = list(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
@@ -121,7 +123,8 @@ def _checked(weights: Tensor, layer: int) -> Tensor:
     total = wide.sum(-1)
     if float((total - 1).abs().max()) > 0.02 or float(wide.min()) < 0:
         raise ValueError(
-            f"attended: rows of weights of layer {layer} must sum to 1 and not be negative; pass"
-            " them after the softmax."
+            f"attended: rows of weights of layer {layer} must sum to 1 and not be negative; got"
+            f" sums from {float(total.min()):.3g} to {float(total.max()):.3g}. Pass the weights"
+            " after the softmax."
         )
     return wide if wide.dim() == 4 else wide.unsqueeze(0)

@@ -1,12 +1,12 @@
-"""How scores of RoPE fall with distance: the envelope, Abel's bound, and what scores really do.
+"""How scores of RoPE fall with distance: the envelope, Abel's bound, and measured scores.
 
     S_j(m) = sum_(i<j) exp(i m theta_i)             f(m) = mean_j |S_j(m)|,  j = 1 .. R/2
     |score(m)| <= max_i |h_(i+1) - h_i| (R/2) f(m)          h_i = q_i conj(k_i),  h_(R/2) = 0
 
-with the channels of a pair read as one complex number. The bound is summation by parts (Abel);
-Su et al. 2021, RoFormer, section 3.4.3, https://arxiv.org/abs/2104.09864, draws f. It says that
-scores *may* not exceed an envelope that falls, for each q and k by another factor; it lies far
-above them, and scores of unrelated q and k do not fall at all.
+where the two channels of a pair are one complex number. The bound follows by summation by parts
+(Abel); Su et al. 2021, RoFormer, section 3.4.3, https://arxiv.org/abs/2104.09864, plots f. It is an
+upper bound only, with another factor for each q and k: scores lie far below it, and scores of
+unrelated q and k do not fall at all.
 """
 
 import math
@@ -19,17 +19,17 @@ from torch import Tensor
 from whorl.encodings import Encoding, RoPE
 from whorl.scaling.envelope import envelope
 
-from .record import Record, generator, places, rope_of, whole
+from .record import Record, check_int, find_rope, make_generator, sample_normal, sample_positions
 
-__all__ = ["Bases", "Decay", "Scores", "bases", "complex_pairs", "decay", "envelope"]
+__all__ = ["Bases", "ScoreCurves", "ScoreDecay", "bases", "convert_to_complex", "decay", "envelope"]
 
-_PLACES = 513
-_LARGEST = 1e100  # of a vector; products of several must not overflow
+_DISTANCE_COUNT = 513
+_NORM_LIMIT = 1e100  # of a vector; products of several must not overflow
 
 
 @dataclass(frozen=True)
-class Scores(Record):
-    """Of many pairs of q and k, by distance: everything divided by |q| |k|, means over them."""
+class ScoreCurves(Record):
+    """Scores by distance, divided by |q| |k|: means over many pairs of q and k."""
 
     name: str
     count: int
@@ -39,18 +39,18 @@ class Scores(Record):
 
 
 @dataclass(frozen=True)
-class Decay(Record):
-    """f(m) at some distances, and scores of queries at m with keys at 0."""
+class ScoreDecay(Record):
+    """The envelope f(m) at some distances, and scores of queries at m with keys at 0."""
 
     encoding: str
     distances: tuple[int, ...]
     envelope: tuple[float, ...]
-    scores: tuple[Scores, ...]
+    scores: tuple[ScoreCurves, ...]
 
 
 @dataclass(frozen=True)
 class Bases(Record):
-    """What the base changes: for each, f(m), mean_i cos(m theta_i), and the slowest wavelength."""
+    """For each base: the envelope f(m), mean_i cos(m theta_i), and the longest wavelength."""
 
     head_dim: int
     bases: tuple[float, ...]
@@ -70,32 +70,33 @@ def decay(
     name: str = "given q, k",
     samples: int = 64,
     seed: int = 0,
-) -> Decay:
+) -> ScoreDecay:
     """The envelope up to a distance, with scores of random and of given queries and keys.
 
-    q, k: vectors [..., D] before the rotation, as many of both: pairs whose score is followed.
-    name: what to call them. Past some hundred distances they are ever further apart.
+    q, k: vectors [..., D] before the rotation, in the same shape; q[n] is scored with k[n].
+    name: a label for them. If there are more than some hundred distances, a sample of them, ever
+    further apart.
 
     >>> import whorl
     >>> found = decay(whorl.RoPE(128))
     >>> found.envelope[0], found.envelope[-1] < 8
     (32.5, True)
     """
-    inner = rope_of(rope, "decay")
-    whole(length, "length", "decay", 1, 2**24)
-    whole(samples, "samples", "decay", 1, 4096)
-    source, D = generator(seed, "decay"), inner.config.head_dim
-    random = [torch.randn(samples, D, generator=source, dtype=torch.float64) for _ in range(2)]
+    inner = find_rope(rope, "decay")
+    check_int(length, "length", "decay", 1, 2**24)
+    check_int(samples, "samples", "decay", 1, 4096)
+    source, D = make_generator(seed, "decay"), inner.config.head_dim
+    random = [sample_normal(source, samples, D) for _ in range(2)]
     cases = [("random, q = k", random[0], random[0]), ("random q and k", random[0], random[1])]
     if (q is None) != (k is None):
-        raise ValueError("decay: q and k go together; pass both, or none.")
+        raise ValueError("decay: q and k must be given together; got one. Pass both, or none.")
     if q is not None and k is not None:
-        cases.append((name, *_given(q, k, D)))
-    at = places(length + 1, _PLACES)
-    turns = inner.frequencies(length + 1)
-    fall = envelope(turns.inv_freq.detach(), torch.tensor(at))
-    found = tuple(_scores(inner, case, at, fall, length) for case in cases)
-    return Decay(repr(inner), at, tuple(fall.tolist()), found)
+        cases.append((name, *_check_vectors(q, k, D)))
+    at = sample_positions(length + 1, _DISTANCE_COUNT)
+    inv_freq = inner.frequencies(length + 1).inv_freq
+    fall = envelope(inv_freq.detach(), torch.tensor(at))
+    found = tuple(_measure_scores(inner, case, at, fall, length) for case in cases)
+    return ScoreDecay(repr(inner), at, tuple(fall.tolist()), found)
 
 
 def bases(
@@ -109,10 +110,10 @@ def bases(
     >>> [round(w) for w in bases(128, (1e4, 1e6), length=8).longest]
     [54410, 5063256]
     """
-    whole(length, "length", "bases", 1, 2**24)
+    check_int(length, "length", "bases", 1, 2**24)
     if not isinstance(values, Sequence) or not len(values):
         raise ValueError(f"bases: values must be a list of bases; got {values!r}.")
-    at = places(length + 1, _PLACES)
+    at = sample_positions(length + 1, _DISTANCE_COUNT)
     distances = torch.tensor(at)
     ropes = [RoPE(head_dim, base=base) for base in values]
     freqs = [rope.frequencies().inv_freq for rope in ropes]
@@ -128,7 +129,7 @@ def bases(
     )
 
 
-def complex_pairs(x: Tensor, rope: RoPE) -> Tensor:
+def convert_to_complex(x: Tensor, rope: RoPE) -> Tensor:
     """The rotated channels of x [..., D] as complex numbers, one for each pair: [..., R/2]."""
     config = rope.config
     part = x[..., config.rotary_start : config.rotary_start + config.width].double()
@@ -139,12 +140,12 @@ def complex_pairs(x: Tensor, rope: RoPE) -> Tensor:
     return torch.complex(a.contiguous(), b.contiguous())
 
 
-def _scores(
+def _measure_scores(
     rope: RoPE, case: tuple[str, Tensor, Tensor], at: tuple[int, ...], fall: Tensor, length: int
-) -> Scores:
-    """Queries rotated to every distance by the module itself, keys to 0."""
+) -> ScoreCurves:
+    """Mean scores of queries that the module rotates to every distance, with keys at 0."""
     name, q, k = case
-    inside = _rotated_channels(q, rope), _rotated_channels(k, rope)
+    inside = _keep_rotated_channels(q, rope), _keep_rotated_channels(k, rope)
     norm = inside[0].norm(dim=-1) * inside[1].norm(dim=-1)
     positions, now = torch.tensor(at), length + 1
     keys = rope.rotate(inside[1][None, None], torch.zeros_like(positions[:1]).expand(len(q)),
@@ -152,54 +153,56 @@ def _scores(
     size = torch.zeros(len(at), dtype=torch.float64)
     mean = torch.zeros_like(size)
     for n in range(len(q)):
-        turned = rope.rotate(inside[0][n].expand(1, 1, len(at), -1), positions, context_length=now)
-        score = turned[0, 0] @ keys[n] / norm[n]
+        rotated = rope.rotate(inside[0][n].expand(1, 1, len(at), -1), positions, context_length=now)
+        score = rotated[0, 0] @ keys[n] / norm[n]
         mean, size = mean + score / len(q), size + score.abs() / len(q)
     scale = float(rope.frequencies(now).attention_scale)
     if not bool(size.isfinite().all()) or not math.isfinite(scale * scale):
         raise ValueError(
-            "decay: scores must be finite, and so the attention scale of the encoding small"
-            f" enough; got {scale:.6g}."
+            "decay: scores must be finite, so the attention scale of the encoding must be smaller;"
+            f" got {scale:.6g}."
         )
-    h = complex_pairs(q, rope) * complex_pairs(k, rope).conj()
+    h = convert_to_complex(q, rope) * convert_to_complex(k, rope).conj()
     steps = torch.diff(h, append=torch.zeros_like(h[..., :1])).abs().amax(-1)
     bound = float((steps * scale * scale / norm).mean()) * h.shape[-1] * fall
-    return Scores(name, len(q), tuple(mean.tolist()), tuple(size.tolist()), tuple(bound.tolist()))
+    return ScoreCurves(
+        name, len(q), tuple(mean.tolist()), tuple(size.tolist()), tuple(bound.tolist())
+    )
 
 
-def _rotated_channels(x: Tensor, rope: RoPE) -> Tensor:
-    """x with 0 in the channels that pass through, which have no part in the decay."""
-    kept = torch.zeros_like(x)
+def _keep_rotated_channels(x: Tensor, rope: RoPE) -> Tensor:
+    """x with 0 in the channels that are not rotated, because those do not decay."""
+    rotated = torch.zeros_like(x)
     part = slice(rope.config.rotary_start, rope.config.rotary_start + rope.config.width)
-    kept[..., part] = x[..., part]
-    return kept
+    rotated[..., part] = x[..., part]
+    return rotated
 
 
-def _worst(norms: Tensor) -> float:
-    """One that is not above 0 and below the largest."""
-    return float(norms[~((norms > 0) & (norms < _LARGEST))][0])
+def _find_bad_norm(norms: Tensor) -> float:
+    """The first norm that is not above 0 and below the limit."""
+    return float(norms[~((norms > 0) & (norms < _NORM_LIMIT))][0])
 
 
-def _given(q: Tensor, k: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+def _check_vectors(q: Tensor, k: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
     for label, x in (("q", q), ("k", k)):
         if not isinstance(x, Tensor) or not x.dim() or x.shape[-1] != head_dim or not x.numel():
             came = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ValueError(
-                f"decay: {label} must hold vectors of the head width, [..., {head_dim}]; got"
+                f"decay: {label} must be a tensor of vectors [..., {head_dim}], the head width; got"
                 f" {came}."
             )
     if q.shape != k.shape:
         raise ValueError(
-            f"decay: q and k must be as many; got {list(q.shape)} and {list(k.shape)}."
+            f"decay: q and k must have the same shape; got {list(q.shape)} and {list(k.shape)}."
         )
     flat = [x.detach().double().reshape(-1, head_dim) for x in (q, k)]
     for label, x in zip("qk", flat, strict=True):
         norms = x.norm(dim=-1)
-        if not bool(((norms > 0) & (norms < _LARGEST)).all()):
+        if not bool(((norms > 0) & (norms < _NORM_LIMIT)).all()):
             raise ValueError(
                 f"decay: each vector of {label} must be finite and not 0, with a length below"
-                f" {_LARGEST:g}, because scores are divided by |q| |k|; got one of length"
-                f" {_worst(norms):g}."
+                f" {_NORM_LIMIT:g}, because scores are divided by |q| |k|; got one of length"
+                f" {_find_bad_norm(norms):g}."
             )
     apart = max(1, len(flat[0]) // 1024)  # enough for a mean
     return flat[0][::apart], flat[1][::apart]

@@ -1,9 +1,9 @@
 """How widely attention spreads as the context grows.
 
-    entropy = -sum_j w_j ln w_j        0: one key gets all;  ln n: n keys get the same
+    entropy = -sum_j w_j ln w_j        0: one key has all weight;  ln n: n keys have equal weight
 
-Scores that stay in one range spread over ever more keys: of scores with variance s^2 the entropy
-over many keys is close to ln n - s^2 / 2. Biases that grow with distance hold it down; so do
+If scores stay in one range, attention spreads over ever more keys: for scores with variance s^2 the
+entropy over many keys is close to ln n - s^2 / 2. Biases that grow with distance lower it; so do
 attention scales, which multiply scores by a^2: Peng et al. 2023, YaRN, section 3.4,
 https://arxiv.org/abs/2309.00071.
 """
@@ -13,21 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from whorl._support.words import quote
 from whorl.encodings import Encoding, RoPE
 from whorl.scaling import YaRN
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
-from .record import Record, fits, generator, whole
-from .scores import as_used, scores, widened
-from .sizes import sizes_of
+from .record import Record, check_int, check_ints, check_memory, make_generator, sample_normal
+from .scores import compute_scores, copy_in_float64, map_to_heads, scale_queries
+from .sizes import get_sizes
 
 __all__ = ["Entropy", "ScaleEntropy", "attention_scale", "entropy"]
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
-_QUERIES = 16
+_QUERY_COUNT = 16
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,12 @@ class Entropy(Record):
 
     lengths: tuple[int, ...]
     values: dict[str, tuple[float, ...]]
-    uniform: tuple[float, ...]  # ln n, the most that there can be
+    uniform: tuple[float, ...]  # ln n, the largest possible entropy
 
 
 @dataclass(frozen=True)
 class ScaleEntropy(Record):
-    """Entropy of a stretched RoPE by length, with each rule for the attention scale a."""
+    """Entropy of an extended RoPE by length, with each rule for the attention scale a."""
 
     head_dim: int
     context: int
@@ -58,7 +57,7 @@ def entropy(
 ) -> Entropy:
     """Entropy of the last token's attention to random tokens, by length; means over heads.
 
-    An encoding that cannot go so far stops there: the rest is NaN.
+    NaN at lengths that an encoding refuses.
 
     >>> import math, whorl
     >>> found = entropy({"nope": whorl.NoPE(), "alibi": whorl.ALiBi(8)}, [4096])
@@ -66,14 +65,14 @@ def entropy(
     True
     """
     if not encodings:
-        raise ValueError("entropy: encodings must name at least one.")
-    counts = _lengths(lengths, "entropy")
+        raise ValueError("entropy: encodings must have at least one name; got none.")
+    counts = check_ints(lengths, "lengths", "entropy")
     values = {}
     for name, encoding in encodings.items():
-        wide = widened(encoding, "entropy")
-        sizes = sizes_of(wide)
-        fits(64 * max(counts) * sizes.num_heads * sizes.head_dim, max(counts), "entropy")
-        values[name] = tuple(_entropy_at(wide, n, seed) for n in counts)
+        wide = copy_in_float64(encoding, "entropy")
+        sizes = get_sizes(wide)
+        check_memory(64 * max(counts) * sizes.num_heads * sizes.head_dim, max(counts), "entropy")
+        values[name] = tuple(_measure_entropy(wide, n, seed) for n in counts)
     return Entropy(counts, values, tuple(math.log(n) for n in counts))
 
 
@@ -86,11 +85,11 @@ def attention_scale(
     spread: float = 1.5,
     seed: int = 0,
 ) -> ScaleEntropy:
-    """What attention scales do to entropy at ``factors`` times the context.
+    """Entropy at ``factors`` times the context, with each rule for the attention scale.
 
     spread: standard deviation of the scores of random tokens before any scale.
     """
-    whole(context, "context", "attention_scale", 2)
+    check_int(context, "context", "attention_scale", 2)
     if not isinstance(factors, Sequence) or not factors or any(not 1 <= f <= 1e9 for f in factors):
         raise ValueError(
             f"attention_scale: factors must be numbers from 1 to 1e9; got {quote(factors)}."
@@ -98,10 +97,10 @@ def attention_scale(
     if not 0 < spread < 100:
         raise ValueError(f"attention_scale: spread must be above 0 and below 100; got {spread!r}.")
     lengths = tuple(round(context * factor) for factor in factors)
-    fits(64 * max(lengths) * head_dim, max(lengths), "attention_scale")
+    check_memory(64 * max(lengths) * head_dim, max(lengths), "attention_scale")
     rules: dict[str, Callable[[float], float]] = {
         "none: a = 1": lambda s: 1.0,
-        "YaRN: a = 0.1 ln s + 1": lambda s: mscale(s, 1.0),
+        "YaRN: a = 0.1 ln s + 1": lambda s: compute_mscale(s, 1.0),
         "LongRoPE: a = sqrt(1 + ln s / ln L)": lambda s: (
             (1 + math.log(s) / math.log(context)) ** 0.5
         ),
@@ -112,8 +111,10 @@ def attention_scale(
         for name in rules:
             a = scales[name][n]
             scaling = YaRN(factor=float(factor), original_context=context, attention_factor=a)
-            rope = widened(RoPE(head_dim, scaling=scaling, table="on_the_fly"), "attention_scale")
-            values[name].append(_entropy_at(rope, length, seed, spread, heads=1))
+            rope = copy_in_float64(
+                RoPE(head_dim, scaling=scaling, table="on_the_fly"), "attention_scale"
+            )
+            values[name].append(_measure_entropy(rope, length, seed, spread, heads=1))
     return ScaleEntropy(
         head_dim=head_dim,
         context=context,
@@ -125,36 +126,27 @@ def attention_scale(
     )
 
 
-def _entropy_at(
+def _measure_entropy(
     encoding: Encoding, length: int, seed: int, spread: float = 1.0, heads: int = 4
 ) -> float:
-    """Of some random queries, all in the last place, over ``length`` random keys."""
-    sizes = sizes_of(encoding, num_heads=heads)
-    source = generator(seed, "entropy")
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=source, dtype=torch.float64)
+    """Mean entropy of random queries at the last position over ``length`` random keys."""
+    sizes = get_sizes(encoding, num_heads=heads)
+    source = make_generator(seed, "entropy")
 
     H, D = sizes.num_heads, sizes.head_dim
-    at, last = torch.arange(length), torch.full((_QUERIES,), length - 1)
+    at, last = torch.arange(length), torch.full((_QUERY_COUNT,), length - 1)
     try:
         if "input" in encoding.hooks:
             q, k = (
-                (encoding.embed(random(1, len(where), sizes.width), where) / sizes.width**0.5)
-                @ random(sizes.width, H * D)
+                map_to_heads(encoding.embed(x, where) / sizes.width**0.5, source, H, D)
                 for where in (last, at)
+                for x in [sample_normal(source, 1, len(where), sizes.width)]
             )
-            q, k = (torch.unflatten(t, -1, (H, D)).transpose(1, 2) for t in (q, k))
         else:
-            q, k = random(1, H, _QUERIES, D), random(1, sizes.key_heads, length, D)
-        found = scores(encoding, as_used(encoding, q * spread), k, last, at)
-    except (ValueError, IndexError):  # a table that ends before
+            q = sample_normal(source, 1, H, _QUERY_COUNT, D)
+            k = sample_normal(source, 1, sizes.key_heads, length, D)
+        found = compute_scores(encoding, scale_queries(encoding, q * spread), k, last, at)
+    except (ValueError, IndexError):  # the encoding has a table that is shorter
         return math.nan
     logs = found.log_softmax(-1)
     return float(-(logs.exp() * logs).sum(-1).mean())
-
-
-def _lengths(lengths: Sequence[int], where: str) -> tuple[int, ...]:
-    if isinstance(lengths, str) or not isinstance(lengths, Sequence) or not len(lengths):
-        raise ValueError(f"{where}: lengths must be a list of ints; got {quote(lengths)}.")
-    return tuple(whole(n, "each of lengths", where) for n in lengths)

@@ -1,23 +1,23 @@
 """Which pairs a context extension keeps, blends and interpolates, for every scaling."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from whorl import scaling as scalings
 from whorl.scaling import Ladder, Scaling
 from whorl.scaling.base import from_dict
 from whorl.scaling.describe import Description
 
-from .record import Record, whole
+from .record import Record, check_int
 
-__all__ = ["Extension", "Extensions", "extensions"]
+__all__ = ["Extensions", "ScalingExtension", "extensions"]
 
 
 @dataclass(frozen=True)
-class Extension(Record):
-    """One scaling, pair by pair; factors are unscaled over scaled frequency, None for a stop."""
+class ScalingExtension(Record):
+    """One scaling, pair by pair; a factor is unscaled over scaled frequency, None if that is 0."""
 
     name: str
     scaling: str
@@ -25,20 +25,22 @@ class Extension(Record):
     statuses: tuple[str, ...]
     factors: tuple[float | None, ...]
     attention_scale: float
-    #: Tokens up to which no pair meets an angle that it never took in training; None: no limit.
-    reach: int | None
+    #: Tokens up to which no pair has an out-of-distribution angle; None: no limit.
+    effective_context: int | None
+
+    json_names: ClassVar[Mapping[str, str]] = {"effective_context": "reach"}
 
 
 @dataclass(frozen=True)
 class Extensions(Record):
-    """All scalings of one model, for the same stretch; left_out: those that need more options."""
+    """All scalings for one model and factor; left_out: those that need more options."""
 
     rotary_dim: int
     base: float
     original_context: int
     factor: float
     wavelengths: tuple[float, ...]
-    extensions: tuple[Extension, ...]
+    extensions: tuple[ScalingExtension, ...]
     left_out: tuple[str, ...]
 
 
@@ -50,16 +52,16 @@ def extensions(
     factor: float = 8.0,
     names: Sequence[str] | None = None,
 ) -> Extensions:
-    """What every registered scaling does to the ladder of one model.
+    """What every registered scaling does to the frequencies of one model.
 
-    LongRoPE's factors come from a search for each model; here they rise evenly on a log scale from
-    1 to ``factor``, as those of NTK do. Proportional rotation stops three quarters of the pairs.
+    LongRoPE's factors come from a search for each model; here they increase from 1 to ``factor`` in
+    equal steps on a log scale, as those of NTK do. Proportional rotates a quarter of the pairs.
 
     >>> found = extensions(names=["linear", "yarn"])
     >>> [(e.name, e.statuses.count("kept")) for e in found.extensions]
     [('linear', 0), ('yarn', 21)]
     """
-    whole(original_context, "original_context", "extensions", 2, 2**40)
+    check_int(original_context, "original_context", "extensions", 2, 2**40)
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor <= 1e6:
         raise ValueError(
             f"extensions: factor must be a number from 1 to 1,000,000; got {factor!r}."
@@ -68,16 +70,16 @@ def extensions(
     ladder = Ladder.of(rotary_dim, base)
     found, left_out = [], []
     for name in chosen:
-        made = _made(name, float(factor), original_context, rotary_dim // 2)
+        made = _make_scaling(name, float(factor), original_context, rotary_dim // 2)
         if made is None:
             left_out.append(name)
             continue
         scaling, note = made
         length = round(original_context * factor)
         described = scaling.describe(
-            ladder, length, original_context=_unknown(scaling, original_context)
+            ladder, length, original_context=_select_missing_context(scaling, original_context)
         )
-        found.append(_extension(name, scaling, note, described))
+        found.append(_describe_extension(name, scaling, note, described))
     return Extensions(
         rotary_dim=rotary_dim,
         base=float(base),
@@ -89,8 +91,8 @@ def extensions(
     )
 
 
-def _made(name: str, factor: float, context: int, pairs: int) -> tuple[Scaling, str] | None:
-    """The scaling for this stretch and what is to be said of it; None if it needs more options."""
+def _make_scaling(name: str, factor: float, context: int, pairs: int) -> tuple[Scaling, str] | None:
+    """The scaling for this factor, and a note about it; None if it needs more options."""
     options: dict[str, Any] = {"factor": factor, "original_context": context}
     note = ""
     if name == "longrope":
@@ -99,11 +101,11 @@ def _made(name: str, factor: float, context: int, pairs: int) -> tuple[Scaling, 
         note = "with ntk's factors"
     elif name == "proportional":
         options = {"rotary_share": 0.25}
-        note = "a quarter turns"
+        note = "a quarter rotates"
     elif name == "dynamic_ntk":
-        options["factor"] = 1.0  # so that the stretch is that of the length alone
+        options["factor"] = 1.0  # so that it scales by the ratio of lengths alone
     if name not in scalings.names():
-        from_dict({"name": name})  # which says what there is
+        from_dict({"name": name})  # raises, and lists the known names
     fields = {f.name: f for f in dataclasses.fields(scalings.base._REGISTRY[name])}
     given = {key: value for key, value in options.items() if key in fields}
     required = [n for n, f in fields.items() if f.default is dataclasses.MISSING]
@@ -112,19 +114,21 @@ def _made(name: str, factor: float, context: int, pairs: int) -> tuple[Scaling, 
     return from_dict({"name": name, **given}), note
 
 
-def _unknown(scaling: Scaling, context: int) -> int | None:
-    """The context, for scalings that do not hold it themselves."""
+def _select_missing_context(scaling: Scaling, context: int) -> int | None:
+    """The context, for scalings that have no such option themselves."""
     return context if getattr(scaling, "original_context", None) is None else None
 
 
-def _extension(name: str, scaling: Scaling, note: str, described: Description) -> Extension:
+def _describe_extension(
+    name: str, scaling: Scaling, note: str, described: Description
+) -> ScalingExtension:
     long = repr(scaling)
-    return Extension(
+    return ScalingExtension(
         name=name,
         scaling=long if len(long) <= 120 else f"{long[:117]}...",
         note=note,
         statuses=tuple(pair.status for pair in described.pairs),
         factors=tuple(pair.factor for pair in described.pairs),
         attention_scale=described.attention_scale,
-        reach=described.reach,
+        effective_context=described.effective_context,
     )

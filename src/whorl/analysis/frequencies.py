@@ -2,26 +2,27 @@
 
     theta_i = base ** (-2 i / R)      wavelength_i = 2 pi / theta_i      angle_i(p) = p theta_i
 
-A pair that turns fully within the context has met every angle there; one that does not meets new
-angles past it, which is why long contexts need scalings.
+A pair that rotates fully within the context has taken every angle there. A pair whose wavelength is
+longer than the context has out-of-distribution angles past it, so longer contexts need scalings.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from whorl.encodings import Encoding
 
-from .record import Record, rope_of, rows, whole
+from .record import Record, check_int, check_ints, convert_to_rows, find_rope
 
-__all__ = ["Angles", "Circle", "FrequencyTable", "angles", "circle", "frequencies"]
+__all__ = ["Circle", "FrequencyTable", "PairAngles", "angles", "circle", "frequencies"]
 
 
 @dataclass(frozen=True)
 class FrequencyTable(Record):
-    """Of each pair: radians per position, positions per turn, turns within the context."""
+    """Radians per position, wavelength, and rotations within the context, of each pair."""
 
     encoding: str
     inv_freq: tuple[float, ...]
@@ -30,14 +31,16 @@ class FrequencyTable(Record):
     minimum: float
     attention_scale: float
     context: int | None
-    turns: tuple[float, ...] | None
-    #: Pairs that turn fully within the context, the fastest ones.
-    full_turns: int | None
+    rotations: tuple[float, ...] | None
+    #: Number of pairs that rotate fully within the context.
+    full_rotations: int | None
+
+    json_names: ClassVar[Mapping[str, str]] = {"rotations": "turns", "full_rotations": "full_turns"}
 
 
 @dataclass(frozen=True)
-class Angles(Record):
-    """radians[n][i]: by how much pair i has turned at positions[n]; wrapped to -pi .. pi beside."""
+class PairAngles(Record):
+    """radians[n][i]: the angle of pair i at positions[n]; ``wrapped`` has it in -pi .. pi."""
 
     encoding: str
     positions: tuple[int, ...]
@@ -48,7 +51,7 @@ class Angles(Record):
 
 @dataclass(frozen=True)
 class Circle(Record):
-    """Where the vector (1, 0) of each pair goes: x[i][p] = cos, y[i][p] = sin of its angle at p."""
+    """The vector (1, 0) of each pair after rotation: x[i][p] = cos, y[i][p] = sin of its angle."""
 
     encoding: str
     pairs: tuple[int, ...]
@@ -60,23 +63,23 @@ class Circle(Record):
 def frequencies(
     rope: Encoding, *, context: int | None = None, window: int | None = None
 ) -> FrequencyTable:
-    """Inverse frequencies and wavelengths, set against a context of so many tokens.
+    """Frequencies and wavelengths, and rotations within a context of so many tokens.
 
-    window: tokens that one sees at most, where that is less; turns are counted within it.
+    window: the attention window in tokens; if it is shorter, rotations are counted within it.
 
     >>> import whorl
     >>> table = frequencies(whorl.RoPE(128), context=4096)
-    >>> [round(f, 6) for f in table.inv_freq[:3]], table.full_turns
+    >>> [round(f, 6) for f in table.inv_freq[:3]], table.full_rotations
     ([1.0, 0.865964, 0.749894], 46)
     """
-    inner = rope_of(rope, "frequencies")
+    inner = find_rope(rope, "frequencies")
     if context is not None:
-        whole(context, "context", "frequencies")
+        check_int(context, "context", "frequencies")
     found = inner.frequencies(context)
     inv_freq = found.inv_freq.detach().abs()
     if context is not None and window is not None:
-        context = min(context, whole(window, "window", "frequencies"))
-    turns = None if context is None else (context * inv_freq / math.tau).tolist()
+        context = min(context, check_int(window, "window", "frequencies"))
+    rotations = None if context is None else (context * inv_freq / math.tau).tolist()
     return FrequencyTable(
         encoding=repr(inner),
         inv_freq=tuple(inv_freq.tolist()),
@@ -85,50 +88,50 @@ def frequencies(
         minimum=float(inv_freq.min()),
         attention_scale=float(found.attention_scale),
         context=context,
-        turns=None if turns is None else tuple(turns),
-        full_turns=None if turns is None else sum(t >= 1 for t in turns),
+        rotations=None if rotations is None else tuple(rotations),
+        full_rotations=None if rotations is None else sum(r >= 1 for r in rotations),
     )
 
 
 def angles(
     rope: Encoding, positions: Sequence[int] = (0, 1, 4, 8), *, pairs: int | None = None
-) -> Angles:
-    """By how much each of the first pairs has turned at each position.
+) -> PairAngles:
+    """The angle of each of the first pairs at each position.
 
     >>> import whorl
     >>> angles(whorl.RoPE(4), (0, 2)).radians
     ((0.0, 0.0), (2.0, 0.02))
     """
-    inner = rope_of(rope, "angles")
-    places = _positions(positions)
-    inv_freq = inner.frequencies(max(places) + 1).inv_freq.detach()
+    inner = find_rope(rope, "angles")
+    checked = check_ints(positions, "positions", "angles", 0, 2**53)
+    inv_freq = inner.frequencies(max(checked) + 1).inv_freq.detach()
     count = inv_freq.shape[0]
-    count = count if pairs is None else whole(pairs, "pairs", "angles", 1, count)
-    turned = torch.tensor(places, dtype=torch.float64).outer(inv_freq[:count])
-    wrapped = torch.remainder(turned + math.pi, math.tau) - math.pi
-    return Angles(repr(inner), places, tuple(range(count)), rows(turned), rows(wrapped))
+    count = count if pairs is None else check_int(pairs, "pairs", "angles", 1, count)
+    radians = torch.tensor(checked, dtype=torch.float64).outer(inv_freq[:count])
+    wrapped = torch.remainder(radians + math.pi, math.tau) - math.pi
+    return PairAngles(
+        encoding=repr(inner),
+        positions=checked,
+        pairs=tuple(range(count)),
+        radians=convert_to_rows(radians),
+        wrapped=convert_to_rows(wrapped),
+    )
 
 
 def circle(rope: Encoding, *, pairs: Sequence[int] | None = None, length: int = 32) -> Circle:
     """The paths of some pairs on the circle, from the encoding's own tables.
 
-    pairs: which ones; by default four, spread from the fastest to the slowest.
+    pairs: their indices; by default four, from the fastest to the slowest.
     """
-    inner = rope_of(rope, "circle")
-    whole(length, "length", "circle", 1, 100_000)
+    inner = find_rope(rope, "circle")
+    check_int(length, "length", "circle", 1, 100_000)
     count = inner.config.width // 2
     if pairs is None:
         pairs = sorted({round(n * (count - 1) / 3) for n in range(4)})
-    chosen = tuple(whole(pair, "each of pairs", "circle", 0, count - 1) for pair in pairs)
+    chosen = tuple(check_int(pair, "each of pairs", "circle", 0, count - 1) for pair in pairs)
     if not chosen:
-        raise ValueError("circle: pairs must name at least one pair.")
+        raise ValueError("circle: pairs must have at least one pair; got none.")
     cos, sin = inner.tables(torch.arange(length), context_length=length)
     scale = float(inner.frequencies(length).attention_scale)
     x, y = ((table.detach().double() / scale).T[list(chosen)] for table in (cos, sin))
-    return Circle(repr(inner), chosen, length, rows(x), rows(y))
-
-
-def _positions(positions: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(positions, str) or not isinstance(positions, Sequence) or not len(positions):
-        raise ValueError(f"angles: positions must be a list of ints; got {positions!r}.")
-    return tuple(whole(p, "each of positions", "angles", 0, 2**53) for p in positions)
+    return Circle(repr(inner), chosen, length, convert_to_rows(x), convert_to_rows(y))

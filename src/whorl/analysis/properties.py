@@ -1,19 +1,19 @@
-"""The report card: what people wish of a position encoding, measured on the modules themselves.
+"""The report card: properties of position encodings, measured on the modules themselves.
 
 unique          of N distances (positions, for encodings of the input), how many look different
-deterministic   made under two seeds, do two instances agree, and does training change them?
-extrapolates    run at 16 times the length: does it refuse? what share of its numbers is outside
-                the range that they had? how much attention goes to distances past the length?
-relative        change of scores when query and key move together, over the largest score
+deterministic   do two instances made under two seeds agree, and does training change them?
+extrapolates    at 16 times the length: is it refused? what share of the numbers is outside their
+                earlier range? how much attention goes to distances past the length?
+relative        change of scores if query and key move together, relative to the largest score
 decays          rank correlation of the score of equal tokens with their distance, and its fall
-n-D             how many axes positions have, and whether scores follow each of them
-norm            change of the length of a query, or of an embedding
-linear          whether linear attention takes it, with and without a causal mask
+n-D             how many axes positions have, and whether scores depend on each of them
+norm            change of the norm of a query, or of an embedding
+linear          whether linear attention supports it, with and without a causal mask
 
-Trained parameters are random, so that what holds here holds whatever is learned. Extrapolation is
-that of the formula: whether a model keeps its quality is an experiment (``whorl compare``), and
-what those say is ``Card.longer``, "longer than trained" in the table of encodings. ``RULES`` has
-the thresholds of all verdicts.
+Trained parameters are random, so that results do not depend on what a model learns. Extrapolation
+is that of the formula: whether a model keeps its quality is an experiment (``whorl compare``), and
+the results of those are ``Card.longer``, "longer than trained" in the table of encodings. ``RULES``
+has the thresholds of all verdicts.
 """
 
 import math
@@ -27,29 +27,30 @@ from torch import Tensor
 from whorl._support import memory
 from whorl.attention import attention
 from whorl.encodings import Encoding, NoPE, names
-from whorl.testing.probe import randomized
+from whorl.testing.inputs import set_random_parameters
 
 from . import _measures as measure
-from ._measures import HEAD_DIM, HEADS, LENGTH, Verdict
-from .record import Record, whole
-from .scores import widened
-from .sizes import Sizes, of_sizes, sizes_of
+from ._measures import HEAD_DIM, HEADS, LENGTH, PropertyVerdict
+from .record import Record, check_int
+from .scores import copy_in_float64
+from .sizes import EncodingSizes, get_sizes, make_for_sizes
 
 __all__ = ["Cost", "Properties", "ReportCard", "properties"]
 
 
-_WORDS = (
-    "new: share of its numbers that leave their range past the length; far: share of attention"
-    " that goes past it, 94% if even. That is the formula; whether a trained model works there,"
-    " whorl compare measures, and the table of encodings says (longer than trained).",
+_EXPLANATIONS = (
+    "new: share of the encoding's numbers that leave their range past the length; far: share of"
+    " attention past the length, 94% if weights are equal. Both are about the formula; whorl"
+    " compare measures whether a trained model works there, and the table of encodings has the"
+    " results (longer than trained).",
     "rank: rank correlation of the score of equal tokens with distance; by: its fall in logits;"
-    " of what is trained, the worst of five draws.",
+    " the worst of five draws of trained parameters.",
 )
 
 
 @dataclass(frozen=True)
 class Cost(Record):
-    """One causal attention call at a length: milliseconds, and both beyond those of NoPE."""
+    """Time of one causal attention call at a length, and time and memory compared with NoPE."""
 
     length: int
     milliseconds: float
@@ -59,11 +60,11 @@ class Cost(Record):
 
 @dataclass(frozen=True)
 class Properties(Record):
-    """Verdicts by property, the numbers behind them in words, and the numbers themselves."""
+    """Verdicts by property, their evidence in words, and the measured numbers."""
 
     name: str
     encoding: str
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, PropertyVerdict]
     evidence: dict[str, str]
     numbers: dict[str, float]
     parameters: int
@@ -72,13 +73,13 @@ class Properties(Record):
 
 @dataclass(frozen=True)
 class ReportCard(Record):
-    """One row for each encoding, and the sizes that they were measured with."""
+    """One row for each encoding, and the sizes used to measure them."""
 
     num_heads: int
     head_dim: int
     length: int
-    rules: dict[str, str]  # what "yes" takes, by property
-    words: tuple[str, ...]  # what the words in the evidence mean
+    rules: dict[str, str]  # the condition for "yes", by property
+    words: tuple[str, ...]  # explanations of the words in the evidence
     rows: tuple[Properties, ...]
 
 
@@ -86,9 +87,9 @@ class ReportCard(Record):
 def properties(
     encodings: Sequence[str] | None = None, *, lengths: Sequence[int] = (512, 2048)
 ) -> ReportCard:
-    """Measure encodings by name, all registered ones by default; "rope+alibi" is one of two.
+    """The report card of encodings by name, by default of all; "rope+alibi" composes two.
 
-    lengths: those that time and memory are measured at; none leaves them out.
+    lengths: those at which to measure time and memory; an empty list skips that.
 
     >>> card = properties(["rope", "nope"], lengths=[])
     >>> [row.verdicts["unique"] for row in card.rows]
@@ -96,26 +97,26 @@ def properties(
     """
     chosen = names() if encodings is None else list(dict.fromkeys(encodings))
     if not chosen:
-        raise ValueError("properties: encodings must name at least one.")
+        raise ValueError("properties: encodings must have at least one name; got none.")
     for length in lengths:
-        whole(length, "each of lengths", "properties", 1, 65_536)
+        check_int(length, "each of lengths", "properties", 1, 65_536)
     once = tuple(dict.fromkeys(lengths))
-    rows = tuple(_measured(name, once) for name in chosen)
-    return ReportCard(HEADS, HEAD_DIM, LENGTH, dict(measure.RULES), _WORDS, rows)
+    rows = tuple(_measure_encoding(name, once) for name in chosen)
+    return ReportCard(HEADS, HEAD_DIM, LENGTH, dict(measure.RULES), _EXPLANATIONS, rows)
 
 
-def _measured(name: str, lengths: Sequence[int]) -> Properties:
-    encoding = measure.make(name)
-    wide = widened(randomized(measure.make(name)), "properties")
+def _measure_encoding(name: str, lengths: Sequence[int]) -> Properties:
+    encoding = measure.make_sized(name)
+    wide = copy_in_float64(set_random_parameters(measure.make_sized(name)), "properties")
     found = {
-        "unique": measure.unique(wide),
-        "deterministic": measure.deterministic(name),
-        "extrapolates": measure.extrapolates(wide, name),
-        "relative": measure.relative(wide),
-        "decays": measure.decays(name, wide),
-        "n-D": measure.axes(wide),
-        "norm": measure.norm(wide),
-        "linear": measure.linear(encoding),
+        "unique": measure.measure_uniqueness(wide),
+        "deterministic": measure.measure_determinism(name),
+        "extrapolates": measure.measure_extrapolation(wide, name),
+        "relative": measure.measure_relativity(wide),
+        "decays": measure.measure_decay(name, wide),
+        "n-D": measure.measure_axes(wide),
+        "norm": measure.measure_norm(wide),
+        "linear": measure.measure_linear_attention(encoding),
     }
     return Properties(
         name=name,
@@ -124,12 +125,14 @@ def _measured(name: str, lengths: Sequence[int]) -> Properties:
         evidence={key: each[1] for key, each in found.items()},
         numbers={k: v for each in found.values() for k, v in each[2].items()},
         parameters=sum(p.numel() for p in encoding.parameters()),
-        costs=tuple(_cost(name, n) for n in lengths),
+        costs=tuple(_measure_cost(name, n) for n in lengths),
     )
 
 
-def _inputs(encoding: Encoding, length: int) -> tuple[Sizes, Tensor, Tensor, Tensor | None]:
-    sizes = sizes_of(encoding, num_heads=HEADS, head_dim=HEAD_DIM)
+def _make_inputs(
+    encoding: Encoding, length: int
+) -> tuple[EncodingSizes, Tensor, Tensor, Tensor | None]:
+    sizes = get_sizes(encoding, num_heads=HEADS, head_dim=HEAD_DIM)
     source = torch.Generator().manual_seed(4)
     q, k = (
         torch.randn(1, heads, length, sizes.head_dim, generator=source)
@@ -139,23 +142,23 @@ def _inputs(encoding: Encoding, length: int) -> tuple[Sizes, Tensor, Tensor, Ten
     return sizes, q, k, None if axes == 1 else torch.arange(length).expand(axes, -1)
 
 
-def _call(encoding: Encoding, length: int) -> tuple[float, int]:
-    """Seconds of one call, the best of three, and bytes at its peak beyond those before it."""
-    sizes, q, k, at = _inputs(encoding, length)
+def _time_attention(encoding: Encoding, length: int) -> tuple[float, int]:
+    """Seconds of one call, the best of three, and the bytes by which memory grew at its peak."""
+    sizes, q, k, at = _make_inputs(encoding, length)
     x = torch.zeros(1, length, sizes.width)
     best, before = math.inf, memory.reset_peak()
     for _ in range(3):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         if "input" in encoding.hooks:
             encoding.embed(x)
         attention(q, k, k, encoding, causal=True, positions=at)
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - start)
     return best, max(0, memory.read_peak() - before)
 
 
-def _cost(name: str, length: int) -> Cost:
-    base = _call(NoPE(), length)  # each time anew, because machines have moods
+def _measure_cost(name: str, length: int) -> Cost:
+    base = _time_attention(NoPE(), length)  # again each time, because the speed of machines varies
     longest = max(LENGTH, length)
-    encoding = of_sizes(name, num_heads=HEADS, head_dim=HEAD_DIM, max_length=longest)
-    seconds, peak = _call(encoding, length)
+    encoding = make_for_sizes(name, num_heads=HEADS, head_dim=HEAD_DIM, max_length=longest)
+    seconds, peak = _time_attention(encoding, length)
     return Cost(length, seconds * 1e3, seconds / base[0], max(0, peak - base[1]) / 1e6)

@@ -1,83 +1,115 @@
-"""What functions that find numbers share: plain records, checks, and a limit set by memory."""
+"""Shared parts of the analysis functions: result records, checks of arguments, memory limits."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from whorl._support import memory
+from whorl._support.words import quote
 from whorl.encodings import Encoding, RoPE
 
-__all__ = ["Record", "fits", "generator", "places", "plain", "rope_of", "rows", "size", "whole"]
+__all__ = [
+    "Record",
+    "check_int",
+    "check_ints",
+    "check_memory",
+    "convert_to_plain",
+    "convert_to_rows",
+    "find_rope",
+    "format_bytes",
+    "make_generator",
+    "sample_normal",
+    "sample_positions",
+]
 
-# Where the system does not say what is free.
-_ASSUMED = 4 * 2**30
+# Free memory, if the system does not report it.
+_ASSUMED_FREE = 4 * 2**30
 
 
 @dataclass(frozen=True)
 class Record:
-    """Numbers that a function found, for charts and for JSON."""
+    """The result of an analysis function, for charts and for JSON."""
+
+    #: Keys of fields in JSON, for those that have another name there.
+    json_names: ClassVar[Mapping[str, str]] = {}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and dicts; None for what is not finite."""
-        return {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        """All fields as numbers, strings, lists and dicts; None for numbers that are not finite."""
+        names = {f.name: self.json_names.get(f.name, f.name) for f in dataclasses.fields(self)}
+        return {key: convert_to_plain(getattr(self, name)) for name, key in names.items()}
 
 
-def plain(value: Any) -> Any:
-    """Tuples as lists, records as dicts, numbers that JSON does not have as None.
+def convert_to_plain(value: Any) -> Any:
+    """Values that JSON can hold: tuples as lists, records as dicts, None for infinity and NaN.
 
-    >>> plain((1.5, float("inf"), {"a": (1,)}))
+    >>> convert_to_plain((1.5, float("inf"), {"a": (1,)}))
     [1.5, None, {'a': [1]}]
     """
     if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value]
+        return [convert_to_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): convert_to_plain(item) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
-def whole(
+def check_int(
     value: object, name: str, where: str, at_least: int = 1, at_most: int | None = None
 ) -> int:
-    """``value`` if it is an int in the range, else an error that says so."""
+    """``value`` if it is an int in the range, else ValueError."""
     if type(value) is not int or value < at_least or (at_most is not None and value > at_most):
         upto = "" if at_most is None else f" and at most {at_most:,}"
         raise ValueError(f"{where}: {name} must be an int >= {at_least}{upto}; got {value!r}.")
     return value
 
 
-def generator(seed: object, where: str) -> torch.Generator:
-    """A source of random numbers."""
+def check_ints(
+    values: object, name: str, where: str, at_least: int = 1, at_most: int | None = None
+) -> tuple[int, ...]:
+    """``values`` as a tuple if it is a non-empty list of ints in the range, else ValueError."""
+    if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+        raise ValueError(f"{where}: {name} must be a list of ints; got {quote(values)}.")
+    return tuple(check_int(n, f"each of {name}", where, at_least, at_most) for n in values)
+
+
+def make_generator(seed: object, where: str) -> torch.Generator:
+    """A random generator with this seed."""
     if type(seed) is not int or not -(2**63) <= seed < 2**64:
         raise ValueError(f"{where}: seed must be an int of 64 bits; got {seed!r}.")
     return torch.Generator().manual_seed(seed)
 
 
-def fits(needed: int, asked: int | str, where: str) -> None:
-    """Refuse a length whose numbers would take more than half of the memory that is free.
+def sample_normal(source: torch.Generator, *shape: int) -> Tensor:
+    """Random numbers of a normal distribution, float64."""
+    return torch.randn(*shape, generator=source, dtype=torch.float64)
 
-    asked: the length, or words for something else that is too large.
+
+def check_memory(needed: int, asked: int | str, where: str) -> None:
+    """Raise ValueError if ``needed`` bytes are more than half of the free memory.
+
+    asked: the length that needs them, or words for something else.
     """
-    free = memory.read_available() or _ASSUMED
+    free = memory.read_available() or _ASSUMED_FREE
     if 2 * needed > free:
         words = isinstance(asked, str)
         what = asked if words else f"length {asked:,}"
         raise ValueError(
-            f"{where}: {what} needs {size(needed)} of memory, and {size(free)} are"
-            f" free, of which half may be used; ask for a {'smaller' if words else 'shorter'} one."
+            f"{where}: {what} needs {format_bytes(needed)} of memory, but may use at most half of"
+            f" the {format_bytes(free)} that are free; choose a {'smaller' if words else 'shorter'}"
+            " one."
         )
 
 
-def size(count: float) -> str:
-    """Bytes as people read them.
+def format_bytes(count: float) -> str:
+    """A number of bytes with a unit.
 
-    >>> size(8 * 2**30), size(3_000_000)
+    >>> format_bytes(8 * 2**30), format_bytes(3_000_000)
     ('8.59 GB', '3 MB')
     """
     for unit, step in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
@@ -86,10 +118,10 @@ def size(count: float) -> str:
     return f"{count / 1e3:.3g} kB"
 
 
-def places(length: int, count: int) -> tuple[int, ...]:
-    """0 .. length - 1, or about ``count`` of them, ever further apart, with both ends.
+def sample_positions(length: int, count: int) -> tuple[int, ...]:
+    """Positions 0 .. length - 1, or about ``count`` of them with growing gaps, both ends included.
 
-    >>> places(5, 8), places(1000, 6)
+    >>> sample_positions(5, 8), sample_positions(1000, 6)
     ((0, 1, 2, 3, 4), (0, 1, 6, 32, 178, 999))
     """
     if length <= count:
@@ -99,16 +131,18 @@ def places(length: int, count: int) -> tuple[int, ...]:
     return (0, *dict.fromkeys(found))
 
 
-def rope_of(encoding: object, where: str) -> RoPE:
-    """The RoPE in an encoding."""
+def find_rope(encoding: object, where: str) -> RoPE:
+    """The first RoPE of an encoding or composition."""
     if not isinstance(encoding, Encoding):
         raise TypeError(f"{where}: rope must be a whorl.RoPE; got {encoding!r}.")
     found = [part for part in encoding.parts if isinstance(part, RoPE)]
     if not found:
-        raise ValueError(f"{where}: rope must be a whorl.RoPE, or hold one; got {encoding!r}.")
+        raise ValueError(
+            f"{where}: rope must be a whorl.RoPE, or a composition with one; got {encoding!r}."
+        )
     return found[0]
 
 
-def rows(values: Tensor) -> tuple[tuple[float, ...], ...]:
-    """[M, N] as tuples of numbers."""
+def convert_to_rows(values: Tensor) -> tuple[tuple[float, ...], ...]:
+    """A tensor [M, N] as tuples of numbers."""
     return tuple(map(tuple, values.tolist()))

@@ -1,4 +1,4 @@
-"""The logits of attention with an encoding, through every hook."""
+"""Attention scores with an encoding, computed with every hook."""
 
 import copy
 
@@ -7,25 +7,34 @@ from torch import Tensor
 
 from whorl.encodings import Encoding
 
-__all__ = ["as_used", "embedded", "scores", "widened"]
+from .record import sample_normal
+
+__all__ = [
+    "compute_embedding",
+    "compute_scores",
+    "copy_in_float64",
+    "map_to_heads",
+    "multiply_heads",
+    "scale_queries",
+]
 
 
-def widened(encoding: Encoding, where: str) -> Encoding:
-    """A copy in float64 that trains nothing."""
+def copy_in_float64(encoding: Encoding, where: str) -> Encoding:
+    """A copy of the encoding in float64, without gradients."""
     if not isinstance(encoding, Encoding):
         raise TypeError(f"{where}: encoding must be a whorl.Encoding; got {encoding!r}.")
     return copy.deepcopy(encoding).double().requires_grad_(False)
 
 
-def scores(encoding: Encoding, q: Tensor, k: Tensor, at: Tensor, keys_at: Tensor) -> Tensor:
+def compute_scores(encoding: Encoding, q: Tensor, k: Tensor, at: Tensor, keys_at: Tensor) -> Tensor:
     """Logits [B, H, T, S] of q [B, H, T, D] at positions [T] and k [B, G, S, D] at [S].
 
-    Where positions have several axes, all of them count tokens.
+    An encoding with several axes gets the same positions on each.
     """
     axes, scale = encoding.position_axes, encoding.softmax_scale(q.shape[3])
     places = (at, keys_at) if axes == 1 else (at.expand(axes, -1), keys_at.expand(axes, -1))
-    turned_q, turned_k = encoding(q, k, *places) if "rotation" in encoding.hooks else (q, k)
-    raw = turned_q @ turned_k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT
+    rotated = encoding(q, k, *places) if "rotation" in encoding.hooks else (q, k)
+    raw = multiply_heads(*rotated)
     if (content := encoding.content_score(q, k, at, keys_at)) is not None:
         raw = raw + content
     raw = raw * (q.shape[3] ** -0.5 if scale is None else scale)
@@ -37,16 +46,27 @@ def scores(encoding: Encoding, q: Tensor, k: Tensor, at: Tensor, keys_at: Tensor
     return raw
 
 
-def as_used(encoding: Encoding, q: Tensor) -> Tensor:
-    """Random queries of variance 1 as large as the encoding is used with, so that scores compare.
+def scale_queries(encoding: Encoding, q: Tensor) -> Tensor:
+    """Random queries of variance 1, scaled so that scores of all encodings are comparable.
 
-    T5 does not divide scores by sqrt(D); its queries start smaller by as much instead.
+    T5 does not divide scores by sqrt(D); its queries start smaller by that factor instead.
     """
     D = q.shape[-1]
     return q * D**-0.5 if encoding.softmax_scale(D) == 1.0 else q
 
 
-def embedded(encoding: Encoding, width: int, positions: Tensor) -> Tensor:
-    """What the encoding adds to embeddings at positions [T]: [T, width]."""
+def compute_embedding(encoding: Encoding, width: int, positions: Tensor) -> Tensor:
+    """The vectors that the encoding adds to embeddings at positions [T]: [T, width]."""
     nothing = torch.zeros(1, positions.shape[0], width, dtype=torch.float64)
     return encoding.embed(nothing, positions)[0]
+
+
+def map_to_heads(x: Tensor, source: torch.Generator, num_heads: int, head_dim: int) -> Tensor:
+    """Queries or keys [B, H, T, D] from embeddings [B, T, E] by a random projection."""
+    projected = x @ sample_normal(source, x.shape[-1], num_heads * head_dim)
+    return torch.unflatten(projected, -1, (num_heads, head_dim)).transpose(1, 2)
+
+
+def multiply_heads(q: Tensor, k: Tensor) -> Tensor:
+    """The product q k^T, [B, H, T, S], for q [B, H, T, D] and k [B, G, S, D] with G <= H."""
+    return q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT

@@ -1,10 +1,10 @@
-"""How alike positions look: similarity and scores as maps, a picture of all positions.
+"""Similarity of positions, and scores by position, as maps; all positions in the plane.
 
     similarity(m, n) = mean_i cos((m - n) theta_i)          for RoPE: the cosine between the vector
                                                             of ones at m and the same vector at n
 
-Of input encodings it is the cosine of what they add at m and at n. Encodings that act on scores
-have no vectors: there it is the score of equal tokens at m and n, in logits.
+For input encodings it is the cosine between the vectors added at m and at n. Encodings that act on
+scores have no vectors: there it is the score of equal tokens at m and n, in logits.
 """
 
 import importlib
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from whorl.encodings import Encoding
 
-from .record import Record, generator, rope_of, rows, whole
-from .scores import embedded, scores, widened
-from .sizes import sizes_of
+from .record import Record, check_int, convert_to_rows, find_rope, make_generator, sample_normal
+from .scores import compute_embedding, compute_scores, copy_in_float64
+from .sizes import get_sizes
 
 __all__ = [
     "PositionMap",
@@ -34,10 +34,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Similarity(Record):
-    """values[m][n] of positions[m] and positions[n].
+    """values[m][n]: the similarity of positions[m] and positions[n].
 
-    kind: "vectors" for cosines, "scores" for logits of equal tokens, the mean over heads. None
-    above the diagonal of causal encodings.
+    kind: "vectors" for cosines, "scores" for logits of equal tokens, the mean over heads. Values
+    above the diagonal are None for causal encodings.
     """
 
     encoding: str
@@ -59,7 +59,7 @@ class ScoreMap(Record):
 
 @dataclass(frozen=True)
 class PositionMap(Record):
-    """Every position as a point in the plane; explained: the share of variance that PCA keeps."""
+    """Every position as a point in the plane; explained: the share of variance in them (PCA)."""
 
     encoding: str
     method: Literal["pca", "tsne"]
@@ -71,25 +71,27 @@ class PositionMap(Record):
 
 @torch.no_grad()
 def similarity(encoding: Encoding, length: int = 128, *, places: int = 64) -> Similarity:
-    """How alike positions 0 .. length - 1 look, at up to ``places`` of them, evenly apart.
+    """Similarity of positions 0 .. length - 1, for up to ``places`` of them with equal steps.
 
     >>> import whorl
     >>> found = similarity(whorl.RoPE(4), 2)
     >>> found.kind, [round(v, 6) for v in found.values[0]]
     ('vectors', [1.0, 0.770126])
     """
-    wide = widened(encoding, "similarity")
-    at = _grid(length, places, "similarity")
-    vectors = _vectors(wide, at)
+    wide = copy_in_float64(encoding, "similarity")
+    at = _make_grid(length, places, "similarity")
+    vectors = _compute_vectors(wide, at)
     if vectors is not None:
         unit = vectors / vectors.norm(dim=-1, keepdim=True)
-        return Similarity(repr(encoding), "vectors", tuple(at.tolist()), rows(unit @ unit.T))
-    sizes = sizes_of(wide)
+        return Similarity(
+            repr(encoding), "vectors", tuple(at.tolist()), convert_to_rows(unit @ unit.T)
+        )
+    sizes = get_sizes(wide)
     heads, D = sizes.num_heads, sizes.head_dim
-    equal = torch.randn(1, heads, 1, D, generator=generator(0, ""), dtype=torch.float64)
+    equal = sample_normal(make_generator(0, ""), 1, heads, 1, D)
     equal = equal.expand(1, heads, len(at), D)
-    found = scores(wide, equal, equal, at, at)[0].mean(0)
-    values = _below(rows(found)) if wide.causal else rows(found)
+    found = compute_scores(wide, equal, equal, at, at)[0].mean(0)
+    values = _mask_future(convert_to_rows(found)) if wide.causal else convert_to_rows(found)
     return Similarity(repr(encoding), "scores", tuple(at.tolist()), values)
 
 
@@ -97,24 +99,24 @@ def similarity(encoding: Encoding, length: int = 128, *, places: int = 64) -> Si
 def inner_products(
     rope: Encoding, length: int = 64, *, places: int = 64, seed: int = 0
 ) -> ScoreMap:
-    """Scores of one random query and one random key, placed everywhere by the module itself.
+    """Scores of one random query and one random key, rotated by the module to every position.
 
     >>> import whorl
     >>> inner_products(whorl.RoPE(64)).spread < 1e-12
     True
     """
-    inner = rope_of(rope, "inner_products")
-    at = _grid(length, places, "inner_products")
-    source, D = generator(seed, "inner_products"), inner.config.head_dim
-    q, k = (torch.randn(1, 1, 1, D, generator=source, dtype=torch.float64) for _ in range(2))
+    inner = find_rope(rope, "inner_products")
+    at = _make_grid(length, places, "inner_products")
+    source, D = make_generator(seed, "inner_products"), inner.config.head_dim
+    q, k = (sample_normal(source, 1, 1, 1, D) for _ in range(2))
     shape = (1, 1, len(at), D)
     now = int(at[-1]) + 1
-    turned = inner(q.expand(shape), k.expand(shape), at, context_length=now)
-    found = (turned[0] @ turned[1].mT)[0, 0].detach() * D**-0.5
+    rotated = inner(q.expand(shape), k.expand(shape), at, context_length=now)
+    found = (rotated[0] @ rotated[1].mT)[0, 0].detach() * D**-0.5
     gap = at.unsqueeze(-1) - at
     groups = [found[gap == d] for d in torch.unique(gap).tolist()]
     spread = max(float(group.max() - group.min()) for group in groups)
-    return ScoreMap(repr(inner), tuple(at.tolist()), rows(found), spread)
+    return ScoreMap(repr(inner), tuple(at.tolist()), convert_to_rows(found), spread)
 
 
 @torch.no_grad()
@@ -125,71 +127,71 @@ def position_map(
     method: Literal["pca", "tsne"] = "pca",
     seed: int = 0,
 ) -> PositionMap:
-    """The vectors of all positions in the plane: by principal components, or t-SNE.
+    """The vectors of all positions, projected to the plane by principal components or t-SNE.
 
-    Of a rotation: the vector of ones, rotated. "tsne" needs scikit-learn.
+    The vectors of a rotation are the vector of ones, rotated. "tsne" needs scikit-learn.
     """
-    wide = widened(encoding, "position_map")
-    whole(length, "length", "position_map", 3, 20_000)
+    wide = copy_in_float64(encoding, "position_map")
+    check_int(length, "length", "position_map", 3, 20_000)
     if method not in ("pca", "tsne"):
         raise ValueError(f"position_map: method must be 'pca' or 'tsne'; got {method!r}.")
-    generator(seed, "position_map")
-    vectors = _vectors(wide, torch.arange(length))
+    make_generator(seed, "position_map")
+    vectors = _compute_vectors(wide, torch.arange(length))
     if vectors is None:
         raise ValueError(
-            f"position_map: {encoding!r} has no vectors of positions, because it acts on scores;"
-            " see its biases or its similarity instead."
+            "position_map: encoding must have vectors of positions, and this one acts on scores;"
+            f" got {encoding!r}. Use bias_curves or similarity instead."
         )
     at = tuple(range(length))
     if method == "tsne":
-        points = _tsne(vectors, seed)
-        return PositionMap(repr(encoding), method, at, *_columns(points), explained=None)
+        points = _compute_tsne(vectors, seed)
+        return PositionMap(repr(encoding), method, at, *_split_columns(points), explained=None)
     centred = vectors - vectors.mean(0)
     u, s, _ = torch.linalg.svd(centred, full_matrices=False)
     s = torch.nn.functional.pad(s, (0, max(0, 2 - len(s))))
     points = u[:, :2] * s[:2]
-    points = points * torch.where(points[0] < 0, -1.0, 1.0)  # a sign that is the same everywhere
+    points = points * torch.where(points[0] < 0, -1.0, 1.0)  # the same sign on every machine
     total = float(s.square().sum())
-    kept = float(s[:2].square().sum()) / total if total else 1.0
-    return PositionMap(repr(encoding), method, at, *_columns(points), explained=kept)
+    explained = float(s[:2].square().sum()) / total if total else 1.0
+    return PositionMap(repr(encoding), method, at, *_split_columns(points), explained=explained)
 
 
-def _vectors(encoding: Encoding, at: Tensor) -> Tensor | None:
-    """[T, ...] of an encoding that has vectors of positions, else None."""
-    sizes = sizes_of(encoding, num_heads=1)
+def _compute_vectors(encoding: Encoding, at: Tensor) -> Tensor | None:
+    """The vectors [T, C] of positions, or None if the encoding has none."""
+    sizes = get_sizes(encoding, num_heads=1)
     heads, D = sizes.num_heads, sizes.head_dim
     if "input" in encoding.hooks:
-        return embedded(encoding, sizes.width, at)
+        return compute_embedding(encoding, sizes.width, at)
     if "rotation" not in encoding.hooks or encoding.causal or encoding.hooks & {"score"}:
         return None
     ones = torch.ones(1, heads, len(at), D, dtype=torch.float64)
     axes = encoding.position_axes
     where = at if axes == 1 else at.expand(axes, -1)
-    turned = encoding(ones, ones, where, context_length=int(at[-1]) + 1)[0]
-    first = turned[0].transpose(0, 1).flatten(1)
-    return first if first.dim() == 2 else None
+    rotated = encoding(ones, ones, where, context_length=int(at[-1]) + 1)[0]
+    vectors: Tensor = rotated[0].transpose(0, 1).flatten(1)
+    return vectors
 
 
-def _grid(length: int, count: int, where: str) -> Tensor:
-    """Up to ``count`` positions from 0 to length - 1, evenly apart."""
-    whole(length, "length", where, 2, 2**53)
-    whole(count, "places", where, 2, 512)
+def _make_grid(length: int, count: int, where: str) -> Tensor:
+    """Up to ``count`` positions from 0 to length - 1, with equal steps."""
+    check_int(length, "length", where, 2, 2**53)
+    check_int(count, "places", where, 2, 512)
     step = max(1, math.ceil(length / count))
     return torch.arange(0, length, step) if step > 1 else torch.arange(length)
 
 
-def _below(values: tuple[tuple[float, ...], ...]) -> tuple[tuple[float | None, ...], ...]:
-    """None where the key is after the query."""
+def _mask_future(values: tuple[tuple[float, ...], ...]) -> tuple[tuple[float | None, ...], ...]:
+    """The values, with None where the key is after the query."""
     return tuple(
         tuple(v if n <= m else None for n, v in enumerate(row)) for m, row in enumerate(values)
     )
 
 
-def _columns(points: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _split_columns(points: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(points[:, 0].tolist()), tuple(points[:, 1].tolist())
 
 
-def _tsne(vectors: Tensor, seed: int) -> Tensor:
+def _compute_tsne(vectors: Tensor, seed: int) -> Tensor:
     try:
         manifold = importlib.import_module("sklearn.manifold")
     except ModuleNotFoundError as error:

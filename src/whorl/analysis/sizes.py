@@ -1,4 +1,4 @@
-"""How large inputs of an encoding must be, and encodings made by name for inputs of a size."""
+"""Sizes of the inputs of an encoding, and encodings by name for inputs of given sizes."""
 
 import inspect
 from collections.abc import Iterable, Sequence
@@ -9,16 +9,16 @@ import torch
 from whorl.encodings import Encoding, make
 from whorl.encodings.base import classes
 
-from .record import fits
+from .record import check_memory
 
-__all__ = ["Sizes", "of_sizes", "refuse_unused", "sizes_of"]
+__all__ = ["EncodingSizes", "get_sizes", "make_for_sizes", "refuse_unused"]
 
-#: What people call sizes, and the options of encodings that are made from them.
-_WORDS = {"dim": ("head_dim", "dim"), "heads": ("num_heads", "dim"), "base": ("base",)}
+#: Names of sizes for users, and the options of encodings that are computed from them.
+_SIZE_OPTIONS = {"dim": ("head_dim", "dim"), "heads": ("num_heads", "dim"), "base": ("base",)}
 
 
-class Sizes(NamedTuple):
-    """Heads, heads of keys, width of a head and of embeddings."""
+class EncodingSizes(NamedTuple):
+    """Numbers of heads and of key heads, width of a head and of embeddings."""
 
     num_heads: int
     key_heads: int
@@ -26,12 +26,12 @@ class Sizes(NamedTuple):
     width: int
 
 
-def sizes_of(encoding: Encoding, *, num_heads: int = 4, head_dim: int = 64) -> Sizes:
-    """As the encoding's options say, or its parts'; where they are silent, as asked.
+def get_sizes(encoding: Encoding, *, num_heads: int = 4, head_dim: int = 64) -> EncodingSizes:
+    """The sizes in the options of the encoding or its parts; the arguments for those without.
 
     >>> import whorl
-    >>> sizes_of(whorl.RoPE(32) + whorl.ALiBi(8))
-    Sizes(num_heads=8, key_heads=8, head_dim=32, width=256)
+    >>> get_sizes(whorl.RoPE(32) + whorl.ALiBi(8))
+    EncodingSizes(num_heads=8, key_heads=8, head_dim=32, width=256)
     """
     known: dict[str, int] = {}
     for part in encoding.parts:
@@ -45,25 +45,26 @@ def sizes_of(encoding: Encoding, *, num_heads: int = 4, head_dim: int = 64) -> S
     width = next((w for w in widths if isinstance(w, int)), H * D)
     if widths and "head_dim" not in known:
         D = max(1, width // H)
-    return Sizes(H, groups or H, D, width)
+    return EncodingSizes(H, groups or H, D, width)
 
 
-def of_sizes(
+def make_for_sizes(
     name: str, *, num_heads: int = 8, head_dim: int = 64, max_length: int = 512, **options: Any
 ) -> Encoding:
     """An encoding by name, or several joined by +, for heads of this size.
 
     A table of learned positions gets ``max_length`` rows; options go to the encodings that have
-    them. Trained parameters start as the encoding starts them, the same in every run.
+    them. Trained parameters have their initial values, the same in every run.
 
-    >>> of_sizes("rope+alibi", head_dim=32)
+    >>> make_for_sizes("rope+alibi", head_dim=32)
     RoPE(32) + ALiBi(8)
     """
     for value, word, most in ((num_heads, "heads", 4096), (head_dim, "dim", 65_536)):
         if value > most:
             raise ValueError(f"{name}: {word} must be at most {most:,} here; got {value:,}.")
     parts = [
-        _part(word.strip(), num_heads, head_dim, max_length, options) for word in name.split("+")
+        _make_part(word.strip(), num_heads, head_dim, max_length, options)
+        for word in name.split("+")
     ]
     total = parts[0]
     for part in parts[1:]:
@@ -72,7 +73,7 @@ def of_sizes(
 
 
 def refuse_unused(encodings: Sequence[str], given: Iterable[str], where: str) -> None:
-    """Raise if none of the encodings uses a word of ``given``, of "dim", "heads" and "base".
+    """Raise ValueError if no encoding uses one of ``given``, out of "dim", "heads" and "base".
 
     >>> refuse_unused(["rope+alibi"], ["dim", "heads", "base"], "explain")
     >>> refuse_unused(["alibi"], ["base"], "explain")
@@ -81,9 +82,9 @@ def refuse_unused(encodings: Sequence[str], given: Iterable[str], where: str) ->
     """
     known = [classes().get(part.strip()) for name in encodings for part in name.split("+")]
     if None in known:
-        return  # making them says what there is
-    taken = {option for cls in known if cls is not None for option in _taken(cls)}
-    used = [word for word, options in _WORDS.items() if taken.intersection(options)]
+        return  # making the encoding raises, and lists the known names
+    taken = {option for cls in known if cls is not None for option in _list_sized_options(cls)}
+    used = [word for word, options in _SIZE_OPTIONS.items() if taken.intersection(options)]
     for word in given:
         if word not in used:
             who = ", ".join(map(repr, encodings))
@@ -91,18 +92,18 @@ def refuse_unused(encodings: Sequence[str], given: Iterable[str], where: str) ->
             raise ValueError(f"{where}: {who} does not use {word}; leave it out. It {uses}.")
 
 
-def _taken(known: type[Encoding]) -> list[str]:
-    """Options that are made from sizes: those without a default, and a base of frequencies."""
+def _list_sized_options(known: type[Encoding]) -> list[str]:
+    """Options that are computed from sizes: those without a default, and the base."""
     parameters = inspect.signature(known).parameters
     return [n for n, p in parameters.items() if p.default is p.empty or n == "base"]
 
 
-def _part(
+def _make_part(
     name: str, num_heads: int, head_dim: int, max_length: int, options: dict[str, Any]
 ) -> Encoding:
     known = classes().get(name)
     if known is None:
-        return make(name)  # which says what there is
+        return make(name)  # raises, and lists the known names
     parameters = inspect.signature(known).parameters
     sizes = {"num_heads": num_heads, "head_dim": head_dim, "dim": num_heads * head_dim}
     sizes["max_length"] = max_length
@@ -113,10 +114,10 @@ def _part(
         across = (head_dim // 2 - head_dim // 8) // 2
         wanted["sections"] = (head_dim // 2 - 2 * across, across, across)
     wanted |= {n: value for n, value in options.items() if n in parameters}
-    with torch.device("meta"):  # only sizes are asked for
+    with torch.device("meta"):  # to count parameters without allocating them
         count = sum(p.numel() for p in make(name, **wanted).parameters())
     table = "max_length" in wanted
-    fits(24 * count, max_length if table else "an encoding of these sizes", name)
+    check_memory(24 * count, max_length if table else "an encoding of these sizes", name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return make(name, **wanted)

@@ -1,16 +1,15 @@
-"""The score of attention as a sum: which part of it comes from content, which from position.
+"""The attention score as a sum of terms: which come from content, and which from position.
 
-Inputs that carry absolute positions score (x_i + p_i) W_q ((x_j + p_j) W_k)^T, four terms:
+For inputs with absolute positions the score is (x_i + p_i) W_q ((x_j + p_j) W_k)^T, four terms:
 
     content-content     x_i W_q (x_j W_k)^T      content-position     x_i W_q (p_j W_k)^T
     position-content    p_i W_q (x_j W_k)^T      position-position    p_i W_q (p_j W_k)^T
 
 A relative encoding drops or replaces the last three; a bias by distance is the fourth. A rotation
-has no such sum: what it changes, (R q) . (R k) - q . k, is its "interaction".
+is no such sum: the change that it makes, (R q) . (R k) - q . k, is its "interaction".
 He et al. 2020, DeBERTa, section 3.1, https://arxiv.org/abs/2006.03654, compares encodings this way.
 """
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -20,19 +19,21 @@ from torch import Tensor, nn
 from whorl.encodings import Encoding
 from whorl.positions import resolve
 
+from .scores import copy_in_float64, multiply_heads
+
 __all__ = ["Terms", "terms"]
 
-CONTENT = "content-content"
-_SPLIT = ("content-position", "position-content", "position-position")
+CONTENT_TERM = "content-content"
+_POSITION_TERMS = ("content-position", "position-content", "position-position")
 
 Projection = Tensor | nn.Linear
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms by name, each float64 [B, H, T, S], and the score that they sum to.
+    """Terms by name, each float64 [B, H, T, S], and the score, which is their sum.
 
-    All are logits: the softmax scale is in them, and so is a scale of the queries.
+    All are logits: they include the softmax scale and the scale of the queries.
     """
 
     terms: dict[str, Tensor]
@@ -52,7 +53,7 @@ class Terms:
         return torch.stack(list(self.terms.values())).sum(0)
 
     def sizes(self) -> dict[str, float]:
-        """Root mean square of each term: how much it has to say."""
+        """Root mean square of each term: how large its part in the score is."""
         return {name: float(term.square().mean().sqrt()) for name, term in self.terms.items()}
 
 
@@ -69,62 +70,58 @@ def terms(
     key_proj: Projection | None = None,
     num_heads: int | None = None,
 ) -> Terms:
-    """Split the attention score of ``encoding`` into the terms that it is made of.
+    """The terms of the attention score of ``encoding``, computed in float64.
 
-    q [B, H, T, D], k [B, G, S, D]; or, as encodings of the input need it, embeddings x [B, T, E]
-    with the projections to queries and keys (nn.Linear, or weights [H D, E]) and num_heads.
-    Fewer queries than keys without positions are the last ones. Composed encodings name the part
-    before each term. Everything is computed in float64.
+    q [B, H, T, D], k [B, G, S, D]; or, for encodings of the input, embeddings x [B, T, E] with the
+    projections to queries and keys (nn.Linear, or weights [H D, E]) and num_heads. Without
+    positions, T queries and S > T keys mean the last T tokens. In a composition, the name of the
+    part precedes each term.
     """
-    encoding = _widened(encoding)
+    encoding = copy_in_float64(encoding, "terms")
     if x is None:
-        pieces = _given(encoding, q, k, query_proj, key_proj, num_heads)
+        inputs = _check_queries_and_keys(encoding, q, k, query_proj, key_proj, num_heads)
     elif q is not None or k is not None or key_positions is not None:
         raise ValueError(
-            "terms: pass q and k, or x with its projections, not both; with x, positions serve the"
-            " keys too."
+            "terms: pass q and k, or x with its projections, not both; with x, positions are those"
+            " of the keys too."
         )
     else:
-        pieces = _projected(encoding, x, positions, query_proj, key_proj, num_heads)
-    return _split(encoding, pieces, positions, key_positions)
+        inputs = _project(encoding, x, positions, query_proj, key_proj, num_heads)
+    return _split_score(encoding, inputs, positions, key_positions)
 
 
 @dataclass(frozen=True)
-class _Pieces:
-    """Queries and keys by content, and what each input encoding adds to them, all float64."""
+class _Inputs:
+    """Queries and keys from content alone, and the part that each input encoding adds; float64."""
 
     q: Tensor
     k: Tensor
     added: dict[str, tuple[Tensor, Tensor]]
 
-    def whole(self) -> tuple[Tensor, Tensor]:
+    def sum(self) -> tuple[Tensor, Tensor]:
+        """Queries and keys with all that input encodings add."""
         q, k = self.q, self.k
         for more_q, more_k in self.added.values():
             q, k = q + more_q, k + more_k
         return q, k
 
-    def products(self) -> dict[str, Tensor]:
-        """The terms of q k^T, unscaled."""
-        found = {CONTENT: _product(self.q, self.k)}
+    def multiply(self) -> dict[str, Tensor]:
+        """The terms of q k^T, without the softmax scale."""
+        found = {CONTENT_TERM: multiply_heads(self.q, self.k)}
         for label, (more_q, more_k) in self.added.items():
-            found[f"{label}content-position"] = _product(self.q, more_k)
-            found[f"{label}position-content"] = _product(more_q, self.k)
+            found[f"{label}content-position"] = multiply_heads(self.q, more_k)
+            found[f"{label}position-content"] = multiply_heads(more_q, self.k)
         if self.added:
             pairs = [(a, b) for a in self.added.values() for b in self.added.values()]
             label = next(iter(self.added)) if len(self.added) == 1 else ""
-            total = sum((_product(a[0], b[1]) for a, b in pairs), torch.zeros(()))
+            total = sum((multiply_heads(a[0], b[1]) for a, b in pairs), torch.zeros(()))
             found[f"{label}position-position"] = total
         return found
 
 
-def _widened(encoding: Encoding) -> Encoding:
-    """A copy in float64, so that terms add up to the last digits."""
-    if not isinstance(encoding, Encoding):
-        raise TypeError(f"terms: encoding must be a whorl.Encoding; got {encoding!r}.")
-    return copy.deepcopy(encoding).double()
-
-
-def _given(encoding: Encoding, q: Tensor | None, k: Tensor | None, *projections: object) -> _Pieces:
+def _check_queries_and_keys(
+    encoding: Encoding, q: Tensor | None, k: Tensor | None, *projections: object
+) -> _Inputs:
     if "input" in encoding.hooks:
         raise ValueError(
             f"terms: {encoding!r} acts on embeddings, so its terms need x=, query_proj=, key_proj="
@@ -152,20 +149,20 @@ def _given(encoding: Encoding, q: Tensor | None, k: Tensor | None, *projections:
         heads = getattr(part.config, "num_heads", None)
         if heads is not None and heads != q.shape[1]:
             raise ValueError(f"terms: {part!r} is for {heads} heads but q has {q.shape[1]}.")
-    return _Pieces(q.detach().double(), k.detach().double(), {})
+    return _Inputs(q.detach().double(), k.detach().double(), {})
 
 
-def _projected(
+def _project(
     encoding: Encoding,
     x: Tensor,
     positions: Tensor | None,
     query_proj: Projection | None,
     key_proj: Projection | None,
     num_heads: int | None,
-) -> _Pieces:
+) -> _Inputs:
     if query_proj is None or key_proj is None or type(num_heads) is not int or num_heads < 1:
         raise ValueError(
-            "terms: with x= come query_proj= and key_proj= (nn.Linear, or weights [H D, E]) and"
+            "terms: x= needs query_proj= and key_proj= (nn.Linear, or weights [H D, E]) and"
             f" num_heads=, a positive int; got {query_proj!r}, {key_proj!r}, {num_heads!r}."
         )
     if not isinstance(x, Tensor) or x.dim() != 3:
@@ -173,7 +170,10 @@ def _projected(
         error = ValueError if isinstance(x, Tensor) else TypeError
         raise error(f"terms: x must be a tensor of embeddings [B, T, E]; got {came}.")
     x = x.detach().double()
-    asked, keyed = _linear(query_proj, x, "query_proj"), _linear(key_proj, x, "key_proj")
+    asked, keyed = (
+        _convert_projection(query_proj, x, "query_proj"),
+        _convert_projection(key_proj, x, "key_proj"),
+    )
     head_dim, rest = divmod(asked(x).shape[-1], num_heads)
     if rest or keyed(x).shape[-1] % head_dim:
         raise ValueError(
@@ -187,20 +187,20 @@ def _projected(
     bias_q, bias_k = asked(torch.zeros_like(x)), keyed(torch.zeros_like(x))
     added, nothing = {}, torch.zeros_like(x)
     positions = None if encoding.position_axes > 1 else positions
-    for label, part in _labelled(encoding):
+    for label, part in _label_parts(encoding):
         if "input" not in part.hooks:
             continue
         more = part.embed(nothing, positions)
         if not torch.allclose(part.embed(x, positions), x + more, rtol=1e-9, atol=1e-9):
             raise ValueError(
-                f"terms: {part!r} does more to embeddings than add positions, so the score is no"
-                " sum of terms."
+                f"terms: {part!r} does more to embeddings than add positions, so the score is not"
+                " a sum of terms."
             )
         added[label] = heads(asked(more) - bias_q), heads(keyed(more) - bias_k)
-    return _Pieces(heads(asked(x)), heads(keyed(x)), added)
+    return _Inputs(heads(asked(x)), heads(keyed(x)), added)
 
 
-def _linear(proj: Projection, x: Tensor, name: str) -> Callable[[Tensor], Tensor]:
+def _convert_projection(proj: Projection, x: Tensor, name: str) -> Callable[[Tensor], Tensor]:
     weight, bias = (proj.weight, proj.bias) if isinstance(proj, nn.Linear) else (proj, None)
     if not isinstance(weight, Tensor) or weight.dim() != 2 or weight.shape[1] != x.shape[-1]:
         came = list(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
@@ -212,45 +212,45 @@ def _linear(proj: Projection, x: Tensor, name: str) -> Callable[[Tensor], Tensor
     return lambda t: nn.functional.linear(t, wide, shift)
 
 
-def _split(
-    encoding: Encoding, pieces: _Pieces, positions: Tensor | None, key_positions: Tensor | None
+def _split_score(
+    encoding: Encoding, inputs: _Inputs, positions: Tensor | None, key_positions: Tensor | None
 ) -> Terms:
-    q, k = pieces.whole()
-    at, keys_at = _steps(q, k, positions, key_positions, encoding)
+    q, k = inputs.sum()
+    at, keys_at = _resolve_positions(q, k, positions, key_positions, encoding)
     scale = encoding.softmax_scale(q.shape[3])
     factor = torch.as_tensor(q.shape[3] ** -0.5 if scale is None else scale, dtype=q.dtype)
     if (by_query := encoding.query_scale(at)) is not None:
-        factor = factor * _with_heads(by_query.double().unsqueeze(-1))
-    found = pieces.products()
+        factor = factor * _add_head_axis(by_query.double().unsqueeze(-1))
+    found = inputs.multiply()
     if positions is None and encoding.position_axes == 1:
         positions, key_positions = at, keys_at
-    turned = encoding(q, k, positions, key_positions)
-    raw = _product(*turned)
-    for label, part in _labelled(encoding):
+    raw = multiply_heads(*encoding(q, k, positions, key_positions))
+    for label, part in _label_parts(encoding):
         if "rotation" in part.hooks:
-            found[f"{label}interaction"] = raw - _product(q, k)
+            found[f"{label}interaction"] = raw - multiply_heads(q, k)
         found |= {
-            f"{label}{name}": term for name, term in _content(part, q, k, at, keys_at).items()
+            f"{label}{name}": term
+            for name, term in _split_content_score(part, q, k, at, keys_at).items()
         }
     if (content := encoding.content_score(q, k, at, keys_at)) is not None:
         raw = raw + content
     found = {name: term * factor for name, term in found.items()}
     score = raw * factor
     distance = at.unsqueeze(-1) - keys_at.unsqueeze(-2)
-    for label, part in _labelled(encoding):
-        # Whole distances would give a bias in float32, where it need not be whole.
+    for label, part in _label_parts(encoding):
+        # Integer distances would give a float32 bias where fractions are possible.
         exact = distance.double() if part.fractional else distance
         if (bias := part.distance_bias(exact)) is not None:
-            name, bias = f"{label}position-position", _by_batch(bias.double())
+            name, bias = f"{label}position-position", _move_batch_first(bias.double())
             found[name] = found.get(name, torch.zeros(())) + bias
             score = score + bias
     return Terms({name: term.expand_as(score) for name, term in found.items()}, score)
 
 
-def _content(
+def _split_content_score(
     part: Encoding, q: Tensor, k: Tensor, at: Tensor, keys_at: Tensor
 ) -> dict[str, Tensor]:
-    """A content score by what meets what: it is linear in q and in k, so zeros take it apart."""
+    """The terms of a content score, which is linear in q and in k: found by setting each to 0."""
     whole = part.content_score(q, k, at, keys_at)
     if whole is None:
         return {}
@@ -261,14 +261,14 @@ def _content(
     assert alone is not None
     assert of_q is not None
     assert of_k is not None
-    split = dict(zip(_SPLIT, (of_q - alone, of_k - alone, alone), strict=True))
+    split = dict(zip(_POSITION_TERMS, (of_q - alone, of_k - alone, alone), strict=True))
     split["interaction"] = whole - (of_q + of_k - alone)
     size = float(whole.abs().max()) if whole.numel() else 0.0
     return {n: t for n, t in split.items() if t.numel() and float(t.abs().max()) > 1e-12 * size}
 
 
-def _labelled(encoding: Encoding) -> list[tuple[str, Encoding]]:
-    """The parts of a composition, each with the words before its terms."""
+def _label_parts(encoding: Encoding) -> list[tuple[str, Encoding]]:
+    """The parts of a composition, each with the prefix of its terms."""
     if len(encoding.parts) == 1:
         return [("", encoding.parts[0])]
     labels: list[tuple[str, Encoding]] = []
@@ -278,14 +278,14 @@ def _labelled(encoding: Encoding) -> list[tuple[str, Encoding]]:
     return labels
 
 
-def _steps(
+def _resolve_positions(
     q: Tensor,
     k: Tensor,
     positions: Tensor | None,
     key_positions: Tensor | None,
     encoding: Encoding,
 ) -> tuple[Tensor, Tensor]:
-    """Positions for the score hooks, which know one axis: of several, the order of the tokens."""
+    """Positions for the score hooks, which have one axis; token indices if there are several."""
     T, S, device = q.shape[2], k.shape[2], q.device
     several = encoding.position_axes > 1
     both = positions is not None and key_positions is not None
@@ -293,8 +293,8 @@ def _steps(
         several or (not both and (T > S or positions is not None or key_positions is not None))
     ):
         raise ValueError(
-            f"terms: {T} queries and {S} keys, so it is not clear where they are; pass positions"
-            " and key_positions, or as many queries as keys where positions have several axes."
+            f"terms: {T} queries and {S} keys do not determine the positions; pass positions and"
+            " key_positions, or as many queries as keys if positions have several axes."
         )
     if positions is None or several:
         return torch.arange(S - T, S, device=device), torch.arange(S, device=device)
@@ -307,16 +307,11 @@ def _steps(
     return at, keys_at
 
 
-def _product(q: Tensor, k: Tensor) -> Tensor:
-    """q k^T for keys of fewer heads, [B, H, T, S]."""
-    return q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT
-
-
-def _with_heads(t: Tensor) -> Tensor:
-    """[T, 1] or [B, T, 1] with an axis for heads."""
+def _add_head_axis(t: Tensor) -> Tensor:
+    """A tensor [T, 1], or [B, T, 1] with an axis for heads added."""
     return t.unsqueeze(1) if t.dim() == 3 else t
 
 
-def _by_batch(bias: Tensor) -> Tensor:
-    """[H, T, S] or [H, B, T, S] -> [(B,) H, T, S]."""
+def _move_batch_first(bias: Tensor) -> Tensor:
+    """A bias [H, T, S] or [H, B, T, S] as [(B,) H, T, S]."""
     return bias.transpose(0, 1) if bias.dim() == 4 else bias

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 import whorl
-from whorl.info import cpu
+from whorl.info import read_cpu
 from whorl.kernels import native
 
 __all__ = ["describe", "same"]
@@ -40,7 +40,7 @@ def describe(peers: Sequence[Peer] = ()) -> dict[str, Any]:
     missing = {peer.name: problem for peer in peers if (problem := peer.missing())}
     versions = {peer.package: peer.version() for peer in peers if peer.name not in missing}
     return {
-        "cpu": cpu().model,
+        "cpu": read_cpu().model,
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

@@ -43,14 +43,14 @@ def explain(
     The last table has scores at several places: equal differences, equal scores? Options that the
     encoding does not use are refused.
     """
-    from whorl.analysis.sizes import of_sizes, refuse_unused
+    from whorl.analysis.sizes import make_for_sizes, refuse_unused
 
     given = {"dim": dim, "heads": heads, "base": base}
     refuse_unused(
         [encoding], [word for word, value in given.items() if value is not None], "explain"
     )
     found = whorl.analysis.explain(
-        of_sizes(
+        make_for_sizes(
             encoding,
             num_heads=4 if heads is None else heads,
             head_dim=8 if dim is None else dim,
@@ -84,7 +84,7 @@ def _show(found: whorl.analysis.Explanation) -> None:
             console.print(_render_step(step))
 
 
-def _render_step(step: whorl.analysis.Step) -> Table:
+def _render_step(step: whorl.analysis.ExplanationStep) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for n, head in enumerate(step.heads):
         text = any(isinstance(row[n], str) for row in step.rows)

@@ -10,7 +10,7 @@ import typer
 from whorl._support.words import suggest_name
 
 if TYPE_CHECKING:
-    from whorl.explore.state import State
+    from whorl.explore.state import ExplorerState
 
 __all__ = ["explore"]
 
@@ -39,15 +39,15 @@ def explore(
     serve(_build_state(config, comparison), port=port, browser=not no_open)
 
 
-def _build_state(config: str | None, comparison: dict[str, object] | None) -> State:
+def _build_state(config: str | None, comparison: dict[str, object] | None) -> ExplorerState:
     from whorl.configs import presets
-    from whorl.explore.state import State, given_subject
+    from whorl.explore.state import ExplorerState, load_given_config
 
     if config is None or (config in presets.names() and not Path(config).exists()):
-        return State(preset=config, comparison=comparison)
+        return ExplorerState(preset=config, comparison=comparison)
     if not Path(config).exists():
         raise ValueError(
             f"explore: there is no file {config[:200]!r}, and no preset of that name"
             f"{suggest_name(config[:200], presets.names())} Presets: {', '.join(presets.names())}."
         )
-    return State(given=given_subject(Path(config)), comparison=comparison)
+    return ExplorerState(given=load_given_config(Path(config)), comparison=comparison)

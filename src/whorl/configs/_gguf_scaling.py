@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from whorl.scaling import NTK, Ladder, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 from ._gguf_families import DEEPSEEK
 from ._values import Keys
@@ -101,8 +101,8 @@ def _yarn(
     if deepseek:
         weight /= 0.1
     above = weight if keys.where == "deepseek2" and weight else 1.0
-    below = mscale(factor, weight)
-    scale = attention * mscale(factor, above) / below
+    below = compute_mscale(factor, weight)
+    scale = attention * compute_mscale(factor, above) / below
     rule = YaRN(
         factor,
         _needed(keys, context),

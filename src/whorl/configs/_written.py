@@ -24,7 +24,7 @@ from whorl.scaling import (
     Scaling,
     YaRN,
 )
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 __all__ = ["Written", "parameters", "rope_parameters"]
 
@@ -118,8 +118,8 @@ def _yarn(scaling: YaRN | NTKByParts) -> dict[str, Any]:
     if scaling.attention_factor is not None:
         keys["attention_factor"] = float(scaling.attention_factor)
     elif scaling.mscale_rule == "each" and (above is not None or below) and not (above and below):
-        over = mscale(scaling.factor, 1.0 if above is None else above)
-        keys["attention_factor"] = over / mscale(scaling.factor, below or 0.0)
+        over = compute_mscale(scaling.factor, 1.0 if above is None else above)
+        keys["attention_factor"] = over / compute_mscale(scaling.factor, below or 0.0)
     given = {"mscale": above, "mscale_all_dim": below}
     return {**keys, **{name: value for name, value in given.items() if value is not None}}
 

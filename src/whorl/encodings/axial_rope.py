@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from whorl.kernels.native import Band, Rows
 from whorl.scaling import Description, Frequencies, Ladder
-from whorl.scaling.base import ladder
+from whorl.scaling.base import compute_frequencies
 from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices, check_number
@@ -314,7 +314,7 @@ class AxialRoPE(Rotary):
             inv_freq = torch.tensor(config.inv_freq, dtype=dtype, device="cpu")
         else:
             ladders = [
-                ladder(2 * max(pairs, 1), base, dtype) * fastest
+                compute_frequencies(2 * max(pairs, 1), base, dtype) * fastest
                 for pairs, base, fastest in zip(
                     config.pairs, config.bases, config.fastest_pairs, strict=True
                 )

@@ -19,7 +19,7 @@ for all blocks of a call.
 Axes: B batch, H heads, G key heads (G divides H), T queries, S keys, D head width. To add an
 encoding, write one file with a frozen ``Config`` and a subclass under ``@register("name")``, and
 import it in ``__init__.py``. Its sizes are options called num_heads, head_dim and dim (of
-embeddings): the exam reads them.
+embeddings): the conformance suite reads them.
 """
 
 import dataclasses
@@ -239,7 +239,7 @@ E_ = TypeVar("E_", bound=type[Encoding])
 
 
 def register(name: str) -> Callable[[E_], E_]:
-    """Class decorator: make an encoding known by ``name`` to ``make``, ``names`` and the exam."""
+    """Class decorator: make an encoding known by ``name`` to ``make``, ``names`` and the suite."""
 
     if not isinstance(name, str):
         raise TypeError(

@@ -27,7 +27,7 @@ import torch
 
 from whorl._support.words import quote
 from whorl.scaling import Ladder, Scaling
-from whorl.scaling.base import ladder
+from whorl.scaling.base import compute_frequencies
 from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices
@@ -167,7 +167,7 @@ class MRoPE(Rotary):
     def _prepare(self) -> None:
         config = self.config
         dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self._ladder = Ladder(ladder(config.width, config.base, dtype), config.base)
+        self._ladder = Ladder(compute_frequencies(config.width, config.base, dtype), config.base)
         self._axes = torch.tensor(config.pair_axes, device="cpu")
         self.position_axes = config.num_axes
 

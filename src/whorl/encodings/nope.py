@@ -1,6 +1,6 @@
 """No position encoding at all: the baseline that every other one is compared with.
 
-Without a causal mask attention is then permutation-equivariant, which the exam checks. With one,
+Without a causal mask attention is then permutation-equivariant, which the suite checks. With one,
 the mask alone tells positions apart: Haviv et al. 2022, https://arxiv.org/abs/2203.16634;
 Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466.
 """

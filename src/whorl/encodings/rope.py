@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.scaling import Frequencies, Ladder, Scaling
-from whorl.scaling.base import ladder
+from whorl.scaling.base import compute_frequencies
 from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices
@@ -161,7 +161,7 @@ class RoPE(Rotary):
         config = self.config
         dtype = torch.float64 if config.precision == "float64" else torch.float32
         if config.inv_freq is None:
-            values, base = ladder(config.width, config.base, dtype), config.base
+            values, base = compute_frequencies(config.width, config.base, dtype), config.base
         else:
             values, base = torch.tensor(config.inv_freq, dtype=dtype, device="cpu"), None
         turning = values if config.direction == "forward" else -values

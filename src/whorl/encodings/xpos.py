@@ -25,7 +25,7 @@ from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import reference as plain
 from whorl.scaling import Ladder
-from whorl.scaling.base import ladder
+from whorl.scaling.base import compute_frequencies
 from whorl.types import Impl, Layout, Precision
 
 from ._options import check_number
@@ -288,7 +288,7 @@ class XPos(Rotary):
     def _prepare(self) -> None:
         config = self.config
         dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self._ladder = Ladder(ladder(config.width, config.base, dtype), config.base)
+        self._ladder = Ladder(compute_frequencies(config.width, config.base, dtype), config.base)
         steps = torch.arange(0, config.width, 2, dtype=torch.float64, device="cpu")
         zeta = (steps / config.width + config.gamma) / (1 + config.gamma)
         self._growth = zeta.log2() / config.scale_base

@@ -1,15 +1,15 @@
-"""A local page that puts a model's positions before your eyes: ``whorl explore``.
+"""A local web page with charts of a model's positions: ``whorl explore``.
 
-    state        what a request is about: a preset, a pasted config, the one of the command line
-    choices      what the sliders ask for: a scaling, a factor, a base
-    curves       the numbers of the charts, for one group of layers and several scalings
-    report       what inspect and doctor say, and the config to copy
-    rewrite      the config that asks for what the sliders show
+    state        the config of a request: a preset, a pasted one, or that of the command line
+    choices      the values of the sliders: a scaling, a factor, a base
+    curves       the numbers of the charts, for one layer group and several scalings
+    report       the results of inspect and doctor, and the config to copy
+    rewrite      the config with the values of the sliders written into it
     compare      biases, report card and lab results, for the second page
-    api          JSON in, JSON out: checks requests and calls the above
-    connections  a time limit for requests, and room for many at once
-    guard        refuses what does not come from the page itself
+    api          functions from JSON to JSON, which check requests and call the above
+    connections  a time limit for requests, and a limit for their number
+    guard        refuses requests that do not come from the page itself
     server       addresses and files; needs starlette and uvicorn, the ``web`` extra
 
-The pages in static/ are written by hand and draw SVG; all mathematics is here.
+The pages in static/ are plain JavaScript and draw SVG; all mathematics is in Python.
 """

@@ -1,7 +1,7 @@
-"""JSON in, JSON out: the functions behind the addresses below /api/, without a web framework.
+"""Functions from JSON to JSON: the addresses below /api/, without a web framework.
 
-Whatever is wrong with a request is a RequestError, and with a config a ConfigError, both with a
-message for the user. Any other error is a mistake of whorl.
+A wrong request raises RequestError, a wrong config ConfigError, both with a message for the user.
+Any other error is a fault of whorl.
 """
 
 from typing import Any
@@ -15,37 +15,46 @@ from whorl.configs import ConfigError, presets
 from whorl.encodings import names
 
 from . import compare, curves
-from ._checks import MOST_BYTES, RequestError, number, record, whole
-from ._checks import length as as_length
-from .choices import METHODS, NOT_OFFERED, TITLES, Choice, least_factors, methods
-from .curves import LONGEST, MOST_CURVES
-from .report import report as say
-from .state import State
+from ._checks import BYTE_LIMIT, RequestError, check_object, read_int, read_number
+from ._checks import read_length as as_length
+from .choices import METHODS, NOT_OFFERED, TITLES, Choice, find_least_factors, list_methods
+from .curves import CURVE_LIMIT, LENGTH_LIMIT
+from .report import build_report as say
+from .state import ExplorerState
 
-__all__ = ["LIMITS", "bias", "card", "lab", "length", "report", "start", "view"]
+__all__ = [
+    "LIMITS",
+    "answer_bias",
+    "answer_card",
+    "answer_lab",
+    "answer_length",
+    "answer_report",
+    "answer_start",
+    "answer_view",
+]
 
-#: Least and most of the numbers in a request; ints are whole. The page gets them by ``start``.
+#: Least and most of the numbers in a request; ints must be ints. The page gets them from ``start``.
 LIMITS: dict[str, tuple[Any, Any]] = {
     "group": (0, 1000),
-    "length": (1, LONGEST),
+    "length": (1, LENGTH_LIMIT),
     "trained": (1, 2**40),
-    "distance": (0, LONGEST),
+    "distance": (0, LENGTH_LIMIT),
     "base": (1.0, 1e15),
     "factor": (1e-3, 1e6),
 }
 _SHARED = ("source", "group", "length", "trained")
-_MOST_VECTORS = 64
-#: Of a pasted config; the rest of a request needs room too.
-_MOST_TEXT = MOST_BYTES - 100_000
+_VECTOR_LIMIT = 64
+#: Largest size of a pasted config; the rest of a request needs some bytes too.
+_TEXT_LIMIT = BYTE_LIMIT - 100_000
 
 
-def start(state: State) -> dict[str, Any]:
-    """What the page needs to begin: presets, methods, what the command line gave."""
-    with_bias, without = compare.kinds()
+def answer_start(state: ExplorerState) -> dict[str, Any]:
+    """What the page needs at the start: presets, methods, limits, and the command line's config."""
+    with_bias, without = compare.split_by_bias()
     return {
         "version": whorl.__version__,
         "presets": presets.names(),
-        "methods": {n: TITLES.get(n, n) for n in (*METHODS, *methods())},
+        "methods": {n: TITLES.get(n, n) for n in (*METHODS, *list_methods())},
         "not_offered": list(NOT_OFFERED.values()),
         "given": None if state.given is None else state.given.name,
         "preset": state.preset or "llama-3.1-8b",
@@ -57,71 +66,71 @@ def start(state: State) -> dict[str, Any]:
             key: {"least": least, "most": most, "whole": isinstance(least, int)}
             for key, (least, most) in LIMITS.items()
         },
-        "least_factors": dict(least_factors()),
-        "most_text": _MOST_TEXT,
-        "most_curves": MOST_CURVES,
+        "least_factors": dict(find_least_factors()),
+        "most_text": _TEXT_LIMIT,
+        "most_curves": CURVE_LIMIT,
     }
 
 
-def report(state: State, request: Any) -> dict[str, Any]:
-    """What inspect and doctor say."""
-    given = record(request, (*_SHARED, "choice"))
+def answer_report(state: ExplorerState, request: Any) -> dict[str, Any]:
+    """The results of inspect and doctor, and the config to copy."""
+    given = check_object(request, (*_SHARED, "choice"))
     return say(
-        state.subject(given.get("source")),
-        group=_whole(given, "group"),
-        length=_whole(given, "length"),
-        trained=_whole(given, "trained"),
-        choice=_choice(given.get("choice") or {}),
+        state.find_config(given.get("source")),
+        group=_read_int(given, "group"),
+        length=_read_int(given, "length"),
+        trained=_read_int(given, "trained"),
+        choice=_read_choice(given.get("choice") or {}),
     )
 
 
-def view(state: State, request: Any) -> dict[str, Any]:
+def answer_view(state: ExplorerState, request: Any) -> dict[str, Any]:
     """The numbers of all charts of the first page."""
-    given = record(request, (*_SHARED, "distance", "choices", "q", "k"))
+    given = check_object(request, (*_SHARED, "distance", "choices", "q", "k"))
     chosen = given.get("choices") or []
-    if not isinstance(chosen, list) or len(chosen) >= MOST_CURVES:
-        raise RequestError(f"explore: choices must be a list of fewer than {MOST_CURVES}.")
-    return curves.view(
-        state.subject(given.get("source")),
-        group=_whole(given, "group"),
-        length=_whole(given, "length"),
-        distance=_whole(given, "distance") or 0,
-        trained=_whole(given, "trained"),
-        choices=tuple(_choice(one) for one in chosen),
-        q=_vectors(given.get("q"), "q"),
-        k=_vectors(given.get("k"), "k"),
+    if not isinstance(chosen, list) or len(chosen) >= CURVE_LIMIT:
+        raise RequestError(f"explore: choices must be a list of fewer than {CURVE_LIMIT}.")
+    return curves.build_view(
+        state.find_config(given.get("source")),
+        group=_read_int(given, "group"),
+        length=_read_int(given, "length"),
+        distance=_read_int(given, "distance") or 0,
+        trained=_read_int(given, "trained"),
+        choices=tuple(_read_choice(one) for one in chosen),
+        q=_read_vectors(given.get("q"), "q"),
+        k=_read_vectors(given.get("k"), "k"),
     )
 
 
-def bias(state: State, request: Any) -> dict[str, Any]:
+def answer_bias(state: ExplorerState, request: Any) -> dict[str, Any]:
     """Bias curves of several encodings."""
-    given = record(request, ("encodings", "length"))
+    given = check_object(request, ("encodings", "length"))
     chosen = given.get("encodings")
-    known = compare.kinds()[0]
+    known = compare.split_by_bias()[0]
     if not isinstance(chosen, list) or not chosen or any(name not in known for name in chosen):
         raise RequestError(f"explore: encodings must be a list out of {', '.join(known)}.")
-    return compare.biases(
-        list(dict.fromkeys(chosen)), as_length(given, "length", 2, compare.LONGEST) or 128
+    return compare.compute_biases(
+        list(dict.fromkeys(chosen)), as_length(given, "length", 2, compare.LENGTH_LIMIT) or 128
     )
 
 
-def card(state: State, request: Any) -> dict[str, Any]:
+def answer_card(state: ExplorerState, request: Any) -> dict[str, Any]:
     """The report card of one encoding."""
-    name = record(request, ("encoding",)).get("encoding")
+    name = check_object(request, ("encoding",)).get("encoding")
     if name not in names():
         raise RequestError(f"explore: encoding must be one of {', '.join(names())}.")
-    return compare.card(name)
+    return compare.build_card(name)
 
 
-def lab(state: State, request: Any) -> dict[str, Any]:
-    """What the lab measured, if a folder was given."""
-    record(request, ())
-    return compare.lab(state.comparison)
+def answer_lab(state: ExplorerState, request: Any) -> dict[str, Any]:
+    """The results of the lab, if the command line named a folder."""
+    check_object(request, ())
+    return compare.build_lab_results(state.comparison)
 
 
-def length(state: State, request: Any) -> dict[str, Any]:
-    """The number of tokens that a text such as "128k" names."""
-    text = record(request, ("text",)).get("text")
+def answer_length(state: ExplorerState, request: Any) -> dict[str, Any]:
+    """The number of tokens of a text such as "128k"."""
+    text = check_object(request, ("text",)).get("text")
     if not isinstance(text, str):
         raise RequestError("explore: text must be a string, such as '128k'.")
     try:
@@ -130,32 +139,33 @@ def length(state: State, request: Any) -> dict[str, Any]:
         raise ConfigError(f"explore: {error}") from None
 
 
-def _whole(given: dict[str, Any], key: str) -> int | None:
-    read = as_length if key in ("length", "trained", "distance") else whole
+def _read_int(given: dict[str, Any], key: str) -> int | None:
+    read = as_length if key in ("length", "trained", "distance") else read_int
     return read(given, key, *LIMITS[key])
 
 
-def _choice(value: Any) -> Choice:
-    given = record(value, ("method", "factor", "base"), "each of choices")
+def _read_choice(value: Any) -> Choice:
+    given = check_object(value, ("method", "factor", "base"), "each of choices")
     method = given.get("method", "config")
-    known = (*METHODS, *methods())
+    known = (*METHODS, *list_methods())
     if method not in known:
         raise RequestError(f"explore: method must be one of {', '.join(known)}.")
-    factor = None if method in METHODS else number(given, "factor", *LIMITS["factor"])
-    return Choice(method, factor, number(given, "base", *LIMITS["base"]))
+    factor = None if method in METHODS else read_number(given, "factor", *LIMITS["factor"])
+    return Choice(method, factor, read_number(given, "base", *LIMITS["base"]))
 
 
-def _vectors(value: Any, name: str) -> Tensor | None:
-    """One vector or a list of them; ``analysis.decay`` says what width they must have."""
+def _read_vectors(value: Any, name: str) -> Tensor | None:
+    """A tensor from one vector or a list of them, or None; their width is checked later."""
     if value is None:
         return None
     rows = value if isinstance(value, list) and value and isinstance(value[0], list) else [value]
-    wrong = not isinstance(value, list) or len(rows) > _MOST_VECTORS
+    wrong = not isinstance(value, list) or len(rows) > _VECTOR_LIMIT
     for row in rows if not wrong else []:
         wrong = wrong or not isinstance(row, list) or len(row) != len(rows[0]) or not row
         wrong = wrong or any(type(x) not in (int, float) or not abs(x) < 1e30 for x in row)
     if wrong:
         raise RequestError(
-            f"explore: {name} must be a list of numbers, or up to {_MOST_VECTORS} lists of as many."
+            f"explore: {name} must be a list of numbers, or up to {_VECTOR_LIMIT} lists of equal"
+            " length."
         )
     return torch.tensor(rows, dtype=torch.float64)

@@ -1,9 +1,9 @@
-"""What the sliders ask for: a scaling by name and factor, and a base, put into a group of layers.
+"""The values of the sliders: a scaling by name and factor, and a base, applied to a layer group.
 
-Scalings that a factor determines are those of ``whorl inspect --extend``. LongRoPE has a factor for
-every pair, which only a search over a trained model finds. Here it takes the lists that a config
-has; where it has none, every pair gets the same one past the trained length, and the note says so.
-Proportional is not offered: it leaves out slow pairs, and a model must be trained that way.
+Scalings that need only a factor are those of ``whorl inspect --extend``. LongRoPE has a factor for
+every pair, which only a search over a trained model can find. Here it uses the lists of a config;
+if the config has none, every pair gets the same factor past the trained length, and a note says so.
+Proportional is not offered, because it does not rotate slow pairs, and a model must be trained so.
 """
 
 import dataclasses
@@ -19,24 +19,27 @@ from whorl.configs.inspection.lengths import extension_start
 from whorl.configs.inspection.words import brief, number
 from whorl.scaling import LongRoPE
 
-from .state import Subject
+from .state import ExploredConfig
 
 __all__ = [
     "METHODS",
     "NOT_OFFERED",
+    "NO_TABLE",
     "TITLES",
     "Choice",
-    "changed",
-    "extended",
-    "least_factors",
-    "methods",
-    "note",
+    "apply_choice",
+    "describe_method",
+    "extend_group",
+    "find_least_factors",
+    "list_methods",
 ]
 
 METHODS = ("config", "none")
+#: Options of an encoding that only computes frequencies, and so needs no table.
+NO_TABLE = {"table": "on_the_fly", "table_length": 0}
 NOT_OFFERED = {
-    "proportional": "Proportional is not here, because it leaves out slow pairs, and a model must"
-    " be trained that way; a config that has it shows it."
+    "proportional": "Proportional cannot be chosen, because it does not rotate slow pairs, and a"
+    " model must be trained that way; a config with it is shown with it."
 }
 TITLES = {
     "config": "as in the config",
@@ -54,9 +57,9 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A scaling by name and factor, and a base; None for what the config has.
+    """A scaling by name and factor, and a base; None leaves the config's value.
 
-    method: "config" keeps the config's scaling, "none" takes it away.
+    method: "config" leaves the config's scaling, "none" removes it.
     """
 
     method: str = "config"
@@ -64,8 +67,8 @@ class Choice:
     base: float | None = None
 
     @property
-    def own(self) -> bool:
-        """Whether this is the config as it stands."""
+    def is_config(self) -> bool:
+        """Whether the choice changes nothing in the config."""
         return self.method == "config" and self.base is None
 
     @property
@@ -76,16 +79,16 @@ class Choice:
         return words if self.base is None else f"{words}, base {brief(self.base)}"
 
 
-def methods() -> list[str]:
-    """Scalings that can be chosen."""
+def list_methods() -> list[str]:
+    """Names of the scalings that can be chosen."""
     return [name for name in scaling.names() if name not in NOT_OFFERED]
 
 
 @lru_cache(maxsize=1)
-def least_factors() -> Mapping[str, float]:
-    """1 for every scaling that stretches only; those that are not here take less too."""
+def find_least_factors() -> Mapping[str, float]:
+    """The least factor, 1, of every scaling that accepts no smaller one."""
     found = {}
-    for name in methods():
+    for name in list_methods():
         try:
             if name == "longrope":
                 LongRoPE([1.0], [0.5], 4096, factor=0.5)
@@ -97,17 +100,19 @@ def least_factors() -> Mapping[str, float]:
 
 
 @lru_cache(maxsize=64)
-def changed(subject: Subject, index: int, choice: Choice, trained: int | None) -> LayerGroup:
-    """The group with the chosen base and scaling."""
-    assert subject.model is not None
-    group = subject.groups[index]
+def apply_choice(
+    explored: ExploredConfig, index: int, choice: Choice, trained: int | None
+) -> LayerGroup:
+    """The layer group with the chosen base and scaling."""
+    assert explored.model is not None
+    group = explored.groups[index]
     assert group.rotation is not None
     options, encoding = dict(group.rotation.options), group.rotation.encoding
     if choice.base is not None:
         if options.get("inv_freq") is not None:
             raise ConfigError(
-                "explore: the frequencies of these layers are a list of their own, so there is no"
-                " base to change."
+                "explore: the frequencies of these layers are given as a list, so there is no base"
+                " to change."
             )
         options["base"] = choice.base
     group = dataclasses.replace(group, rotation=Rotation(encoding, options))
@@ -116,60 +121,72 @@ def changed(subject: Subject, index: int, choice: Choice, trained: int | None) -
     if choice.method == "none":
         options["scaling"] = None
     else:
-        options["scaling"] = extended(subject, group, choice, trained).scaling
+        options["scaling"] = extend_group(explored, group, choice, trained).scaling
     return dataclasses.replace(group, rotation=Rotation(encoding, options))
 
 
-def extended(subject: Subject, group: LayerGroup, choice: Choice, trained: int | None) -> Extension:
-    """The extension that a choice asks for, in a group that has its base already."""
-    assert subject.model is not None
+def extend_group(
+    explored: ExploredConfig, group: LayerGroup, choice: Choice, trained: int | None
+) -> Extension:
+    """The extension of a choice, for a group that has the chosen base already."""
+    assert explored.model is not None
     if choice.factor is None:
-        raise ConfigError("explore: an extension needs factor.")
-    tokens = extension_start(subject.model, group, trained)
+        raise ConfigError("explore: an extension needs a factor; enter one.")
+    tokens = extension_start(explored.model, group, trained)
     if choice.method != "longrope":
-        return extend(subject.model, group, choice.method, choice.factor, tokens)
+        return extend(explored.model, group, choice.method, choice.factor, tokens)
     by = choice.factor
     return replaced(
-        subject.model, group, "longrope", by, tokens, lambda given: _longrope(group, by, given)
+        explored.model,
+        group,
+        "longrope",
+        by,
+        tokens,
+        lambda given: _make_longrope(group, by, given),
     )
 
 
-def note(subject: Subject, index: int, choice: Choice, trained: int | None) -> str | None:
-    """What the name of a method does not say."""
-    if choice.method != "longrope" or subject.model is None or choice.factor is None:
+def describe_method(
+    explored: ExploredConfig, index: int, choice: Choice, trained: int | None
+) -> str | None:
+    """A note about a method that needs one, or None."""
+    if choice.method != "longrope" or explored.model is None or choice.factor is None:
         return None
-    group = subject.groups[index]
-    if _lists(group) is not None:
+    group = explored.groups[index]
+    if _find_longrope(group) is not None:
         return (
-            "LongRoPE: the factor of each pair is the config's; what you choose changes the"
-            " attention scale only."
+            "LongRoPE: the factor of each pair comes from the config; the factor that you choose"
+            " changes the attention scale only."
         )
-    tokens = extension_start(subject.model, group, trained)
+    tokens = extension_start(explored.model, group, trained)
     if tokens is None:
         return None
     return (
-        f"LongRoPE: this config has no list of factors, so past {number(tokens)} tokens every pair"
-        f" is slowed by {choice.factor:g}, and up to there by nothing. A search over the model"
-        " finds a factor for each pair."
+        f"LongRoPE: this config has no list of factors, so past {number(tokens)} tokens the"
+        f" frequency of every pair is divided by {choice.factor:g}, and up to there it is not"
+        " changed. A search over the model finds a factor for each pair."
     )
 
 
-def _lists(group: LayerGroup) -> LongRoPE | None:
+def _find_longrope(group: LayerGroup) -> LongRoPE | None:
     options: Any = {} if group.rotation is None else group.rotation.options
     found = options.get("scaling")
     return found if isinstance(found, LongRoPE) else None
 
 
-def _longrope(group: LayerGroup, factor: float, tokens: int) -> LongRoPE:
-    """The lists of the config, or equal factors."""
+def _make_longrope(group: LayerGroup, factor: float, tokens: int) -> LongRoPE:
+    """LongRoPE with the lists of the config, or with equal factors for all pairs."""
     assert group.rotation is not None
-    old = _lists(group)
-    if old is not None:  # an attention_factor would be that of the old factor
+    old = _find_longrope(group)
+    if old is not None:  # its attention_factor belongs to the old factor
         return dataclasses.replace(
             old, factor=factor, attention_factor=None, long_attention_factor=None
         )
     options = group.rotation.options
     pairs = (options.get("rotary_dim") or options["head_dim"]) // 2
     if tokens < 2:
-        raise ConfigError("explore: LongRoPE needs at least 2 tokens of training, for its scale.")
+        raise ConfigError(
+            "explore: LongRoPE needs a trained length of at least 2 tokens, because its attention"
+            f" scale divides by the logarithm of it; got {tokens}."
+        )
     return LongRoPE([1.0] * pairs, [factor] * pairs, tokens, factor=factor)

@@ -1,4 +1,4 @@
-"""The second page: biases by distance, the report card, and what the lab measured."""
+"""The second page: biases by distance, the report card, and results of the lab."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,23 +11,30 @@ from whorl.encodings import Encoding, names
 from whorl.encodings.base import classes
 from whorl.plots import catalogue
 
-__all__ = ["LONGEST", "biases", "card", "kinds", "lab", "read_runs"]
+__all__ = [
+    "LENGTH_LIMIT",
+    "build_card",
+    "build_lab_results",
+    "compute_biases",
+    "read_runs",
+    "split_by_bias",
+]
 
-LONGEST = 65_536
-_PLACES = 400
+LENGTH_LIMIT = 65_536
+_DISTANCE_COUNT = 400
 _HEADS = 8
 
 
-def kinds() -> tuple[tuple[str, ...], tuple[str, ...]]:
+def split_by_bias() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Encodings with a bias by distance, and those without."""
-    acting = {n for n, one in classes().items() if one.distance_bias is not Encoding.distance_bias}
-    found = tuple(name for name in names() if name in acting)
-    return found, tuple(name for name in names() if name not in acting)
+    biased = {n for n, one in classes().items() if one.distance_bias is not Encoding.distance_bias}
+    found = tuple(name for name in names() if name in biased)
+    return found, tuple(name for name in names() if name not in biased)
 
 
-def biases(chosen: list[str], length: int) -> dict[str, Any]:
-    """Bias of each head by distance, at up to some hundred distances."""
-    curves, step = [], max(1, -(-length // _PLACES))
+def compute_biases(chosen: list[str], length: int) -> dict[str, Any]:
+    """Bias of each head by distance, at up to 400 distances."""
+    curves, step = [], max(1, -(-length // _DISTANCE_COUNT))
     for name in chosen:
         numbers = catalogue.numbers("bias", encoding=name, heads=_HEADS, length=length)
         found = numbers.to_dict()
@@ -44,34 +51,36 @@ def biases(chosen: list[str], length: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def card(name: str) -> dict[str, Any]:
-    """The report card of one encoding, with what its verdicts take and its words mean."""
+def build_card(name: str) -> dict[str, Any]:
+    """The report card of one encoding, with the rules of its verdicts and explanations."""
     found = analysis.properties([name], lengths=())
     (row,) = found.rows
     return {**row.to_dict(), "rules": found.rules, "words": list(found.words)}
 
 
 def read_runs(folder: Path) -> dict[str, Any]:
-    """The comparison in a folder of ``whorl compare``, from its report or from its runs."""
+    """The comparison in a folder of ``whorl compare``, from its report or its runs."""
     import_extra("tomli_w", by="whorl explore --runs", extra="lab")
     from whorl.lab import compare
     from whorl.lab.compare.gather import find
 
-    kept = folder / "comparison.json"
-    if not kept.is_file():
+    stored = folder / "comparison.json"
+    if not stored.is_file():
         return compare.document(find(folder))
-    found = compare.load(kept)
+    found = compare.load(stored)
     try:
-        lab(found)
+        build_lab_results(found)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{str(kept)!r} is no comparison of whorl compare: {error!r}.") from None
+        raise ValueError(
+            f"{str(stored)!r} is not a comparison of whorl compare: {error!r}."
+        ) from None
     return found
 
 
-def lab(comparison: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Results by length; nothing of the comparison but what the page shows."""
+def build_lab_results(comparison: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Results of a comparison by length: the part that the page shows."""
     if comparison is None:
-        return {"rows": [], "why": "no results were given; start with: whorl explore --runs FOLDER"}
+        return {"rows": [], "why": "no results were given; start: whorl explore --runs FOLDER"}
     from whorl.lab.compare.tables import describe_outcome
 
     settings = comparison["settings"]

@@ -1,4 +1,4 @@
-"""What inspect and doctor say about a config and about what the sliders make of it."""
+"""The results of inspect and doctor, for a config and for the config as the sliders change it."""
 
 import dataclasses
 import json
@@ -9,108 +9,121 @@ from whorl.configs.inspection import GroupReport, Inspection, inspect
 from whorl.configs.inspection.lengths import trained_context
 from whorl.configs.inspection.words import facts, notes, of_config, title
 
-from ._checks import plainly
+from ._checks import format_error
 from .choices import METHODS, Choice
-from .rewrite import Rewritten, rewritten
-from .state import Subject
+from .rewrite import RewrittenConfig, rewrite_config
+from .state import ExploredConfig
 
-__all__ = ["report"]
+__all__ = ["build_report"]
 
-_MOST_TEXT = 200_000
+_TEXT_LIMIT = 200_000
 
 
-def report(
-    subject: Subject,
+def build_report(
+    explored: ExploredConfig,
     *,
     group: int | None = None,
     length: int | None = None,
     trained: int | None = None,
     choice: Choice = Choice(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """The verdict, the facts of each group of layers, the findings, and the config to copy.
+    """The verdict, the facts of each layer group, the findings, and the config to copy.
 
-    A config that cannot be read has findings all the same, and its problem for a verdict.
+    A config that cannot be read has findings too, and its problem instead of a verdict.
     """
-    if subject.model is None:
-        findings = {} if subject.x == {} else _findings(subject.x, length)
-        return {"name": subject.name, "problem": subject.problem, **_empty(subject), **findings}
-    try:
-        index, layers = subject.group(group)
-    except ConfigError as error:
-        looked = inspect(subject.x)
+    if explored.model is None:
+        findings = {} if explored.source == {} else _diagnose(explored.source, length)
         return {
-            **_of(subject, looked),
-            "problem": plainly(error),
-            "config": _text(subject.data),
-            **_findings(subject.x, length),
+            "name": explored.name,
+            "problem": explored.problem,
+            **_make_empty(explored),
+            **findings,
+        }
+    try:
+        index, layers = explored.select_group(group)
+    except ConfigError as error:
+        looked = inspect(explored.source)
+        return {
+            **_summarize(explored, looked),
+            "problem": format_error(error),
+            "config": _format_config(explored.data),
+            **_diagnose(explored.source, length),
         }
     assert layers.rotation is not None
-    made = _written(subject, index, choice, trained)
+    made = _write_choice(explored, index, choice, trained)
     written = made.config
-    start = _start(subject, index, choice, trained)
-    looked, missing = _look(subject, start, length, trained, choice)
-    seen = "as published" if start is None else label(choice)
+    start = _select_config(explored, index, choice, trained)
+    looked, missing = _inspect_config(explored, start, length, trained, choice)
+    seen = "as published" if start is None else label_choice(choice)
     if start is not None and choice.method not in (*METHODS, "longrope"):
         seen = "as changed"
     options = layers.rotation.options
     known = options.get("base") if options.get("inv_freq") is None else None
     return {
-        **_of(subject, looked, seen),
-        "notes": [*missing, *_notes(looked)],
+        **_summarize(explored, looked, seen),
+        "notes": [*missing, *_list_notes(looked)],
         "problem": None,
         "group": index,
         "base": known if isinstance(known, (int, float)) else None,
         "head_dim": options.get("head_dim"),
-        "trained": trained_context(subject.model, layers, None),
-        "config": None if written is None else _text(written),
-        "configs": {one: _text(made.configs[one]) for one in made.order if one in made.configs},
+        "trained": trained_context(explored.model, layers, None),
+        "config": None if written is None else _format_config(written),
+        "configs": {
+            one: _format_config(made.configs[one]) for one in made.order if one in made.configs
+        },
         "dialect": made.dialect,
         "warnings": list(made.warnings),
         "why": made.why,
-        **_findings(written if written is not None and not choice.own else subject.x, length),
-        "findings_of": "as published" if choice.own or written is None else label(choice),
+        **_diagnose(
+            written if written is not None and not choice.is_config else explored.source, length
+        ),
+        "findings_of": "as published"
+        if choice.is_config or written is None
+        else label_choice(choice),
     }
 
 
-def label(choice: Choice) -> str:
-    """What a choice makes of the config as published, in words."""
-    if choice.own:
+def label_choice(choice: Choice) -> str:
+    """Words for the config that results from a choice."""
+    if choice.is_config:
         return "as published"
     return "as changed" if choice.method in METHODS else "as extended"
 
 
-def _written(subject: Subject, index: int, choice: Choice, trained: int | None) -> Rewritten:
+def _write_choice(
+    explored: ExploredConfig, index: int, choice: Choice, trained: int | None
+) -> RewrittenConfig:
     try:
-        return rewritten(subject, index, choice, trained)
+        return rewrite_config(explored, index, choice, trained)
     except ConfigError as error:
-        return Rewritten(why=plainly(error))
+        return RewrittenConfig(why=format_error(error))
 
 
-def _start(
-    subject: Subject, index: int, choice: Choice, trained: int | None
+def _select_config(
+    explored: ExploredConfig, index: int, choice: Choice, trained: int | None
 ) -> dict[str, Any] | None:
-    """The config to look at where it is not the subject's: with the base, without the extension.
+    """The config to inspect, with the chosen base but not the extension; None for the original.
 
-    LongRoPE, which ``inspect`` does not lay over a config, and no scaling are looked at as they
-    would be written.
+    ``inspect`` applies extensions itself, except LongRoPE and the removal of a scaling: for these
+    it is the rewritten config.
     """
     if choice.method in ("longrope", "none"):
-        return _written(subject, index, choice, trained).config
+        return _write_choice(explored, index, choice, trained).config
     if not choice.base:
         return None
     based = dataclasses.replace(choice, method="config", factor=None)
-    return _written(subject, index, based, trained).config
+    return _write_choice(explored, index, based, trained).config
 
 
-def _look(
-    subject: Subject,
+def _inspect_config(
+    explored: ExploredConfig,
     start: dict[str, Any] | None,
     length: int | None,
     trained: int | None,
     choice: Choice,
 ) -> tuple[Inspection, list[str]]:
-    """Inspect as the command does, without what does not fit, and words for what that was."""
-    x = subject.x if start is None else start
+    """The inspection, without arguments that do not fit the config, and notes about those."""
+    source = explored.source if start is None else start
     options: dict[str, Any] = {"length": length}
     if choice.method not in (*METHODS, "longrope"):
         options |= {"extend": choice.method, "factor": choice.factor}
@@ -121,38 +134,40 @@ def _look(
         attempts.append((None, {"length": length}, choice.label))
     for told, more, without in attempts[:-1]:
         try:
-            return inspect(x, trained=told, **more), _without(without)
+            return inspect(source, trained=told, **more), _note_omission(without)
         except ConfigError:  # the charts and the config to copy say why
             continue
     told, more, without = attempts[-1]
-    return inspect(x, trained=told, **more), _without(without)
+    return inspect(source, trained=told, **more), _note_omission(without)
 
 
-def _without(what: str) -> list[str]:
-    return [f"This is said without {what}, which does not fit this config."] if what else []
+def _note_omission(what: str) -> list[str]:
+    return [f"This is without {what}, which does not fit this config."] if what else []
 
 
-def _of(subject: Subject, found: Inspection, seen: str = "as published") -> dict[str, Any]:
-    """seen: which config was inspected."""
+def _summarize(
+    explored: ExploredConfig, found: Inspection, seen: str = "as published"
+) -> dict[str, Any]:
+    """The parts of the report that come from inspect; seen: which config was inspected."""
     return {
-        "name": subject.name,
+        "name": explored.name,
         "model_type": found.model.model_type,
         "verdict": found.verdict,
-        "context": None if subject.model is None else subject.model.context,
+        "context": None if explored.model is None else explored.model.context,
         "seen": seen,
-        "groups": [_group(n, one) for n, one in enumerate(found.groups)],
-        "frameworks": _frameworks(found, seen),
-        "notes": _notes(found),
+        "groups": [_describe_group(n, one) for n, one in enumerate(found.groups)],
+        "frameworks": _describe_frameworks(found, seen),
+        "notes": _list_notes(found),
     }
 
 
-def _notes(found: Inspection) -> list[str]:
-    """What the verdict leaves unsaid."""
+def _list_notes(found: Inspection) -> list[str]:
+    """Notes that the verdict does not contain."""
     texts = [text for name, text in notes(found) if name not in ("no-rotary", "no-sign")]
     return [text for text in texts if text not in found.verdict]
 
 
-def _group(index: int, found: GroupReport) -> dict[str, Any]:
+def _describe_group(index: int, found: GroupReport) -> dict[str, Any]:
     return {
         "index": index,
         "title": title(found),
@@ -161,8 +176,8 @@ def _group(index: int, found: GroupReport) -> dict[str, Any]:
     }
 
 
-def _frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
-    """Each row says which config was read: the one inspected, or the extended one."""
+def _describe_frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
+    """How each framework reads the inspected config, and the extended one."""
     rows: list[dict[str, Any]] = []
     for group in found.groups:
         extended = of_config(group, "as extended")
@@ -182,12 +197,12 @@ def _frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _findings(x: Any, length: int | None) -> dict[str, Any]:
-    found = diagnosis.examine(x, length=length).to_dict()
+def _diagnose(source: Any, length: int | None) -> dict[str, Any]:
+    found = diagnosis.examine(source, length=length).to_dict()
     return {"findings": found["findings"], "counts": found["counts"]}
 
 
-def _empty(subject: Subject) -> dict[str, Any]:
+def _make_empty(explored: ExploredConfig) -> dict[str, Any]:
     return {
         "verdict": None,
         "groups": [],
@@ -195,11 +210,11 @@ def _empty(subject: Subject) -> dict[str, Any]:
         "notes": [],
         "findings": [],
         "counts": {},
-        "config": _text(subject.data),
+        "config": _format_config(explored.data),
     }
 
 
-def _text(data: Any) -> str | None:
+def _format_config(data: Any) -> str | None:
     """The config as JSON, unless it is the metadata of a GGUF file with all its tokens."""
     text = json.dumps(dict(data), indent=2, ensure_ascii=False, default=str)
-    return text if len(text) <= _MOST_TEXT else None
+    return text if len(text) <= _TEXT_LIMIT else None

@@ -17,7 +17,7 @@ from whorl.scaling import (
     Scaling,
     YaRN,
 )
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 from .ladders import Rule, ladder
 from .rounding import roundings
@@ -46,7 +46,7 @@ def with_attention(rule: Rule, scale: float, slack: float) -> Rule:
 
 
 def _yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
-    usual = abs(scale - mscale(old.factor, 1.0)) <= 4 * slack
+    usual = abs(scale - compute_mscale(old.factor, 1.0)) <= 4 * slack
     attention = None if usual else scale
     if isinstance(old, Llama3):
         return YaRN(

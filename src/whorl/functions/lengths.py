@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, Ladder, LongRoPE, Scaling
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 from .by_parts import by_parts
 from .ladders import ladder, plain
@@ -183,7 +183,7 @@ def _yarn(
     base: float, short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
 ) -> Scaling | None:
     """By parts at the first length, with a factor that follows the length to the second."""
-    found = by_parts(rates[0], tolerance, mscale(2.0, 1.0))
+    found = by_parts(rates[0], tolerance, compute_mscale(2.0, 1.0))
     if found is None or found[0] != base:
         return None
     parts = found[1].to_dict()

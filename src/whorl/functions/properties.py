@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whorl.scaling import YaRN
 from whorl.scaling.envelope import envelope
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 from .probe import DTYPES, NoAnswerError
 from .results import Results
@@ -249,7 +249,7 @@ def _power_of_scale(found: Identification) -> float | None:
     """2 where the attention scale is the square of what YaRN's factor makes it, else 1."""
     if not isinstance(found.scaling, YaRN) or found.scaling.factor <= 1:
         return None
-    once = mscale(found.scaling.factor, 1.0)
+    once = compute_mscale(found.scaling.factor, 1.0)
     return 2.0 if math.isclose(found.attention_scale, once**2, rel_tol=1e-5) else 1.0
 
 

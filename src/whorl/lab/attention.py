@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from whorl import RoPE
-from whorl.analysis.record import fits, whole
-from whorl.analysis.scores import scores
+from whorl.analysis.record import check_int, check_memory
+from whorl.analysis.scores import compute_scores
 from whorl.encodings import Encoding
 
 from .data import open_source
@@ -41,15 +41,15 @@ def attention_of(
     run = Run(folder)
     config = run.config()
     length = config.training.length if length is None else length
-    whole(length, "length", "attention_of", 2, config.longest)
-    whole(windows, "windows", "attention_of")
+    check_int(length, "length", "attention_of", 2, config.longest)
+    check_int(windows, "windows", "attention_of")
     if config.model.attention != "softmax":
         raise ValueError(
             f"attention_of: {str(folder)!r} was trained with linear attention, which has no"
             " weights; train one with softmax attention."
         )
     model = run.load_model()
-    fits(
+    check_memory(
         32 * windows * config.model.heads * config.model.layers * length**2, length, "attention_of"
     )
     tokens = open_source(config).evaluation(length).tokens[:windows]
@@ -94,7 +94,7 @@ def _layer(model: Model, encoding: Any, made: Tensor) -> Layer:
     parts = torch.split(torch.unflatten(made, -1, (H + 2 * G, config.head_dim)), [H, G, G], dim=2)
     q, k = (part.transpose(1, 2).contiguous() for part in parts[:2])
     at = torch.arange(made.shape[1])
-    logits = scores(encoding, q, k, at, at)
+    logits = compute_scores(encoding, q, k, at, at)
     if config.kind == "decoder":
         logits = logits.masked_fill(at.unsqueeze(-1) < at, float("-inf"))
     return Layer(encoding, q, k, logits.softmax(-1))

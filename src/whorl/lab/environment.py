@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import whorl
-from whorl.info import cpu
+from whorl.info import read_cpu
 from whorl.kernels import native
 
 __all__ = ["describe_changes", "environment"]
@@ -22,7 +22,7 @@ def environment(command: str = "") -> dict[str, Any]:
     """Machine, versions and the command that asked, as plain values."""
     problem = native.problem()
     return {
-        "cpu": cpu().model,
+        "cpu": read_cpu().model,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",

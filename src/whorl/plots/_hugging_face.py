@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from whorl._support.extras import import_extra
-from whorl.analysis.record import fits, whole
+from whorl.analysis.record import check_int, check_memory
 
 __all__ = ["attention_weights"]
 
@@ -27,14 +27,16 @@ def attention_weights(folder: str, length: int, text: str = "") -> dict[str, Any
             " model; nothing is downloaded."
         )
     transformers = import_extra("transformers", by="chart 'attention'", extra="hf")
-    whole(length, "length", "chart 'attention'", 2)
+    check_int(length, "length", "chart 'attention'", 2)
     with _silent(transformers):
         model = transformers.AutoModel.from_pretrained(
             folder, attn_implementation="eager", local_files_only=True
         ).eval()
     tokens, words = _tokens(transformers, folder, length, text, int(model.config.vocab_size))
     config, n = model.config, tokens.shape[1]
-    fits(16 * config.num_hidden_layers * config.num_attention_heads * n * n, n, "chart 'attention'")
+    check_memory(
+        16 * config.num_hidden_layers * config.num_attention_heads * n * n, n, "chart 'attention'"
+    )
     found = model(tokens, output_attentions=True).attentions
     weights = [w for w in found or () if w is not None and w.shape[-1] == w.shape[-2]]
     if not weights:

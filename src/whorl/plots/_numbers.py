@@ -8,10 +8,10 @@ from typing import Any
 from whorl import analysis
 from whorl.analysis.precision import POSITIONS
 from whorl.analysis.record import Record
-from whorl.analysis.sizes import of_sizes
+from whorl.analysis.sizes import make_for_sizes
 from whorl.configs import ConfigError, presets, read_config
 from whorl.encodings import Encoding, RoPE, names
-from whorl.testing.probe import randomized
+from whorl.testing.inputs import set_random_parameters
 
 _DIM, _BASE, _CONTEXT = 128, 10_000.0, 4096
 # Pairs that are shown where nothing else is asked for; of narrow heads, those that there are.
@@ -38,7 +38,8 @@ def _known(config: str) -> Any:
 
 def _named(listed: tuple[str, ...], heads: int, dim: int, length: int) -> dict[str, Encoding]:
     return {
-        name: of_sizes(name, num_heads=heads, head_dim=dim, max_length=length) for name in listed
+        name: make_for_sizes(name, num_heads=heads, head_dim=dim, max_length=length)
+        for name in listed
     }
 
 
@@ -94,7 +95,7 @@ def circle(
 def similarity(
     encoding: str = "rope", dim: int = 128, heads: int = 8, length: int = 256, places: int = 64
 ) -> Record:
-    made = of_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
+    made = make_for_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
     return analysis.similarity(made, length, places=places)
 
 
@@ -115,7 +116,7 @@ def scores(
 def map(
     encoding: str = "rope", dim: int = 128, heads: int = 8, length: int = 256, method: str = "pca"
 ) -> Record:
-    made = of_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
+    made = make_for_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
     return analysis.position_map(made, length, method=method)  # type: ignore[arg-type]
 
 
@@ -197,7 +198,7 @@ def precision(
 def bias(
     encoding: str = "alibi", heads: int = 8, length: int = 128, future: bool = False
 ) -> Record:
-    made = of_sizes(encoding, num_heads=heads, max_length=length)
+    made = make_for_sizes(encoding, num_heads=heads, max_length=length)
     return analysis.bias_curves(made, length, future=future)
 
 
@@ -209,15 +210,17 @@ def terms(
     head: int = 0,
     seed: int = 0,
 ) -> Record:
-    made = of_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
-    return analysis.term_maps(randomized(made), length, head=head, seed=seed)
+    made = make_for_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
+    return analysis.term_maps(set_random_parameters(made), length, head=head, seed=seed)
 
 
 def permutation(
     encodings: tuple[str, ...] = (), dim: int = 32, heads: int = 4, length: int = 12
 ) -> Record:
     made = _named(encodings or tuple(names()), heads, dim, length)
-    return analysis.permutations({n: randomized(e) for n, e in made.items()}, length=length)
+    return analysis.permutations(
+        {n: set_random_parameters(e) for n, e in made.items()}, length=length
+    )
 
 
 def entropy(

@@ -1,8 +1,8 @@
-"""Positions of tokens: from padding masks, packed documents, sequence shards, grids and mixtures.
+"""Positions of tokens, from padding masks, packed documents, shards, grids and multimodal input.
 
-Positions are int64 [T] or [B, T] for the ``positions=`` of any encoding; those of ``grid``,
-``from_segments`` and ``from_token_types`` (text, images and videos) have several axes, [n, T] or
-[3, B, T], for AxialRoPE and MRoPE.
+Positions are int64 [T] or [B, T], for the argument ``positions`` of any encoding. Those of
+``grid``, ``from_segments`` and ``from_token_types`` (text, images and videos) have several axes,
+[n, T] or [3, B, T], for AxialRoPE and MRoPE.
 
 >>> import torch, whorl
 >>> whorl.positions.from_mask(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])).tolist()

@@ -14,9 +14,9 @@ __all__ = ["from_cu_seqlens", "from_documents", "from_mask", "shard"]
 
 
 def from_mask(mask: Tensor) -> Tensor:
-    """Positions that count real tokens only, for left or right padding; mask [B, T], 1 keeps.
+    """Positions [B, T] that count only real tokens, for left or right padding.
 
-    Padding gets 0, the position of the first token: it is masked out anyway.
+    mask: [B, T], 1 for real tokens. Padding gets position 0; a mask hides it from attention anyway.
     """
     _check_tensor(mask, "from_mask", "mask")
     if mask.dim() != 2:
@@ -24,19 +24,19 @@ def from_mask(mask: Tensor) -> Tensor:
             f"from_mask: mask must be [B, T], one row per sequence; got {list(mask.shape)}."
             " Pass the attention mask of the tokenizer, not the expanded [B, 1, T, S] one."
         )
-    kept = mask.to(torch.int64)
-    fractions = mask.is_floating_point()
-    if fractions or (kept.numel() and not bool(((kept == 0) | (kept == 1)).all())):
-        came = f"{mask.dtype}" if fractions else f"values from {kept.min()} to {kept.max()}"
+    real = mask.to(torch.int64)
+    is_float = mask.is_floating_point()
+    if is_float or (real.numel() and not bool(((real == 0) | (real == 1)).all())):
+        came = f"{mask.dtype}" if is_float else f"values from {real.min()} to {real.max()}"
         raise ValueError(
             f"from_mask: mask must be boolean, or integers 0 (padding) and 1 (token); got {came}."
             " An additive mask of 0 and -inf becomes one by `mask == 0`."
         )
-    return (kept.cumsum(-1) - 1).clamp(min=0)
+    return (real.cumsum(-1) - 1).clamp(min=0)
 
 
 def from_documents(ids: Tensor) -> Tensor:
-    """Positions that start again at 0 wherever the document id changes; ids [T] or [B, T]."""
+    """Positions that restart at 0 wherever the document id changes; ids [T] or [B, T]."""
     _check_tensor(ids, "from_documents", "ids")
     if ids.dim() not in (1, 2) or ids.dtype not in INTEGERS:
         raise ValueError(
@@ -51,7 +51,7 @@ def from_documents(ids: Tensor) -> Tensor:
 def find_starts(ids: Tensor) -> Tensor:
     """Whether a token is the first of its document: bool in the shape of ids, [T] or [B, T]."""
     first = torch.arange(ids.shape[-1], device=ids.device) == 0
-    return first | (ids != ids.roll(1, -1))  # no slice of T - 1, which torch.export would want > 1
+    return first | (ids != ids.roll(1, -1))  # a slice of T - 1 would make torch.export demand T > 1
 
 
 def from_cu_seqlens(cu_seqlens: Tensor) -> Tensor:
@@ -67,11 +67,11 @@ def from_cu_seqlens(cu_seqlens: Tensor) -> Tensor:
     if int(ends[0]) != 0 or (lengths.numel() and int(lengths.min()) < 0):
         raise ValueError(
             "from_cu_seqlens: cu_seqlens must start at 0 and never decrease;"
-            f" got {cu_seqlens.tolist()[:8]}. From lengths it is made by"
+            f" got {cu_seqlens.tolist()[:8]}. Make it from lengths by"
             " `F.pad(lengths.cumsum(0), (1, 0))`."
         )
-    begun = torch.repeat_interleave(ends[:-1], lengths)
-    return torch.arange(int(ends[-1]), device=ends.device) - begun
+    starts = torch.repeat_interleave(ends[:-1], lengths)
+    return torch.arange(int(ends[-1]), device=ends.device) - starts
 
 
 def shard(
@@ -80,11 +80,11 @@ def shard(
     world: int,
     order: Literal["contiguous", "zigzag"] = "contiguous",
 ) -> Tensor:
-    """The positions that one of ``world`` ranks holds of a sequence split over them.
+    """The positions of the tokens that one rank holds if a sequence is split over ``world`` ranks.
 
     positions: the length of the whole sequence, or its positions [T] or [B, T] (packed documents).
-    "contiguous" gives rank r the r-th of ``world`` pieces; "zigzag" cuts 2 ``world`` pieces and
-    gives it pieces r and 2 world - 1 - r, which balances causal attention.
+    order: "contiguous" gives rank r the r-th of ``world`` pieces. "zigzag" splits the sequence into
+    2 ``world`` pieces and gives rank r the pieces r and 2 world - 1 - r: balanced causal attention.
 
     >>> shard(8, rank=0, world=2, order="zigzag").tolist()
     [0, 1, 6, 7]

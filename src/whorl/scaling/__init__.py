@@ -1,4 +1,4 @@
-"""Where the angles come from: one family of frequency scalings per file, frozen dataclasses."""
+"""Frequency scalings, which make the context of a RoPE model longer: one family per file."""
 
 from .base import Frequencies, Ladder, Scaling, from_dict, names, register
 from .by_parts import NTKByParts, Ramp

@@ -1,9 +1,10 @@
-"""Ramps from "kept" to "interpolated": what by-parts scalings, YaRN and Llama-3's share.
+"""Ramps between unscaled and interpolated frequencies, for NTKByParts, YaRN and Llama3.
 
-    theta'_i = theta_i / s (1 - k_i) + theta_i k_i      k_i, the kept share, falls from 1 to 0
+    theta'_i = theta_i / s (1 - u_i) + theta_i u_i
 
-over the pairs, from those that turn at least ``fast`` times within the original context L to those
-that turn at most ``slow`` times; r_i = L / wavelength_i counts the turns.
+u_i is the unscaled share of pair i: 1 for pairs that rotate at least ``fast`` times within the
+original context L, 0 for pairs that rotate at most ``slow`` times, and between 0 and 1 for the
+others. r_i = L / wavelength_i is the number of rotations.
 """
 
 import math
@@ -11,40 +12,50 @@ import math
 import torch
 from torch import Tensor
 
-from .base import Ladder, slowed
+from .base import Ladder, divide_frequencies
 
-__all__ = ["blended", "kept_by_index", "kept_by_rotations"]
-
-
-def blended(inv_freq: Tensor, factor: float | Tensor, kept: Tensor) -> Tensor:
-    """theta / s where kept is 0, theta where it is 1; [P], or [B, P] for a factor per row."""
-    interpolated = slowed(inv_freq, factor)
-    inv_freq, kept = inv_freq.to(interpolated.device), kept.to(interpolated.device)
-    # 1 - kept, not the ramp itself: transformers rounds it so, and in float32 that shows.
-    return interpolated * (1 - kept) + inv_freq * kept
+__all__ = [
+    "compute_unscaled_share_by_index",
+    "compute_unscaled_share_by_rotations",
+    "interpolate_frequencies",
+]
 
 
-def kept_by_rotations(ladder: Ladder, original_context: int, fast: float, slow: float) -> Tensor:
-    """clip((r_i - slow) / (fast - slow), 0, 1); a hard switch where fast = slow."""
+def interpolate_frequencies(inv_freq: Tensor, factor: float | Tensor, unscaled: Tensor) -> Tensor:
+    """theta / s where the share ``unscaled`` is 0, theta where it is 1, a blend between them.
+
+    The result is [P], or [B, P] for a factor per batch row.
+    """
+    interpolated = divide_frequencies(inv_freq, factor)
+    inv_freq, unscaled = inv_freq.to(interpolated.device), unscaled.to(interpolated.device)
+    # 1 - unscaled, not the ramp itself: transformers rounds it this way, which shows in float32.
+    return interpolated * (1 - unscaled) + inv_freq * unscaled
+
+
+def compute_unscaled_share_by_rotations(
+    ladder: Ladder, original_context: int, fast: float, slow: float
+) -> Tensor:
+    """The share clip((r_i - slow) / (fast - slow), 0, 1) of each pair; a step if fast = slow."""
     rotations = original_context / ladder.wavelengths
     if fast == slow:
         return (rotations >= fast).to(rotations.dtype)
     return torch.clamp((rotations - slow) / (fast - slow), 0, 1)
 
 
-def kept_by_index(
+def compute_unscaled_share_by_index(
     ladder: Ladder, original_context: int, fast: float, slow: float, truncate: bool
 ) -> Tensor:
-    """1 - clip((i - low) / (high - low), 0, 1), low and high where r is ``fast`` and ``slow``.
+    """The share 1 - clip((i - low) / (high - low), 0, 1) of each pair i.
 
-    By the steps of the released code, its corners included: low is at least 0, high at most R - 1
-    (not R/2 - 1, so it may lie past the last pair), and equal ones are put 0.001 apart. Where the
-    two limits cross, because every pair is slower than ``slow``, or faster than ``fast`` by far,
-    the ramp runs backwards: all are kept in the first case and all interpolated in the second.
+    low and high are the indices at which r is ``fast`` and ``slow``. This repeats the released code
+    with its special cases: low is at least 0, high is at most R - 1 (not R/2 - 1, so it may lie
+    past the last pair), and if the two are equal, high is raised by 0.001. The two limits cross if
+    every pair is slower than ``slow``, or far faster than ``fast``. The ramp then runs backwards:
+    all pairs keep their frequency in the first case, and all are interpolated in the second.
     """
     assert ladder.base is not None
-    low = _index(ladder.rotary_dim, ladder.base, fast, original_context)
-    high = _index(ladder.rotary_dim, ladder.base, slow, original_context)
+    low = _find_pair_index(ladder.rotary_dim, ladder.base, fast, original_context)
+    high = _find_pair_index(ladder.rotary_dim, ladder.base, slow, original_context)
     if truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, ladder.rotary_dim - 1)
@@ -55,11 +66,14 @@ def kept_by_index(
     return 1 - torch.clamp((index - low) / (high - low), 0, 1)
 
 
-def _index(rotary_dim: int, base: float, rotations: float, original_context: int) -> float:
-    """The i, a fraction, that turns ``rotations`` times: base^(-2 i / R) = 2 pi rotations / L.
+def _find_pair_index(
+    rotary_dim: int, base: float, rotations: float, original_context: int
+) -> float:
+    """The fractional index i of a pair that rotates ``rotations`` times within the context.
 
-    In the order of transformers' operations: ``truncate`` would magnify another rounding. Only
-    where its quotient is 0 or infinite, and it stops, are logarithms subtracted instead.
+    It solves base^(-2 i / R) = 2 pi rotations / L, with the operations in the order of
+    transformers, because ``truncate`` would turn a rounding difference into a whole index. Where
+    its quotient is 0 or infinite, transformers fails; logarithms are subtracted instead.
     """
     longest = original_context / (rotations * 2 * math.pi)
     if 0 < longest < math.inf:

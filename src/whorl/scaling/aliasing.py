@@ -1,10 +1,10 @@
-"""Aliasing: far tokens that look as near as close ones, to all pairs of a rotation together.
+"""Aliasing: distant tokens that all pairs of a rotation together take for close ones.
 
-    likeness(m) = mean_i cos(m theta_i)          over the pairs that turn, theta_i != 0
+    similarity(m) = mean_i cos(m theta_i)        over the pairs that rotate, theta_i != 0
 
-It is 1 at distance 0 and falls from there. A distance is an alias if it looks as near as 2 does,
-after likeness had fallen to half of that. This is the one definition that ``whorl inspect``, the
-doctor and ``whorl.analysis.aliasing`` share.
+The similarity is 1 at distance 0 and falls from there. A distance is an alias if its similarity is
+at least that of distance 2, after the similarity had fallen to half of that. ``whorl inspect``,
+``whorl doctor`` and ``whorl.analysis.aliasing`` share this definition.
 """
 
 from collections.abc import Iterator
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["MOST", "Alike", "alike", "likeness"]
+__all__ = ["COSINE_LIMIT", "Alias", "find_alias", "iterate_similarity"]
 
-#: Cosines that a search may take where nothing else is said: 32,768 tokens for 64 pairs.
-MOST = 2**21
+#: Cosines that a search computes at most by default: 32,768 distances for 64 pairs.
+COSINE_LIMIT = 2**21
 _CHUNK = 4096
 
 
 @dataclass(frozen=True)
-class Alike:
-    """An alias: tokens ``distance`` apart look as alike as those two apart do.
+class Alias:
+    """A distance at which two tokens look as similar as they do at distance 2.
 
-    similarity: likeness at the distance; near: at distance 2.
+    similarity: at ``distance``; near: at distance 2.
     """
 
     distance: int
@@ -35,27 +35,30 @@ class Alike:
         return {"distance": self.distance, "similarity": self.similarity, "near": self.near}
 
 
-def likeness(inv_freq: Tensor, start: int, end: int) -> Iterator[tuple[int, Tensor]]:
-    """likeness(m) for m = start .. end - 1, in chunks: each with its first m, float64."""
+def iterate_similarity(inv_freq: Tensor, start: int, end: int) -> Iterator[tuple[int, Tensor]]:
+    """Chunks (first m, similarity float64) of similarity(m) for m = start .. end - 1."""
     theta = inv_freq[inv_freq != 0].double().abs()
     for first in range(start, end, _CHUNK):
         distance = torch.arange(first, min(first + _CHUNK, end), dtype=torch.float64)
         yield first, torch.cos(distance[:, None] * theta).mean(-1)
 
 
-def alike(inv_freq: Tensor, length: int, *, most: int | None = MOST) -> Alike | None:
-    """The first alias below ``length``, or None; ``most`` cosines are looked at, all for None.
+def find_alias(inv_freq: Tensor, length: int, *, most: int | None = COSINE_LIMIT) -> Alias | None:
+    """The first alias below ``length``, or None if there is none.
 
-    >>> alike(10.0 ** -torch.arange(0, 1, 0.25), 1000)
-    Alike(distance=37, similarity=0.498..., near=0.439...)
+    most: number of cosines to compute at most, which may end the search before ``length``; None
+    computes all.
+
+    >>> find_alias(10.0 ** -torch.arange(0, 1, 0.25), 1000)
+    Alias(distance=37, similarity=0.498..., near=0.439...)
     """
-    turning = int((inv_freq != 0).sum())
-    if not turning or (most is not None and turning > most // 128):
+    rotating = int((inv_freq != 0).sum())
+    if not rotating or (most is not None and rotating > most // 128):
         return None
-    length = length if most is None else min(length, most // turning)
-    near = float(next(likeness(inv_freq, 2, 3))[1])
+    length = length if most is None else min(length, most // rotating)
+    near = float(next(iterate_similarity(inv_freq, 2, 3))[1])
     fallen = False
-    for start, mean in likeness(inv_freq, 3, length):
+    for start, mean in iterate_similarity(inv_freq, 3, length):
         first = 0
         if not fallen:
             below = (mean <= 0.5 * near).nonzero()
@@ -65,5 +68,5 @@ def alike(inv_freq: Tensor, length: int, *, most: int | None = MOST) -> Alike | 
         hits = (mean[first:] >= near).nonzero()
         if len(hits):
             at = first + int(hits[0])
-            return Alike(start + at, float(mean[at]), near)
+            return Alias(start + at, float(mean[at]), near)
     return None

@@ -1,8 +1,8 @@
-"""What every frequency scaling is: a frozen rule from a ladder of frequencies to another.
+"""Base class of frequency scalings: frozen rules that turn unscaled frequencies into scaled ones.
 
-A scaling answers *where the angles come from*; how channels pair up is the encoding's affair.
-To add one, write one file with a frozen dataclass under ``@register("name")``, check its options in
-``__post_init__``, and import it in ``__init__.py``.
+A scaling decides the frequencies, and so the angles; which channels form a pair is decided by the
+encoding. To add a scaling, write one file with a frozen dataclass under ``@register("name")``,
+check its options in ``__post_init__``, and import it in ``__init__.py``.
 """
 
 import dataclasses
@@ -17,26 +17,26 @@ from torch import Tensor
 
 from whorl._support.words import quote, suggest_name
 
-from .describe import Description, describe, known_context
+from .describe import Description, describe_scaling, resolve_original_context
 
 __all__ = [
     "Frequencies",
     "Ladder",
     "Scaling",
+    "compute_frequencies",
+    "compute_length_ratio",
+    "divide_frequencies",
     "from_dict",
-    "growth",
-    "ladder",
     "names",
     "register",
-    "slowed",
 ]
 
 
 @dataclass(frozen=True)
 class Frequencies:
-    """What a rotation turns by: radians per position and a factor on the rotated channels.
+    """The radians per position of each pair, and a factor on the rotated channels.
 
-    inv_freq: float64 [P], or [B, P] where they differ between batch rows.
+    inv_freq: float64 [P], or [B, P] if batch rows differ.
     attention_scale: a number, or float64 [B] (0-d for a 0-d length).
     """
 
@@ -48,7 +48,7 @@ class Frequencies:
 class Ladder:
     """Unscaled frequencies: theta_i = base ** (-2 i / R), or any given ones (then base is None).
 
-    Those of pairs that turn "backward" are negative.
+    Pairs that rotate "backward" have negative frequencies.
     """
 
     inv_freq: Tensor  # [P], float64, or float32 in the float32 mode
@@ -57,12 +57,12 @@ class Ladder:
 
     @classmethod
     def of(cls, rotary_dim: int, base: float = 10_000.0) -> "Ladder":
-        """The ladder of R rotated channels in float64.
+        """The frequencies of R rotated channels in float64.
 
         >>> Ladder.of(8).inv_freq.tolist()
         [1.0, 0.1, 0.01, 0.001]
         """
-        return cls(ladder(rotary_dim, base), base)
+        return cls(compute_frequencies(rotary_dim, base), base)
 
     @property
     def rotary_dim(self) -> int:
@@ -70,21 +70,23 @@ class Ladder:
 
     @property
     def wavelengths(self) -> Tensor:
-        """Positions in a full turn of each pair, [P]; infinite for a pair that never turns."""
+        """Positions in a full rotation of each pair, [P]; infinite where the frequency is 0."""
         return 2 * math.pi / self.inv_freq.abs()
 
-    def divided(self, divisors: Tensor) -> Tensor:
-        """Frequencies over one divisor for each pair; in float32 by the steps of Hugging Face."""
+    def divide_by(self, divisors: Tensor) -> Tensor:
+        """Frequencies divided by one number per pair; float32 ones in the steps of Hugging Face."""
         if self.base is None or self.inv_freq.dtype == torch.float64:
             return self.inv_freq / divisors
-        powers = _powers(self.rotary_dim, self.base, self.inv_freq.dtype).to(divisors.device)
-        slower = 1.0 / (divisors * powers)
-        return slower if self.direction == "forward" else -slower
+        powers = _compute_powers(self.rotary_dim, self.base, self.inv_freq.dtype).to(
+            divisors.device
+        )
+        divided = 1.0 / (divisors * powers)
+        return divided if self.direction == "forward" else -divided
 
-    def stretched(self, factor: float | Tensor) -> Tensor:
+    def multiply_base(self, factor: float | Tensor) -> Tensor:
         """Frequencies of the base multiplied by ``factor``; [P], or [B, P] for a factor per row."""
         if self.base is not None:
-            raised = ladder(self.rotary_dim, factor * self.base, self.inv_freq.dtype)
+            raised = compute_frequencies(self.rotary_dim, factor * self.base, self.inv_freq.dtype)
             return raised if self.direction == "forward" else -raised
         steps = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device="cpu")
         exponent = (steps / self.rotary_dim).to(self.inv_freq.device)
@@ -94,13 +96,15 @@ class Ladder:
         return self.inv_freq.to(factor.device) / power.to(self.inv_freq.dtype)
 
 
-def ladder(rotary_dim: int, base: float | Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """base ** (-2 i / R) in ``dtype``; in float32 by the steps of Hugging Face, bit for bit."""
-    return 1.0 / _powers(rotary_dim, base, dtype)
+def compute_frequencies(
+    rotary_dim: int, base: float | Tensor, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """Frequencies base ** (-2 i / R) in ``dtype``; in float32 equal to Hugging Face's bits."""
+    return 1.0 / _compute_powers(rotary_dim, base, dtype)
 
 
-def _powers(rotary_dim: int, base: float | Tensor, dtype: torch.dtype) -> Tensor:
-    """base ** (2 i / R)"""
+def _compute_powers(rotary_dim: int, base: float | Tensor, dtype: torch.dtype) -> Tensor:
+    """Powers base ** (2 i / R), the reciprocals of the frequencies."""
     exponent = torch.arange(0, rotary_dim, 2, dtype=dtype, device="cpu") / rotary_dim
     if isinstance(base, Tensor):
         base = base.to(dtype).unsqueeze(-1)  # [..., 1]
@@ -109,15 +113,17 @@ def _powers(rotary_dim: int, base: float | Tensor, dtype: torch.dtype) -> Tensor
     return powers
 
 
-def slowed(inv_freq: Tensor, factor: float | Tensor) -> Tensor:
-    """inv_freq / factor: [P], or [B, P] for a factor per row."""
+def divide_frequencies(inv_freq: Tensor, factor: float | Tensor) -> Tensor:
+    """Frequencies inv_freq / factor: [P], or [B, P] for a factor per row."""
     if isinstance(factor, Tensor):
         return inv_freq.to(factor.device) / factor.to(inv_freq.dtype).unsqueeze(-1)
-    return inv_freq / float(factor)  # an int beyond 64 bits is no tensor
+    return inv_freq / float(factor)  # torch cannot take an int of more than 64 bits
 
 
-def growth(context_length: int | Tensor | None, original_context: int) -> float | Tensor:
-    """max(1, L_now / L): a number, or float64 in the shape of ``context_length``."""
+def compute_length_ratio(
+    context_length: int | Tensor | None, original_context: int
+) -> float | Tensor:
+    """The ratio max(1, L_now / L): a number, or float64 in the shape of ``context_length``."""
     if context_length is None:
         return 1.0
     if isinstance(context_length, Tensor):
@@ -127,35 +133,36 @@ def growth(context_length: int | Tensor | None, original_context: int) -> float 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Base class: subclass it as a frozen dataclass, validate in ``__post_init__``, register it."""
+    """Base class of scalings: subclass it as a frozen dataclass, check the options, register it."""
 
     name: ClassVar[str]
 
     @property
     def follows_length(self) -> bool:
-        """Whether the result depends on the current length, not on the options alone."""
+        """Whether the frequencies depend on the context length, not on the options alone."""
         return False
 
     @property
-    def short_up_to(self) -> int | None:
-        """The length up to which frequencies are those of a short context, where there is one."""
+    def short_context_limit(self) -> int | None:
+        """The longest context length with the frequencies of a short context, or None."""
         return None
 
     @property
-    def fixed_past_it(self) -> bool:
-        """Whether all longer contexts share one set of frequencies too."""
+    def fixed_past_limit(self) -> bool:
+        """Whether all contexts past ``short_context_limit`` share one set of frequencies."""
         return False
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
-        """Scaled frequencies of ``ladder``; context_length is an int or one per row, [B].
+        """Scaled frequencies for the unscaled ones in ``ladder``.
 
-        None stands for a short context. Scalings that do not follow the length ignore it.
+        context_length: an int, or one per batch row [B]; None stands for a short context. Scalings
+        that do not depend on the length ignore it.
         """
         raise NotImplementedError
 
     def full_factor(self, context_length: int | None) -> float | None:
-        """By how much the slowest pairs are to slow down; None takes the largest that occurs."""
-        return None
+        """The factor by which interpolated pairs are divided: the option, or None if unknown."""
+        return getattr(self, "factor", None)
 
     def describe(
         self,
@@ -164,9 +171,9 @@ class Scaling:
         *,
         original_context: int | None = None,
     ) -> Description:
-        """Which pairs are kept, blended and interpolated, their wavelengths, and the new reach.
+        """Which pairs are kept, blended and interpolated, and the effective context that results.
 
-        original_context: for scalings that do not know it themselves, such as ``Linear``.
+        original_context: for scalings that have no such option, such as ``Linear``.
         """
         if context_length is not None and (type(context_length) is not int or context_length < 1):
             raise ValueError(
@@ -174,28 +181,28 @@ class Scaling:
                 f" for a short context; got {quote(context_length)}."
             )
         own: int | None = getattr(self, "original_context", None)
-        return describe(
+        return describe_scaling(
             repr(self),
             before=ladder.inv_freq,
             after=self.frequencies(ladder, context_length),
             full_factor=self.full_factor(context_length),
-            original_context=known_context(original_context, own, type(self).__name__),
+            original_context=resolve_original_context(original_context, own, type(self).__name__),
             context_length=context_length,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Options and name, ready for JSON; ``from_dict`` reads it back."""
+        """Name and options as values that JSON can hold; ``from_dict`` reads them back."""
         if not hasattr(self, "name"):
             raise ValueError(
-                f"{type(self).__name__} has no name to be found by; decorate the class with"
-                " @whorl.scaling.register('my_scaling')."
+                f"{type(self).__name__} has no registered name, which to_dict writes; decorate the"
+                " class with @whorl.scaling.register('my_scaling')."
             )
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
         return {"name": self.name, **plain}
 
     def __repr__(self) -> str:
-        """What builds it again: the options that differ from their defaults."""
+        """An expression that builds an equal scaling, with the options that are not defaults."""
         fields = sorted(dataclasses.fields(self), key=lambda field: field.kw_only is True)
         words = [
             f"{field.name}={getattr(self, field.name)!r}"
@@ -204,7 +211,7 @@ class Scaling:
         ]
         return f"{type(self).__name__}({', '.join(words)})"
 
-    def _positive(self, option: str, at_least: float = 0.0) -> None:
+    def _check_positive(self, option: str, at_least: float = 0.0) -> None:
         value = getattr(self, option)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not at_least <= value <= sys.float_info.max or value <= 0:
@@ -213,7 +220,7 @@ class Scaling:
                 f"{type(self).__name__}: {option} must be {wanted}; got {quote(value)}."
             )
 
-    def _context_of_training(self, at_least: int = 1) -> None:
+    def _check_original_context(self, at_least: int = 1) -> None:
         value: object = getattr(self, "original_context", None)
         if type(value) is not int or value < at_least:
             wanted = "a positive int" if at_least == 1 else f"an int >= {at_least}"
@@ -222,7 +229,7 @@ class Scaling:
                 f" model was trained for; got {quote(value)}."
             )
 
-    def _one_of(self, option: str, choices: tuple[object, ...]) -> None:
+    def _check_choice(self, option: str, choices: tuple[object, ...]) -> None:
         value = getattr(self, option)
         if not any(type(value) is type(choice) and value == choice for choice in choices):
             words = " or ".join(map(repr, choices))
@@ -232,18 +239,18 @@ class Scaling:
 
 
 _REGISTRY: dict[str, type[Scaling]] = {}
-S_ = TypeVar("S_", bound=type[Scaling])
+_ScalingClass = TypeVar("_ScalingClass", bound=type[Scaling])
 
 
 def names() -> list[str]:
-    """Every registered scaling, sorted."""
+    """Names of all registered scalings, sorted."""
     return sorted(_REGISTRY)
 
 
-def register(name: str) -> Callable[[S_], S_]:
-    """Class decorator: make a scaling known by ``name``."""
+def register(name: str) -> Callable[[_ScalingClass], _ScalingClass]:
+    """Class decorator that registers a scaling under ``name``."""
 
-    def add(cls: S_) -> S_:
+    def add(cls: _ScalingClass) -> _ScalingClass:
         if name in _REGISTRY:
             raise ValueError(
                 f"scaling {name!r} is registered already, as {_REGISTRY[name].__qualname__};"
@@ -257,7 +264,7 @@ def register(name: str) -> Callable[[S_], S_]:
 
 
 def from_dict(options: dict[str, Any]) -> Scaling:
-    """A scaling from what ``to_dict`` gave."""
+    """The scaling that ``to_dict`` wrote as a dict."""
     rest = dict(options)
     name = rest.pop("name", None)
     if name is None:

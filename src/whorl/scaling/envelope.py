@@ -1,4 +1,4 @@
-"""How far the phases of all pairs add up at a distance: the curve that a score's bound falls by.
+"""The decay envelope: a curve by which the upper bound of a RoPE score falls with distance.
 
     S_j(m) = sum_(i<j) exp(i m theta_i)             f(m) = mean_j |S_j(m)|,  j = 1 .. R/2
 
@@ -13,11 +13,11 @@ __all__ = ["envelope"]
 
 
 def envelope(inv_freq: Tensor, distances: Tensor) -> Tensor:
-    """f(m), float64, for frequencies [P] and distances of any shape.
+    """The envelope f(m), float64, for frequencies [P] and distances of any shape.
 
     >>> envelope(torch.tensor([1.0, 0.1]), torch.tensor([0])).tolist()
     [1.5]
     """
-    turned = distances.double().unsqueeze(-1) * inv_freq.double()
-    sums = torch.polar(torch.ones_like(turned), turned).cumsum(-1)
+    angles = distances.double().unsqueeze(-1) * inv_freq.double()
+    sums = torch.polar(torch.ones_like(angles), angles).cumsum(-1)
     return sums.abs().mean(-1)

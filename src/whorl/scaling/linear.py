@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .base import Frequencies, Ladder, Scaling, growth, register, slowed
+from .base import Frequencies, Ladder, Scaling, compute_length_ratio, divide_frequencies, register
 
 __all__ = ["DynamicLinear", "Linear"]
 
@@ -19,7 +19,7 @@ __all__ = ["DynamicLinear", "Linear"]
 @register("linear")
 @dataclass(frozen=True, repr=False)
 class Linear(Scaling):
-    """theta_i / factor: ``factor`` times as many positions fit into the angles seen in training.
+    """theta_i / factor: ``factor`` times as many positions fit into the angles of training.
 
     >>> import whorl
     >>> rope = whorl.RoPE(8, scaling=whorl.Linear(factor=4.0))
@@ -30,38 +30,36 @@ class Linear(Scaling):
     factor: float
 
     def __post_init__(self) -> None:
-        self._positive("factor")
+        self._check_positive("factor")
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
         return Frequencies(ladder.inv_freq / self.factor)
-
-    def full_factor(self, context_length: int | None) -> float:
-        return self.factor
 
 
 @register("dynamic_linear")
 @dataclass(frozen=True, repr=False)
 class DynamicLinear(Scaling):
-    """Linear with the smallest factor that fits the current length: s = max(1, L_now / L).
+    """Linear with the smallest factor that fits the context length: s = max(1, L_now / L).
 
-    Nothing changes up to ``original_context``. Each row of a batch follows its own length.
+    Nothing changes up to ``original_context``. Each batch row uses its own length.
     """
 
     original_context: int
 
     def __post_init__(self) -> None:
-        self._context_of_training()
+        self._check_original_context()
 
     @property
     def follows_length(self) -> bool:
         return True
 
     @property
-    def short_up_to(self) -> int | None:
+    def short_context_limit(self) -> int | None:
         return self.original_context
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
-        return Frequencies(slowed(ladder.inv_freq, growth(context_length, self.original_context)))
+        factor = compute_length_ratio(context_length, self.original_context)
+        return Frequencies(divide_frequencies(ladder.inv_freq, factor))
 
     def full_factor(self, context_length: int | None) -> float:
-        return float(growth(context_length, self.original_context))
+        return float(compute_length_ratio(context_length, self.original_context))

@@ -1,4 +1,4 @@
-"""NTK-aware scaling: raise the base so that slow pairs stretch and the fastest pair stays.
+"""NTK-aware scaling: a larger base, which slows the slow pairs most and the fastest not at all.
 
     base -> base s^(R / (R - 2))      NTK: s = factor
                                       DynamicNTK: s = factor L_now / L - (factor - 1), 1 up to L
@@ -6,10 +6,10 @@
 bloc97 2023, NTK-Aware Scaled RoPE; emozilla 2023, Dynamically Scaled RoPE; both described in
 Peng et al. 2023, YaRN, sections 3.1 and 3.3, https://arxiv.org/abs/2309.00071.
 
-Different from transformers' "dynamic": there one length, the longest that the module has seen in
-any row and any earlier call, serves the whole batch, and R = 2 divides by zero; here each row has
-its own length, and a single pair, which is the fastest, stays. transformers takes L from
-``max_position_embeddings``, whatever ``original_max_position_embeddings`` says.
+Different from transformers' "dynamic": there, the whole batch uses one length, the longest of any
+row in this and all earlier calls of the module, and R = 2 divides by zero. Here each row uses its
+own length, and a single pair, which is the fastest, does not change. transformers takes L from
+``max_position_embeddings`` and ignores ``original_max_position_embeddings``.
 """
 
 import math
@@ -25,52 +25,49 @@ from .base import Frequencies, Ladder, Scaling, register
 __all__ = ["NTK", "DynamicNTK"]
 
 
-def _ntk(ladder: Ladder, stretch: float | Tensor) -> Frequencies:
-    """Multiply the base by stretch ** (R / (R - 2)): the last pair slows by exactly ``stretch``."""
+def _raise_base(ladder: Ladder, factor: float | Tensor) -> Frequencies:
+    """Frequencies of the base times factor ** (R / (R - 2)): the last pair slows by ``factor``."""
     rotary_dim = ladder.rotary_dim
     if rotary_dim == 2:  # the only pair is the fastest one, which never changes
         values = ladder.inv_freq
-        if isinstance(stretch, Tensor):
-            values = values.to(stretch.device).expand(*stretch.shape, 1)
+        if isinstance(factor, Tensor):
+            values = values.to(factor.device).expand(*factor.shape, 1)
         return Frequencies(values)
     try:
-        by = stretch ** (rotary_dim / (rotary_dim - 2))
-    except OverflowError:  # of floats; tensors have infinities
-        by = math.inf
-    return Frequencies(ladder.stretched(by))
+        base_factor = factor ** (rotary_dim / (rotary_dim - 2))
+    except OverflowError:  # only floats raise it; tensors become infinite
+        base_factor = math.inf
+    return Frequencies(ladder.multiply_base(base_factor))
 
 
 @register("ntk")
 @dataclass(frozen=True, repr=False)
 class NTK(Scaling):
-    """base -> base factor^(R / (R - 2)), whatever the current length.
+    """base -> base factor^(R / (R - 2)), at every context length.
 
-    The fastest pair keeps its frequency and the slowest turns ``factor`` times slower. A model
+    The fastest pair keeps its frequency and the slowest rotates ``factor`` times slower. A model
     trained with a raised base needs no scaling: pass that base to RoPE.
     """
 
     factor: float
 
     def __post_init__(self) -> None:
-        self._positive("factor")
+        self._check_positive("factor")
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
-        return _ntk(ladder, float(self.factor))
-
-    def full_factor(self, context_length: int | None) -> float:
-        return self.factor
+        return _raise_base(ladder, float(self.factor))
 
 
 @register("dynamic_ntk")
 @dataclass(frozen=True, repr=False)
 class DynamicNTK(Scaling):
-    """NTK whose stretch follows the current length: factor L_now / L - (factor - 1), 1 up to L.
+    """NTK whose factor depends on the length: s = factor L_now / L - (factor - 1), 1 up to L.
 
-    Formed as 1 + factor (L_now - L) / L, which is exactly 1 at L. ``L_now`` is each row's own
-    length, so a row's result never depends on its batch-mates. Keys cached under one length
-    disagree with queries of another: see ``RoPE.retune``.
+    Computed as 1 + factor (L_now - L) / L, which is exactly 1 at L. ``L_now`` is each row's own
+    length, so a row's result never depends on other rows of the batch. Keys cached at one length do
+    not fit queries at another: see ``RoPE.retune``.
 
-    alpha: instead of factor and original_context, a stretch that does not follow the length, for
+    alpha: instead of factor and original_context, an s that does not depend on the length, for
     models whose config says "dynamic" with an ``alpha`` (Hunyuan); the same as NTK(factor=alpha).
     """
 
@@ -80,27 +77,28 @@ class DynamicNTK(Scaling):
 
     def __post_init__(self) -> None:
         if self.alpha is not None:
-            self._positive("alpha")
+            self._check_positive("alpha")
             if self.factor is not None or self.original_context is not None:
                 raise ValueError(
-                    "DynamicNTK: alpha fixes the stretch, so factor and original_context would"
+                    "DynamicNTK: alpha is a fixed factor, so factor and original_context would"
                     f" change nothing; got {quote(self)}. Leave out the two, or alpha."
                 )
             return
         if self.factor is None:
             raise ValueError(
-                "DynamicNTK: needs factor and original_context to follow the length, or alpha"
-                f" alone to stay put; got {quote(self)}."
+                "DynamicNTK: factor and original_context, or alpha alone, must be given; got"
+                f" {quote(self)}. Pass factor and original_context for a scaling that depends on"
+                " the length, or alpha for a fixed one."
             )
-        self._positive("factor", at_least=1.0)
-        self._context_of_training()
+        self._check_positive("factor", at_least=1.0)
+        self._check_original_context()
 
     @property
     def follows_length(self) -> bool:
         return self.alpha is None
 
     @property
-    def short_up_to(self) -> int | None:
+    def short_context_limit(self) -> int | None:
         return self.original_context
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
@@ -109,10 +107,10 @@ class DynamicNTK(Scaling):
             or (isinstance(context_length, int) and context_length <= self._options[1])
         ):
             return Frequencies(ladder.inv_freq)
-        return _ntk(ladder, self._stretch(context_length))
+        return _raise_base(ladder, self._compute_factor(context_length))
 
     def full_factor(self, context_length: int | None) -> float:
-        return float(self._stretch(context_length))
+        return float(self._compute_factor(context_length))
 
     @property
     def _options(self) -> tuple[float, int]:
@@ -120,7 +118,7 @@ class DynamicNTK(Scaling):
         assert self.original_context is not None
         return float(self.factor), self.original_context
 
-    def _stretch(self, context_length: int | Tensor | None) -> float | Tensor:
+    def _compute_factor(self, context_length: int | Tensor | None) -> float | Tensor:
         if self.alpha is not None:
             return float(self.alpha)
         factor, trained = self._options

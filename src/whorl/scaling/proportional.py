@@ -1,9 +1,9 @@
-"""Proportional rotation: the fast pairs of the whole head turn, the slow rest stands still.
+"""Proportional rotation: the fast pairs of the whole head rotate, the slow ones do not.
 
     theta_i / factor  for i < n,  0  for the others      n = floor(rotary_share R / 2)
 
-Different from a smaller ``rotary_dim``: R, the full width, stays in the exponent, and channels pair
-across the full width, so the same share gives other frequencies and other pairs.
+Different from a smaller ``rotary_dim``: the exponent contains R, the full width, and channels form
+pairs across the full width, so the same share gives other frequencies and other pairs.
 Barbero et al. 2024, Round and Round We Go! What makes Rotary Positional Encodings useful?,
 https://arxiv.org/abs/2410.06205 (there p-RoPE); transformers calls it "proportional" (Gemma 4).
 """
@@ -38,16 +38,13 @@ class Proportional(Scaling):
         share = self.rotary_share
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise ValueError(
-                "Proportional: rotary_share must be a number from 0 to 1, the part of all pairs"
-                f" that turns; got {quote(share)}."
+                "Proportional: rotary_share must be a number from 0 to 1, the share of all pairs"
+                f" that rotate; got {quote(share)}."
             )
-        self._positive("factor")
+        self._check_positive("factor")
 
     def frequencies(self, ladder: Ladder, context_length: int | Tensor | None) -> Frequencies:
-        turning = int(self.rotary_share * ladder.rotary_dim // 2)
+        rotating = int(self.rotary_share * ladder.rotary_dim // 2)
         inv_freq = ladder.inv_freq / self.factor
-        inv_freq[turning:] = 0.0
+        inv_freq[rotating:] = 0.0
         return Frequencies(inv_freq)
-
-    def full_factor(self, context_length: int | None) -> float:
-        return self.factor

@@ -1,4 +1,6 @@
-"""The exam that every encoding sits, ours or yours, and the inputs and tolerances it uses.
+"""The conformance suite for encodings, and the inputs and tolerances that it uses.
+
+Every encoding of whorl passes it, and so should yours:
 
 >>> import whorl
 >>> results = whorl.testing.check_encoding(whorl.RoPE(16), only=("dtype_kept", "empty"))
@@ -6,7 +8,14 @@
 [('dtype_kept', True), ('empty', True)]
 """
 
-from .exam import CheckResult, check_encoding, checks
-from .probe import Probe, observe, rounding_tolerance
+from .conformance import CheckResult, check_encoding, list_checks
+from .inputs import EncodingInputs, compute_rounding_tolerance, run_hooks
 
-__all__ = ["CheckResult", "Probe", "check_encoding", "checks", "observe", "rounding_tolerance"]
+__all__ = [
+    "CheckResult",
+    "EncodingInputs",
+    "check_encoding",
+    "compute_rounding_tolerance",
+    "list_checks",
+    "run_hooks",
+]

@@ -1,9 +1,9 @@
-"""The checks of the exam, one function each: they take an encoding and raise where it falls short.
+"""The checks of the conformance suite by name: functions that raise if an encoding fails.
 
-A check must fail for its own reason only, so each feeds fresh contiguous inputs unless strides are
-its subject, keeps the batch size unless rows are, and calls shorter lengths before longer ones
-unless history is. All compare everything that ``observe`` saw, at whichever hooks the encoding
-acts. ``tests/testing`` holds a broken encoding for each.
+A check must fail only for its own reason. So each uses fresh contiguous inputs unless it is about
+strides, keeps the batch size unless it is about rows, and calls shorter lengths before longer ones
+unless it is about earlier calls. All compare every result of ``run_hooks``, whichever hooks the
+encoding has. ``tests/testing`` contains a broken encoding for each check.
 """
 
 from collections.abc import Callable
@@ -11,34 +11,47 @@ from collections.abc import Callable
 from whorl.encodings import Encoding
 
 from .checks_config import (
-    config_round_trip,
-    constants,
-    pickle_round_trip,
-    repr_round_trip,
-    state_dict,
+    check_config_round_trip,
+    check_constants,
+    check_pickle_round_trip,
+    check_repr_round_trip,
+    check_state_dict,
 )
-from .checks_positions import batch_rows, chunks, permutation, positions_agree, precision
-from .checks_results import compiles, dtype_kept, empty, gradients, history, scorer, strides
+from .checks_positions import (
+    check_batch_rows,
+    check_chunks,
+    check_permutation,
+    check_positions,
+    check_precision,
+)
+from .checks_results import (
+    check_compiles,
+    check_dtypes,
+    check_empty,
+    check_gradients,
+    check_history,
+    check_scorer,
+    check_strides,
+)
 
 __all__ = ["CHECKS"]
 
-_ALL: tuple[Callable[[Encoding], None], ...] = (
-    config_round_trip,
-    repr_round_trip,
-    pickle_round_trip,
-    state_dict,
-    dtype_kept,
-    strides,
-    empty,
-    batch_rows,
-    positions_agree,
-    chunks,
-    history,
-    scorer,
-    constants,
-    precision,
-    compiles,
-    gradients,
-    permutation,
-)
-CHECKS = {check.__name__: check for check in _ALL}
+CHECKS: dict[str, Callable[[Encoding], None]] = {
+    "config_round_trip": check_config_round_trip,
+    "repr_round_trip": check_repr_round_trip,
+    "pickle_round_trip": check_pickle_round_trip,
+    "state_dict": check_state_dict,
+    "dtype_kept": check_dtypes,
+    "strides": check_strides,
+    "empty": check_empty,
+    "batch_rows": check_batch_rows,
+    "positions_agree": check_positions,
+    "chunks": check_chunks,
+    "history": check_history,
+    "scorer": check_scorer,
+    "constants": check_constants,
+    "precision": check_precision,
+    "compiles": check_compiles,
+    "gradients": check_gradients,
+    "permutation": check_permutation,
+}

@@ -24,7 +24,7 @@ def test_every_scaling_by_name(by: str) -> None:
     found = extension_of("mistral-7b-v0.3", by, factor=4)
     assert found.scaling.name == by
     assert found.length == 4 * 32_768
-    assert found.before.reach == 32_768
+    assert found.before.effective_context == 32_768
     slowest = found.after.pairs[-1].factor
     # dynamic NTK stretches by s^2 - (s - 1), so that s itself is reached earlier
     assert slowest == pytest.approx(13.0 if by == "dynamic_ntk" else 4.0)
@@ -34,13 +34,13 @@ def test_every_scaling_by_name(by: str) -> None:
 
 def test_yarn_on_qwen3() -> None:
     found = extension_of("qwen3-8b", "yarn", factor=4, trained=None)
-    assert found.after.reach == found.length == 4 * 32_768
+    assert found.after.effective_context == found.length == 4 * 32_768
     assert found.start == 32_768
     assert found.parameters is not None
     published = presets.load("qwen3-8b-yarn")["rope_scaling"]
     assert {**published, "rope_theta": 1e6} == dict(found.parameters)  # the model card's recipe
     told = extension_of("qwen3-8b", "yarn", factor=4, trained=40_960)
-    assert told.after.reach == 4 * 40_960
+    assert told.after.effective_context == 4 * 40_960
     follows = extension_of("qwen3-8b", "yarn", length=131_072)
     assert follows.scaling.to_dict()["factor"] == 4
     assert found.after.attention_scale == pytest.approx(0.1 * math.log(4) + 1)

@@ -10,7 +10,7 @@ import torch
 from whorl.configs import presets, read_config
 from whorl.configs.inspection import Comparison, inspect
 from whorl.configs.inspection.frameworks import FRAMEWORKS, Case, llama_cpp, mlx_lm, vllm
-from whorl.scaling.base import ladder
+from whorl.scaling.base import compute_frequencies
 
 QWEN3 = presets.load("qwen3-8b-yarn")
 
@@ -212,7 +212,7 @@ def test_the_corners_of_llama_cpp_by_hand() -> None:
 
     low, high = max(0, math.floor(corner(32))), min(63, math.ceil(corner(1)))
     expected = []
-    for i, theta in enumerate(ladder(64, 150_000.0).tolist()):
+    for i, theta in enumerate(compute_frequencies(64, 150_000.0).tolist()):
         mix = 1 - min(1.0, max(0.0, (i - low) / max(0.001, high - low)))
         expected.append(theta / 32 * (1 - mix) + theta * mix)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))

@@ -36,7 +36,7 @@ def test_llama_3_1() -> None:
     assert (report.claimed.tokens, report.claimed.never) == (131_072, 25)
     assert report.attention_scale == 1.0
     assert report.description is not None
-    assert report.description.reach == 8 * 8192
+    assert report.description.effective_context == 8 * 8192
 
 
 def test_gemma_3_has_two_ways_and_an_unknown_length_of_training() -> None:
@@ -45,7 +45,7 @@ def test_gemma_3_has_two_ways_and_an_unknown_length_of_training() -> None:
     assert (full.base, local.base) == (1e6, 1e4)
     assert full.trained is None
     assert full.description is not None
-    assert full.description.reach is None
+    assert full.description.effective_context is None
     assert full.at_length is not None
     assert full.at_length.new is None
     assert local.at_length is not None
@@ -56,7 +56,7 @@ def test_gemma_3_has_two_ways_and_an_unknown_length_of_training() -> None:
     assert "the window keeps distances at most 1,024" in found.verdict
     told = named(inspect("gemma-3-4b", trained=32_768), "full_attention")
     assert told.description is not None
-    assert told.description.reach == 8 * 32_768
+    assert told.description.effective_context == 8 * 32_768
 
 
 def test_deepseek_v3_moves_its_scale_into_the_softmax() -> None:
@@ -121,7 +121,7 @@ def test_a_small_base_makes_distances_look_alike() -> None:
     assert report.at_length.alike is not None
     assert report.at_length.alike.distance < 9000
     assert report.description is not None
-    assert report.description.reach is None
+    assert report.description.effective_context is None
 
 
 def test_the_frequencies_follow_parity() -> None:

@@ -13,7 +13,7 @@ from whorl.configs.inspection import GroupReport, inspect
 from whorl.configs.inspection.lengths import span
 from whorl.configs.inspection.words import facts
 from whorl.explore import api
-from whorl.explore.state import State
+from whorl.explore.state import ExplorerState
 from whorl.plots import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,7 @@ def test_pairs_that_turn_fully_as_rotated(name: str, index: int) -> None:
     drawn = catalogue.numbers("wavelengths", config=name, **options).to_dict()
     assert drawn["context"] == report.claimed.tokens
     assert drawn["full_turns"] == report.claimed.complete
-    shown = api.view(State(), {"source": {"preset": name}, "group": index})
+    shown = api.answer_view(ExplorerState(), {"source": {"preset": name}, "group": index})
     within = span(shown["claimed"], shown["window"])
     assert within == report.claimed.tokens
     waves = [w for w in shown["curves"][0]["wavelengths"] if w is not None]
@@ -97,7 +97,7 @@ def test_channels_of_a_head(name: str) -> None:
     assert dict(facts(report))["channels"].startswith(f"{said} rotate")
     chart = plots.inspection(found.to_dict()).to_dict()
     assert f"{said} channels" in chart["title"]["subtitle"][0]
-    shown = api.report(State(), {"source": {"preset": name}})
+    shown = api.answer_report(ExplorerState(), {"source": {"preset": name}})
     assert dict(shown["groups"][0]["facts"])["channels"].startswith(f"{said} rotate")
     words = "all 128" if said == "128 of 128" else said
     assert f"rotate {words} channels of a head" in found.verdict == shown["verdict"]
@@ -111,11 +111,11 @@ def test_an_extension_starts_from_one_length(name: str, by: str) -> None:
     assert report.extension is not None
     choice = {"method": by, "factor": 4.0}
     asked = {"source": {"preset": name}, "length": report.extension.length}
-    curve = api.view(State(), {**asked, "choices": [choice]})["curves"][1]
-    assert curve["reach"] == report.extension.after.reach
+    curve = api.answer_view(ExplorerState(), {**asked, "choices": [choice]})["curves"][1]
+    assert curve["reach"] == report.extension.after.effective_context
     waves = [pair.new_wavelength for pair in report.extension.after.pairs]
     assert curve["wavelengths"] == pytest.approx(waves)
-    shown = api.report(State(), {"source": {"preset": name}, "choice": choice})
+    shown = api.answer_report(ExplorerState(), {"source": {"preset": name}, "choice": choice})
     assert shown["verdict"] == found.verdict
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whorl.configs.inspection.pairs import Turns, angle_error, turns, wavelengths
-from whorl.scaling.base import ladder
+from whorl.scaling.base import compute_frequencies
 
 
 def test_wavelengths_of_a_ladder() -> None:
@@ -30,11 +30,13 @@ def test_every_pair_is_counted_once(values: list[float], still: int, tokens: int
 
 
 def test_llama_2() -> None:
-    assert turns(ladder(128, 10_000.0), 4096) == Turns(4096, complete=46, never=18, first=46)
+    assert turns(compute_frequencies(128, 10_000.0), 4096) == Turns(
+        4096, complete=46, never=18, first=46
+    )
 
 
 def test_float32_angles_lose_digits_with_the_position() -> None:
-    inv_freq = ladder(128, 500_000.0)
+    inv_freq = compute_frequencies(128, 500_000.0)
     near, far = angle_error(inv_freq, 1024), angle_error(inv_freq, 1_000_000)
     exact = max(
         abs(float(torch.tensor(float(p)).float() * torch.tensor(w).float()) - p * w)

@@ -63,7 +63,7 @@ def test_a_config_that_says_little() -> None:
     found = inspect({**config, "max_position_embeddings": None, "rope_theta": 10.0}, length=100)
     if found.model.context is None:
         assert "The config does not say for how many tokens." in found.verdict
-        assert "reach unknown" not in found.verdict
+        assert "context unknown" not in found.verdict
     else:  # transformers fills it in
         assert found.model.context == 2048
 

@@ -30,7 +30,7 @@ class Turning:
         self.xpos = self.part if isinstance(self.part, XPos) else None
         self.needs_positions = any(isinstance(part, AxialRoPE) for part in parts)
         self._steps = steps
-        self._scaling = getattr(self.part.config, "scaling", None) if self.part else None
+        self._scaling = self.part.config.scaling if isinstance(self.part, Rotary) else None
         follows = self._scaling is not None and bool(self._scaling.follows_length)
         self._follows = follows
         self.kind: Literal["none", "once", "always", "stepped"] = "once"

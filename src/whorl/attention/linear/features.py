@@ -101,7 +101,7 @@ def unscaling(
     rotation: Encoding | None, context_length: int | Tensor | None, like: Tensor, dtype: torch.dtype
 ) -> Tensor | None:
     """1 / a^2 for the rotated channels, where a scaling puts a on those of queries and keys."""
-    if not isinstance(rotation, Rotary) or getattr(rotation.config, "scaling", None) is None:
+    if not isinstance(rotation, Rotary) or rotation.config.scaling is None:
         return None
     scale = rotation.frequencies(context_length).attention_scale
     if not isinstance(scale, Tensor) and scale == 1.0:

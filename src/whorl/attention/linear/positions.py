@@ -8,6 +8,7 @@ from torch import Tensor
 from whorl._support.tensors import has_values
 from whorl.encodings.base import Encoding
 from whorl.encodings.rotary.angles import Where, longest
+from whorl.encodings.rotary.rotary import Rotary
 from whorl.positions import resolve
 
 __all__ = ["Asked", "Following", "Places", "both_places", "causal_places", "current_length"]
@@ -79,7 +80,7 @@ def current_length(
     rotation: Encoding | None, where: list[Where], lengths: list[int], stateful: bool
 ) -> int | Tensor | None:
     """The context length of a scaling that follows it, where the user gave none."""
-    scaling = None if rotation is None else getattr(rotation.config, "scaling", None)
+    scaling = rotation.config.scaling if isinstance(rotation, Rotary) else None
     if rotation is None or scaling is None or not scaling.follows_length:
         return None
     if stateful:

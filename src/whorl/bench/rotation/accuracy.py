@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whorl import RoPE
-from whorl.analysis.exact import exact_tables
+from whorl.analysis.exact import compute_exact_tables
 
 from .case import BASE
 from .peers import ALL
@@ -68,7 +68,7 @@ def exact(
     positions: Sequence[int], head_dim: int = HEAD_DIM, base: float = BASE
 ) -> tuple[Tensor, Tensor]:
     """cos and sin of p base ** (-2 i / D), float64 [T, D/2], right to 1e-15."""
-    return exact_tables(positions, head_dim, base)
+    return compute_exact_tables(positions, head_dim, base)
 
 
 def _near(position: int, count: int) -> list[int]:

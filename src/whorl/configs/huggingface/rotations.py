@@ -5,7 +5,7 @@ from typing import Any
 
 from whorl.configs._values import MOST_CHANNELS, Keys, sound
 from whorl.configs.model import ConfigError, Parity, Rotation
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 from .families import Family
 from .followed import refused
@@ -141,7 +141,7 @@ def softmax_scale(rope: Keys) -> float:
     weight, factor = rope.number("mscale_all_dim"), rope.number("factor", above=0)
     if rope.text("rope_type") == "default" or not weight or factor is None or factor <= 1:
         return 1.0
-    scale = mscale(factor, weight)
+    scale = compute_mscale(factor, weight)
     if not 0 < scale <= 1e100:
         raise rope.refused("mscale_all_dim", "a weight that leaves the softmax scale a number")
     return scale * scale

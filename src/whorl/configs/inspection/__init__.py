@@ -1,6 +1,6 @@
 """What a model's positions really are: ``inspect(config)``, and ``whorl inspect`` on terminals."""
 
-from whorl.scaling.aliasing import Alike
+from whorl.scaling.aliasing import Alias
 
 from .extension import Extension
 from .frameworks import Comparison, Remark
@@ -10,7 +10,7 @@ from .pairs import Turns
 from .report import GroupReport, Inspection
 
 __all__ = [
-    "Alike",
+    "Alias",
     "AtLength",
     "Comparison",
     "Extension",

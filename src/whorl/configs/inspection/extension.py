@@ -16,7 +16,7 @@ from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.sizes import NAMES
 from whorl.configs.huggingface.write import DIALECTS, Dialect, dialect_lines
 from whorl.scaling import Description, Proportional, Scaling, YaRN
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 from .patching import needed, not_taken
 
@@ -191,7 +191,7 @@ def described(
 
     window: of layers that see no farther, so that their pairs turn less often in training.
     """
-    own = getattr(getattr(rope.config, "scaling", None), "original_context", None)
+    own = getattr(rope.config.scaling, "original_context", None)
     found: Description = rope.describe(length, original_context=trained if own is None else None)
     whole = found.original_context
     if whole is None or window is None or window >= whole:
@@ -291,7 +291,7 @@ def _softmax(group: LayerGroup, scaling: Scaling) -> float:
     weight = getattr(scaling, "mscale_all_dim", None)
     if group.softmax_scale == 1.0 or not weight:
         return 1.0
-    return mscale(getattr(scaling, "factor", 1.0), weight) ** 2
+    return compute_mscale(getattr(scaling, "factor", 1.0), weight) ** 2
 
 
 def _parameters(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from whorl.configs import ConfigError, LayerGroup, ModelPositions
 from whorl.scaling import Description, Proportional
-from whorl.scaling.aliasing import Alike, alike
+from whorl.scaling.aliasing import Alias, find_alias
 
 from .pairs import Turns, angle_error
 
@@ -41,7 +41,7 @@ class AtLength:
     first: int | None
     excess: float | None
     float32_error: float
-    alike: Alike | None
+    alike: Alias | None
 
 
 def trained_context(model: ModelPositions, group: LayerGroup, given: int | None) -> int | None:
@@ -113,5 +113,5 @@ def at_length(
         first=beyond[0][0] if beyond else None,
         excess=max(ratio for _, ratio in beyond) if beyond else None,
         float32_error=angle_error(inv_freq, length),
-        alike=alike(inv_freq, distance),
+        alike=find_alias(inv_freq, distance),
     )

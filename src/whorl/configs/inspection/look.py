@@ -53,7 +53,7 @@ def inspect(
         parity: as for ``read_config``.
 
     >>> found = inspect("llama-3.1-8b", length=131_072)
-    >>> found.groups[0].description.reach
+    >>> found.groups[0].description.effective_context
     65536
     """
     _check_lengths(length, trained)
@@ -253,7 +253,7 @@ class _Look:
         lengths = [self.length or model.context or model.trained_context or 2048]
         scaling = group.rotation.options.get("scaling")
         if self.length is None and scaling is not None and scaling.follows_length:
-            lengths[:0] = filter(None, [scaling.short_up_to])
+            lengths[:0] = filter(None, [scaling.short_context_limit])
         return compare(Case(model, group, self.document.data), lengths)
 
 

@@ -76,7 +76,7 @@ class GroupReport:
         return {
             **self.group.to_dict(),
             **own,
-            "reach": None if self.furthest is None else self.furthest.reach,
+            "reach": None if self.furthest is None else self.furthest.effective_context,
             "description": None if found is None else found.to_dict(),
             "extension": None if extension is None else extension.to_dict(),
             "frameworks": [each.to_dict() for each in self.frameworks],

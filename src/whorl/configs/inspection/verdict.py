@@ -80,11 +80,11 @@ def _reaches(found: Inspection, turning: list[GroupReport]) -> str:
     wide = [r for r in turning if r.bound is None and r.furthest and r.trained]
     if not wide:
         return ""
-    report = min(wide, key=lambda r: (r.furthest and r.furthest.reach) or float("inf"))
+    report = min(wide, key=lambda r: (r.furthest and r.furthest.effective_context) or float("inf"))
     trained, description = report.trained, report.furthest
     assert trained is not None
     assert description is not None
-    if description.reach is None:
+    if description.effective_context is None:
         return (
             f"Every pair that turns comes round within {number(trained.tokens)} tokens, so longer"
             " texts bring it no new angle."
@@ -93,11 +93,11 @@ def _reaches(found: Inspection, turning: list[GroupReport]) -> str:
         f"{trained.never} of {report.pairs} pairs do not come round within {number(trained.tokens)}"
         " tokens"
     )
-    if description.reach <= trained.tokens:
+    if description.effective_context <= trained.tokens:
         return f"{words}, and meet new angles in longer texts."
-    words += f"; they meet no new angle up to {number(description.reach)}"
+    words += f"; they meet no new angle up to {number(description.effective_context)}"
     claimed = found.model.context or 0
-    if claimed > description.reach:
+    if claimed > description.effective_context:
         return f"{words}: what is claimed past that rests on further training."
     return f"{words}."
 
@@ -124,7 +124,7 @@ def _extended(found: Inspection, report: GroupReport) -> str:
     if extension is None:
         return ""
     name = "" if len(found.groups) == 1 else f" in {layers(report.group)}"
-    reach = extension.after.reach
+    reach = extension.after.effective_context
     how = "has no limit" if reach is None else f"is {number(reach)} tokens"
     counts = [f"{n} {status}" for status, n in extension.after.counts.items() if n]
     start = ""

@@ -166,9 +166,9 @@ def _reach(report: GroupReport) -> str:
         return f"bounded by the window: no distance exceeds {number(report.bound)}"
     if found.original_context is None:
         return "not known: the config does not say how long training texts were"
-    if found.reach is None:
+    if found.effective_context is None:
         return "no limit: what turns, came round in training"
-    return f"{number(found.reach)} tokens (pair {found.limited_by} sets it)"
+    return f"{number(found.effective_context)} tokens (pair {found.limited_by} sets it)"
 
 
 def _at_length(report: GroupReport) -> list[tuple[str, str]]:

@@ -61,6 +61,11 @@ class RotaryConfig(Config):
         check_choices(self, _CHOICES, self._owner)
 
     @property
+    def scaling(self) -> Scaling | None:
+        """The frequency scaling: None, unless a subclass has it as an option."""
+        return None
+
+    @property
     def width(self) -> int:
         """R, the number of rotated channels."""
         return self.head_dim - self.rotary_start if self.rotary_dim is None else self.rotary_dim
@@ -102,9 +107,9 @@ def check_base(base: Any, owner: str) -> None:
         raise ValueError(f"{owner}: base must be a finite number above 0; got {quote(base)}.")
 
 
-def frozen_scaling(config: Config, owner: str) -> None:
+def frozen_scaling(config: RotaryConfig, owner: str) -> None:
     """Make a scaling of the dictionary that JSON gives; refuse anything else."""
-    given = config.scaling  # type: ignore[attr-defined]
+    given: object = config.scaling
     if isinstance(given, dict):
         object.__setattr__(config, "scaling", scalings.from_dict(given))
     elif given is not None and not isinstance(given, Scaling):

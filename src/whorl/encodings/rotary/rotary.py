@@ -11,7 +11,7 @@ from whorl.kernels import tables
 from whorl.kernels.tables import table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Description, Frequencies
-from whorl.scaling.describe import describe, known_context
+from whorl.scaling.describe import describe_scaling, resolve_original_context
 from whorl.types import Impl, Precision
 
 from .bound import Bound
@@ -221,14 +221,14 @@ class Rotary(Rotation):
             raise ValueError(
                 f"{label}: context_length must be an int; got {quote(context_length)}."
             )
-        scaling = getattr(self.config, "scaling", None)
+        scaling = self.config.scaling
         own = getattr(scaling, "original_context", None)
         found = self._frequencies(context_length, label, default_short=True)
-        return describe(
+        return describe_scaling(
             "no scaling" if scaling is None else repr(scaling),
             before=self._ladder.inv_freq,
             after=Frequencies(found.inv_freq.detach(), found.attention_scale),
             full_factor=None if scaling is None else scaling.full_factor(context_length),
-            original_context=known_context(original_context, own, type(self).__name__),
+            original_context=resolve_original_context(original_context, own, type(self).__name__),
             context_length=context_length,
         )

@@ -107,13 +107,13 @@ class Rotation(Encoding):
                     self._simple = query.table
 
     def _stages(self, known: int, endless: bool) -> Staged | None:
-        scaling = getattr(self.config, "scaling", None)
+        scaling = self.config.scaling
         if self._trained or scaling is None or not scaling.follows_length:
             return None
-        if (limit := scaling.short_up_to) is None:
+        if (limit := scaling.short_context_limit) is None:
             return None
         short = Angles(self._turns(1, "", QUERY), known, endless)
-        if not scaling.fixed_past_it:
+        if not scaling.fixed_past_limit:
             return Staged(limit, short, None)
         return Staged(limit, short, Angles(self._turns(limit + 1, "", QUERY), known, endless))
 
@@ -129,7 +129,7 @@ class Rotation(Encoding):
 
     @property
     def _follows_length(self) -> bool:
-        scaling = getattr(self.config, "scaling", None)
+        scaling = self.config.scaling
         return scaling is not None and bool(scaling.follows_length)
 
     def _frequencies(
@@ -137,7 +137,7 @@ class Rotation(Encoding):
     ) -> Frequencies:
         """Frequencies in the dtype of the ladder, with gradients where they are trained."""
         check_context(context_length, where)
-        scaling = getattr(self.config, "scaling", None)
+        scaling = self.config.scaling
         if scaling is None:
             return Frequencies(self._ladder.inv_freq)
         if self._follows_length and context_length is None and not default_short:
@@ -372,10 +372,10 @@ def _exact_below(
     scaled: Frequencies, scaling: Scaling, ladder: Ladder, context_length: Tensor
 ) -> Frequencies:
     """The frequencies of a short context, to the last bit, in rows that have one."""
-    if scaling.short_up_to is None:
+    if scaling.short_context_limit is None:
         return scaled
     short = scaling.frequencies(ladder, None)
-    within = context_length <= scaling.short_up_to
+    within = context_length <= scaling.short_context_limit
     near = short.inv_freq.to(within.device)
     inv_freq = torch.where(within.unsqueeze(-1), near, scaled.inv_freq)
     scale = scaled.attention_scale

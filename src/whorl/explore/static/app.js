@@ -1,4 +1,4 @@
-// The first page: a config, what inspect and doctor say, charts that follow the sliders.
+// The first page: a config, the results of inspect and doctor, charts that change with the sliders.
 
 import { $, ask, brief, copy, el, later, latest, save, tell, words } from "./common.js";
 import { Chart } from "./charts.js";
@@ -10,10 +10,10 @@ import { read, write } from "./link.js";
 const FRESH = { group: null, length: null, base: null, method: "config", factor: 4, trained: null, pair: null, distance: 16, pins: [] };
 const PLAIN = ["config", "none"];
 let start, fields, known = {}, shown = null, own = null, began = null;
-/** The colour of the curve that the controls show; it stays with the curve when that is kept. */
+/** The colour of the current curve; it does not change when the curve is kept. */
 let hue = 1;
 let state = { source: null, ...FRESH };
-/** What went wrong: faults are whorl's, view is why there are no charts, own is about q and k. */
+/** Errors: of the report, of the view (a fault, or why there are no charts), and of q and k. */
 const trouble = { report: null, look: null, view: null, own: null };
 
 const say = (text) => { $("#say").textContent = text; };
@@ -26,8 +26,8 @@ const apart = { label: "distance, in tokens", name: "distance", log: true };
 const charts = {
   wavelengths: new Chart($("#wavelengths"), {
     id: "wavelengths", title: "Wavelength of each pair", x: pairs, pick, over,
-    y: { label: "tokens in a full turn", log: true, unit: " tokens" },
-    note: "Disc: kept. Diamond: blended. Open: interpolated. Red ring: the pair meets angles at this length that it never took in training. Above a line, a pair does not come round within it.",
+    y: { label: "tokens in a full rotation", log: true, unit: " tokens" },
+    note: "Disc: kept. Diamond: blended. Open: interpolated. Red ring: the pair has out-of-distribution angles at this length. Above a line, the wavelength is longer than that number of tokens.",
   }),
   angles: new Chart($("#angles"), {
     id: "angles", title: "Angle between two tokens", x: pairs, pick, over,
@@ -36,7 +36,7 @@ const charts = {
   likeness: new Chart($("#likeness"), {
     id: "likeness", title: "How alike distances look", x: apart, over: far,
     y: { label: "mean cosine of all pairs", range: [-0.2, 1] },
-    note: "1 is distance 0. A curve that climbs again far out makes far tokens look near: aliasing. Drawn at 257 distances.",
+    note: "1 is distance 0. Where a curve rises again, far tokens look near: aliasing. Drawn at 257 distances.",
   }),
   decay: new Chart($("#decay"), {
     id: "decay", title: "Decay with distance", x: apart, over: far,
@@ -51,7 +51,7 @@ const focus = () => ({ method: state.method, factor: PLAIN.includes(state.method
 const equal = (a, b) => a.method === b.method && a.factor === b.factor && a.base === b.base;
 const asItIs = () => state.method === "config" && state.base == null;
 
-/** The curves beside the config's, each once, with the colours they keep. */
+/** The curves besides the config's, each once, with their colours. */
 function choices() {
   const pins = state.pins.map(({ slot, ...choice }) => ({ choice, slot }));
   if (asItIs()) return pins;
@@ -59,7 +59,7 @@ function choices() {
   return [{ choice: focus(), slot: kept?.slot ?? unused() }, ...pins.filter((one) => one !== kept)];
 }
 
-/** A colour for a curve that is not kept: the one it has, unless a kept curve took it. */
+/** A colour for the current curve: the one it has, unless a kept curve has it. */
 function unused() {
   const taken = state.pins.map((one) => one.slot);
   for (let n = 1; taken.includes(hue); n += 1) hue = n;
@@ -77,7 +77,7 @@ const look = latest(async () => {
     shown = { ...await ask("view", asked), slots, focused, asked: asked.choices };
     Object.assign(trouble, { look: null, view: null });
   } catch (error) {
-    if (own && !error.fault) {  // Without them it works, or says what else is wrong.
+    if (own && !error.fault) {  // Try without q and k, which may be the only problem.
       own = null;
       trouble.own = error.message;
       return look();
@@ -97,7 +97,7 @@ const look = latest(async () => {
   if (since != null) requestAnimationFrame(() => performance.measure("slider", { start: since, end: performance.now() }));
 });
 
-/** Says what is wrong, each thing in one place. */
+/** Shows each error in one place. */
 function troubled() {
   const unread = known.problem != null && known.verdict == null;
   const faults = [...new Set([trouble.report, trouble.look].filter(Boolean))];
@@ -124,7 +124,7 @@ function draw() {
   rule(shown.trained, "trained on");
   rule(shown.window, "window");
   rule(shown.length, "length");
-  const told = (one, n) => [one.statuses[n], one.factors[n] && one.factors[n] !== 1 ? `slower by ${words(one.factors[n])}` : null, one.new[n] ? "new angles" : null].filter(Boolean).join(", ");
+  const told = (one, n) => [one.statuses[n], one.factors[n] && one.factors[n] !== 1 ? `divided by ${words(one.factors[n])}` : null, one.new[n] ? "out-of-distribution angles" : null].filter(Boolean).join(", ");
   charts.wavelengths.draw({
     rules, marked: state.pair,
     series: numbered.map(([one, n]) => ({
@@ -135,7 +135,7 @@ function draw() {
   charts.angles.draw({
     marked: state.pair,
     series: numbered.map(([one, n]) => ({ label: one.label, slot: slot(n), x, y: one.angles, marks: x.map(() => "kept"), small: true })),
-    note: `Two tokens ${words(shown.distance)} apart, the distance of the dials below; fast pairs have come round often, slow ones have hardly moved.`,
+    note: `Two tokens ${words(shown.distance)} apart, the distance of the dials below; fast pairs have rotated many times, slow ones hardly at all.`,
   });
   const message = shown.distances.length ? null : `No chart, because ${shown.why}`;
   const lines = (values) => numbered.filter(([, n]) => values[n]).map(([one, n]) => ({ label: one.label, slot: slot(n), x: shown.distances, y: values[n], dash: n === 0 && curves.length > 1 }));
@@ -144,20 +144,20 @@ function draw() {
     message,
     series: message ? [] : [...lines(shown.envelopes.map((one) => one && one.map((v) => v / one[0]))).map((one) => ({ ...one, label: `envelope, ${one.label}` })),
       ...shown.scores.map((one, n) => ({ label: `score, ${one.name}`, slot: 8 + n, dash: n === 1, x: shown.distances, y: one.mean }))],
-    note: message ? "" : `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; ${shown.why_no_scores ? `no scores, because ${shown.why_no_scores}` : `scores over |q| |k|, ${curves[shown.focus]?.label}, attention scale and all, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`}`,
+    note: message ? "" : `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; ${shown.why_no_scores ? `no scores, because ${shown.why_no_scores}` : `scores over |q| |k|, ${curves[shown.focus]?.label}, with the attention scale, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`}`,
   });
-  const turning = curves[shown.focus ?? 0];
+  const current = curves[shown.focus ?? 0];
   $("#turning").hidden = false;
-  dials.show({ frequencies: turning.inv_freq, wavelengths: turning.wavelengths, chosen: state.pair, distance: shown.distance, likeness: turning.likeness, label: turning.label });
+  dials.show({ frequencies: current.inv_freq, wavelengths: current.wavelengths, chosen: state.pair, distance: shown.distance, likeness: current.likeness, label: current.label });
   const now = numbered.at(numbered.length > 1 ? 1 : 0)[0];
   const upto = now.reach > start.limits.length.most ? "at any length shown here" : `up to ${words(now.reach)} tokens`;
-  const reach = now.reach == null ? "" : `; ${now.follows ? "as it turns at this length, " : ""}no new angle ${upto}`;
+  const reach = now.reach == null ? "" : `; ${now.follows ? "with the frequencies of this length, " : ""}no out-of-distribution angle ${upto}`;
   const fresh = now.new.filter(Boolean).length;
   if (shown.focused && curves[1].error) $("#live").textContent = `${curves[1].label} cannot be drawn; the reason is above.`;
-  else $("#live").textContent = `${now.label}, at ${words(shown.length)} tokens: ${fresh ? `${fresh} pairs meet new angles` : now.new.length ? "no pair meets a new angle" : "new angles are not known"}${reach}; attention scale ${words(now.attention_scale)}.`;
+  else $("#live").textContent = `${now.label}, at ${words(shown.length)} tokens: ${fresh ? `${fresh} pairs have out-of-distribution angles` : now.new.length ? "no pair has an out-of-distribution angle" : "out-of-distribution angles are not known"}${reach}; attention scale ${words(now.attention_scale)}.`;
 }
 
-// What inspect and doctor say ------------------------------------------------------------------
+// Results of inspect and doctor ----------------------------------------------------------------
 
 const tellAll = latest(async () => {
   if (!state.source) return;
@@ -175,7 +175,7 @@ const tellAll = latest(async () => {
 });
 
 function said() {
-  const unread = trouble.report ? "Not known, because whorl failed; see above." : "This cannot be read; the reason stands with the config.";
+  const unread = trouble.report ? "Not known, because whorl failed; see above." : "This cannot be read; the reason is beside the config.";
   $("#verdict").textContent = known.verdict ?? unread;
   const rows = (facts) => facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]);
   $("#facts").replaceChildren(
@@ -194,11 +194,11 @@ function said() {
   controls();
 }
 
-/** The dialects that the config can be had in, its own first. */
+/** The dialects in which the config is offered, its own first. */
 function dialects() {
   const offered = Object.keys(known.configs ?? {}), chosen = $("#dialect").value;
   $("#dialect-row").hidden = offered.length === 0;
-  refill($("#dialect"), offered.map((name) => [name, name === known.dialect]), ([name, same]) => el("option", { value: name }, same ? `${name} (as it is)` : name));
+  refill($("#dialect"), offered.map((name) => [name, name === known.dialect]), ([name, same]) => el("option", { value: name }, same ? `${name} (original)` : name));
   if (offered.includes(chosen)) $("#dialect").value = chosen;
   for (const id of ["#copy-config", "#save-config"]) $(id).disabled = !config();
   $("#config-why").textContent = config() ? "" : known.why ? `No config to copy: ${known.why}` : "No config to copy.";
@@ -211,10 +211,10 @@ const config = () => known.configs?.[$("#dialect").value] ?? known.config;
 
 function controls() {
   fields.limits = limits(start, state.method);
-  const turning = known.groups?.filter((group) => group.rotates) ?? [];
-  $("#group-row").hidden = turning.length < 2;
-  refill($("#group"), turning.map((group) => [group.index, group.title]), ([value, title]) => el("option", { value }, title));
-  if (turning.length) $("#group").value = state.group ?? known.group;
+  const rotating = known.groups?.filter((group) => group.rotates) ?? [];
+  $("#group-row").hidden = rotating.length < 2;
+  refill($("#group"), rotating.map((group) => [group.index, group.title]), ([value, title]) => el("option", { value }, title));
+  if (rotating.length) $("#group").value = state.group ?? known.group;
   const set = (id, value, of) => {
     const range = $(`#${id}`);
     if (document.activeElement !== range) range.value = of(value);
@@ -235,17 +235,17 @@ function controls() {
   const fixed = known.trained != null;
   $("#trained").disabled = fixed;
   fields.show("trained", known.trained ?? state.trained ?? "");
-  $("#trained-note").textContent = fixed ? "" : "The config does not say; extensions and new angles need it.";
+  $("#trained-note").textContent = fixed ? "" : "The config does not contain it; extensions and out-of-distribution angles need it.";
   $("#trained-row").hidden = fixed || known.groups == null || !!known.problem;
   const why = unkept();
-  $("#pin").setAttribute("aria-disabled", String(why != null));  // and not disabled, which would lose the focus
+  $("#pin").setAttribute("aria-disabled", String(why != null));  // not disabled, because that would lose the focus
   $("#pin-why").textContent = why ?? "";
   refill($("#pins"), state.pins.map((one) => [label(one), one.slot]), ([name, colour], n) => el("li", { class: `s${colour}` },
     el("i", {}), el("span", {}, name), el("button", { type: "button", class: "small", "aria-label": `Remove ${name}`, onclick: () => unpin(n) }, "remove")));
   $("#preset").value = state.source?.preset ?? (state.source?.given ? ":given" : ":text");
 }
 
-/** Children for these rows, made anew only where rows have changed, so that the focus stays. */
+/** Replaces the children only if the rows have changed, so that the focus is not lost. */
 function refill(node, rows, make) {
   const now = JSON.stringify(rows);
   if (node.dataset.rows === now) return;
@@ -253,12 +253,12 @@ function refill(node, rows, make) {
   node.replaceChildren(...rows.map(make));
 }
 
-/** Raises the factor where the method takes none as small. */
+/** Raises the factor if the method accepts none as small. */
 function fitted() {
   const { least } = limits(start, state.method).factor;
   if (!PLAIN.includes(state.method) && state.factor < least) {
     state.factor = least;
-    say(`Factor is ${words(least)} now, the least that ${start.methods[state.method]} takes.`);
+    say(`Factor is ${words(least)} now, the least that ${start.methods[state.method]} accepts.`);
   }
   fields.settle("factor");
   fields.box("factor").value = state.factor;  // even while the focus is there
@@ -274,18 +274,18 @@ function pin() {
 function unpin(n) {
   const [gone] = state.pins.splice(n, 1);
   if (equal(gone, focus())) hue = gone.slot;
-  say(`${label(gone)} is off the charts.`);
+  say(`${label(gone)} was removed from the charts.`);
   moved();
   ($("#pins").children[Math.min(n, state.pins.length - 1)]?.querySelector("button") ?? $("#pin")).focus();
 }
 
-/** Why there is nothing to keep; null where there is. */
+/** Why the current curve cannot be kept; null if it can. */
 function unkept() {
   const most = start.most_curves - 2;
   if (asItIs()) return "The config itself is always drawn. Choose a method or a base to keep one beside it.";
   if (shown?.asked.some((one, n) => equal(one, focus()) && shown.curves[n + 1].error)) return `${label(focus())} cannot be drawn, so there is nothing to keep.`;
   if (state.pins.some((one) => equal(one, focus()))) return `${label(focus())} is kept. Change something to keep another.`;
-  return state.pins.length >= most ? `${most} are kept, which is as many as can be told apart. Remove one to keep another.` : null;
+  return state.pins.length >= most ? `${most} are kept, which is the limit. Remove one to keep another.` : null;
 }
 
 const label = (one) => [start.methods[one.method] + (PLAIN.includes(one.method) ? "" : ` x ${words(one.factor)}`), one.base == null ? null : `base ${brief(one.base)}`].filter(Boolean).join(", ");
@@ -296,7 +296,7 @@ const remember = later(300, () => {
 });
 const tellSoon = later(200, tellAll);
 
-/** Something changed: charts at once, words a little later. */
+/** After a change: draws charts at once, and updates the report a little later. */
 function moved() {
   began ??= performance.now();
   controls();
@@ -323,11 +323,11 @@ async function open(source, more = {}) {
 }
 
 function tooLong(what, size) {
-  fields.refuse("The last text was not read; all of this is for the config before it.");
-  return tell("#config-error", `${what} has ${size.toLocaleString("en")} bytes; a config has at most ${start.most_text.toLocaleString("en")}. Take config.json, not the weights.`);
+  fields.refuse("The last text was not read; the results are for the config before it.");
+  return tell("#config-error", `${what} has ${size.toLocaleString("en")} bytes; a config has at most ${start.most_text.toLocaleString("en")}. Use config.json, not the weights.`);
 }
 
-/** Numbers that sliders give: three digits are enough where the scale is a logarithm. */
+/** The number of a slider: three digits are enough on a logarithmic scale. */
 const three = (value) => Number(value.toPrecision(3));
 
 function wire(id, from) {
@@ -335,10 +335,10 @@ function wire(id, from) {
   fields.listen(id);
 }
 
-/** Says that the text is not what is drawn. */
+/** Says that the text in the field is not the config that is shown. */
 function unread() {
   const text = $("#text").value;
-  tell("#unread", text.trim() && text !== state.source?.text ? "Not read yet: what you see is another config. \u201cRead it\u201d reads this one." : null);
+  tell("#unread", text.trim() && text !== state.source?.text ? "Not read yet: the page shows another config. \u201cRead it\u201d reads this one." : null);
 }
 
 function useOwn() {
@@ -396,7 +396,7 @@ function listen() {
   $("#use-own").addEventListener("click", useOwn);
   $("#drop-own").addEventListener("click", () => { own = null; trouble.own = null; tell("#undrawn", null); troubled(); look(); });
   for (const id of ["#q", "#k"]) $(id).addEventListener("input", () => tell("#undrawn", own ? "Changed, and not drawn yet." : null));
-  // By hand, because the fragment holds the view.
+  // Not by a link, because the fragment contains the view.
   $(".skip").addEventListener("click", (event) => { event.preventDefault(); $("#results").focus(); });
   window.addEventListener("hashchange", restore);
 }
@@ -413,7 +413,7 @@ async function take(file) {
   await pasted(await file.text());
 }
 
-/** The view of the link, or the one to begin with. */
+/** Shows the view of the link, or the first view. */
 async function restore() {
   const found = read(location.hash, start);
   const source = found.source ?? (start.given ? { given: true } : { preset: start.preset });
@@ -423,7 +423,7 @@ async function restore() {
   hue = found.view.pins.length + 1;
   const pins = found.view.pins.map((one, n) => ({ ...one, slot: n + 1 }));
   const opened = open(source, { ...found.view, pins });
-  tell("#link-error", found.problems.length ? `The link makes no sense in parts, which are left out. ${found.problems.join(" ")}${rest}` : null);
+  tell("#link-error", found.problems.length ? `Parts of the link are not valid and were ignored. ${found.problems.join(" ")}${rest}` : null);
   await opened;
 }
 

@@ -1,4 +1,4 @@
-// Line and point charts as SVG. A chart is drawn anew at each change: a few hundred points in a
+// Line and point charts as SVG. A chart is drawn again at each change: a few hundred points in a
 // dozen paths, which takes about a millisecond. Colours come from style.css, by class.
 
 import { brief, el, lines, save, shape, words } from "./common.js";
@@ -8,7 +8,7 @@ const LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 42;
 export class Chart {
   /**
    * figure: an element to fill. options: id, title, note, x and y ({label, name, log, unit, range, ticks},
-   * each for a tick at every value), pick(x) called on click and Enter, over(x, chart) on the way there.
+   * each for a tick at every value), pick(x) called on click and Enter, over(x, chart) when the pointer moves.
    */
   constructor(figure, options) {
     Object.assign(this, { figure, options, series: [], rules: [], at: null, marked: null });
@@ -40,8 +40,8 @@ export class Chart {
   }
 
   /**
-   * series: [{label, slot, x, y, marks, dash, band}], where marks says what to draw at each point
-   * and slot is the number of a colour. rules: [{y, label}]. message: what to say instead.
+   * series: [{label, slot, x, y, marks, dash, band}], where marks is the shape at each point
+   * and slot is the number of a colour. rules: [{y, label}]. message: text to show instead.
    */
   draw({ series = [], rules = [], message = null, note = null, marked = null }) {
     Object.assign(this, { series: twins(series), rules, message, marked });
@@ -117,7 +117,7 @@ export class Chart {
     return group;
   }
 
-  /** Rules with their names; where two are close, the names stand at different ends. */
+  /** Horizontal lines with their names; if two are close, the names are at different ends. */
   ruled() {
     const right = this.width - RIGHT, ends = [["start", LEFT + 6], ["end", right - 4], ["middle", (LEFT + right) / 2]];
     let before = -99, end = 0;
@@ -131,7 +131,7 @@ export class Chart {
     return [0, 1].map((n) => shape("g", { class: "rule" }, ...drawn.map((one) => one[n])));
   }
 
-  /** above: how many series are drawn over this one; its marks are larger, so that they show. */
+  /** above: how many series are drawn over this one; its marks are larger, to be visible. */
   one(one, above) {
     const points = one.x.map((x, n) => [x, one.y[n]]);
     const place = ([x, y]) => `${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`;
@@ -178,7 +178,7 @@ export class Chart {
     this.options.over?.(null, this);
   }
 
-  /** Show a value of x, as another chart points to it; in words only beside it, not upon it. */
+  /** Shows a value of x that is selected in another chart. */
   follow(x, from) {
     const at = x == null ? null : this.xs?.indexOf(x) ?? -1;
     if (this.svg.classList.contains("silent") || at === -1) return;
@@ -241,7 +241,7 @@ export class Chart {
   }
 }
 
-/** Finds series that lie upon each other point for point: the one each repeats, and its turn. */
+/** Finds series that are equal at every point: the first of them, and the number of each. */
 function twins(series) {
   const close = (a, b) => a === b || (a != null && b != null && Math.abs(a - b) <= 1e-9 * Math.abs(a));
   const same = (a, b) => !a.marks === !b.marks && a.y.length === b.y.length && a.y.every((y, n) => close(y, b.y[n]));
@@ -254,7 +254,7 @@ function twins(series) {
 
 const named = (one) => (one.like == null ? one.label : `${one.label} (same as ${one.like.replace("as in the config", "the config")})`);
 const broken = (one) => (one.dash && one.of === 1 ? " dash" : "");
-/** Lines upon each other take turns, so that all of their colours show. */
+/** Dashes for equal lines, so that their colours alternate. */
 const turns = (one, long) => (one.of === 1 ? {} : { "stroke-dasharray": `${long} ${long * (one.of - 1)}`, "stroke-dashoffset": -long * one.turn });
 const swatch = (one) => (one.marks ? shape("circle", { cx: 11, cy: 5, r: 4, class: "dot" })
   : shape("path", { d: "M1 5H21", class: `line s${one.slot}${broken(one)}`, ...turns(one, 5) }));

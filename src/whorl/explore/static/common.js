@@ -1,4 +1,4 @@
-// What both pages share: elements, requests, numbers in words, files to save.
+// Shared by both pages: elements, requests, formatted numbers, files to save.
 
 export const $ = (selector, root = document) => root.querySelector(selector);
 
@@ -22,13 +22,13 @@ export const el = (tag, attributes = {}, ...children) =>
 export const shape = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS(SVG, tag), attributes, children);
 
-/** A message in its place; nothing hides the place. */
+/** Shows a message in an element; without text the element is hidden. */
 export function tell(where, text) {
   $(where).hidden = !text;
   $(where).textContent = text ?? "";
 }
 
-/** Ask Python; an error carries the message that it gave. fault: it is not of what was asked. */
+/** Sends a request to Python; throws its error message. fault: whether whorl failed, not the input. */
 export async function ask(name, body) {
   const options = body === undefined ? {} : {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
@@ -72,17 +72,17 @@ export function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** Put text on the clipboard and say so; where that is not allowed, say that instead. */
+/** Copies text to the clipboard, and reports success or failure. */
 export async function copy(text, what, say) {
   try {
     await navigator.clipboard.writeText(text);
     say(`${what} copied.`);
   } catch {
-    say(`The browser does not let the page copy; select the text and copy it yourself.`);
+    say(`The browser does not allow the page to copy; select the text and copy it yourself.`);
   }
 }
 
-/** Words in lines of at most so many letters. */
+/** A text in lines of at most so many letters. */
 export function lines(text, most) {
   const found = [];
   for (const word of text.split(" ")) {
@@ -92,7 +92,7 @@ export function lines(text, most) {
   return found;
 }
 
-/** Call at most once per ``wait`` milliseconds of silence. */
+/** Calls once, after ``wait`` milliseconds without another call. */
 export function later(wait, call) {
   let timer;
   return () => {
@@ -101,7 +101,7 @@ export function later(wait, call) {
   };
 }
 
-/** Ask while values change: one request at a time, always for the newest values. */
+/** Runs while values change: one request at a time, always for the newest values. */
 export function latest(run) {
   let busy = false, again = false;
   return async function go() {

@@ -47,7 +47,7 @@ function draw() {
 
 function note(head) {
   const trained = found.curves.filter((one) => one.trained).map((one) => one.name);
-  return `Head ${head} of 8, query after key.${trained.length ? ` ${trained.join(", ")} learn theirs: shown as they start.` : ""}`;
+  return `Head ${head} of 8, query after key.${trained.length ? ` ${trained.join(", ")} have trained biases: shown with their initial values.` : ""}`;
 }
 
 const KINDS = { yes: "yes", no: "no", untouched: "", trained: "partly", partly: "partly" };
@@ -76,7 +76,7 @@ async function cards() {
     }), el("td", { class: "number" }, words(row.parameters))));
   }
   $("#card-state").textContent = `${start.encodings.length} encodings measured.`;
-  if (said) $("#card-rules").append(el("summary", {}, "What yes takes, and what the words mean"),
+  if (said) $("#card-rules").append(el("summary", {}, "The rules for yes, and explanations"),
     el("dl", {}, ...Object.entries(said.rules).flatMap(([key, rule]) => [el("dt", {}, key), el("dd", {}, rule)])),
     ...said.words.map((line) => el("p", { class: "quiet" }, line)));
   $("#card-rules").hidden = !said;
@@ -115,7 +115,7 @@ async function begin() {
     return fail(error.message);
   }
   $("#version").textContent = start.version;
-  $("#without").textContent = `These add none, and act on embeddings, queries and keys or scores instead: ${start.without_bias.join(", ")}.`;
+  $("#without").textContent = `These have no bias by distance, and act on embeddings, queries and keys or scores instead: ${start.without_bias.join(", ")}.`;
   $("#encodings").append(...start.with_bias.map((name, n) => el("label", {},
     el("input", { type: "checkbox", value: name, checked: n < 3, onchange: look }), name)));
   $("#length").addEventListener("input", look);

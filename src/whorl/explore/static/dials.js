@@ -1,14 +1,14 @@
-// Pairs as dials: a query and a key travel along the text, their arrows turn, and the angle between
-// the two stays. Angles are position times frequency; the frequencies come from Python.
+// Pairs as dials: a query and a key move along the text, their hands rotate, and the angle between
+// the two stays the same. Angles are position times frequency; the frequencies come from Python.
 
 import { $, brief, el, shape, words } from "./common.js";
 
-const TURN = 2 * Math.PI, R = 40, MOST = 4096;
+const CIRCLE = 2 * Math.PI, R = 40, MOST = 4096;
 
 export class Dials {
   constructor(root) {
     this.root = root;
-    this.place = 0;
+    this.position = 0;
     this.distance = 16;
     this.pairs = [];
     this.playing = !matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -18,8 +18,8 @@ export class Dials {
     this.speed = $("#speed");
     this.play.addEventListener("click", () => this.toggle());
     this.scrub.addEventListener("input", () => {
-      this.place = Number(this.scrub.value);
-      this.turn();
+      this.position = Number(this.scrub.value);
+      this.rotate();
     });
     this.visible = true;
     new IntersectionObserver(([entry]) => {
@@ -39,7 +39,7 @@ export class Dials {
     this.play.textContent = this.playing ? "Pause" : "Play";
   }
 
-  /** frequencies: of all pairs. chosen: the pair that the charts point to. */
+  /** frequencies: of all pairs. chosen: the pair that is selected in the charts. */
   show({ frequencies, wavelengths, chosen, distance, likeness, label }) {
     this.frequencies = frequencies;
     this.distance = distance;
@@ -54,12 +54,12 @@ export class Dials {
     }
     this.hands.forEach((hand, n) => {
       const wave = wavelengths[pairs[n]];
-      hand.text.textContent = wave == null ? "never turns" : `a turn in ${brief(wave)}`;
+      hand.text.textContent = wave == null ? "does not rotate" : `wavelength ${brief(wave)}`;
       hand.box.classList.toggle("chosen", pairs[n] === chosen);
     });
     const alike = likeness.toFixed(3);
-    $("#alike").textContent = `Two equal tokens ${words(distance)} apart, ${label}: mean cosine ${alike}, wherever the two stand.`;
-    this.turn();
+    $("#alike").textContent = `Two equal tokens ${words(distance)} apart, ${label}: mean cosine ${alike}, at every position.`;
+    this.rotate();
     this.next();
   }
 
@@ -72,15 +72,15 @@ export class Dials {
     return { wedge, query, key, text, box: el("li", {}, face, el("span", {}, `pair ${pair}`), text) };
   }
 
-  turn() {
-    const place = Math.floor(this.place);
-    this.scrub.value = place;
-    this.scrub.setAttribute("aria-valuetext", words(place));
-    $("#where").textContent = `Key at position ${words(place)}, query at ${words(place + this.distance)}.`;
+  rotate() {
+    const position = Math.floor(this.position);
+    this.scrub.value = position;
+    this.scrub.setAttribute("aria-valuetext", words(position));
+    $("#where").textContent = `Key at position ${words(position)}, query at ${words(position + this.distance)}.`;
     this.hands?.forEach((hand, n) => {
       const f = this.frequencies[this.pairs[n]];
       // Between whole positions the hands move evenly, so that the eye can follow slow pairs.
-      const a = -((this.place + this.distance) * f) % TURN, b = -(this.place * f) % TURN;
+      const a = -((this.position + this.distance) * f) % CIRCLE, b = -(this.position * f) % CIRCLE;
       hand.query.setAttribute("d", `M0 0L${R * Math.cos(a)} ${R * Math.sin(a)}`);
       hand.key.setAttribute("d", `M0 0L${R * 0.78 * Math.cos(b)} ${R * 0.78 * Math.sin(b)}`);
       hand.wedge.setAttribute("d", wedge(a, b, R * 0.5));
@@ -97,9 +97,9 @@ export class Dials {
         return;
       }
       const rate = 2 ** Number(this.speed.value);
-      this.place = (this.place + (Math.max(0, now - before) / 1000) * rate) % MOST;
+      this.position = (this.position + (Math.max(0, now - before) / 1000) * rate) % MOST;
       before = now;  // of the frame, which can lie before the call that asked for it
-      this.turn();
+      this.rotate();
       requestAnimationFrame(step);
     };
     requestAnimationFrame(step);
@@ -108,9 +108,9 @@ export class Dials {
 
 /** The smaller sector between two angles. */
 function wedge(a, b, r) {
-  let turn = (b - a) % TURN;
-  if (turn > Math.PI) turn -= TURN;
-  if (turn < -Math.PI) turn += TURN;
+  let angle = (b - a) % CIRCLE;
+  if (angle > Math.PI) angle -= CIRCLE;
+  if (angle < -Math.PI) angle += CIRCLE;
   const start = `M0 0L${r * Math.cos(a)} ${r * Math.sin(a)}`;
-  return `${start}A${r} ${r} 0 0 ${turn > 0 ? 1 : 0} ${r * Math.cos(a + turn)} ${r * Math.sin(a + turn)}Z`;
+  return `${start}A${r} ${r} 0 0 ${angle > 0 ? 1 : 0} ${r * Math.cos(a + angle)} ${r * Math.sin(a + angle)}Z`;
 }

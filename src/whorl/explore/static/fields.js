@@ -1,5 +1,5 @@
-// Number fields. What was typed and cannot be is said beside its field, and the results, which keep
-// the last number that could, are marked as not being for it.
+// Number fields. An invalid number is reported beside its field, and the results, which are still for
+// the last valid number, are marked as stale.
 
 import { $, ask, tell } from "./common.js";
 import { wrong } from "./limits.js";
@@ -8,12 +8,12 @@ import { wrong } from "./limits.js";
 const LENGTHS = ["length", "trained", "distance"];
 
 export class Fields {
-  /** limits: by key, as in limits.js. take(key, value): a number that can be. */
+  /** limits: by key, as in limits.js. take(key, value): called with a valid number. */
   constructor(limits, take) {
     Object.assign(this, { limits, take, invalid: new Set(), refused: null });
   }
 
-  /** empty: what no number stands for, where that may be. */
+  /** empty: the value of an empty field, if it may be empty. */
   listen(key, empty) {
     const box = this.box(key);
     box.setAttribute("aria-errormessage", `${key}-error`);
@@ -40,7 +40,7 @@ export class Fields {
     return $(`#${key}-number`) ?? $(`#${key}`);
   }
 
-  /** The field holds what counts. */
+  /** Marks fields as valid, all of them by default. */
   settle(...keys) {
     for (const key of keys.length ? keys : [...this.invalid]) this.mark(key, null);
   }
@@ -54,7 +54,7 @@ export class Fields {
     this.stale();
   }
 
-  /** Says that something else was not taken, such as a config; null once it was. */
+  /** Says that something else was refused, such as a config; null if nothing is. */
   refuse(words) {
     this.refused = words;
     this.stale();
@@ -62,13 +62,13 @@ export class Fields {
 
   stale() {
     const names = [...this.invalid].map((one) => this.limits[one].name);
-    const typed = names.length ? `${names.join(" and ")} cannot be what you typed; all of this is for the last numbers that could be.` : null;
+    const typed = names.length ? `${names.join(" and ")} is not valid; the results are still for the last valid numbers.` : null;
     const said = [typed, this.refused].filter(Boolean).join(" ");
     $("#results").classList.toggle("stale", said !== "");
     tell("#stale", said || null);
   }
 
-  /** Show a value, unless the user is typing there or has typed what cannot be. */
+  /** Shows a value, unless the user is typing there or the field is invalid. */
   show(key, value) {
     if (document.activeElement !== this.box(key) && !this.invalid.has(key)) this.box(key).value = value;
   }

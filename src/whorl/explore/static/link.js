@@ -1,4 +1,4 @@
-// A view as the fragment of a link, which the browser keeps to itself, and back.
+// A view as the fragment of a link, which the browser does not send, and back.
 
 import { limits, wrong } from "./limits.js";
 
@@ -11,7 +11,7 @@ const decode = (text) => new TextDecoder("utf-8", { fatal: true }).decode(Uint8A
 
 const one = ({ method, factor, base }) => [method, factor ?? "", base ?? ""].join("~");
 
-/** A few letters that another text hardly has (FNV-1a), so that a link cut short is known as such. */
+/** A checksum (FNV-1a), to detect a link that is incomplete. */
 function check(text) {
   let sum = 0x811c9dc5;
   for (const letter of text) sum = Math.imul(sum ^ letter.codePointAt(0), 0x01000193) >>> 0;
@@ -27,7 +27,7 @@ export function write(state) {
     try {
       text = JSON.stringify(JSON.parse(text));
     } catch {
-      // Broken text travels as it is.
+      // Text that is not JSON is stored unchanged.
     }
     if (text.length > MOST) return null;
     found.set("config", encode(text));
@@ -39,13 +39,13 @@ export function write(state) {
   return `#check=${check(String(found))}&${found}`;
 }
 
-/** What a fragment says; whatever makes no sense in it is left out, and problems says so. */
+/** The view of a fragment; invalid parts are ignored and listed in problems. */
 export function read(hash, start) {
   const found = new URLSearchParams(hash.slice(1)), view = {}, problems = [];
   const allowed = limits(start, found.get("method"));
   const claimed = found.get("check");
   found.delete("check");
-  if (claimed != null && claimed !== check(String(found))) problems.push("It was cut short or changed on its way.");
+  if (claimed != null && claimed !== check(String(found))) problems.push("It is incomplete or was changed.");
   for (const key of new Set(found.keys()))
     if (!KEYS.includes(key)) problems.push(`There is no "${key.slice(0, 40)}".`);
   for (const key of NUMBERS) {
@@ -68,7 +68,7 @@ function kept(text, start, problems) {
     const allowed = limits(start, method);
     const sense = Object.hasOwn(start.methods, method) && !(method === "config" && !base)
       && (plain || !wrong(allowed.factor, factor)) && (base === "" || !wrong(allowed.base, base));
-    if (!sense) problems.push(`"${each.slice(0, 40)}" is nothing to keep on the charts.`);
+    if (!sense) problems.push(`"${each.slice(0, 40)}" is not a curve that can be kept.`);
     else if (pins.length >= start.most_curves - 2) problems.push(`More than ${start.most_curves - 2} curves were kept; the rest is left out.`);
     else pins.push({ method, factor: plain ? null : Number(factor), base: base === "" ? null : Number(base) });
   }

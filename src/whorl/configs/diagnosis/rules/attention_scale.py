@@ -6,7 +6,7 @@ from typing import Any
 
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Block, Patient, shown
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 __all__: list[str] = []
 
@@ -31,9 +31,9 @@ def _implied(block: Block) -> float | None:
     if block.kind == "yarn":
         both = block.number("mscale"), block.number("mscale_all_dim")
         if both[0] and both[1]:
-            bottom = mscale(factor, both[1])
-            return None if bottom == 0 else mscale(factor, both[0]) / bottom
-        return mscale(factor, 1.0)
+            bottom = compute_mscale(factor, both[1])
+            return None if bottom == 0 else compute_mscale(factor, both[0]) / bottom
+        return compute_mscale(factor, 1.0)
     if original is None or original < 2 or factor <= 1:
         return 1.0
     return math.sqrt(1 + math.log(factor) / math.log(original))
@@ -123,7 +123,7 @@ def mscale_alone(patient: Patient) -> Iterator[Symptom]:
             if name == "mscale" and given[name] == 1 and not latent:
                 continue  # as without it, whoever reads
             weight = given[name] or 1.0
-            scale = mscale(block.number("factor") or 1.0, weight)
+            scale = compute_mscale(block.number("factor") or 1.0, weight)
             lost = scale * scale  # infinite where ** 2 would raise
             more = (
                 ", so that latent attention does not scale its softmax; with mscale_all_dim"
@@ -157,7 +157,7 @@ def mscale_alone(patient: Patient) -> Iterator[Symptom]:
 def mscale_without_mla(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         implied, factor = _implied(block), block.number("factor")
-        plain = None if factor is None else mscale(factor, 1.0)
+        plain = None if factor is None else compute_mscale(factor, 1.0)
         if block.kind != "yarn" or block.has("attention_factor") or not block.has("mscale_all_dim"):
             continue
         if _is_mla(block) or implied is None or plain is None or abs(implied - plain) < 1e-6:

@@ -10,7 +10,7 @@ from whorl.configs.diagnosis.engine import Case, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient, number, whole
 from whorl.configs.diagnosis.turning import Turning
 from whorl.configs.inspection.pairs import angle_error
-from whorl.scaling.aliasing import alike
+from whorl.scaling.aliasing import find_alias
 
 __all__: list[str] = []
 
@@ -99,7 +99,7 @@ def aliasing(patient: Patient) -> Iterator[Symptom]:
         if length is None or rotation is None or rotation.encoding != "rope":
             continue  # pairs of different axes do not move together
         inv_freq = _frequencies(turned, length)
-        found = alike(inv_freq, turned.reach(length))
+        found = find_alias(inv_freq, turned.reach(length))
         if found is not None:
             yield Symptom(
                 turned.path("rope_theta"),

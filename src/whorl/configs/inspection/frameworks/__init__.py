@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whorl._support.words import quote
 from whorl.scaling import Ladder
-from whorl.scaling.base import ladder
+from whorl.scaling.base import compute_frequencies
 
 from . import llama_cpp, mlx_lm, transformers, vllm
 from .base import Basis, Case, Reading, Remark
@@ -151,7 +151,7 @@ def _frequencies(options: Mapping[str, Any], length: int) -> tuple[Tensor, float
     given, base = options.get("inv_freq"), float(options.get("base", 10_000.0))
     if given is None:
         width = options.get("rotary_dim") or options["head_dim"] - options.get("rotary_start", 0)
-        steps = Ladder(ladder(width, base, dtype), base)
+        steps = Ladder(compute_frequencies(width, base, dtype), base)
     else:
         steps = Ladder(torch.as_tensor(given, dtype=dtype), None)
     scaling = options.get("scaling")

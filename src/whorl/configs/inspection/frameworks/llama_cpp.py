@@ -19,7 +19,7 @@ from typing import Any
 
 from whorl._support.words import quote
 from whorl.scaling import Llama3, LongRoPE, YaRN
-from whorl.scaling.yarn import mscale
+from whorl.scaling.yarn import compute_mscale
 
 from .base import Case, Reading, Remark, not_known
 
@@ -132,12 +132,12 @@ def _yarn(case: Case, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
         remarks.append(
             Remark("without mscale_all_dim the softmax scale has (0.1 ln s + 1)^2", _GRAPH)
         )
-        return scaling, mscale(own.factor, 1.0) ** 2
+        return scaling, compute_mscale(own.factor, 1.0) ** 2
     # llama-context.cpp takes the one for the other.
     if given.get("mscale", 1.0) != wide:
         remarks.append(Remark(f"mscale counts as {wide:g}", _CONTEXT))
     remarks.append(Remark("mscale_all_dim goes into the softmax scale, squared", _DEEPSEEK))
-    return replace(scaling, mscale=wide, mscale_all_dim=wide), mscale(own.factor, wide) ** 2
+    return replace(scaling, mscale=wide, mscale_all_dim=wide), compute_mscale(own.factor, wide) ** 2
 
 
 def _llama3(case: Case, own: Llama3, remarks: list[Remark]) -> Llama3:

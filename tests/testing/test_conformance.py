@@ -1,12 +1,12 @@
-"""The exam fails where it should, and only there."""
+"""The conformance suite fails where it should, and only there."""
 
 from typing import ClassVar
 
 import pytest
 
 import whorl
-from whorl.testing import Probe, check_encoding, checks, observe
-from whorl.testing._compare import shapes
+from whorl.testing import EncodingInputs, check_encoding, list_checks, run_hooks
+from whorl.testing._compare import get_expected_shapes
 
 from .broken import BROKEN
 from .sound import SOUND, ThirdParty
@@ -15,7 +15,7 @@ CASES = [(check, encoding) for check, many in BROKEN.items() for encoding in man
 
 
 def test_every_check_has_a_broken_encoding() -> None:
-    assert BROKEN.keys() == checks().keys()
+    assert BROKEN.keys() == list_checks().keys()
 
 
 @pytest.mark.parametrize(("check", "encoding"), CASES, ids=[type(e).__name__ for _, e in CASES])
@@ -35,8 +35,10 @@ def test_sound_encodings_pass_unregistered(encoding: whorl.Encoding) -> None:
 
 
 def test_sound_encodings_act_at_every_hook() -> None:
-    seen = set[str]().union(*(observe(encoding, Probe.of(encoding)) for encoding in SOUND))
-    assert seen == set(shapes(Probe.of(whorl.NoPE())))
+    seen = set[str]().union(
+        *(run_hooks(encoding, EncodingInputs.of(encoding)) for encoding in SOUND)
+    )
+    assert seen == set(get_expected_shapes(EncodingInputs.of(whorl.NoPE())))
 
 
 def test_exemptions_carry_their_reason() -> None:

@@ -1,4 +1,4 @@
-"""Runs the checks on one encoding, as scikit-learn's ``check_estimator`` does for estimators."""
+"""The conformance suite: all checks on one encoding, like scikit-learn's ``check_estimator``."""
 
 import copy
 from collections.abc import Collection
@@ -8,7 +8,7 @@ from whorl.encodings import Encoding
 
 from .checks import CHECKS
 
-__all__ = ["CheckResult", "check_encoding", "checks"]
+__all__ = ["CheckResult", "check_encoding", "list_checks"]
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class CheckResult:
     exempt: bool = False
 
 
-def checks() -> dict[str, str]:
-    """Name of every check of the exam, and what it means in one line."""
+def list_checks() -> dict[str, str]:
+    """Name of every check of the conformance suite, and what it checks in one line."""
     return {name: (check.__doc__ or "").strip().split("\n")[0] for name, check in CHECKS.items()}
 
 
@@ -32,10 +32,10 @@ def check_encoding(
     only: Collection[str] | None = None,
     raises: bool = True,
 ) -> list[CheckResult]:
-    """Let ``encoding`` sit the exam; raise one AssertionError that names every check it fails.
+    """Run the conformance suite; raise one AssertionError that names every failed check.
 
-    Each check works on a copy, so ``encoding`` is left as it was. A class that cannot pass a check
-    by its nature says so in ``exempt``, with the reason. ``raises=False`` only returns the results.
+    Each check works on a copy, so ``encoding`` does not change. A class that cannot pass a check by
+    its nature declares it in ``exempt``, with the reason. ``raises=False`` returns results only.
     """
     if not isinstance(encoding, Encoding):
         raise TypeError(
@@ -46,7 +46,7 @@ def check_encoding(
         if name not in CHECKS:
             raise ValueError(f"unknown check {name!r}; known: {', '.join(CHECKS)}.")
     chosen = [name for name in CHECKS if only is None or name in only]
-    results = [_sit(encoding, name) for name in chosen]
+    results = [_run_check(encoding, name) for name in chosen]
     failed = [result for result in results if not result.passed]
     if failed and raises:
         lines = "\n".join(f"  {result.check}: {result.message}" for result in failed)
@@ -54,11 +54,11 @@ def check_encoding(
     return results
 
 
-def _sit(encoding: Encoding, name: str) -> CheckResult:
+def _run_check(encoding: Encoding, name: str) -> CheckResult:
     if name in encoding.exempt:
         return CheckResult(name, True, encoding.exempt[name], exempt=True)
     try:
         CHECKS[name](copy.deepcopy(encoding))
-    except Exception as error:  # whatever an encoding raises is its answer to the check
+    except Exception as error:  # whatever an encoding raises, it fails the check
         return CheckResult(name, False, f"{type(error).__name__}: {error}")
     return CheckResult(name, True)

@@ -1,11 +1,11 @@
-"""Every registered encoding, in its variants, sits the whole exam."""
+"""Every registered encoding, in its variants, passes the whole conformance suite."""
 
 import pytest
 from torch import nn
 
 import whorl
 from whorl import scaling as scalings
-from whorl.testing import check_encoding, checks
+from whorl.testing import check_encoding, list_checks
 
 SCALINGS: list[whorl.Scaling] = [
     whorl.Linear(factor=4.0),
@@ -56,7 +56,7 @@ VARIANTS: dict[str, list[whorl.Encoding]] = {
         whorl.Kerple(4),
         whorl.Kerple(3, kind="power"),
     ],
-    # Narrow, and as long as the furthest position of the exam asks: every weight is gradchecked.
+    # Narrow, and as long as the furthest position of the suite needs: every weight is gradchecked.
     "learned": [
         whorl.Learned(2, max_length=3072),
         whorl.Learned(2, max_length=3072, init="sinusoidal", std=1.0),
@@ -153,7 +153,7 @@ def test_every_registered_scaling_is_here() -> None:
     assert {scaling.name for scaling in SCALINGS} == set(scalings.names())
 
 
-@pytest.mark.parametrize("check", checks())
+@pytest.mark.parametrize("check", list_checks())
 @pytest.mark.parametrize("encoding", CASES, ids=repr)
-def test_exam(encoding: whorl.Encoding, check: str) -> None:
+def test_conformance(encoding: whorl.Encoding, check: str) -> None:
     check_encoding(encoding, only=(check,))
