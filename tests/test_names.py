@@ -24,7 +24,7 @@ VERBS = set(re.findall(r"\w+", re.sub(r"\*\*.*?\*\*", "", GLOSSARY.split("are no
 #: Names that contain a banned word, and why they stay.
 ALLOWED: dict[str, str] = {}
 #: Rooms whose functions are still to be renamed; this list only becomes shorter.
-UNFINISHED = {"attention", "bench", "configs", "configs.diagnosis", "configs.inspection"}
+UNFINISHED = {"bench", "configs", "configs.diagnosis", "configs.inspection"}
 UNFINISHED |= {"encodings", "functions", "kernels", "lab", "plots"}
 #: Functions that may be nouns: what users type, charts, analysis quantities, and commands.
 NOUNS = {*whorl.__all__, *whorl.positions.__all__, *whorl.analysis.__all__, *whorl.plots.__all__}

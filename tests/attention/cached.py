@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.attention.cache.kv_cache import KVCache, Step
+from whorl.attention.cache.kv_cache import CacheStep, KVCache
 
 D = 8
 
@@ -53,7 +53,7 @@ def seen(at: Tensor, keys_at: Tensor, window: int | None, sinks: int) -> Tensor:
     return (distance >= 0) & (near | ((keys_at >= 0) & (keys_at < sinks)))
 
 
-def attended(step: Step, cache: KVCache) -> Tensor:
+def attended(step: CacheStep, cache: KVCache) -> Tensor:
     """Attention over what a cache returned, in float64: [B, H, T, Dv]."""
     outs = []
     for row in range(step.q.shape[0]):

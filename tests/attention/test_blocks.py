@@ -13,50 +13,62 @@ from torch import Tensor
 import whorl
 from whorl.attention import attention
 from whorl.attention.softmax import compute
-from whorl.attention.softmax.arguments import Asked, scope_of
-from whorl.attention.softmax.visibility import Block, Scope
+from whorl.attention.softmax.arguments import VisibilityArguments, build_visibility
+from whorl.attention.softmax.visibility import QueryBlock, Visibility
 from whorl.encodings import deberta, transformer_xl
 from whorl.encodings.base import Scorer
 
 from .test_softmax import D, H, fresh, randn, visible
 
 
-def scope(T: int, S: int, **options: Any) -> Scope:
+def visibility(T: int, S: int, **options: Any) -> Visibility:
     q, k = torch.empty(options.pop("B", 1), 1, T, 2), torch.empty(1, 1, S, 2)
-    return scope_of(q, k.expand(len(q), -1, -1, -1), Asked(**options), axes=1, placed=True)
+    keys, arguments = k.expand(len(q), -1, -1, -1), VisibilityArguments(**options)
+    return build_visibility(q, keys, arguments, whorl.NoPE(), rotated=True)
 
 
-def spans(blocks: list[Block]) -> list[tuple[tuple[int, int], ...]]:
-    return [block.spans for block in blocks]
+def ranges(blocks: list[QueryBlock]) -> list[tuple[tuple[int, int], ...]]:
+    return [block.key_ranges for block in blocks]
 
 
 def test_consecutive_positions_need_no_look() -> None:
-    assert spans(scope(6, 6, causal=True).blocks(4)) == [((0, 4),), ((0, 6),)]
-    assert spans(scope(6, 6).blocks(9)) == [((0, 6),)]
-    assert spans(scope(9, 9, causal=True, window=2).blocks(3)) == [((0, 3),), ((2, 6),), ((5, 9),)]
-    sinks = scope(9, 9, causal=True, window=2, sinks=2)
-    assert spans(sinks.blocks(3)) == [((0, 3),), ((0, 6),), ((0, 2), (5, 9))]
-    later = scope(9, 9, causal=True, window=2, sinks=5, positions=torch.arange(3, 12))
-    assert spans(later.blocks(3)) == [((0, 3),), ((0, 6),), ((0, 2), (5, 9))]
-    both = scope(4, 4, window=1, sinks=3)  # sinks after the query are seen too
-    assert spans(both.blocks(1)) == [((0, 3),), ((0, 3),), ((0, 3),), ((0, 4),)]
+    assert ranges(visibility(6, 6, causal=True).plan_blocks(4)) == [((0, 4),), ((0, 6),)]
+    assert ranges(visibility(6, 6).plan_blocks(9)) == [((0, 6),)]
+    assert ranges(visibility(9, 9, causal=True, window=2).plan_blocks(3)) == [
+        ((0, 3),),
+        ((2, 6),),
+        ((5, 9),),
+    ]
+    sinks = visibility(9, 9, causal=True, window=2, sinks=2)
+    assert ranges(sinks.plan_blocks(3)) == [((0, 3),), ((0, 6),), ((0, 2), (5, 9))]
+    later = visibility(9, 9, causal=True, window=2, sinks=5, positions=torch.arange(3, 12))
+    assert ranges(later.plan_blocks(3)) == [((0, 3),), ((0, 6),), ((0, 2), (5, 9))]
+    both = visibility(4, 4, window=1, sinks=3)  # sinks after the query are seen too
+    assert ranges(both.plan_blocks(1)) == [((0, 3),), ((0, 3),), ((0, 3),), ((0, 4),)]
 
 
 def test_documents_and_rows_read_their_own_keys() -> None:
     ids = torch.tensor([7] * 4 + [3] * 2 + [9] * 6)
-    packed = scope(12, 12, causal=True, documents=ids).blocks(4)
-    assert spans(packed) == [((0, 4),), ((4, 8),), ((6, 12),)]
-    open_ = scope(12, 12, documents=ids).blocks(4)
-    assert spans(open_) == [((0, 4),), ((4, 12),), ((6, 12),)]
+    packed = visibility(12, 12, causal=True, documents=ids).plan_blocks(4)
+    assert ranges(packed) == [((0, 4),), ((4, 8),), ((6, 12),)]
+    open_ = visibility(12, 12, documents=ids).plan_blocks(4)
+    assert ranges(open_) == [((0, 4),), ((4, 12),), ((6, 12),)]
     again = torch.tensor([1, 1, 2, 2, 1, 3])
-    parted = scope(6, 6, causal=True, documents=again).blocks(2)
-    assert spans(parted) == [((0, 2),), ((2, 4),), ((4, 6),)]  # an id that comes back is a new one
-    joined = scope(6, 6, documents=again, positions=torch.arange(6)).blocks(2)
-    assert spans(joined)[0] == ((0, 5),)
+    parted = visibility(6, 6, causal=True, documents=again).plan_blocks(2)
+    assert ranges(parted) == [
+        ((0, 2),),
+        ((2, 4),),
+        ((4, 6),),
+    ]  # an id that comes back is a new one
+    joined = visibility(6, 6, documents=again, positions=torch.arange(6)).plan_blocks(2)
+    assert ranges(joined)[0] == ((0, 5),)
     rows = torch.arange(8) + torch.tensor([[0], [5]])
-    assert spans(scope(8, 8, B=2, causal=True, positions=rows).blocks(4)) == [((0, 4),), ((0, 8),)]
-    near = scope(8, 8, B=2, causal=True, window=3, positions=rows).blocks(4)
-    assert spans(near) == [((0, 4),), ((2, 8),)]
+    assert ranges(visibility(8, 8, B=2, causal=True, positions=rows).plan_blocks(4)) == [
+        ((0, 4),),
+        ((0, 8),),
+    ]
+    near = visibility(8, 8, B=2, causal=True, window=3, positions=rows).plan_blocks(4)
+    assert ranges(near) == [((0, 4),), ((2, 8),)]
 
 
 @settings(max_examples=80)
@@ -64,33 +76,33 @@ def test_documents_and_rows_read_their_own_keys() -> None:
 def test_every_key_that_is_seen_is_read(data: st.DataObject) -> None:
     S = data.draw(st.integers(1, 12))
     T = data.draw(st.integers(1, S))
-    places = st.lists(st.integers(-3, 9), min_size=S, max_size=S)
-    keys_at = torch.tensor(data.draw(places))
-    at = torch.tensor(data.draw(places))[:T]
+    lists = st.lists(st.integers(-3, 9), min_size=S, max_size=S)
+    keys = torch.tensor(data.draw(lists))
+    queries = torch.tensor(data.draw(lists))[:T]
     options: dict[str, Any] = {"causal": data.draw(st.booleans())}
     options["window"] = data.draw(st.one_of(st.none(), st.integers(1, 6)))
     options["sinks"] = data.draw(st.integers(0, 3)) if options["window"] else 0
-    seen = visible(at, keys_at, **options)
+    seen = visible(queries, keys, **options)
     if data.draw(st.booleans()):
         ids = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=S, max_size=S)))
         options["documents"] = ids
         seen = seen & (ids[S - T :, None] == ids[None, :])
     if data.draw(st.booleans()):
-        at, keys_at = at.double(), keys_at.double()
-    whole = scope(T, S, positions=at, key_positions=keys_at, **options)
-    for block in whole.blocks(data.draw(st.integers(1, 5))):
+        queries, keys = queries.double(), keys.double()
+    whole = visibility(T, S, positions=queries, key_positions=keys, **options)
+    for block in whole.plan_blocks(data.draw(st.integers(1, 5))):
         read = torch.zeros(S, dtype=torch.bool)
-        for low, high in block.spans:
+        for low, high in block.key_ranges:
             assert not read[low:high].any()
             read[low:high] = True
-        assert not (seen[block.first : block.last] & ~read).any()
+        assert not (seen[block.start : block.stop] & ~read).any()
 
 
 def test_tapered_blocks_shrink_from_the_last_and_cover_all() -> None:
-    sizes = [b.last - b.first for b in scope(3000, 3000).blocks(256, 4)]
+    sizes = [b.stop - b.start for b in visibility(3000, 3000).plan_blocks(256, 4)]
     assert sum(sizes) == 3000
     assert sizes[:0:-1] == [256 - 4 * n for n in range(len(sizes) - 1)]
-    assert min(b.last - b.first for b in scope(20_000, 20_000).blocks(256, 4)[1:]) >= 128
+    assert min(b.stop - b.start for b in visibility(20_000, 20_000).plan_blocks(256, 4)[1:]) >= 128
 
 
 _MEASURE = """

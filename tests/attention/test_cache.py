@@ -112,7 +112,7 @@ def test_any_sequence_equals_rotating_afresh(
                 length = torch.tensor([draw(st.integers(0, n)) for n in cache.lengths])
             if not reference.crop(length):
                 with pytest.raises(
-                    ValueError, match=r"crop: row \d can go back to \d+ tokens, not"
+                    ValueError, match=r"crop: length must leave row \d at least \d+ tokens"
                 ):
                     cache.crop(length)
             else:

@@ -21,8 +21,8 @@ from .cached import D, tokens
         ({"capacity": None}, r"KVCache: capacity must be an int, at least 0; got None\."),
         ({"placement": "cache"}, r"placement must be 'absolute' or 'in_cache'; got 'cache'\."),
         ({"frequencies": "often"}, r"frequencies must be 'exact' or 'stepped'; got 'often'\."),
-        ({"sinks": 4}, r"sinks=4 needs a window, because nothing is dropped without one; pass w"),
-        ({"placement": "in_cache"}, r"placement='in_cache' needs a window, because nothing"),
+        ({"sinks": 4}, r"window must be an int with sinks=4, because nothing is dropped without"),
+        ({"placement": "in_cache"}, r"with placement='in_cache', because nothing is dropped"),
     ],
 )
 def test_options(options: dict[str, Any], message: str) -> None:
@@ -35,7 +35,7 @@ def test_encodings() -> None:
         TypeError, match=r"KVCache: encoding must be a whorl\.Encoding .*; got 'rope'\."
     ):
         KVCache("rope")  # type: ignore[arg-type]
-    message = r"placement='in_cache' counts tokens, but AxialRoPE\(8\) places them on 2 axes; use"
+    message = r"placement must be 'absolute' for AxialRoPE\(8\), because positions on 2 axes"
     with pytest.raises(ValueError, match=message):
         KVCache(whorl.AxialRoPE(D), window=4, placement="in_cache")
 
@@ -61,18 +61,26 @@ Q, K, V = tokens(2, 3, 0, torch.float32)
         ({"k": K[:1]}, ValueError, r"update: shapes must be q \[B, H, T, D\], .*\[1, 1, 3, 8\]"),
         ({"v": V.repeat(1, 2, 1, 1)}, ValueError, r"G a divisor of H; got \[2, 2, 3, 8\], \["),
         ({"q": Q.half()}, TypeError, r"one dtype and device; got torch\.float16 on cpu, torch"),
-        ({"k": K.clone().requires_grad_()}, ValueError, r"k needs a gradient, but a cache writes"),
+        (
+            {"k": K.clone().requires_grad_()},
+            ValueError,
+            r"k must not need a gradient, because",
+        ),
         ({"mask": torch.ones(2, 2).bool()}, ValueError, r"\[2, 3\], for the new tokens only; got"),
         ({"mask": [1]}, TypeError, r"mask must be a tensor, boolean or integers .* got \[1\]\."),
         ({"mask": torch.ones(2, 3)}, TypeError, r"got torch\.float32 on cpu\. An additive mask"),
         ({"mask": K.bool()[:, 0, :, 0].to("meta")}, TypeError, r"on cpu; got torch\.bool on meta"),
         ({"positions": torch.arange(4)}, ValueError, r"KVCache\.update: positions must be \[T\]"),
-        ({"k": K[..., :6], "q": Q[..., :6]}, ValueError, r"holds k \[2, 1, S, 8\]; got \[2, 1, 3"),
+        (
+            {"k": K[..., :6], "q": Q[..., :6]},
+            ValueError,
+            r"k must be \[2, 1, T, 8\] as .* got \[2, 1, 3",
+        ),
         ({n: x[:1] for n, x in (("q", Q), ("k", K), ("v", V))}, ValueError, r"Use one cache per"),
         (
             {n: x.half() for n, x in (("q", Q), ("k", K), ("v", V))},
             TypeError,
-            r"the cache holds torch\.float32 on cpu; got k as torch\.float16 on cpu\. reset\(\)",
+            r"k must be torch\.float32 on cpu as the .* got torch\.float16 on cpu\. reset\(\)",
         ),
     ],
 )
@@ -110,16 +118,16 @@ def test_positions_that_a_later_step_would_choke_on() -> None:
 
 def test_update_where_positions_matter() -> None:
     at = torch.arange(3)
-    with pytest.raises(ValueError, match=r"placement='in_cache' counts positions itself; leave"):
+    with pytest.raises(ValueError, match=r"positions must be None with placement='in_cache'"):
         KVCache(whorl.RoPE(D), window=4, placement="in_cache").update(Q, K, V, positions=at)
-    with pytest.raises(ValueError, match=r"AxialRoPE\(8\) has no order of its own; pass positions"):
+    with pytest.raises(ValueError, match=r"for AxialRoPE\(8\), because tokens have no order of"):
         KVCache(whorl.AxialRoPE(D)).update(Q, K, V)
     cache = KVCache(whorl.MRoPE(D, sections=(2, 1, 1)))
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     with pytest.raises(ValueError, match=r"with positions on 3 axes the order of tokens is that"):
         cache.update(Q, K, V, mask=mask)
     cache.update(Q, K, V, mask=mask.flip(1))
-    with pytest.raises(ValueError, match=r"only padding to the left of a first prompt can be"):
+    with pytest.raises(ValueError, match=r"mask must hide only padding to the left of a first"):
         cache.update(Q, K, V, mask=mask.flip(1))
 
 
@@ -140,7 +148,7 @@ def test_xpos_has_limits_in_half_precision() -> None:
     xpos = whorl.XPos(D)
     cache = KVCache(xpos)
     half = [x.half() for x in tokens(1, 6000, 0, torch.float32)]
-    message = r"XPos in torch\.float16 holds factors over about 5208 positions at a time; got 0 to"
+    message = r"must lie within 5208 of each other with XPos in torch\.float16, .* got 0 to"
     with pytest.raises(ValueError, match=message):
         cache.update(*half)
     for start in range(0, 6000, 2000):
@@ -148,7 +156,7 @@ def test_xpos_has_limits_in_half_precision() -> None:
     cache.crop(4000)
     cache.update(*(x[:, :, :1] for x in half))
     cache.crop(100)
-    with pytest.raises(ValueError, match=r"XPos keys cannot go back from position 4608 to 0, bec"):
+    with pytest.raises(ValueError, match=r"XPos in torch\.float16, .* got 0 after 4608\."):
         cache.update(*(x[:, :, :1] for x in half))
     cache.reset()
     assert cache.update(*(x[:, :, :1] for x in half)).positions.tolist() == [0]
@@ -163,7 +171,11 @@ def test_xpos_has_limits_in_half_precision() -> None:
         (True, TypeError, r"got True\."),
         (torch.tensor([1]), ValueError, r"an int, or integers \[B\] = \[2\]; got \[1\]\."),
         (torch.tensor([1.0, 2.0]), TypeError, r"got torch\.float32\."),
-        (torch.tensor([1, 4]), ValueError, r"rows hold \[3, 3\] tokens and can keep at most those"),
+        (
+            torch.tensor([1, 4]),
+            ValueError,
+            r"length must be from 0 to the tokens of each row, \[3, 3\]",
+        ),
     ],
 )
 def test_crop(length: Any, error: type[Exception], message: str) -> None:
@@ -182,8 +194,8 @@ def test_crop_to_before_a_window_dropped_something() -> None:
         cache.update(Q, K, V)
     assert cache.lengths == [6, 6]
     message = (
-        r"KVCache\.crop: row 0 can go back to 3 tokens, not to {}, because the window has dropped"
-        r" tokens that the next query would see; take back no more than the last call added, or"
+        r"KVCache\.crop: length must leave row 0 at least 3 tokens, because the window has dropped"
+        r" tokens .* got {}\. Crop no more than the last call added, or reset\(\)"
     )
     for length, kept in ((2, 2), (-4, 2), (0, 0), (torch.tensor([2, 3]), 2)):
         with pytest.raises(ValueError, match=message.format(kept)):
@@ -199,11 +211,15 @@ def test_an_empty_cache() -> None:
             cache.crop(0)
             cache.evict([])
             assert cache.length == 0
-            with pytest.raises(ValueError, match=r"crop: length must be 0, as nothing is held; go"):
+            with pytest.raises(
+                ValueError, match=r"crop: length must be 0, as no tokens are held; g"
+            ):
                 cache.crop(-1)
-            with pytest.raises(ValueError, match=r"evict: nothing is held; got \[0\]\."):
+            with pytest.raises(ValueError, match=r"evict: drop must be empty, as .* got \[0\]\."):
                 cache.evict([0])
-            with pytest.raises(ValueError, match=r"reorder: nothing is held, so there are no rows"):
+            with pytest.raises(
+                ValueError, match=r"reorder: index needs rows, but no tokens are held"
+            ):
                 cache.reorder([0])
             cache.update(Q, K, V)
             cache.crop(0)
@@ -212,15 +228,15 @@ def test_an_empty_cache() -> None:
 @pytest.mark.parametrize(
     ("drop", "error", "message"),
     [
-        ([3], ValueError, r"evict: the cache holds 3 slots, 0 to 2; got \[3\]\."),
+        ([3], ValueError, r"evict: drop must be slots from -3 to 2, .* got \[3\]\."),
         (
             "x",
             TypeError,
             r"evict: drop must be slots, or a mask \[S\] = \[3\] or \[B, S\] = \[2, 3\]",
         ),
-        ([0.5], TypeError, r"true for what goes; got torch\.float32 \[1\]\."),
+        ([0.5], TypeError, r"true for tokens to drop; got torch\.float32 \[1\]\."),
         (torch.ones(2, dtype=torch.bool), ValueError, r"got torch\.bool \[2\]\."),
-        ([0], ValueError, r"the first 1 tokens of each row are sinks, which are kept; evict oth"),
+        ([0], ValueError, r"drop must not contain the first 1 tokens of a row, because they are"),
     ],
 )
 def test_evict(drop: Any, error: type[Exception], message: str) -> None:
@@ -237,8 +253,8 @@ def test_evict(drop: Any, error: type[Exception], message: str) -> None:
 @pytest.mark.parametrize(
     ("index", "error", "message"),
     [
-        ([2], ValueError, r"there are rows 0 to 1; got \[2\]\."),
-        ([-1], ValueError, r"there are rows 0 to 1; got \[-1\]\."),
+        ([2], ValueError, r"index must be rows from 0 to 1; got \[2\]\."),
+        ([-1], ValueError, r"index must be rows from 0 to 1; got \[-1\]\."),
         ([], ValueError, r"index must be \[N\], one old row for each new one, .* got \[0\]\."),
         (torch.tensor([[0]]), ValueError, r"got \[1, 1\]\."),
         ([0.0], TypeError, r"index must be integers, the old row of each new one; got torch\.fl"),

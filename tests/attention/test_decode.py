@@ -82,12 +82,18 @@ def test_the_module_decodes() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"causal": False}, r"with a cache pass causal=True, because tokens that were fed cannot"),
-        ({"key_positions": torch.arange(3)}, r"with a cache there is no key_positions, because it"),
-        ({"segments": torch.arange(3)}, r"there is no segments, because it knows its keys and the"),
-        ({"context_length": 9}, r"with a cache there is no context_length, .*; leave it out\."),
-        ({"encoding": whorl.ALiBi(H)}, r"the cache was made for RoPE\(8\); got ALiBi\(4\)"),
-        ({"window": 5}, r"the cache has window 4 and sinks 0; got 5 and 0"),
+        ({"causal": False}, r"causal must be True with a cache, because earlier tokens cannot see"),
+        ({"key_positions": torch.arange(3)}, r"key_positions must be None with a cache, which"),
+        (
+            {"segments": torch.arange(3)},
+            r"segments must be None with a cache, which knows its keys",
+        ),
+        ({"context_length": 9}, r"context_length must be None with a cache, .* Leave it out\."),
+        (
+            {"encoding": whorl.ALiBi(H)},
+            r"encoding must be that of the cache, RoPE\(8\); got ALiBi\(4\)",
+        ),
+        ({"window": 5}, r"those of the cache, 4 and 0; got 5 and 0"),
         ({"scale": "big"}, r"scale must be a finite number, or None"),
         ({"mask": torch.ones(2, 2).bool()}, r"KVCache.update: mask must be \[B, T\] = \[2, 3\]"),
     ],
@@ -106,7 +112,9 @@ def test_what_is_refused_is_not_cached(options: dict[str, Any], message: str) ->
 def test_caches_that_do_not_fit() -> None:
     rope = whorl.RoPE(D)
     q, k, v = tokens(3)
-    with pytest.raises(ValueError, match=r"the cache does not rotate keys, but RoPE\(8\) does"):
+    with pytest.raises(
+        ValueError, match=r"cache must be built with the encoding, because RoPE\(8\)"
+    ):
         attention(q, k, v, rope, causal=True, cache=KVCache())
     with pytest.raises(TypeError, match=r"cache must be a whorl\.KVCache, or None; got \{\}\."):
         attention(q, k, v, rope, causal=True, cache={})  # type: ignore[arg-type]

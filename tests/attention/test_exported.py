@@ -216,7 +216,7 @@ def test_saved_and_read_by_another_process(tmp_path: Path) -> None:
 
 def test_a_cache_is_refused() -> None:
     module = Attention(whorl.RoPE(D), causal=True, cache=whorl.KVCache(whorl.RoPE(D)))
-    with pytest.raises(ValueError, match=r"cache cannot be exported, because it grows between"):
+    with pytest.raises(ValueError, match=r"cache must be None in an exported program, because"):
         exported(module, None, inputs(None, *TRACED, torch.float32))
 
 

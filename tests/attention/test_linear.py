@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.attention.linear import chunks as _linear_run
+from whorl.attention.linear import compute
 from whorl.attention.linear.attention import linear_attention
 from whorl.scaling import DynamicNTK, DynamicYaRN, YaRN
 
@@ -74,7 +74,7 @@ def test_equals_the_definition(call: dict[str, Any]) -> None:
         alibi = whorl.ALiBi(H)
         encoding = alibi if encoding is None else encoding + alibi
         weights = weights * decay(alibi.slopes(), asked, at)
-    with mock.patch.object(_linear_run, "_BLOCK", call["block"]):
+    with mock.patch.object(compute, "_BLOCK", call["block"]):
         out = linear_attention(
             *(q, k, v, encoding),
             feature_map=call["kind"],

@@ -34,8 +34,8 @@ def run(*args: Any, T: int = 6, S: int = 6, heads: int = H, **options: Any) -> A
 @pytest.mark.parametrize("causal", [False, True])
 def test_scores_inside_the_softmax(encoding: whorl.Encoding, causal: bool) -> None:
     message = (
-        r"linear_attention: .* cannot be used, because it acts on the scores of all pairs of tokens"
-        r" inside a softmax, .* use whorl\.attention, or a rotation such as RoPE, or under causal"
+        r"linear_attention: encoding must not act on the scores of pairs of tokens, because .*"
+        r" got .* Use whorl\.attention, or a rotation such as RoPE, or under causal"
     )
     with pytest.raises(ValueError, match=message):
         run(encoding, causal=causal)
@@ -66,9 +66,12 @@ def test_every_encoding_works_or_is_refused_by_its_card() -> None:
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [
-        (whorl.ALiBi(H), r"ALiBi\(4\) needs causal=True, because exp\(-m \|i - j\|\) is a factor"),
-        (whorl.RoPE(D) + whorl.ALiBi(H), r"use whorl\.attention, or RoPE\."),
-        (whorl.XPos(D), r"XPos\(8\) is for causal attention only, because a key after its query"),
+        (whorl.ALiBi(H), r"causal must be True for ALiBi\(4\), because exp\(-m \|i - j\|\) is a"),
+        (whorl.RoPE(D) + whorl.ALiBi(H), r"Use whorl\.attention, or RoPE\."),
+        (
+            whorl.XPos(D),
+            r"causal must be True for XPos\(8\), because the score of a key",
+        ),
     ],
 )
 def test_causal_only(encoding: whorl.Encoding, message: str) -> None:
@@ -83,22 +86,25 @@ def test_causal_only(encoding: whorl.Encoding, message: str) -> None:
         ({"feature_map": "exp"}, r"feature_map must be 'elu', 'relu' or 'cosine'; got 'exp'\."),
         ({"eps": -1.0}, r"eps must be a finite number >= 0; got -1\.0\."),
         ({"chunk": 0}, r"chunk must be an int >= 1, in tokens; got 0\."),
-        ({"encoding": whorl.ALiBi(3)}, r"ALiBi\(3\) has 3 heads but q has 4; build it with num_he"),
+        (
+            {"encoding": whorl.ALiBi(3)},
+            r"q must have 3 heads for ALiBi\(3\); got 4\. Build the enc",
+        ),
         (
             {"encoding": whorl.ALiBi(H) + whorl.ALiBi(H)},
-            r"one ALiBi at a time; got ALiBi\(4\) and ALiBi\(4\)\. Their slopes add up: build one",
+            r"at most one ALiBi; got ALiBi\(4\) and ALiBi\(4\)\. Their slopes add up: build one",
         ),
         (
             {
                 "encoding": whorl.MRoPE(D, sections=(2, 1, 1)) + whorl.ALiBi(H),
                 "positions": torch.zeros(3, 6, dtype=torch.int64),
             },
-            r"ALiBi needs one distance between two tokens, but positions have 3 axes; leave ALiBi"
-            r" out\. With MRoPE you can pass positions \[T\], as of text, instead\.",
+            r"positions must be \[T\] or \[B, T\] with ALiBi, .* got \[3, 6\] on 3 axes\. Leave"
+            r" ALiBi out, or with MRoPE pass positions \[T\], as of text\.",
         ),
         (
             {"T": 7},
-            r"the queries are the last of the keys' tokens, so there .* got 7 queries and 6",
+            r"q must not be longer than k under causal=True, .* got 7 queries and 6",
         ),
         ({"heads": 3}, r"shapes must be q \[B, H, T, D\], .*; got \[2, 4, 6, 8\], \[2, 3, 6, 8\]"),
         (
@@ -107,15 +113,15 @@ def test_causal_only(encoding: whorl.Encoding, message: str) -> None:
         ),
         (
             {"positions": torch.tensor([0, 1, 2, 0, 1, 2])},
-            r"goes by the order of the tokens, so positions must not decrease; got positions that",
+            r"positions must not decrease under causal=True, .* got positions that",
         ),
         (
             {"positions": torch.arange(4), "T": 4},
-            r"q has 4 tokens and k has 6, so one set of positions cannot serve both; pass key_pos",
+            r"key_positions must be given with .* q has 4 tokens and k has 6; got None",
         ),
         (
             {"positions": torch.arange(6), "key_positions": torch.arange(6) + 1},
-            r"positions must be the last of key_positions; leave positions out, or use whorl\.att",
+            r"positions must be the last of key_positions .* Leave positions out, or use whorl",
         ),
         ({"positions": torch.arange(5)}, r"linear_attention: positions must be \[T\] or \[B, T\]"),
     ],
@@ -126,14 +132,16 @@ def test_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_two_lengths_without_positions() -> None:
-    unclear = r"q has {} tokens and k has 6, so without positions it is not clear where the queries"
+    unclear = r"positions must be given, because q has {} tokens and k has 6, which does not say"
     for T in (3, 8):
-        remedy = r" are among the keys; pass positions= and key_positions=\."
+        remedy = r" where .* got None\. Pass positions= and key_positions=\."
         with pytest.raises(ValueError, match=unclear.format(T) + remedy):
             run(whorl.RoPE(D), T=T)
         both: dict[str, Any] = {"positions": torch.arange(T) + 2, "key_positions": torch.arange(6)}
         assert run(whorl.RoPE(D), T=T, **both).shape == (2, H, T, 5)
-        with pytest.raises(ValueError, match=r"k has 6, so one set of positions cannot serve both"):
+        with pytest.raises(
+            ValueError, match=r"key_positions must be given with positions, because"
+        ):
             run(whorl.RoPE(D), T=T, positions=both["positions"])
     assert run(T=3).shape == (2, H, 3, 5)  # nothing here asks where they are
 
@@ -175,24 +183,22 @@ def test_tensors() -> None:
 def test_states() -> None:
     options: dict[str, Any] = {"causal": True, "return_state": True}
     _, state = run(whorl.RoPE(D), **options)
-    with pytest.raises(
-        ValueError, match=r"a state holds what came before, so it needs causal=True"
-    ):
+    with pytest.raises(ValueError, match=r"causal must be True with a state, which holds earlier"):
         run(whorl.RoPE(D), state=state)
-    with pytest.raises(
-        ValueError, match=r"a state holds what came before, so it needs causal=True"
-    ):
+    with pytest.raises(ValueError, match=r"causal must be True with a state, which holds earlier"):
         run(whorl.RoPE(D), return_state=True)
-    with pytest.raises(ValueError, match=r"made with feature_map='elu' but the call has 'relu'"):
+    with pytest.raises(
+        ValueError, match=r"feature_map must be that of the state, 'elu'; got 'relu'"
+    ):
         run(whorl.RoPE(D), state=state, feature_map="relu", **options)
     wrong = (
-        r"the state must have the batch, .* its numerator is \[2, 4, 8, 5\], but \[2, 2, 8, 5\] is"
-        r" needed\. Start without a state, or use"
+        r"state must have the batch, heads .* a numerator \[2, 2, 8, 5\]; got \[2, 4, 8, 5\]\."
+        r" Start without a state, or use"
     )
     with pytest.raises(ValueError, match=wrong):
         run(whorl.RoPE(D), state=state, heads=2, **options)
     q = torch.zeros(2, H, 1, D).double()
-    wide = r"the state is torch\.float32 on cpu, but these tokens need torch\.float64 on cpu; start"
+    wide = r"state must be torch\.float64 on cpu for these tokens; got torch\.float32 on cpu\. S"
     with pytest.raises(TypeError, match=wide):
         linear_attention(q, q, q[..., :5], whorl.RoPE(D), state=state, **options)
     with pytest.raises(
@@ -201,10 +207,10 @@ def test_states() -> None:
         run(whorl.RoPE(D), state=state.numerator, **options)
     with pytest.raises(TypeError, match=r"must be a LinearState, from return_state=True; got int"):
         run(whorl.RoPE(D), state=3, **options)
-    past = r"must not decrease; got position 2 after a state that ends at 5\. Sort the tokens"
+    past = r"must not decrease .* got position 2 after a state that ends at 5\. Sort the tok"
     with pytest.raises(ValueError, match=past):
         run(whorl.RoPE(D), state=state, offset=2, **options)
-    with pytest.raises(ValueError, match=r"must not decrease; got positions that do"):
+    with pytest.raises(ValueError, match=r"must not decrease .* got positions that do"):
         run(whorl.RoPE(D), state=state, positions=torch.arange(6), **options)
 
 
@@ -217,10 +223,10 @@ def test_states_of_another_encoding() -> None:
         assert run(same, state=state, **options)[0].isfinite().all()
     other = [None, whorl.ALiBi(H), whorl.XPos(D), whorl.RoPE(D, base=500.0), rope + whorl.ALiBi(H)]
     for encoding in other:
-        message = f"the state was made with {rope!r} but the call has {encoding!r}; use one for the"
-        with pytest.raises(ValueError, match=re.escape(message)):
+        expected = re.escape(f"must be that of the state, {rope!r}, because its sums hold rotated")
+        with pytest.raises(ValueError, match=f"{expected} keys; got {re.escape(repr(encoding))}"):
             run(encoding, state=state, **options)
     _, plain = run(**options)
     assert run(whorl.NoPE(), state=plain, **options)[0].isfinite().all()
-    with pytest.raises(ValueError, match=r"was made with None but the call has RoPE\(8\); use one"):
+    with pytest.raises(ValueError, match=r"that of the state, None, because .* got RoPE\(8\)\."):
         run(rope, state=plain, **options)

@@ -190,5 +190,5 @@ def test_fixed_length_of_a_scaling_with_a_state() -> None:
     whole = linear_attention(*xs, rope, causal=True, context_length=64)
     parts, _ = in_pieces(xs, [7, 1, 32], rope, context_length=64)
     torch.testing.assert_close(parts, whole)
-    with pytest.raises(ValueError, match=r"follows the current length, but the sums of a state ho"):
+    with pytest.raises(ValueError, match=r"context_length must be given with a state"):
         linear_attention(*xs, rope, causal=True, return_state=True)

@@ -15,7 +15,7 @@ def test_pieces_are_joined(needing: tuple[int, ...]) -> None:
     output = Output(torch.empty(2, 3, 7, 8), torch.empty(2, 1, 9, 5))
     for piece in pieces:
         output.append(piece)
-    whole = output.whole()
+    whole = output.join()
     assert torch.equal(whole, torch.cat(pieces, 2))
     assert whole.requires_grad == bool(needing)
     for n in needing:
@@ -30,11 +30,11 @@ def test_vmap_over_what_only_pieces_depend_on() -> None:
         output = Output(q, v)
         for piece in v.split(3, 2):
             output.append(piece)
-        return output.whole()
+        return output.join()
 
     assert torch.equal(torch.func.vmap(joined)(v), v)
 
 
 def test_no_queries() -> None:
-    nothing = Output(torch.empty(2, 3, 0, 8), torch.empty(2, 1, 9, 5)).whole()
+    nothing = Output(torch.empty(2, 3, 0, 8), torch.empty(2, 1, 9, 5)).join()
     assert nothing.shape == (2, 3, 0, 5)

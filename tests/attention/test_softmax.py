@@ -218,7 +218,7 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: Any, **__: Any) -> Tensor:
         raise AssertionError("blocks")
 
-    monkeypatch.setattr(compute.Job, "blocks", refuse)
+    monkeypatch.setattr(compute.SoftmaxCall, "attend_in_blocks", refuse)
     q, k, v = (randn(1, H, 20, D, seed=n, dtype=torch.float32) for n in range(3))
     fixed = [whorl.ALiBi(H), whorl.T5Bias(H), whorl.Kerple(H), whorl.RoPE(D) + whorl.ALiBi(H)]
     with torch.no_grad():
@@ -251,12 +251,12 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
         (
             {"encoding": whorl.XPos(D)},
             ValueError,
-            r"XPos\(8\) is for causal attention only, because",
+            r"causal must be True for XPos\(8\), because",
         ),
         (
             {"encoding": whorl.ALiBi(3)},
             ValueError,
-            r"is for 3 heads but q has 4; build it with num_h",
+            r"q must have 3 heads for .* got 4. Build the enc",
         ),
         ({"dropout": 1.0}, ValueError, r"dropout must be a number in \[0, 1\); got 1\.0"),
         ({"block": 0}, ValueError, r"block must be a positive int; got 0"),
@@ -291,7 +291,7 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
             },
             ValueError,
             r"positions and key_positions must both have 2 axes, \[2, T\] or \[2, B, T\], or for"
-            r" MRoPE both be \[T\], a token's place on every axis; got \[\[2, 6\], \[6\]\]\.",
+            r" MRoPE both be \[T\], the same position on every axis; got \[\[2, 6\], \[6\]\]\.",
         ),
         (
             {
@@ -302,10 +302,10 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
                 "key_positions": torch.zeros(2, 6).long(),
             },
             ValueError,
-            r"7 queries for 6 keys on several axes, so it is not clear which keys a query comes"
-            r" after; leave out causal, window and biases\. With MRoPE you can pass positions",
+            r"positions on several axes do not say which keys a query comes after, so .* got 7"
+            r" and 6\. Leave out causal, window and biases, or with MRoPE pass positions",
         ),
-        ({"sinks": 2}, ValueError, r"sinks=2 needs a window, because without one every key is vis"),
+        ({"sinks": 2}, ValueError, r"sinks must be 0 without a window, because every key .* got 2"),
         ({"mask": torch.zeros(1, 6)}, TypeError, r"mask must be boolean, or integers 0 and 1"),
         (
             {"mask": torch.ones(1, 5, dtype=torch.bool)},
@@ -327,18 +327,22 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
         (
             {"cu_seqlens": torch.tensor([0, 6]), "documents": torch.zeros(6).long()},
             ValueError,
-            r"pass documents or cu_seqlens, not both",
+            r"documents must be None with cu_seqlens",
         ),
-        ({"key_positions": torch.arange(6)}, ValueError, r"key_positions came without positions"),
+        (
+            {"key_positions": torch.arange(6)},
+            ValueError,
+            r"positions must be given with key_positions",
+        ),
         (
             {"q": "more", "causal": True},
             ValueError,
-            r"7 queries for 6 keys, so it is not clear where the queries are",
+            r"positions must be given, because 7 queries cannot be the last of 6",
         ),
         (
             {"q": "fewer", "positions": torch.arange(5)},
             ValueError,
-            r"q has 5 tokens and k has 6, so one set of positions cannot serve both",
+            r"key_positions must be given .* q has 5 tokens and k has 6; got None",
         ),
     ],
 )
@@ -384,7 +388,9 @@ def test_plain_cross_attention_may_have_more_queries_than_keys() -> None:
     seen = mask.bool()[:, None, None].expand(1, H, 9, 5)
     want = dense(q, k, v, whorl.NoPE(), torch.arange(9), torch.arange(5), seen)
     torch.testing.assert_close(got, want)
-    with pytest.raises(ValueError, match=r"9 queries for 5 keys, so it is not clear where"):
+    with pytest.raises(
+        ValueError, match=r"positions must be given, because 9 queries cannot be the last of 5"
+    ):
         attention(q, k, v, causal=True)
 
 

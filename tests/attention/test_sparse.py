@@ -107,15 +107,15 @@ def test_far_xpos_and_scaled_queries_go_by_positions() -> None:
             ValueError,
             r"shapes must be q \[B, H, T, D\], k \[B, G, S, D\]",
         ),
-        ({"q": randn(1, H, 5, D)}, ValueError, r"q and k must be as long as each other, because"),
+        ({"q": randn(1, H, 5, D)}, ValueError, r"q and k must be equally long, because"),
         ({"q": 3}, TypeError, r"q must be a tensor"),
         (
             {name: randn(1, 3, 6, D) for name in "qkv"},
             ValueError,
-            r"half of the heads are shifted, so q must have an even number",
+            r"q must have an even number of heads, because half",
         ),
-        ({"encoding": whorl.XPos(D)}, ValueError, r"XPos\(8\) is for causal attention only"),
-        ({"encoding": whorl.ALiBi(6)}, ValueError, r"ALiBi\(6\) is for 6 heads but q has 4"),
+        ({"encoding": whorl.XPos(D)}, ValueError, r"causal must be True for XPos\(8\)"),
+        ({"encoding": whorl.ALiBi(6)}, ValueError, r"q must have 6 heads for ALiBi\(6\); got 4"),
     ],
 )
 def test_errors(change: dict[str, Any], error: type[Exception], message: str) -> None:

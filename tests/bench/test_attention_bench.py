@@ -311,14 +311,14 @@ def test_each_sample_of_stepped_frequencies_has_one_step(monkeypatch: pytest.Mon
     assert made.units == 4
     assert made.problem() is None
     turned: list[object] = []
-    real = whorl.KVCache._retune
+    real = whorl.KVCache._update_frequencies
 
-    def retune(cache: Any, tokens: Any) -> None:
-        before = list(cache._tuned)
+    def update(cache: Any, tokens: Any) -> None:
+        before = list(cache._context)
         real(cache, tokens)
-        turned.append(before != cache._tuned)
+        turned.append(before != cache._context)
 
-    monkeypatch.setattr(whorl.KVCache, "_retune", retune)
+    monkeypatch.setattr(whorl.KVCache, "_update_frequencies", update)
     for sample in range(1, 6):
         made.call()
         assert sum(map(bool, turned)) == sample

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.attention.linear.features import KEY, QUERY, FeatureMap, Features, unscaling
+from whorl.attention.linear.features import KEY, QUERY, FeatureMap, Features, compute_unscaling
 from whorl.encodings import Encoding
 
 from .record import check_int, check_ints, make_generator, sample_normal
@@ -91,11 +91,11 @@ def _compute_denominators(
 ) -> tuple[Tensor, Tensor]:
     """Denominators [1, H, T] from rotated features and from unrotated ones."""
     length = q.shape[2]
-    undo = unscaling(rotation, length, q, q.dtype)
-    features = Features(kind, q.dtype, rotation, length, undo)
-    queries, keys = features.of(q, (None, 0), QUERY), features.of(k, (None, 0), KEY)
-    rotated = (queries.f * keys.f.sum(2, keepdim=True)).sum(-1)
-    return rotated, (queries.g * keys.g.sum(2, keepdim=True)).sum(-1)
+    unscaling = compute_unscaling(rotation, length, q, q.dtype)
+    features = Features(kind, q.dtype, rotation, length, unscaling)
+    queries, keys = features.compute(q, (None, 0), QUERY), features.compute(k, (None, 0), KEY)
+    rotated = (queries.numerator * keys.numerator.sum(2, keepdim=True)).sum(-1)
+    return rotated, (queries.denominator * keys.denominator.sum(2, keepdim=True)).sum(-1)
 
 
 def _summarize(sums: Tensor, unrotated: Tensor) -> Denominator:

@@ -1,6 +1,6 @@
-"""What consumes an encoding: attention that never forms more of a matrix than it must."""
+"""Attention with any encoding: softmax, linear and shifted sparse, a cache, and a module."""
 
-from .cache.kv_cache import KVCache, Step
+from .cache.kv_cache import CacheStep, KVCache
 from .flex import score_mod
 from .linear.attention import LinearState, linear_attention
 from .multihead import MultiheadAttention
@@ -8,10 +8,10 @@ from .softmax.attention import attention
 from .sparse import shifted_attention
 
 __all__ = [
+    "CacheStep",
     "KVCache",
     "LinearState",
     "MultiheadAttention",
-    "Step",
     "attention",
     "linear_attention",
     "score_mod",

@@ -1,6 +1,6 @@
-"""What every kind of attention refuses alike: TypeError for what a thing is, ValueError for shapes.
+"""Checks that every kind of attention makes: TypeError for types and dtypes, ValueError for shapes.
 
-``where`` is the function that speaks: "attention", "linear_attention", "KVCache.update".
+``where`` names the function that was called: "attention", "linear_attention", "KVCache.update".
 """
 
 from typing import Any
@@ -11,11 +11,18 @@ from torch import Tensor
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
-from whorl.encodings import AxialRoPE
 from whorl.encodings.base import Encoding
 from whorl.positions.resolve import INTEGERS
 
-__all__ = ["check_coordinates", "check_encoding", "check_qkv", "check_rows", "has_key_axis"]
+__all__ = [
+    "check_coordinates",
+    "check_dropout",
+    "check_encoding",
+    "check_integers",
+    "check_qkv",
+    "check_rows",
+    "has_key_axis",
+]
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -30,16 +37,29 @@ def check_encoding(encoding: Any, where: str) -> None:
 
 
 def check_coordinates(encoding: Encoding | None, positions: Tensor | None, where: str) -> None:
-    """Refuse one position for a token that an encoding places on several axes (AxialRoPE)."""
-    for part in [] if positions is None or encoding is None else encoding.parts:
-        if isinstance(part, AxialRoPE):
-            part.check_coordinates(positions, where)
+    """Refuse positions [T], where the encoding needs one on each of several axes (AxialRoPE)."""
+    if positions is not None and encoding is not None:
+        encoding.check_coordinates(positions, where)
+
+
+def check_dropout(dropout: Any, where: str) -> None:
+    """Refuse a dropout that is no probability below 1."""
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+        raise ValueError(f"{where}: dropout must be a number in [0, 1); got {quote(dropout)}.")
+
+
+def check_integers(given: Any, where: str, name: str, wanted: str) -> None:
+    """Refuse all but a tensor of integers or booleans; wanted: what it has to be, in words."""
+    if not isinstance(given, Tensor) or given.is_floating_point() or given.is_complex():
+        came = given.dtype if isinstance(given, Tensor) else type(given).__name__
+        raise TypeError(f"{where}: {name} must be {wanted}; got {came}.")
+    check_storage(given, where, name)
 
 
 def has_key_axis(x: Tensor, k: Tensor) -> bool:
     """Whether ``x`` is [S] or [B, S] for keys [B, G, S, D].
 
-    Axes are counted first: to compare [B, S] with [S] would tie an exported program to B != S.
+    Axes are counted first: a comparison of [B, S] with [S] would tie an exported program to B != S.
     """
     return x.shape == ((k.shape[2],) if x.dim() == 1 else (k.shape[0], k.shape[2]))
 
@@ -77,7 +97,7 @@ def check_qkv(q: Any, k: Any, v: Any, where: str) -> None:
 
 
 def check_rows(index: Any, batch: int, device: torch.device, where: str) -> Tensor:
-    """Rows of a batch, at least one, as int64 [N]."""
+    """The rows of a batch that ``index`` lists, at least one, as int64 [N]."""
     try:
         rows = torch.as_tensor(index, device=device)
     except (TypeError, ValueError, RuntimeError):
@@ -94,7 +114,9 @@ def check_rows(index: Any, batch: int, device: torch.device, where: str) -> Tens
         )
     check_storage(rows, where, "index")
     if not batch:
-        raise ValueError(f"{where}: nothing is held, so there are no rows yet; feed tokens first.")
+        raise ValueError(f"{where}: index needs rows, but no tokens are held; add tokens first.")
     if has_values(rows) and (int(rows.min()) < 0 or int(rows.max()) >= batch):
-        raise ValueError(f"{where}: there are rows 0 to {batch - 1}; got {quote(rows.tolist())}.")
+        raise ValueError(
+            f"{where}: index must be rows from 0 to {batch - 1}; got {quote(rows.tolist())}."
+        )
     return rows.to(torch.int64)

@@ -1,4 +1,4 @@
-"""The result of attention that is worked on in blocks of queries."""
+"""The result of attention that is computed in blocks of queries."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ __all__ = ["Output", "build_zeros"]
 
 
 def build_zeros(q: Tensor, *others: Tensor, width: int) -> Tensor:
-    """Zeros [B, H, T, width] for queries that see nothing, in the graph of all tensors given.
+    """Zeros [B, H, T, width] for queries that see no key, in the graph of all tensors given.
 
     Their gradients are zeros too: each takes part with none of its numbers, so NaN stays out.
     """
@@ -18,11 +18,11 @@ def build_zeros(q: Tensor, *others: Tensor, width: int) -> Tensor:
 
 
 class Output:
-    """[B, H, T, Dv] in the dtype of q, from pieces [B, H, ., Dv] that come in order.
+    """[B, H, T, Dv] in the dtype of q, from pieces [B, H, ., Dv] that are appended in order.
 
-    Pieces that need no gradient are written where they belong and let go: their memory serves the
-    next ones while it is in the cache of the processor. From the first that needs one on they are
-    kept, and joined at the end.
+    Pieces that need no gradient are copied to their place and freed: the next ones use the same
+    memory while it is in the cache of the processor. From the first piece that needs a gradient on,
+    pieces are kept and joined at the end.
     """
 
     def __init__(self, q: Tensor, v: Tensor, *others: Tensor) -> None:
@@ -33,6 +33,7 @@ class Output:
         self._length = 0
 
     def append(self, piece: Tensor) -> None:
+        """Add the result of the next queries."""
         first, self._length = self._length, self._length + piece.shape[2]
         if self._pieces or piece.requires_grad:
             if self._out is not None:
@@ -46,8 +47,8 @@ class Output:
             self._out = native.on_huge_pages(out) if ops.is_plain((out,)) else out
         self._out[:, :, first : self._length] = piece
 
-    def whole(self) -> Tensor:
-        """All pieces; nothing may be missing."""
+    def join(self) -> Tensor:
+        """The result of all queries, none of which may be missing."""
         assert self._length == self._shape[2]
         if self._pieces:
             return torch.cat(self._pieces, 2)

@@ -1,4 +1,4 @@
-"""Encodings as a ``score_mod`` of torch's flex_attention: scores plus a bias read by distance.
+"""Encodings as a ``score_mod`` of torch's flex_attention: scores plus a bias by distance.
 
 Forward only on a CPU, as flex_attention itself; there ``whorl.attention`` is faster, and trains.
 """
@@ -26,9 +26,9 @@ def score_mod(
 ) -> ScoreMod:
     """A function (score, b, h, i, j) -> score for ``queries`` x ``keys`` consecutive positions.
 
-    Rotate q and k by the encoding first, and pass ``scale=encoding.softmax_scale(head_dim)`` where
-    it has one. offset: position of the first query less that of the first key; the queries are the
-    last ones by default. Scores by content cannot be written this way and are refused.
+    Rotate q and k by the encoding first, and pass ``scale=encoding.softmax_scale(head_dim)`` if it
+    has one. offset: position of the first query minus that of the first key; by default the queries
+    are the last keys. Scores by content cannot be written this way and are refused.
 
     >>> import torch, whorl
     >>> from torch.nn.attention.flex_attention import flex_attention
@@ -44,29 +44,29 @@ def score_mod(
     for method in ("content_score", "value_term", "query_scale"):
         if encoding.acts(method):
             raise ValueError(
-                f"score_mod: {encoding!r} needs more than the distance of a query and a key, which"
-                " a score_mod does not get; use whorl.attention."
+                "score_mod: encoding must only need the distance of a query and a key, because a"
+                f" score_mod gets no more; got {encoding!r}. Use whorl.attention."
             )
     for name, value in (("queries", queries), ("keys", keys)):
         if type(value) is not int or value < 1:
             raise ValueError(f"score_mod: {name} must be a positive int; got {quote(value)}.")
     if offset is not None and type(offset) is not int:
         raise ValueError(
-            "score_mod: offset must be an int, how far the first query is from the first key, or"
-            f" None; got {quote(offset)}."
+            "score_mod: offset must be an int, the position of the first query minus that of the"
+            f" first key, or None; got {quote(offset)}."
         )
-    start = keys - queries if offset is None else offset
-    distance = torch.arange(start - keys + 1, start + queries, device=device)
+    offset = keys - queries if offset is None else offset
+    distance = torch.arange(offset - keys + 1, offset + queries, device=device)
     bias = encoding.distance_bias(distance)  # [H, T + S - 1]
     if bias is None:
-        return _unchanged
-    line = bias.detach()
+        return _keep_score
+    table = bias.detach()
 
-    def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return score + line[h, i - j + keys - 1]
+    def add_bias(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + table[h, i - j + keys - 1]
 
-    return add
+    return add_bias
 
 
-def _unchanged(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def _keep_score(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     return score

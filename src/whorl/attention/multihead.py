@@ -10,7 +10,7 @@ from whorl._support.tracing import is_exporting
 from whorl._support.words import quote
 from whorl.encodings import Encoding
 
-from ._checks import check_encoding
+from ._checks import check_dropout, check_encoding
 from .softmax.attention import BLOCK, attention
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ class MultiheadAttention(nn.Module):
         d_model: width of the model.
         num_heads: heads of the queries; d_model / num_heads channels each unless ``head_dim``.
         num_kv_heads: heads of keys and values, as many as ``num_heads`` by default.
-        encoding: any encoding or composition that acts in attention; shared between layers or not,
-            as you like. What acts on embeddings is called there, once: ``encoding.embed(x)``.
-        bias: whether projections have one.
-        dropout: of attention weights, in training.
-        causal: the default of each call.
+        encoding: any encoding or composition that acts in attention; layers may share it. One that
+            acts on embeddings is called there, once: ``encoding.embed(x)``.
+        bias: whether the projections have a bias.
+        dropout: probability that an attention weight is dropped, in training.
+        causal: the default of ``causal`` in each call.
 
-    Weights start as those of ``nn.MultiheadAttention`` do: Glorot-uniform over the projections of
-    queries, keys and values together. Its inputs are those of ``batch_first=True``; ``from_torch``
-    takes over trained weights.
+    Weights are initialized as those of ``nn.MultiheadAttention``: Glorot-uniform over the
+    projections of queries, keys and values together. Inputs have the shape of ``batch_first=True``;
+    ``from_torch`` copies trained weights.
 
     >>> import torch, whorl
     >>> layer = whorl.MultiheadAttention(256, 8, num_kv_heads=2, encoding=whorl.RoPE(32))
@@ -56,10 +56,10 @@ class MultiheadAttention(nn.Module):
     ) -> None:
         super().__init__()
         kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        self.head_dim = _head_dim(d_model, num_heads, kv_heads, head_dim)
+        self.head_dim = _get_head_dim(d_model, num_heads, kv_heads, head_dim)
         check_encoding(encoding, "MultiheadAttention")
         _check_fits(encoding, num_heads, kv_heads, self.head_dim)
-        _check_dropout(dropout)
+        check_dropout(dropout, "MultiheadAttention")
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, kv_heads
         self.dropout, self.causal = dropout, causal
         self.encoding = encoding
@@ -73,39 +73,39 @@ class MultiheadAttention(nn.Module):
     def from_torch(
         cls, module: nn.MultiheadAttention, encoding: Encoding | None = None
     ) -> "MultiheadAttention":
-        """The same layer with the weights of ``nn.MultiheadAttention``, and an encoding.
+        """A layer with the weights of an ``nn.MultiheadAttention``, and an encoding.
 
-        Device, dtype and mode, training or not, are those of the module.
+        Device, dtype and training mode are those of the module.
         """
         _check_module(module)
-        made = cls(
+        layer = cls(
             module.embed_dim,
             module.num_heads,
             encoding=encoding,
             bias=module.in_proj_bias is not None,
             dropout=module.dropout,
         )
-        made = made.to(module.in_proj_weight.device, module.in_proj_weight.dtype)
-        inward = (made.q_proj, made.k_proj, made.v_proj)
+        layer = layer.to(module.in_proj_weight.device, module.in_proj_weight.dtype)
+        projections = (layer.q_proj, layer.k_proj, layer.v_proj)
         with torch.no_grad():
-            for proj, weight in zip(inward, module.in_proj_weight.chunk(3), strict=True):
+            for proj, weight in zip(projections, module.in_proj_weight.chunk(3), strict=True):
                 proj.weight.copy_(weight)
-            made.out_proj.weight.copy_(module.out_proj.weight)
+            layer.out_proj.weight.copy_(module.out_proj.weight)
             if module.in_proj_bias is not None:
-                for proj, bias in zip(inward, module.in_proj_bias.chunk(3), strict=True):
+                for proj, bias in zip(projections, module.in_proj_bias.chunk(3), strict=True):
                     proj.bias.copy_(bias)
-                made.out_proj.bias.copy_(module.out_proj.bias)
-        return made.train(module.training)
+                layer.out_proj.bias.copy_(module.out_proj.bias)
+        return layer.train(module.training)
 
     def reset_parameters(self) -> None:
-        """Start projections afresh, as torch does, biases at 0; the encoding is left alone."""
-        inward = (self.q_proj, self.k_proj, self.v_proj)
-        rows = sum(proj.out_features for proj in inward)  # of torch's one stacked matrix
+        """Initialize the projections as torch does, biases with 0; the encoding is not changed."""
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        rows = sum(proj.out_features for proj in projections)  # of torch's one stacked matrix
         bound = (6 / (self.d_model + rows)) ** 0.5
-        for proj in inward:
+        for proj in projections:
             nn.init.uniform_(proj.weight, -bound, bound)
         self.out_proj.reset_parameters()
-        for proj in (*inward, self.out_proj):
+        for proj in (*projections, self.out_proj):
             if proj.bias is not None:
                 nn.init.zeros_(proj.bias)
 
@@ -131,11 +131,11 @@ class MultiheadAttention(nn.Module):
     ) -> Tensor:
         """Queries [B, T, d_model] over keys [B, S, d_model], the same by default: [B, T, d_model].
 
-        The options are those of ``whorl.attention``; dropout is that of the layer. ``mask`` keeps
-        where it is 1, so pass ``~key_padding_mask`` or ``~attn_mask`` of torch: besides [B, S] and
-        [B, H, T, S] it may be [T, S] here, one for all rows. Where B = T, which of the two is meant
-        cannot be seen, so pass four axes: ``padding[:, None, None]`` or ``mask[None, None]``. While
-        torch.export traces, a mask of two axes is always padding.
+        The options are those of ``whorl.attention``; dropout is that of the layer. Keys are visible
+        where ``mask`` is 1, so pass ``~key_padding_mask`` or ``~attn_mask`` of torch: besides
+        [B, S] and [B, H, T, S] it may be [T, S] here, one for all rows. If B = T, the shape does
+        not tell [B, S] from [T, S], so pass four axes: ``padding[:, None, None]`` or
+        ``mask[None, None]``. While torch.export traces, a mask of two axes is always padding.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -159,7 +159,7 @@ class MultiheadAttention(nn.Module):
             sinks=sinks,
             positions=positions,
             key_positions=key_positions,
-            mask=mask if cache is not None else _four_axes(mask, query, key),
+            mask=mask if cache is not None else _add_mask_axes(mask, query, key),
             documents=documents,
             cu_seqlens=cu_seqlens,
             cache=cache,
@@ -169,8 +169,8 @@ class MultiheadAttention(nn.Module):
             segments=segments,
             block=block,
         )
-        mixed: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
-        return mixed
+        result: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
+        return result
 
     def extra_repr(self) -> str:
         grouped = "" if self.num_kv_heads == self.num_heads else f", kv {self.num_kv_heads}"
@@ -185,13 +185,14 @@ def _check_module(module: nn.MultiheadAttention) -> None:
         )
     if module.bias_k is not None or module.add_zero_attn or module.in_proj_weight is None:
         raise ValueError(
-            f"{where}: kdim, vdim, add_bias_kv and add_zero_attn have no counterpart here."
+            f"{where}: module must be built without kdim, vdim, add_bias_kv and add_zero_attn,"
+            " which have no counterpart here."
         )
     if not module.batch_first:
         raise ValueError(
-            f"{where}: module has batch_first=False, inputs [T, B, d_model], which would be taken"
-            " for [B, T, d_model] here; transpose them where it is called, and set"
-            " module.batch_first = True."
+            f"{where}: module must have batch_first=True, because inputs [T, B, d_model] would be"
+            " taken for [B, T, d_model] here; got batch_first=False. Transpose the inputs where the"
+            " layer is called, and set module.batch_first = True."
         )
 
 
@@ -208,30 +209,31 @@ def _check_input(x: Tensor, name: str, d_model: int) -> None:
         raise ValueError(f"{wanted} {list(x.shape)}.")
 
 
-def _four_axes(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+def _add_mask_axes(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     """A mask [T, S] as [1, 1, T, S]; refuse one that may also be padding, [B, S]."""
-    if is_exporting():  # no look at B and T, which would tie the program to B != T
+    if is_exporting():  # a comparison of B and T would tie the program to B != T
         return mask
     (B, T, _), S = query.shape, key.shape[1]
     if not isinstance(mask, Tensor) or mask.shape != (T, S):
         return mask
     if T == B and T > 1:
         raise ValueError(
-            f"MultiheadAttention: mask {[T, S]} can be [B, S], padding, or [T, S], one mask for all"
-            f" rows, because B = T = {T}; give it four axes: mask[:, None, None] for padding,"
-            " mask[None, None] for all rows."
+            f"MultiheadAttention: mask must have four axes if B = T = {T}, because {[T, S]} may be"
+            " [B, S], padding, or [T, S], one mask for all rows; got two axes. Pass"
+            " mask[:, None, None] for padding, mask[None, None] for all rows."
         )
     return mask[None, None]
 
 
 def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: int) -> None:
-    """Refuse an encoding that is for other sizes, or for embeddings only."""
+    """Refuse an encoding for other sizes, or one that acts on embeddings only."""
     if encoding is None:
         return
     if encoding.hooks == {"input"}:
         raise ValueError(
-            f"MultiheadAttention: {encoding!r} acts on embeddings, not in attention, so it would do"
-            " nothing here; call encoding.embed(x) before the first layer, and leave encoding= out."
+            "MultiheadAttention: encoding must act in attention, because one for embeddings would"
+            f" do nothing here; got {encoding!r}. Call encoding.embed(x) before the first layer,"
+            " and leave encoding= out."
         )
     sizes = (("num_heads", heads), ("num_kv_heads", kv_heads), ("head_dim", head_dim))
     for part in encoding.parts:
@@ -239,19 +241,12 @@ def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: 
             size = getattr(getattr(part, "config", None), option, None)
             if size is not None and size != wanted:
                 raise ValueError(
-                    f"MultiheadAttention: {part!r} has {option}={size}, but the layer has {wanted};"
-                    f" build it with {option}={wanted}."
+                    f"MultiheadAttention: encoding must have {option}={wanted} as the layer; got"
+                    f" {size} in {part!r}. Build it with {option}={wanted}."
                 )
 
 
-def _check_dropout(dropout: float) -> None:
-    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-        raise ValueError(
-            f"MultiheadAttention: dropout must be a number in [0, 1); got {quote(dropout)}."
-        )
-
-
-def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None) -> int:
+def _get_head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None) -> int:
     for name, value in (("d_model", d_model), ("num_heads", num_heads), ("num_kv_heads", kv_heads)):
         if type(value) is not int or value < 1:
             raise ValueError(
@@ -264,8 +259,8 @@ def _head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None)
         )
     if head_dim is None and d_model % num_heads:
         raise ValueError(
-            f"MultiheadAttention: d_model = {d_model} does not divide into {num_heads} heads; pass"
-            " head_dim=."
+            f"MultiheadAttention: d_model must be divisible by num_heads = {num_heads}, because"
+            f" heads are equally wide; got {d_model}. Pass head_dim=."
         )
     if head_dim is not None and (type(head_dim) is not int or head_dim < 1):
         raise ValueError(

@@ -94,6 +94,9 @@ class ALiBi(Encoding):
         fixed = torch.tensor(self._fixed, dtype=torch.float64, device=self.alpha.device)
         return fixed * self.alpha.double().exp()
 
+    def decay_slopes(self) -> Tensor:
+        return self.slopes()
+
     def distance_bias(self, distance: Tensor) -> Tensor:
         """-m_h |distance|, [H, ...] for distances i - j of any shape, whole or fractional.
 

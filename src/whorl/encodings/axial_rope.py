@@ -172,6 +172,7 @@ class AxialRoPE(Rotary):
     >>> q1, k1 = rope(q, k, torch.stack((rows, columns)))
     """
 
+    needs_positions: bool = True
     config: AxialRoPEConfig
 
     card: ClassVar[Card] = Card(

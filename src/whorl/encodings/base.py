@@ -16,6 +16,10 @@ with a content score does not go together with one that rotates. One whose conte
 preparing, such as projected vectors of distances, may also override ``scorer``, which prepares once
 for all blocks of a call.
 
+An attention asks an encoding what else it needs, never for its class: whether positions must be
+given (``needs_positions``), how far from a reference position its rotation is exact (``span``), and
+whether its bias decays linearly with distance (``decay_slopes``).
+
 Axes: B batch, H heads, G key heads (G divides H), T queries, S keys, D head width. To add an
 encoding, write one file with a frozen ``Config`` and a subclass under ``@register("name")``, and
 import it in ``__init__.py``. Its sizes are options called num_heads, head_dim and dim (of
@@ -28,6 +32,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from whorl._support.words import quote, suggest_name
@@ -122,6 +127,8 @@ class Encoding(nn.Module):
     causal: ClassVar[bool] = False
     #: Positions are [T] or [B, T] for 1, [n, T] or [n, B, T] for n.
     position_axes: int = 1
+    #: Tokens have no order to rotate them by: every call must pass positions on each axis.
+    needs_positions: bool = False
     #: What the table of encodings says of this one.
     card: ClassVar[Card | None] = None
     #: Checks of ``whorl.testing.check_encoding`` that cannot hold here, each with its reason.
@@ -143,6 +150,14 @@ class Encoding(nn.Module):
         """The encodings that this one is made of, left to right: itself, unless composed."""
         return [self]
 
+    @property
+    def rotating_part(self) -> "Encoding | None":
+        """The part that rotates queries and keys, of which there is at most one; else None."""
+        return next((part for part in self.parts if part.acts("forward")), None)
+
+    def check_coordinates(self, positions: Tensor | None, where: str) -> None:
+        """Refuse positions that do not place tokens on every axis; only if ``needs_positions``."""
+
     def embed(
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> Tensor:
@@ -162,12 +177,40 @@ class Encoding(nn.Module):
         """Rotation hook: queries [B, H, T, D] and keys [B, G, S, D], transformed."""
         return q, k
 
+    # Rotations by factors that grow with the position are exact only near a reference position. An
+    # encoding of that kind overrides the five methods below, takes ``reference=`` in ``forward``
+    # and ``role=`` and ``reference=`` in ``rotate``. Attention then rotates each block of queries
+    # together with the keys that they see, where one reference cannot serve the whole call. A
+    # rotation that differs between near and far keys can be asked in the same place.
+
+    def span(self, dtype: torch.dtype) -> int | None:
+        """How far from their reference tokens of ``dtype`` may be; None for any distance."""
+        return None
+
+    def call_span(self, dtype: torch.dtype) -> int | None:
+        """How far apart tokens may be that share one ``reference_near``; None for any distance."""
+        return None
+
+    def reference_for(self, position: int) -> int:
+        """The reference for a token at ``position``."""
+        return 0
+
+    def reference_near(self, positions: Tensor) -> int | Tensor:
+        """The reference for tokens at positions [T] or [B, T]: an int, or one per row, [B]."""
+        return 0
+
+    def rescale(self, k: Tensor, *, old: int | Tensor, new: int | Tensor) -> Tensor:
+        """Rotated keys [B, G, S, D] as they would be with reference ``new`` instead of ``old``."""
+        return k
+
     def content_score(
         self, q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor
     ) -> Tensor | None:
         """Score hook, before the softmax scale: [B, H, T, S] from content and distance.
 
-        q [B, H, T, D], k [B, G, S, D]; positions [T] or [B, T], key_positions [S] or [B, S].
+        q [B, H, T, D], k [B, G, S, D]; positions [T] or [B, T], key_positions [S] or [B, S]. What
+        is known of each token besides its position comes as a pair of options: ``segments`` of the
+        queries and ``key_segments`` of the keys, if the encoding takes them.
         """
         return None
 
@@ -185,6 +228,14 @@ class Encoding(nn.Module):
         """Score hook, after the softmax scale: [H, ...] for distances i - j of any shape [...].
 
         On consecutive positions all of it is in one vector per head: ``torch.arange(1 - S, T)``.
+        """
+        return None
+
+    def decay_slopes(self) -> Tensor | None:
+        """Slopes m [H], if ``distance_bias`` is -m distance for every distance >= 0; else None.
+
+        Linear attention can apply such a bias, and no other, because exp(-m (i - j)) is a factor of
+        the query times a factor of the key.
         """
         return None
 

@@ -70,6 +70,10 @@ class Composition(Encoding):
         return max(part.position_axes for part in self.parts)
 
     @property
+    def needs_positions(self) -> bool:  # type: ignore[override]
+        return any(part.needs_positions for part in self.parts)
+
+    @property
     def exempt(self) -> Mapping[str, str]:  # type: ignore[override]
         reasons: dict[str, list[str]] = {}
         for part in self.parts:
@@ -123,6 +127,26 @@ class Composition(Encoding):
                 )
         return q, k
 
+    def check_coordinates(self, positions: Tensor | None, where: str) -> None:
+        for part in self.parts:
+            part.check_coordinates(positions, where)
+
+    def span(self, dtype: torch.dtype) -> int | None:
+        return None if self.rotating_part is None else self.rotating_part.span(dtype)
+
+    def call_span(self, dtype: torch.dtype) -> int | None:
+        return None if self.rotating_part is None else self.rotating_part.call_span(dtype)
+
+    def reference_for(self, position: int) -> int:
+        return 0 if self.rotating_part is None else self.rotating_part.reference_for(position)
+
+    def reference_near(self, positions: Tensor) -> int | Tensor:
+        return 0 if self.rotating_part is None else self.rotating_part.reference_near(positions)
+
+    def rescale(self, k: Tensor, *, old: int | Tensor, new: int | Tensor) -> Tensor:
+        part = self.rotating_part
+        return k if part is None else part.rescale(k, old=old, new=new)
+
     def content_score(
         self,
         q: Tensor,
@@ -175,6 +199,12 @@ class Composition(Encoding):
 
     def distance_bias(self, distance: Tensor) -> Tensor | None:
         return _total([part.distance_bias(distance) for part in self.parts])
+
+    def decay_slopes(self) -> Tensor | None:
+        """The sum over parts, where all that have a bias by distance have slopes."""
+        biased = [part for part in self.parts if part.acts("distance_bias")]
+        slopes = [part.decay_slopes() for part in biased]
+        return None if any(each is None for each in slopes) else _total(slopes)
 
     def value_term(
         self, weights: Tensor, positions: Tensor, key_positions: Tensor

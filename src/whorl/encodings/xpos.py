@@ -285,6 +285,10 @@ class XPos(Rotary):
         """How far from their reference tokens of ``dtype`` may be."""
         return int(_ROOM[dtype] / -self._steepest)
 
+    def call_span(self, dtype: torch.dtype) -> int:
+        """How far apart tokens of ``dtype`` may be that share one ``reference_near``."""
+        return int(2 * (self.span(dtype) - self.config.scale_base))
+
     def _prepare(self) -> None:
         config = self.config
         dtype = torch.float64 if config.precision == "float64" else torch.float32

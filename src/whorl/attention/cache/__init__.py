@@ -1,1 +1,1 @@
-"""A cache of keys and values that knows their positions: memory, rotation, sinks, cropping."""
+"""A cache of keys and values with their positions: memory, rotation, sinks, cropping."""

@@ -1,4 +1,4 @@
-"""Options of a cache and checks of what it is given: what must hold, what came, what to do."""
+"""Options of a cache, and checks of what is passed to it: what must hold, what came, what to do."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,8 +24,8 @@ __all__ = [
 ]
 
 
-# Each option, its least value, and the power of two that it may reach. Slots of sinks and capacity
-# are allocated; a window is only compared with.
+# Each option, its least value, and the power of two that is its largest. Slots for sinks and
+# capacity are allocated; a window is only compared with.
 _SIZES = (("window", 1, 62), ("sinks", 0, 32), ("steps", 1, 62), ("capacity", 0, 32))
 
 
@@ -66,28 +66,28 @@ class CacheConfig(Config):
         for option, used in (("sinks", self.sinks), ("placement", self.placement == "in_cache")):
             if used and self.window is None:
                 raise ValueError(
-                    f"KVCache: {option}={getattr(self, option)!r} needs a window, because nothing"
-                    " is dropped without one; pass window=."
+                    f"KVCache: window must be an int with {option}={getattr(self, option)!r},"
+                    " because nothing is dropped without one; got None. Pass window=."
                 )
 
 
 def check_placement(encoding: Encoding | None, placement: str) -> None:
-    """Refuse positions in the cache for tokens on several axes."""
+    """Refuse to count positions inside the cache, where they have several axes."""
     if encoding is not None and placement == "in_cache" and encoding.position_axes > 1:
         raise ValueError(
-            f"KVCache: placement='in_cache' counts tokens, but {encoding!r} places them on"
-            f" {encoding.position_axes} axes; use placement='absolute'."
+            f"KVCache: placement must be 'absolute' for {encoding!r}, because positions on"
+            f" {encoding.position_axes} axes cannot be counted in the cache; got 'in_cache'."
         )
 
 
 def check_tokens(q: Any, k: Any, v: Any, held: dict[str, Tensor] | None) -> None:
-    """Refuse tensors that do not belong together, or not to what the cache holds."""
+    """Refuse tensors that do not belong together, or do not match the tokens held."""
     check_qkv(q, k, v, "KVCache.update")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if torch.is_grad_enabled() and x.requires_grad:
             raise ValueError(
-                f"KVCache.update: {name} needs a gradient, but a cache writes over its memory and"
-                " passes none on; decode under torch.no_grad(), train without a cache."
+                f"KVCache.update: {name} must not need a gradient, because a cache overwrites its"
+                " memory; got one that does. Decode under torch.no_grad(), train without a cache."
             )
     if q.shape[2] != k.shape[2]:
         raise ValueError(
@@ -104,18 +104,19 @@ def _check_held(k: Tensor, v: Tensor, held: dict[str, Tensor]) -> None:
         if [old.shape[n] for n in (0, 1, 3)] != [x.shape[n] for n in (0, 1, 3)]:
             B, G, _, D = old.shape
             raise ValueError(
-                f"KVCache.update: the cache holds {name} [{B}, {G}, S, {D}]; got {list(x.shape)}."
-                " Use one cache per layer, reorder() to change the batch, reset() to begin anew."
+                f"KVCache.update: {name} must be [{B}, {G}, T, {D}] as the tokens held; got"
+                f" {list(x.shape)}."
+                " Use one cache per layer, reorder() to change the batch, reset() to start again."
             )
         if old.dtype != x.dtype or old.device != x.device:
             raise TypeError(
-                f"KVCache.update: the cache holds {old.dtype} on {old.device}; got {name} as"
-                f" {x.dtype} on {x.device}. reset() before a change."
+                f"KVCache.update: {name} must be {old.dtype} on {old.device} as the tokens held;"
+                f" got {x.dtype} on {x.device}. reset() before a change."
             )
 
 
 def check_positions(positions: Any, encoding: Encoding | None, where: str) -> None:
-    """Refuse positions that a later step would choke on, when the tokens are already held."""
+    """Refuse positions that would fail later in a call, after the cache has taken the tokens in."""
     if not isinstance(positions, Tensor) or not positions.is_floating_point():
         return
     check_storage(positions, where, "positions")
@@ -134,12 +135,12 @@ def check_positions(positions: Any, encoding: Encoding | None, where: str) -> No
 
 def check_mask(mask: Any, batch: int, count: int, device: torch.device) -> Tensor:
     """A boolean mask [B, T] of the new tokens, true for real ones."""
-    whole = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.dtype in INTEGERS)
-    if not whole or mask.device != device:
-        got = f"{mask.dtype} on {mask.device}" if isinstance(mask, Tensor) else repr(mask)
+    is_integer = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.dtype in INTEGERS)
+    if not is_integer or mask.device != device:
+        came = f"{mask.dtype} on {mask.device}" if isinstance(mask, Tensor) else repr(mask)
         raise TypeError(
             "KVCache.update: mask must be a tensor, boolean or integers 0 (padding) and 1 (token),"
-            f" on {device}; got {got}. An additive mask of 0 and -inf becomes one by `mask == 0`."
+            f" on {device}; got {came}. An additive mask of 0 and -inf becomes one by `mask == 0`."
         )
     if mask.shape != (batch, count):
         raise ValueError(
@@ -147,16 +148,16 @@ def check_mask(mask: Any, batch: int, count: int, device: torch.device) -> Tenso
             f" got {list(mask.shape)}."
         )
     check_storage(mask, "KVCache.update", "mask")
-    wanted: Tensor = mask != 0
-    return wanted
+    real: Tensor = mask != 0
+    return real
 
 
 def check_crop(length: Any, held: int, lengths: list[int]) -> None:
-    """Refuse a length that the cache, or a row, does not have."""
-    whole = length.dtype in INTEGERS if isinstance(length, Tensor) else type(length) is int
-    if not whole:
-        got = length.dtype if isinstance(length, Tensor) else repr(length)
-        raise TypeError(f"KVCache.crop: length must be an int, or integers [B]; got {got}.")
+    """Refuse a length that the cache, or one of its rows, does not have."""
+    is_integer = length.dtype in INTEGERS if isinstance(length, Tensor) else type(length) is int
+    if not is_integer:
+        came = length.dtype if isinstance(length, Tensor) else repr(length)
+        raise TypeError(f"KVCache.crop: length must be an int, or integers [B]; got {came}.")
     if isinstance(length, Tensor):
         if length.shape != (len(lengths),):
             raise ValueError(
@@ -166,12 +167,12 @@ def check_crop(length: Any, held: int, lengths: list[int]) -> None:
         check_storage(length, "KVCache.crop", "length")
         if not all(0 <= n <= m for n, m in zip(length.tolist(), lengths, strict=True)):
             raise ValueError(
-                f"KVCache.crop: rows hold {lengths} tokens and can keep at most those;"
-                f" got {length.tolist()}."
+                f"KVCache.crop: length must be from 0 to the tokens of each row, {lengths}; got"
+                f" {length.tolist()}."
             )
     elif length and not held:
         raise ValueError(
-            f"KVCache.crop: length must be 0, as nothing is held; got {quote(length)}."
+            f"KVCache.crop: length must be 0, as no tokens are held; got {quote(length)}."
         )
     elif not -held <= length <= held:
         raise ValueError(
@@ -183,19 +184,20 @@ def check_crop(length: Any, held: int, lengths: list[int]) -> None:
 def check_drop(
     drop: Any, lengths: list[int], held: int, sinks: int, device: torch.device
 ) -> Tensor:
-    """What to evict as a mask [B, S]; refuse sinks."""
-    gone = _as_mask(drop, len(lengths), held, device)
-    begun = held - torch.tensor(lengths, device=device).unsqueeze(-1)
-    inside = torch.arange(held, device=device)
-    if bool((gone & (inside >= begun) & (inside < begun + sinks)).any()):
+    """The tokens to evict as a mask [B, S]; refuse sinks."""
+    dropped = _convert_to_mask(drop, len(lengths), held, device)
+    first = held - torch.tensor(lengths, device=device).unsqueeze(-1)
+    slots = torch.arange(held, device=device)
+    if bool((dropped & (slots >= first) & (slots < first + sinks)).any()):
         raise ValueError(
-            f"KVCache.evict: the first {sinks} tokens of each row are sinks, which are kept; evict"
-            " others, or build the cache with sinks=0."
+            f"KVCache.evict: drop must not contain the first {sinks} tokens of a row, because they"
+            " are sinks, which are kept; got some of them. Build the cache with sinks=0 to evict"
+            " them too."
         )
-    return gone
+    return dropped
 
 
-def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
+def _convert_to_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
     if not isinstance(drop, Tensor):
         try:
             drop = torch.as_tensor(drop, device=device)
@@ -206,8 +208,8 @@ def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
         drop = drop.long() if not drop.numel() else drop
     check_storage(drop, "KVCache.evict", "drop")
     if drop.dtype == torch.bool and drop.shape in ((held,), (batch, held)):
-        whole: Tensor = drop.to(device).expand(batch, held)
-        return whole
+        expanded: Tensor = drop.to(device).expand(batch, held)
+        return expanded
     if drop.dtype not in INTEGERS or drop.dim() > 1:
         kind = ValueError if drop.dtype == torch.bool or drop.dtype in INTEGERS else TypeError
         raise kind(
@@ -215,14 +217,17 @@ def _as_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
         )
     index = drop.to(device, torch.int64).reshape(-1)
     if index.numel() and not held:
-        raise ValueError(f"KVCache.evict: nothing is held; got {drop.tolist()}.")
+        raise ValueError(
+            f"KVCache.evict: drop must be empty, as no tokens are held; got {drop.tolist()}."
+        )
     if index.numel() and not (-held <= int(index.min()) and int(index.max()) < held):
         raise ValueError(
-            f"KVCache.evict: the cache holds {held} slots, 0 to {held - 1}; got {drop.tolist()}."
+            f"KVCache.evict: drop must be slots from {-held} to {held - 1}, which are held; got"
+            f" {drop.tolist()}."
         )
     mask = torch.zeros(held, dtype=torch.bool, device=device)
     mask[index] = True
     return mask.expand(batch, held)
 
 
-_DROP = "drop must be slots, or a mask [S] = [{0}] or [B, S] = [{1}, {0}], true for what goes"
+_DROP = "drop must be slots, or a mask [S] = [{0}] or [B, S] = [{1}, {0}], true for tokens to drop"

@@ -1,63 +1,68 @@
-"""The references of XPos in a cache: they move with the queries, block by block, row by row.
+"""The reference positions of rotated keys in a cache, for encodings with a span such as XPos.
 
-Keys carry zeta_i^(-(p - r)/s), so what is held is rescaled when r moves: by powers of two, exactly.
-Going back a little is as exact; far back, keys that had vanished would be missing: refused.
+They move with the queries, block by block and row by row, and the keys held are rescaled then: by
+powers of two, exactly. Moving back a little is exact too; from further away keys have vanished and
+would be missing, which is refused.
 """
 
 import torch
 from torch import Tensor
 
-from whorl.encodings import XPos
+from whorl.encodings import Encoding
 
-from .rotation import per_row
-from .tokens import Tokens
+from .new_tokens import NewTokens
+from .rotation import get_per_row
 
-__all__ = ["References"]
+__all__ = ["CacheReferences"]
 
 
-class References:
-    """The reference of each row, and the furthest that it ever was."""
+class CacheReferences:
+    """The reference of each row, and the largest that it ever had."""
 
-    def __init__(self, xpos: XPos, batch: int) -> None:
-        self._xpos = xpos
-        self.now, self._peaks = [0] * batch, [0] * batch
+    def __init__(self, rotation: Encoding, batch: int) -> None:
+        self._rotation, self._name = rotation, type(rotation).__name__
+        self.current, self._largest = [0] * batch, [0] * batch
 
     def reorder(self, rows: list[int]) -> None:
-        self.now, self._peaks = [self.now[n] for n in rows], [self._peaks[n] for n in rows]
+        """Row n becomes what row ``rows[n]`` was."""
+        self.current = [self.current[n] for n in rows]
+        self._largest = [self._largest[n] for n in rows]
 
-    def ahead(self, tokens: Tokens, lengths: list[int]) -> list[int]:
-        """The references for new tokens; ``lengths`` says what rows hold already."""
-        found, dtype = list(self.now), tokens.k.dtype
-        new = [row for row, count in enumerate(tokens.counts) if count]
-        if not new:
+    def plan(self, tokens: NewTokens, lengths: list[int]) -> list[int]:
+        """The references for new tokens; lengths: tokens that each row holds already."""
+        found, dtype = list(self.current), tokens.k.dtype
+        rows = [row for row, count in enumerate(tokens.counts) if count]
+        if not rows:
             return found
-        ends = torch.tensor([tokens.ends(row) for row in new], dtype=torch.float64)
-        near = torch.as_tensor(self._xpos.reference_near(ends)).tolist()
-        for row, at, (low, high) in zip(new, near, ends.tolist(), strict=True):
-            found[row] = at
-            self._check_between(low, high, dtype)
-            # Taken back further, more than a rounding of what was lost to underflow is missing.
-            if lengths[row] and self._peaks[row] - at > self._xpos.span(dtype):
+        ends = torch.tensor([tokens.find_ends(row) for row in rows], dtype=torch.float64)
+        near = torch.as_tensor(self._rotation.reference_near(ends)).tolist()
+        for row, reference, (low, high) in zip(rows, near, ends.tolist(), strict=True):
+            found[row] = reference
+            self._check_range(low, high, dtype)
+            # Further back, more than a rounding of what was lost to underflow is missing.
+            span, largest = self._rotation.span(dtype), self._largest[row]
+            if lengths[row] and span is not None and largest - reference > span:
                 raise ValueError(
-                    f"KVCache.update: XPos keys cannot go back from position {self._peaks[row]} to"
-                    f" {at}, because far ones have vanished in {dtype}; reset() and feed the prompt"
-                    " again."
+                    f"KVCache.update: positions must not go back by more than {span} with"
+                    f" {self._name} in {dtype}, because factors of the keys held have vanished;"
+                    f" got {reference} after {largest}. reset() and feed the prompt again."
                 )
         return found
 
-    def move(self, new: list[int], held: Tensor, lengths: list[int]) -> None:
-        """Take rotated keys, [B, G, S, D], to new references, in place."""
-        if new != self.now and held.shape[2]:
-            old, now = (per_row(each, held.device) for each in (self.now, new))
-            held.copy_(self._xpos.rescale(held, old=old, new=now))
-        peaks = zip(self._peaks, new, lengths, strict=True)
-        self._peaks = [max(peak, at) if length else at for peak, at, length in peaks]
-        self.now = new
+    def move(self, new: list[int], keys: Tensor, lengths: list[int]) -> None:
+        """Rescale the rotated keys held, [B, G, S, D], to new references, in place."""
+        if new != self.current and keys.shape[2]:
+            before, after = (get_per_row(each, keys.device) for each in (self.current, new))
+            keys.copy_(self._rotation.rescale(keys, old=before, new=after))
+        rows = zip(self._largest, new, lengths, strict=True)
+        self._largest = [max(most, now) if length else now for most, now, length in rows]
+        self.current = new
 
-    def _check_between(self, low: float, high: float, dtype: torch.dtype) -> None:
-        longest = int(2 * (self._xpos.span(dtype) - self._xpos.config.scale_base))
-        if high - low > longest:
+    def _check_range(self, low: float, high: float, dtype: torch.dtype) -> None:
+        longest = self._rotation.call_span(dtype)
+        if longest is not None and high - low > longest:
             raise ValueError(
-                f"KVCache.update: XPos in {dtype} holds factors over about {longest} positions at a"
-                f" time; got {low:g} to {high:g}. Feed the prompt in pieces."
+                f"KVCache.update: positions of one call must lie within {longest} of each other"
+                f" with {self._name} in {dtype}, because factors grow with the distance;"
+                f" got {low:g} to {high:g}. Feed the prompt in pieces."
             )

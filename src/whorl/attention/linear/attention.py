@@ -4,7 +4,7 @@
     cosine      out_i = sum_j s_ij v_j / sum_j s_ij,  s_ij = 1 + cosine of R_i q_i and R_j k_j
 
 Form one rotates the numerator only: a rotated denominator could be 0 or negative. Form two is never
-negative as it stands. Su et al. 2021, RoFormer, section 3.3, https://arxiv.org/abs/2104.09864; the
+negative by itself. Su et al. 2021, RoFormer, section 3.3, https://arxiv.org/abs/2104.09864; the
 sums over keys that make it O(n): Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236.
 
 Sums are float32, or float64 for float64 inputs. Beyond the paper: a state for decoding, chunks for
@@ -15,7 +15,6 @@ of form two.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
@@ -23,34 +22,36 @@ import torch
 from torch import Tensor
 
 from whorl.attention._checks import check_coordinates, check_rows
+from whorl.attention._precision import disable_autocast
 from whorl.encodings.base import Encoding
 
 from .checks import (
-    acting_parts,
     check_decay_axes,
     check_mask,
     check_options,
-    check_same,
+    check_same_encoding,
     check_state,
     check_tensors,
+    find_parts,
 )
-from .chunks import Call, Past, bidirectional, causal_chunks
+from .compute import LinearCall, Past, attend_both_ways, attend_causally
 from .features import FeatureMap
-from .positions import Asked, Following, both_places, causal_places
-from .sums import Sums
+from .positions import PositionArguments, StateEnd, find_causal_positions, find_positions
+from .sums import KeySums
 
 __all__ = ["LinearState", "linear_attention"]
 
 
 @dataclass(frozen=True, eq=False)
 class LinearState:
-    """What causal linear attention keeps of the tokens it has seen; its size never grows.
+    """Sums over the tokens that causal linear attention has seen; their size never grows.
 
     numerator [B, G, F, Dv] and denominator [B, G, F] are sums over keys, float32 or float64; F is
     D, or D + 1 for "cosine"; G is the number of key heads, or of query heads with ALiBi.
-    next_position: where the next token is unless positions say otherwise; an int, or one per row.
-    reference: of XPos. encoding: what turned and weighed the keys; another cannot go on from them.
-    Never changed in place: a state may be kept and continued twice.
+    next_position: of the next token, unless positions are given; an int, or one per row.
+    reference: position that rotated keys are relative to, for XPos. encoding: the one that rotated
+    the keys; another cannot continue. Never changed in place: a state may be kept and continued
+    twice.
     """
 
     numerator: Tensor
@@ -64,27 +65,27 @@ class LinearState:
         """A state whose row n is row ``index[n]`` of this one, for beams."""
         batch, device = self.numerator.shape[0], self.numerator.device
         rows = check_rows(index, batch, device, "LinearState.reorder")
-        return self._mapped(lambda t: t.index_select(0, rows))
+        return self._apply(lambda t: t.index_select(0, rows))
 
     def detach(self) -> "LinearState":
-        """The same numbers without their history: for training on one piece after another."""
-        return self._mapped(Tensor.detach)
+        """The same state without gradients of the past: for training on one piece after another."""
+        return self._apply(Tensor.detach)
 
-    def _past(self, ends: bool) -> Past:
-        """What the next call starts from; ends: with the position that the sums end at."""
-        sums, last = Sums(self.numerator, self.denominator), None
-        if ends:
-            at = torch.as_tensor(self.next_position, device=self.numerator.device)
-            last = at.reshape(-1).double() - 1  # [1] or [B]
+    def _build_past(self, needs_position: bool) -> Past:
+        """What the next call starts from, with the last position if a decay needs it."""
+        sums, last = KeySums(self.numerator, self.denominator), None
+        if needs_position:
+            following = torch.as_tensor(self.next_position, device=self.numerator.device)
+            last = following.reshape(-1).double() - 1  # [1] or [B]
         return Past(sums, last, self.reference)
 
-    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "LinearState":
-        at, reference = self.next_position, self.reference
+    def _apply(self, change: Callable[[Tensor], Tensor]) -> "LinearState":
+        following, reference = self.next_position, self.reference
         return replace(
             self,
             numerator=change(self.numerator),
             denominator=change(self.denominator),
-            next_position=change(at) if isinstance(at, Tensor) else at,
+            next_position=change(following) if isinstance(following, Tensor) else following,
             reference=change(reference) if isinstance(reference, Tensor) else reference,
         )
 
@@ -156,12 +157,12 @@ def linear_attention(
 
     Args:
         feature_map: "elu" or "relu", form one of the module's docstring; "cosine", form two.
-        causal: a query sees the keys up to itself, in the order of the tokens; T < S means the
-            last T of them. Positions must not decrease.
-        positions, key_positions, offset: as for ``RoPE``. Without them tokens count on from the
-            state, or from 0.
-        context_length: for scalings that follow it; with a state it must be given.
-        mask: [B, S], 1 for keys to keep, 0 for padding.
+        causal: a query sees the keys up to itself, in the order of the tokens; if T < S the
+            queries are the last T. Positions must not decrease.
+        positions, key_positions, offset: as for ``RoPE``. Without them positions continue after
+            the state, or start at 0.
+        context_length: for scalings that depend on it; with a state it must be given.
+        mask: [B, S], 1 for visible keys, 0 for padding.
         state: of the tokens before these, from ``return_state=True``; causal only. One token at a
             time, this is decoding at a constant cost.
         eps: for "relu" and "cosine", whose denominator may vanish: where it is not above eps the
@@ -182,36 +183,31 @@ def linear_attention(
     """
     check_options(feature_map, eps, chunk)
     check_tensors(q, k, v, causal)
-    parts = acting_parts(encoding, causal, q.shape[1])
+    parts = find_parts(encoding, causal, q.shape[1])
     for given in (positions, key_positions):
         check_coordinates(encoding, given, "linear_attention")
-    asked = Asked(positions, key_positions, offset, getattr(encoding, "position_axes", 1))
+    axes = getattr(encoding, "position_axes", 1)
+    arguments = PositionArguments(positions, key_positions, offset, axes)
     if parts.decay is not None:
-        check_decay_axes(asked)
-    keep = check_mask(mask, k)
+        check_decay_axes(arguments)
+    key_mask = check_mask(mask, k)
     floor = 0.0 if feature_map == "elu" else float(eps)
-    call = Call(q, k, v, keep, feature_map, parts, context_length, floor)
-    with _full_precision(q.device.type):
-        past = Past(call.zero())
+    call = LinearCall(q, k, v, key_mask, feature_map, parts, context_length, floor)
+    with disable_autocast(q):
+        past = Past(call.build_empty_sums())
         check_state(state, return_state, causal, feature_map, past.sums.numerator)
         if not causal:
-            return bidirectional(call, *both_places(q, k, asked, parts.rotation is not None))
-        following = None
+            where = find_positions(q, k, arguments, parts.rotation is not None)
+            return attend_both_ways(call, *where)
+        end = None
         if state is not None:
-            check_same(state.encoding, encoding)
-            past = state._past(ends=parts.decay is not None)
+            check_same_encoding(state.encoding, encoding)
+            past = state._build_past(needs_position=parts.decay is not None)
             empty = (state.denominator == 0).all(-1).all(-1)
-            following = Following(state.next_position, empty)
-        places = causal_places(q, k, asked, keep, following)
-        out = causal_chunks(call, places, past, chunk, return_state or state is not None)
+            end = StateEnd(state.next_position, empty)
+        found = find_causal_positions(q, k, arguments, key_mask, end)
+        out = attend_causally(call, found, past, chunk, return_state or state is not None)
     if not return_state:
         return out
-    at, reference = places.next_position, past.reference
-    return out, LinearState(*past.sums, at, feature_map, reference, encoding)
-
-
-def _full_precision(device: str) -> AbstractContextManager[None]:
-    """Outside autocast, which would take the sums to half precision."""
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
+    following, reference = found.next_position, past.reference
+    return out, LinearState(*past.sums, following, feature_map, reference, encoding)

@@ -1,4 +1,4 @@
-"""Checks of what users pass to linear attention: what must hold, what came, what to do."""
+"""Checks of what is passed to linear attention: what must hold, what came, what to do."""
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,107 +10,108 @@ from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.attention._checks import check_encoding, check_qkv
-from whorl.encodings.alibi import ALiBi
 from whorl.encodings.base import Encoding
 
 from .features import FEATURE_MAPS
-from .positions import Asked
+from .positions import PositionArguments
 
 if TYPE_CHECKING:
     from .attention import LinearState
 
 __all__ = [
-    "Acting",
-    "acting_parts",
+    "LinearParts",
     "check_decay_axes",
     "check_mask",
     "check_options",
-    "check_same",
+    "check_same_encoding",
     "check_state",
     "check_tensors",
+    "find_parts",
 ]
 
 
-class Acting(NamedTuple):
-    """The parts of an encoding that linear attention can use."""
+class LinearParts(NamedTuple):
+    """The parts of an encoding that linear attention can use.
+
+    decay: one whose bias is -m distance, as ALiBi's.
+    """
 
     rotation: Encoding | None = None
-    decay: ALiBi | None = None
+    decay: Encoding | None = None
 
 
-def acting_parts(encoding: Encoding | None, causal: bool, heads: int) -> Acting:
-    """What acts here; refuse what cannot be written as sums over keys."""
+def find_parts(encoding: Encoding | None, causal: bool, heads: int) -> LinearParts:
+    """The parts that linear attention uses; refuse others that act in attention."""
     check_encoding(encoding, "linear_attention")
-    if encoding is None:
-        return Acting()
-    acting = Acting()
-    for one in encoding.parts:
-        if isinstance(one, ALiBi):
-            acting = acting._replace(decay=_checked_decay(one, acting.decay, causal, heads))
-        elif one.hooks & {"score", "value"}:
+    found = LinearParts()
+    for part in [] if encoding is None else encoding.parts:
+        if part.acts("decay_slopes"):
+            _check_decay(part, found.decay, causal, heads)
+            found = found._replace(decay=part)
+        elif part.hooks & {"score", "value"}:
             raise ValueError(
-                f"linear_attention: {one!r} cannot be used, because it acts on the scores of all"
-                " pairs of tokens inside a softmax, and linear attention only ever has sums over"
-                " keys that all queries share; use whorl.attention, or a rotation such as RoPE,"
-                " or under causal=True ALiBi."
+                "linear_attention: encoding must not act on the scores of pairs of tokens, because"
+                f" linear attention only has sums over keys that all queries share; got {part!r}."
+                " Use whorl.attention, or a rotation such as RoPE, or under causal=True ALiBi."
             )
-        if one.causal and not causal:
+        if part.causal and not causal:
             raise ValueError(
-                f"linear_attention: {one!r} is for causal attention only, because a key after its"
-                " query would be scored up without bound; pass causal=True, or use RoPE."
+                f"linear_attention: causal must be True for {part!r}, because the score of a key"
+                " after its query would grow with the distance; got False. Use RoPE without it."
             )
-        if one.acts("forward"):
-            acting = acting._replace(rotation=one)
-    return acting
+        if part.acts("forward"):
+            found = found._replace(rotation=part)
+    return found
 
 
-def _checked_decay(alibi: ALiBi, other: ALiBi | None, causal: bool, heads: int) -> ALiBi:
+def _check_decay(part: Encoding, other: Encoding | None, causal: bool, heads: int) -> None:
+    """Refuse a decay without a causal mask, beside another, or for other heads."""
     if not causal:
         raise ValueError(
-            f"linear_attention: {alibi!r} needs causal=True, because exp(-m |i - j|) is a factor of"
-            " the query times one of the key only where no key comes after its query; use"
-            " whorl.attention, or RoPE."
+            f"linear_attention: causal must be True for {part!r}, because exp(-m |i - j|) is a"
+            " factor of the query times one of the key only where no key comes after its query; got"
+            " False. Use whorl.attention, or RoPE."
         )
     if other is not None:
         raise ValueError(
-            f"linear_attention: one ALiBi at a time; got {other!r} and {alibi!r}. Their slopes add"
-            " up: build one with slope_scale=."
+            f"linear_attention: encoding must have at most one ALiBi; got {other!r} and {part!r}."
+            " Their slopes add up: build one with slope_scale=."
         )
-    if alibi.config.num_heads != heads:
+    slopes = part.decay_slopes()
+    if slopes is not None and len(slopes) != heads:
         raise ValueError(
-            f"linear_attention: {alibi!r} has {alibi.config.num_heads} heads but q has {heads};"
-            f" build it with num_heads={heads}."
+            f"linear_attention: q must have {len(slopes)} heads for {part!r}; got {heads}. Build"
+            f" the encoding with num_heads={heads}."
         )
-    return alibi
 
 
-def check_decay_axes(asked: Asked) -> None:
-    """Refuse ALiBi beside a rotation by several axes, where tokens differ on them."""
-    for given in (asked.positions, asked.key_positions):
-        if asked.axes > 1 and isinstance(given, Tensor) and given.dim() > 1:
+def check_decay_axes(arguments: PositionArguments) -> None:
+    """Refuse a decay where positions differ between axes, so that there is no one distance."""
+    for given in (arguments.positions, arguments.key_positions):
+        if arguments.axes > 1 and isinstance(given, Tensor) and given.dim() > 1:
             raise ValueError(
-                "linear_attention: ALiBi needs one distance between two tokens, but positions have"
-                f" {asked.axes} axes; leave ALiBi out. With MRoPE you can pass positions [T], as of"
-                " text, instead."
+                "linear_attention: positions must be [T] or [B, T] with ALiBi, which needs one"
+                f" distance between two tokens; got {list(given.shape)} on {arguments.axes} axes."
+                " Leave ALiBi out, or with MRoPE pass positions [T], as of text."
             )
 
 
-def check_same(made: Encoding | None, encoding: Encoding | None) -> None:
-    """Refuse to go on from keys that another encoding has turned or weighed."""
-    if made is encoding or torch.compiler.is_compiling():
+def check_same_encoding(old: Encoding | None, encoding: Encoding | None) -> None:
+    """Refuse to continue a state whose keys another encoding has rotated or decayed."""
+    if old is encoding or torch.compiler.is_compiling():
         return
     before, now = (
         [] if each is None else [part for part in each.parts if part.hooks - {"input", "scale"}]
-        for each in (made, encoding)
+        for each in (old, encoding)
     )
-    alike = len(before) == len(now) and all(
-        old is new or (type(old) is type(new) and old.to_dict() == new.to_dict())
-        for old, new in zip(before, now, strict=True)
+    same = len(before) == len(now) and all(
+        a is b or (type(a) is type(b) and a.to_dict() == b.to_dict())
+        for a, b in zip(before, now, strict=True)
     )
-    if not alike:
+    if not same:
         raise ValueError(
-            f"linear_attention: the state was made with {made!r} but the call has {encoding!r}; use"
-            " one for the whole sequence, because sums hold keys as they were turned."
+            f"linear_attention: encoding must be that of the state, {old!r}, because its sums hold"
+            f" rotated keys; got {encoding!r}. Use one for the whole sequence."
         )
 
 
@@ -120,8 +121,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
     T, S = q.shape[2], k.shape[2]
     if causal and T > S:
         raise ValueError(
-            "linear_attention: under causal=True the queries are the last of the keys' tokens, so"
-            f" there cannot be more of them; got {T} queries and {S} keys."
+            "linear_attention: q must not be longer than k under causal=True, because the queries"
+            f" are the last of the keys' tokens; got {T} queries and {S} keys."
         )
 
 
@@ -143,12 +144,12 @@ def check_options(feature_map: str, eps: float, chunk: int) -> None:
 
 
 def check_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
-    """Which keys are seen, boolean [B, S]; None for all."""
+    """The visible keys, boolean [B, S]; None for all."""
     if mask is None:
         return None
     B, S = k.shape[0], k.shape[2]
-    whole = isinstance(mask, Tensor) and not (mask.is_floating_point() or mask.is_complex())
-    if not whole or mask.device != k.device:
+    is_integer = isinstance(mask, Tensor) and not (mask.is_floating_point() or mask.is_complex())
+    if not is_integer or mask.device != k.device:
         came = f"{mask.dtype} on {mask.device}" if isinstance(mask, Tensor) else repr(mask)
         raise TypeError(
             "linear_attention: mask must be a tensor, boolean or integers, 1 for keys to keep, on"
@@ -168,15 +169,15 @@ def check_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
 def check_state(
     state: "LinearState | None", wanted: bool, causal: bool, feature_map: str, like: Tensor
 ) -> None:
-    """Refuse a state that these tokens cannot follow; like: a numerator as it has to be."""
+    """Refuse a state that these tokens cannot continue; like: a numerator as it must be."""
     if (state is not None or wanted) and not causal:
         raise ValueError(
-            "linear_attention: a state holds what came before, so it needs causal=True; without it"
-            " pass all keys in one call."
+            "linear_attention: causal must be True with a state, which holds earlier tokens; got"
+            " False. Pass all keys in one call, without a state."
         )
     if state is None:
         return
-    from .attention import LinearState  # which needs this file
+    from .attention import LinearState  # here, because that file imports this one
 
     if not isinstance(state, LinearState):
         raise TypeError(
@@ -185,20 +186,20 @@ def check_state(
         )
     if state.feature_map != feature_map:
         raise ValueError(
-            f"linear_attention: the state was made with feature_map={state.feature_map!r} but the"
-            f" call has {feature_map!r}; use one for the whole sequence."
+            f"linear_attention: feature_map must be that of the state, {state.feature_map!r}; got"
+            f" {feature_map!r}. Use one for the whole sequence."
         )
     held = state.numerator
     for name in ("numerator", "denominator"):
         check_storage(getattr(state, name), "linear_attention", f"state.{name}")
     if held.dtype != like.dtype or held.device != like.device:
         raise TypeError(
-            f"linear_attention: the state is {held.dtype} on {held.device}, but these tokens need"
-            f" {like.dtype} on {like.device}; start without a state."
+            f"linear_attention: state must be {like.dtype} on {like.device} for these tokens; got"
+            f" {held.dtype} on {held.device}. Start without a state."
         )
     if held.shape != like.shape:
         raise ValueError(
-            "linear_attention: the state must have the batch, heads and widths of the call: its"
-            f" numerator is {list(held.shape)}, but {list(like.shape)} is needed. Start without a"
-            " state, or use state.reorder for other rows."
+            "linear_attention: state must have the batch, heads and widths of the call, a numerator"
+            f" {list(like.shape)}; got {list(held.shape)}. Start without a state, or use"
+            " state.reorder for other rows."
         )

@@ -1,16 +1,17 @@
-"""Features of linear attention: what stands in for exp(q k), and where a rotation enters.
+"""Feature maps of linear attention, whose products replace exp(q k), and their rotation.
 
     elu      phi(x) = elu(x) + 1 = exp(min(x, 0)) + max(x, 0)
     relu     phi(x) = max(x, 0)
     cosine   phi(x) = (R_p x / |x|, 1), the product of two of which is 1 + cosine
 
-A vector gives two of them: f for the numerator, rotated, and g for the denominator, which is not
-rotated (elu, relu) or the same tensor (cosine, or no rotation at all).
+A vector has two features: a rotated one for the numerator, and one for the denominator, which is
+not rotated (elu, relu) or the same tensor (cosine, or no rotation at all).
 
 elu(x) + 1 itself is exactly 0 in float32 below -17; where(x > 0, x + 1, exp(x)) has the values of
 the above, but takes four times as long and its gradient is NaN from 89 on, where exp overflows.
 """
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,9 +21,17 @@ from torch import Tensor
 from whorl.encodings.base import Encoding
 from whorl.encodings.rotary.angles import Where
 from whorl.encodings.rotary.rotary import KEY, QUERY, Rotary
-from whorl.encodings.xpos import XPos
 
-__all__ = ["FEATURE_MAPS", "KEY", "QUERY", "FeatureMap", "Features", "Pair", "part", "unscaling"]
+__all__ = [
+    "FEATURE_MAPS",
+    "KEY",
+    "QUERY",
+    "FeatureMap",
+    "FeaturePair",
+    "Features",
+    "compute_unscaling",
+    "take_positions",
+]
 
 FeatureMap = Literal["elu", "relu", "cosine"]
 FEATURE_MAPS = ("elu", "relu", "cosine")
@@ -32,54 +41,71 @@ FEATURE_MAPS = ("elu", "relu", "cosine")
 _SHORTEST = 1e-12
 
 
-class Pair(NamedTuple):
-    """Features of queries or of keys, [B, H, T, F]: of the numerator, and of the denominator."""
+class FeaturePair(NamedTuple):
+    """Features of queries or of keys for the numerator and for the denominator, [B, H, T, F]."""
 
-    f: Tensor
-    g: Tensor
+    numerator: Tensor
+    denominator: Tensor
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> "FeaturePair":
+        """Both tensors changed; if they are one tensor, they stay one."""
+        numerator = change(self.numerator)
+        same = self.denominator is self.numerator
+        return FeaturePair(numerator, numerator if same else change(self.denominator))
+
+    def split(self, size: int, dim: int) -> list["FeaturePair"]:
+        """Pairs of at most ``size`` tokens, which are on axis ``dim``."""
+        numerators = torch.split(self.numerator, size, dim)
+        same = self.denominator is self.numerator
+        denominators = numerators if same else torch.split(self.denominator, size, dim)
+        return [FeaturePair(*both) for both in zip(numerators, denominators, strict=True)]
 
 
 class Features(NamedTuple):
     """How the vectors of one call become features.
 
-    undo: factor on rotated queries, [D] or [B, 1, 1, D], that takes an attention scale out again.
+    unscaling: factor on rotated queries, [D] or [B, 1, 1, D], that removes an attention scale.
     """
 
     kind: FeatureMap
     dtype: torch.dtype
     rotation: Encoding | None
     context_length: int | Tensor | None
-    undo: Tensor | None
+    unscaling: Tensor | None
 
-    def of(self, x: Tensor, where: Where, role: int) -> Pair:
-        """Features of queries or keys [B, H, T, D] at ``where``."""
-        mapped = self._mapped(x)
-        rotation, (positions, first), length = self.rotation, where, self.context_length
+    def compute(self, x: Tensor, where: Where, role: int) -> FeaturePair:
+        """Features of queries or keys [B, H, T, D] at positions ``where``; role: QUERY or KEY."""
+        mapped = self._apply_map(x)
+        rotation, (positions, offset), length = self.rotation, where, self.context_length
         if rotation is None:
-            turned = mapped
+            rotated = mapped
         elif isinstance(rotation, Rotary):
-            turned = rotation.rotate(mapped, positions, offset=first, context_length=length)
-        else:  # one that knows pairs only: give it x as both
-            turned = rotation(mapped, mapped, positions, offset=first, context_length=length)[role]
-        return self._pair(turned, mapped, role)
+            rotated = rotation.rotate(mapped, positions, offset=offset, context_length=length)
+        else:  # a rotation of queries with keys only: give it x as both
+            both = rotation(mapped, mapped, positions, offset=offset, context_length=length)
+            rotated = both[role]
+        return self._build_pair(rotated, mapped, role)
 
-    def both(
+    def compute_both(
         self, q: Tensor, k: Tensor, where: Where, reference: int | Tensor | None
-    ) -> tuple[Pair, Pair]:
-        """Features of the queries and keys of the same tokens; reference: of XPos.
+    ) -> tuple[FeaturePair, FeaturePair]:
+        """Features of the queries and keys of the same tokens.
 
         One call of the rotation, because past its table cos and sin take longer than the rest.
+        reference: position for a rotation that has a span, else None.
         """
-        mapped = turned = self._mapped(q), self._mapped(k)
-        rotation, (positions, first) = self.rotation, where
-        if isinstance(rotation, XPos):
-            turned = rotation(*mapped, positions, offset=first, reference=reference)
+        mapped = rotated = self._apply_map(q), self._apply_map(k)
+        rotation, (positions, offset) = self.rotation, where
+        if rotation is not None and reference is not None:
+            rotated = rotation(*mapped, positions, offset=offset, reference=reference)
         elif rotation is not None:
             length = self.context_length
-            turned = rotation(*mapped, positions, offset=first, context_length=length)
-        return self._pair(turned[0], mapped[0], QUERY), self._pair(turned[1], mapped[1], KEY)
+            rotated = rotation(*mapped, positions, offset=offset, context_length=length)
+        queries = self._build_pair(rotated[0], mapped[0], QUERY)
+        return queries, self._build_pair(rotated[1], mapped[1], KEY)
 
-    def _mapped(self, x: Tensor) -> Tensor:
+    def _apply_map(self, x: Tensor) -> Tensor:
+        """The feature map without rotation, and for "cosine" without the last 1."""
         x = x.to(self.dtype)
         if self.kind == "elu":
             # relu, not clamp(min=0): at 0 both clamps would pass the gradient on, which is 1.
@@ -89,18 +115,18 @@ class Features(NamedTuple):
         length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x / length.clamp(min=_SHORTEST)
 
-    def _pair(self, turned: Tensor, mapped: Tensor, role: int) -> Pair:
-        if self.undo is not None and role == QUERY:
-            turned = turned * self.undo
+    def _build_pair(self, rotated: Tensor, mapped: Tensor, role: int) -> FeaturePair:
+        if self.unscaling is not None and role == QUERY:
+            rotated = rotated * self.unscaling
         if self.kind == "cosine":
-            turned = mapped = F.pad(turned, (0, 1), value=1.0)
-        return Pair(turned, mapped)
+            rotated = mapped = F.pad(rotated, (0, 1), value=1.0)
+        return FeaturePair(rotated, mapped)
 
 
-def unscaling(
+def compute_unscaling(
     rotation: Encoding | None, context_length: int | Tensor | None, like: Tensor, dtype: torch.dtype
 ) -> Tensor | None:
-    """1 / a^2 for the rotated channels, where a scaling puts a on those of queries and keys."""
+    """1 / a^2 for rotated channels, if a scaling multiplies those of queries and keys by a."""
     if not isinstance(rotation, Rotary) or rotation.config.scaling is None:
         return None
     scale = rotation.frequencies(context_length).attention_scale
@@ -114,7 +140,9 @@ def unscaling(
     return torch.where(rotated, scale**-2, torch.ones_like(rotated, dtype=torch.float64)).to(dtype)
 
 
-def part(where: Where, start: int, length: int) -> Where:
-    """Positions of tokens start .. start + length - 1 out of those of all."""
-    values, first = where
-    return (None, first + start) if values is None else (values[..., start : start + length], 0)
+def take_positions(where: Where, start: int, length: int) -> Where:
+    """Positions of tokens start .. start + length - 1, out of those of all tokens."""
+    positions, offset = where
+    if positions is None:
+        return None, offset + start
+    return positions[..., start : start + length], 0

@@ -1,1 +1,1 @@
-"""Softmax attention in blocks of queries: arguments, who sees whom, and the computation."""
+"""Softmax attention in blocks of queries: arguments, visibility of keys, rotation, computation."""

@@ -1,4 +1,4 @@
-"""Who sees whom: the mask of an attention call, known block by block and never as a whole."""
+"""Which keys each query attends to: the mask of a call, computed for one block at a time."""
 
 from dataclasses import dataclass
 
@@ -8,197 +8,221 @@ from torch import Tensor
 from whorl._support.tensors import has_values
 from whorl._support.tracing import find_count, is_exporting
 
-from .key_bounds import Span, by_document, by_position, sinks_between
+from .key_ranges import (
+    Range,
+    find_ranges_by_document,
+    find_ranges_by_position,
+    find_sink_range,
+)
 
-__all__ = ["Block", "Scope"]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Queries first .. last - 1 and the spans of keys that they may see, with their positions."""
-
-    first: int
-    last: int
-    spans: tuple[Span, ...]
-    at: Tensor
-    keys_at: Tensor
-
-    def queries(self, x: Tensor) -> Tensor:
-        """Of something by query, [..., T]."""
-        return x[..., self.first : self.last]
-
-    def keys(self, x: Tensor, dim: int = -1) -> Tensor:
-        """Of something by key, with its axis of keys."""
-        return _pick(x, self.spans, dim)
+__all__ = ["QueryBlock", "Visibility"]
 
 
 @dataclass(frozen=True)
-class Scope:
-    """Positions of queries and keys, and the rules that let one see the other.
+class QueryBlock:
+    """Queries start .. stop - 1, and the keys that they may see: one range, or sinks and another.
 
-    at [T] or [B, T], keys_at [S] or [B, S]. start: first query minus first key where both count up
-    by one, alike in every row, else None; begun: the first key where start is known. kept [B, S]:
-    keys that are no padding. documents: ids of queries and of keys; counted: each is in one piece,
-    and positions start again in it. mask: anything else, [B, H, T, S] with axes of size 1 where it
-    is the same.
+    Both with their positions, [b] or [B, b] and [s] or [B, s].
     """
 
-    at: Tensor
-    keys_at: Tensor
-    start: int | None
-    begun: int
+    start: int
+    stop: int
+    key_ranges: tuple[Range, ...]
+    query_positions: Tensor
+    key_positions: Tensor
+
+    def take_queries(self, x: Tensor, dim: int = -1) -> Tensor:
+        """The entries of this block's queries in ``x``, along the axis ``dim``, -1 or 2."""
+        return x[..., self.start : self.stop] if dim == -1 else x[:, :, self.start : self.stop]
+
+    def take_keys(self, x: Tensor, dim: int = -1) -> Tensor:
+        """The entries of this block's keys in ``x``, along the axis ``dim``."""
+        return _take_ranges(x, self.key_ranges, dim)
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Positions of queries and keys, and the rules by which a query sees a key.
+
+    query_positions: [T] or [B, T].
+    key_positions: [S] or [B, S].
+    offset: of query 0 from key 0 if positions are consecutive in all rows, else None.
+    first_key_position: position of key 0, if there is an offset.
+    key_mask: [B, S], False for padding.
+    documents: ids of queries and of keys.
+    restarts: each document is in one piece, and positions start again at 0 in it.
+    mask: any other, [B, H, T, S], where axes along which it does not change may have size 1.
+    """
+
+    query_positions: Tensor
+    key_positions: Tensor
+    offset: int | None
+    first_key_position: int
     causal: bool
     window: int | None = None
     sinks: int = 0
-    kept: Tensor | None = None
+    key_mask: Tensor | None = None
     documents: tuple[Tensor, Tensor] | None = None
-    counted: bool = False
+    restarts: bool = False
     mask: Tensor | None = None
 
     @property
-    def by_distance(self) -> bool:
-        """Whether visibility is a matter of distance alone, and every query sees a key."""
-        if self.kept is not None or self.documents is not None or self.mask is not None:
+    def is_by_distance(self) -> bool:
+        """Whether the distance alone decides what is visible, and every query sees a key."""
+        if self.key_mask is not None or self.documents is not None or self.mask is not None:
             return False
-        if self.start is None or (self.sinks and self.window is not None):
+        if self.offset is None or (self.sinks and self.window is not None):
             return False
-        T, S = self.at.shape[-1], self.keys_at.shape[-1]
-        behind = not self.causal or self.start >= 0
-        near = self.window is None or (self.start + T - S < self.window and self.start >= 0)
+        T, S = self.query_positions.shape[-1], self.key_positions.shape[-1]
+        behind = not self.causal or self.offset >= 0
+        near = self.window is None or (self.offset + T - S < self.window and self.offset >= 0)
         return behind and near and S > 0
 
     @property
-    def open(self) -> bool:
+    def is_full(self) -> bool:
         """Whether every query sees every key."""
-        if not self.by_distance or self.window is not None:
+        if not self.is_by_distance or self.window is not None:
             return False
-        assert self.start is not None
-        return not self.causal or self.start >= self.keys_at.shape[-1] - 1
+        assert self.offset is not None
+        return not self.causal or self.offset >= self.key_positions.shape[-1] - 1
 
-    def blocks(self, size: int, taper: int = 0) -> list[Block]:
-        """All queries, ``size`` at a time, with the keys that they may see; when in doubt, all.
+    def plan_blocks(self, size: int, taper: int = 0) -> list[QueryBlock]:
+        """All queries in blocks of ``size``, each with the keys that it may see; if unknown, all.
 
         taper: by how much each block is smaller than the one after it.
         """
-        T, S = self.at.shape[-1], self.keys_at.shape[-1]
-        steps = _steps(T, size, taper)
-        near = by_id = [(0, S)] * len(steps)
+        T, S = self.query_positions.shape[-1], self.key_positions.shape[-1]
+        blocks = _split_queries(T, size, taper)
+        nearby = same_document = [(0, S)] * len(blocks)
         sinks = (0, 0)
-        places = (self.at, self.keys_at, *(self.documents or ()))
-        looking = len(steps) > 1 and all(has_values(x) and x.numel() for x in places)
-        if self.documents is not None and looking:
-            by_id = by_document(*self.documents, steps)
-        if self.start is not None:
-            near = [self._near(self.start, *step, S) for step in steps]
-            sinks = (max(0, -self.begun), max(0, self.sinks - self.begun))
-        elif looking:
-            near = by_position(*self._order(), steps, self.causal, self.window)
-            sinks = sinks_between(self.keys_at, self.sinks) if self.sinks else sinks
+        known = (self.query_positions, self.key_positions, *(self.documents or ()))
+        readable = len(blocks) > 1 and all(has_values(x) and x.numel() for x in known)
+        if self.documents is not None and readable:
+            same_document = find_ranges_by_document(*self.documents, blocks)
+        if self.offset is not None:
+            nearby = [self._find_range(self.offset, *block, S) for block in blocks]
+            first = self.first_key_position
+            sinks = (max(0, -first), max(0, self.sinks - first))
+        elif readable:
+            order = self._get_order()
+            nearby = find_ranges_by_position(*order, blocks, self.causal, self.window)
+            sinks = find_sink_range(self.key_positions, self.sinks) if self.sinks else sinks
         elif self.sinks:
             sinks = (0, S)
-        rows = zip(steps, near, by_id, strict=True)
         return [
-            self._block(step, _spans(by_rule, ids, sinks, self.causal))
-            for step, by_rule, ids in rows
+            self._build_block(block, _join_ranges(near, document, sinks, self.causal))
+            for block, near, document in zip(blocks, nearby, same_document, strict=True)
         ]
 
-    def _near(self, start: int, first: int, last: int, S: int) -> Span:
-        """Keys in sight of consecutive positions."""
+    def _find_range(self, offset: int, start: int, stop: int, S: int) -> Range:
+        """The keys that queries start .. stop - 1 see, for consecutive positions."""
         low, high = 0, S
         if self.causal:
-            high = max(0, min(S, start + last))
+            high = max(0, min(S, offset + stop))
         if self.window is not None:
-            low = max(0, min(high, start + first - self.window + 1))
+            low = max(0, min(high, offset + start - self.window + 1))
             if not self.causal:
-                high = max(low, min(S, start + last - 1 + self.window))
+                high = max(low, min(S, offset + stop - 1 + self.window))
         return low, high
 
-    def _order(self) -> tuple[Tensor, Tensor]:
-        """Positions whose distances decide within a document; across them, anything goes."""
-        if self.counted:
-            S, device = self.keys_at.shape[-1], self.at.device
+    def _get_order(self) -> tuple[Tensor, Tensor]:
+        """Positions whose distances are right within each document; across them any will do."""
+        if self.restarts:
+            S, device = self.key_positions.shape[-1], self.query_positions.device
             order = torch.arange(S, device=device)
-            return order[S - self.at.shape[-1] :], order
-        return self.at, self.keys_at
+            return order[S - self.query_positions.shape[-1] :], order
+        return self.query_positions, self.key_positions
 
-    def _block(self, step: Span, spans: tuple[Span, ...]) -> Block:
-        first, last = step
-        return Block(first, last, spans, self.at[..., first:last], _pick(self.keys_at, spans))
+    def _build_block(self, block: Range, key_ranges: tuple[Range, ...]) -> QueryBlock:
+        start, stop = block
+        queries = self.query_positions[..., start:stop]
+        return QueryBlock(
+            start, stop, key_ranges, queries, _take_ranges(self.key_positions, key_ranges)
+        )
 
-    def line(self, block: Block) -> Tensor:
-        """Distances on regular positions: entry r + j is of query last - 1 - r and key low + j."""
-        assert self.start is not None
-        ((low, high),) = block.spans
-        count = block.last - block.first + high - low - 1
-        return self.start + block.last - 1 - low - torch.arange(count, device=self.at.device)
+    def list_distances(self, block: QueryBlock) -> Tensor:
+        """Every distance in a block of consecutive positions, from the largest down, [b + s - 1].
 
-    def visible(self, block: Block) -> Tensor | None:
-        """Which keys the queries of a block see: bool, [B, H, b, s] or less."""
-        keys, seen = block.keys_at.unsqueeze(-2), None
+        Entry r + j is the distance of query ``stop - 1 - r`` and the block's key j:
+
+            # stop - 1 = query 2, 3 keys, offset 0:  [2, 1, 0, -1, -2]
+            # query 2 reads [2, 1, 0], query 1 [1, 0, -1], query 0 [0, -1, -2]
+        """
+        assert self.offset is not None
+        ((low, high),) = block.key_ranges
+        count = block.stop - block.start + high - low - 1
+        farthest = self.offset + block.stop - 1 - low
+        return farthest - torch.arange(count, device=self.query_positions.device)
+
+    def compute_mask(self, block: QueryBlock) -> Tensor | None:
+        """The keys that each query of a block sees: bool [B, H, b, s] or less; None for all."""
+        keys, visible = block.key_positions.unsqueeze(-2), None
         if self.causal or self.window is not None:
-            distance = block.at.unsqueeze(-1) - keys
-            seen = self.seen(distance)
+            distance = block.query_positions.unsqueeze(-1) - keys
+            visible = self.compare_distance(distance)
             if self.sinks and self.window is not None:
                 sink = (keys < self.sinks) & (keys >= 0)
-                seen = seen | (sink & (distance >= 0) if self.causal else sink)
+                visible = visible | (sink & (distance >= 0) if self.causal else sink)
         if self.documents is not None:
-            mine, theirs = self.documents
-            same = block.queries(mine).unsqueeze(-1) == block.keys(theirs).unsqueeze(-2)
-            seen = same if seen is None else seen & same
-        if seen is not None and seen.dim() == 3:
-            seen = seen.unsqueeze(1)  # [B, 1, b, s]
-        if self.kept is not None:
-            kept = block.keys(self.kept)[:, None, None, :]
-            seen = kept if seen is None else seen & kept
+            ids, key_ids = self.documents
+            same = block.take_queries(ids).unsqueeze(-1) == block.take_keys(key_ids).unsqueeze(-2)
+            visible = same if visible is None else visible & same
+        if visible is not None and visible.dim() == 3:
+            visible = visible.unsqueeze(1)  # [B, 1, b, s]
+        if self.key_mask is not None:
+            real = block.take_keys(self.key_mask)[:, None, None, :]
+            visible = real if visible is None else visible & real
         if self.mask is not None:
-            rows = self.mask
-            rows = rows if rows.shape[2] == 1 else rows[:, :, block.first : block.last]
-            more = rows if rows.shape[3] == 1 else block.keys(rows)
-            seen = more if seen is None else seen & more
-        return seen
+            mask = self.mask if self.mask.shape[2] == 1 else block.take_queries(self.mask, 2)
+            mask = mask if mask.shape[3] == 1 else block.take_keys(mask)
+            visible = mask if visible is None else visible & mask
+        return visible
 
-    def seen(self, distance: Tensor) -> Tensor:
-        """Visibility by distance: causal mask and window."""
-        seen = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
+    def compare_distance(self, distance: Tensor) -> Tensor:
+        """Whether causal mask and window leave a key visible at each distance; without sinks."""
+        visible = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
         if self.window is not None:
-            seen = seen & (distance < self.window)
+            visible = visible & (distance < self.window)
             if not self.causal:
-                seen = seen & (distance > -self.window)
-        return seen
+                visible = visible & (distance > -self.window)
+        return visible
 
 
-def _steps(T: int, size: int, taper: int) -> list[Span]:
+def _split_queries(T: int, size: int, taper: int) -> list[Range]:
+    """Queries 0 .. T - 1 in blocks of ``size``; with a taper, smaller ones at the front."""
     # An exported program of any length has no number of blocks: it takes all queries at once.
     if is_exporting() and find_count((T + size - 1) // size) is None:
         return [(0, T)]
     if size >= T:
         return [(0, T)]
     if not taper:
-        # Compiled code has to know how many there are, and nothing else of the length.
+        # Compiled code has to know how many blocks there are, and nothing else of the length.
         count = (T + size - 1) // size
-        steps = [(n * size, (n + 1) * size) for n in range(count - 1)]
-        return [*steps, ((count - 1) * size, T)]
-    steps, last, now = [], T, size
-    while last > 0:
-        steps.append((max(0, last - now), last))
-        last, now = last - now, now - taper if 2 * (now - taper) >= size else size
-    return steps[::-1]
+        blocks = [(n * size, (n + 1) * size) for n in range(count - 1)]
+        return [*blocks, ((count - 1) * size, T)]
+    blocks, stop, now = [], T, size
+    while stop > 0:
+        blocks.append((max(0, stop - now), stop))
+        stop, now = stop - now, now - taper if 2 * (now - taper) >= size else size
+    return blocks[::-1]
 
 
-def _spans(near: Span, by_id: Span, sinks: Span, causal: bool) -> tuple[Span, ...]:
-    """Keys in sight, and sinks, as far as they are of a document at hand."""
-    low = max(near[0], by_id[0])
-    high = max(low, min(near[1], by_id[1]))
-    first, last = max(sinks[0], by_id[0]), min(sinks[1], by_id[1])
+def _join_ranges(
+    nearby: Range, same_document: Range, sinks: Range, causal: bool
+) -> tuple[Range, ...]:
+    """Keys nearby and sinks, limited to the documents of a block: one range if they touch."""
+    low = max(nearby[0], same_document[0])
+    high = max(low, min(nearby[1], same_document[1]))
+    first, last = max(sinks[0], same_document[0]), min(sinks[1], same_document[1])
     last = min(last, high) if causal else last
     if first >= last:
         return ((low, high),)
     return ((first, last), (low, high)) if last < low else ((min(first, low), max(last, high)),)
 
 
-def _pick(x: Tensor, spans: tuple[Span, ...], dim: int = -1) -> Tensor:
-    """Spans of one axis, joined."""
-    if len(spans) == 1 and spans[0] == (0, x.shape[dim]):
-        return x
-    parts = [x.narrow(dim, low, high - low) for low, high in spans]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+def _take_ranges(x: Tensor, ranges: tuple[Range, ...], dim: int = -1) -> Tensor:
+    """Ranges of one axis, joined; the tensor itself where they are all of it."""
+    if len(ranges) == 1:
+        low, high = ranges[0]
+        return x if (low, high) == (0, x.shape[dim]) else x.narrow(dim, low, high - low)
+    return torch.cat([x.narrow(dim, low, high - low) for low, high in ranges], dim)
