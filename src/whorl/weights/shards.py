@@ -19,7 +19,7 @@ from whorl._support.words import quote
 
 from .safetensors_file import FileHeader, TensorEntry, open_regular, read_header
 
-__all__ = ["INDEX", "WeightFiles", "open_weight_files"]
+__all__ = ["INDEX", "WeightFiles", "open_weight_files", "read_index"]
 
 INDEX = ".safetensors.index.json"
 _PREFERRED = ("model.safetensors", "adapter_model.safetensors", "adapters.safetensors")
@@ -99,15 +99,8 @@ def _find_weights(folder: Path) -> Path:
 
 def _read_shards(index: Path) -> tuple[FileHeader, ...]:
     """The files that an index names, checked against what it says of them."""
-    where = _read_weight_map(index)
-    headers = {}
-    for name in dict.fromkeys(where.values()):
-        if not _PLAIN_NAME.fullmatch(name) or not name.endswith(".safetensors"):
-            raise ValueError(
-                f"{str(index)!r} names the shard {quote(name)}; a shard must be the plain name of a"
-                " .safetensors file beside the index, so that nothing else can be read or written."
-            )
-        headers[name] = read_header(index.parent / name)
+    where = read_index(index)
+    headers = {name: read_header(index.parent / name) for name in dict.fromkeys(where.values())}
     by_file: dict[str, set[str]] = {}
     for tensor, name in where.items():
         by_file.setdefault(name, set()).add(tensor)
@@ -123,7 +116,8 @@ def _read_shards(index: Path) -> tuple[FileHeader, ...]:
     return tuple(headers.values())
 
 
-def _read_weight_map(index: Path) -> dict[str, str]:
+def read_index(index: Path) -> dict[str, str]:
+    """The file that an index names for each tensor; the files themselves are not looked at."""
     try:
         with open_regular(index) as file:
             document: Any = parse_json(read_within(file, _LIMITS), _LIMITS)
@@ -136,4 +130,10 @@ def _read_weight_map(index: Path) -> dict[str, str]:
         )
     if not all(isinstance(name, str) for name in found.values()):
         raise ValueError(f"{str(index)!r}: weight_map must map names of tensors to names of files.")
+    for name in dict.fromkeys(found.values()):
+        if not _PLAIN_NAME.fullmatch(name) or not name.endswith(".safetensors"):
+            raise ValueError(
+                f"{str(index)!r} names the shard {quote(name)}; a shard must be the plain name of a"
+                " .safetensors file beside the index, so that nothing else can be read or written."
+            )
     return found

@@ -174,6 +174,21 @@ def test_an_index_that_cannot_be_read_is_told(tmp_path: Path, index: bytes, word
     assert found.fails(strict=True)
 
 
+@pytest.mark.parametrize(
+    ("index", "broken"),
+    [
+        (b'{"weight_map": {"a": "../../etc/passwd"}}', True),
+        (b"[" * 100_000, True),
+        (b'{"weight_map": {"a": "b.safetensors"}}', False),  # the weights may be elsewhere
+    ],
+    ids=["path", "deep", "missing shard"],
+)
+def test_an_index_without_weights_is_read(tmp_path: Path, index: bytes, broken: bool) -> None:
+    write_config(tmp_path, LLAMA)
+    (tmp_path / "model.safetensors.index.json").write_bytes(index)
+    assert rules(tmp_path) == ["weights-unreadable"] * broken
+
+
 def test_several_models_in_a_folder_are_no_fault(tmp_path: Path) -> None:
     write_config(tmp_path, LLAMA)
     for name in ("a", "b"):

@@ -19,7 +19,7 @@ from whorl.types import Layout
 from whorl.weights.detect import Detection, detect_layers
 from whorl.weights.layers import find_layers
 from whorl.weights.safetensors_file import TensorEntry, open_regular, read_header, read_range
-from whorl.weights.shards import INDEX, open_weight_files
+from whorl.weights.shards import INDEX, open_weight_files, read_index
 from whorl.weights.sizes import Stated
 
 __all__ = ["PICKLES", "Stored", "Weights", "config_beside", "open_weights", "refuse_pickle"]
@@ -81,8 +81,11 @@ def open_weights(path: Path) -> Weights:
     if unreadable and path.is_file() and config_beside(path) is None:
         raise ConfigError(f"doctor: {unreadable[0][1]}")  # there is nothing else to look at
     shown = None
+    indexes = [f for f in files if f.name.endswith(INDEX) and f.is_file()]
     if good and not unreadable:
-        shown, unreadable = _detected(path, [f.name for f in files if f.name.endswith(INDEX)])
+        shown, unreadable = _detected(path, [f.name for f in indexes])
+    elif not good:  # the weights may be elsewhere, but an index that is here must be sound
+        unreadable = _find_broken_indexes(indexes)
     return Weights(
         tuple(stored for stored in found if stored.name.endswith(_NAMES)),
         tuple(f.name for f in good),
@@ -122,6 +125,17 @@ def _detected(path: Path, indexes: Sequence[str]) -> tuple[Detection | None, lis
         return (detect_layers(layers) if layers else None), []
     except ValueError:
         return None, []
+
+
+def _find_broken_indexes(indexes: Sequence[Path]) -> list[_Broken]:
+    """Indexes that cannot be read, or name what no shard may be called, and why."""
+    broken = []
+    for index in indexes:
+        try:
+            read_index(index)
+        except ValueError as error:
+            broken.append((index.name, str(error)))
+    return broken
 
 
 def config_beside(path: Path) -> Path | None:
