@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from .allocations import measure_array_bytes, measure_tensor_bytes
 from .far import Far, far_properties
 from .lengths import SLOW, bisect
 from .measure import apart, blocks
@@ -26,8 +27,11 @@ __all__ = ["Calls", "call_properties", "unlike_any_config"]
 
 #: First positions of calls that do not begin at 0.
 _STARTS = (7, 300, 3_000, 20_000, 100_000)
-#: Tokens of a call that is compared with a short one.
-_LONG_CALL = 8192
+#: Tokens of a call that is compared with a short one: 16 * 272, because calls of 272 and 544 tokens
+#: tell how much memory it would take.
+_LONG_CALL = 4352
+#: Bytes by which the long call may allocate more than the call of 544 tokens, in one tensor.
+_MOST_BYTES = 2**26
 #: Why a call cannot be compared with others.
 _UNREPEATED = "the same call again gives another result"
 
@@ -149,7 +153,9 @@ def _long_call(every: Sequence[Calls], seen: Sequence[Study]) -> None:
     why, long = f"would take more than {SLOW:g} s", list[Tensor]()
     try:
         if every[0].far.seconds * _LONG_CALL <= SLOW:
-            long = ask(_LONG_CALL)
+            why = f"would allocate {_MOST_BYTES >> 20} MiB more than a call of {_LONG_CALL // 8}"
+            if _predict_growth(probe, ask) <= _MOST_BYTES:
+                long = ask(_LONG_CALL)
     except NoAnswerError as problem:
         why = str(problem)
     for calls, study in undecided:
@@ -160,6 +166,17 @@ def _long_call(every: Sequence[Calls], seen: Sequence[Study]) -> None:
         own, limit = roles.index(study.probe.role), limit_of(study)
         step = partial(_compare_long, calls, own, limit, [long[role] for role in roles])
         calls.measure("length", partial(step, lambda n, roles=roles: [ask(n)[r] for r in roles]))
+
+
+def _predict_growth(probe: Probe, ask: Callable[[int], list[Tensor]]) -> float:
+    """Bytes that the long call would allocate at once beyond those of a call of 544 tokens.
+
+    Two shorter calls tell: memory grows by a power of the tokens. A table grows by the power 0,
+    results by 1, and a function that builds a matrix [T, T] by 2.
+    """
+    measure = measure_tensor_bytes if probe.form.library == "torch" else measure_array_bytes
+    short, double = (max(1, measure(partial(ask, _LONG_CALL // n))) for n in (16, 8))
+    return double * ((double / short) ** 3 - 1)
 
 
 def _compare_long(
