@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.functions.properties import MEANINGS, kept_of_bound
+from whorl.functions.properties import MEANINGS, measure_remaining_bound
 
 from .mistakes import MISTAKES, D, frequencies, rotate_half, sound, sound_interleaved
 
@@ -173,5 +173,5 @@ def test_wrong_kind() -> None:
 
 
 def test_the_envelope_of_the_paper_decays_and_a_constant_does_not() -> None:
-    assert kept_of_bound(frequencies()) < 0.4
-    assert kept_of_bound(torch.ones(32).double()) == pytest.approx(1.0)
+    assert measure_remaining_bound(frequencies()) < 0.4
+    assert measure_remaining_bound(torch.ones(32).double()) == pytest.approx(1.0)

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from torch import Tensor
 
 import whorl
-from whorl.functions.ladders import fit_rule, ladder
-from whorl.functions.rounding import tolerance_of
+from whorl.functions.ladders import compute_frequencies, fit_rule
+from whorl.functions.rounding import compute_tolerance
 
 from .mistakes import D, frequencies, half_pairs_repeated_tables, nothing, sound, swapped_sign
 
@@ -278,8 +278,8 @@ def numbers(scaling: Any) -> int:
 
 
 def test_the_rules_can_fail() -> None:
-    rates = ladder(10_000.0, 32)
-    tight = tolerance_of(rates, 2.0**-44)
+    rates = compute_frequencies(10_000.0, 32)
+    tight = compute_tolerance(rates, 2.0**-44)
     assert fit_rule(rates, tight).base == 10_000.0
     bent = rates.clone()
     bent[20] *= 1 + 1e-6

@@ -19,7 +19,7 @@ check             every property measured, every mistake named
 
 from .check import check
 from .identify import identify
-from .report import CheckReport, Diagnosis, Measured
+from .report import CheckReport, Measured, Mistake
 from .spec import Identification
 
-__all__ = ["CheckReport", "Diagnosis", "Identification", "Measured", "check", "identify"]
+__all__ = ["CheckReport", "Identification", "Measured", "Mistake", "check", "identify"]

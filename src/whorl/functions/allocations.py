@@ -5,36 +5,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.overrides import TorchFunctionMode
 
 __all__ = ["measure_array_bytes", "measure_tensor_bytes"]
 
 
-class _LargestTensor(TorchDispatchMode):
-    """Counts the bytes of the largest tensor that torch makes while this is active."""
+class _LargestTensor(TorchFunctionMode):
+    """Counts the bytes of the largest tensor that torch returns while this is active."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.bytes = 0
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self,
-        operation: Any,
+        function: Callable[..., Any],
         types: Sequence[Any],
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        made = operation(*args, **(kwargs or {}))
-        for leaf in tree_leaves(made):
-            if isinstance(leaf, Tensor):
-                self.bytes = max(self.bytes, leaf.untyped_storage().nbytes())
+        made = function(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, (tuple, list)) else (made,):
+            if isinstance(tensor, Tensor):
+                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
         return made
 
 
 def measure_tensor_bytes(call: Callable[[], Any]) -> int:
     """Bytes of the largest torch tensor that a call makes."""
-    with _LargestTensor() as largest:
+    largest = _LargestTensor()
+    with largest:
         call()
     return largest.bytes
 

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from .allocations import measure_array_bytes, measure_tensor_bytes
-from .far import Far, far_properties
-from .lengths import SLOW, bisect
-from .measure import apart, blocks
-from .probe import DTYPES, NoAnswerError, Probe, RaisedError
-from .properties import heads_apart, limit_of, rounding_limit
-from .results import Results
+from .far import FarPositions, measure_far_positions
+from .lengths import SLOW_SECONDS, find_last
+from .measure import compute_difference, measure_blocks
+from .probe import DTYPES, FunctionProbe, NoAnswerError, RaisedError
+from .properties import compare_heads, compute_limit, compute_rounding_limit
+from .results import PropertyResults
 from .spec import Identification
 from .structure import Pairs
-from .study import Study, first_answers
+from .study import MeasuredFunction, make_reference_call
 
-__all__ = ["Calls", "call_properties", "unlike_any_config"]
+__all__ = ["CallResults", "measure_beyond_config", "measure_calls"]
 
 #: First positions of calls that do not begin at 0.
 _STARTS = (7, 300, 3_000, 20_000, 100_000)
@@ -33,15 +33,15 @@ _LONG_CALL = 4352
 #: Bytes by which the long call may allocate more than the call of 544 tokens, in one tensor.
 _MOST_BYTES = 2**26
 #: Why a call cannot be compared with others.
-_UNREPEATED = "the same call again gives another result"
+_NOT_REPEATED = "the same call again gives another result"
 
 
 @dataclass
-class Calls:
+class CallResults:
     """Results by name, and what the diagnoses need to know of them."""
 
-    results: Results = field(default_factory=Results)
-    far: Far = field(default_factory=Far)
+    results: PropertyResults = field(default_factory=PropertyResults)
+    far: FarPositions = field(default_factory=FarPositions)
     changed_dtypes: dict[str, str] = field(default_factory=dict)  # given -> got
     changed_inputs: list[str] = field(default_factory=list)  # names of arguments
     repeatable: bool = True  # the same call twice in a row gives the same
@@ -63,54 +63,54 @@ class Calls:
             self.results.skip(name, f"it {problem}")
 
 
-def call_properties(
-    seen: Sequence[Study], found: Sequence[Identification], before: Sequence[Tensor]
-) -> list[Calls]:
+def measure_calls(
+    seen: Sequence[MeasuredFunction], found: Sequence[Identification], before: Sequence[Tensor]
+) -> list[CallResults]:
     """Of queries and keys, long and half-precision calls last: a poisoned cache would spoil others.
 
     before: the ``first_answers``.
     """
-    every = [_short_calls(study) for study in seen]
+    every = [_measure_short_calls(study) for study in seen]
     for calls, study, config in zip(every, seen, found, strict=True):
         if study.pairs is not None and study.turning is not None:
-            calls.far = far_properties(study, study.pairs, config)
+            calls.far = measure_far_positions(study, study.pairs, config)
             calls.results.update(calls.far.results)
         else:
             for name in ("far", *DTYPES):
                 if name != study.probe.form.dtype:
                     calls.results.skip(name, "no pairs rotate, so nothing says what is right there")
-        _dtypes(calls, study.probe)
-    _long_call(every, seen)
+        _compare_dtypes(calls, study.probe)
+    _measure_long_call(every, seen)
     for calls, study, first in zip(every, seen, before, strict=True):
-        _history(calls, study, first, rounding_limit(study))
+        _measure_history(calls, study, first, compute_rounding_limit(study))
     return every
 
 
-def _short_calls(seen: Study) -> Calls:
-    calls, probe, limit = Calls(), seen.probe, limit_of(seen)
-    calls.repeatable = seen.unrepeated <= rounding_limit(seen)
+def _measure_short_calls(seen: MeasuredFunction) -> CallResults:
+    calls, probe, limit = CallResults(), seen.probe, compute_limit(seen)
+    calls.repeatable = seen.unrepeated <= compute_rounding_limit(seen)
     if probe.role == 0:
-        calls.measure("input", lambda: _inputs(calls, probe))
-    _places_and_rows(calls, seen, limit)
-    calls.measure("strides", lambda: _strides(calls, probe, limit))
-    calls.measure("kept", lambda: _kept(calls, probe))
+        calls.measure("input", lambda: _measure_input_change(calls, probe))
+    _measure_positions_and_rows(calls, seen, limit)
+    calls.measure("strides", lambda: _compare_strides(calls, probe, limit))
+    calls.measure("kept", lambda: _measure_result_change(calls, probe))
     return calls
 
 
-def _places_and_rows(calls: Calls, seen: Study, limit: float) -> None:
-    calls.measure("length", lambda: _length(calls, seen, limit))
-    calls.measure("offset", lambda: _offset(calls, seen, limit))
-    calls.measure("batch", lambda: _batch(calls, seen, limit))
+def _measure_positions_and_rows(calls: CallResults, seen: MeasuredFunction, limit: float) -> None:
+    calls.measure("length", lambda: _compare_call_lengths(calls, seen, limit))
+    calls.measure("offset", lambda: _compare_offsets(calls, seen, limit))
+    calls.measure("batch", lambda: _compare_batches(calls, seen, limit))
 
 
-def _length(calls: Calls, seen: Study, limit: float) -> None:
+def _compare_call_lengths(calls: CallResults, seen: MeasuredFunction, limit: float) -> None:
     """Compare positions 0 .. 9 in calls of different lengths, made one after the other.
 
     A call of eleven tokens, one of many tokens that ends at position 10 too, and one that ends at
     15. Past that, frequencies may follow the context.
     """
     probe, lengths = seen.probe, seen.lengths
-    x, run = _vector(probe, 1), range(11)
+    x, run = _draw_vectors(probe, 1), range(11)
     if probe.addressing != "each" and lengths is not None and lengths.short_up_to is not None:
         calls.results.skip("length", "frequencies follow the context, which is the call's length")
         return
@@ -119,14 +119,14 @@ def _length(calls: Calls, seen: Study, limit: float) -> None:
     tokens = probe.latest_length
     longer = probe.turned(x, range(16))[:, 0]
     again = probe.wide(x.expand(1, 1, 11, -1), torch.arange(11))[0, 0]
-    if apart(few, again) > limit:
-        calls.results.skip("length", _UNREPEATED)
+    if compute_difference(few, again) > limit:
+        calls.results.skip("length", _NOT_REPEATED)
         return
     for other, words in (
         (many, f"a call of 11 tokens and one of {tokens}"),
         (longer, "a context of 11 tokens and one of 16"),
     ):
-        error = apart(few[:10], other[:10])
+        error = compute_difference(few[:10], other[:10])
         calls.results.add("length", error, limit)
         if error > limit:
             calls.between = words
@@ -134,7 +134,7 @@ def _length(calls: Calls, seen: Study, limit: float) -> None:
     calls.few = few
 
 
-def _long_call(every: Sequence[Calls], seen: Sequence[Study]) -> None:
+def _measure_long_call(every: Sequence[CallResults], seen: Sequence[MeasuredFunction]) -> None:
     """Compare positions 0 .. 9 in a call of very many tokens, none of them at a further position.
 
     Not where shorter calls differ already. The short call again tells what the long one left
@@ -147,12 +147,12 @@ def _long_call(every: Sequence[Calls], seen: Sequence[Study]) -> None:
         return
 
     def ask(tokens: int) -> list[Tensor]:
-        x, at = _vector(probe, 1).expand(1, 1, tokens, -1), torch.arange(tokens).clamp(max=10)
+        x, at = _draw_vectors(probe, 1).expand(1, 1, tokens, -1), torch.arange(tokens).clamp(max=10)
         return [out[0, 0, :11].to(torch.float64, copy=True) for out in probe.ask(x, at)]
 
-    why, long = f"would take more than {SLOW:g} s", list[Tensor]()
+    why, long = f"would take more than {SLOW_SECONDS:g} s", list[Tensor]()
     try:
-        if every[0].far.seconds * _LONG_CALL <= SLOW:
+        if every[0].far.seconds * _LONG_CALL <= SLOW_SECONDS:
             why = f"would allocate {_MOST_BYTES >> 20} MiB more than a call of {_LONG_CALL // 8}"
             if _predict_growth(probe, ask) <= _MOST_BYTES:
                 long = ask(_LONG_CALL)
@@ -163,12 +163,12 @@ def _long_call(every: Sequence[Calls], seen: Sequence[Study]) -> None:
         if not long:
             calls.results.skip("length", f"in a call of {_LONG_CALL:,} tokens it {why}")
             continue
-        own, limit = roles.index(study.probe.role), limit_of(study)
-        step = partial(_compare_long, calls, own, limit, [long[role] for role in roles])
+        own, limit = roles.index(study.probe.role), compute_limit(study)
+        step = partial(_compare_long_call, calls, own, limit, [long[role] for role in roles])
         calls.measure("length", partial(step, lambda n, roles=roles: [ask(n)[r] for r in roles]))
 
 
-def _predict_growth(probe: Probe, ask: Callable[[int], list[Tensor]]) -> float:
+def _predict_growth(probe: FunctionProbe, ask: Callable[[int], list[Tensor]]) -> float:
     """Bytes that the long call would allocate at once beyond those of a call of 544 tokens.
 
     Two shorter calls tell: memory grows by a power of the tokens. A table grows by the power 0,
@@ -179,8 +179,12 @@ def _predict_growth(probe: Probe, ask: Callable[[int], list[Tensor]]) -> float:
     return double * ((double / short) ** 3 - 1)
 
 
-def _compare_long(
-    calls: Calls, own: int, limit: float, long: list[Tensor], ask: Callable[[int], list[Tensor]]
+def _compare_long_call(
+    calls: CallResults,
+    own: int,
+    limit: float,
+    long: list[Tensor],
+    ask: Callable[[int], list[Tensor]],
 ) -> None:
     """Judge what a long call gave; ask: the first results of a call of so many tokens.
 
@@ -190,51 +194,51 @@ def _compare_long(
     few = ask(len(calls.few))
 
     def change(many: list[Tensor]) -> float:
-        return max(apart(a[:10], b[:10]) for a, b in zip(few, many, strict=True))
+        return max(compute_difference(a[:10], b[:10]) for a, b in zip(few, many, strict=True))
 
-    if apart(calls.few, few[own]) > limit:
-        calls.results.skip("length", _UNREPEATED)
+    if compute_difference(calls.few, few[own]) > limit:
+        calls.results.skip("length", _NOT_REPEATED)
     elif (error := change(long)) > limit:
-        same = bisect(len(calls.few), _LONG_CALL, lambda n: change(ask(n)) <= limit)
+        same = find_last(len(calls.few), _LONG_CALL, lambda n: change(ask(n)) <= limit)
         last = f"one of {_LONG_CALL:,} (one of {same:,} is still the same)"
         calls.between = f"a call of {len(calls.few)} tokens and {last}"
         calls.results.add("length", error, limit)
 
 
-def unlike_any_config(seen: Study, before: Tensor) -> Results:
+def measure_beyond_config(seen: MeasuredFunction, before: Tensor) -> PropertyResults:
     """What no config can say: heads, pieces, rows and earlier calls that change the result."""
-    calls, limit = Calls(), limit_of(seen)
-    calls.results.add("heads", heads_apart(seen), limit)
-    _places_and_rows(calls, seen, limit)
-    _long_call([calls], [seen])
-    _history(calls, seen, before, rounding_limit(seen))
+    calls, limit = CallResults(), compute_limit(seen)
+    calls.results.add("heads", compare_heads(seen), limit)
+    _measure_positions_and_rows(calls, seen, limit)
+    _measure_long_call([calls], [seen])
+    _measure_history(calls, seen, before, compute_rounding_limit(seen))
     return calls.results
 
 
-def _vector(probe: Probe, *shape: int, seed: int = 6) -> Tensor:
+def _draw_vectors(probe: FunctionProbe, *shape: int, seed: int = 6) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, probe.head_dim, generator=generator).double()
 
 
-def _inputs(calls: Calls, probe: Probe) -> None:
+def _measure_input_change(calls: CallResults, probe: FunctionProbe) -> None:
     """How much each argument changes by being passed."""
     length = probe.next_length()
-    x = _vector(probe, 2, 2, length).to(DTYPES[probe.form.dtype])
+    x = _draw_vectors(probe, 2, 2, length).to(DTYPES[probe.form.dtype])
     given = probe.arguments(x, torch.arange(length))
     before = {name: tensor.clone().double() for name, tensor in given.items()}
     probe.call(given)
-    changes = {name: apart(given[name].double(), before[name]) for name in given}
+    changes = {name: compute_difference(given[name].double(), before[name]) for name in given}
     calls.changed_inputs = [name for name, change in changes.items() if change]
     calls.results.add("input", max(changes.values()), 0.0)
 
 
-def _offset(calls: Calls, seen: Study, limit: float) -> None:
+def _compare_offsets(calls: CallResults, seen: MeasuredFunction, limit: float) -> None:
     """Positions 0 .. T - 1, then as many from 7 on: the second must not be the first again.
 
     And position 7 alone, as in a decode step.
     """
     probe = seen.probe
-    x = _vector(probe, 1).expand(1, 1, 13, -1)
+    x = _draw_vectors(probe, 1).expand(1, 1, 13, -1)
     whole = probe.turned(x[0, 0, :1], range(7, 20))[:, 0]
     begun = probe.wide(x, torch.arange(13))[0, 0]
     try:
@@ -243,19 +247,21 @@ def _offset(calls: Calls, seen: Study, limit: float) -> None:
     except NoAnswerError:
         calls.results.add("offset", math.inf, limit)
         return
-    error = apart(piece, whole)
-    calls.stale = error > limit and apart(piece, begun) <= limit
+    error = compute_difference(piece, whole)
+    calls.stale = error > limit and compute_difference(piece, begun) <= limit
     if probe.addressing == "none":
         calls.stale = True
     elif error <= limit:
-        error = max(error, apart(single[0], whole[0]))
+        error = max(error, compute_difference(single[0], whole[0]))
         calls.alone = error > limit
     if error <= limit and seen.pairs is not None:
-        error = max(error, _begun(calls, seen, seen.pairs, limit))
+        error = max(error, _compare_later_starts(calls, seen, seen.pairs, limit))
     calls.results.add("offset", error, limit)
 
 
-def _begun(calls: Calls, seen: Study, pairs: Pairs, limit: float) -> float:
+def _compare_later_starts(
+    calls: CallResults, seen: MeasuredFunction, pairs: Pairs, limit: float
+) -> float:
     """Calls that begin at some position, against the same with position 0 before it."""
     probe, lengths = seen.probe, seen.lengths
     assert lengths is not None
@@ -265,18 +271,20 @@ def _begun(calls: Calls, seen: Study, pairs: Pairs, limit: float) -> float:
         if probe.addressing != "each" or run[-1] >= end:
             break
         try:
-            piece = blocks(probe, pairs, run)
-            error = apart(piece, blocks(probe, pairs, [0, *run])[1:])
+            piece = measure_blocks(probe, pairs, run)
+            error = compute_difference(piece, measure_blocks(probe, pairs, [0, *run])[1:])
         except NoAnswerError:
             return math.inf
         if error > limit:
             calls.begun = start
-            calls.counted = apart(piece, blocks(probe, pairs, range(8))) <= limit
+            calls.counted = (
+                compute_difference(piece, measure_blocks(probe, pairs, range(8))) <= limit
+            )
             return error
     return 0.0
 
 
-def _batch(calls: Calls, seen: Study, limit: float) -> None:
+def _compare_batches(calls: CallResults, seen: MeasuredFunction, limit: float) -> None:
     """Two rows alone and together, the second far along (or as far, where rows share places).
 
     And the first as every row of a large batch, which is how basis vectors are asked for.
@@ -286,7 +294,7 @@ def _batch(calls: Calls, seen: Study, limit: float) -> None:
         short, reach = seen.lengths.short_up_to, seen.lengths.reach
         far = max(4, min(500 if short is None else 3 * short, reach - 20))
     far = far if probe.rows else 0
-    x = _vector(probe, 2, 1, 9)
+    x = _draw_vectors(probe, 2, 1, 9)
     at = torch.stack((torch.arange(9), torch.arange(9) + far))
     ask = probe.wide_rows if probe.rows else lambda x, at: probe.wide(x, at[0])
     try:
@@ -300,22 +308,22 @@ def _batch(calls: Calls, seen: Study, limit: float) -> None:
     except NoAnswerError as problem:
         calls.results.skip("batch", f"with rows at positions 0 and {far} it {problem}")
         return
-    if apart(again, alone[:1]) > limit:
-        calls.results.skip("batch", _UNREPEATED)
+    if compute_difference(again, alone[:1]) > limit:
+        calls.results.skip("batch", _NOT_REPEATED)
         return
-    errors = [apart(a, b) for a, b in zip(alone, together, strict=True)]
+    errors = [compute_difference(a, b) for a, b in zip(alone, together, strict=True)]
     places = (far, 0) if errors[0] > limit else (0, far)
     calls.mates = f"a row at positions {places[0]} to {places[0] + 8}"
     if max(errors) <= limit:
-        errors.append(apart(crowd, alone[:1].expand_as(crowd)))
+        errors.append(compute_difference(crowd, alone[:1].expand_as(crowd)))
         calls.mates, calls.alike = f"{probe.head_dim - 1} rows like it", True
     calls.results.add("batch", max(errors), limit)
 
 
-def _strides(calls: Calls, probe: Probe, limit: float) -> None:
+def _compare_strides(calls: CallResults, probe: FunctionProbe, limit: float) -> None:
     """[B, T, H, D] transposed, as a projection gives it, against a copy in order."""
     length = probe.next_length()
-    x = _vector(probe, 2, length, 3).to(DTYPES[probe.form.dtype]).transpose(1, 2)
+    x = _draw_vectors(probe, 2, length, 3).to(DTYPES[probe.form.dtype]).transpose(1, 2)
     at = torch.arange(length)
     ordered = probe.wide(x.contiguous(), at)
     given = probe.arguments(x, at, keys=x.transpose(1, 2).clone().transpose(1, 2))
@@ -324,27 +332,29 @@ def _strides(calls: Calls, probe: Probe, limit: float) -> None:
     except RaisedError as problem:
         calls.results.skip("strides", f"it takes contiguous tensors only: it {problem}")
         return
-    calls.results.add("strides", apart(out, ordered), limit)
+    calls.results.add("strides", compute_difference(out, ordered), limit)
 
 
-def _kept(calls: Calls, probe: Probe) -> None:
+def _measure_result_change(calls: CallResults, probe: FunctionProbe) -> None:
     """A result, before and after another call of the same shape."""
     length = probe.next_length()
-    x, other = (_vector(probe, 1, 2, length, seed=seed) for seed in (7, 8))
+    x, other = (_draw_vectors(probe, 1, 2, length, seed=seed) for seed in (7, 8))
     at = torch.arange(length)
     result = probe.ask(x, at)[probe.role].detach()
     before = result.clone()
     probe.ask(other, at)
-    calls.results.add("kept", apart(result, before), 0.0)
+    calls.results.add("kept", compute_difference(result, before), 0.0)
 
 
-def _dtypes(calls: Calls, probe: Probe) -> None:
+def _compare_dtypes(calls: CallResults, probe: FunctionProbe) -> None:
     changed, length = calls.changed_dtypes, 9
     for dtype in DTYPES:
         if probe.form.library == "numpy" and dtype == "bfloat16":
             continue
         try:
-            out = probe.ask(_vector(probe, 1, 1, length), torch.arange(length), dtype)[probe.role]
+            out = probe.ask(_draw_vectors(probe, 1, 1, length), torch.arange(length), dtype)[
+                probe.role
+            ]
         except NoAnswerError:
             continue
         if out.dtype != DTYPES[dtype]:
@@ -352,12 +362,14 @@ def _dtypes(calls: Calls, probe: Probe) -> None:
     calls.results.add("dtype", float(len(changed)), 0.0)
 
 
-def _history(calls: Calls, seen: Study, before: Tensor, limit: float) -> None:
+def _measure_history(
+    calls: CallResults, seen: MeasuredFunction, before: Tensor, limit: float
+) -> None:
     """The first answer again, after calls elsewhere, longer ones and ones in half precision."""
     probe, lengths = seen.probe, seen.lengths
     error = calls.far.left_behind
     try:
-        error = max(error, apart(first_answers(probe)[probe.role], before))
+        error = max(error, compute_difference(make_reference_call(probe)[probe.role], before))
     except NoAnswerError:
         error = math.inf  # it answered this call before
     if error > limit:
@@ -365,20 +377,20 @@ def _history(calls: Calls, seen: Study, before: Tensor, limit: float) -> None:
     if math.isfinite(error) and lengths is not None and lengths.past and probe.addressing == "each":
         short, long = lengths.past[0][0], lengths.past[-1][0]
         latest = probe.latest_length
-        fresh = _context(probe, short, None, latest)
-        moved = apart(fresh, _context(probe, short, long, latest))
+        fresh = _ask_in_context(probe, short, None, latest)
+        moved = compute_difference(fresh, _ask_in_context(probe, short, long, latest))
         if moved > limit:
             calls.after = f"a context of {long} tokens before one of {short}"
         error = max(error, moved)
     calls.results.add("history", error, limit)
 
 
-def _context(probe: Probe, length: int, earlier: int | None, latest: int) -> Tensor:
+def _ask_in_context(probe: FunctionProbe, length: int, earlier: int | None, latest: int) -> Tensor:
     """A vector within a context of ``length``, after a short call and perhaps a longer one.
 
     The call itself has the number of tokens that comes after ``latest``: the same every time.
     """
-    x, run = _vector(probe, 1), range(8)
+    x, run = _draw_vectors(probe, 1), range(8)
     probe.turned(x, run)
     if earlier is not None:
         probe.turned(x, [*run, earlier - 1])

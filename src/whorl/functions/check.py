@@ -6,30 +6,36 @@ from typing import Any
 
 import torch
 
-from .calls import call_properties
-from .constant_length import TOKENS, constant_length_probe
-from .diagnoses import diagnose, named_mistakes
+from .calls import measure_calls
+from .constant_length import TOKENS, build_constant_length_probe
+from .diagnoses import find_mistakes, find_named_mistakes
 from .evidence import Evidence
-from .identify import identified, joined, with_calls, with_origins
-from .probe import DTYPES, Kind, NoAnswerError, Probe, RefusedLaterError
-from .properties import MEANINGS, matrix_properties
-from .report import CheckReport, Diagnosis, Measured
-from .results import Results
-from .roles import compare_roles, dependence_words
+from .identify import add_call_failures, add_origins, identify_measured, merge_keys
+from .probe import DTYPES, FunctionProbe, Kind, NoAnswerError, RefusedLaterError
+from .properties import MEANINGS, measure_matrix_properties
+from .report import CheckReport, Measured, Mistake
+from .results import PropertyResults
+from .roles import compare_roles, describe_dependence
 from .spec import Identification
-from .study import Study, first_answers, name_of, prepare, study
+from .study import (
+    MeasuredFunction,
+    make_reference_call,
+    measure_function,
+    name_function,
+    prepare_probe,
+)
 
 __all__ = ["check"]
 
 #: What no config can say. Not ``history``: here it also counts what half-precision calls leave
 #: behind, which is a mistake but no part of what the function is.
-_CALLS = ("heads", "offset", "batch", "length")
+_BEYOND_CONFIG = ("heads", "offset", "batch", "length")
 
 #: Mistakes that frequencies hide which are not the same in all calls.
-_AT_FAR_POSITIONS = ("bf16-positions", "fp16-positions", "dtype-differs", "far-positions")
+_HIDDEN_ACROSS_LENGTHS = ("bf16-positions", "fp16-positions", "dtype-differs", "far-positions")
 #: Mistakes that such frequencies feign, and properties that they spoil.
-_ACROSS_CALLS = ("keys-differ", "norm")
-_SPOILED = ("far", *DTYPES, "keys", "relative", "norm")
+_FALSE_ACROSS_LENGTHS = ("keys-differ", "norm")
+_WRONG_ACROSS_LENGTHS = ("far", *DTYPES, "keys", "relative", "norm")
 
 
 def check(
@@ -53,17 +59,17 @@ def check(
     True
     """
     try:
-        probe = prepare(fn, head_dim, kind, "check")
-        before = first_answers(probe)
-        seen = [study(role) for role in probe.roles()]
-        found = [identified(each) for each in seen]
-        evidence = _evidence(seen, found, before, base)
+        probe = prepare_probe(fn, head_dim, kind, "check")
+        before = make_reference_call(probe)
+        seen = [measure_function(role) for role in probe.roles()]
+        found = [identify_measured(each) for each in seen]
+        evidence = _collect_evidence(seen, found, before, base)
     except NoAnswerError as problem:
-        return _unanswered(fn, head_dim, problem)
-    return _report(evidence, _held(evidence))
+        return _build_refusal_report(fn, head_dim, problem)
+    return _build_report(evidence, _measure_at_one_length(evidence))
 
 
-def _held(evidence: list[Evidence]) -> list[Evidence]:
+def _measure_at_one_length(evidence: list[Evidence]) -> list[Evidence]:
     """What is measured in calls of one length; nothing where that tells nothing more.
 
     Calls of different lengths hide mistakes where frequencies follow the length of a call, that of
@@ -73,81 +79,84 @@ def _held(evidence: list[Evidence]) -> list[Evidence]:
         each.fails("history") or each.calls.far.tokens or each.follows_calls or each.follows_context
         for each in evidence
     )
-    held = constant_length_probe(evidence[0].seen) if follows else None
+    held = build_constant_length_probe(evidence[0].seen) if follows else None
     if held is None:
         return []
     try:
-        before = first_answers(held)
-        seen = [study(role) for role in held.roles()]
-        found = [identified(each) for each in seen]
-        again = _evidence(seen, found, before, evidence[0].base)
+        before = make_reference_call(held)
+        seen = [measure_function(role) for role in held.roles()]
+        found = [identify_measured(each) for each in seen]
+        again = _collect_evidence(seen, found, before, evidence[0].base)
     except NoAnswerError:
         return []
     steady = ("history", "length")  # if not, the length is not all that results depend on
     return [] if any(each.fails(name) for each in again for name in steady) else again
 
 
-def _named(evidence: list[Evidence], held: list[Evidence]) -> list[Diagnosis]:
+def _collect_mistakes(evidence: list[Evidence], held: list[Evidence]) -> list[Mistake]:
     """All mistakes, those that show in calls of one length only among them.
 
     What earlier calls left behind looks like a mistake in all later ones; then only those are
     taken that could not show before.
     """
-    named, again = diagnose(evidence), named_mistakes(held) if held else []
+    named, again = find_mistakes(evidence), find_named_mistakes(held) if held else []
     if held:
         real = {one.id for one in again}
-        named = [one for one in named if one.id in real or one.id not in _ACROSS_CALLS]
+        named = [one for one in named if one.id in real or one.id not in _FALSE_ACROSS_LENGTHS]
     known, kept = {one.id for one in named}, any(each.fails("history") for each in evidence)
     return named + [
-        Diagnosis(one.id, f"In calls of {TOKENS} tokens each: {one.words}")
+        Mistake(one.id, f"In calls of {TOKENS} tokens each: {one.words}")
         for one in again
-        if one.id not in known and (not kept or one.id in _AT_FAR_POSITIONS)
+        if one.id not in known and (not kept or one.id in _HIDDEN_ACROSS_LENGTHS)
     ]
 
 
-def _evidence(
-    seen: list[Study],
+def _collect_evidence(
+    seen: list[MeasuredFunction],
     found: list[Identification],
     before: list[torch.Tensor],
     base: float | None,
 ) -> list[Evidence]:
     """Of x, or of queries and of keys."""
-    measured = [_measured(*each) for each in zip(seen, found, strict=True)]
+    measured = [_measure_properties(*each) for each in zip(seen, found, strict=True)]
     roles = None
     if len(seen) == 2:
         roles = compare_roles((seen[0], seen[1]), (found[0], found[1]))
         for results in measured:
             results.update(roles.results)
     evidence = []
-    for each, calls in enumerate(call_properties(seen, found, before)):
+    for each, calls in enumerate(measure_calls(seen, found, before)):
         measured[each].update(calls.results)
         both = roles if each == 0 else None
         evidence.append(Evidence(seen[each], found[each], measured[each], calls, base, both))
     return evidence
 
 
-def _measured(seen: Study, found: Identification) -> Results:
-    results = Results()
+def _measure_properties(seen: MeasuredFunction, found: Identification) -> PropertyResults:
+    results = PropertyResults()
     results.add("answers", 0.0, 0.0)
-    results.update(matrix_properties(seen, found))
+    results.update(measure_matrix_properties(seen, found))
     if seen.probe.kind == "cos_sin":
-        _scale(results, seen.probe, seen)
+        _measure_scale_power(results, seen.probe, seen)
     return results
 
 
-def _report(evidence: list[Evidence], held: list[Evidence]) -> CheckReport:
-    first, found = evidence[0], with_calls(evidence[0].found, evidence[0].results, _CALLS)
-    diagnoses, results = _named(evidence, held), Results()
+def _build_report(evidence: list[Evidence], held: list[Evidence]) -> CheckReport:
+    first, found = (
+        evidence[0],
+        add_call_failures(evidence[0].found, evidence[0].results, _BEYOND_CONFIG),
+    )
+    diagnoses, results = _collect_mistakes(evidence, held), PropertyResults()
     for each, again in zip(evidence, held, strict=False):
-        each.results.update(again.results.only(_SPOILED))
+        each.results.update(again.results.only(_WRONG_ACROSS_LENGTHS))
     results.update(first.results)
     if len(evidence) == 2:
         results.join_keys(evidence[1].results)
         roles = held[0].roles if held else first.roles
         assert roles is not None
-        theirs = with_calls(evidence[1].found, evidence[1].results, _CALLS)
-        found = joined(found, theirs, roles.differs, first.error("keys"))
-        found = with_origins(found, dependence_words(roles.depends))
+        theirs = add_call_failures(evidence[1].found, evidence[1].results, _BEYOND_CONFIG)
+        found = merge_keys(found, theirs, roles.differs, first.error("keys"))
+        found = add_origins(found, describe_dependence(roles.depends))
     ordered = {name: results.measured[name] for name in MEANINGS if name in results.measured}
     return CheckReport(
         name=first.seen.probe.name,
@@ -160,18 +169,22 @@ def _report(evidence: list[Evidence], held: list[Evidence]) -> CheckReport:
     )
 
 
-def _unanswered(fn: Callable[..., Any], head_dim: int, problem: NoAnswerError) -> CheckReport:
+def _build_refusal_report(
+    fn: Callable[..., Any], head_dim: int, problem: NoAnswerError
+) -> CheckReport:
     name = "history" if isinstance(problem, RefusedLaterError) else "no-answer"
     return CheckReport(
-        name=name_of(fn),
+        name=name_function(fn),
         head_dim=head_dim,
         properties={"answers": Measured(False, 1.0)},
         limits={"answers": 0.0},
-        diagnoses=[Diagnosis(name, f"The function {problem}")],
+        diagnoses=[Mistake(name, f"The function {problem}")],
     )
 
 
-def _scale(results: Results, probe: Probe, seen: Study) -> None:
+def _measure_scale_power(
+    results: PropertyResults, probe: FunctionProbe, seen: MeasuredFunction
+) -> None:
     """Tables times 1.5: by which power of it does the result grow, less one?"""
     assert probe.form.tables is not None
     pairs = seen.pairs

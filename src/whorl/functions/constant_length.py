@@ -11,11 +11,11 @@ calls are cut into pieces, shorter ones filled up, and one more token far away e
 import torch
 from torch import Tensor
 
-from .measure import apart
-from .probe import Form, NoAnswerError, Probe
-from .study import Study, first_answers
+from .measure import compute_difference
+from .probe import CallForm, FunctionProbe, NoAnswerError
+from .study import MeasuredFunction, make_reference_call
 
-__all__ = ["TOKENS", "ConstantLengthProbe", "constant_length_probe"]
+__all__ = ["TOKENS", "ConstantLengthProbe", "build_constant_length_probe"]
 
 #: Of every call. Many, because far positions are looked at in calls of a thousand.
 TOKENS = 256
@@ -23,14 +23,14 @@ TOKENS = 256
 _LARGEST = (2**18 - 1, 2**17 - 1)
 
 
-class ConstantLengthProbe(Probe):
+class ConstantLengthProbe(FunctionProbe):
     """A probe whose calls all have ``TOKENS`` tokens, the last of them at position ``largest``."""
 
-    def __init__(self, probe: Probe, largest: int) -> None:
+    def __init__(self, probe: FunctionProbe, largest: int) -> None:
         self.__dict__.update(vars(probe))
         self.largest = largest
 
-    def call(self, given: dict[str, Tensor], form: Form | None = None) -> list[Tensor]:
+    def call(self, given: dict[str, Tensor], form: CallForm | None = None) -> list[Tensor]:
         """The results for these ``arguments``, piece by piece; the arguments stay as they are."""
         length = given["x" if self.kind == "x" else "q"].shape[2]
         made = []
@@ -50,7 +50,7 @@ class ConstantLengthProbe(Probe):
         return piece
 
 
-def constant_length_probe(seen: Study) -> ConstantLengthProbe | None:
+def build_constant_length_probe(seen: MeasuredFunction) -> ConstantLengthProbe | None:
     """A probe in whose calls earlier ones change nothing; None where there is none."""
     probe, lengths = seen.probe, seen.lengths
     if probe.addressing != "each" or lengths is None:
@@ -58,9 +58,13 @@ def constant_length_probe(seen: Study) -> ConstantLengthProbe | None:
     for largest in (lengths.reach - 1,) if lengths.slow else (*_LARGEST, lengths.reach - 1):
         held = ConstantLengthProbe(probe, largest)
         try:
-            first = first_answers(held)[probe.role]
-            moved, again = (first_answers(held, start=start)[probe.role] for start in (7, 0))
+            first = make_reference_call(held)[probe.role]
+            moved, again = (make_reference_call(held, start=start)[probe.role] for start in (7, 0))
         except NoAnswerError:
             continue
-        return held if apart(first, again) == 0 < apart(first, moved) else None
+        return (
+            held
+            if compute_difference(first, again) == 0 < compute_difference(first, moved)
+            else None
+        )
     return None

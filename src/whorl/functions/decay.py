@@ -6,16 +6,16 @@ from typing import Any
 
 from torch import Tensor
 
-from .measure import Turning
-from .rounding import roundings
+from .measure import PairRotations
+from .rounding import list_roundings
 from .spec import Identification
 from .structure import Pairs
 
-__all__ = ["Decay", "find_decay"]
+__all__ = ["XPosFit", "fit_xpos"]
 
 
 @dataclass(frozen=True)
-class Decay:
+class XPosFit:
     """gamma and scale_base of XPos, None where the sizes follow another rule."""
 
     gamma: float | None
@@ -46,7 +46,7 @@ class Decay:
         )
 
 
-def find_decay(turned: Turning, pairs: Pairs, unit: float) -> Decay | None:
+def fit_xpos(turned: PairRotations, pairs: Pairs, unit: float) -> XPosFit | None:
     """None where sizes do not depend on the position."""
     growth = turned.growth.mean(-1)
     if float(growth.abs().max()) * 15 <= max(1e-9, 64 * unit):
@@ -54,14 +54,14 @@ def find_decay(turned: Turning, pairs: Pairs, unit: float) -> Decay | None:
     role = "query" if float(growth.sum()) < 0 else "key"
     falling = growth if role == "query" else -growth
     steps = pairs.index.double() / (pairs.width // 2)
-    found = _fit(falling, steps, unit)
+    found = _fit_gamma(falling, steps, unit)
     if found is None:
         said = f"sizes change by up to {float(growth.abs().max()):.2g} per position"
-        return Decay(None, None, role, (said,))
-    return Decay(*found, role, ())
+        return XPosFit(None, None, role, (said,))
+    return XPosFit(*found, role, ())
 
 
-def _fit(falling: Tensor, steps: Tensor, unit: float) -> tuple[float, float] | None:
+def _fit_gamma(falling: Tensor, steps: Tensor, unit: float) -> tuple[float, float] | None:
     """gamma and s with ln((2 i/R + gamma) / (1 + gamma)) / s = falling; by bisection on gamma."""
     if len(falling) < 2:
         return None
@@ -76,10 +76,10 @@ def _fit(falling: Tensor, steps: Tensor, unit: float) -> tuple[float, float] | N
         gamma = math.sqrt(low * high)
         values = curve(gamma)
         low, high = (gamma, high) if float(values[middle] / values[0]) < wanted else (low, gamma)
-    for rounded in roundings(gamma, 1e-3):
+    for rounded in list_roundings(gamma, 1e-3):
         values = curve(rounded)
         base = float(values[0] / falling[0])
-        for scale_base in roundings(base, 1e-3):
+        for scale_base in list_roundings(base, 1e-3):
             misfit = (values / scale_base - falling).abs()
             if float(misfit.max()) <= max(1e-9, 16 * unit):  # zeta may be a float32 number
                 return rounded, scale_base

@@ -3,9 +3,9 @@
 from . import _mistakes_calls, _mistakes_roles, _mistakes_turning
 from .evidence import Evidence
 from .properties import MEANINGS
-from .report import Diagnosis
+from .report import Mistake
 
-__all__ = ["diagnose", "named_mistakes"]
+__all__ = ["find_mistakes", "find_named_mistakes"]
 
 _FAR = ("half-angles", "dtype-differs", "far-positions", "call-length")
 _MAPS = ("not-pairs", "not-linear", "layout-mixup", "unusual-pairs", "norm", "backward")
@@ -29,54 +29,60 @@ _EXPLAINS = {
 #: Mistakes that are about queries and keys together.
 _OF_BOTH = ("outputs-swapped", "roles-mixed", "keys-differ", "grouped-keys", "input-modified")
 #: Mistakes of one of them that ``keys-differ`` puts in words of its own.
-_TOLD = ("no-rotation", "off-by-one", "position-offset", "sign-reversed", "other-base")
+_SAID_BY_KEYS_DIFFER = (
+    "no-rotation",
+    "off-by-one",
+    "position-offset",
+    "sign-reversed",
+    "other-base",
+)
 
 
-def diagnose(evidence: list[Evidence]) -> list[Diagnosis]:
+def find_mistakes(evidence: list[Evidence]) -> list[Mistake]:
     """Every mistake that shows, the most telling first, without what another one explains.
 
     evidence: of x, or of queries and of keys; a mistake of one of them is said to be its own.
     """
-    if named := named_mistakes(evidence):
+    if named := find_named_mistakes(evidence):
         return named
     for each in evidence:
-        if unnamed := _unnamed(each):
+        if unnamed := _list_unexplained_failures(each):
             return unnamed
     return []
 
 
-def named_mistakes(evidence: list[Evidence]) -> list[Diagnosis]:
+def find_named_mistakes(evidence: list[Evidence]) -> list[Mistake]:
     """``diagnose`` without properties that fail for no reason that has a name."""
     found = [[said for rule in _RULES for said in rule(each)] for each in evidence]
-    said = found[0] if len(found) == 1 else _joined(*found)
+    said = found[0] if len(found) == 1 else _merge_mistakes(*found)
     explained = {name for one in said for name in _EXPLAINS.get(one.id, ())}
     if any(each.fails("length") for each in evidence):  # compared call with call, not inferred
         explained.discard("call-length")
     return [one for one in said if one.id not in explained]
 
 
-def _joined(queries: list[Diagnosis], keys: list[Diagnosis]) -> list[Diagnosis]:
+def _merge_mistakes(queries: list[Mistake], keys: list[Mistake]) -> list[Mistake]:
     """Mistakes of both once; those of one with its name, unless ``keys-differ`` says it."""
     ours, theirs = {one.id for one in queries}, {one.id for one in keys}
-    told = _TOLD if "keys-differ" in ours else ()
+    told = _SAID_BY_KEYS_DIFFER if "keys-differ" in ours else ()
     said = []
     for one in queries:
         if one.id in theirs or one.id in _OF_BOTH:
             said.append(one)
         elif one.id not in told:
-            said.append(Diagnosis(one.id, f"Queries only. {one.words}"))
+            said.append(Mistake(one.id, f"Queries only. {one.words}"))
     said += [
-        Diagnosis(one.id, f"Keys only. {one.words}")
+        Mistake(one.id, f"Keys only. {one.words}")
         for one in keys
         if one.id not in ours and one.id not in told
     ]
     return said
 
 
-def _unnamed(evidence: Evidence) -> list[Diagnosis]:
+def _list_unexplained_failures(evidence: Evidence) -> list[Mistake]:
     """Properties that fail for no reason that has a name."""
     return [
-        Diagnosis(
+        Mistake(
             f"no-{name}",
             f"It does not hold that {MEANINGS[name]}: the error is {measured.error:.2g} where"
             f" {limit:.2g} is allowed.",

@@ -3,29 +3,29 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .calls import Calls
-from .report import Diagnosis
-from .results import Results
-from .roles import Roles
+from .calls import CallResults
+from .report import Mistake
+from .results import PropertyResults
+from .roles import RoleComparison
 from .spec import Identification
-from .study import Study
+from .study import MeasuredFunction
 
-__all__ = ["Evidence", "Found"]
+__all__ = ["Evidence", "Mistakes"]
 
 #: What a rule yields.
-Found = Iterator[Diagnosis]
+Mistakes = Iterator[Mistake]
 
 
 @dataclass(frozen=True)
 class Evidence:
     """All that was measured of x, of queries or of keys; roles is about both together."""
 
-    seen: Study
+    seen: MeasuredFunction
     found: Identification
-    results: Results
-    calls: Calls
+    results: PropertyResults
+    calls: CallResults
     base: float | None
-    roles: Roles | None = None
+    roles: RoleComparison | None = None
 
     @property
     def follows_calls(self) -> bool:

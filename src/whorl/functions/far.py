@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lengths import Lengths
-from .measure import Turning, apart, blocks, predicted
-from .probe import DTYPES, NoAnswerError, Probe
-from .results import Results
+from .lengths import LengthDependence
+from .measure import PairRotations, compute_difference, measure_blocks, predict_blocks
+from .probe import DTYPES, FunctionProbe, NoAnswerError
+from .results import PropertyResults
 from .spec import Identification
 from .structure import Pairs
-from .study import HALVES, Study
+from .study import HALF_DTYPES, MeasuredFunction
 
-__all__ = ["Far", "far_properties", "leaves_the_line"]
+__all__ = ["FarPositions", "find_first_departure", "measure_far_positions"]
 
 #: Where positions in bfloat16 (from 257) and float16 (from 2049) go wrong, and beyond; a long call.
 _NEAR = (*range(1100), *range(2044, 2054), *range(4090, 4097))
@@ -31,10 +31,10 @@ _MOST_ALLOWED = 0.5
 
 
 @dataclass
-class Far:
+class FarPositions:
     """Results by name, and what the diagnoses need to know of them."""
 
-    results: Results = field(default_factory=Results)
+    results: PropertyResults = field(default_factory=PropertyResults)
     first_wrong: dict[str, int] = field(default_factory=dict)  # dtype -> position
     right_again: set[str] = field(default_factory=set)  # dtypes in which the next position is right
     excess: dict[str, float] = field(default_factory=dict)  # dtype -> error there over allowed
@@ -53,18 +53,20 @@ class Far:
         return {d: p for d, p in self.first_wrong.items() if p in gaps and d in self.right_again}
 
 
-def far_properties(seen: Study, pairs: Pairs, found: Identification) -> Far:
+def measure_far_positions(
+    seen: MeasuredFunction, pairs: Pairs, found: Identification
+) -> FarPositions:
     """Every dtype against the rates, at positions where narrow ones lose count.
 
     Each scan goes further than all calls before it, so that a table kept from a wider type is too
     short and is made again; the first scan once more at the end shows what the others left behind.
     """
-    probe, line = seen.probe, _line(seen, pairs, found)
+    probe, line = seen.probe, _choose_expected_rotations(seen, pairs, found)
     assert seen.lengths is not None
-    far = Far(ruled=line.ruled)
-    places, further = _places(probe, seen.lengths)
+    far = FarPositions(ruled=line.ruled)
+    places, further = _choose_positions(probe, seen.lengths)
     own, first, before, latest = probe.form.dtype, list[int](), None, 0
-    for dtype in (own, *(d for d in ("float32", *HALVES) if d != own)):
+    for dtype in (own, *(d for d in ("float32", *HALF_DTYPES) if d != own)):
         name = "far" if dtype == own else dtype
         if probe.form.library == "numpy" and dtype == "bfloat16":
             far.results.skip(name, "NumPy has no bfloat16")
@@ -73,20 +75,20 @@ def far_properties(seen: Study, pairs: Pairs, found: Identification) -> Far:
         asked = [*places, *([further] if further else [])]
         latest = latest if before is not None else probe.latest_length
         try:
-            got = blocks(probe, pairs, asked, dtype)
+            got = measure_blocks(probe, pairs, asked, dtype)
         except NoAnswerError as problem:
             far.results.skip(name, f"it {problem}")
             continue
-        _judge(far, line, places, got[: len(places)], dtype)
+        _compare_with_expected(far, line, places, got[: len(places)], dtype)
         if dtype == own:
             first, before = asked, got
     if before is not None:
         try:
             start = time.perf_counter()
             with probe.repeat_lengths(latest):
-                far.left_behind = apart(blocks(probe, pairs, first), before)
+                far.left_behind = compute_difference(measure_blocks(probe, pairs, first), before)
             far.seconds = (time.perf_counter() - start) / len(first)
-            _trace(far, line, pairs, places)
+            _find_first_wrong(far, line, pairs, places)
         except NoAnswerError:
             far.left_behind = math.inf  # it answered these calls before
     if seen.lengths.problem is not None and not far.results.fails("far"):
@@ -98,15 +100,15 @@ def far_properties(seen: Study, pairs: Pairs, found: Identification) -> Far:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _ExpectedRotations:
     """What angles at far positions are judged by, and how well that is known.
 
     known: the relative error of rates. allowed: the one that a result may have because of it.
     ruled: that the rates are those of a rule, and none that were measured.
     """
 
-    seen: Study
-    turning: Turning
+    seen: MeasuredFunction
+    turning: PairRotations
     known: float
     allowed: float
     ruled: bool = False
@@ -116,11 +118,13 @@ class _Line:
         """What the rates give at these places; made once for all dtypes."""
         key = tuple(places)
         if key not in self.known_blocks:
-            self.known_blocks[key] = predicted(self.turning, places)
+            self.known_blocks[key] = predict_blocks(self.turning, places)
         return self.known_blocks[key]
 
 
-def _line(seen: Study, pairs: Pairs, found: Identification) -> _Line:
+def _choose_expected_rotations(
+    seen: MeasuredFunction, pairs: Pairs, found: Identification
+) -> _ExpectedRotations:
     """The measured rates, or those of the rule that was found, where noise is the function's own.
 
     Angles that it rounds to a half type, or noise that no type explains, are not allowed.
@@ -130,38 +134,46 @@ def _line(seen: Study, pairs: Pairs, found: Identification) -> _Line:
     excused = known if seen.half_angles is None and seen.precision != "unknown" else 2.0**-23
     ruled = excused < known and found.encoding == "rope" and found.base is not None
     if not ruled or found.config is None:
-        return _Line(seen, seen.turning, known, excused)
+        return _ExpectedRotations(seen, seen.turning, known, excused)
     rope: Any = found.build(table="on_the_fly")
     rates = found.sign * rope.frequencies().inv_freq[pairs.index].abs()
     off = (seen.turning.rate.mean(-1) / rates - 1).abs() > 1e-5
     if seen.precision == "unknown" and 2 * int(off.sum()) > len(off):
-        return _Line(seen, seen.turning, known, excused)  # as rough as what it was fitted to
+        return _ExpectedRotations(
+            seen, seen.turning, known, excused
+        )  # as rough as what it was fitted to
     turned = replace(
         seen.turning,
         rate=rates[:, None].expand(-1, 2),
         size=torch.full_like(seen.turning.size, found.attention_scale),
         growth=torch.zeros_like(seen.turning.growth),
     )
-    return _Line(seen, turned, 2.0**-23, excused, ruled=True)
+    return _ExpectedRotations(seen, turned, 2.0**-23, excused, ruled=True)
 
 
-def leaves_the_line(seen: Study, pairs: Pairs, found: Identification) -> tuple[int, float] | None:
+def find_first_departure(
+    seen: MeasuredFunction, pairs: Pairs, found: Identification
+) -> tuple[int, float] | None:
     """The first position whose angles the rates do not give, and the largest error."""
     assert seen.lengths is not None
-    line = _line(seen, pairs, found)
-    far, (places, _) = Far(), _places(seen.probe, seen.lengths)
-    blocks(seen.probe, pairs, places[:8])  # for those that keep the longest length
-    _judge(far, line, places, blocks(seen.probe, pairs, places), seen.probe.form.dtype)
-    _trace(far, line, pairs, places)
+    line = _choose_expected_rotations(seen, pairs, found)
+    far, (places, _) = FarPositions(), _choose_positions(seen.probe, seen.lengths)
+    measure_blocks(seen.probe, pairs, places[:8])  # for those that keep the longest length
+    _compare_with_expected(
+        far, line, places, measure_blocks(seen.probe, pairs, places), seen.probe.form.dtype
+    )
+    _find_first_wrong(far, line, pairs, places)
     wrong = far.first_wrong.get(seen.probe.form.dtype)
     return None if wrong is None else (wrong, far.results.error("far"))
 
 
-def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) -> None:
+def _compare_with_expected(
+    far: FarPositions, line: _ExpectedRotations, places: list[int], got: Tensor, dtype: str
+) -> None:
     want = line.blocks_at(places)
-    errors = _errors(got, want)
-    allowed = _allowed(line, places, dtype)
-    unsure = _allowed(line, places, dtype, line.known)
+    errors = _compute_errors(got, want)
+    allowed = _compute_limits(line, places, dtype)
+    unsure = _compute_limits(line, places, dtype, line.known)
     judged = int((unsure <= _MOST_ALLOWED * float(line.turning.size.max())).sum())
     if judged < len(places):
         name = line.seen.half_tables or line.seen.precision
@@ -174,7 +186,7 @@ def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) ->
         first, worst = int(wrong[0]), int(wrong[errors[wrong].argmax()])
         far.first_wrong[dtype] = places[first]
         far.excess[dtype] = float(errors[first] / allowed[first])
-        far.worst[dtype] = _largest_error(got[wrong], want[wrong])
+        far.worst[dtype] = _compute_largest_error(got[wrong], want[wrong])
         after = first + 1 < len(errors) and places[first + 1] == places[first] + 1
         if after and errors[first + 1] <= allowed[first + 1]:
             far.right_again.add(dtype)
@@ -182,17 +194,19 @@ def _judge(far: Far, line: _Line, places: list[int], got: Tensor, dtype: str) ->
     far.results.add(name, float(errors[worst]), float(allowed[worst]))
 
 
-def _errors(got: Tensor, want: Tensor) -> Tensor:
+def _compute_errors(got: Tensor, want: Tensor) -> Tensor:
     """The largest error of each position; inf where a number is none."""
     return (got - want).abs().amax((1, 2, 3)).nan_to_num(nan=math.inf)
 
 
-def _largest_error(got: Tensor, want: Tensor) -> float:
+def _compute_largest_error(got: Tensor, want: Tensor) -> float:
     """By how much the result of a unit vector differs, at most; blocks [T, n, 2, 2]."""
     return float((got - want).norm(dim=-2).max().nan_to_num(nan=math.inf))
 
 
-def _allowed(line: _Line, places: list[int], dtype: str, known: float | None = None) -> Tensor:
+def _compute_limits(
+    line: _ExpectedRotations, places: list[int], dtype: str, known: float | None = None
+) -> Tensor:
     """Four roundings of the result; angles in float32, and rates known as well as they can be."""
     known = line.allowed if known is None else known
     unit = max(float(torch.finfo(DTYPES[dtype]).eps), known)
@@ -200,7 +214,9 @@ def _allowed(line: _Line, places: list[int], dtype: str, known: float | None = N
     return 8 * unit * float(line.turning.size.max()) + 4 * known * growing
 
 
-def _trace(far: Far, line: _Line, pairs: Pairs, places: list[int]) -> None:
+def _find_first_wrong(
+    far: FarPositions, line: _ExpectedRotations, pairs: Pairs, places: list[int]
+) -> None:
     """The first wrong position of its own dtype, to the token, and which one it is taken for."""
     probe = line.seen.probe
     own = probe.form.dtype
@@ -209,10 +225,10 @@ def _trace(far: Far, line: _Line, pairs: Pairs, places: list[int]) -> None:
         return
 
     def differs(at: int, angles_of: int) -> bool:
-        got = blocks(probe, pairs, [0, at])[1:]
+        got = measure_blocks(probe, pairs, [0, at])[1:]
         return bool(
-            _errors(got, predicted(line.turning, [angles_of]))
-            > _allowed(line, [max(at, angles_of)], own)
+            _compute_errors(got, predict_blocks(line.turning, [angles_of]))
+            > _compute_limits(line, [max(at, angles_of)], own)
         )
 
     if not differs(wrong, wrong):
@@ -227,7 +243,7 @@ def _trace(far: Far, line: _Line, pairs: Pairs, places: list[int]) -> None:
     far.instead = next((p for p in others if not differs(high, p)), None)
 
 
-def _places(probe: Probe, lengths: Lengths) -> tuple[list[int], int]:
+def _choose_positions(probe: FunctionProbe, lengths: LengthDependence) -> tuple[list[int], int]:
     """Where to look, and a place further than all calls so far; 0 where none can be had."""
     if lengths.short_up_to is not None:
         return [p for p in (*_NEAR, *_FAR) if p < min(lengths.short_up_to, 2**17)], 0

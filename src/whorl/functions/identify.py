@@ -10,24 +10,37 @@ from torch import Tensor
 from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE, Proportional
 
 from .by_parts import USUAL_BASES
-from .calls import unlike_any_config
-from .configs import hugging_face, rope_options, with_attention
-from .decay import find_decay
-from .far import leaves_the_line
-from .ladders import Rule, fit_rule, nearly, nearly_base, plain, share
-from .lengths import PLACES, at_length, dynamic_rule
-from .measure import wrapped
+from .calls import measure_beyond_config
+from .configs import add_attention_scale, build_rope_options, build_rope_parameters
+from .decay import fit_xpos
+from .far import find_first_departure
+from .ladders import (
+    FrequencyRule,
+    choose_share,
+    describe_near_base,
+    find_near_base,
+    fit_base,
+    fit_rule,
+)
+from .lengths import FIRST_POSITIONS, fit_dynamic_scaling, measure_in_context
+from .measure import wrap_angle
 from .probe import Kind, NoAnswerError
-from .properties import MEANINGS, rounding_limit
-from .results import Results
-from .roles import dependence, dependence_words, differences, same_keys
-from .rounding import roundings, tolerance_of
+from .properties import MEANINGS, compute_rounding_limit
+from .results import PropertyResults
+from .roles import are_keys_like_queries, describe_dependence, list_differences, measure_dependence
+from .rounding import compute_tolerance, list_roundings
 from .spec import Identification
 from .structure import Pairs
-from .study import PRECISIONS, Study, first_answers, prepare, study
+from .study import (
+    PRECISIONS,
+    MeasuredFunction,
+    make_reference_call,
+    measure_function,
+    prepare_probe,
+)
 from .tables import TABLE_BASE
 
-__all__ = ["identified", "identify", "joined", "with_origins"]
+__all__ = ["add_origins", "identify", "identify_measured", "merge_keys"]
 
 
 def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Identification:
@@ -50,34 +63,36 @@ def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Iden
     {'head_dim': 64, 'base': 500000.0, 'layout': 'interleaved'}
     """
     try:
-        probe, *keys = prepare(fn, head_dim, kind, "identify").roles()
-        before = first_answers(probe)
-        seen = study(probe)
-        found = with_calls(identified(seen), unlike_any_config(seen, before[0]))
+        probe, *keys = prepare_probe(fn, head_dim, kind, "identify").roles()
+        before = make_reference_call(probe)
+        seen = measure_function(probe)
+        found = add_call_failures(identify_measured(seen), measure_beyond_config(seen, before[0]))
         if not keys:
             return found
-        made = dependence_words(dependence(probe, 1e-3)[0])
-        if same_keys(seen, keys[0]):
-            return with_origins(found, made)
-        other = study(keys[0])
+        made = describe_dependence(measure_dependence(probe, 1e-3)[0])
+        if are_keys_like_queries(seen, keys[0]):
+            return add_origins(found, made)
+        other = measure_function(keys[0])
         apart = float((other.maps - seen.maps).abs().max())
-        theirs = with_calls(identified(other), unlike_any_config(other, before[1]))
-        found = joined(found, theirs, tuple(differences(found, theirs)), apart)
-        return with_origins(found, made)
+        theirs = add_call_failures(
+            identify_measured(other), measure_beyond_config(other, before[1])
+        )
+        found = merge_keys(found, theirs, tuple(list_differences(found, theirs)), apart)
+        return add_origins(found, made)
     except NoAnswerError as problem:
         raise ValueError(f"identify: the function {problem}") from None
 
 
-def with_origins(found: Identification, made: str) -> Identification:
+def add_origins(found: Identification, made: str) -> Identification:
     """With what the results are made of, where that is not q for the first and k for the second."""
     if not made:
         return found
     return replace(found, exact=False, departs=(*found.departs, made))
 
 
-def with_calls(
+def add_call_failures(
     found: Identification,
-    results: Results,
+    results: PropertyResults,
     names: Sequence[str] = ("heads", "offset", "batch", "length", "history"),
 ) -> Identification:
     """With what depends on more than the vector and its position."""
@@ -91,7 +106,7 @@ def with_calls(
     return replace(found, exact=False, departs=(*found.departs, *lines))
 
 
-def joined(
+def merge_keys(
     queries: Identification, keys: Identification, differs: tuple[str, ...], apart: float
 ) -> Identification:
     """What is found of queries, with what is different about keys; apart: by how much."""
@@ -109,7 +124,7 @@ def joined(
     )
 
 
-class _Turned(NamedTuple):
+class _RotationParts(NamedTuple):
     """The parts of a rotation that a rule does not say."""
 
     rates: Tensor  # [P], signed
@@ -119,7 +134,7 @@ class _Turned(NamedTuple):
     departs: list[str]
 
 
-def identified(seen: Study) -> Identification:
+def identify_measured(seen: MeasuredFunction) -> Identification:
     """The answer for what was measured."""
     probe = seen.probe
     common: dict[str, Any] = {
@@ -127,7 +142,7 @@ def identified(seen: Study) -> Identification:
         "precision": seen.precision,
         "asked": str(probe.form),
     }
-    if seen.unrepeated > rounding_limit(seen):
+    if seen.unrepeated > compute_rounding_limit(seen):
         said = f"the same call twice in a row differs by {seen.unrepeated:.2g}"
         return Identification(encoding=None, departs=(said,), **common)
     if seen.pairs is None or seen.turning is None or seen.lengths is None:
@@ -138,8 +153,8 @@ def identified(seen: Study) -> Identification:
             return Identification(encoding="nope", config={}, error=error, exact=True, **common)
         said = "no channel turns into another, and the result is not the input"
         return Identification(encoding=None, departs=(said,), **common)
-    parts = _parts(seen, seen.pairs)
-    rule, pairs = _rule(seen, seen.pairs, parts)
+    parts = _derive_parts(seen, seen.pairs)
+    rule, pairs = _fit_rule(seen, seen.pairs, parts)
     found = Identification(
         encoding="rope",
         layout=pairs.layout,
@@ -153,21 +168,21 @@ def identified(seen: Study) -> Identification:
         reach=seen.lengths.reach,
         **common,
     )
-    found = _configured(found, rule, pairs, parts, seen)
-    decay = find_decay(seen.turning, pairs, seen.unit)
+    found = _add_config(found, rule, pairs, parts, seen)
+    decay = fit_xpos(seen.turning, pairs, seen.unit)
     if decay is not None:
         found = decay.applied(found)
         parts.departs.extend(decay.departs)
-    return _judged(found, seen, parts.departs)
+    return _compare_with_config(found, seen, parts.departs)
 
 
-def _parts(seen: Study, pairs: Pairs) -> _Turned:
+def _derive_parts(seen: MeasuredFunction, pairs: Pairs) -> _RotationParts:
     assert seen.turning is not None
     turned, departs = seen.turning, list[str]()
     if not seen.steady and seen.precision != "unknown":
         departs.append("angles are not positions times frequencies; does it count along two axes?")
     first, second = turned.rate.unbind(-1)
-    allowed = tolerance_of(first, max(seen.unit, 1e-9)) * 4
+    allowed = compute_tolerance(first, max(seen.unit, 1e-9)) * 4
     if not bool(((first - second).abs() <= allowed * first.abs().clamp(min=1e-30)).all()):
         worst = int(((first - second).abs() / first.abs().clamp(min=1e-30)).argmax())
         departs.append(
@@ -187,14 +202,14 @@ def _parts(seen: Study, pairs: Pairs) -> _Turned:
     slack = 8 * seen.unit
     if float((sizes / scale - 1).abs().max()) > max(1e-7, 100 * slack):
         departs.append("the factor on rotated channels differs between pairs")
-    scale = 1.0 if abs(scale - 1) <= slack else next(roundings(scale, slack))
-    offset = _offset(turned.phase[:, 0], rate, max(seen.unit, 1e-9))
+    scale = 1.0 if abs(scale - 1) <= slack else next(list_roundings(scale, slack))
+    offset = _fit_offset(turned.phase[:, 0], rate, max(seen.unit, 1e-9))
     if offset is None:
         departs.append("the angles at position 0 are no multiple of the frequencies")
-    return _Turned(pairs.on_ladder(rate), scale, sign, offset or 0, departs)
+    return _RotationParts(pairs.on_ladder(rate), scale, sign, offset or 0, departs)
 
 
-def _offset(phase: Tensor, rate: Tensor, unit: float) -> float | None:
+def _fit_offset(phase: Tensor, rate: Tensor, unit: float) -> float | None:
     """The position that every pair is ahead by at position 0; None where they disagree."""
     if float(phase.abs().max()) <= 100 * unit:
         return 0
@@ -203,39 +218,43 @@ def _offset(phase: Tensor, rate: Tensor, unit: float) -> float | None:
     slowest = int(rate.abs().argmin())
     estimate = float(phase[slowest] / rate[slowest])
     for pair in rate.abs().argsort().tolist():  # each faster pair sharpens it
-        estimate += float(wrapped(phase[pair] - rate[pair] * estimate) / rate[pair])
-    nearest = next(roundings(estimate, 1e-5))
-    misfit = wrapped(phase - rate * nearest).abs().max()
+        estimate += float(wrap_angle(phase[pair] - rate[pair] * estimate) / rate[pair])
+    nearest = next(list_roundings(estimate, 1e-5))
+    misfit = wrap_angle(phase - rate * nearest).abs().max()
     if float(misfit) > 1e-3:
         return None
     return int(nearest) if nearest == int(nearest) else nearest
 
 
-def _rule(seen: Study, pairs: Pairs, parts: _Turned) -> tuple[Rule, Pairs]:
+def _fit_rule(
+    seen: MeasuredFunction, pairs: Pairs, parts: _RotationParts
+) -> tuple[FrequencyRule, Pairs]:
     """The rule of the short rates, at the tightest precision that has one."""
     assert seen.lengths is not None
     rates = parts.rates * parts.sign
-    if seen.precision == "unknown" and (most := nearly_base(rates)) is not None:
-        return Rule(most[0]), pairs  # what bends the angles of fast pairs leaves slow ones alone
+    if seen.precision == "unknown" and (most := find_near_base(rates)) is not None:
+        return FrequencyRule(
+            most[0]
+        ), pairs  # what bends the angles of fast pairs leaves slow ones alone
     for name, unit in PRECISIONS.items():
-        if unit < seen.unit or not _fits_type(rates, name, seen.unit):
+        if unit < seen.unit or not _fits_dtype(rates, name, seen.unit):
             continue
-        tolerance = tolerance_of(rates, unit)
+        tolerance = compute_tolerance(rates, unit)
         rule = fit_rule(rates, tolerance, parts.scale)
         if rule.base is not None:
-            wider = _wider(rule, rates, tolerance, pairs, seen.probe.head_dim)
+            wider = _fit_wider_rule(rule, rates, tolerance, pairs, seen.probe.head_dim)
             rule, pairs = wider or (rule, pairs)
             if rule.scaling is None and seen.lengths.short_up_to is not None:
-                rule = _following(rule, rates, parts, seen, pairs, tolerance)
+                rule = _fit_dynamic_rule(rule, rates, parts, seen, pairs, tolerance)
             return rule, pairs
-    tolerance = tolerance_of(rates, seen.unit)
+    tolerance = compute_tolerance(rates, seen.unit)
     rule = fit_rule(rates, tolerance, parts.scale)
     if seen.lengths.short_up_to is not None:
-        rule = _following(rule, rates, parts, seen, pairs, tolerance)
+        rule = _fit_dynamic_rule(rule, rates, parts, seen, pairs, tolerance)
     return rule, pairs
 
 
-def _fits_type(rates: Tensor, name: str, unit: float) -> bool:
+def _fits_dtype(rates: Tensor, name: str, unit: float) -> bool:
     """Whether rates, measured to ``unit``, look rounded to the type; float64 and their own do."""
     if PRECISIONS[name] <= unit:
         return True
@@ -243,62 +262,71 @@ def _fits_type(rates: Tensor, name: str, unit: float) -> bool:
     return bool(((rounded - rates).abs() <= 8 * unit * rates.abs()).all())
 
 
-def _wider(
-    rule: Rule, rates: Tensor, tolerance: Tensor, pairs: Pairs, head_dim: int
-) -> tuple[Rule, Pairs] | None:
+def _fit_wider_rule(
+    rule: FrequencyRule, rates: Tensor, tolerance: Tensor, pairs: Pairs, head_dim: int
+) -> tuple[FrequencyRule, Pairs] | None:
     """Interleaved pairs at the start of a head may be the turning part of a proportional ladder."""
     partial = pairs.layout == pairs.out_layout == "interleaved" and pairs.width < head_dim
     if not partial or pairs.start or head_dim % 2 or rule.scaling is not None or rule.base is None:
         return None
-    base = plain(rates, tolerance, head_dim // 2)
+    base = fit_base(rates, tolerance, head_dim // 2)
     if base not in USUAL_BASES or rule.base in USUAL_BASES:
         return None
-    scaling = Proportional(share(len(rates), head_dim // 2))
-    return Rule(base, scaling), replace(pairs, width=head_dim)
+    scaling = Proportional(choose_share(len(rates), head_dim // 2))
+    return FrequencyRule(base, scaling), replace(pairs, width=head_dim)
 
 
-def _following(
-    rule: Rule, rates: Tensor, parts: _Turned, seen: Study, pairs: Pairs, tolerance: Tensor
-) -> Rule:
+def _fit_dynamic_rule(
+    rule: FrequencyRule,
+    rates: Tensor,
+    parts: _RotationParts,
+    seen: MeasuredFunction,
+    pairs: Pairs,
+    tolerance: Tensor,
+) -> FrequencyRule:
     assert seen.lengths is not None
     base = rule.base or 10_000.0
-    found = dynamic_rule(base, rates, parts.scale, seen.lengths, pairs, tolerance)
+    found = fit_dynamic_scaling(base, rates, parts.scale, seen.lengths, pairs, tolerance)
     if found is None:
         parts.departs.append(
             f"past a context of {seen.lengths.short_up_to} tokens the frequencies change by no"
             " rule that is known here"
         )
         return rule
-    return Rule(base, found)
+    return FrequencyRule(base, found)
 
 
-def _configured(
-    found: Identification, rule: Rule, pairs: Pairs, parts: _Turned, seen: Study
+def _add_config(
+    found: Identification,
+    rule: FrequencyRule,
+    pairs: Pairs,
+    parts: _RotationParts,
+    seen: MeasuredFunction,
 ) -> Identification:
     notes = []
     scale = parts.scale
     if isinstance(rule.scaling, (LongRoPE, DynamicYaRN)):
         scale = 1.0  # they bring their own
     head_dim = seen.probe.head_dim
-    whole = with_attention(rule, scale, 8 * seen.unit)
+    whole = add_attention_scale(rule, scale, 8 * seen.unit)
     if isinstance(rule.scaling, (DynamicNTK, DynamicLinear)) and scale != 1.0:
         parts.departs.append(f"the attention scale {scale} of a scaling that has none")
         scale = 1.0
     rates = (parts.rates * parts.sign).tolist()
-    listed = [next(roundings(r, seen.unit / 4)) if r else 0.0 for r in rates]
-    config = rope_options(whole, pairs, head_dim, listed, scale)
+    listed = [next(list_roundings(r, seen.unit / 4)) if r else 0.0 for r in rates]
+    config = build_rope_options(whole, pairs, head_dim, listed, scale)
     if parts.sign < 0:
         config["direction"] = "backward"
-    parameters, missing = hugging_face(whole, parts.scale, parts.rates, pairs, head_dim)
+    parameters, missing = build_rope_parameters(whole, parts.scale, parts.rates, pairs, head_dim)
     notes += [f"not in rope_parameters: {line}" for line in missing]
     if seen.probe.kind == "cos_sin":
         notes.append(f"the frequencies are those of the tables we gave it, base {TABLE_BASE:,.0f}")
     if whole.base is None:
         notes.append(
             f"no rule is known that gives these frequencies: all {len(listed)} are listed"
-            f"{nearly(parts.rates * parts.sign)}"
+            f"{describe_near_base(parts.rates * parts.sign)}"
         )
-    notes += _notes(seen, rule, pairs)
+    notes += _list_notes(seen, rule, pairs)
     return replace(
         found,
         base=whole.base,
@@ -309,7 +337,7 @@ def _configured(
     )
 
 
-def _notes(seen: Study, rule: Rule, pairs: Pairs) -> list[str]:
+def _list_notes(seen: MeasuredFunction, rule: FrequencyRule, pairs: Pairs) -> list[str]:
     notes = []
     if seen.probe.addressing == "first":
         notes.append(
@@ -333,7 +361,9 @@ def _notes(seen: Study, rule: Rule, pairs: Pairs) -> list[str]:
     return notes
 
 
-def _judged(found: Identification, seen: Study, departs: list[str]) -> Identification:
+def _compare_with_config(
+    found: Identification, seen: MeasuredFunction, departs: list[str]
+) -> Identification:
     """Compare the config with the function: at the first positions, and at longer lengths."""
     assert seen.pairs is not None
     assert seen.lengths is not None
@@ -343,20 +373,20 @@ def _judged(found: Identification, seen: Study, departs: list[str]) -> Identific
     generator = torch.Generator().manual_seed(1)
     vectors = torch.randn(4, probe.head_dim, generator=generator).double()
     vectors = vectors / vectors.norm(dim=-1, keepdim=True)
-    at = torch.tensor(PLACES, dtype=torch.float64) + found.offset
-    theirs = probe.turned(vectors, PLACES)
-    ours = _rotated(found, vectors, at, None)
+    at = torch.tensor(FIRST_POSITIONS, dtype=torch.float64) + found.offset
+    theirs = probe.turned(vectors, FIRST_POSITIONS)
+    ours = _rotate_by_config(found, vectors, at, None)
     error = float((theirs - ours).abs().max())
     for length, _ in seen.lengths.past:
         inputs = torch.zeros(2, probe.head_dim, dtype=torch.float64)
         inputs[0, seen.pairs.a_in], inputs[1, seen.pairs.b_in] = 1, 1
-        turned = _rotated(found, inputs, at, length)
+        turned = _rotate_by_config(found, inputs, at, length)
         mine = torch.stack((turned[..., seen.pairs.a_out], turned[..., seen.pairs.b_out]), -1)
-        past = at_length(probe, seen.pairs, length) - mine.permute(0, 2, 3, 1)
+        past = measure_in_context(probe, seen.pairs, length) - mine.permute(0, 2, 3, 1)
         error = max(error, float(past.abs().max()))
     allowed = 128 * seen.unit if seen.unit < 1e-6 else 8 * seen.unit  # angles up to 15, sizes of 1
     if found.encoding == "rope" and not departs:
-        wrong = leaves_the_line(seen, seen.pairs, found)
+        wrong = find_first_departure(seen, seen.pairs, found)
         if wrong is not None:
             rough = " (they are as rough as in a half type)" if seen.half_angles else ""
             departs.append(
@@ -364,12 +394,12 @@ def _judged(found: Identification, seen: Study, departs: list[str]) -> Identific
             )
             error = max(error, wrong[1])
     if seen.precision == "unknown":
-        departs.append(_misfit(seen))
+        departs.append(_describe_misfit(seen))
     exact = error <= allowed * max(1.0, found.attention_scale) and not departs
     if not exact and not departs:
         departs.append(f"results differ by up to {error:.2g} on unit vectors")
     if found.offset:
-        plain = _rotated(found, vectors, at - found.offset, None)
+        plain = _rotate_by_config(found, vectors, at - found.offset, None)
         departs.append(
             f"no config has an offset: call the encoding with positions {found.offset:+g}, where it"
             f" differs by {error:.1g}"
@@ -378,7 +408,7 @@ def _judged(found: Identification, seen: Study, departs: list[str]) -> Identific
     return replace(found, error=error, exact=exact, departs=tuple(departs))
 
 
-def _misfit(seen: Study) -> str:
+def _describe_misfit(seen: MeasuredFunction) -> str:
     """What is not a rotation at the first positions, where no rounding explains it."""
     assert seen.turning is not None
     if seen.turning.wobble > seen.turning.noise / 8:
@@ -389,7 +419,9 @@ def _misfit(seen: Study) -> str:
     return "angles are not positions times frequencies; does it count along two axes?"
 
 
-def _rotated(found: Identification, vectors: Tensor, at: Tensor, length: int | None) -> Tensor:
+def _rotate_by_config(
+    found: Identification, vectors: Tensor, at: Tensor, length: int | None
+) -> Tensor:
     """Vectors [N, D] at each position, by the config: [T, N, D]."""
     encoding: Any = found.build(table="on_the_fly")
     x = vectors[:, None, None, :].expand(-1, 1, len(at), -1).contiguous()

@@ -19,14 +19,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .probe import Probe
+from .probe import FunctionProbe
 from .structure import Pairs
 
-__all__ = ["Turning", "angles_in", "apart", "blocks", "predicted", "turning", "wrapped"]
+__all__ = [
+    "PairRotations",
+    "compute_angles",
+    "compute_difference",
+    "fit_rotations",
+    "measure_blocks",
+    "predict_blocks",
+    "wrap_angle",
+]
 
 
 @dataclass(frozen=True)
-class Turning:
+class PairRotations:
     """What n pairs do; the last axis of every [n, 2] is the first and second output channel.
 
     rate: radians per position, signed. phase: the angle at position 0.
@@ -42,7 +50,9 @@ class Turning:
     wobble: float
 
 
-def blocks(probe: Probe, pairs: Pairs, places: Sequence[int], dtype: str | None = None) -> Tensor:
+def measure_blocks(
+    probe: FunctionProbe, pairs: Pairs, places: Sequence[int], dtype: str | None = None
+) -> Tensor:
     """The 2 x 2 block of every pair at every place: float64 [T, n, 2, 2], rows are outputs."""
     inputs = torch.zeros(2, probe.head_dim, dtype=torch.float64)
     inputs[0, pairs.a_in] = 1
@@ -51,23 +61,23 @@ def blocks(probe: Probe, pairs: Pairs, places: Sequence[int], dtype: str | None 
     return torch.stack((out[..., pairs.a_out], out[..., pairs.b_out]), dim=-1).permute(0, 2, 3, 1)
 
 
-def angles_in(seen: Tensor) -> Tensor:
+def compute_angles(seen: Tensor) -> Tensor:
     """Angles of both output channels of blocks [T, n, 2, 2], within half a turn of 0: [T, n, 2]."""
     first = torch.atan2(-seen[..., 0, 1], seen[..., 0, 0])
     second = torch.atan2(seen[..., 1, 0], seen[..., 1, 1])
     return torch.stack((first, second), dim=-1)
 
 
-def turning(seen: Tensor, places: Sequence[int]) -> Turning:
+def fit_rotations(seen: Tensor, places: Sequence[int]) -> PairRotations:
     """Rates, phases and sizes of blocks [T, n, 2, 2] at ascending places, the first of them 0."""
-    angles = angles_in(seen)
+    angles = compute_angles(seen)
     sizes = seen.norm(dim=-1).clamp(min=1e-300)
     at = torch.tensor(places, dtype=torch.float64)
-    rate, noise = _rates(angles, at)
-    growth = _growth(sizes.log(), at)
+    rate, noise = _fit_frequencies(angles, at)
+    growth = _fit_growth(sizes.log(), at)
     size = (sizes.log() - growth * at[:, None, None]).mean(0).exp()
     model = size * (growth * at[:, None, None]).exp()
-    return Turning(
+    return PairRotations(
         rate=rate,
         phase=angles[0],
         size=size,
@@ -77,18 +87,18 @@ def turning(seen: Tensor, places: Sequence[int]) -> Turning:
     )
 
 
-def _growth(logs: Tensor, at: Tensor) -> Tensor:
+def _fit_growth(logs: Tensor, at: Tensor) -> Tensor:
     """The slope of log sizes, 0 where what it leaves over is as large as what it explains.
 
     Sizes that wobble about a constant have a slope too, which becomes astronomical far out.
     """
-    slope = _slope(logs, at)
+    slope = _fit_slope(logs, at)
     left = logs - slope * at[:, None, None]
     wobble = left.amax(0) - left.amin(0)
     return torch.where(slope.abs() * (at[-1] - at[0]) > 2 * wobble, slope, torch.zeros_like(slope))
 
 
-def predicted(found: Turning, places: Sequence[int]) -> Tensor:
+def predict_blocks(found: PairRotations, places: Sequence[int]) -> Tensor:
     """The blocks [T, n, 2, 2] that the rates give, in float64."""
     at = torch.tensor(places, dtype=torch.float64)[:, None, None]
     angle = found.phase + found.rate * at
@@ -99,27 +109,27 @@ def predicted(found: Turning, places: Sequence[int]) -> Tensor:
     return torch.stack((upper, lower), dim=-2)
 
 
-def apart(a: Tensor, b: Tensor) -> float:
+def compute_difference(a: Tensor, b: Tensor) -> float:
     """The largest difference; numbers that are not finite differ from all but themselves."""
     same = (a == b) | (a.isnan() & b.isnan())
     difference = (a - b).abs().nan_to_num(nan=math.inf)
     return float(torch.where(same, torch.zeros_like(difference), difference).max())
 
 
-def wrapped(angle: Tensor) -> Tensor:
+def wrap_angle(angle: Tensor) -> Tensor:
     """The same angle within half a turn of 0."""
     return angle - 2 * math.pi * torch.round(angle / (2 * math.pi))
 
 
-def _rates(angles: Tensor, at: Tensor) -> tuple[Tensor, float]:
+def _fit_frequencies(angles: Tensor, at: Tensor) -> tuple[Tensor, float]:
     """The weighted mean of (angle - phase) / position, unwrapped with what is known so far."""
     phase = angles[0]
-    rate = wrapped(angles[1] - phase) / at[1]
+    rate = wrap_angle(angles[1] - phase) / at[1]
     total, weights = torch.zeros_like(rate), torch.zeros_like(rate)
     turned = []
     for p, angle in zip(at[1:], angles[1:], strict=True):
         whole = rate * p
-        whole = whole + wrapped(angle - phase - whole)
+        whole = whole + wrap_angle(angle - phase - whole)
         # cos and sin round relative to an angle below 1 and absolutely above; angles relatively.
         spread = (whole.abs().clamp(max=1) + phase.abs().clamp(max=1) + whole.abs() / 2) / p
         weight = 1 / (spread + 1e-300) ** 2
@@ -134,6 +144,6 @@ def _rates(angles: Tensor, at: Tensor) -> tuple[Tensor, float]:
     return rate, float(misfit.max())
 
 
-def _slope(values: Tensor, at: Tensor) -> Tensor:
+def _fit_slope(values: Tensor, at: Tensor) -> Tensor:
     centred = (at - at.mean())[:, None, None]
     return (values * centred).sum(0) / (centred**2).sum()

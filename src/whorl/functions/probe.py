@@ -23,16 +23,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .tables import TableForm, table_forms, tables_for
+from .tables import TableForm, build_tables, list_table_forms
 
 __all__ = [
     "DTYPES",
     "KINDS",
     "Addressing",
-    "Form",
+    "CallForm",
+    "FunctionProbe",
     "Kind",
     "NoAnswerError",
-    "Probe",
     "RaisedError",
     "RefusedLaterError",
 ]
@@ -51,10 +51,10 @@ DTYPES = {
 KINDS = ("x", "qk", "cos_sin")
 #: Calls with more tokens than this come last and leave the count alone: they would make all later
 #: ones as long.
-_LONG = 256
+_LONG_CALL = 256
 _LONGEST_RUN = 8200
 _FIRST_LENGTH = 7
-_PLACES = (("int", 1), ("int", 2), ("float", 1), ("float", 2))
+_POSITION_FORMS = (("int", 1), ("int", 2), ("float", 1), ("float", 2))
 
 
 class NoAnswerError(Exception):
@@ -70,7 +70,7 @@ class RefusedLaterError(NoAnswerError):
 
 
 @dataclass(frozen=True)
-class Form:
+class CallForm:
     """How the function wants to be asked."""
 
     library: Library
@@ -88,7 +88,7 @@ class Form:
         return ", ".join(parts)
 
 
-class Probe:
+class FunctionProbe:
     """One function, the form it is asked in, and the count that makes every length new.
 
     role: which result is looked at, 0 for x or q and 1 for k; ``roles`` gives a probe for each.
@@ -124,7 +124,7 @@ class Probe:
                 ) from problem
             raise NoAnswerError(said) from problem
 
-    def roles(self) -> "list[Probe]":
+    def roles(self) -> "list[FunctionProbe]":
         """A probe that looks at q, and one that looks at k where there is one."""
         if self.kind == "x":
             return [self]
@@ -138,7 +138,7 @@ class Probe:
         positions: Tensor,
         dtype: str | None = None,
         *,
-        form: Form | None = None,
+        form: CallForm | None = None,
         keys: Tensor | None = None,
     ) -> list[Tensor]:
         """What the function makes of x [B, H, T, D] at positions [T] or [B, T]: [q] or [q, k].
@@ -155,7 +155,7 @@ class Probe:
         self,
         x: Tensor,
         positions: Tensor,
-        form: Form | None = None,
+        form: CallForm | None = None,
         keys: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """What the function gets, x itself among it, by name."""
@@ -166,10 +166,10 @@ class Probe:
         if self.kind != "cos_sin":
             return {**given, "positions": self._places(positions, x, form)}
         assert form.tables is not None
-        cos, sin = tables_for(form.tables, positions, x)
+        cos, sin = build_tables(form.tables, positions, x)
         return {**given, "cos": cos, "sin": sin}
 
-    def call(self, given: dict[str, Tensor], form: Form | None = None) -> list[Tensor]:
+    def call(self, given: dict[str, Tensor], form: CallForm | None = None) -> list[Tensor]:
         """The results for these ``arguments``, which may be changed or have gradients."""
         form = self.form if form is None else form
         graph = any(tensor.requires_grad for tensor in given.values())
@@ -235,7 +235,7 @@ class Probe:
 
     def next_length(self, at_least: int = 0) -> int:
         """A number of tokens larger than in all calls before it, but for the few very long ones."""
-        if at_least > _LONG:
+        if at_least > _LONG_CALL:
             return at_least
         self._lengths[0] = max(at_least, self._lengths[0] + 1)
         return self._lengths[0]
@@ -254,22 +254,22 @@ class Probe:
         """The largest number of tokens so far, but for the few very long calls."""
         return self._lengths[0]
 
-    def _places(self, positions: Tensor, x: Tensor, form: Form) -> Tensor:
+    def _places(self, positions: Tensor, x: Tensor, form: CallForm) -> Tensor:
         whole, rank = form.places
         at = positions if positions.dim() == 2 or rank == 1 else positions.expand(len(x), -1)
         at = at.clone()  # theirs to change
-        return at if whole == "int" else at.to(_float_for(x))
+        return at if whole == "int" else at.to(_choose_float_dtype(x))
 
-    def _results(self, returned: Any, wanted: list[torch.Size], form: Form) -> list[Tensor]:
+    def _results(self, returned: Any, wanted: list[torch.Size], form: CallForm) -> list[Tensor]:
         results = [returned] if self.kind == "x" else returned
         if not isinstance(results, (tuple, list)) or len(results) != len(wanted):
             raise NoAnswerError(f"gave {type(returned).__name__} instead of rotated q and k")
         tensors = []
         for out, shape in zip(results, wanted, strict=True):
             if form.library == "numpy" and not isinstance(out, Tensor) and hasattr(out, "dtype"):
-                out = _from_numpy(out)
+                out = _convert_array(out)
             elif form.library == "numpy" or not isinstance(out, Tensor):
-                raise NoAnswerError(f"gave {type(out).__name__} for {_kind_of(form.library)}")
+                raise NoAnswerError(f"gave {type(out).__name__} for {_name_library(form.library)}")
             if out.dtype.is_complex or out.dtype == torch.bool:
                 raise NoAnswerError(f"gave {str(out.dtype).removeprefix('torch.')} numbers")
             if out.shape != shape:
@@ -278,11 +278,11 @@ class Probe:
             tensors.append(out)
         return tensors
 
-    def _find_form(self) -> Form:
+    def _find_form(self) -> CallForm:
         """The first form that is answered with finite numbers; for tables, with a rotation."""
-        attempts: list[tuple[Form, str]] = []
-        answered: list[tuple[float, Form]] = []
-        x = torch.randn(2, 3, _FIRST_LENGTH, self.head_dim, generator=_generator()).double()
+        attempts: list[tuple[CallForm, str]] = []
+        answered: list[tuple[float, CallForm]] = []
+        x = torch.randn(2, 3, _FIRST_LENGTH, self.head_dim, generator=_make_generator()).double()
         at = torch.arange(_FIRST_LENGTH)
         for form in self._forms():
             try:
@@ -301,7 +301,7 @@ class Probe:
             answered.append((change, form))
         if answered:  # tables of no arrangement make it a rotation: take the plainest
             return answered[0][1]
-        firsts: dict[str, Form] = {}
+        firsts: dict[str, CallForm] = {}
         for form, why in attempts:
             firsts.setdefault(why, form)
         lines = [f"asked with {form}, it {why}" for why, form in firsts.items()]
@@ -324,29 +324,31 @@ class Probe:
             )
         return ""
 
-    def wide_in(self, form: Form, x: Tensor, at: Tensor) -> list[Tensor]:
+    def wide_in(self, form: CallForm, x: Tensor, at: Tensor) -> list[Tensor]:
         """``wide`` in another form."""
         return [out.to(torch.float64, copy=True) for out in self.ask(x, at, form=form)]
 
-    def _forms(self) -> Iterator[Form]:
+    def _forms(self) -> Iterator[CallForm]:
         libraries: tuple[Library, ...] = ("torch", "numpy")
         for library in libraries:
-            if library == "numpy" and not _have_numpy():
+            if library == "numpy" and not _can_import_numpy():
                 continue
             for dtype in DTYPES:
                 if library == "numpy" and dtype == "bfloat16":
                     continue
                 if self.kind != "cos_sin":
-                    yield from (Form(library, dtype, places) for places in _PLACES)
+                    yield from (CallForm(library, dtype, places) for places in _POSITION_FORMS)
                     continue
-                for tables in table_forms(self.head_dim):
-                    yield Form(library, dtype, tables=tables)
+                for tables in list_table_forms(self.head_dim):
+                    yield CallForm(library, dtype, tables=tables)
 
     def _takes_rows(self) -> bool:
         """Whether every row of a batch can have positions of its own."""
         if self.kind == "cos_sin":
             return self.form.tables is not None and self.form.tables.batched
-        x = torch.randn(2, 1, self.next_length(), self.head_dim, generator=_generator()).double()
+        x = torch.randn(
+            2, 1, self.next_length(), self.head_dim, generator=_make_generator()
+        ).double()
         at = torch.arange(x.shape[2])
         rows = replace(self.form, places=(self.form.places[0], 2))
         try:
@@ -362,7 +364,9 @@ class Probe:
         """Whether the first or last of D rows comes out otherwise than alone."""
         length = self.next_length()
         at = torch.arange(length)
-        x = torch.randn(self.head_dim, 1, length, self.head_dim, generator=_generator()).double()
+        x = torch.randn(
+            self.head_dim, 1, length, self.head_dim, generator=_make_generator()
+        ).double()
         together = self.wide_in(self.form, x, at)
         limit = max(1e-5, 8 * float(torch.finfo(DTYPES[self.form.dtype]).eps))
         for row in (slice(0, 1), slice(-1, None)):
@@ -374,7 +378,7 @@ class Probe:
 
     def _repeats_first_call(self) -> bool:
         """Whether as many tokens as in the first call come out alike at other positions."""
-        x = torch.randn(2, 3, _FIRST_LENGTH, self.head_dim, generator=_generator()).double()
+        x = torch.randn(2, 3, _FIRST_LENGTH, self.head_dim, generator=_make_generator()).double()
         at = torch.arange(_FIRST_LENGTH)
         try:
             first, later = (self.wide_in(self.form, x, at + shift) for shift in (0, 5))
@@ -389,7 +393,7 @@ class Probe:
 
     def _find_addressing(self) -> Addressing:
         """Whether the position of every token counts, that of the first, or none."""
-        vector = torch.randn(self.head_dim, generator=_generator()).double()
+        vector = torch.randn(self.head_dim, generator=_make_generator()).double()
 
         def at(positions: list[int]) -> Tensor:
             x = vector.expand(1, 1, len(positions), -1)
@@ -400,28 +404,28 @@ class Probe:
         if float((plain[1:] - plain[:1]).abs().max()) == 0:
             return "each"  # nothing turns, so nothing can be told apart
         shuffled = [3, 1, 7, 0, 5, 2, *[4] * (self.next_length(6) - 6)]
-        if _near(at(shuffled)[:6], plain[shuffled[:6]]):
+        if _are_near(at(shuffled)[:6], plain[shuffled[:6]]):
             return "each"
         later = at(list(range(5, 5 + self.next_length(6))))
-        if _near(later[:6], plain[5:11]):
+        if _are_near(later[:6], plain[5:11]):
             return "first"
-        return "none" if _near(later[:6], plain[:6]) else "each"
+        return "none" if _are_near(later[:6], plain[:6]) else "each"
 
 
-def _near(a: Tensor, b: Tensor) -> bool:
+def _are_near(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=0, atol=2e-2 * max(1.0, float(b.abs().max())))
 
 
-def _float_for(x: Tensor) -> torch.dtype:
+def _choose_float_dtype(x: Tensor) -> torch.dtype:
     """Positions as floats are float32 at least: half types do not hold them."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _kind_of(library: Library) -> str:
+def _name_library(library: Library) -> str:
     return "NumPy arrays" if library == "numpy" else "torch tensors"
 
 
-def _have_numpy() -> bool:
+def _can_import_numpy() -> bool:
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -429,7 +433,7 @@ def _have_numpy() -> bool:
     return True
 
 
-def _from_numpy(out: Any) -> Tensor:
+def _convert_array(out: Any) -> Tensor:
     import numpy as np
 
     array = np.array(out)  # a copy that torch may own
@@ -441,5 +445,5 @@ def _from_numpy(out: Any) -> Tensor:
         raise NoAnswerError(f"gave an array of {array.dtype}") from None
 
 
-def _generator() -> torch.Generator:
+def _make_generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)

@@ -16,20 +16,20 @@ from whorl.scaling.envelope import envelope
 from whorl.scaling.yarn import mscale
 
 from .probe import DTYPES, NoAnswerError
-from .results import Results
+from .results import PropertyResults
 from .spec import Identification
-from .structure import Pairs, matrices
-from .study import Study
+from .structure import Pairs, measure_matrices
+from .study import MeasuredFunction
 
 __all__ = [
     "MEANINGS",
-    "heads_apart",
-    "kept_of_bound",
-    "largest",
-    "limit_of",
-    "matrix_properties",
-    "relative",
-    "rounding_limit",
+    "compare_heads",
+    "compute_limit",
+    "compute_rounding_limit",
+    "find_largest",
+    "measure_matrix_properties",
+    "measure_relative_error",
+    "measure_remaining_bound",
 ]
 
 MEANINGS = {
@@ -67,49 +67,49 @@ MEANINGS = {
 }
 
 #: A bound that keeps more than this part of itself does not decay.
-_DECAYED = 0.95
+_MOST_REMAINING = 0.95
 #: How many times larger than between two calls the largest difference between many may be.
 _CHANCE = 4.0
 
 
-def rounding_limit(seen: Study) -> float:
+def compute_rounding_limit(seen: MeasuredFunction) -> float:
     """The error that rounding explains."""
     return max(1e-5, 8 * float(torch.finfo(DTYPES[seen.probe.form.dtype]).eps))
 
 
-def limit_of(seen: Study) -> float:
+def compute_limit(seen: MeasuredFunction) -> float:
     """The error that rounding explains, or chance where the same call does not repeat itself."""
-    limit = rounding_limit(seen)
+    limit = compute_rounding_limit(seen)
     return limit if seen.unrepeated <= limit else _CHANCE * seen.unrepeated
 
 
-def matrix_properties(seen: Study, found: Identification) -> Results:
+def measure_matrix_properties(seen: MeasuredFunction, found: Identification) -> PropertyResults:
     """Properties that the matrices at positions 0 .. 15 show."""
-    scale = _rotated_scale(seen, found)
-    rest = _layout_map(seen) * scale[:, None]  # a P: what position 0 should do
-    maps, results, limit = seen.maps, Results(), limit_of(seen)
+    scale = _build_scales(seen, found)
+    rest = _build_layout_map(seen) * scale[:, None]  # a P: what position 0 should do
+    maps, results, limit = seen.maps, PropertyResults(), compute_limit(seen)
     measured: dict[str, float] = {
-        "turns": 0.0 if largest(maps - maps[:1]) > 0 else 1.0,
-        "linear": _linear(seen),
-        "identity": largest(maps[0] - rest),
-        "norm": _norm(maps, scale),
-        "composition": _composition(maps, rest),
-        "relative": relative(maps, maps),
-        "inverse": _inverse(maps, scale),
-        "heads": heads_apart(seen),
+        "turns": 0.0 if find_largest(maps - maps[:1]) > 0 else 1.0,
+        "linear": _measure_nonlinearity(seen),
+        "identity": find_largest(maps[0] - rest),
+        "norm": _measure_norm_change(maps, scale),
+        "composition": _measure_composition_error(maps, rest),
+        "relative": measure_relative_error(maps, maps),
+        "inverse": _measure_inverse_error(maps, scale),
+        "heads": compare_heads(seen),
     }
     for name, error in measured.items():
         results.add(name, error, limit)
     if seen.probe.form.library == "torch":
-        results.add("backward", _backward(seen), limit)
+        results.add("backward", _measure_gradient_error(seen), limit)
     else:
         results.skip("backward", "NumPy has no gradients")
     if seen.turning is not None and seen.pairs is not None:
-        _pair_properties(results, seen, seen.pairs, found)
+        _measure_pair_properties(results, seen, seen.pairs, found)
     return results
 
 
-def _rotated_scale(seen: Study, found: Identification) -> Tensor:
+def _build_scales(seen: MeasuredFunction, found: Identification) -> Tensor:
     """The attention scale on rotated output channels, 1 on the others: [D]."""
     scale = torch.ones(seen.probe.head_dim, dtype=torch.float64)
     if seen.pairs is not None:
@@ -117,7 +117,7 @@ def _rotated_scale(seen: Study, found: Identification) -> Tensor:
     return scale
 
 
-def _layout_map(seen: Study) -> Tensor:
+def _build_layout_map(seen: MeasuredFunction) -> Tensor:
     """The permutation from the layout that is read to the one that is written, [D, D]."""
     whole = torch.eye(seen.probe.head_dim, dtype=torch.float64)
     if (pairs := seen.pairs) is not None:
@@ -127,48 +127,50 @@ def _layout_map(seen: Study) -> Tensor:
     return whole
 
 
-def largest(x: Tensor) -> float:
+def find_largest(x: Tensor) -> float:
     worst = float(x.abs().max())
     return worst if math.isfinite(worst) else math.inf
 
 
-def _linear(seen: Study) -> float:
+def _measure_nonlinearity(seen: MeasuredFunction) -> float:
     generator = torch.Generator().manual_seed(2)
     x, y = torch.randn(2, seen.probe.head_dim, generator=generator).double()
     at = range(8)
     vectors = torch.stack((x, y, x - 3 * y))
     one, two, both = seen.probe.turned(vectors, at).unbind(1)
-    return largest(both - one + 3 * two) / 8
+    return find_largest(both - one + 3 * two) / 8
 
 
-def _norm(maps: Tensor, scale: Tensor) -> float:
+def _measure_norm_change(maps: Tensor, scale: Tensor) -> float:
     """Of random vectors, every channel divided by its scale."""
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(maps.shape[-1], 8, generator=generator).double()
     turned = (maps @ x) / scale[:, None]
-    return largest(turned.norm(dim=1) / x.norm(dim=0) - 1)
+    return find_largest(turned.norm(dim=1) / x.norm(dim=0) - 1)
 
 
-def _composition(maps: Tensor, rest: Tensor) -> float:
+def _measure_composition_error(maps: Tensor, rest: Tensor) -> float:
     undo = torch.linalg.pinv(rest)  # singular where channels are written elsewhere than read
     cases = ((1, 1), (2, 3), (5, 7), (7, 8))
-    return max(largest(maps[m] @ undo @ maps[n] - maps[m + n]) for m, n in cases)
+    return max(find_largest(maps[m] @ undo @ maps[n] - maps[m + n]) for m, n in cases)
 
 
-def relative(queries: Tensor, keys: Tensor) -> float:
+def measure_relative_error(queries: Tensor, keys: Tensor) -> float:
     worst = 0.0
     for m, n in ((3, 1), (7, 7), (1, 6)):
         here = queries[m].T @ keys[n]
-        worst = max(worst, *(largest(queries[m + d].T @ keys[n + d] - here) for d in (1, 4, 8)))
+        worst = max(
+            worst, *(find_largest(queries[m + d].T @ keys[n + d] - here) for d in (1, 4, 8))
+        )
     return worst
 
 
-def _inverse(maps: Tensor, scale: Tensor) -> float:
+def _measure_inverse_error(maps: Tensor, scale: Tensor) -> float:
     scaled = maps / scale[:, None]
-    return largest(scaled.transpose(1, 2) @ scaled - torch.eye(maps.shape[-1]))
+    return find_largest(scaled.transpose(1, 2) @ scaled - torch.eye(maps.shape[-1]))
 
 
-def _backward(seen: Study) -> float:
+def _measure_gradient_error(seen: MeasuredFunction) -> float:
     """Gradients against the transpose; 1 where the result has none, inf where it fails."""
     probe = seen.probe
     generator = torch.Generator().manual_seed(4)
@@ -190,12 +192,12 @@ def _backward(seen: Study) -> float:
     except RuntimeError:
         return math.inf
     with probe.repeat_lengths(length - 1):
-        maps = matrices(probe)
+        maps = measure_matrices(probe)
     want = torch.einsum("toi,to->ti", maps, cotangent[0, 0, : len(maps)].double())
-    return largest(gradient[0, 0, : len(seen.maps)].double() - want) / 4
+    return find_largest(gradient[0, 0, : len(seen.maps)].double() - want) / 4
 
 
-def heads_apart(seen: Study) -> float:
+def compare_heads(seen: MeasuredFunction) -> float:
     """The same vector in eight heads."""
     probe = seen.probe
     generator = torch.Generator().manual_seed(5)
@@ -205,14 +207,16 @@ def heads_apart(seen: Study) -> float:
         out = probe.wide(x.expand(1, 8, -1, -1), torch.arange(length))
     except NoAnswerError:
         return math.inf
-    return largest(out - out[:, :1])
+    return find_largest(out - out[:, :1])
 
 
-def _pair_properties(results: Results, seen: Study, pairs: Pairs, found: Identification) -> None:
+def _measure_pair_properties(
+    results: PropertyResults, seen: MeasuredFunction, pairs: Pairs, found: Identification
+) -> None:
     assert seen.turning is not None
     first, second = seen.turning.rate.unbind(-1)
     size = torch.maximum(first.abs(), second.abs()).clamp(min=1e-300)
-    apart = largest((first - second) / size)
+    apart = find_largest((first - second) / size)
     if pairs.layout is None or pairs.out_layout is None:
         apart = max(apart, 1.0)
     rates = pairs.on_ladder(first).abs()
@@ -228,24 +232,24 @@ def _pair_properties(results: Results, seen: Study, pairs: Pairs, found: Identif
     if found.encoding == "rope" and found.base is None:
         results.skip("frequencies", "no rule is known that gives them; the config lists them all")
     elif found.encoding == "rope":
-        results.add("frequencies", _off_the_rule(found), allowed)
-    if (power := _power_of_scale(found)) is not None:
+        results.add("frequencies", _measure_rule_error(found), allowed)
+    if (power := _find_power_of_scale(found)) is not None:
         results.put("scale", power < 2, power - 1, 0.0)
     if len(rates) >= 8:
-        results.add("decay", kept_of_bound(rates), _DECAYED)
+        results.add("decay", measure_remaining_bound(rates), _MOST_REMAINING)
     else:
         results.skip("decay", f"only {len(rates)} pairs; it takes 8")
 
 
-def _off_the_rule(found: Identification) -> float:
+def _measure_rule_error(found: Identification) -> float:
     """The largest relative difference between measured frequencies and those of the config."""
     rope: Any = found.build(table="on_the_fly")
     seen = torch.tensor(found.inv_freq, dtype=torch.float64)
     rule = rope.frequencies().inv_freq[: len(seen)]
-    return largest((seen - rule) / rule.abs().clamp(min=1e-30))
+    return find_largest((seen - rule) / rule.abs().clamp(min=1e-30))
 
 
-def _power_of_scale(found: Identification) -> float | None:
+def _find_power_of_scale(found: Identification) -> float | None:
     """2 where the attention scale is the square of what YaRN's factor makes it, else 1."""
     if not isinstance(found.scaling, YaRN) or found.scaling.factor <= 1:
         return None
@@ -253,7 +257,7 @@ def _power_of_scale(found: Identification) -> float | None:
     return 2.0 if math.isclose(found.attention_scale, once**2, rel_tol=1e-5) else 1.0
 
 
-def kept_of_bound(rates: Tensor) -> float:
+def measure_remaining_bound(rates: Tensor) -> float:
     """The envelope over its value at distance 0, averaged over 32 .. 256 of the fastest radians."""
     far = torch.arange(32, 257, dtype=torch.float64) / rates.max().clamp(min=1e-300)
     return float(envelope(rates, far).mean() / envelope(rates, torch.zeros(())))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from .spec import Identification
 
-__all__ = ["CheckReport", "Diagnosis", "Measured"]
+__all__ = ["CheckReport", "Measured", "Mistake"]
 
 
 class Measured(NamedTuple):
@@ -15,7 +15,7 @@ class Measured(NamedTuple):
     error: float
 
 
-class Diagnosis(NamedTuple):
+class Mistake(NamedTuple):
     """A mistake by its name, which stays, and in words."""
 
     id: str
@@ -37,7 +37,7 @@ class CheckReport:
     properties: dict[str, Measured]
     limits: dict[str, float] = field(default_factory=dict)
     unmeasured: dict[str, str] = field(default_factory=dict)
-    diagnoses: list[Diagnosis] = field(default_factory=list)
+    diagnoses: list[Mistake] = field(default_factory=list)
     identified: Identification | None = None
 
     @property
@@ -61,6 +61,6 @@ class CheckReport:
         }
 
     def __str__(self) -> str:
-        from .text import report_text
+        from .text import render_report
 
-        return report_text(self)
+        return render_report(self)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from .report import Measured
 
-__all__ = ["Results"]
+__all__ = ["PropertyResults"]
 
 
-class Results:
+class PropertyResults:
     """measured: name -> (Measured, limit). unmeasured: name -> why."""
 
     def __init__(self) -> None:
@@ -30,27 +30,29 @@ class Results:
     def error(self, name: str) -> float:
         return self.measured[name][0].error
 
-    def update(self, other: "Results") -> None:
+    def update(self, other: "PropertyResults") -> None:
         """Take over what another part measured."""
         self.measured |= other.measured
         self.unmeasured |= other.unmeasured
 
-    def only(self, names: Sequence[str]) -> "Results":
+    def only(self, names: Sequence[str]) -> "PropertyResults":
         """The properties of these names."""
-        some = Results()
+        some = PropertyResults()
         some.measured = {name: self.measured[name] for name in names if name in self.measured}
         some.unmeasured = {name: self.unmeasured[name] for name in names if name in self.unmeasured}
         return some
 
-    def join_keys(self, keys: "Results") -> None:
+    def join_keys(self, keys: "PropertyResults") -> None:
         """The worse of queries and keys for every property."""
         for name, theirs in keys.measured.items():
-            if name not in self.measured or _badness(theirs) > _badness(self.measured[name]):
+            if name not in self.measured or _rank_failure(theirs) > _rank_failure(
+                self.measured[name]
+            ):
                 self.measured[name] = theirs
         for name, why in keys.unmeasured.items():
             self.unmeasured.setdefault(name, why if name not in self.measured else f"keys: {why}")
 
 
-def _badness(found: tuple[Measured, float]) -> tuple[bool, float]:
+def _rank_failure(found: tuple[Measured, float]) -> tuple[bool, float]:
     measured, limit = found
     return not measured.ok, abs(measured.error) / (limit or 1.0)

@@ -6,39 +6,39 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .measure import blocks
-from .probe import NoAnswerError, Probe, RaisedError
-from .properties import largest, limit_of, relative
-from .results import Results
+from .measure import measure_blocks
+from .probe import FunctionProbe, NoAnswerError, RaisedError
+from .properties import compute_limit, find_largest, measure_relative_error
+from .results import PropertyResults
 from .spec import Identification
-from .study import Study
+from .study import MeasuredFunction
 
 __all__ = [
-    "Roles",
+    "RoleComparison",
+    "are_keys_like_queries",
     "compare_roles",
-    "dependence",
-    "dependence_words",
-    "differences",
-    "same_keys",
+    "describe_dependence",
+    "list_differences",
+    "measure_dependence",
 ]
 
-Depends = tuple[tuple[bool, bool], tuple[bool, bool]]
+ResultDependence = tuple[tuple[bool, bool], tuple[bool, bool]]
 
 
 @dataclass(frozen=True)
-class Roles:
+class RoleComparison:
     """depends[i][j]: whether result i changes with argument j. differs: in words, one a line.
 
     misgrouped: what comes out where keys have fewer heads, "" where it is right or refused.
     """
 
-    results: Results
-    depends: Depends
+    results: PropertyResults
+    depends: ResultDependence
     differs: tuple[str, ...]
     misgrouped: str = ""
 
 
-def dependence_words(depends: Depends) -> str:
+def describe_dependence(depends: ResultDependence) -> str:
     """What each result is made of; "" where it is what it should be."""
     if depends == ((True, False), (False, True)):
         return ""
@@ -47,53 +47,59 @@ def dependence_words(depends: Depends) -> str:
     return f"the first result is made of {first} and the second of {second}"
 
 
-def compare_roles(seen: tuple[Study, Study], found: tuple[Identification, Identification]) -> Roles:
+def compare_roles(
+    seen: tuple[MeasuredFunction, MeasuredFunction], found: tuple[Identification, Identification]
+) -> RoleComparison:
     """Measure what takes both roles."""
-    (queries, keys), results = seen, Results()
-    limit = limit_of(queries)
-    differs = tuple(differences(*found))
-    apart = largest(keys.maps - queries.maps)
+    (queries, keys), results = seen, PropertyResults()
+    limit = compute_limit(queries)
+    differs = tuple(list_differences(*found))
+    apart = find_largest(keys.maps - queries.maps)
     decays = found[0].encoding == found[1].encoding == "xpos" and not differs
-    results.add("relative", relative(queries.maps, keys.maps), limit)
+    results.add("relative", measure_relative_error(queries.maps, keys.maps), limit)
     results.put("keys", (apart <= limit or decays) and not differs, apart, limit)
     if apart > limit and not decays and not differs:
         differs = (f"the results differ by up to {apart:.2g} on basis vectors",)
-    depends, mixing = dependence(queries.probe, limit)
+    depends, mixing = measure_dependence(queries.probe, limit)
     results.add("roles", mixing, limit)
-    said = _grouped(results, queries.probe, limit)
-    return Roles(results, depends, differs, said)
+    said = _compare_grouped_heads(results, queries.probe, limit)
+    return RoleComparison(results, depends, differs, said)
 
 
-def _random(probe: Probe, heads: int, length: int, seed: int) -> Tensor:
+def _draw_vectors(probe: FunctionProbe, heads: int, length: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(1, heads, length, probe.head_dim, generator=generator).double()
 
 
-def dependence(probe: Probe, limit: float) -> tuple[Depends, float]:
+def measure_dependence(probe: FunctionProbe, limit: float) -> tuple[ResultDependence, float]:
     """Change q alone, then k alone; the error is by how much the wrong result changes, or 1
 
     where the right one does not.
     """
     length = probe.next_length()
     at = torch.arange(length)
-    q, k, other = (_random(probe, 2, length, seed) for seed in (20, 21, 22))
+    q, k, other = (_draw_vectors(probe, 2, length, seed) for seed in (20, 21, 22))
 
     def ask(q: Tensor, k: Tensor) -> list[Tensor]:
         return [out.to(torch.float64, copy=True) for out in probe.ask(q, at, keys=k)]
 
     plain, changes = ask(q, k), []
     for changed in (ask(other, k), ask(q, other)):
-        changes.append([largest(b - a) for a, b in zip(plain, changed, strict=True)])
+        changes.append([find_largest(b - a) for a, b in zip(plain, changed, strict=True)])
     (q_by_q, k_by_q), (q_by_k, k_by_k) = changes
     depends = ((q_by_q > limit, q_by_k > limit), (k_by_q > limit, k_by_k > limit))
     ignored = 0.0 if depends[0][0] and depends[1][1] else 1.0
     return depends, max(q_by_k, k_by_q, ignored)
 
 
-def _grouped(results: Results, probe: Probe, limit: float) -> str:
+def _compare_grouped_heads(results: PropertyResults, probe: FunctionProbe, limit: float) -> str:
     """Four heads of queries with two of keys, against each alone."""
     length = probe.next_length()
-    at, q, k = torch.arange(length), _random(probe, 4, length, 23), _random(probe, 2, length, 24)
+    at, q, k = (
+        torch.arange(length),
+        _draw_vectors(probe, 4, length, 23),
+        _draw_vectors(probe, 2, length, 24),
+    )
     try:
         alone = [probe.ask(q, at, keys=q)[0].clone(), probe.ask(k, at, keys=k)[1].clone()]
     except NoAnswerError as problem:
@@ -107,12 +113,12 @@ def _grouped(results: Results, probe: Probe, limit: float) -> str:
     except NoAnswerError as problem:
         results.add("grouped", math.inf, limit)
         return f"it {problem}"
-    error = max(largest(b.double() - a.double()) for a, b in zip(alone, outs, strict=True))
+    error = max(find_largest(b.double() - a.double()) for a, b in zip(alone, outs, strict=True))
     results.add("grouped", error, limit)
     return "" if error <= limit else f"results differ by {error:.2g}"
 
 
-def same_keys(queries: Study, keys: Probe) -> bool:
+def are_keys_like_queries(queries: MeasuredFunction, keys: FunctionProbe) -> bool:
     """Whether keys turn as queries do, at the first positions and in the longest context known."""
     pairs, lengths = queries.pairs, queries.lengths
     if pairs is None or lengths is None:
@@ -121,23 +127,27 @@ def same_keys(queries: Study, keys: Probe) -> bool:
     if keys.addressing == "each" and lengths.reach > len(places):
         places.append(lengths.reach - 1)
     try:
-        same = blocks(keys, pairs, places) - blocks(queries.probe, pairs, places)
+        same = measure_blocks(keys, pairs, places) - measure_blocks(queries.probe, pairs, places)
         maps = keys.turned(torch.eye(keys.head_dim).double(), places[: len(queries.maps)])
     except NoAnswerError:
         return False
-    apart = largest(maps.transpose(1, 2) - queries.maps)
-    return max(largest(same), apart) <= 8 * queries.unit
+    apart = find_largest(maps.transpose(1, 2) - queries.maps)
+    return max(find_largest(same), apart) <= 8 * queries.unit
 
 
-def differences(queries: Identification, keys: Identification) -> list[str]:
+def list_differences(queries: Identification, keys: Identification) -> list[str]:
     """Where two identifications are not the same, in words."""
     turns = [found.rotary_dim > 0 for found in (queries, keys)]
     if turns[0] != turns[1]:
-        return [f"queries {_whether(turns[0])}, keys {_whether(turns[1])}"]
-    parts = [(_layout, "layout"), (_channels, "rotated channels")]
-    if not _same_rates(queries, keys):
-        parts.append((_frequencies, "frequencies"))
-    parts += [(_direction, "direction"), (_positions, "positions"), (_scale, "scale")]
+        return [f"queries {_describe_rotation(turns[0])}, keys {_describe_rotation(turns[1])}"]
+    parts = [(_describe_layout, "layout"), (_describe_channels, "rotated channels")]
+    if not _has_same_frequencies(queries, keys):
+        parts.append((_describe_frequencies, "frequencies"))
+    parts += [
+        (_describe_direction, "direction"),
+        (_describe_positions, "positions"),
+        (_describe_scale, "scale"),
+    ]
     lines = []
     for words, name in parts:
         ours, theirs = words(queries), words(keys)
@@ -148,7 +158,7 @@ def differences(queries: Identification, keys: Identification) -> list[str]:
     return lines
 
 
-def _same_rates(queries: Identification, keys: Identification) -> bool:
+def _has_same_frequencies(queries: Identification, keys: Identification) -> bool:
     """Whether the frequencies are the same, and follow the length alike."""
     ours, theirs = (torch.tensor(found.inv_freq).abs() for found in (queries, keys))
     follows = [
@@ -159,20 +169,20 @@ def _same_rates(queries: Identification, keys: Identification) -> bool:
     return same and follows[0] == follows[1]
 
 
-def _whether(turns: bool) -> str:
+def _describe_rotation(turns: bool) -> str:
     return "turn" if turns else "do not turn"
 
 
-def _layout(found: Identification) -> str:
+def _describe_layout(found: Identification) -> str:
     layouts = (found.layout or "another pairing", found.out_layout or "another pairing")
     return layouts[0] if layouts[0] == layouts[1] else f"{layouts[0]} in, {layouts[1]} out"
 
 
-def _channels(found: Identification) -> str:
+def _describe_channels(found: Identification) -> str:
     return f"{found.rotary_start} to {found.rotary_start + found.rotary_dim - 1}"
 
 
-def _frequencies(found: Identification) -> str:
+def _describe_frequencies(found: Identification) -> str:
     rates = [abs(rate) for rate in found.inv_freq]
     if not rates:
         return "none"
@@ -181,13 +191,13 @@ def _frequencies(found: Identification) -> str:
     return f"{rule}{scaling}, {rates[0]:.6g} to {rates[-1]:.6g} radians per position"
 
 
-def _direction(found: Identification) -> str:
+def _describe_direction(found: Identification) -> str:
     return "forwards" if found.sign > 0 else "backwards"
 
 
-def _positions(found: Identification) -> str:
+def _describe_positions(found: Identification) -> str:
     return "as given" if not found.offset else f"as given {found.offset:+g}"
 
 
-def _scale(found: Identification) -> str:
+def _describe_scale(found: Identification) -> str:
     return f"{found.attention_scale:.6g}"

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-__all__ = ["close", "roundings", "tolerance_of"]
+__all__ = ["are_close", "compute_tolerance", "list_roundings"]
 
 
-def roundings(value: float, relative: float) -> Iterator[float]:
+def list_roundings(value: float, relative: float) -> Iterator[float]:
     """``value`` in 1, 2, .. significant digits, where that is within ``relative`` of it; itself.
 
     >>> list(roundings(9999.9999, 1e-6))[:1]
@@ -24,12 +24,12 @@ def roundings(value: float, relative: float) -> Iterator[float]:
         yield value
 
 
-def close(got: Tensor, want: Tensor, tolerance: Tensor) -> bool:
+def are_close(got: Tensor, want: Tensor, tolerance: Tensor) -> bool:
     """Whether every value is within its relative tolerance."""
     return bool(((got - want).abs() <= tolerance * want.abs()).all())
 
 
-def tolerance_of(rates: Tensor, precision: float) -> Tensor:
+def compute_tolerance(rates: Tensor, precision: float) -> Tensor:
     """How far a rate may be from what its rule says, relative, by the precision it is made in.
 
     A power base^e in floating point inherits the rounding of e times ln base, so slow pairs are

@@ -80,6 +80,6 @@ class Identification:
         return plain
 
     def __str__(self) -> str:
-        from .text import identification_text
+        from .text import render_identification
 
-        return identification_text(self)
+        return render_identification(self)

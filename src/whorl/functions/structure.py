@@ -15,13 +15,13 @@ from torch import Tensor
 
 from whorl.types import Layout
 
-from .probe import Probe
+from .probe import FunctionProbe
 
-__all__ = ["NoPairsError", "Pairs", "find_pairs", "matrices"]
+__all__ = ["NoPairsError", "Pairs", "find_pairs", "measure_matrices"]
 
 #: Entries that small, relative to the largest of their row, are rounding and no mixing.
 _NOTHING = 1e-10
-_PLACES = tuple(range(16))
+_POSITIONS = tuple(range(16))
 
 
 class NoPairsError(Exception):
@@ -67,10 +67,10 @@ class Pairs:
         return whole
 
 
-def matrices(probe: Probe) -> Tensor:
+def measure_matrices(probe: FunctionProbe) -> Tensor:
     """The map at positions 0 .. 15: float64 [16, D, D], rows are outputs."""
     basis = torch.eye(probe.head_dim, dtype=torch.float64)
-    return probe.turned(basis, _PLACES).transpose(1, 2)
+    return probe.turned(basis, _POSITIONS).transpose(1, 2)
 
 
 def find_pairs(maps: Tensor) -> Pairs | None:
@@ -97,15 +97,15 @@ def find_pairs(maps: Tensor) -> Pairs | None:
                 f"channels {a} and {b} make {len(outputs)} output channel(s)"
                 f" ({', '.join(map(str, outputs))}); a pair makes two"
             )
-    return _described(sorted((a, b, *outputs) for (a, b), outputs in rows.items()), head_dim)
+    return _build_pairs(sorted((a, b, *outputs) for (a, b), outputs in rows.items()), head_dim)
 
 
-def _described(found: list[tuple[int, ...]], head_dim: int) -> Pairs | None:
+def _build_pairs(found: list[tuple[int, ...]], head_dim: int) -> Pairs | None:
     if not found:
         return None
     a_in, b_in, a_out, b_out = torch.tensor(found).unbind(1)
-    layout, start, width, index = _layout(a_in, b_in, head_dim)
-    out_layout, out_start, out_width, out_index = _layout(a_out, b_out, head_dim)
+    layout, start, width, index = _find_layout(a_in, b_in, head_dim)
+    out_layout, out_start, out_width, out_index = _find_layout(a_out, b_out, head_dim)
     same = (start, width) == (out_start, out_width) and torch.equal(index, out_index)
     if layout is None or out_layout is None or not same:
         width, start, index = 2 * len(found), int(a_in[0]), torch.arange(len(found))
@@ -114,7 +114,7 @@ def _described(found: list[tuple[int, ...]], head_dim: int) -> Pairs | None:
     return Pairs(a_in, b_in, a_out, b_out, layout, out_layout, start, width, index)
 
 
-def _layout(a: Tensor, b: Tensor, head_dim: int) -> tuple[Layout | None, int, int, Tensor]:
+def _find_layout(a: Tensor, b: Tensor, head_dim: int) -> tuple[Layout | None, int, int, Tensor]:
     """Layout, first channel, rotated width R, and each pair's place on the ladder."""
     apart, start = int(b[0] - a[0]), int(a[0])
     steps = a - start

@@ -9,16 +9,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lengths import PLACES, Lengths, watch_lengths
-from .measure import Turning, angles_in, apart, blocks, turning, wrapped
-from .probe import DTYPES, KINDS, Kind, NoAnswerError, Probe
-from .structure import NoPairsError, Pairs, find_pairs, matrices
+from .lengths import FIRST_POSITIONS, LengthDependence, measure_length_dependence
+from .measure import (
+    PairRotations,
+    compute_angles,
+    compute_difference,
+    fit_rotations,
+    measure_blocks,
+    wrap_angle,
+)
+from .probe import DTYPES, KINDS, FunctionProbe, Kind, NoAnswerError
+from .structure import NoPairsError, Pairs, find_pairs, measure_matrices
 
-__all__ = ["HALVES", "PRECISIONS", "Study", "first_answers", "name_of", "prepare", "study"]
+__all__ = [
+    "HALF_DTYPES",
+    "PRECISIONS",
+    "MeasuredFunction",
+    "make_reference_call",
+    "measure_function",
+    "name_function",
+    "prepare_probe",
+]
 
 #: Unit roundings of what a function may compute in; the float64 one leaves room for our own sums.
 PRECISIONS = {"float64": 2.0**-44, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-HALVES = ("bfloat16", "float16")
+HALF_DTYPES = ("bfloat16", "float16")
 #: A relative misfit that no rounding explains.
 _UNSTEADY = 0.05
 #: By how much a number of a half type is off, relative, where cos and sin of it are float32 ones.
@@ -26,19 +41,19 @@ _SAME_NUMBER = 2.0**-20
 
 
 @dataclass(frozen=True)
-class Study:
+class MeasuredFunction:
     """A function, its matrices [16, D, D] at positions 0 .. 15, and the pairs found in them.
 
     pairs is None where nothing turns or where there are none (``unpaired`` says why).
     """
 
-    probe: Probe
+    probe: FunctionProbe
     maps: Tensor
     pairs: Pairs | None
     unpaired: str | None
     short: Tensor | None = None  # blocks [16, n, 2, 2]
-    turning: Turning | None = None
-    lengths: Lengths | None = None
+    turning: PairRotations | None = None
+    lengths: LengthDependence | None = None
     unrepeated: float = 0.0  # by which the same call twice in a row differs
     by_chance: bool = False  # and that it does not from the same seed
 
@@ -46,8 +61,8 @@ class Study:
     def precision(self) -> str:
         """The widest type that explains the noise; "unknown" where no half type is seen in it."""
         name = self._widest
-        half = self.probe.form.dtype in HALVES or self.half_tables or self.half_angles
-        return name if name not in HALVES or half else "unknown"
+        half = self.probe.form.dtype in HALF_DTYPES or self.half_tables or self.half_angles
+        return name if name not in HALF_DTYPES or half else "unknown"
 
     @property
     def _widest(self) -> str:
@@ -70,10 +85,10 @@ class Study:
     @property
     def half_tables(self) -> str | None:
         """The half type that cos and sin are numbers of although the input is wider."""
-        if self.short is None or self._widest not in HALVES:
+        if self.short is None or self._widest not in HALF_DTYPES:
             return None
         tables = self.short / self.short[0, 0, 0, 0]  # cos 0 = 1, whatever the attention scale
-        for name in HALVES:
+        for name in HALF_DTYPES:
             off = (tables.to(DTYPES[name]).double() - tables).abs()
             if name != self.probe.form.dtype and bool((off <= _SAME_NUMBER * tables.abs()).all()):
                 return name
@@ -82,21 +97,21 @@ class Study:
     @cached_property
     def half_angles(self) -> str | None:
         """The half type that all angles are numbers of although input and tables are wider."""
-        if self.short is None or self.turning is None or self._widest not in HALVES:
+        if self.short is None or self.turning is None or self._widest not in HALF_DTYPES:
             return None
-        if self.probe.form.dtype in HALVES or self.half_tables is not None:
+        if self.probe.form.dtype in HALF_DTYPES or self.half_tables is not None:
             return None
-        seen = angles_in(self.short)  # within half a turn of 0
+        seen = compute_angles(self.short)  # within half a turn of 0
         line = self.turning.phase + self.turning.rate * torch.arange(len(seen))[:, None, None]
-        forms = torch.stack((seen, seen % (2 * math.pi), line + wrapped(seen - line)))
-        for name in HALVES:
+        forms = torch.stack((seen, seen % (2 * math.pi), line + wrap_angle(seen - line)))
+        for name in HALF_DTYPES:
             off = (forms.to(DTYPES[name]).double() - forms).abs()
             if bool((off <= _SAME_NUMBER * forms.abs()).any(0).all()):
                 return name
         return None
 
 
-def prepare(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str) -> Probe:
+def prepare_probe(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str) -> FunctionProbe:
     """Check the arguments and find the form that ``fn`` answers in."""
     if not callable(fn):
         raise TypeError(f"{where}: needs a function; got {fn!r}.")
@@ -109,21 +124,23 @@ def prepare(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str) -> Pr
             f"{where}: kind must be 'x' for fn(x, positions), 'qk' for fn(q, k, positions) or"
             f" 'cos_sin' for fn(q, k, cos, sin); got {kind!r}."
         )
-    return Probe(fn, head_dim, kind, name_of(fn))
+    return FunctionProbe(fn, head_dim, kind, name_function(fn))
 
 
-def study(probe: Probe) -> Study:
+def measure_function(probe: FunctionProbe) -> MeasuredFunction:
     """Measure what everything else is judged by."""
-    differs = apart(*(first_answers(probe)[probe.role] for _ in range(2)))
+    differs = compute_difference(*(make_reference_call(probe)[probe.role] for _ in range(2)))
     by_chance = False
     if differs:
         with torch.random.fork_rng(devices=()):
-            seeded = [first_answers(probe, seed=0)[probe.role] for _ in range(2)]
-        by_chance = apart(*seeded) == 0
-    return replace(_turned(probe), unrepeated=differs, by_chance=by_chance)
+            seeded = [make_reference_call(probe, seed=0)[probe.role] for _ in range(2)]
+        by_chance = compute_difference(*seeded) == 0
+    return replace(_measure_pairs(probe), unrepeated=differs, by_chance=by_chance)
 
 
-def first_answers(probe: Probe, seed: int | None = None, start: int = 0) -> list[Tensor]:
+def make_reference_call(
+    probe: FunctionProbe, seed: int | None = None, start: int = 0
+) -> list[Tensor]:
     """A call that is made before all others and again later; every result.
 
     seed: what torch's own generator begins with, for functions that draw from it. start: its first
@@ -138,25 +155,25 @@ def first_answers(probe: Probe, seed: int | None = None, start: int = 0) -> list
     ]
 
 
-def _turned(probe: Probe) -> Study:
-    maps = matrices(probe)
+def _measure_pairs(probe: FunctionProbe) -> MeasuredFunction:
+    maps = measure_matrices(probe)
     try:
         pairs = find_pairs(maps)
     except NoPairsError as reason:
-        return Study(probe, maps, None, str(reason))
+        return MeasuredFunction(probe, maps, None, str(reason))
     if pairs is None:
-        return Study(probe, maps, None, None)
-    short = blocks(probe, pairs, PLACES)
-    found = turning(short, PLACES)
+        return MeasuredFunction(probe, maps, None, None)
+    short = measure_blocks(probe, pairs, FIRST_POSITIONS)
+    found = fit_rotations(short, FIRST_POSITIONS)
     noise = max(found.noise, found.wobble)
     try:
-        lengths = watch_lengths(probe, pairs, short, min(noise, 1e-6))
+        lengths = measure_length_dependence(probe, pairs, short, min(noise, 1e-6))
     except NoAnswerError as stop:
-        lengths = Lengths(len(PLACES), problem=str(stop))
-    return Study(probe, maps, pairs, None, short, found, lengths)
+        lengths = LengthDependence(len(FIRST_POSITIONS), problem=str(stop))
+    return MeasuredFunction(probe, maps, pairs, None, short, found, lengths)
 
 
-def name_of(fn: Callable[..., Any]) -> str:
+def name_function(fn: Callable[..., Any]) -> str:
     """What to call it in a report."""
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     return str(name).replace("<locals>.", "")

@@ -13,7 +13,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["TABLE_BASE", "Arrangement", "TableForm", "arranged", "table_forms", "tables_for"]
+__all__ = [
+    "TABLE_BASE",
+    "Arrangement",
+    "TableForm",
+    "arrange_columns",
+    "build_tables",
+    "list_table_forms",
+]
 
 Arrangement = Literal["tiled", "repeated", "pairs"]
 
@@ -44,7 +51,7 @@ _ARRANGEMENTS: tuple[Arrangement, ...] = ("tiled", "repeated", "pairs")
 _SHAPES: tuple[Literal["BTW", "TW", "B1TW"], ...] = ("BTW", "TW", "B1TW")
 
 
-def table_forms(head_dim: int) -> list[TableForm]:
+def list_table_forms(head_dim: int) -> list[TableForm]:
     """In the order in which they are tried.
 
     One entry for each pair of the whole head has as many columns as tiled tables of half of it, and
@@ -54,18 +61,18 @@ def table_forms(head_dim: int) -> list[TableForm]:
     return [TableForm(a, s, w) for s in _SHAPES for w in widths for a in _ARRANGEMENTS]
 
 
-def arranged(values: Tensor, arrangement: Arrangement) -> Tensor:
+def arrange_columns(values: Tensor, arrangement: Arrangement) -> Tensor:
     """One value for each pair, [..., P], to one for each column of a table."""
     if arrangement == "tiled":
         return torch.cat((values, values), dim=-1)
     return values.repeat_interleave(2, dim=-1) if arrangement == "repeated" else values
 
 
-def tables_for(form: TableForm, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def build_tables(form: TableForm, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin in the dtype of x [B, H, T, D], from angles in float64."""
     steps = torch.arange(0, form.width, 2, dtype=torch.float64) / form.width
     angles = positions.double().unsqueeze(-1) * TABLE_BASE**-steps  # [T, P] or [B, T, P]
-    angles = arranged(angles, form.arrangement)
+    angles = arrange_columns(angles, form.arrangement)
     if form.batched:
         angles = angles.expand(x.shape[0], *angles.shape[-2:])
     if form.shape == "B1TW":
