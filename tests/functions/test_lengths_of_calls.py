@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.functions import far
+from whorl.functions import far_positions
 
 from .hostile import Two
 from .mistakes import BASE, D, Function, angles_of, frequencies, rotate_half, sound, tiled, turn
@@ -115,7 +115,7 @@ def test_a_long_call_that_is_refused_is_no_mistake() -> None:
 
 
 def test_a_long_call_that_would_be_slow_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far, "time", Clock(1.0))
+    monkeypatch.setattr(far_positions, "time", Clock(1.0))
     tokens = []
 
     def fn(x: Tensor, positions: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def rotate_arrays_by_matrices(x: Any, positions: Any) -> Any:
 def test_a_long_call_that_needs_much_memory_is_not_made(
     fn: Function, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(far, "time", Clock(0.0))
+    monkeypatch.setattr(far_positions, "time", Clock(0.0))
     tokens = []
 
     def counted(x: Any, positions: Any) -> Any:
@@ -177,7 +177,7 @@ def test_a_long_call_that_needs_much_memory_is_not_made(
 
 def test_a_large_table_is_no_reason_against_a_long_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not grow with the tokens of a call."""
-    monkeypatch.setattr(far, "time", Clock(0.0))
+    monkeypatch.setattr(far_positions, "time", Clock(0.0))
     angles = tiled(angles_of(torch.arange(131_080), frequencies()))
     tokens = []
 

@@ -18,8 +18,8 @@ check             every property measured, every mistake named
 """
 
 from .check import check
+from .identification import Identification
 from .identify import identify
 from .report import CheckReport, Measured, Mistake
-from .spec import Identification
 
 __all__ = ["CheckReport", "Identification", "Measured", "Mistake", "check", "identify"]

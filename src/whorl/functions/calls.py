@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from .allocations import measure_array_bytes, measure_tensor_bytes
-from .far import FarPositions, measure_far_positions
-from .lengths import SLOW_SECONDS, find_last
-from .measure import compute_difference, measure_blocks
+from .far_positions import FarPositions, measure_far_positions
+from .identification import Identification
+from .length_dependence import SLOW_SECONDS, find_last
+from .measured_function import MeasuredFunction, make_reference_call
+from .pair_rotations import compute_difference, measure_blocks
+from .pairs import Pairs
 from .probe import DTYPES, FunctionProbe, NoAnswerError, RaisedError
 from .properties import compare_heads, compute_limit, compute_rounding_limit
 from .results import PropertyResults
-from .spec import Identification
-from .structure import Pairs
-from .study import MeasuredFunction, make_reference_call
 
 __all__ = ["CallResults", "measure_beyond_config", "measure_calls"]
 

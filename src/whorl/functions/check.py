@@ -8,22 +8,22 @@ import torch
 
 from .calls import measure_calls
 from .constant_length import TOKENS, build_constant_length_probe
-from .diagnoses import find_mistakes, find_named_mistakes
 from .evidence import Evidence
+from .identification import Identification
 from .identify import add_call_failures, add_origins, identify_measured, merge_keys
-from .probe import DTYPES, FunctionProbe, Kind, NoAnswerError, RefusedLaterError
-from .properties import MEANINGS, measure_matrix_properties
-from .report import CheckReport, Measured, Mistake
-from .results import PropertyResults
-from .roles import compare_roles, describe_dependence
-from .spec import Identification
-from .study import (
+from .measured_function import (
     MeasuredFunction,
     make_reference_call,
     measure_function,
     name_function,
     prepare_probe,
 )
+from .mistakes import find_mistakes, find_named_mistakes
+from .probe import DTYPES, FunctionProbe, Kind, NoAnswerError, RefusedLaterError
+from .properties import MEANINGS, measure_matrix_properties
+from .report import CheckReport, Measured, Mistake
+from .results import PropertyResults
+from .roles import compare_roles, describe_dependence
 
 __all__ = ["check"]
 

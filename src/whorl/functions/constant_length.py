@@ -11,9 +11,9 @@ calls are cut into pieces, shorter ones filled up, and one more token far away e
 import torch
 from torch import Tensor
 
-from .measure import compute_difference
+from .measured_function import MeasuredFunction, make_reference_call
+from .pair_rotations import compute_difference
 from .probe import CallForm, FunctionProbe, NoAnswerError
-from .study import MeasuredFunction, make_reference_call
 
 __all__ = ["TOKENS", "ConstantLengthProbe", "build_constant_length_probe"]
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .calls import CallResults
+from .identification import Identification
+from .measured_function import MeasuredFunction
 from .report import Mistake
 from .results import PropertyResults
 from .roles import RoleComparison
-from .spec import Identification
-from .study import MeasuredFunction
 
 __all__ = ["Evidence", "Mistakes"]
 

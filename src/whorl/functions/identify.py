@@ -11,10 +11,8 @@ from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE, Prop
 
 from .by_parts import USUAL_BASES
 from .calls import measure_beyond_config
-from .configs import add_attention_scale, build_rope_options, build_rope_parameters
-from .decay import fit_xpos
-from .far import find_first_departure
-from .ladders import (
+from .far_positions import find_first_departure
+from .frequency_rules import (
     FrequencyRule,
     choose_share,
     describe_near_base,
@@ -22,23 +20,25 @@ from .ladders import (
     fit_base,
     fit_rule,
 )
-from .lengths import FIRST_POSITIONS, fit_dynamic_scaling, measure_in_context
-from .measure import wrap_angle
-from .probe import Kind, NoAnswerError
-from .properties import MEANINGS, compute_rounding_limit
-from .results import PropertyResults
-from .roles import are_keys_like_queries, describe_dependence, list_differences, measure_dependence
-from .rounding import compute_tolerance, list_roundings
-from .spec import Identification
-from .structure import Pairs
-from .study import (
+from .identification import Identification
+from .length_dependence import FIRST_POSITIONS, fit_dynamic_scaling, measure_in_context
+from .measured_function import (
     PRECISIONS,
     MeasuredFunction,
     make_reference_call,
     measure_function,
     prepare_probe,
 )
-from .tables import TABLE_BASE
+from .options import add_attention_scale, build_rope_options, build_rope_parameters
+from .pair_rotations import wrap_angle
+from .pairs import Pairs
+from .probe import Kind, NoAnswerError
+from .properties import MEANINGS, compute_rounding_limit
+from .results import PropertyResults
+from .roles import are_keys_like_queries, describe_dependence, list_differences, measure_dependence
+from .rounding import compute_tolerance, list_roundings
+from .table_forms import TABLE_BASE
+from .xpos import fit_xpos
 
 __all__ = ["add_origins", "identify", "identify_measured", "merge_keys"]
 

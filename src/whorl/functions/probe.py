@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .tables import TableForm, build_tables, list_table_forms
+from .table_forms import TableForm, build_tables, list_table_forms
 
 __all__ = [
     "DTYPES",

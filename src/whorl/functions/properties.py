@@ -15,11 +15,11 @@ from whorl.scaling import YaRN
 from whorl.scaling.envelope import envelope
 from whorl.scaling.yarn import mscale
 
+from .identification import Identification
+from .measured_function import MeasuredFunction
+from .pairs import Pairs, measure_matrices
 from .probe import DTYPES, NoAnswerError
 from .results import PropertyResults
-from .spec import Identification
-from .structure import Pairs, measure_matrices
-from .study import MeasuredFunction
 
 __all__ = [
     "MEANINGS",

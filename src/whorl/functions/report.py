@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .spec import Identification
+from .identification import Identification
 
 __all__ = ["CheckReport", "Measured", "Mistake"]
 

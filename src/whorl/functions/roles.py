@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .measure import measure_blocks
+from .identification import Identification
+from .measured_function import MeasuredFunction
+from .pair_rotations import measure_blocks
 from .probe import FunctionProbe, NoAnswerError, RaisedError
 from .properties import compute_limit, find_largest, measure_relative_error
 from .results import PropertyResults
-from .spec import Identification
-from .study import MeasuredFunction
 
 __all__ = [
     "RoleComparison",

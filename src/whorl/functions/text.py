@@ -7,9 +7,9 @@ from typing import Any
 
 from whorl.scaling import from_dict
 
+from .identification import Identification
 from .properties import MEANINGS
 from .report import CheckReport
-from .spec import Identification
 
 __all__ = ["render_identification", "render_report"]
 

@@ -1,6 +1,14 @@
 """Mistakes by name: every rule is asked, and what another mistake explains is left out."""
 
-from . import _mistakes_calls, _mistakes_roles, _mistakes_turning
+from . import (
+    mistakes_in_calls as _mistakes_calls,
+)
+from . import (
+    mistakes_in_roles as _mistakes_roles,
+)
+from . import (
+    mistakes_in_rotations as _mistakes_turning,
+)
 from .evidence import Evidence
 from .properties import MEANINGS
 from .report import Mistake

@@ -19,9 +19,9 @@ from whorl.scaling import (
 )
 from whorl.scaling.yarn import mscale
 
-from .ladders import FrequencyRule, compute_frequencies
+from .frequency_rules import FrequencyRule, compute_frequencies
+from .pairs import Pairs
 from .rounding import list_roundings
-from .structure import Pairs
 
 __all__ = ["add_attention_scale", "build_rope_options", "build_rope_parameters"]
 

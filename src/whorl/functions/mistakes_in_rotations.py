@@ -8,9 +8,9 @@ from torch import Tensor
 from whorl.scaling import Linear, YaRN
 
 from .evidence import Evidence, Mistakes
-from .measure import predict_blocks, wrap_angle
+from .pair_rotations import predict_blocks, wrap_angle
+from .pairs import Pairs
 from .report import Mistake
-from .structure import Pairs
 
 __all__ = ["RULES"]
 

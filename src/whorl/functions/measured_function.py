@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lengths import FIRST_POSITIONS, LengthDependence, measure_length_dependence
-from .measure import (
+from .length_dependence import FIRST_POSITIONS, LengthDependence, measure_length_dependence
+from .pair_rotations import (
     PairRotations,
     compute_angles,
     compute_difference,
@@ -18,8 +18,8 @@ from .measure import (
     measure_blocks,
     wrap_angle,
 )
+from .pairs import NoPairsError, Pairs, find_pairs, measure_matrices
 from .probe import DTYPES, KINDS, FunctionProbe, Kind, NoAnswerError
-from .structure import NoPairsError, Pairs, find_pairs, measure_matrices
 
 __all__ = [
     "HALF_DTYPES",

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from .measure import PairRotations
+from .identification import Identification
+from .pair_rotations import PairRotations
+from .pairs import Pairs
 from .rounding import list_roundings
-from .spec import Identification
-from .structure import Pairs
 
 __all__ = ["XPosFit", "fit_xpos"]
 

@@ -19,11 +19,11 @@ from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, Ladder, LongRo
 from whorl.scaling.yarn import mscale
 
 from .by_parts import fit_by_parts
-from .ladders import compute_frequencies, fit_base
-from .measure import PairRotations, fit_rotations, measure_blocks
+from .frequency_rules import compute_frequencies, fit_base
+from .pair_rotations import PairRotations, fit_rotations, measure_blocks
+from .pairs import Pairs
 from .probe import FunctionProbe, NoAnswerError
 from .rounding import are_close, list_roundings
-from .structure import Pairs
 
 __all__ = [
     "FIRST_POSITIONS",

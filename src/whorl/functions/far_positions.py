@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lengths import LengthDependence
-from .measure import PairRotations, compute_difference, measure_blocks, predict_blocks
+from .identification import Identification
+from .length_dependence import LengthDependence
+from .measured_function import HALF_DTYPES, MeasuredFunction
+from .pair_rotations import PairRotations, compute_difference, measure_blocks, predict_blocks
+from .pairs import Pairs
 from .probe import DTYPES, FunctionProbe, NoAnswerError
 from .results import PropertyResults
-from .spec import Identification
-from .structure import Pairs
-from .study import HALF_DTYPES, MeasuredFunction
 
 __all__ = ["FarPositions", "find_first_departure", "measure_far_positions"]
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .pairs import Pairs
 from .probe import FunctionProbe
-from .structure import Pairs
 
 __all__ = [
     "PairRotations",
