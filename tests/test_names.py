@@ -22,11 +22,13 @@ BANNED = {
 VERBS = set(re.findall(r"\w+", re.sub(r"\*\*.*?\*\*", "", GLOSSARY.split("are nouns.")[1])))
 
 #: Names that contain a banned word, and why they stay.
-ALLOWED: dict[str, str] = {}
+ALLOWED: dict[str, str] = {
+    "reach": "a field of Identification and of extensions, and so a JSON key"
+}
 #: Rooms whose functions are still to be renamed; this list only becomes shorter.
 UNFINISHED = {"analysis", "attention", "bench", "configs", "configs.diagnosis"}
-UNFINISHED |= {"configs.inspection", "encodings", "explore", "functions", "info", "kernels", "lab"}
-UNFINISHED |= {"plots", "positions", "scaling", "testing"}
+UNFINISHED |= {"configs.inspection", "encodings", "explore", "info", "kernels", "lab"}
+UNFINISHED |= {"positions", "scaling", "testing"}
 #: Functions that may be nouns: what users type, charts, analysis quantities, and commands.
 NOUNS = {*whorl.__all__, *whorl.positions.__all__, *whorl.analysis.__all__, *whorl.plots.__all__}
 NOUNS |= {file.stem for file in (SOURCE / "cli").glob("[a-z]*.py")} | {"main"}
@@ -98,8 +100,8 @@ def test_the_glossary_is_read() -> None:
     assert {"build", "look_up", "yield"} <= VERBS
     assert not begins_with_a_verb("_turned")
     assert begins_with_a_verb("_build_table")
-    assert find_banned("class Patient: ...\ndef f(reach): stretch_to = 1") == {
-        *("Patient", "reach", "stretch_to")
+    assert find_banned("class Patient: ...\ndef f(exam): stretch_to = 1") == {
+        *("Patient", "exam", "stretch_to")
     }
 
 

@@ -149,7 +149,7 @@ def test_what_an_error_inside_says() -> None:
     (said,) = whorl.check(MISTAKES[-2][1], D).diagnoses
     assert said.id == "no-answer"
     assert "raised RuntimeError: no kernel for this shape" in said.words
-    assert "asked with torch tensors, float64, whole positions [T], it" in said.words
+    assert "called with torch tensors, float64, whole positions [T], it" in said.words
     with pytest.raises(ValueError, match="identify: the function answered none of 28 forms"):
         whorl.identify(MISTAKES[-2][1], D)
 
@@ -157,7 +157,11 @@ def test_what_an_error_inside_says() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((3, 64), TypeError, "check: needs a function; got 3"),
+        (
+            (3, 64),
+            TypeError,
+            "check: fn must be a function, or another object that can be called; got 3",
+        ),
         ((sound, 1), ValueError, "check: head_dim must be an int >= 2"),
         ((sound, 64.0), ValueError, r"got 64\.0"),
     ],

@@ -135,7 +135,7 @@ def test_what_is_no_rotation() -> None:
     found = whorl.identify(lambda x, p: x.cumsum(-1), D)
     assert found.encoding is None
     assert "mixes" in found.departs[0]
-    with pytest.raises(ValueError, match="no rotation of pairs, so there is nothing to build"):
+    with pytest.raises(ValueError, match="no rotation of pairs, so there is no encoding to build"):
         found.build()
 
 
@@ -245,7 +245,7 @@ def test_identify_undoes_make(
     """Up to equivalence: the same rotation, in no more numbers than it was made of."""
     width = head_dim // part[0]
     proportional = isinstance(scaling, whorl.Proportional)
-    # A single pair is of either layout, and without one nothing turns.
+    # A single pair is of either layout, and without one nothing rotates.
     assume(not proportional or int(scaling.rotary_share * width // 2) >= 2)
     rope = whorl.RoPE(
         head_dim,

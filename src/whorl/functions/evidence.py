@@ -1,4 +1,4 @@
-"""What the rules about mistakes look at."""
+"""All measurements of one function, for the rules about mistakes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from .roles import RoleComparison
 
 __all__ = ["Evidence", "Mistakes"]
 
-#: What a rule yields.
+#: What a rule returns.
 Mistakes = Iterator[Mistake]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured of x, of queries or of keys; roles is about both together."""
+    """All measurements of x, of queries or of keys; roles compares queries with keys."""
 
-    seen: MeasuredFunction
+    function: MeasuredFunction
     found: Identification
     results: PropertyResults
     calls: CallResults
@@ -28,14 +28,16 @@ class Evidence:
     roles: RoleComparison | None = None
 
     @property
-    def follows_calls(self) -> bool:
-        """Whether results follow the length of calls as short as most that are made."""
-        return self.fails("length") and self.calls.few is None
+    def depends_on_call_length(self) -> bool:
+        """Whether results depend on the length of a call, even of short ones."""
+        return self.fails("length") and self.calls.short_result is None
 
     @property
-    def follows_context(self) -> bool:
-        """Whether results follow the largest position of a call."""
-        return self.seen.lengths is not None and self.seen.lengths.short_up_to is not None
+    def depends_on_context(self) -> bool:
+        """Whether results depend on the largest position of a call."""
+        return (
+            self.function.lengths is not None and self.function.lengths.constant_up_to is not None
+        )
 
     def fails(self, name: str) -> bool:
         return self.results.fails(name)

@@ -1,118 +1,116 @@
-"""Frequencies that follow the length of the context: whether they do, from where on, by which rule.
+"""Frequencies that depend on the length of the context, and from which length on.
 
-The same first positions are asked for with one more token far away, at the end of a context of
-length L. Where the answer differs from that of a short context, the function follows the length;
-bisection finds the last length that does not.
+The first positions are measured with one more token far away, at the end of a context of length L.
+Where the result differs from that of a short context, frequencies depend on the length; bisection
+finds the longest context in which they are still the same.
 
-Some functions keep the longest context that they have seen, so a short call comes before each.
+Some functions remember the longest context of all calls, so a short call comes before each.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, Ladder, LongRoPE, Scaling
-from whorl.scaling.yarn import mscale
-
-from .by_parts import fit_by_parts
-from .frequency_rules import compute_frequencies, fit_base
 from .pair_rotations import PairRotations, fit_rotations, measure_blocks
 from .pairs import Pairs
 from .probe import FunctionProbe, NoAnswerError
-from .rounding import are_close, list_roundings
 
 __all__ = [
     "FIRST_POSITIONS",
     "SLOW_SECONDS",
     "LengthDependence",
     "find_last",
-    "fit_dynamic_scaling",
     "measure_in_context",
     "measure_length_dependence",
 ]
 
-#: Positions at which rates are measured; no context is shorter.
+#: Positions at which frequencies are measured; no context is shorter.
 FIRST_POSITIONS = tuple(range(16))
 _LONGEST_CONTEXT = 2**17
-#: Where a context is a run of tokens. No power of two: it would fill a cache of that many in the
-#: widest type, which half types then read.
+#: Longest context where every position needs a token. It is not a power of two: caches of such a
+#: length would be filled in the widest dtype, and calls in half precision would read them.
 _LONGEST_RUN = 8200
-#: Seconds. A function that builds a table up to the position need not build a huge one; where that
-#: ends the measurement, the report says so.
+#: A call that takes longer ends the measurement, and the report says so. Functions that build a
+#: table up to the largest position need not build a huge one.
 SLOW_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class LengthDependence:
-    """reach: the longest context that was answered. short_up_to: the last length like short ones,
+    """Up to which context a function answers, and from which one on its frequencies change.
 
-    None where the length changes nothing. past: what was measured at longer lengths. slow: that
-    a call took so long that longer ones were not asked for.
+    longest_context: tokens of the longest context that was answered. constant_up_to: tokens up to
+    which frequencies are those of short contexts, None if they never change. longer: contexts
+    beyond that, and the rotations measured there. problem: why no longer context was answered.
+    too_slow: whether a call took so long that longer ones were not made.
     """
 
-    reach: int
-    short_up_to: int | None = None
-    past: tuple[tuple[int, PairRotations], ...] = ()
+    longest_context: int
+    constant_up_to: int | None = None
+    longer: tuple[tuple[int, PairRotations], ...] = ()
     problem: str | None = None
-    slow: bool = False
+    too_slow: bool = False
 
     @property
-    def unasked(self) -> str:
-        """Which positions were not asked for, "" where all were."""
-        if not self.slow:
+    def time_limit_note(self) -> str:
+        """Which positions were not measured because calls are slow, or ""."""
+        if not self.too_slow:
             return ""
         took = f"the call took more than {SLOW_SECONDS:g} s"
-        return f"not asked past position {self.reach - 1:,}: {took}"
+        return f"not asked past position {self.longest_context - 1:,}: {took}"
 
 
 def measure_in_context(probe: FunctionProbe, pairs: Pairs, length: int) -> Tensor:
-    """Blocks at ``PLACES`` within a context of ``length`` tokens, after a short one."""
+    """Blocks at the first positions in a context of ``length`` tokens, after a short call."""
     measure_blocks(probe, pairs, FIRST_POSITIONS[:8])
     return _measure_now_in_context(probe, pairs, length)
 
 
 def _measure_now_in_context(probe: FunctionProbe, pairs: Pairs, length: int) -> Tensor:
-    places = [*FIRST_POSITIONS, length - 1] if probe.addressing == "each" else list(range(length))
-    return measure_blocks(probe, pairs, places)[: len(FIRST_POSITIONS)]
+    positions = (
+        [*FIRST_POSITIONS, length - 1] if probe.addressing == "each" else list(range(length))
+    )
+    return measure_blocks(probe, pairs, positions)[: len(FIRST_POSITIONS)]
 
 
 def measure_length_dependence(
-    probe: FunctionProbe, pairs: Pairs, short: Tensor, noise: float
+    probe: FunctionProbe, pairs: Pairs, short: Tensor, misfit: float
 ) -> LengthDependence:
-    """Lengthen the context, four times each, until something changes or no answer comes."""
-    allowed = max(1e-9, 100 * noise)
+    """Measure contexts, each four times as long, until results change or no answer comes.
+
+    short: blocks in a short context. misfit: relative error of these blocks.
+    """
+    allowed = max(1e-9, 100 * misfit)
     furthest = _LONGEST_CONTEXT if probe.addressing == "each" else _LONGEST_RUN
-    reach, length = len(FIRST_POSITIONS), 32
+    longest, length = len(FIRST_POSITIONS), 32
     if probe.kind == "cos_sin":
-        return LengthDependence(reach)  # the tables are ours
+        return LengthDependence(longest)  # tables are ours, of one base
 
     def changed(length: int, at: Callable[[FunctionProbe, Pairs, int], Tensor]) -> bool:
         return float((at(probe, pairs, length) - short).abs().max()) > allowed
 
-    while reach < furthest:
+    while longest < furthest:
         before = time.perf_counter()
         try:
             if changed(length, _measure_now_in_context):
                 low = find_last(
-                    reach, length, lambda middle: not changed(middle, measure_in_context)
+                    longest, length, lambda middle: not changed(middle, measure_in_context)
                 )
-                return _measure_longer_contexts(probe, pairs, low, reach)
+                return _measure_longer_contexts(probe, pairs, low, longest)
         except NoAnswerError as stop:
-            reach = find_last(reach, length, lambda middle: _can_answer(probe, pairs, middle))
-            return LengthDependence(reach, problem=str(stop))
-        reach = length
+            longest = find_last(longest, length, lambda middle: _can_answer(probe, pairs, middle))
+            return LengthDependence(longest, problem=str(stop))
+        longest = length
         if time.perf_counter() - before > SLOW_SECONDS and length < furthest:
-            return LengthDependence(reach, slow=True)
+            return LengthDependence(longest, too_slow=True)
         length = 4 * length if 16 * length <= furthest else furthest
-    return LengthDependence(reach)
+    return LengthDependence(longest)
 
 
 def find_last(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The largest number for which it holds, as it does for ``low`` and not for ``high``."""
+    """Largest number for which a condition holds that holds for ``low`` and not for ``high``."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -120,6 +118,7 @@ def find_last(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def _can_answer(probe: FunctionProbe, pairs: Pairs, length: int) -> bool:
+    """Whether the function gives a result in a context of ``length`` tokens."""
     try:
         _measure_now_in_context(probe, pairs, length)
     except NoAnswerError:
@@ -128,9 +127,10 @@ def _can_answer(probe: FunctionProbe, pairs: Pairs, length: int) -> bool:
 
 
 def _measure_longer_contexts(
-    probe: FunctionProbe, pairs: Pairs, threshold: int, reach: int
+    probe: FunctionProbe, pairs: Pairs, threshold: int, longest: int
 ) -> LengthDependence:
-    past = []
+    """Rotations at two and four times the length up to which they do not change."""
+    longer = []
     for times in (2, 4):
         try:
             found = fit_rotations(
@@ -138,119 +138,6 @@ def _measure_longer_contexts(
             )
         except NoAnswerError:
             break
-        past.append((times * threshold, found))
-        reach = times * threshold
-    return LengthDependence(reach, threshold, tuple(past))
-
-
-def fit_dynamic_scaling(
-    base: float,
-    short: Tensor,
-    scale: float,
-    seen: LengthDependence,
-    pairs: Pairs,
-    tolerance: Tensor,
-) -> Scaling | None:
-    """The scaling that takes the short rates [P] to those measured at longer lengths."""
-    if len(seen.past) < 2 or seen.short_up_to is None:
-        return None
-    lengths = [length for length, _ in seen.past]
-    rates = [pairs.on_ladder(t.rate.mean(-1)).abs() for _, t in seen.past]
-    scales = [float(t.size.mean()) for _, t in seen.past]
-    found = (
-        _fit_dynamic_ntk(base, short, lengths, rates, tolerance)
-        or _fit_dynamic_linear(short, lengths, rates, tolerance)
-        or _fit_dynamic_yarn(base, short, lengths, rates, tolerance)
-    )
-    if found is not None:
-        return found
-    if bool(((rates[0] / rates[1] - 1).abs() <= tolerance).all()) and bool((rates[0] > 0).all()):
-        return _fit_longrope(base, short, rates[1], (scale, scales[1]), seen.short_up_to, tolerance)
-    return None
-
-
-def _fit_dynamic_ntk(
-    base: float, short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
-) -> Scaling | None:
-    """stretch = 1 + factor (L_now - L) / L, a line in L_now: two lengths give factor and L."""
-    pairs = len(short)
-    bases = [fit_base(r, tolerance) for r in rates]
-    if pairs < 2 or bases[0] is None or bases[1] is None:
-        return None
-    one, two = ((b / base) ** ((pairs - 1) / pairs) for b in (bases[0], bases[1]))
-    slope = (two - one) / (lengths[1] - lengths[0])
-    factor = 1 - (one - slope * lengths[0])
-    if slope <= 0 or factor <= 0:
-        return None
-    context = round(factor / slope)
-    for rounded in list_roundings(slope * context, 100 * float(tolerance.max())):
-        if rounded >= 1:
-            return DynamicNTK(rounded, context)
-    return None
-
-
-def _fit_dynamic_linear(
-    short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
-) -> Scaling | None:
-    ratio = short / rates[0]
-    if not bool(((ratio / ratio[0] - 1).abs() <= 2 * tolerance).all()):
-        return None
-    context = round(lengths[0] / float(ratio[0]))
-    wanted = lengths[1] / context
-    fits = abs(float((short / rates[1])[0]) / wanted - 1) <= 1e-5
-    return DynamicLinear(context) if fits else None
-
-
-def _fit_dynamic_yarn(
-    base: float, short: Tensor, lengths: list[int], rates: list[Tensor], tolerance: Tensor
-) -> Scaling | None:
-    """By parts at the first length, with a factor that follows the length to the second."""
-    found = fit_by_parts(rates[0], tolerance, mscale(2.0, 1.0))
-    if found is None or found[0] != base:
-        return None
-    parts = found[1].to_dict()
-    context = round(lengths[0] / parts["factor"])
-    if parts["name"] == "llama3":
-        parts |= {"beta_fast": parts["high_freq_factor"], "beta_slow": parts["low_freq_factor"]}
-        parts |= {"ramp": "rotations", "truncate": True}
-    times = context / parts["original_context"]
-    scaling = DynamicYaRN(
-        context,
-        beta_fast=next(list_roundings(parts["beta_fast"] * times, 1e-9)),
-        beta_slow=next(list_roundings(parts["beta_slow"] * times, 1e-9)),
-        ramp=parts["ramp"],
-        truncate=parts["truncate"],
-    )
-    steps = Ladder.of(2 * len(short), base)
-    for length, seen in zip(lengths, rates, strict=True):
-        if not are_close(scaling.frequencies(steps, length).inv_freq, seen, tolerance):
-            return None
-    return scaling
-
-
-def _fit_longrope(
-    base: float,
-    short: Tensor,
-    long: Tensor,
-    scales: tuple[float, float],
-    context: int,
-    tolerance: Tensor,
-) -> Scaling:
-    lists = {
-        name: tuple(
-            next(list_roundings(float(v), t))
-            for v, t in zip(
-                compute_frequencies(base, len(short)) / rates, tolerance.tolist(), strict=True
-            )
-        )
-        for name, rates in (("short_factors", short), ("long_factors", long))
-    }
-    before, after = (next(list_roundings(scale, 1e-7)) for scale in scales)
-    options: dict[str, Any] = {**lists, "original_context": context}
-    if abs(before - after) > 1e-6:
-        return LongRoPE(**options, attention_factor=before, long_attention_factor=after)
-    factor = math.exp((scales[0] ** 2 - 1) * math.log(context))
-    rounded = next(list_roundings(factor, 1e-4))
-    if before > 1 and float(f"{rounded:.4g}") == rounded:
-        return LongRoPE(**options, factor=rounded)
-    return LongRoPE(**options, attention_factor=before)
+        longer.append((times * threshold, found))
+        longest = times * threshold
+    return LengthDependence(longest, threshold, tuple(longer))

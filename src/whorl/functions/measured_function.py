@@ -1,4 +1,4 @@
-"""What ``check`` and ``identify`` measure first: pairs, rates, how they follow the length."""
+"""What ``check`` and ``identify`` measure first: pairs, frequencies, dependence on the length."""
 
 import math
 from collections.abc import Callable
@@ -31,63 +31,68 @@ __all__ = [
     "prepare_probe",
 ]
 
-#: Unit roundings of what a function may compute in; the float64 one leaves room for our own sums.
+#: Unit roundings of the dtypes that a function may compute in. That of float64 is larger than its
+#: own, for the rounding of our measurement.
 PRECISIONS = {"float64": 2.0**-44, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 HALF_DTYPES = ("bfloat16", "float16")
-#: A relative misfit that no rounding explains.
-_UNSTEADY = 0.05
-#: By how much a number of a half type is off, relative, where cos and sin of it are float32 ones.
+#: A relative misfit that the rounding of no dtype explains.
+_LARGEST_ROUNDING = 0.05
+#: Relative error of an angle in half precision that is recovered from its float32 cos and sin.
 _SAME_NUMBER = 2.0**-20
 
 
 @dataclass(frozen=True)
 class MeasuredFunction:
-    """A function, its matrices [16, D, D] at positions 0 .. 15, and the pairs found in them.
+    """A function with its matrices [16, D, D] at positions 0 .. 15, and the pairs found in them.
 
-    pairs is None where nothing turns or where there are none (``unpaired`` says why).
+    pairs is None if no channel rotates, or if there are no pairs; no_pairs_reason says which.
     """
 
     probe: FunctionProbe
-    maps: Tensor
+    matrices: Tensor
     pairs: Pairs | None
-    unpaired: str | None
-    short: Tensor | None = None  # blocks [16, n, 2, 2]
-    turning: PairRotations | None = None
+    no_pairs_reason: str | None
+    first_blocks: Tensor | None = None  # blocks [16, n, 2, 2]
+    rotations: PairRotations | None = None
     lengths: LengthDependence | None = None
-    unrepeated: float = 0.0  # by which the same call twice in a row differs
-    by_chance: bool = False  # and that it does not from the same seed
+    repeat_difference: float = 0.0  # between two equal calls in a row
+    draws_random_numbers: bool = False  # equal calls are equal with the same seed only
 
     @property
     def precision(self) -> str:
-        """The widest type that explains the noise; "unknown" where no half type is seen in it."""
-        name = self._widest
+        """Widest dtype whose rounding explains the misfits; "unknown" if none does."""
+        name = self._widest_dtype
         half = self.probe.form.dtype in HALF_DTYPES or self.half_tables or self.half_angles
         return name if name not in HALF_DTYPES or half else "unknown"
 
     @property
-    def _widest(self) -> str:
-        if self.turning is None:
+    def _widest_dtype(self) -> str:
+        if self.rotations is None:
             return "float64"
-        noise = max(self.turning.noise, self.turning.wobble)
+        misfit = max(self.rotations.angle_misfit, self.rotations.size_misfit)
         limits = (("float64", 1e-12), ("float32", 2e-6), ("float16", 2e-3))
-        return next((name for name, limit in limits if noise < limit), "bfloat16")
+        return next((name for name, limit in limits if misfit < limit), "bfloat16")
 
     @property
-    def steady(self) -> bool:
-        """Whether angles are positions times rates at all."""
-        return self.turning is None or max(self.turning.noise, self.turning.wobble) < _UNSTEADY
+    def has_constant_frequencies(self) -> bool:
+        """Whether angles are positions times frequencies, apart from rounding."""
+        return (
+            self.rotations is None
+            or max(self.rotations.angle_misfit, self.rotations.size_misfit) < _LARGEST_ROUNDING
+        )
 
     @property
-    def unit(self) -> float:
-        """Relative misfit of angles and sizes, as the unit rounding of the next wider type."""
-        return PRECISIONS[self._widest]
+    def rounding_unit(self) -> float:
+        """Unit rounding of the widest dtype that explains the misfits of angles and sizes."""
+        return PRECISIONS[self._widest_dtype]
 
     @property
     def half_tables(self) -> str | None:
-        """The half type that cos and sin are numbers of although the input is wider."""
-        if self.short is None or self._widest not in HALF_DTYPES:
+        """Half-precision dtype that cos and sin are rounded to although the input is wider."""
+        if self.first_blocks is None or self._widest_dtype not in HALF_DTYPES:
             return None
-        tables = self.short / self.short[0, 0, 0, 0]  # cos 0 = 1, whatever the attention scale
+        scale = self.first_blocks[0, 0, 0, 0]  # cos 0 = 1, so this is the attention scale
+        tables = self.first_blocks / scale
         for name in HALF_DTYPES:
             off = (tables.to(DTYPES[name]).double() - tables).abs()
             if name != self.probe.form.dtype and bool((off <= _SAME_NUMBER * tables.abs()).all()):
@@ -96,14 +101,17 @@ class MeasuredFunction:
 
     @cached_property
     def half_angles(self) -> str | None:
-        """The half type that all angles are numbers of although input and tables are wider."""
-        if self.short is None or self.turning is None or self._widest not in HALF_DTYPES:
+        """Half-precision dtype that all angles are rounded to although the input is wider."""
+        if self.first_blocks is None or self._widest_dtype not in HALF_DTYPES:
             return None
         if self.probe.form.dtype in HALF_DTYPES or self.half_tables is not None:
             return None
-        seen = compute_angles(self.short)  # within half a turn of 0
-        line = self.turning.phase + self.turning.rate * torch.arange(len(seen))[:, None, None]
-        forms = torch.stack((seen, seen % (2 * math.pi), line + wrap_angle(seen - line)))
+        assert self.rotations is not None
+        angles = compute_angles(self.first_blocks)  # from -pi to pi
+        positions = torch.arange(len(angles))[:, None, None]
+        fitted = self.rotations.phase + self.rotations.frequency * positions
+        unwrapped = fitted + wrap_angle(angles - fitted)
+        forms = torch.stack((angles, angles % (2 * math.pi), unwrapped))
         for name in HALF_DTYPES:
             off = (forms.to(DTYPES[name]).double() - forms).abs()
             if bool((off <= _SAME_NUMBER * forms.abs()).any(0).all()):
@@ -112,9 +120,11 @@ class MeasuredFunction:
 
 
 def prepare_probe(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str) -> FunctionProbe:
-    """Check the arguments and find the form that ``fn`` answers in."""
+    """Check the arguments, and find the form of call that ``fn`` accepts."""
     if not callable(fn):
-        raise TypeError(f"{where}: needs a function; got {fn!r}.")
+        raise TypeError(
+            f"{where}: fn must be a function, or another object that can be called; got {fn!r}."
+        )
     if type(head_dim) is not int or head_dim < 2:
         raise ValueError(
             f"{where}: head_dim must be an int >= 2, the channels of one head; got {head_dim!r}."
@@ -128,23 +138,24 @@ def prepare_probe(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str)
 
 
 def measure_function(probe: FunctionProbe) -> MeasuredFunction:
-    """Measure what everything else is judged by."""
+    """Measure pairs and frequencies, to which all later results are compared."""
     differs = compute_difference(*(make_reference_call(probe)[probe.role] for _ in range(2)))
-    by_chance = False
+    draws_random_numbers = False
     if differs:
         with torch.random.fork_rng(devices=()):
             seeded = [make_reference_call(probe, seed=0)[probe.role] for _ in range(2)]
-        by_chance = compute_difference(*seeded) == 0
-    return replace(_measure_pairs(probe), unrepeated=differs, by_chance=by_chance)
+        draws_random_numbers = compute_difference(*seeded) == 0
+    return replace(
+        _measure_pairs(probe), repeat_difference=differs, draws_random_numbers=draws_random_numbers
+    )
 
 
 def make_reference_call(
     probe: FunctionProbe, seed: int | None = None, start: int = 0
 ) -> list[Tensor]:
-    """A call that is made before all others and again later; every result.
+    """Results in float64 of a call that is made before all others and repeated later.
 
-    seed: what torch's own generator begins with, for functions that draw from it. start: its first
-    position.
+    seed: for torch's global generator, which the function may draw from. start: first position.
     """
     generator = torch.Generator().manual_seed(6)
     x = torch.randn(1, 2, 11, probe.head_dim, generator=generator).double()
@@ -156,24 +167,25 @@ def make_reference_call(
 
 
 def _measure_pairs(probe: FunctionProbe) -> MeasuredFunction:
-    maps = measure_matrices(probe)
+    """Pairs, their rotations, and how those depend on the length of the context."""
+    matrices = measure_matrices(probe)
     try:
-        pairs = find_pairs(maps)
+        pairs = find_pairs(matrices)
     except NoPairsError as reason:
-        return MeasuredFunction(probe, maps, None, str(reason))
+        return MeasuredFunction(probe, matrices, None, str(reason))
     if pairs is None:
-        return MeasuredFunction(probe, maps, None, None)
-    short = measure_blocks(probe, pairs, FIRST_POSITIONS)
-    found = fit_rotations(short, FIRST_POSITIONS)
-    noise = max(found.noise, found.wobble)
+        return MeasuredFunction(probe, matrices, None, None)
+    blocks = measure_blocks(probe, pairs, FIRST_POSITIONS)
+    found = fit_rotations(blocks, FIRST_POSITIONS)
+    misfit = max(found.angle_misfit, found.size_misfit)
     try:
-        lengths = measure_length_dependence(probe, pairs, short, min(noise, 1e-6))
+        lengths = measure_length_dependence(probe, pairs, blocks, min(misfit, 1e-6))
     except NoAnswerError as stop:
         lengths = LengthDependence(len(FIRST_POSITIONS), problem=str(stop))
-    return MeasuredFunction(probe, maps, pairs, None, short, found, lengths)
+    return MeasuredFunction(probe, matrices, pairs, None, blocks, found, lengths)
 
 
 def name_function(fn: Callable[..., Any]) -> str:
-    """What to call it in a report."""
+    """Name of a function for reports."""
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     return str(name).replace("<locals>.", "")

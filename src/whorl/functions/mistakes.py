@@ -1,14 +1,6 @@
-"""Mistakes by name: every rule is asked, and what another mistake explains is left out."""
+"""All mistakes that the rules find, without those that another mistake explains."""
 
-from . import (
-    mistakes_in_calls as _mistakes_calls,
-)
-from . import (
-    mistakes_in_roles as _mistakes_roles,
-)
-from . import (
-    mistakes_in_rotations as _mistakes_turning,
-)
+from . import mistakes_in_calls, mistakes_in_roles, mistakes_in_rotations
 from .evidence import Evidence
 from .properties import MEANINGS
 from .report import Mistake
@@ -16,8 +8,8 @@ from .report import Mistake
 __all__ = ["find_mistakes", "find_named_mistakes"]
 
 _FAR = ("half-angles", "dtype-differs", "far-positions", "call-length")
-_MAPS = ("not-pairs", "not-linear", "layout-mixup", "unusual-pairs", "norm", "backward")
-#: A mistake, and those that only seem to be there because of it.
+_MATRICES = ("not-pairs", "not-linear", "layout-mixup", "unusual-pairs", "norm", "backward")
+#: A mistake, and others whose symptoms it causes.
 _EXPLAINS = {
     "half-tables": (*_FAR, "position-dependent-norm", "norm"),
     "position-dependent-norm": _FAR,
@@ -28,15 +20,15 @@ _EXPLAINS = {
     "roles-mixed": ("backward", "keys-differ", "grouped-keys"),
     "call-length": (*_FAR[:-1], "pieces-differ", "single-token"),
     "heads-differ": ("no-rotation",),
-    "not-repeatable": (*(*_MAPS, *_FAR, "no-mixing", "uneven-angles", "position-dependent-norm"),),
+    "not-repeatable": (*_MATRICES, *_FAR, "no-mixing", "uneven-angles", "position-dependent-norm"),
     "uneven-angles": (*_FAR, "unordered-frequencies", "norm"),
     "history": (*_FAR, "pieces-differ"),
 }
 
 
-#: Mistakes that are about queries and keys together.
+#: Mistakes that concern queries and keys together.
 _OF_BOTH = ("outputs-swapped", "roles-mixed", "keys-differ", "grouped-keys", "input-modified")
-#: Mistakes of one of them that ``keys-differ`` puts in words of its own.
+#: Mistakes of queries or keys alone that the words of ``keys-differ`` mention already.
 _SAID_BY_KEYS_DIFFER = (
     "no-rotation",
     "off-by-one",
@@ -47,9 +39,9 @@ _SAID_BY_KEYS_DIFFER = (
 
 
 def find_mistakes(evidence: list[Evidence]) -> list[Mistake]:
-    """Every mistake that shows, the most telling first, without what another one explains.
+    """All mistakes, in the order of the rules, or else all properties that do not hold.
 
-    evidence: of x, or of queries and of keys; a mistake of one of them is said to be its own.
+    evidence: that of x, or those of queries and keys; the words say if only one of them is wrong.
     """
     if named := find_named_mistakes(evidence):
         return named
@@ -60,35 +52,37 @@ def find_mistakes(evidence: list[Evidence]) -> list[Mistake]:
 
 
 def find_named_mistakes(evidence: list[Evidence]) -> list[Mistake]:
-    """``diagnose`` without properties that fail for no reason that has a name."""
+    """Mistakes that a rule finds and that no other mistake explains."""
     found = [[said for rule in _RULES for said in rule(each)] for each in evidence]
     said = found[0] if len(found) == 1 else _merge_mistakes(*found)
     explained = {name for one in said for name in _EXPLAINS.get(one.id, ())}
-    if any(each.fails("length") for each in evidence):  # compared call with call, not inferred
+    if any(
+        each.fails("length") for each in evidence
+    ):  # calls were compared; that is no symptom of another mistake
         explained.discard("call-length")
     return [one for one in said if one.id not in explained]
 
 
 def _merge_mistakes(queries: list[Mistake], keys: list[Mistake]) -> list[Mistake]:
-    """Mistakes of both once; those of one with its name, unless ``keys-differ`` says it."""
+    """Mistakes of queries and keys, each once; the words say if only one of them has it."""
     ours, theirs = {one.id for one in queries}, {one.id for one in keys}
-    told = _SAID_BY_KEYS_DIFFER if "keys-differ" in ours else ()
+    mentioned = _SAID_BY_KEYS_DIFFER if "keys-differ" in ours else ()
     said = []
     for one in queries:
         if one.id in theirs or one.id in _OF_BOTH:
             said.append(one)
-        elif one.id not in told:
+        elif one.id not in mentioned:
             said.append(Mistake(one.id, f"Queries only. {one.words}"))
     said += [
         Mistake(one.id, f"Keys only. {one.words}")
         for one in keys
-        if one.id not in ours and one.id not in told
+        if one.id not in ours and one.id not in mentioned
     ]
     return said
 
 
 def _list_unexplained_failures(evidence: Evidence) -> list[Mistake]:
-    """Properties that fail for no reason that has a name."""
+    """Properties that do not hold, for which no rule has a reason."""
     return [
         Mistake(
             f"no-{name}",
@@ -100,4 +94,4 @@ def _list_unexplained_failures(evidence: Evidence) -> list[Mistake]:
     ]
 
 
-_RULES = (*_mistakes_turning.RULES, *_mistakes_roles.RULES, *_mistakes_calls.RULES)
+_RULES = (*mistakes_in_rotations.RULES, *mistakes_in_roles.RULES, *mistakes_in_calls.RULES)

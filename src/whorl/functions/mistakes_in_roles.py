@@ -1,4 +1,7 @@
-"""Mistakes in what becomes of queries and of keys, and of their heads."""
+"""Mistakes in which queries, keys or heads differ from each other.
+
+Every rule looks at all measurements, ``e``, and yields the mistakes that it finds.
+"""
 
 from .evidence import Evidence, Mistakes
 from .report import Mistake
@@ -10,20 +13,20 @@ __all__ = ["RULES"]
 def detect_mixed_roles(e: Evidence) -> Mistakes:
     if e.roles is None or not e.fails("roles"):
         return
-    if e.roles.depends == ((False, True), (True, False)):
+    if e.roles.dependence == ((False, True), (True, False)):
         yield Mistake(
             "outputs-swapped",
             "The results are exchanged: the first is made of k alone and the second of q alone. It"
-            " must give back (q, k) in the order in which it takes them.",
+            " must return (q, k) in the order of its arguments.",
         )
         return
-    (_, first_by_k), (second_by_q, _) = e.roles.depends
+    (_, first_by_k), (second_by_q, _) = e.roles.dependence
     crossed = first_by_k or second_by_q
-    head = "Queries and keys get into each other" if crossed else "An argument is ignored"
+    head = "Queries and keys are mixed" if crossed else "An argument is ignored"
     yield Mistake(
         "roles-mixed",
-        f"{head}: {describe_dependence(e.roles.depends)}. The first must be made of q alone and the"
-        " second of k alone.",
+        f"{head}: {describe_dependence(e.roles.dependence)}. The first must be made of q alone and"
+        " the second of k alone.",
     )
 
 
@@ -34,7 +37,7 @@ def detect_different_keys(e: Evidence) -> Mistakes:
         then = f"Scores do not depend on distances alone (they move by {e.error('relative'):.2g})."
     else:
         then = "Scores still depend on distances alone, but not as those of two equal rotations."
-    lines = "; ".join(e.roles.differs)
+    lines = "; ".join(e.roles.differences)
     yield Mistake("keys-differ", f"Keys are treated differently from queries: {lines}. {then}")
 
 
@@ -42,8 +45,8 @@ def detect_grouped_keys(e: Evidence) -> Mistakes:
     if e.roles is not None and e.fails("grouped"):
         yield Mistake(
             "grouped-keys",
-            f"With 4 heads of queries and 2 of keys, {e.roles.misgrouped}. Grouped-query attention"
-            " has fewer heads of keys: take sizes from each tensor itself.",
+            f"With 4 heads of queries and 2 of keys, {e.roles.grouped_error}. Grouped-query"
+            " attention has fewer heads of keys: read the shape of each tensor itself.",
         )
 
 
@@ -51,8 +54,8 @@ def detect_different_heads(e: Evidence) -> Mistakes:
     if e.fails("heads"):
         yield Mistake(
             "heads-differ",
-            "Heads given the same vector come out different, or eight heads are refused: is the"
-            " axis of heads taken for that of tokens? Tensors are [B, H, T, D].",
+            "Heads with the same vector get different results, or eight heads are refused: is the"
+            " axis of heads used as that of tokens? Tensors are [B, H, T, D].",
         )
 
 

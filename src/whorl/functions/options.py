@@ -1,4 +1,4 @@
-"""From a rule and an attention scale to options of ``RoPE`` and to transformers' dictionary."""
+"""Options of ``RoPE`` and ``rope_parameters`` of transformers, from a rule and a scale."""
 
 from typing import Any
 
@@ -25,26 +25,26 @@ from .rounding import list_roundings
 
 __all__ = ["add_attention_scale", "build_rope_options", "build_rope_parameters"]
 
-#: Carries an attention scale alone: with factor 1 the frequencies stay as they are.
+#: Context of a scaling of factor 1, which has an attention scale and changes no frequency.
 _CARRIER_CONTEXT = 2048
 
 
 def add_attention_scale(rule: FrequencyRule, scale: float, slack: float) -> FrequencyRule:
-    """The same frequencies with an attention scale, known to ``slack``, in the fewest options."""
+    """The rule with an attention scale, in the fewest options; slack: error of the scale."""
     if scale == 1.0:
         return rule
     old = rule.scaling
     if isinstance(old, (NTKByParts, Llama3)):
-        return FrequencyRule(rule.base, _build_yarn(old, scale, slack), rule.rates)
+        return FrequencyRule(rule.base, _build_yarn(old, scale, slack), rule.inv_freq)
     if rule.base is not None and old is None:
         return FrequencyRule(rule.base, YaRN(1.0, _CARRIER_CONTEXT, attention_factor=scale))
-    if isinstance(old, Linear) and old.factor >= 1:  # within one position nothing turns once
+    if isinstance(old, Linear) and old.factor >= 1:  # no pair rotates once within one position
         return FrequencyRule(
             rule.base, YaRN(old.factor, 1, ramp="rotations", attention_factor=scale)
         )
     if isinstance(old, (LongRoPE, DynamicNTK, DynamicLinear, DynamicYaRN)):
         return rule
-    return FrequencyRule(None, None, rule.rates)
+    return FrequencyRule(None, None, rule.inv_freq)
 
 
 def _build_yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
@@ -70,9 +70,9 @@ def _build_yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
 
 
 def build_rope_options(
-    rule: FrequencyRule, pairs: Pairs, head_dim: int, rates: list[float], scale: float
+    rule: FrequencyRule, pairs: Pairs, head_dim: int, inv_freq: list[float], scale: float
 ) -> dict[str, Any]:
-    """Keyword arguments of ``RoPE``; options at their defaults are left out, but for the layout."""
+    """Keyword arguments of ``RoPE``, without defaults except the layout."""
     options: dict[str, Any] = {"head_dim": head_dim}
     if rule.base is not None:
         options["base"] = rule.base
@@ -84,7 +84,7 @@ def build_rope_options(
     if pairs.start:
         options["rotary_start"] = pairs.start
     if rule.base is None:
-        options["inv_freq"] = rates
+        options["inv_freq"] = inv_freq
     scaling = rule.scaling
     if rule.base is None and scale != 1.0:
         scaling = YaRN(1.0, _CARRIER_CONTEXT, ramp="rotations", attention_factor=scale)
@@ -94,7 +94,7 @@ def build_rope_options(
 
 
 def _drop_defaults(scaling: Scaling) -> dict[str, Any]:
-    """``to_dict`` without options at their defaults."""
+    """Options of a scaling as a dict, without defaults."""
     fields = type(scaling).__dataclass_fields__
     full = scaling.to_dict()
     return {
@@ -105,15 +105,15 @@ def _drop_defaults(scaling: Scaling) -> dict[str, Any]:
 
 
 def build_rope_parameters(
-    rule: FrequencyRule, scale: float, rates: Tensor, pairs: Pairs, head_dim: int
+    rule: FrequencyRule, scale: float, inv_freq: Tensor, pairs: Pairs, head_dim: int
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """``rope_parameters``, or None, and what of the rotation they do not say."""
+    """``rope_parameters`` of transformers, or None, and what they cannot express."""
     missing: list[str] = []
-    if bool((rates < 0).any()):
+    if bool((inv_freq < 0).any()):
         return None, [
-            "transformers has no rope type that turns backwards (a model does it in code)"
+            "transformers has no rope type that rotates backwards (a model does it in code)"
         ]
-    found = _choose_rope_type(rule, scale, rates)
+    found = _choose_rope_type(rule, scale, inv_freq)
     if found is None:
         return None, ["transformers has no rope type for these frequencies"]
     parameters, said = found
@@ -136,26 +136,27 @@ def build_rope_parameters(
 
 
 def _choose_rope_type(
-    rule: FrequencyRule, scale: float, rates: Tensor
+    rule: FrequencyRule, scale: float, inv_freq: Tensor
 ) -> tuple[dict[str, Any], list[str]] | None:
     scaling, base = rule.scaling, rule.base
     without = scaling is None or isinstance(scaling, (Linear, Llama3, Proportional))
     if base is not None and (scale == 1.0 or not without):
-        found = rope_parameters(scaling, base, 2 * len(rates))
+        found = rope_parameters(scaling, base, 2 * len(inv_freq))
         if found.parameters is not None:
             return dict(found.parameters), list(found.unsaid)
         if isinstance(scaling, (DynamicLinear, DynamicYaRN)):
             said = f"that frequencies follow the length past {scaling.original_context}"
             return {"rope_type": "default", "rope_theta": base}, [f"{said} ({scaling.name})"]
-    if not bool((rates > 0).all()):
+    if not bool((inv_freq > 0).all()):
         return None
-    return _build_longrope(base or 10_000.0, scale, rates), []
+    return _build_longrope(base or 10_000.0, scale, inv_freq), []
 
 
-def _build_longrope(base: float, scale: float, rates: Tensor) -> dict[str, Any]:
-    """Any positive frequencies, as LongRoPE's divisors, the same for short and long contexts."""
+def _build_longrope(base: float, scale: float, inv_freq: Tensor) -> dict[str, Any]:
+    """Any positive frequencies as LongRoPE, with the same divisors for short and long contexts."""
     divisors = [
-        next(list_roundings(float(d), 1e-10)) for d in compute_frequencies(base, len(rates)) / rates
+        next(list_roundings(float(d), 1e-10))
+        for d in compute_frequencies(base, len(inv_freq)) / inv_freq
     ]
     return {
         "rope_type": "longrope",

@@ -1,4 +1,4 @@
-"""What ``check`` answers: properties with measured errors, and what is wrong in words."""
+"""The report of ``check``: properties with measured errors, and mistakes in words."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,14 +9,14 @@ __all__ = ["CheckReport", "Measured", "Mistake"]
 
 
 class Measured(NamedTuple):
-    """Whether a property holds, and the error that was measured."""
+    """Whether a property holds, and its measured error."""
 
     ok: bool
     error: float
 
 
 class Mistake(NamedTuple):
-    """A mistake by its name, which stays, and in words."""
+    """A mistake: an id that never changes, and an explanation in words."""
 
     id: str
     words: str
@@ -24,12 +24,12 @@ class Mistake(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckReport:
-    """``print`` it, or read the parts.
+    """What ``check`` found out about a function; ``print`` shows it as a table.
 
-    properties: name -> (ok, error). limits: what each error was allowed to be.
-    unmeasured: name -> why, for properties that the function does not let us ask, or not as far as
-    we would. diagnoses: [(id, words)].
-    identified: what the function is; None where it could not be called.
+    properties: name -> (ok, error). limits: name -> largest error with which it holds.
+    unmeasured: name -> why the property could not be measured, or not at all positions.
+    diagnoses: mistakes, [(id, words)].
+    identified: what the function computes; None if it could not be called.
     """
 
     name: str
@@ -46,7 +46,7 @@ class CheckReport:
         return not self.diagnoses and all(found.ok for found in self.properties.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and dicts."""
+        """The report as numbers, strings, lists and dicts."""
         return {
             "name": self.name,
             "head_dim": self.head_dim,

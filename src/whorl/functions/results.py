@@ -1,4 +1,4 @@
-"""Measured properties by name, and the reasons why others could not be measured."""
+"""Measured properties, and the reasons why others could not be measured."""
 
 from collections.abc import Sequence
 
@@ -8,20 +8,22 @@ __all__ = ["PropertyResults"]
 
 
 class PropertyResults:
-    """measured: name -> (Measured, limit). unmeasured: name -> why."""
+    """Properties by name. measured: name -> (Measured, limit). unmeasured: name -> reason."""
 
     def __init__(self) -> None:
         self.measured: dict[str, tuple[Measured, float]] = {}
         self.unmeasured: dict[str, str] = {}
 
     def add(self, name: str, error: float, limit: float) -> None:
+        """Store a property that holds if error <= limit."""
         self.measured[name] = (Measured(error <= limit, error), limit)
 
-    def put(self, name: str, ok: bool, error: float, limit: float) -> None:
-        """``add`` where holding is not a matter of an upper limit."""
+    def record(self, name: str, ok: bool, error: float, limit: float) -> None:
+        """Store a property that holds by another condition than error <= limit."""
         self.measured[name] = (Measured(ok, error), limit)
 
     def skip(self, name: str, why: str) -> None:
+        """Store why a property could not be measured."""
         self.unmeasured[name] = why
 
     def fails(self, name: str) -> bool:
@@ -31,19 +33,19 @@ class PropertyResults:
         return self.measured[name][0].error
 
     def update(self, other: "PropertyResults") -> None:
-        """Take over what another part measured."""
+        """Add all results of another measurement."""
         self.measured |= other.measured
         self.unmeasured |= other.unmeasured
 
-    def only(self, names: Sequence[str]) -> "PropertyResults":
-        """The properties of these names."""
+    def select(self, names: Sequence[str]) -> "PropertyResults":
+        """Results of the properties with these names."""
         some = PropertyResults()
         some.measured = {name: self.measured[name] for name in names if name in self.measured}
         some.unmeasured = {name: self.unmeasured[name] for name in names if name in self.unmeasured}
         return some
 
-    def join_keys(self, keys: "PropertyResults") -> None:
-        """The worse of queries and keys for every property."""
+    def merge_keys(self, keys: "PropertyResults") -> None:
+        """Replace results of queries by those of keys that are worse."""
         for name, theirs in keys.measured.items():
             if name not in self.measured or _rank_failure(theirs) > _rank_failure(
                 self.measured[name]

@@ -1,4 +1,4 @@
-"""Queries and keys side by side: which makes which result, and whether both turn alike."""
+"""Queries compared with keys: which argument makes which result, and whether both rotate alike."""
 
 import math
 from dataclasses import dataclass
@@ -27,19 +27,20 @@ ResultDependence = tuple[tuple[bool, bool], tuple[bool, bool]]
 
 @dataclass(frozen=True)
 class RoleComparison:
-    """depends[i][j]: whether result i changes with argument j. differs: in words, one a line.
+    """How queries and keys differ, and which argument makes which result.
 
-    misgrouped: what comes out where keys have fewer heads, "" where it is right or refused.
+    dependence[i][j]: whether result i depends on argument j. differences: in words.
+    grouped_error: what is wrong if keys have fewer heads, "" if nothing is or if that is refused.
     """
 
     results: PropertyResults
-    depends: ResultDependence
-    differs: tuple[str, ...]
-    misgrouped: str = ""
+    dependence: ResultDependence
+    differences: tuple[str, ...]
+    grouped_error: str = ""
 
 
 def describe_dependence(depends: ResultDependence) -> str:
-    """What each result is made of; "" where it is what it should be."""
+    """Which argument makes which result, in words; "" if q makes the first and k the second."""
     if depends == ((True, False), (False, True)):
         return ""
     of = {(1, 1): "q and k", (1, 0): "q alone", (0, 1): "k alone", (0, 0): "neither q nor k"}
@@ -48,16 +49,17 @@ def describe_dependence(depends: ResultDependence) -> str:
 
 
 def compare_roles(
-    seen: tuple[MeasuredFunction, MeasuredFunction], found: tuple[Identification, Identification]
+    functions: tuple[MeasuredFunction, MeasuredFunction],
+    found: tuple[Identification, Identification],
 ) -> RoleComparison:
-    """Measure what takes both roles."""
-    (queries, keys), results = seen, PropertyResults()
+    """Measure the properties that concern queries and keys together."""
+    (queries, keys), results = functions, PropertyResults()
     limit = compute_limit(queries)
     differs = tuple(list_differences(*found))
-    apart = find_largest(keys.maps - queries.maps)
+    apart = find_largest(keys.matrices - queries.matrices)
     decays = found[0].encoding == found[1].encoding == "xpos" and not differs
-    results.add("relative", measure_relative_error(queries.maps, keys.maps), limit)
-    results.put("keys", (apart <= limit or decays) and not differs, apart, limit)
+    results.add("relative", measure_relative_error(queries.matrices, keys.matrices), limit)
+    results.record("keys", (apart <= limit or decays) and not differs, apart, limit)
     if apart > limit and not decays and not differs:
         differs = (f"the results differ by up to {apart:.2g} on basis vectors",)
     depends, mixing = measure_dependence(queries.probe, limit)
@@ -72,11 +74,12 @@ def _draw_vectors(probe: FunctionProbe, heads: int, length: int, seed: int) -> T
 
 
 def measure_dependence(probe: FunctionProbe, limit: float) -> tuple[ResultDependence, float]:
-    """Change q alone, then k alone; the error is by how much the wrong result changes, or 1
+    """Which result depends on which argument, and an error.
 
-    where the right one does not.
+    Changes q alone, then k alone. The error is the largest change of the wrong result, or 1 if the
+    right result does not change.
     """
-    length = probe.next_length()
+    length = probe.take_new_length()
     at = torch.arange(length)
     q, k, other = (_draw_vectors(probe, 2, length, seed) for seed in (20, 21, 22))
 
@@ -93,8 +96,8 @@ def measure_dependence(probe: FunctionProbe, limit: float) -> tuple[ResultDepend
 
 
 def _compare_grouped_heads(results: PropertyResults, probe: FunctionProbe, limit: float) -> str:
-    """Four heads of queries with two of keys, against each alone."""
-    length = probe.next_length()
+    """Compare 4 heads of queries and 2 of keys in one call and in two; returns what is wrong."""
+    length = probe.take_new_length()
     at, q, k = (
         torch.arange(length),
         _draw_vectors(probe, 4, length, 23),
@@ -119,27 +122,31 @@ def _compare_grouped_heads(results: PropertyResults, probe: FunctionProbe, limit
 
 
 def are_keys_like_queries(queries: MeasuredFunction, keys: FunctionProbe) -> bool:
-    """Whether keys turn as queries do, at the first positions and in the longest context known."""
+    """Whether keys get the same rotations as queries, at first positions and in long contexts."""
     pairs, lengths = queries.pairs, queries.lengths
     if pairs is None or lengths is None:
         return False
-    places = [*range(len(queries.maps)), *(length - 1 for length, _ in lengths.past)]
-    if keys.addressing == "each" and lengths.reach > len(places):
-        places.append(lengths.reach - 1)
+    positions = [*range(len(queries.matrices)), *(length - 1 for length, _ in lengths.longer)]
+    if keys.addressing == "each" and lengths.longest_context > len(positions):
+        positions.append(lengths.longest_context - 1)
     try:
-        same = measure_blocks(keys, pairs, places) - measure_blocks(queries.probe, pairs, places)
-        maps = keys.turned(torch.eye(keys.head_dim).double(), places[: len(queries.maps)])
+        same = measure_blocks(keys, pairs, positions) - measure_blocks(
+            queries.probe, pairs, positions
+        )
+        matrices = keys.rotate_vectors(
+            torch.eye(keys.head_dim).double(), positions[: len(queries.matrices)]
+        )
     except NoAnswerError:
         return False
-    apart = find_largest(maps.transpose(1, 2) - queries.maps)
-    return max(find_largest(same), apart) <= 8 * queries.unit
+    apart = find_largest(matrices.transpose(1, 2) - queries.matrices)
+    return max(find_largest(same), apart) <= 8 * queries.rounding_unit
 
 
 def list_differences(queries: Identification, keys: Identification) -> list[str]:
-    """Where two identifications are not the same, in words."""
-    turns = [found.rotary_dim > 0 for found in (queries, keys)]
-    if turns[0] != turns[1]:
-        return [f"queries {_describe_rotation(turns[0])}, keys {_describe_rotation(turns[1])}"]
+    """Differences between the identifications of queries and keys, in words."""
+    rotates = [found.rotary_dim > 0 for found in (queries, keys)]
+    if rotates[0] != rotates[1]:
+        return [f"queries {_describe_rotation(rotates[0])}, keys {_describe_rotation(rotates[1])}"]
     parts = [(_describe_layout, "layout"), (_describe_channels, "rotated channels")]
     if not _has_same_frequencies(queries, keys):
         parts.append((_describe_frequencies, "frequencies"))
@@ -159,7 +166,7 @@ def list_differences(queries: Identification, keys: Identification) -> list[str]
 
 
 def _has_same_frequencies(queries: Identification, keys: Identification) -> bool:
-    """Whether the frequencies are the same, and follow the length alike."""
+    """Whether the frequencies are the same, and depend on the length in the same way."""
     ours, theirs = (torch.tensor(found.inv_freq).abs() for found in (queries, keys))
     follows = [
         found.scaling if found.scaling is not None and found.scaling.follows_length else None
@@ -169,8 +176,8 @@ def _has_same_frequencies(queries: Identification, keys: Identification) -> bool
     return same and follows[0] == follows[1]
 
 
-def _describe_rotation(turns: bool) -> str:
-    return "turn" if turns else "do not turn"
+def _describe_rotation(rotates: bool) -> str:
+    return "rotate" if rotates else "do not rotate"
 
 
 def _describe_layout(found: Identification) -> str:
@@ -183,12 +190,12 @@ def _describe_channels(found: Identification) -> str:
 
 
 def _describe_frequencies(found: Identification) -> str:
-    rates = [abs(rate) for rate in found.inv_freq]
-    if not rates:
+    frequencies = [abs(frequency) for frequency in found.inv_freq]
+    if not frequencies:
         return "none"
     rule = "a list" if found.base is None else f"base {found.base:.6g}"
     scaling = "" if found.scaling is None else f", {found.scaling.name}"
-    return f"{rule}{scaling}, {rates[0]:.6g} to {rates[-1]:.6g} radians per position"
+    return f"{rule}{scaling}, {frequencies[0]:.6g} to {frequencies[-1]:.6g} radians per position"
 
 
 def _describe_direction(found: Identification) -> str:

@@ -1,4 +1,4 @@
-"""Reports as text: a table of properties, what is wrong, and what the function is."""
+"""Reports as text: a table of properties, mistakes, and what the function computes."""
 
 import json
 import textwrap
@@ -65,7 +65,7 @@ def _list_rows(found: Identification) -> Iterator[tuple[str, str]]:
     if found.encoding is None:
         yield "rotation", "none: it is no rotation of pairs in a layout that whorl has"
     elif found.encoding == "nope":
-        yield "rotation", "none: nothing turns"
+        yield "rotation", "none: nothing rotates"
     if found.rotary_dim:
         yield "layout", _describe_layout(found)
         last = found.rotary_start + found.rotary_dim - 1
@@ -111,7 +111,7 @@ def _describe_frequencies(found: Identification) -> str:
 
 
 def render_call(encoding: str, config: Any) -> str:
-    """The call that builds it."""
+    """The call of ``whorl.make`` that builds the encoding."""
     options = dict(config)
     words = [f"{encoding!r}"]
     for name, value in options.items():
@@ -122,7 +122,7 @@ def render_call(encoding: str, config: Any) -> str:
 
 
 class _Verbatim(str):
-    """Text that stands for itself."""
+    """Text that is printed without quotes."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""XPos: a size that grows or falls with the position, zeta_i^(p/s) with zeta_i of gamma."""
+"""XPos: sizes of pairs that change with the position p, zeta_i^(p/s)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,15 +16,15 @@ __all__ = ["XPosFit", "fit_xpos"]
 
 @dataclass(frozen=True)
 class XPosFit:
-    """gamma and scale_base of XPos, None where the sizes follow another rule."""
+    """gamma and scale_base of XPos; both None if sizes change by another rule."""
 
     gamma: float | None
     scale_base: float | None
     role: str
     departs: tuple[str, ...]
 
-    def applied(self, found: Identification) -> Identification:
-        """The same as XPos, where it is one."""
+    def apply_to(self, found: Identification) -> Identification:
+        """The identification as XPos, if it is one."""
         if self.gamma is None or self.scale_base is None or found.base is None:
             return found
         options: dict[str, Any] = dict(found.config or {})
@@ -46,9 +46,9 @@ class XPosFit:
         )
 
 
-def fit_xpos(turned: PairRotations, pairs: Pairs, unit: float) -> XPosFit | None:
-    """None where sizes do not depend on the position."""
-    growth = turned.growth.mean(-1)
+def fit_xpos(rotations: PairRotations, pairs: Pairs, unit: float) -> XPosFit | None:
+    """XPos options that explain how sizes change with the position; None if they do not change."""
+    growth = rotations.growth.mean(-1)
     if float(growth.abs().max()) * 15 <= max(1e-9, 64 * unit):
         return None
     role = "query" if float(growth.sum()) < 0 else "key"
@@ -62,7 +62,7 @@ def fit_xpos(turned: PairRotations, pairs: Pairs, unit: float) -> XPosFit | None
 
 
 def _fit_gamma(falling: Tensor, steps: Tensor, unit: float) -> tuple[float, float] | None:
-    """gamma and s with ln((2 i/R + gamma) / (1 + gamma)) / s = falling; by bisection on gamma."""
+    """gamma and s with ln((2 i/R + gamma) / (1 + gamma)) / s = falling, by bisection, or None."""
     if len(falling) < 2:
         return None
     middle = len(falling) // 2
@@ -81,6 +81,6 @@ def _fit_gamma(falling: Tensor, steps: Tensor, unit: float) -> tuple[float, floa
         base = float(values[0] / falling[0])
         for scale_base in list_roundings(base, 1e-3):
             misfit = (values / scale_base - falling).abs()
-            if float(misfit.max()) <= max(1e-9, 16 * unit):  # zeta may be a float32 number
+            if float(misfit.max()) <= max(1e-9, 16 * unit):  # zeta may be computed in float32
                 return rounded, scale_base
     return None
