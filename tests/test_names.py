@@ -22,10 +22,12 @@ BANNED = {
 VERBS = set(re.findall(r"\w+", re.sub(r"\*\*.*?\*\*", "", GLOSSARY.split("are nouns.")[1])))
 
 #: Names that contain a banned word, and why they stay.
-ALLOWED: dict[str, str] = {}
+ALLOWED: dict[str, str] = {
+    "reach": "a field of Identification and of extensions, and so a JSON key"
+}
 #: Rooms whose functions are still to be renamed; this list only becomes shorter.
-UNFINISHED = {"bench", "configs", "configs.diagnosis", "configs.inspection"}
-UNFINISHED |= {"encodings", "functions", "kernels", "lab", "plots"}
+UNFINISHED: set[str] = {"bench", "configs", "configs.diagnosis", "configs.inspection"}
+UNFINISHED |= {"encodings", "kernels", "lab"}
 #: Functions that may be nouns: what users type, charts, analysis quantities, and commands.
 NOUNS = {*whorl.__all__, *whorl.positions.__all__, *whorl.analysis.__all__, *whorl.plots.__all__}
 NOUNS |= {file.stem for file in (SOURCE / "cli").glob("[a-z]*.py")} | {"main"}
@@ -97,8 +99,8 @@ def test_the_glossary_is_read() -> None:
     assert {"build", "look_up", "yield"} <= VERBS
     assert not begins_with_a_verb("_turned")
     assert begins_with_a_verb("_build_table")
-    assert find_banned("class Patient: ...\ndef f(reach): stretch_to = 1") == {
-        *("Patient", "reach", "stretch_to")
+    assert find_banned("class Patient: ...\ndef f(exam): stretch_to = 1") == {
+        *("Patient", "exam", "stretch_to")
     }
 
 

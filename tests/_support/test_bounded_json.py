@@ -19,7 +19,7 @@ from whorl.configs.source import _LIMITS as CONFIG
 from whorl.weights.safetensors_file import _LIMITS as HEADER
 from whorl.weights.safetensors_file import read_header
 from whorl.weights.shards import _LIMITS as INDEX
-from whorl.weights.shards import _read_weight_map
+from whorl.weights.shards import read_index
 
 SMALL = JsonLimits("note", bytes=4000, values=20, depth=4)
 MB = 2**20
@@ -164,7 +164,7 @@ def test_small_files_that_would_fill_the_memory(tmp_path: Path, text: bytes) -> 
     with within(64), pytest.raises(ValueError, match=r"cannot be read: its header has .* bytes"):
         read_header(header)
     with within(64), pytest.raises(ValueError, match="and no index has more than"):
-        _read_weight_map(index)
+        read_index(index)
     short = text[: HEADER.bytes // 2]
     header.write_bytes(len(short).to_bytes(8, "little") + short)
     index.write_bytes(short)
@@ -173,7 +173,7 @@ def test_small_files_that_would_fill_the_memory(tmp_path: Path, text: bytes) -> 
         read_header(header)
     refused = "index.json' (holds more|is nested more)"
     with within(64), bounded(2000), pytest.raises(ValueError, match=refused):
-        _read_weight_map(index)
+        read_index(index)
 
 
 def many(name: str, limits: JsonLimits) -> bytes:
@@ -209,4 +209,4 @@ def test_an_index_of_a_hundred_thousand_names(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors.index.json"
     path.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=2))
     with within(150):
-        assert _read_weight_map(path) == names
+        assert read_index(path) == names

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.functions.properties import MEANINGS, kept_of_bound
+from whorl.functions.properties import MEANINGS, measure_remaining_bound
 
 from .mistakes import MISTAKES, D, frequencies, rotate_half, sound, sound_interleaved
 
@@ -149,7 +149,7 @@ def test_what_an_error_inside_says() -> None:
     (said,) = whorl.check(MISTAKES[-2][1], D).diagnoses
     assert said.id == "no-answer"
     assert "raised RuntimeError: no kernel for this shape" in said.words
-    assert "asked with torch tensors, float64, whole positions [T], it" in said.words
+    assert "called with torch tensors, float64, whole positions [T], it" in said.words
     with pytest.raises(ValueError, match="identify: the function answered none of 28 forms"):
         whorl.identify(MISTAKES[-2][1], D)
 
@@ -157,7 +157,11 @@ def test_what_an_error_inside_says() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((3, 64), TypeError, "check: needs a function; got 3"),
+        (
+            (3, 64),
+            TypeError,
+            "check: fn must be a function, or another object that can be called; got 3",
+        ),
         ((sound, 1), ValueError, "check: head_dim must be an int >= 2"),
         ((sound, 64.0), ValueError, r"got 64\.0"),
     ],
@@ -173,5 +177,5 @@ def test_wrong_kind() -> None:
 
 
 def test_the_envelope_of_the_paper_decays_and_a_constant_does_not() -> None:
-    assert kept_of_bound(frequencies()) < 0.4
-    assert kept_of_bound(torch.ones(32).double()) == pytest.approx(1.0)
+    assert measure_remaining_bound(frequencies()) < 0.4
+    assert measure_remaining_bound(torch.ones(32).double()) == pytest.approx(1.0)

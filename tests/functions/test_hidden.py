@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.functions import lengths
+from whorl.functions import length_dependence
 
 from .mistakes import D, Function, angles_of, frequencies, sound, tiled, turn
 
@@ -87,31 +87,46 @@ HIDDEN: list[tuple[str, str, str, Function]] = [
     (
         "half-angles",
         "every angle is a bfloat16 number although",
-        "as rough as in a half type",
+        "are rounded to half precision",
         in_bfloat16,
     ),
-    ("half-angles", "of themselves off positions times", "a half type", product_in_bfloat16),
-    ("half-angles", "every angle is a float16 number", "as rough as in a half type", in_float16),
-    ("half-angles", "results by up to", "as rough as in a half type", in_float16_clamped),
+    (
+        "half-angles",
+        "differ from positions times frequencies by up to",
+        "to half precision",
+        product_in_bfloat16,
+    ),
+    ("half-angles", "every angle is a float16 number", "are rounded to half precision", in_float16),
+    (
+        "half-angles",
+        "results at far positions by up to",
+        "are rounded to half precision",
+        in_float16_clamped,
+    ),
     (
         "offset-ignored",
-        "7 to 14 come out as 0 to 7, unless 0 is in the same call",
+        "7 to 14 are rotated as 0 to 7, unless 0 is in the same call",
         "a piece at its offset equals the whole",
         from_the_smallest,
     ),
-    ("offset-ignored", "3,000 to 3,007 come out as", "a piece at its", from_the_smallest_far_out),
+    (
+        "offset-ignored",
+        "3,000 to 3,007 are rotated as",
+        "a piece at its",
+        from_the_smallest_far_out,
+    ),
     (
         "pieces-differ",
         "Positions 3,000 to 3,007 differ by",
         "a piece at its offset",
         one_late_where_zero_is_missing,
     ),
-    ("heads-differ", "Heads given the same vector", "all heads turn alike", by_head),
+    ("heads-differ", "Heads with the same vector", "all heads rotate alike", by_head),
     ("offset-ignored", "Positions are ignored", "a piece at its offset", positions_ignored),
     ("batch-mates", "rows share something", "a row does not depend on", first_row_for_all),
     ("offset-ignored", "A cache ignores the offset", "a piece at its", kept_by_length()),
     ("pieces-differ", "Positions 7 to 19 differ", "a piece at its offset", last_token_unrotated),
-    ("batch-mates", "joined by 63 rows like it", "a row does not", small_batches_only),
+    ("batch-mates", "in a batch with 63 rows like it", "a row does not", small_batches_only),
     ("not-repeatable", "dropout or noise", "the same call twice in a row differs by", noisy),
     ("not-repeatable", "dropout or noise", "the same call twice in a row differs by", dropout),
 ]
@@ -158,7 +173,7 @@ def test_limits_can_be_missed() -> None:
         report = whorl.check(fn, D)
         assert report.limits["far"] <= 0.5
         assert report.unmeasured["far"].startswith("not judged from position ")
-        assert report.unmeasured["far"].endswith(f"on: {name} hides the rates")
+        assert report.unmeasured["far"].endswith(f"on: {name} hides the frequencies")
 
 
 def test_degrees_are_not_a_scaling() -> None:
@@ -181,7 +196,7 @@ def test_a_list_is_no_rule() -> None:
     assert "frequencies" not in report.properties
     assert report.unmeasured["frequencies"].startswith("no rule is known that gives them")
     (note,) = whorl.identify(fn, D).notes
-    assert "all 32 are listed; of base 10,000 would be all but pairs 7" in note
+    assert "all 32 are listed; all but pairs 7 would fit base 10,000" in note
 
     def spread(x: Tensor, positions: Tensor) -> Tensor:
         return turn(x, tiled(angles_of(positions, torch.linspace(1, 0.1, 32).double())))
@@ -213,13 +228,13 @@ def clamped(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def test_a_slow_function_is_measured_as_far_as_a_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths, "time", Clock(0.3))
+    monkeypatch.setattr(length_dependence, "time", Clock(0.3))
     report = whorl.check(clamped, D)
     assert [d.id for d in report.diagnoses] == ["far-positions"]
 
 
 def test_what_was_too_slow_to_ask_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths, "time", Clock(3.0))
+    monkeypatch.setattr(length_dependence, "time", Clock(3.0))
     said = "not asked past position 31: the call took more than 2 s"
     report = whorl.check(clamped, D)
     assert report.unmeasured["far"] == said

@@ -66,7 +66,7 @@ def test_the_apply_function_of_gpt_oss(kind: Any) -> None:
         (hostile.keys_one_ahead, "positions: queries as given, keys as given +1"),
         (hostile.queries_scaled, "scale: queries 1.44, keys 1"),
         (hostile.swapped, "the first result is made of k alone and the second of q alone"),
-        (hostile.keys_far_wrong, "at position 2,001, angles no longer continue the first ones"),
+        (hostile.keys_far_wrong, "from position 2,001 on, angles do not continue the first ones"),
     ],
     ids=named,
 )
@@ -88,7 +88,7 @@ def test_keys_are_identified_on_their_own() -> None:
         return sound(q, positions), k.clone()
 
     found = whorl.identify(unrotated, D, kind="qk")
-    assert "queries turn, keys do not turn" in found.departs[0]
+    assert "queries rotate, keys do not rotate" in found.departs[0]
     assert not found.exact
 
 

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from torch import Tensor
 
 import whorl
-from whorl.functions.ladders import fit_rule, ladder
-from whorl.functions.rounding import tolerance_of
+from whorl.functions.frequency_rules import compute_frequencies, fit_rule
+from whorl.functions.rounding import compute_tolerance
 
 from .mistakes import D, frequencies, half_pairs_repeated_tables, nothing, sound, swapped_sign
 
@@ -135,7 +135,7 @@ def test_what_is_no_rotation() -> None:
     found = whorl.identify(lambda x, p: x.cumsum(-1), D)
     assert found.encoding is None
     assert "mixes" in found.departs[0]
-    with pytest.raises(ValueError, match="no rotation of pairs, so there is nothing to build"):
+    with pytest.raises(ValueError, match="no rotation of pairs, so there is no encoding to build"):
         found.build()
 
 
@@ -245,7 +245,7 @@ def test_identify_undoes_make(
     """Up to equivalence: the same rotation, in no more numbers than it was made of."""
     width = head_dim // part[0]
     proportional = isinstance(scaling, whorl.Proportional)
-    # A single pair is of either layout, and without one nothing turns.
+    # A single pair is of either layout, and without one nothing rotates.
     assume(not proportional or int(scaling.rotary_share * width // 2) >= 2)
     rope = whorl.RoPE(
         head_dim,
@@ -278,8 +278,8 @@ def numbers(scaling: Any) -> int:
 
 
 def test_the_rules_can_fail() -> None:
-    rates = ladder(10_000.0, 32)
-    tight = tolerance_of(rates, 2.0**-44)
+    rates = compute_frequencies(10_000.0, 32)
+    tight = compute_tolerance(rates, 2.0**-44)
     assert fit_rule(rates, tight).base == 10_000.0
     bent = rates.clone()
     bent[20] *= 1 + 1e-6

@@ -81,7 +81,7 @@ def test_no_pairs_do_not_hide_that_positions_are_ignored() -> None:
 
     report = whorl.check(fn, D)
     assert {diagnosis.id for diagnosis in report.diagnoses} == {"not-pairs", "offset-ignored"}
-    said = "no pairs rotate, so nothing says what is right there"
+    said = "no pairs rotate, so nothing predicts the right results"
     assert report.unmeasured == dict.fromkeys(("far", "float32", "bfloat16", "float16"), said)
 
 
@@ -97,7 +97,7 @@ def test_a_length_that_is_taken_for_the_batch_is_named_beside_the_call_length() 
 
     call, batch = whorl.check(fn, D).diagnoses
     assert (call.id, batch.id) == ("call-length", "batch-mates")
-    assert "one length is taken for the whole batch" in batch.words
+    assert "one length is used for the whole batch" in batch.words
 
 
 def test_rows_of_equal_length_do_not_share_a_length() -> None:
@@ -108,7 +108,7 @@ def test_rows_of_equal_length_do_not_share_a_length() -> None:
         return rope.rotate(x, positions) if len(x) < 3 else x.clone()
 
     (said,) = whorl.check(fn, D).diagnoses
-    assert "joined by 63 rows like it: rows share something" in said.words
+    assert "in a batch with 63 rows like it: rows share something" in said.words
 
 
 def test_the_worst_error_is_one_that_was_measured() -> None:
@@ -130,7 +130,7 @@ def test_the_worst_error_is_one_that_was_measured() -> None:
     assert found is not None
     assert found.error == pytest.approx(true, rel=0.02)
     assert (found.base, found.precision, found.exact) == (1e4, "unknown", False)
-    assert "sizes up to 0.0071 off a constant" in found.departs[-1]
+    assert "the length of pairs varies by up to 0.0071" in found.departs[-1]
     assert "that of no float type" in str(found)
     assert "bfloat16 n" not in str(report.diagnoses)
 
@@ -179,7 +179,7 @@ def test_a_call_that_is_refused_ends_one_property_alone(length: int, times: int,
 def test_a_context_that_is_the_length_of_the_call_may_change_frequencies() -> None:
     rope = whorl.RoPE(D, scaling=whorl.DynamicNTK(factor=2.0, original_context=64))
     report = whorl.check(lambda x, positions: rope.rotate(x, torch.arange(x.shape[2])), D)
-    assert report.unmeasured["length"].startswith("frequencies follow the context, which is")
+    assert report.unmeasured["length"].startswith("frequencies depend on the context, which is")
     assert [diagnosis.id for diagnosis in report.diagnoses] == ["offset-ignored"]
 
 

@@ -67,13 +67,13 @@ def test_runs_that_have_none(small: lab.RunConfig, tmp_path: Path) -> None:
 def test_a_hugging_face_model(small: lab.RunConfig, tmp_path: Path) -> None:
     """An exported run can be looked at as a model of transformers."""
     pytest.importorskip("transformers")
-    from whorl.plots._hugging_face import attention_weights
+    from whorl.plots._hugging_face import compute_attention_weights
 
     run = lab.train(small, tmp_path / "run")
     lab.export_run(run, tmp_path / "model")
     text = tmp_path / "text.txt"
     text.write_text("some text to look at, and more of it")
-    found = attention_weights(str(tmp_path / "model"), 12, str(text))
+    found = compute_attention_weights(str(tmp_path / "model"), 12, str(text))
     assert found["name"] == "model, text.txt"
     (weights,) = found["weights"]
     assert weights.shape == (1, 2, 12, 12)
@@ -82,7 +82,7 @@ def test_a_hugging_face_model(small: lab.RunConfig, tmp_path: Path) -> None:
     assert seen["name"] == "model, source of argparse"
     for file in (tmp_path / "model").glob("tokenizer*"):
         file.unlink()
-    assert attention_weights(str(tmp_path / "model"), 5)["name"] == "model, random tokens"
+    assert compute_attention_weights(str(tmp_path / "model"), 5)["name"] == "model, random tokens"
     text.write_text("")
     with pytest.raises(ValueError, match=r"chart 'attention': length must be an int >= 2; got 1\."):
-        attention_weights(str(tmp_path / "model"), 1, str(text))
+        compute_attention_weights(str(tmp_path / "model"), 1, str(text))

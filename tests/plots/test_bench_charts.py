@@ -88,7 +88,7 @@ def test_every_axis_names_its_unit(chart: Any) -> None:
 
 def test_an_empty_report() -> None:
     empty: dict[str, Any] = {"environment": {}, "cells": [], "accuracy": None}
-    with pytest.raises(ValueError, match=r"plots\.speed: the report holds no timings; measure at"):
+    with pytest.raises(ValueError, match=r"plots\.speed: the report has no timings; measure at"):
         plots.speed(empty)
-    with pytest.raises(ValueError, match=r"plots\.accuracy: the report holds no accuracy; measure"):
+    with pytest.raises(ValueError, match=r"plots\.accuracy: the report has no accuracy; measure"):
         plots.accuracy(empty)

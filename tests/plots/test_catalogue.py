@@ -12,7 +12,7 @@ import torch
 from whorl import plots, scaling
 from whorl.analysis import attended
 from whorl.plots import catalogue
-from whorl.plots._draw import ramp
+from whorl.plots._draw import list_colors
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -137,7 +137,7 @@ def test_colours_of_an_order_are_seen_on_both_grounds() -> None:
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    lights = [light(colour) for colour in ramp(9)]
+    lights = [light(colour) for colour in list_colors(9)]
     assert lights == sorted(lights)
     dark = light(plots.theme("dark")["background"])
     assert all(1.05 / (each + 0.05) > 2.1 for each in lights)
@@ -194,7 +194,7 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("decay", {"config": "qwen3-8b", "dim": 64}, r"'config' says what dim and base are; leave"),
+        ("decay", {"config": "qwen3-8b", "dim": 64}, r"'config' sets dim and base; leave"),
         ("decay", {"config": "qwen3-8b", "run": "x"}, r"a run has its own RoPE; leave config out"),
         ("decay", {"config": "gemma-3-4b"}, r"2 ways; set option 'layer_type' to one of 'sliding"),
         ("decay", {"config": "nowhere.json"}, r"option 'config': there is no file 'nowhere\.json'"),
@@ -224,8 +224,8 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
         ),
         ("map", {"heads": 3}, r"chart 'map': 'rope' does not use heads; leave it out"),
         ("entropy", {"encodings": "nope", "dim": 8}, r"'nope' does not use dim"),
-        ("attention", {}, r"shows a trained model: say run=FOLDER of whorl train, or model=FOLDER"),
-        ("attention", {"run": "a", "model": "b"}, r"one of both\."),
+        ("attention", {}, r"shows a trained model: set run=FOLDER of whorl train, or model=FOLDER"),
+        ("attention", {"run": "a", "model": "b"}, r"but not both\."),
         ("attention", {"model": "nowhere"}, r"model: 'nowhere' must be a folder with config\.json"),
         ("attention", {"run": "nowhere"}, r"'nowhere' is no run folder: it has no config\.toml"),
     ],

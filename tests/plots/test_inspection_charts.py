@@ -67,5 +67,5 @@ def test_an_unscaled_model_has_no_rings() -> None:
 
 def test_nothing_to_draw() -> None:
     config = {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4}
-    with pytest.raises(ValueError, match="nothing to draw, because no layers rotate along a text"):
+    with pytest.raises(ValueError, match="nothing to draw, because no layers have rotary"):
         plots.inspection(inspect(config).to_dict())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whorl import plots
-from whorl.plots._series import ceiling, spread
+from whorl.plots._series import choose_axis_end, move_apart
 
 from .lab_document import LENGTHS, QUICK, comparison
 
@@ -227,7 +227,7 @@ def test_lengths_that_leave_out_the_training_length() -> None:
 
 @pytest.mark.parametrize("chart", CHARTS)
 def test_nothing_to_draw(chart: Any) -> None:
-    with pytest.raises(ValueError, match=r"plots\.lab_\w+: the comparison holds no rows; let one"):
+    with pytest.raises(ValueError, match=r"plots\.lab_\w+: the comparison has no rows; let one"):
         chart({**comparison(), "rows": []})
     document = comparison(2)
     for row in document["rows"]:
@@ -240,7 +240,7 @@ def test_nothing_to_draw(chart: Any) -> None:
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=12), st.floats(0.01, 2))
 def test_labels_are_apart_in_order_and_inside(places: list[float], step: float) -> None:
     ordered = sorted(places, reverse=True)
-    found = spread(ordered, step, low=0.0)
+    found = move_apart(ordered, step, low=0.0)
     assert all(a - b >= step * (1 - 1e-9) for a, b in pairwise(found))
     assert min(found) >= 0.0
     if all(a - b >= step for a, b in pairwise(ordered)):
@@ -249,7 +249,7 @@ def test_labels_are_apart_in_order_and_inside(places: list[float], step: float) 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=40))
 def test_the_ceiling_keeps_three_quarters(values: list[float]) -> None:
-    found = ceiling(values)
+    found = choose_axis_end(values)
     if found is None:
         return
     assert found in values
@@ -258,4 +258,4 @@ def test_the_ceiling_keeps_three_quarters(values: list[float]) -> None:
 
 
 def test_no_values_have_no_ceiling() -> None:
-    assert ceiling([]) is None
+    assert choose_axis_end([]) is None

@@ -196,6 +196,6 @@ def test_a_place_that_cannot_be_written_is_named() -> None:
     if not Path("/proc/self").is_dir():
         pytest.skip("needs a folder that nobody can write to")
     with pytest.raises(
-        OSError, match=r"cannot write '/proc/x\.json': .*; name a place that you may"
+        OSError, match=r"cannot write '/proc/x\.json': .*; choose a path that you may"
     ):
         plots._write(Path("/proc/x.json"), b"")

@@ -50,7 +50,7 @@ def check(
     It takes and gives NumPy arrays or torch tensors [B, H, T, D]. The module is imported, so its
     code runs. Exit code: 0 nothing is wrong, 3 something is, 2 there is no such function.
     """
-    from whorl.functions.text import identification_text, report_text
+    from whorl.functions.text import render_identification, render_report
 
     fn, width = load(function), min(shutil.get_terminal_size().columns, 120)
     if identify:
@@ -58,13 +58,13 @@ def check(
         if as_json:
             print_json(found.to_dict())
         else:
-            print(identification_text(found, width))
+            print(render_identification(found, width))
         return
     report = whorl.functions.check(fn, head_dim, kind=kind.value, base=base)
     if as_json:
         print_json(report.to_dict())
     else:
-        print(report_text(report, width))
+        print(render_report(report, width))
     raise typer.Exit(0 if report.ok else WRONG)
 
 

@@ -103,12 +103,13 @@ def _list(name: str | None, as_json: bool) -> None:
     if name is not None:
         for option, default in entries[0].options.items():
             table.add_row(
-                f"    {option}", Text(whorl.plots.catalogue.sample(default) or "not set", "dim")
+                f"    {option}",
+                Text(whorl.plots.catalogue.format_default(default) or "not set", "dim"),
             )
     more = "\nwhorl plot decay --list shows its options; --set changes any of them."
     Console(highlight=False).print(Group(table, *([Text(more, "dim")] if name is None else [])))
 
 
-def _describe_chart(each: whorl.plots.catalogue.Entry) -> dict[str, Any]:
+def _describe_chart(each: whorl.plots.catalogue.ChartEntry) -> dict[str, Any]:
     options = {k: list(v) if isinstance(v, tuple) else v for k, v in each.options.items()}
     return {"name": each.name, "group": each.group, "summary": each.summary, "options": options}

@@ -1,10 +1,13 @@
-"""Rules that keep fast pairs and divide slow ones: NTK by parts, YaRN, Llama-3.
+"""Scalings that keep the frequencies of fast pairs and divide those of slow ones.
 
-With the ladder l_i of the base, the kept share k_i = (rate_i / l_i - 1/s) / (1 - 1/s) falls from 1
-to 0 along a line: in the pair index (``NTKByParts``, corners low and high) or in l_i, that is in
-turns within the original context L (``Llama3``). Many options give the same numbers (L and both
-limits may be multiplied together, truncated corners hide fractions), so round ones come first:
-L a power of two with the usual limits, then corners at whole indices, then the line itself.
+These are NTK by parts, YaRN and Llama 3. With the frequency f_i that the base gives to pair i and
+the factor s, the unscaled share (frequency_i / f_i - 1/s) / (1 - 1/s) falls from 1 to 0 along a
+line: in the pair index (``NTKByParts``, corners low and high), or in f_i, that is in the number of
+rotations within the original context L (``Llama3``).
+
+Many options give the same frequencies: L and both limits may be multiplied by the same number, and
+truncated corners hide fractions. So round options are tried first: L a power of two with the usual
+limits, then corners at whole indices, then the line itself.
 """
 
 import math
@@ -15,9 +18,9 @@ from torch import Tensor
 
 from whorl.scaling import Ladder, Llama3, NTKByParts, Scaling
 
-from .rounding import close, roundings
+from .rounding import are_close, list_roundings
 
-__all__ = ["USUAL_BASES", "by_parts"]
+__all__ = ["USUAL_BASES", "fit_by_parts"]
 
 USUAL_BASES = (10_000.0, 500_000.0, 1_000_000.0, 5_000_000.0, 10_000_000.0, 150_000.0)
 _USUAL_FACTORS = (2.0, 4.0, 8.0, 16.0, 32.0, 40.0, 64.0, 1.5, 3.0, 5.0, 6.0, 10.0, 12.0, 20.0)
@@ -26,42 +29,51 @@ _USUAL_CONTEXTS = tuple(
 )
 
 
-def by_parts(rates: Tensor, tolerance: Tensor, scale: float) -> tuple[float, Scaling] | None:
-    """Base and scaling of rates [P] that fall from a ladder to the same divided by a factor."""
-    for base in _bases(rates, tolerance):
-        steps = base ** -(torch.arange(len(rates), dtype=torch.float64) / len(rates))
-        ratio = rates / steps
+def fit_by_parts(inv_freq: Tensor, tolerance: Tensor, scale: float) -> tuple[float, Scaling] | None:
+    """Base and scaling by parts that give the frequencies [P], or None."""
+    for base in _list_bases(inv_freq, tolerance):
+        steps = base ** -(torch.arange(len(inv_freq), dtype=torch.float64) / len(inv_freq))
+        ratio = inv_freq / steps
         if float(ratio.max()) > 1 + float(tolerance.max()) or float(ratio.min()) <= 0:
             continue
-        for search in (_usual, _whole_corners, _line_in_index, _line_in_turns):
-            for factor in _factors(ratio, tolerance, scale):
+        for search in (
+            _fit_usual_limits,
+            _fit_whole_corners,
+            _fit_line_in_index,
+            _fit_line_in_rotations,
+        ):
+            for factor in _list_factors(ratio, tolerance, scale):
                 for found in search(base, factor, ratio, tolerance):
-                    if _gives(base, found, rates, tolerance):
+                    if _matches_frequencies(base, found, inv_freq, tolerance):
                         return base, found
     return None
 
 
-def _gives(base: float, scaling: Scaling, rates: Tensor, tolerance: Tensor) -> bool:
-    got = scaling.frequencies(Ladder.of(2 * len(rates), base), None).inv_freq
-    return close(got, rates, tolerance)
+def _matches_frequencies(
+    base: float, scaling: Scaling, inv_freq: Tensor, tolerance: Tensor
+) -> bool:
+    got = scaling.frequencies(Ladder.of(2 * len(inv_freq), base), None).inv_freq
+    return are_close(got, inv_freq, tolerance)
 
 
-def _bases(rates: Tensor, tolerance: Tensor) -> Iterator[float]:
-    """Of the kept pairs at the start, of the divided ones at the end, then the usual ones."""
-    seen: set[float] = set()
+def _list_bases(inv_freq: Tensor, tolerance: Tensor) -> Iterator[float]:
+    """Bases that the unscaled pairs at the start give, those of the divided ones, usual ones."""
+    given: set[float] = set()
     for values, allowed, first in (
-        (rates, tolerance, 0),
-        (rates.flip(0), tolerance.flip(0), len(rates) - 1),
+        (inv_freq, tolerance, 0),
+        (inv_freq.flip(0), tolerance.flip(0), len(inv_freq) - 1),
     ):
-        for base in _base_of_run(values, allowed, len(rates), first == 0):
-            if base not in seen:
-                seen.add(base)
+        for base in _fit_bases_of_run(values, allowed, len(inv_freq), first == 0):
+            if base not in given:
+                given.add(base)
                 yield base
-    yield from (base for base in USUAL_BASES if base not in seen)
+    yield from (base for base in USUAL_BASES if base not in given)
 
 
-def _base_of_run(values: Tensor, tolerance: Tensor, pairs: int, falling: bool) -> Iterator[float]:
-    """Bases of the longest run, from the start of ``values``, of equal steps in the logarithm."""
+def _fit_bases_of_run(
+    values: Tensor, tolerance: Tensor, pairs: int, falling: bool
+) -> Iterator[float]:
+    """Bases that fit the longest run of equal ratios at the start of ``values``."""
     steps = (values[:-1] / values[1:]).log() * (1 if falling else -1) * pairs  # ln base each
     if not bool((steps > 0).any()) or float(steps[0]) <= 0:
         return
@@ -73,28 +85,28 @@ def _base_of_run(values: Tensor, tolerance: Tensor, pairs: int, falling: bool) -
         allowed[0] + allowed[run]
     ):
         run += 1
-    # The ends of the run are furthest apart, so they tell the base best.
+    # The two ends of the run give the base most precisely.
     ends = abs(float((values[0] / values[run]).log())) * pairs / run
     slack = float(tolerance[0] + tolerance[run]) * pairs / run
     if ends < 700:
-        yield from _first(roundings(math.exp(ends), slack), 3)
-    if run > 1 and float(steps[0]) < 700:  # a run may reach one pair into the ramp
-        yield from _first(roundings(math.exp(float(steps[0])), float(allowed[0])), 2)
+        yield from _take_first(list_roundings(math.exp(ends), slack), 3)
+    if run > 1 and float(steps[0]) < 700:  # a run may include one pair of the ramp
+        yield from _take_first(list_roundings(math.exp(float(steps[0])), float(allowed[0])), 2)
 
 
-def _first(values: Iterator[float], count: int) -> Iterator[float]:
+def _take_first(values: Iterator[float], count: int) -> Iterator[float]:
     for _, value in zip(range(count), values, strict=False):
         if value > 1:
             yield value
 
 
-def _factors(ratio: Tensor, tolerance: Tensor, scale: float) -> Iterator[float]:
-    """How much the slowest pairs are divided by; with a ramp past the last pair it is not seen."""
+def _list_factors(ratio: Tensor, tolerance: Tensor, scale: float) -> Iterator[float]:
+    """Factors that may divide the slowest pairs; unknown if the ramp ends behind the last pair."""
     last = 1 / float(ratio[-1])
     if last <= 1:
         return
     settled = len(ratio) > 1 and abs(float(ratio[-2] / ratio[-1]) - 1) <= 4 * float(tolerance[-1])
-    yield from _first(roundings(last, 2 * float(tolerance[-1])), 2)
+    yield from _take_first(list_roundings(last, 2 * float(tolerance[-1])), 2)
     if settled:
         return
     if scale > 1 and (scale - 1) * 10 < 20:
@@ -103,59 +115,61 @@ def _factors(ratio: Tensor, tolerance: Tensor, scale: float) -> Iterator[float]:
     yield 2 * last
 
 
-def _kept(ratio: Tensor, factor: float) -> Tensor:
+def _compute_unscaled_share(ratio: Tensor, factor: float) -> Tensor:
     return (ratio - 1 / factor) / (1 - 1 / factor)
 
 
-def _usual(base: float, factor: float, ratio: Tensor, tolerance: Tensor) -> Iterator[Scaling]:
-    """The usual limits, 32 and 1 turns by index or 4 and 1 by turns, at a round context."""
+def _fit_usual_limits(
+    base: float, factor: float, ratio: Tensor, tolerance: Tensor
+) -> Iterator[Scaling]:
+    """Scalings with the usual limits: 32 and 1 rotations along the index, 4 and 1 in Llama 3."""
     pairs = len(ratio)
     contexts = torch.tensor(_USUAL_CONTEXTS, dtype=torch.float64)
-    turns = contexts[:, None] * base ** -(torch.arange(pairs).double() / pairs) / (2 * math.pi)
-    kept = ((turns - 1) / 3).clamp(0, 1)
-    if (context := _matching(kept, factor, ratio, tolerance)) is not None:
+    rotations = contexts[:, None] * base ** -(torch.arange(pairs).double() / pairs) / (2 * math.pi)
+    unscaled = ((rotations - 1) / 3).clamp(0, 1)
+    if (context := _find_context(unscaled, factor, ratio, tolerance)) is not None:
         yield Llama3(factor, context)
     low, high = (pairs * (contexts / (2 * math.pi * t)).log() / math.log(base) for t in (32, 1))
     for truncate in (True, False):
         ends = (low.floor(), high.ceil()) if truncate else (low, high)
-        kept = _ramp(ends[0].clamp(min=0), ends[1].clamp(max=2 * pairs - 1), pairs)
-        if (context := _matching(kept, factor, ratio, tolerance)) is not None:
+        unscaled = _compute_ramp(ends[0].clamp(min=0), ends[1].clamp(max=2 * pairs - 1), pairs)
+        if (context := _find_context(unscaled, factor, ratio, tolerance)) is not None:
             yield NTKByParts(factor, context, truncate=truncate)
 
 
-def _matching(kept: Tensor, factor: float, ratio: Tensor, tolerance: Tensor) -> int | None:
-    """The first context whose kept shares [C, P] give the ratio."""
-    got = 1 / factor + (1 - 1 / factor) * kept
+def _find_context(unscaled: Tensor, factor: float, ratio: Tensor, tolerance: Tensor) -> int | None:
+    """The first usual context whose unscaled shares [C, P] give the ratio, or None."""
+    got = 1 / factor + (1 - 1 / factor) * unscaled
     fits = ((got - ratio).abs() <= tolerance * ratio).all(1).nonzero()
     return int(_USUAL_CONTEXTS[int(fits[0])]) if len(fits) else None
 
 
-def _ramp(low: Tensor, high: Tensor, pairs: int) -> Tensor:
-    """1 - clip((i - low) / (high - low), 0, 1): [..., P]."""
+def _compute_ramp(low: Tensor, high: Tensor, pairs: int) -> Tensor:
+    """Unscaled share of each pair, 1 - clip((i - low) / (high - low), 0, 1): [..., P]."""
     span = torch.where(high == low, torch.full_like(low, 0.001), high - low)
     index = torch.arange(pairs, dtype=torch.float64)
     return 1 - ((index - low.unsqueeze(-1)) / span.unsqueeze(-1)).clamp(0, 1)
 
 
-def _whole_corners(
+def _fit_whole_corners(
     base: float, factor: float, ratio: Tensor, tolerance: Tensor
 ) -> Iterator[Scaling]:
-    """Corners at whole indices: every pair of them is tried."""
+    """Scalings with corners at whole indices: all combinations are tried."""
     pairs = len(ratio)
     low, high = torch.meshgrid(
         torch.arange(pairs).double(), torch.arange(2 * pairs).double(), indexing="ij"
     )
     low, high = (c[high > low] for c in (low, high))
-    got = 1 / factor + (1 - 1 / factor) * _ramp(low, high, pairs)
+    got = 1 / factor + (1 - 1 / factor) * _compute_ramp(low, high, pairs)
     fits = ((got - ratio).abs() <= tolerance * ratio).all(1).nonzero().flatten().tolist()
     for n in fits[:8]:
-        yield from _truncated(base, factor, (float(low[n]), float(high[n])), pairs)
+        yield from _list_truncated_scalings(base, factor, (float(low[n]), float(high[n])), pairs)
 
 
-def _truncated(
+def _list_truncated_scalings(
     base: float, factor: float, corners: tuple[float, float], pairs: int
 ) -> Iterator[Scaling]:
-    """Context and limits whose corners, rounded outward, are these: anywhere in their cells."""
+    """Scalings whose corners, rounded outward, are these whole numbers."""
     low, high = corners
     middles = (low + 0.5, high - 0.5) if high - low > 1 else ((low + high) / 2,) * 2
     at_low, at_high = (2 * math.pi * base ** (end / pairs) for end in middles)  # L / limit there
@@ -165,22 +179,22 @@ def _truncated(
     slack = 0.4 * (base ** (1 / pairs) - 1)
     slow, fast = context / at_high, context / at_low
     for digits in (slack, 0.0):
-        limits = [next(roundings(limit, digits)) for limit in (slow, fast)]
+        limits = [next(list_roundings(limit, digits)) for limit in (slow, fast)]
         if limits[0] <= limits[1]:
             yield NTKByParts(factor, context, beta_fast=limits[1], beta_slow=limits[0])
 
 
-def _line_in_index(
+def _fit_line_in_index(
     base: float, factor: float, ratio: Tensor, tolerance: Tensor
 ) -> Iterator[Scaling]:
-    kept, pairs = _kept(ratio, factor), len(ratio)
-    inside = _inside(kept, factor, tolerance)
+    unscaled, pairs = _compute_unscaled_share(ratio, factor), len(ratio)
+    inside = _find_blended_pairs(unscaled, factor, tolerance)
     if len(inside) == 0:
         return
-    first, share = float(inside[0]), float(kept[inside[0]])
-    span = 1.0  # through a single pair, a line that has done its work at both neighbours
+    first, share = float(inside[0]), float(unscaled[inside[0]])
+    span = 1.0  # with a single blended pair, both neighbours are at an end of the line
     if len(inside) > 1:
-        fall = share - float(kept[inside[-1]])
+        fall = share - float(unscaled[inside[-1]])
         if fall <= 0:
             return
         span = float(inside[-1] - inside[0]) / fall
@@ -188,34 +202,36 @@ def _line_in_index(
     if low < -1e-3:
         return
     at_low, at_high = (2 * math.pi * base ** (end / pairs) for end in (max(low, 0.0), low + span))
-    for context, stretch in _contexts(at_high, tolerance):
-        for slack in _slacks(tolerance):
-            slow, fast = (next(roundings(x, slack)) for x in (stretch, at_high / at_low * stretch))
+    for context, multiple in _list_contexts(at_high, tolerance):
+        for slack in _list_tolerances(tolerance):
+            slow, fast = (
+                next(list_roundings(x, slack)) for x in (multiple, at_high / at_low * multiple)
+            )
             yield NTKByParts(factor, context, beta_fast=fast, beta_slow=slow, truncate=False)
 
 
-def _line_in_turns(
+def _fit_line_in_rotations(
     base: float, factor: float, ratio: Tensor, tolerance: Tensor
 ) -> Iterator[Scaling]:
-    """kept = A l + B with l the ladder: fast - slow = -slow / B, L = 2 pi A (fast - slow)."""
-    kept = _kept(ratio, factor)
-    inside = _inside(kept, factor, tolerance)
+    """Llama 3: share = A f + B, so fast - slow = -slow / B and L = 2 pi A (fast - slow)."""
+    unscaled = _compute_unscaled_share(ratio, factor)
+    inside = _find_blended_pairs(unscaled, factor, tolerance)
     if len(inside) < 2:
         return
     steps = base ** -(inside.double() / len(ratio))
-    slope = float((kept[inside[0]] - kept[inside[-1]]) / (steps[0] - steps[-1]))
-    level = float(kept[inside[0]]) - slope * float(steps[0])
+    slope = float((unscaled[inside[0]] - unscaled[inside[-1]]) / (steps[0] - steps[-1]))
+    level = float(unscaled[inside[0]]) - slope * float(steps[0])
     if slope <= 0 or level >= 0:
         return
     limit = 1 - 1 / level  # fast, where slow is 1
-    for context, stretch in _contexts(2 * math.pi * slope * (limit - 1), tolerance):
-        for slack in _slacks(tolerance):
-            slow, fast = (next(roundings(x, slack)) for x in (stretch, limit * stretch))
+    for context, multiple in _list_contexts(2 * math.pi * slope * (limit - 1), tolerance):
+        for slack in _list_tolerances(tolerance):
+            slow, fast = (next(list_roundings(x, slack)) for x in (multiple, limit * multiple))
             yield Llama3(factor, context, slow, fast)
 
 
-def _contexts(exact: float, tolerance: Tensor) -> Iterator[tuple[int, float]]:
-    """Whole contexts, and what to multiply the limits by where slow = 1 wants ``exact``."""
+def _list_contexts(exact: float, tolerance: Tensor) -> Iterator[tuple[int, float]]:
+    """Whole contexts, and by what to multiply limits that belong to the context ``exact``."""
     if not 1 <= exact < 2**60:
         return
     if abs(round(exact) - exact) <= 100 * float(tolerance.max()) * exact:
@@ -224,12 +240,12 @@ def _contexts(exact: float, tolerance: Tensor) -> Iterator[tuple[int, float]]:
     yield power, power / exact
 
 
-def _slacks(tolerance: Tensor) -> tuple[float, ...]:
-    """How far limits may be rounded: the error of a line through two measured points, then none."""
+def _list_tolerances(tolerance: Tensor) -> tuple[float, ...]:
+    """Relative errors up to which limits are rounded; the last is 0."""
     return 100 * float(tolerance.max()), float(tolerance.max()), 0.0
 
 
-def _inside(kept: Tensor, factor: float, tolerance: Tensor) -> Tensor:
-    """Indices of pairs that are neither kept nor divided, but for rounding."""
+def _find_blended_pairs(unscaled: Tensor, factor: float, tolerance: Tensor) -> Tensor:
+    """Indices of pairs between unscaled and fully divided."""
     edge = 4 * float(tolerance.max()) * factor
-    return ((kept > edge) & (kept < 1 - edge)).nonzero().flatten()
+    return ((unscaled > edge) & (unscaled < 1 - edge)).nonzero().flatten()

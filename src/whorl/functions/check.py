@@ -1,4 +1,4 @@
-"""Is this rotation right? Every property measured, and every known mistake named."""
+"""``check``: measure every property of a rotary function, and name its mistakes."""
 
 import math
 from collections.abc import Callable
@@ -6,44 +6,50 @@ from typing import Any
 
 import torch
 
-from .calls import call_properties
-from .constant_length import TOKENS, constant_length_probe
-from .diagnoses import diagnose, named_mistakes
+from .calls import measure_calls
+from .constant_length import TOKENS, build_constant_length_probe
 from .evidence import Evidence
-from .identify import identified, joined, with_calls, with_origins
-from .probe import DTYPES, Kind, NoAnswerError, Probe, RefusedLaterError
-from .properties import MEANINGS, matrix_properties
-from .report import CheckReport, Diagnosis, Measured
-from .results import Results
-from .roles import compare_roles, dependence_words
-from .spec import Identification
-from .study import Study, first_answers, name_of, prepare, study
+from .identification import Identification
+from .identify import add_call_failures, add_dependence, identify_measured, merge_keys
+from .measured_function import (
+    MeasuredFunction,
+    make_reference_call,
+    measure_function,
+    name_function,
+    prepare_probe,
+)
+from .mistakes import find_mistakes, find_named_mistakes
+from .probe import DTYPES, FunctionProbe, Kind, NoAnswerError, RefusedLaterError
+from .properties import MEANINGS, measure_matrix_properties
+from .report import CheckReport, Measured, Mistake
+from .results import PropertyResults
+from .roles import compare_roles, describe_dependence
 
 __all__ = ["check"]
 
-#: What no config can say. Not ``history``: here it also counts what half-precision calls leave
-#: behind, which is a mistake but no part of what the function is.
-_CALLS = ("heads", "offset", "batch", "length")
+#: Properties that no config can describe. ``history`` is not one of them: here it includes what
+#: calls in half precision change, which is a mistake but does not make it another rotation.
+_BEYOND_CONFIG = ("heads", "offset", "batch", "length")
 
-#: Mistakes that frequencies hide which are not the same in all calls.
-_AT_FAR_POSITIONS = ("bf16-positions", "fp16-positions", "dtype-differs", "far-positions")
-#: Mistakes that such frequencies feign, and properties that they spoil.
-_ACROSS_CALLS = ("keys-differ", "norm")
-_SPOILED = ("far", *DTYPES, "keys", "relative", "norm")
+#: Mistakes that stay hidden where frequencies depend on the length of calls.
+_HIDDEN_ACROSS_LENGTHS = ("bf16-positions", "fp16-positions", "dtype-differs", "far-positions")
+#: Mistakes that seem to be there because of such frequencies, and properties measured wrongly.
+_FALSE_ACROSS_LENGTHS = ("keys-differ", "norm")
+_WRONG_ACROSS_LENGTHS = ("far", *DTYPES, "keys", "relative", "norm")
 
 
 def check(
     fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x", base: float | None = None
 ) -> CheckReport:
-    """Probe a rotary function with basis vectors, and say what holds and what is wrong.
+    """Measure what a rotary function does to basis vectors, and report what is wrong with it.
 
     Args:
-        fn: takes and gives NumPy arrays or torch tensors [B, H, T, D]; what it raises is reported.
+        fn: takes and returns NumPy arrays or torch tensors [B, H, T, D]. Its errors are reported.
         head_dim: channels of one head, D.
         kind: "x" for fn(x, positions), "qk" for fn(q, k, positions), "cos_sin" for
             fn(q, k, cos, sin).
-        base: the base that is meant. Without it, the square of a common base is taken for an
-            exponent that counts its 2 twice.
+        base: the base that it should have. Without it, the square of a common base is reported as
+            a mistake in the exponent.
 
     >>> import whorl
     >>> report = whorl.check(whorl.RoPE(64).rotate, head_dim=64)
@@ -53,137 +59,141 @@ def check(
     True
     """
     try:
-        probe = prepare(fn, head_dim, kind, "check")
-        before = first_answers(probe)
-        seen = [study(role) for role in probe.roles()]
-        found = [identified(each) for each in seen]
-        evidence = _evidence(seen, found, before, base)
+        probe = prepare_probe(fn, head_dim, kind, "check")
+        evidence = _collect_evidence(probe, base)
     except NoAnswerError as problem:
-        return _unanswered(fn, head_dim, problem)
-    return _report(evidence, _held(evidence))
+        return _build_refusal_report(fn, head_dim, problem)
+    return _build_report(evidence, _measure_at_one_length(evidence))
 
 
-def _held(evidence: list[Evidence]) -> list[Evidence]:
-    """What is measured in calls of one length; nothing where that tells nothing more.
+def _measure_at_one_length(evidence: list[Evidence]) -> list[Evidence]:
+    """Evidence from calls of one length, or [] if it adds nothing.
 
-    Calls of different lengths hide mistakes where frequencies follow the length of a call, that of
-    earlier calls, or the context.
+    If frequencies depend on the length of calls or on the context, calls of different lengths
+    cannot be compared, which hides mistakes.
     """
-    follows = any(
-        each.fails("history") or each.calls.far.tokens or each.follows_calls or each.follows_context
+    depends_on_length = any(
+        each.fails("history")
+        or each.calls.far.wrong_call_tokens
+        or each.depends_on_call_length
+        or each.depends_on_context
         for each in evidence
     )
-    held = constant_length_probe(evidence[0].seen) if follows else None
-    if held is None:
+    if not depends_on_length:
+        return []
+    probe = build_constant_length_probe(evidence[0].function)
+    if probe is None:
         return []
     try:
-        before = first_answers(held)
-        seen = [study(role) for role in held.roles()]
-        found = [identified(each) for each in seen]
-        again = _evidence(seen, found, before, evidence[0].base)
+        again = _collect_evidence(probe, evidence[0].base)
     except NoAnswerError:
         return []
-    steady = ("history", "length")  # if not, the length is not all that results depend on
-    return [] if any(each.fails(name) for each in again for name in steady) else again
+    # If these fail, results depend on more than the length, so one length is no remedy.
+    required = ("history", "length")
+    return [] if any(each.fails(name) for each in again for name in required) else again
 
 
-def _named(evidence: list[Evidence], held: list[Evidence]) -> list[Diagnosis]:
-    """All mistakes, those that show in calls of one length only among them.
+def _collect_mistakes(evidence: list[Evidence], one_length: list[Evidence]) -> list[Mistake]:
+    """All mistakes, including those that only calls of one length show.
 
-    What earlier calls left behind looks like a mistake in all later ones; then only those are
-    taken that could not show before.
+    If earlier calls change results, later calls seem to have more mistakes than they have. Then
+    calls of one length add only those that other calls cannot show.
     """
-    named, again = diagnose(evidence), named_mistakes(held) if held else []
-    if held:
-        real = {one.id for one in again}
-        named = [one for one in named if one.id in real or one.id not in _ACROSS_CALLS]
-    known, kept = {one.id for one in named}, any(each.fails("history") for each in evidence)
-    return named + [
-        Diagnosis(one.id, f"In calls of {TOKENS} tokens each: {one.words}")
+    found, again = find_mistakes(evidence), find_named_mistakes(one_length) if one_length else []
+    if one_length:
+        confirmed = {one.id for one in again}
+        found = [one for one in found if one.id in confirmed or one.id not in _FALSE_ACROSS_LENGTHS]
+    known, has_history = {one.id for one in found}, any(each.fails("history") for each in evidence)
+    return found + [
+        Mistake(one.id, f"In calls of {TOKENS} tokens each: {one.words}")
         for one in again
-        if one.id not in known and (not kept or one.id in _AT_FAR_POSITIONS)
+        if one.id not in known and (not has_history or one.id in _HIDDEN_ACROSS_LENGTHS)
     ]
 
 
-def _evidence(
-    seen: list[Study],
-    found: list[Identification],
-    before: list[torch.Tensor],
-    base: float | None,
-) -> list[Evidence]:
-    """Of x, or of queries and of keys."""
-    measured = [_measured(*each) for each in zip(seen, found, strict=True)]
+def _collect_evidence(probe: FunctionProbe, base: float | None) -> list[Evidence]:
+    """Everything measured of x, or of queries and of keys."""
+    before = make_reference_call(probe)
+    functions = [measure_function(role) for role in probe.split_roles()]
+    found = [identify_measured(function) for function in functions]
+    measured = [_measure_properties(*each) for each in zip(functions, found, strict=True)]
     roles = None
-    if len(seen) == 2:
-        roles = compare_roles((seen[0], seen[1]), (found[0], found[1]))
+    if len(functions) == 2:
+        roles = compare_roles((functions[0], functions[1]), (found[0], found[1]))
         for results in measured:
             results.update(roles.results)
     evidence = []
-    for each, calls in enumerate(call_properties(seen, found, before)):
-        measured[each].update(calls.results)
-        both = roles if each == 0 else None
-        evidence.append(Evidence(seen[each], found[each], measured[each], calls, base, both))
+    for n, calls in enumerate(measure_calls(functions, found, before)):
+        measured[n].update(calls.results)
+        both = roles if n == 0 else None
+        evidence.append(Evidence(functions[n], found[n], measured[n], calls, base, both))
     return evidence
 
 
-def _measured(seen: Study, found: Identification) -> Results:
-    results = Results()
+def _measure_properties(function: MeasuredFunction, found: Identification) -> PropertyResults:
+    """Properties of one function that single calls show."""
+    results = PropertyResults()
     results.add("answers", 0.0, 0.0)
-    results.update(matrix_properties(seen, found))
-    if seen.probe.kind == "cos_sin":
-        _scale(results, seen.probe, seen)
+    results.update(measure_matrix_properties(function, found))
+    if function.probe.kind == "cos_sin":
+        _measure_scale_power(results, function)
     return results
 
 
-def _report(evidence: list[Evidence], held: list[Evidence]) -> CheckReport:
-    first, found = evidence[0], with_calls(evidence[0].found, evidence[0].results, _CALLS)
-    diagnoses, results = _named(evidence, held), Results()
-    for each, again in zip(evidence, held, strict=False):
-        each.results.update(again.results.only(_SPOILED))
+def _build_report(evidence: list[Evidence], one_length: list[Evidence]) -> CheckReport:
+    """The report; results from calls of one length replace those that they correct."""
+    first, results = evidence[0], PropertyResults()
+    found = add_call_failures(first.found, first.results, _BEYOND_CONFIG)
+    mistakes = _collect_mistakes(evidence, one_length)
+    for each, again in zip(evidence, one_length, strict=False):
+        each.results.update(again.results.select(_WRONG_ACROSS_LENGTHS))
     results.update(first.results)
     if len(evidence) == 2:
-        results.join_keys(evidence[1].results)
-        roles = held[0].roles if held else first.roles
+        results.merge_keys(evidence[1].results)
+        roles = one_length[0].roles if one_length else first.roles
         assert roles is not None
-        theirs = with_calls(evidence[1].found, evidence[1].results, _CALLS)
-        found = joined(found, theirs, roles.differs, first.error("keys"))
-        found = with_origins(found, dependence_words(roles.depends))
+        theirs = add_call_failures(evidence[1].found, evidence[1].results, _BEYOND_CONFIG)
+        found = merge_keys(found, theirs, roles.differences, first.error("keys"))
+        found = add_dependence(found, describe_dependence(roles.dependence))
     ordered = {name: results.measured[name] for name in MEANINGS if name in results.measured}
     return CheckReport(
-        name=first.seen.probe.name,
-        head_dim=first.seen.probe.head_dim,
+        name=first.function.probe.name,
+        head_dim=first.function.probe.head_dim,
         properties={name: measured for name, (measured, _) in ordered.items()},
         limits={name: limit for name, (_, limit) in ordered.items()},
         unmeasured=results.unmeasured,
-        diagnoses=diagnoses,
+        diagnoses=mistakes,
         identified=found,
     )
 
 
-def _unanswered(fn: Callable[..., Any], head_dim: int, problem: NoAnswerError) -> CheckReport:
+def _build_refusal_report(
+    fn: Callable[..., Any], head_dim: int, problem: NoAnswerError
+) -> CheckReport:
+    """The report about a function that cannot be called, or only once."""
     name = "history" if isinstance(problem, RefusedLaterError) else "no-answer"
     return CheckReport(
-        name=name_of(fn),
+        name=name_function(fn),
         head_dim=head_dim,
         properties={"answers": Measured(False, 1.0)},
         limits={"answers": 0.0},
-        diagnoses=[Diagnosis(name, f"The function {problem}")],
+        diagnoses=[Mistake(name, f"The function {problem}")],
     )
 
 
-def _scale(results: Results, probe: Probe, seen: Study) -> None:
-    """Tables times 1.5: by which power of it does the result grow, less one?"""
+def _measure_scale_power(results: PropertyResults, function: MeasuredFunction) -> None:
+    """Check that tables times 1.5 give results times 1.5, and not a higher power of it."""
+    probe, pairs = function.probe, function.pairs
     assert probe.form.tables is not None
-    pairs = seen.pairs
     if pairs is None:
-        results.skip("scale", "no pairs turn")
+        results.skip("scale", "no pairs rotate")
         return
-    length = probe.next_length()
+    length = probe.take_new_length()
     x = torch.ones(1, 1, length, probe.head_dim, dtype=torch.float64)
-    at = torch.arange(length)
-    plain = probe.wide(x, at)
-    scaled = probe.scaled(x, at, 1.5)
+    positions = torch.arange(length)
+    plain = probe.ask_role(x, positions)
+    scaled = probe.ask_with_scaled_tables(x, positions, 1.5)
     channels = torch.cat((pairs.a_out, pairs.b_out))
     growth = scaled[..., channels].norm() / plain[..., channels].norm()
     power = float(growth.log()) / math.log(1.5)
-    results.put("scale", abs(power - 1) <= 1e-3, power - 1, 1e-3)
+    results.record("scale", abs(power - 1) <= 1e-3, power - 1, 1e-3)

@@ -1,41 +1,43 @@
-"""What the rules about mistakes look at."""
+"""All measurements of one function, for the rules about mistakes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .calls import Calls
-from .report import Diagnosis
-from .results import Results
-from .roles import Roles
-from .spec import Identification
-from .study import Study
+from .calls import CallResults
+from .identification import Identification
+from .measured_function import MeasuredFunction
+from .report import Mistake
+from .results import PropertyResults
+from .roles import RoleComparison
 
-__all__ = ["Evidence", "Found"]
+__all__ = ["Evidence", "Mistakes"]
 
-#: What a rule yields.
-Found = Iterator[Diagnosis]
+#: What a rule returns.
+Mistakes = Iterator[Mistake]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured of x, of queries or of keys; roles is about both together."""
+    """All measurements of x, of queries or of keys; roles compares queries with keys."""
 
-    seen: Study
+    function: MeasuredFunction
     found: Identification
-    results: Results
-    calls: Calls
+    results: PropertyResults
+    calls: CallResults
     base: float | None
-    roles: Roles | None = None
+    roles: RoleComparison | None = None
 
     @property
-    def follows_calls(self) -> bool:
-        """Whether results follow the length of calls as short as most that are made."""
-        return self.fails("length") and self.calls.few is None
+    def depends_on_call_length(self) -> bool:
+        """Whether results depend on the length of a call, even of short ones."""
+        return self.fails("length") and self.calls.short_result is None
 
     @property
-    def follows_context(self) -> bool:
-        """Whether results follow the largest position of a call."""
-        return self.seen.lengths is not None and self.seen.lengths.short_up_to is not None
+    def depends_on_context(self) -> bool:
+        """Whether results depend on the largest position of a call."""
+        return (
+            self.function.lengths is not None and self.function.lengths.constant_up_to is not None
+        )
 
     def fails(self, name: str) -> bool:
         return self.results.fails(name)

@@ -1,45 +1,52 @@
-"""Which rotation is this? The simplest config that reproduces a function, by measurement alone."""
+"""``identify``: find the simplest config that reproduces a rotary function."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE, Proportional
+from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE
 
-from .by_parts import USUAL_BASES
-from .calls import unlike_any_config
-from .configs import hugging_face, rope_options, with_attention
-from .decay import find_decay
-from .far import leaves_the_line
-from .ladders import Rule, fit_rule, nearly, nearly_base, plain, share
-from .lengths import PLACES, at_length, dynamic_rule
-from .measure import wrapped
+from .calls import measure_beyond_config
+from .far_positions import find_first_departure
+from .frequency_rules import (
+    FrequencyRule,
+    describe_near_base,
+)
+from .identification import Identification
+from .length_dependence import FIRST_POSITIONS, measure_in_context
+from .measured_function import (
+    MeasuredFunction,
+    make_reference_call,
+    measure_function,
+    prepare_probe,
+)
+from .options import add_attention_scale, build_rope_options, build_rope_parameters
+from .pairs import Pairs
 from .probe import Kind, NoAnswerError
-from .properties import MEANINGS, rounding_limit
-from .results import Results
-from .roles import dependence, dependence_words, differences, same_keys
-from .rounding import roundings, tolerance_of
-from .spec import Identification
-from .structure import Pairs
-from .study import PRECISIONS, Study, first_answers, prepare, study
-from .tables import TABLE_BASE
+from .properties import MEANINGS, compute_rounding_limit
+from .results import PropertyResults
+from .roles import are_keys_like_queries, describe_dependence, list_differences, measure_dependence
+from .rotation_parts import RotationParts, derive_parts, fit_rotation_rule
+from .rounding import list_roundings
+from .table_forms import TABLE_BASE
+from .xpos import fit_xpos
 
-__all__ = ["identified", "identify", "joined", "with_origins"]
+__all__ = ["add_call_failures", "add_dependence", "identify", "identify_measured", "merge_keys"]
 
 
 def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Identification:
-    """Recover layout, frequencies, scaling and the rest from what a rotary function does.
+    """Find layout, frequencies, scaling and all other options of a rotary function by calling it.
 
     Args:
-        fn: takes and gives NumPy arrays or torch tensors [B, H, T, D].
+        fn: takes and returns NumPy arrays or torch tensors [B, H, T, D].
         head_dim: channels of one head, D.
         kind: "x" for fn(x, positions), "qk" for fn(q, k, positions), "cos_sin" for
             fn(q, k, cos, sin), which is given tables of base 10,000.
 
-    Raises ValueError where the function cannot be called at all.
+    Raises ValueError if the function cannot be called in any way that is tried.
 
     >>> import whorl
     >>> rope = whorl.RoPE(64, base=500_000.0, layout="interleaved")
@@ -50,37 +57,42 @@ def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Iden
     {'head_dim': 64, 'base': 500000.0, 'layout': 'interleaved'}
     """
     try:
-        probe, *keys = prepare(fn, head_dim, kind, "identify").roles()
-        before = first_answers(probe)
-        seen = study(probe)
-        found = with_calls(identified(seen), unlike_any_config(seen, before[0]))
+        probe, *keys = prepare_probe(fn, head_dim, kind, "identify").split_roles()
+        before = make_reference_call(probe)
+        function = measure_function(probe)
+        found = _identify_role(function, before[0])
         if not keys:
             return found
-        made = dependence_words(dependence(probe, 1e-3)[0])
-        if same_keys(seen, keys[0]):
-            return with_origins(found, made)
-        other = study(keys[0])
-        apart = float((other.maps - seen.maps).abs().max())
-        theirs = with_calls(identified(other), unlike_any_config(other, before[1]))
-        found = joined(found, theirs, tuple(differences(found, theirs)), apart)
-        return with_origins(found, made)
+        dependence = describe_dependence(measure_dependence(probe, 1e-3)[0])
+        if are_keys_like_queries(function, keys[0]):
+            return add_dependence(found, dependence)
+        other = measure_function(keys[0])
+        difference = float((other.matrices - function.matrices).abs().max())
+        theirs = _identify_role(other, before[1])
+        found = merge_keys(found, theirs, tuple(list_differences(found, theirs)), difference)
+        return add_dependence(found, dependence)
     except NoAnswerError as problem:
         raise ValueError(f"identify: the function {problem}") from None
 
 
-def with_origins(found: Identification, made: str) -> Identification:
-    """With what the results are made of, where that is not q for the first and k for the second."""
-    if not made:
+def _identify_role(function: MeasuredFunction, before: Tensor) -> Identification:
+    """Identification of x, queries or keys, with properties that no config can describe."""
+    return add_call_failures(identify_measured(function), measure_beyond_config(function, before))
+
+
+def add_dependence(found: Identification, words: str) -> Identification:
+    """The identification, with a sentence about which argument makes which result, if any."""
+    if not words:
         return found
-    return replace(found, exact=False, departs=(*found.departs, made))
+    return replace(found, exact=False, departs=(*found.departs, words))
 
 
-def with_calls(
+def add_call_failures(
     found: Identification,
-    results: Results,
+    results: PropertyResults,
     names: Sequence[str] = ("heads", "offset", "batch", "length", "history"),
 ) -> Identification:
-    """With what depends on more than the vector and its position."""
+    """The identification, with properties that fail when calls are compared."""
     lines = [
         f"it does not hold that {MEANINGS[name]}: the error is {results.error(name):.2g}"
         for name in names
@@ -91,214 +103,100 @@ def with_calls(
     return replace(found, exact=False, departs=(*found.departs, *lines))
 
 
-def joined(
-    queries: Identification, keys: Identification, differs: tuple[str, ...], apart: float
+def merge_keys(
+    queries: Identification, keys: Identification, differences: tuple[str, ...], error: float
 ) -> Identification:
-    """What is found of queries, with what is different about keys; apart: by how much."""
-    if not differs and keys.exact >= queries.exact:
+    """The identification of queries, with how keys differ; error: by how much."""
+    if not differences and keys.exact >= queries.exact:
         return replace(queries, error=max(queries.error, keys.error))
-    lines = [f"keys are not treated as queries are: {line}" for line in differs]
-    if not differs:
+    lines = [f"keys are not treated as queries are: {line}" for line in differences]
+    if not differences:
         lines = [f"keys: {line}" for line in keys.departs]
     return replace(
         queries,
-        error=max(queries.error, apart),
+        error=max(queries.error, error),
         exact=False,
         departs=(*queries.departs, *lines),
         keys=keys,
     )
 
 
-class _Turned(NamedTuple):
-    """The parts of a rotation that a rule does not say."""
-
-    rates: Tensor  # [P], signed
-    scale: float
-    sign: int
-    offset: float
-    departs: list[str]
-
-
-def identified(seen: Study) -> Identification:
-    """The answer for what was measured."""
-    probe = seen.probe
+def identify_measured(function: MeasuredFunction) -> Identification:
+    """The simplest config of a measured function, and where the function differs from it."""
+    probe = function.probe
     common: dict[str, Any] = {
         "name": probe.name,
-        "precision": seen.precision,
+        "precision": function.precision,
         "asked": str(probe.form),
     }
-    if seen.unrepeated > rounding_limit(seen):
-        said = f"the same call twice in a row differs by {seen.unrepeated:.2g}"
+    if function.repeat_difference > compute_rounding_limit(function):
+        said = f"the same call twice in a row differs by {function.repeat_difference:.2g}"
         return Identification(encoding=None, departs=(said,), **common)
-    if seen.pairs is None or seen.turning is None or seen.lengths is None:
-        if seen.unpaired is not None:
-            return Identification(encoding=None, departs=(seen.unpaired,), **common)
-        error = float((seen.maps - torch.eye(probe.head_dim)).abs().max())
+    if function.pairs is None or function.rotations is None or function.lengths is None:
+        if function.no_pairs_reason is not None:
+            return Identification(encoding=None, departs=(function.no_pairs_reason,), **common)
+        error = float((function.matrices - torch.eye(probe.head_dim)).abs().max())
         if error < 1e-6:
             return Identification(encoding="nope", config={}, error=error, exact=True, **common)
-        said = "no channel turns into another, and the result is not the input"
+        said = "no channel mixes with another, and the result is not the input"
         return Identification(encoding=None, departs=(said,), **common)
-    parts = _parts(seen, seen.pairs)
-    rule, pairs = _rule(seen, seen.pairs, parts)
+    parts = derive_parts(function, function.pairs)
+    rule, pairs = fit_rotation_rule(function, function.pairs, parts)
     found = Identification(
         encoding="rope",
         layout=pairs.layout,
         out_layout=pairs.out_layout,
         rotary_dim=pairs.width,
         rotary_start=pairs.start,
-        inv_freq=tuple(parts.rates.tolist()),
+        inv_freq=tuple(parts.inv_freq.tolist()),
         attention_scale=parts.scale,
         sign=parts.sign,
         offset=parts.offset,
-        reach=seen.lengths.reach,
+        reach=function.lengths.longest_context,
         **common,
     )
-    found = _configured(found, rule, pairs, parts, seen)
-    decay = find_decay(seen.turning, pairs, seen.unit)
-    if decay is not None:
-        found = decay.applied(found)
-        parts.departs.extend(decay.departs)
-    return _judged(found, seen, parts.departs)
+    found = _add_config(found, rule, pairs, parts, function)
+    xpos = fit_xpos(function.rotations, pairs, function.rounding_unit)
+    if xpos is not None:
+        found = xpos.apply_to(found)
+        parts.departs.extend(xpos.departs)
+    return _compare_with_config(found, function, parts.departs)
 
 
-def _parts(seen: Study, pairs: Pairs) -> _Turned:
-    assert seen.turning is not None
-    turned, departs = seen.turning, list[str]()
-    if not seen.steady and seen.precision != "unknown":
-        departs.append("angles are not positions times frequencies; does it count along two axes?")
-    first, second = turned.rate.unbind(-1)
-    allowed = tolerance_of(first, max(seen.unit, 1e-9)) * 4
-    if not bool(((first - second).abs() <= allowed * first.abs().clamp(min=1e-30)).all()):
-        worst = int(((first - second).abs() / first.abs().clamp(min=1e-30)).argmax())
-        departs.append(
-            f"the two channels of pair {worst} turn by {float(first[worst]):.6g} and"
-            f" {float(second[worst]):.6g} per position; in a rotation they are the same"
-        )
-        rate = first
-    else:
-        rate = turned.rate.mean(-1)
-    if pairs.moved:
-        departs.append(pairs.moved)
-    elif pairs.layout is None or pairs.out_layout is None:
-        departs.append("channels pair neither i with i + R/2 nor 2i with 2i + 1")
-    sign = -1 if float(rate.sign().sum()) < 0 else 1
-    sizes = turned.size
-    scale = float(sizes.median() if seen.precision == "unknown" else sizes.mean())
-    slack = 8 * seen.unit
-    if float((sizes / scale - 1).abs().max()) > max(1e-7, 100 * slack):
-        departs.append("the factor on rotated channels differs between pairs")
-    scale = 1.0 if abs(scale - 1) <= slack else next(roundings(scale, slack))
-    offset = _offset(turned.phase[:, 0], rate, max(seen.unit, 1e-9))
-    if offset is None:
-        departs.append("the angles at position 0 are no multiple of the frequencies")
-    return _Turned(pairs.on_ladder(rate), scale, sign, offset or 0, departs)
-
-
-def _offset(phase: Tensor, rate: Tensor, unit: float) -> float | None:
-    """The position that every pair is ahead by at position 0; None where they disagree."""
-    if float(phase.abs().max()) <= 100 * unit:
-        return 0
-    if not float(rate.abs().min()):
-        return None
-    slowest = int(rate.abs().argmin())
-    estimate = float(phase[slowest] / rate[slowest])
-    for pair in rate.abs().argsort().tolist():  # each faster pair sharpens it
-        estimate += float(wrapped(phase[pair] - rate[pair] * estimate) / rate[pair])
-    nearest = next(roundings(estimate, 1e-5))
-    misfit = wrapped(phase - rate * nearest).abs().max()
-    if float(misfit) > 1e-3:
-        return None
-    return int(nearest) if nearest == int(nearest) else nearest
-
-
-def _rule(seen: Study, pairs: Pairs, parts: _Turned) -> tuple[Rule, Pairs]:
-    """The rule of the short rates, at the tightest precision that has one."""
-    assert seen.lengths is not None
-    rates = parts.rates * parts.sign
-    if seen.precision == "unknown" and (most := nearly_base(rates)) is not None:
-        return Rule(most[0]), pairs  # what bends the angles of fast pairs leaves slow ones alone
-    for name, unit in PRECISIONS.items():
-        if unit < seen.unit or not _fits_type(rates, name, seen.unit):
-            continue
-        tolerance = tolerance_of(rates, unit)
-        rule = fit_rule(rates, tolerance, parts.scale)
-        if rule.base is not None:
-            wider = _wider(rule, rates, tolerance, pairs, seen.probe.head_dim)
-            rule, pairs = wider or (rule, pairs)
-            if rule.scaling is None and seen.lengths.short_up_to is not None:
-                rule = _following(rule, rates, parts, seen, pairs, tolerance)
-            return rule, pairs
-    tolerance = tolerance_of(rates, seen.unit)
-    rule = fit_rule(rates, tolerance, parts.scale)
-    if seen.lengths.short_up_to is not None:
-        rule = _following(rule, rates, parts, seen, pairs, tolerance)
-    return rule, pairs
-
-
-def _fits_type(rates: Tensor, name: str, unit: float) -> bool:
-    """Whether rates, measured to ``unit``, look rounded to the type; float64 and their own do."""
-    if PRECISIONS[name] <= unit:
-        return True
-    rounded = rates.to(getattr(torch, name)).double()
-    return bool(((rounded - rates).abs() <= 8 * unit * rates.abs()).all())
-
-
-def _wider(
-    rule: Rule, rates: Tensor, tolerance: Tensor, pairs: Pairs, head_dim: int
-) -> tuple[Rule, Pairs] | None:
-    """Interleaved pairs at the start of a head may be the turning part of a proportional ladder."""
-    partial = pairs.layout == pairs.out_layout == "interleaved" and pairs.width < head_dim
-    if not partial or pairs.start or head_dim % 2 or rule.scaling is not None or rule.base is None:
-        return None
-    base = plain(rates, tolerance, head_dim // 2)
-    if base not in USUAL_BASES or rule.base in USUAL_BASES:
-        return None
-    scaling = Proportional(share(len(rates), head_dim // 2))
-    return Rule(base, scaling), replace(pairs, width=head_dim)
-
-
-def _following(
-    rule: Rule, rates: Tensor, parts: _Turned, seen: Study, pairs: Pairs, tolerance: Tensor
-) -> Rule:
-    assert seen.lengths is not None
-    base = rule.base or 10_000.0
-    found = dynamic_rule(base, rates, parts.scale, seen.lengths, pairs, tolerance)
-    if found is None:
-        parts.departs.append(
-            f"past a context of {seen.lengths.short_up_to} tokens the frequencies change by no"
-            " rule that is known here"
-        )
-        return rule
-    return Rule(base, found)
-
-
-def _configured(
-    found: Identification, rule: Rule, pairs: Pairs, parts: _Turned, seen: Study
+def _add_config(
+    found: Identification,
+    rule: FrequencyRule,
+    pairs: Pairs,
+    parts: RotationParts,
+    function: MeasuredFunction,
 ) -> Identification:
+    """The identification with options for whorl and for transformers, and notes about them."""
     notes = []
     scale = parts.scale
     if isinstance(rule.scaling, (LongRoPE, DynamicYaRN)):
-        scale = 1.0  # they bring their own
-    head_dim = seen.probe.head_dim
-    whole = with_attention(rule, scale, 8 * seen.unit)
+        scale = 1.0  # these scalings include it
+    head_dim = function.probe.head_dim
+    whole = add_attention_scale(rule, scale, 8 * function.rounding_unit)
     if isinstance(rule.scaling, (DynamicNTK, DynamicLinear)) and scale != 1.0:
         parts.departs.append(f"the attention scale {scale} of a scaling that has none")
         scale = 1.0
-    rates = (parts.rates * parts.sign).tolist()
-    listed = [next(roundings(r, seen.unit / 4)) if r else 0.0 for r in rates]
-    config = rope_options(whole, pairs, head_dim, listed, scale)
+    inv_freq = (parts.inv_freq * parts.sign).tolist()
+    listed = [next(list_roundings(r, function.rounding_unit / 4)) if r else 0.0 for r in inv_freq]
+    config = build_rope_options(whole, pairs, head_dim, listed, scale)
     if parts.sign < 0:
         config["direction"] = "backward"
-    parameters, missing = hugging_face(whole, parts.scale, parts.rates, pairs, head_dim)
+    parameters, missing = build_rope_parameters(whole, parts.scale, parts.inv_freq, pairs, head_dim)
     notes += [f"not in rope_parameters: {line}" for line in missing]
-    if seen.probe.kind == "cos_sin":
-        notes.append(f"the frequencies are those of the tables we gave it, base {TABLE_BASE:,.0f}")
+    if function.probe.kind == "cos_sin":
+        notes.append(
+            f"the frequencies are those of the tables it was given, base {TABLE_BASE:,.0f}"
+        )
     if whole.base is None:
         notes.append(
             f"no rule is known that gives these frequencies: all {len(listed)} are listed"
-            f"{nearly(parts.rates * parts.sign)}"
+            f"{describe_near_base(parts.inv_freq * parts.sign)}"
         )
-    notes += _notes(seen, rule, pairs)
+    notes += _list_notes(function, rule, pairs)
     return replace(
         found,
         base=whole.base,
@@ -309,11 +207,12 @@ def _configured(
     )
 
 
-def _notes(seen: Study, rule: Rule, pairs: Pairs) -> list[str]:
+def _list_notes(function: MeasuredFunction, rule: FrequencyRule, pairs: Pairs) -> list[str]:
+    """Notes about positions, bases and contexts."""
     notes = []
-    if seen.probe.addressing == "first":
+    if function.probe.addressing == "first":
         notes.append(
-            "only the first position of a call counts; the others are taken to follow it,"
+            "only the first position of a call counts; the others are assumed to be consecutive,"
             " so left padding and packed documents need a call each"
         )
     if rule.base is not None and rule.scaling is None and pairs.width > 2:
@@ -323,53 +222,56 @@ def _notes(seen: Study, rule: Rule, pairs: Pairs) -> list[str]:
             rounded = float(f"{factor:.3g}")
             if rounded > 1 and abs(factor / rounded - 1) < 1e-6 and rule.base % 10:
                 notes.append(f"the base is that of NTK(factor={rounded:g}) on {usual:,.0f}")
-    if seen.lengths is not None and seen.lengths.problem is not None:
+    if function.lengths is not None and function.lengths.problem is not None:
         notes.append(
-            f"answers contexts up to {seen.lengths.reach} tokens and no longer ones:"
-            f" {seen.lengths.problem}"
+            f"answers contexts up to {function.lengths.longest_context} tokens and no longer ones:"
+            f" {function.lengths.problem}"
         )
-    if seen.lengths is not None and seen.lengths.slow:
-        notes.append(seen.lengths.unasked)
+    if function.lengths is not None and function.lengths.too_slow:
+        notes.append(function.lengths.time_limit_note)
     return notes
 
 
-def _judged(found: Identification, seen: Study, departs: list[str]) -> Identification:
-    """Compare the config with the function: at the first positions, and at longer lengths."""
-    assert seen.pairs is not None
-    assert seen.lengths is not None
-    probe = seen.probe
+def _compare_with_config(
+    found: Identification, function: MeasuredFunction, departs: list[str]
+) -> Identification:
+    """The identification with the difference between config and function, and what departs."""
+    assert function.pairs is not None
+    assert function.lengths is not None
+    probe = function.probe
     if found.layout is None or found.out_layout is None:
         return replace(found, config=None, encoding=None, departs=tuple(departs))
     generator = torch.Generator().manual_seed(1)
     vectors = torch.randn(4, probe.head_dim, generator=generator).double()
     vectors = vectors / vectors.norm(dim=-1, keepdim=True)
-    at = torch.tensor(PLACES, dtype=torch.float64) + found.offset
-    theirs = probe.turned(vectors, PLACES)
-    ours = _rotated(found, vectors, at, None)
+    at = torch.tensor(FIRST_POSITIONS, dtype=torch.float64) + found.offset
+    theirs = probe.rotate_vectors(vectors, FIRST_POSITIONS)
+    ours = _rotate_by_config(found, vectors, at, None)
     error = float((theirs - ours).abs().max())
-    for length, _ in seen.lengths.past:
+    for length, _ in function.lengths.longer:
         inputs = torch.zeros(2, probe.head_dim, dtype=torch.float64)
-        inputs[0, seen.pairs.a_in], inputs[1, seen.pairs.b_in] = 1, 1
-        turned = _rotated(found, inputs, at, length)
-        mine = torch.stack((turned[..., seen.pairs.a_out], turned[..., seen.pairs.b_out]), -1)
-        past = at_length(probe, seen.pairs, length) - mine.permute(0, 2, 3, 1)
+        inputs[0, function.pairs.a_in], inputs[1, function.pairs.b_in] = 1, 1
+        out = _rotate_by_config(found, inputs, at, length)
+        ours = torch.stack((out[..., function.pairs.a_out], out[..., function.pairs.b_out]), -1)
+        past = measure_in_context(probe, function.pairs, length) - ours.permute(0, 2, 3, 1)
         error = max(error, float(past.abs().max()))
-    allowed = 128 * seen.unit if seen.unit < 1e-6 else 8 * seen.unit  # angles up to 15, sizes of 1
+    # Angles are up to 15 radians, which multiplies their rounding.
+    allowed = (128 if function.rounding_unit < 1e-6 else 8) * function.rounding_unit
     if found.encoding == "rope" and not departs:
-        wrong = leaves_the_line(seen, seen.pairs, found)
+        wrong = find_first_departure(function, function.pairs, found)
         if wrong is not None:
-            rough = " (they are as rough as in a half type)" if seen.half_angles else ""
+            rough = " (they are rounded to half precision)" if function.half_angles else ""
             departs.append(
-                f"at position {wrong[0]:,}, angles no longer continue the first ones{rough}"
+                f"from position {wrong[0]:,} on, angles do not continue the first ones{rough}"
             )
             error = max(error, wrong[1])
-    if seen.precision == "unknown":
-        departs.append(_misfit(seen))
+    if function.precision == "unknown":
+        departs.append(_describe_misfit(function))
     exact = error <= allowed * max(1.0, found.attention_scale) and not departs
     if not exact and not departs:
         departs.append(f"results differ by up to {error:.2g} on unit vectors")
     if found.offset:
-        plain = _rotated(found, vectors, at - found.offset, None)
+        plain = _rotate_by_config(found, vectors, at - found.offset, None)
         departs.append(
             f"no config has an offset: call the encoding with positions {found.offset:+g}, where it"
             f" differs by {error:.1g}"
@@ -378,19 +280,22 @@ def _judged(found: Identification, seen: Study, departs: list[str]) -> Identific
     return replace(found, error=error, exact=exact, departs=tuple(departs))
 
 
-def _misfit(seen: Study) -> str:
-    """What is not a rotation at the first positions, where no rounding explains it."""
-    assert seen.turning is not None
-    if seen.turning.wobble > seen.turning.noise / 8:
+def _describe_misfit(function: MeasuredFunction) -> str:
+    """How the first positions differ from a rotation, where no rounding explains it."""
+    assert function.rotations is not None
+    if function.rotations.size_misfit > function.rotations.angle_misfit / 8:
         return (
-            f"angles are up to {seen.turning.noise:.2g} of themselves off positions times"
-            f" frequencies and sizes up to {seen.turning.wobble:.2g} off a constant"
+            "angles differ from positions times frequencies by up to"
+            f" {function.rotations.angle_misfit:.2g} of their size, and the length of pairs varies"
+            f" by up to {function.rotations.size_misfit:.2g}"
         )
-    return "angles are not positions times frequencies; does it count along two axes?"
+    return "angles are not positions times frequencies; are positions those of a grid?"
 
 
-def _rotated(found: Identification, vectors: Tensor, at: Tensor, length: int | None) -> Tensor:
-    """Vectors [N, D] at each position, by the config: [T, N, D]."""
+def _rotate_by_config(
+    found: Identification, vectors: Tensor, at: Tensor, length: int | None
+) -> Tensor:
+    """Vectors [N, D] rotated to each position by the encoding of the config: [T, N, D]."""
     encoding: Any = found.build(table="on_the_fly")
     x = vectors[:, None, None, :].expand(-1, 1, len(at), -1).contiguous()
     more: dict[str, Any] = {}

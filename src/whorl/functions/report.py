@@ -1,22 +1,22 @@
-"""What ``check`` answers: properties with measured errors, and what is wrong in words."""
+"""The report of ``check``: properties with measured errors, and mistakes in words."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .spec import Identification
+from .identification import Identification
 
-__all__ = ["CheckReport", "Diagnosis", "Measured"]
+__all__ = ["CheckReport", "Measured", "Mistake"]
 
 
 class Measured(NamedTuple):
-    """Whether a property holds, and the error that was measured."""
+    """Whether a property holds, and its measured error."""
 
     ok: bool
     error: float
 
 
-class Diagnosis(NamedTuple):
-    """A mistake by its name, which stays, and in words."""
+class Mistake(NamedTuple):
+    """A mistake: an id that never changes, and an explanation in words."""
 
     id: str
     words: str
@@ -24,12 +24,12 @@ class Diagnosis(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckReport:
-    """``print`` it, or read the parts.
+    """What ``check`` found out about a function; ``print`` shows it as a table.
 
-    properties: name -> (ok, error). limits: what each error was allowed to be.
-    unmeasured: name -> why, for properties that the function does not let us ask, or not as far as
-    we would. diagnoses: [(id, words)].
-    identified: what the function is; None where it could not be called.
+    properties: name -> (ok, error). limits: name -> largest error with which it holds.
+    unmeasured: name -> why the property could not be measured, or not at all positions.
+    diagnoses: mistakes, [(id, words)].
+    identified: what the function computes; None if it could not be called.
     """
 
     name: str
@@ -37,7 +37,7 @@ class CheckReport:
     properties: dict[str, Measured]
     limits: dict[str, float] = field(default_factory=dict)
     unmeasured: dict[str, str] = field(default_factory=dict)
-    diagnoses: list[Diagnosis] = field(default_factory=list)
+    diagnoses: list[Mistake] = field(default_factory=list)
     identified: Identification | None = None
 
     @property
@@ -46,7 +46,7 @@ class CheckReport:
         return not self.diagnoses and all(found.ok for found in self.properties.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and dicts."""
+        """The report as numbers, strings, lists and dicts."""
         return {
             "name": self.name,
             "head_dim": self.head_dim,
@@ -61,6 +61,6 @@ class CheckReport:
         }
 
     def __str__(self) -> str:
-        from .text import report_text
+        from .text import render_report
 
-        return report_text(self)
+        return render_report(self)

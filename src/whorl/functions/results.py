@@ -1,27 +1,29 @@
-"""Measured properties by name, and the reasons why others could not be measured."""
+"""Measured properties, and the reasons why others could not be measured."""
 
 from collections.abc import Sequence
 
 from .report import Measured
 
-__all__ = ["Results"]
+__all__ = ["PropertyResults"]
 
 
-class Results:
-    """measured: name -> (Measured, limit). unmeasured: name -> why."""
+class PropertyResults:
+    """Properties by name. measured: name -> (Measured, limit). unmeasured: name -> reason."""
 
     def __init__(self) -> None:
         self.measured: dict[str, tuple[Measured, float]] = {}
         self.unmeasured: dict[str, str] = {}
 
     def add(self, name: str, error: float, limit: float) -> None:
+        """Store a property that holds if error <= limit."""
         self.measured[name] = (Measured(error <= limit, error), limit)
 
-    def put(self, name: str, ok: bool, error: float, limit: float) -> None:
-        """``add`` where holding is not a matter of an upper limit."""
+    def record(self, name: str, ok: bool, error: float, limit: float) -> None:
+        """Store a property that holds by another condition than error <= limit."""
         self.measured[name] = (Measured(ok, error), limit)
 
     def skip(self, name: str, why: str) -> None:
+        """Store why a property could not be measured."""
         self.unmeasured[name] = why
 
     def fails(self, name: str) -> bool:
@@ -30,27 +32,29 @@ class Results:
     def error(self, name: str) -> float:
         return self.measured[name][0].error
 
-    def update(self, other: "Results") -> None:
-        """Take over what another part measured."""
+    def update(self, other: "PropertyResults") -> None:
+        """Add all results of another measurement."""
         self.measured |= other.measured
         self.unmeasured |= other.unmeasured
 
-    def only(self, names: Sequence[str]) -> "Results":
-        """The properties of these names."""
-        some = Results()
+    def select(self, names: Sequence[str]) -> "PropertyResults":
+        """Results of the properties with these names."""
+        some = PropertyResults()
         some.measured = {name: self.measured[name] for name in names if name in self.measured}
         some.unmeasured = {name: self.unmeasured[name] for name in names if name in self.unmeasured}
         return some
 
-    def join_keys(self, keys: "Results") -> None:
-        """The worse of queries and keys for every property."""
+    def merge_keys(self, keys: "PropertyResults") -> None:
+        """Replace results of queries by those of keys that are worse."""
         for name, theirs in keys.measured.items():
-            if name not in self.measured or _badness(theirs) > _badness(self.measured[name]):
+            if name not in self.measured or _rank_failure(theirs) > _rank_failure(
+                self.measured[name]
+            ):
                 self.measured[name] = theirs
         for name, why in keys.unmeasured.items():
             self.unmeasured.setdefault(name, why if name not in self.measured else f"keys: {why}")
 
 
-def _badness(found: tuple[Measured, float]) -> tuple[bool, float]:
+def _rank_failure(found: tuple[Measured, float]) -> tuple[bool, float]:
     measured, limit = found
     return not measured.ok, abs(measured.error) / (limit or 1.0)

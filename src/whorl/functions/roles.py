@@ -1,4 +1,4 @@
-"""Queries and keys side by side: which makes which result, and whether both turn alike."""
+"""Queries compared with keys: which argument makes which result, and whether both rotate alike."""
 
 import math
 from dataclasses import dataclass
@@ -6,40 +6,41 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .measure import blocks
-from .probe import NoAnswerError, Probe, RaisedError
-from .properties import largest, limit_of, relative
-from .results import Results
-from .spec import Identification
-from .study import Study
+from .identification import Identification
+from .measured_function import MeasuredFunction
+from .pair_rotations import measure_blocks
+from .probe import FunctionProbe, NoAnswerError, RaisedError
+from .properties import compute_limit, find_largest, measure_relative_error
+from .results import PropertyResults
 
 __all__ = [
-    "Roles",
+    "RoleComparison",
+    "are_keys_like_queries",
     "compare_roles",
-    "dependence",
-    "dependence_words",
-    "differences",
-    "same_keys",
+    "describe_dependence",
+    "list_differences",
+    "measure_dependence",
 ]
 
-Depends = tuple[tuple[bool, bool], tuple[bool, bool]]
+ResultDependence = tuple[tuple[bool, bool], tuple[bool, bool]]
 
 
 @dataclass(frozen=True)
-class Roles:
-    """depends[i][j]: whether result i changes with argument j. differs: in words, one a line.
+class RoleComparison:
+    """How queries and keys differ, and which argument makes which result.
 
-    misgrouped: what comes out where keys have fewer heads, "" where it is right or refused.
+    dependence[i][j]: whether result i depends on argument j. differences: in words.
+    grouped_error: what is wrong if keys have fewer heads, "" if nothing is or if that is refused.
     """
 
-    results: Results
-    depends: Depends
-    differs: tuple[str, ...]
-    misgrouped: str = ""
+    results: PropertyResults
+    dependence: ResultDependence
+    differences: tuple[str, ...]
+    grouped_error: str = ""
 
 
-def dependence_words(depends: Depends) -> str:
-    """What each result is made of; "" where it is what it should be."""
+def describe_dependence(depends: ResultDependence) -> str:
+    """Which argument makes which result, in words; "" if q makes the first and k the second."""
     if depends == ((True, False), (False, True)):
         return ""
     of = {(1, 1): "q and k", (1, 0): "q alone", (0, 1): "k alone", (0, 0): "neither q nor k"}
@@ -47,53 +48,61 @@ def dependence_words(depends: Depends) -> str:
     return f"the first result is made of {first} and the second of {second}"
 
 
-def compare_roles(seen: tuple[Study, Study], found: tuple[Identification, Identification]) -> Roles:
-    """Measure what takes both roles."""
-    (queries, keys), results = seen, Results()
-    limit = limit_of(queries)
-    differs = tuple(differences(*found))
-    apart = largest(keys.maps - queries.maps)
+def compare_roles(
+    functions: tuple[MeasuredFunction, MeasuredFunction],
+    found: tuple[Identification, Identification],
+) -> RoleComparison:
+    """Measure the properties that concern queries and keys together."""
+    (queries, keys), results = functions, PropertyResults()
+    limit = compute_limit(queries)
+    differs = tuple(list_differences(*found))
+    apart = find_largest(keys.matrices - queries.matrices)
     decays = found[0].encoding == found[1].encoding == "xpos" and not differs
-    results.add("relative", relative(queries.maps, keys.maps), limit)
-    results.put("keys", (apart <= limit or decays) and not differs, apart, limit)
+    results.add("relative", measure_relative_error(queries.matrices, keys.matrices), limit)
+    results.record("keys", (apart <= limit or decays) and not differs, apart, limit)
     if apart > limit and not decays and not differs:
         differs = (f"the results differ by up to {apart:.2g} on basis vectors",)
-    depends, mixing = dependence(queries.probe, limit)
+    depends, mixing = measure_dependence(queries.probe, limit)
     results.add("roles", mixing, limit)
-    said = _grouped(results, queries.probe, limit)
-    return Roles(results, depends, differs, said)
+    said = _compare_grouped_heads(results, queries.probe, limit)
+    return RoleComparison(results, depends, differs, said)
 
 
-def _random(probe: Probe, heads: int, length: int, seed: int) -> Tensor:
+def _draw_vectors(probe: FunctionProbe, heads: int, length: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(1, heads, length, probe.head_dim, generator=generator).double()
 
 
-def dependence(probe: Probe, limit: float) -> tuple[Depends, float]:
-    """Change q alone, then k alone; the error is by how much the wrong result changes, or 1
+def measure_dependence(probe: FunctionProbe, limit: float) -> tuple[ResultDependence, float]:
+    """Which result depends on which argument, and an error.
 
-    where the right one does not.
+    Changes q alone, then k alone. The error is the largest change of the wrong result, or 1 if the
+    right result does not change.
     """
-    length = probe.next_length()
+    length = probe.take_new_length()
     at = torch.arange(length)
-    q, k, other = (_random(probe, 2, length, seed) for seed in (20, 21, 22))
+    q, k, other = (_draw_vectors(probe, 2, length, seed) for seed in (20, 21, 22))
 
     def ask(q: Tensor, k: Tensor) -> list[Tensor]:
         return [out.to(torch.float64, copy=True) for out in probe.ask(q, at, keys=k)]
 
     plain, changes = ask(q, k), []
     for changed in (ask(other, k), ask(q, other)):
-        changes.append([largest(b - a) for a, b in zip(plain, changed, strict=True)])
+        changes.append([find_largest(b - a) for a, b in zip(plain, changed, strict=True)])
     (q_by_q, k_by_q), (q_by_k, k_by_k) = changes
     depends = ((q_by_q > limit, q_by_k > limit), (k_by_q > limit, k_by_k > limit))
     ignored = 0.0 if depends[0][0] and depends[1][1] else 1.0
     return depends, max(q_by_k, k_by_q, ignored)
 
 
-def _grouped(results: Results, probe: Probe, limit: float) -> str:
-    """Four heads of queries with two of keys, against each alone."""
-    length = probe.next_length()
-    at, q, k = torch.arange(length), _random(probe, 4, length, 23), _random(probe, 2, length, 24)
+def _compare_grouped_heads(results: PropertyResults, probe: FunctionProbe, limit: float) -> str:
+    """Compare 4 heads of queries and 2 of keys in one call and in two; returns what is wrong."""
+    length = probe.take_new_length()
+    at, q, k = (
+        torch.arange(length),
+        _draw_vectors(probe, 4, length, 23),
+        _draw_vectors(probe, 2, length, 24),
+    )
     try:
         alone = [probe.ask(q, at, keys=q)[0].clone(), probe.ask(k, at, keys=k)[1].clone()]
     except NoAnswerError as problem:
@@ -107,37 +116,45 @@ def _grouped(results: Results, probe: Probe, limit: float) -> str:
     except NoAnswerError as problem:
         results.add("grouped", math.inf, limit)
         return f"it {problem}"
-    error = max(largest(b.double() - a.double()) for a, b in zip(alone, outs, strict=True))
+    error = max(find_largest(b.double() - a.double()) for a, b in zip(alone, outs, strict=True))
     results.add("grouped", error, limit)
     return "" if error <= limit else f"results differ by {error:.2g}"
 
 
-def same_keys(queries: Study, keys: Probe) -> bool:
-    """Whether keys turn as queries do, at the first positions and in the longest context known."""
+def are_keys_like_queries(queries: MeasuredFunction, keys: FunctionProbe) -> bool:
+    """Whether keys get the same rotations as queries, at first positions and in long contexts."""
     pairs, lengths = queries.pairs, queries.lengths
     if pairs is None or lengths is None:
         return False
-    places = [*range(len(queries.maps)), *(length - 1 for length, _ in lengths.past)]
-    if keys.addressing == "each" and lengths.reach > len(places):
-        places.append(lengths.reach - 1)
+    positions = [*range(len(queries.matrices)), *(length - 1 for length, _ in lengths.longer)]
+    if keys.addressing == "each" and lengths.longest_context > len(positions):
+        positions.append(lengths.longest_context - 1)
     try:
-        same = blocks(keys, pairs, places) - blocks(queries.probe, pairs, places)
-        maps = keys.turned(torch.eye(keys.head_dim).double(), places[: len(queries.maps)])
+        same = measure_blocks(keys, pairs, positions) - measure_blocks(
+            queries.probe, pairs, positions
+        )
+        matrices = keys.rotate_vectors(
+            torch.eye(keys.head_dim).double(), positions[: len(queries.matrices)]
+        )
     except NoAnswerError:
         return False
-    apart = largest(maps.transpose(1, 2) - queries.maps)
-    return max(largest(same), apart) <= 8 * queries.unit
+    apart = find_largest(matrices.transpose(1, 2) - queries.matrices)
+    return max(find_largest(same), apart) <= 8 * queries.rounding_unit
 
 
-def differences(queries: Identification, keys: Identification) -> list[str]:
-    """Where two identifications are not the same, in words."""
-    turns = [found.rotary_dim > 0 for found in (queries, keys)]
-    if turns[0] != turns[1]:
-        return [f"queries {_whether(turns[0])}, keys {_whether(turns[1])}"]
-    parts = [(_layout, "layout"), (_channels, "rotated channels")]
-    if not _same_rates(queries, keys):
-        parts.append((_frequencies, "frequencies"))
-    parts += [(_direction, "direction"), (_positions, "positions"), (_scale, "scale")]
+def list_differences(queries: Identification, keys: Identification) -> list[str]:
+    """Differences between the identifications of queries and keys, in words."""
+    rotates = [found.rotary_dim > 0 for found in (queries, keys)]
+    if rotates[0] != rotates[1]:
+        return [f"queries {_describe_rotation(rotates[0])}, keys {_describe_rotation(rotates[1])}"]
+    parts = [(_describe_layout, "layout"), (_describe_channels, "rotated channels")]
+    if not _has_same_frequencies(queries, keys):
+        parts.append((_describe_frequencies, "frequencies"))
+    parts += [
+        (_describe_direction, "direction"),
+        (_describe_positions, "positions"),
+        (_describe_scale, "scale"),
+    ]
     lines = []
     for words, name in parts:
         ours, theirs = words(queries), words(keys)
@@ -148,8 +165,8 @@ def differences(queries: Identification, keys: Identification) -> list[str]:
     return lines
 
 
-def _same_rates(queries: Identification, keys: Identification) -> bool:
-    """Whether the frequencies are the same, and follow the length alike."""
+def _has_same_frequencies(queries: Identification, keys: Identification) -> bool:
+    """Whether the frequencies are the same, and depend on the length in the same way."""
     ours, theirs = (torch.tensor(found.inv_freq).abs() for found in (queries, keys))
     follows = [
         found.scaling if found.scaling is not None and found.scaling.follows_length else None
@@ -159,35 +176,35 @@ def _same_rates(queries: Identification, keys: Identification) -> bool:
     return same and follows[0] == follows[1]
 
 
-def _whether(turns: bool) -> str:
-    return "turn" if turns else "do not turn"
+def _describe_rotation(rotates: bool) -> str:
+    return "rotate" if rotates else "do not rotate"
 
 
-def _layout(found: Identification) -> str:
+def _describe_layout(found: Identification) -> str:
     layouts = (found.layout or "another pairing", found.out_layout or "another pairing")
     return layouts[0] if layouts[0] == layouts[1] else f"{layouts[0]} in, {layouts[1]} out"
 
 
-def _channels(found: Identification) -> str:
+def _describe_channels(found: Identification) -> str:
     return f"{found.rotary_start} to {found.rotary_start + found.rotary_dim - 1}"
 
 
-def _frequencies(found: Identification) -> str:
-    rates = [abs(rate) for rate in found.inv_freq]
-    if not rates:
+def _describe_frequencies(found: Identification) -> str:
+    frequencies = [abs(frequency) for frequency in found.inv_freq]
+    if not frequencies:
         return "none"
     rule = "a list" if found.base is None else f"base {found.base:.6g}"
     scaling = "" if found.scaling is None else f", {found.scaling.name}"
-    return f"{rule}{scaling}, {rates[0]:.6g} to {rates[-1]:.6g} radians per position"
+    return f"{rule}{scaling}, {frequencies[0]:.6g} to {frequencies[-1]:.6g} radians per position"
 
 
-def _direction(found: Identification) -> str:
+def _describe_direction(found: Identification) -> str:
     return "forwards" if found.sign > 0 else "backwards"
 
 
-def _positions(found: Identification) -> str:
+def _describe_positions(found: Identification) -> str:
     return "as given" if not found.offset else f"as given {found.offset:+g}"
 
 
-def _scale(found: Identification) -> str:
+def _describe_scale(found: Identification) -> str:
     return f"{found.attention_scale:.6g}"

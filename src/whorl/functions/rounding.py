@@ -1,39 +1,38 @@
-"""Numbers as people write them: the fewest digits that still reproduce what was measured."""
+"""Measured numbers rounded to the fewest digits that are still within their error."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-__all__ = ["close", "roundings", "tolerance_of"]
+__all__ = ["are_close", "compute_tolerance", "list_roundings"]
 
 
-def roundings(value: float, relative: float) -> Iterator[float]:
-    """``value`` in 1, 2, .. significant digits, where that is within ``relative`` of it; itself.
+def list_roundings(value: float, relative: float) -> Iterator[float]:
+    """Roundings of a value to 1, 2, .. digits that are within a relative error, then the value.
 
     >>> list(roundings(9999.9999, 1e-6))[:1]
     [10000.0]
     """
-    seen = set()
+    given = set()
     for digits in range(1, 17):
         rounded = float(f"{value:.{digits}g}")
-        if rounded not in seen and abs(rounded - value) <= relative * abs(value):
-            seen.add(rounded)
+        if rounded not in given and abs(rounded - value) <= relative * abs(value):
+            given.add(rounded)
             yield rounded
-    if value not in seen:
+    if value not in given:
         yield value
 
 
-def close(got: Tensor, want: Tensor, tolerance: Tensor) -> bool:
-    """Whether every value is within its relative tolerance."""
+def are_close(got: Tensor, want: Tensor, tolerance: Tensor) -> bool:
+    """Whether every value is within its relative tolerance of the wanted one."""
     return bool(((got - want).abs() <= tolerance * want.abs()).all())
 
 
-def tolerance_of(rates: Tensor, precision: float) -> Tensor:
-    """How far a rate may be from what its rule says, relative, by the precision it is made in.
+def compute_tolerance(inv_freq: Tensor, precision: float) -> Tensor:
+    """Relative error allowed for each frequency, if it was computed with this unit rounding.
 
-    A power base^e in floating point inherits the rounding of e times ln base, so slow pairs are
-    allowed more.
+    A power base^e is as wrong as the rounding of e times ln base, so slow pairs may differ more.
     """
-    size = rates.abs().clamp(min=1e-30).log().abs()
-    return precision * (6 + 3 * torch.where(rates == 0, torch.zeros_like(size), size))
+    size = inv_freq.abs().clamp(min=1e-30).log().abs()
+    return precision * (6 + 3 * torch.where(inv_freq == 0, torch.zeros_like(size), size))

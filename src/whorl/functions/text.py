@@ -1,4 +1,4 @@
-"""Reports as text: a table of properties, what is wrong, and what the function is."""
+"""Reports as text: a table of properties, mistakes, and what the function computes."""
 
 import json
 import textwrap
@@ -7,17 +7,17 @@ from typing import Any
 
 from whorl.scaling import from_dict
 
+from .identification import Identification
 from .properties import MEANINGS
 from .report import CheckReport
-from .spec import Identification
 
-__all__ = ["identification_text", "report_text"]
+__all__ = ["render_identification", "render_report"]
 
 _LONGEST_LIST = 4
 _UNDER: dict[str, Any] = {"subsequent_indent": " " * 16, "break_on_hyphens": False}
 
 
-def report_text(report: CheckReport, width: int = 80) -> str:
+def render_report(report: CheckReport, width: int = 80) -> str:
     """The whole report in lines of at most ``width``."""
     count, held = len(report.properties), sum(found.ok for found in report.properties.values())
     wrong = len(report.diagnoses)
@@ -36,19 +36,19 @@ def report_text(report: CheckReport, width: int = 80) -> str:
     if report.diagnoses:
         lines += ["", "What is wrong"]
         for diagnosis in report.diagnoses:
-            lines += ["", *_hanging(diagnosis.id, diagnosis.words, width)]
+            lines += ["", *_wrap_mistake(diagnosis.id, diagnosis.words, width)]
     if report.identified is not None:
-        lines += ["", "What it is", "", *_identification(report.identified, width)]
+        lines += ["", "What it is", "", *_render_rows(report.identified, width)]
     return "\n".join(lines)
 
 
-def identification_text(found: Identification, width: int = 80) -> str:
+def render_identification(found: Identification, width: int = 80) -> str:
     """What was identified, in lines of at most ``width``."""
-    return "\n".join([f"{found.name}", "", *_identification(found, width)])
+    return "\n".join([f"{found.name}", "", *_render_rows(found, width)])
 
 
-def _identification(found: Identification, width: int) -> Iterator[str]:
-    rows = list(_rows(found))
+def _render_rows(found: Identification, width: int) -> Iterator[str]:
+    rows = list(_list_rows(found))
     column = max(len(name) for name, _ in rows) + 2
     for name, words in rows:
         yield from textwrap.wrap(
@@ -61,25 +61,28 @@ def _identification(found: Identification, width: int) -> Iterator[str]:
         )
 
 
-def _rows(found: Identification) -> Iterator[tuple[str, str]]:
+def _list_rows(found: Identification) -> Iterator[tuple[str, str]]:
     if found.encoding is None:
         yield "rotation", "none: it is no rotation of pairs in a layout that whorl has"
     elif found.encoding == "nope":
-        yield "rotation", "none: nothing turns"
+        yield "rotation", "none: nothing rotates"
     if found.rotary_dim:
-        yield "layout", _layout(found)
+        yield "layout", _describe_layout(found)
         last = found.rotary_start + found.rotary_dim - 1
         yield "channels", f"{found.rotary_start} to {last} rotate"
-        yield "frequencies", _frequencies(found)
+        yield "frequencies", _describe_frequencies(found)
         yield "direction", "forwards" if found.sign > 0 else "backwards"
         yield "scale", f"{found.attention_scale:.9g} on rotated channels"
         yield "positions", "as given" if not found.offset else f"as given {found.offset:+g}"
         known = found.precision != "unknown"
         yield "precision", f"that of {found.precision}" if known else "that of no float type"
     if found.config is not None and found.encoding is not None:
-        yield "whorl", call_text(found.encoding, found.config)
+        yield "whorl", render_call(found.encoding, found.config)
     if found.rotary_dim and found.encoding is not None:
-        yield "transformers", "nothing like it" if found.hf is None else _dictionary(found.hf)
+        yield (
+            "transformers",
+            "nothing like it" if found.hf is None else _format_dictionary(found.hf),
+        )
         judged = "within its own precision" if found.exact else "NOT the same"
         yield "difference", f"{found.error:.1g} on unit vectors: {judged}"
     for line in found.departs:
@@ -90,7 +93,7 @@ def _rows(found: Identification) -> Iterator[tuple[str, str]]:
         yield "asked with", found.asked
 
 
-def _layout(found: Identification) -> str:
+def _describe_layout(found: Identification) -> str:
     if found.layout is None:
         return "another pairing than half and interleaved"
     if found.out_layout == found.layout:
@@ -98,7 +101,7 @@ def _layout(found: Identification) -> str:
     return f"{found.layout} read, {found.out_layout or 'something else'} written"
 
 
-def _frequencies(found: Identification) -> str:
+def _describe_frequencies(found: Identification) -> str:
     count = len(found.inv_freq)
     first, last = found.inv_freq[0], found.inv_freq[-1]
     rule = "a list of its own" if found.base is None else f"base {found.base:.12g}"
@@ -107,47 +110,47 @@ def _frequencies(found: Identification) -> str:
     return f"{rule}: {count} from {first:.6g} to {last:.6g} radians per position"
 
 
-def call_text(encoding: str, config: Any) -> str:
-    """The call that builds it."""
+def render_call(encoding: str, config: Any) -> str:
+    """The call of ``whorl.make`` that builds the encoding."""
     options = dict(config)
     words = [f"{encoding!r}"]
     for name, value in options.items():
         if name == "scaling":
-            value = _Shown(_shortened(repr(from_dict(value)), value))
-        words.append(f"{name}={_value(value)}")
+            value = _Verbatim(_shorten_lists(repr(from_dict(value)), value))
+        words.append(f"{name}={_format_value(value)}")
     return f"whorl.make({', '.join(words)})"
 
 
-class _Shown(str):
-    """Text that stands for itself."""
+class _Verbatim(str):
+    """Text that is printed without quotes."""
 
     __slots__ = ()
 
 
-def _shortened(text: str, options: dict[str, Any]) -> str:
+def _shorten_lists(text: str, options: dict[str, Any]) -> str:
     for value in options.values():
         if isinstance(value, (list, tuple)) and len(value) > _LONGEST_LIST:
-            text = text.replace(repr(tuple(value)), _value(list(value)))
+            text = text.replace(repr(tuple(value)), _format_value(list(value)))
     return f"whorl.{text}"
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, _Shown):
+def _format_value(value: Any) -> str:
+    if isinstance(value, _Verbatim):
         return str(value)
     if isinstance(value, list) and len(value) > _LONGEST_LIST:
         return f"[{value[0]:.6g}, {value[1]:.6g}, .. {len(value)} numbers .. {value[-1]:.6g}]"
     return repr(value)
 
 
-def _dictionary(parameters: Any) -> str:
+def _format_dictionary(parameters: Any) -> str:
     words = []
     for name, value in parameters.items():
         long = isinstance(value, list) and len(value) > _LONGEST_LIST
-        words.append(f"{json.dumps(name)}: {_value(value) if long else json.dumps(value)}")
+        words.append(f"{json.dumps(name)}: {_format_value(value) if long else json.dumps(value)}")
     return f"{{{', '.join(words)}}}"
 
 
-def _hanging(name: str, words: str, width: int) -> list[str]:
+def _wrap_mistake(name: str, words: str, width: int) -> list[str]:
     lines = []
     for n, paragraph in enumerate(words.splitlines()):
         lines += textwrap.wrap(

@@ -1,12 +1,12 @@
-"""Charts: one look for all of them, and files in four formats.
+"""Charts in one style, and files of them in four formats.
 
     catalogue     every chart of the analysis by name, as ``whorl plot`` lists them
-    frequencies, decay, precision, scalings, maps, encodings   which draw those
-    bench, lab, inspection   charts of what those packages found
+    frequencies, decay, precision, scalings, maps, encodings   draw those charts
+    bench, lab, inspection   draw the results of those packages
     theme         colours and sizes, light and dark
 
-Chart functions return Altair charts; ``save`` writes them. Altair is imported when a chart is made
-or saved, so importing this package costs nothing and works without the ``plots`` extra.
+Chart functions return Altair charts; ``save`` writes them. Altair is imported when a chart is drawn
+or saved, so this package can be imported without the ``plots`` extra.
 """
 
 import json
@@ -48,30 +48,32 @@ SUFFIXES = (".png", ".svg", ".html", ".json")
 def save(chart: Any, path: str | Path, *, scale: float = 2, theme: Theme | None = "light") -> Path:
     """Write an Altair chart as .png, .svg, .html or .json, and return the path.
 
-    The file appears whole or not at all. HTML stands alone: its scripts are inside, so it opens
-    without a network. JSON is the Vega-Lite specification with its data and theme.
+    The file is complete or does not exist. HTML includes its scripts, so it opens without a
+    network. JSON is the Vega-Lite specification with its data and theme.
 
     Args:
-        scale: pixels of a PNG for each pixel of the chart.
+        scale: pixels of a PNG per pixel of the chart.
         theme: "light", "dark", or None for the theme that Altair has enabled. The chart's own
-            configuration wins over it, and Altair's global state stays as it was.
+            configuration overrides it, and Altair's global state does not change.
     """
     path = check_path(path)
-    spec = _spec(chart, theme)
+    spec = _build_spec(chart, theme)
     _write(path, _render(spec, path.suffix.lower(), scale))
     return path
 
 
 def svg(chart: Any, *, theme: Theme | None = "light") -> str:
-    """An Altair chart as the text of an SVG image, for pages that hold it inside."""
-    return _render(_spec(chart, theme), ".svg", 1).decode()
+    """An Altair chart as the text of an SVG image, to put into a page."""
+    return _render(_build_spec(chart, theme), ".svg", 1).decode()
 
 
 def check_path(path: str | Path) -> Path:
-    """The path if ``save`` can write there: ask before long work whose result is a chart."""
+    """The path, if ``save`` can write there; check it before long work whose result is a chart."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"plots.save: {path.name or str(path)!r} must end in {_join(SUFFIXES)}.")
+        raise ValueError(
+            f"plots.save: {path.name or str(path)!r} must end in {_join_words(SUFFIXES)}."
+        )
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"plots.save: the folder {str(path.parent)!r} of {path.name!r} does not exist;"
@@ -84,16 +86,16 @@ def check_path(path: str | Path) -> Path:
     return path
 
 
-def _join(words: tuple[str, ...]) -> str:
+def _join_words(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _spec(chart: Any, name: Theme | None) -> dict[str, Any]:
+def _build_spec(chart: Any, name: Theme | None) -> dict[str, Any]:
     alt = import_extra("altair", by="whorl.plots", extra="plots")
     if not hasattr(chart, "to_dict"):
         raise TypeError(f"plots.save: chart must be an Altair chart; got {type(chart).__name__}.")
     spec: dict[str, Any]
-    # Altair refuses more than 5000 rows, to keep notebooks small; a file may hold them.
+    # Altair refuses more than 5000 rows, to keep notebooks small; a file may have more.
     with alt.data_transformers.enable("default", max_rows=None):
         if name is None:
             return dict(chart.to_dict())
@@ -105,7 +107,7 @@ def _spec(chart: Any, name: Theme | None) -> dict[str, Any]:
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """``above`` laid over ``below``, dictionary by dictionary."""
+    """Both dictionaries in one, also nested ones; values of ``above`` replace others."""
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
@@ -131,6 +133,6 @@ def _write(path: Path, content: bytes) -> None:
         write_file_atomically(path, content)
     except OSError as error:
         raise OSError(
-            f"plots.save: cannot write {str(path)!r}: {error.strerror or error}; name a place that"
+            f"plots.save: cannot write {str(path)!r}: {error.strerror or error}; choose a path that"
             " you may write to."
         ) from None

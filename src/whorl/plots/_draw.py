@@ -1,4 +1,4 @@
-"""What several charts share: titles, heat maps, and words where there is nothing to draw."""
+"""Parts that several charts use: titles, heat maps, colours, ticks and numbers."""
 
 import math
 from collections.abc import Sequence
@@ -7,33 +7,33 @@ from typing import Any
 from whorl._support.extras import import_extra
 
 __all__ = [
-    "HEAT",
-    "altair",
-    "empty",
-    "heat_map",
-    "number",
-    "powers",
-    "ramp",
-    "shades",
-    "short",
-    "titled",
+    "HEAT_MAP_SIZE",
+    "add_title",
+    "draw_empty",
+    "draw_heat_map",
+    "format_number",
+    "import_altair",
+    "list_colors",
+    "list_powers",
+    "make_color_scale",
+    "shorten_line",
 ]
 
 #: Pixels along the side of a heat map.
-HEAT = 340
+HEAT_MAP_SIZE = 340
 
-#: From blue to gold, ever lighter, and never as light as a page or as dark as a dark one: at least
-#: 2.2 to 1 against white and 3.3 to 1 against the dark ground.
-_SHADES = ("#2F6DB5", "#1F9E9A", "#5DB34A", "#D9A514")
+#: From blue to gold, each lighter than the last. Contrast is at least 2.2 to 1 against a white
+#: page and 3.3 to 1 against the dark one.
+_COLORS = ("#2F6DB5", "#1F9E9A", "#5DB34A", "#D9A514")
 
 
-def altair() -> Any:
-    """The library, or an error with the pip line."""
+def import_altair() -> Any:
+    """The module ``altair``, or an error that says how to install it."""
     return import_extra("altair", by="whorl.plots", extra="plots")
 
 
-def short(text: str, most: int = 84) -> str:
-    """Text cut to a line.
+def shorten_line(text: str, most: int = 84) -> str:
+    """Text, shortened to ``most`` characters.
 
     >>> short("abcdef", 4)
     'abc…'
@@ -41,8 +41,8 @@ def short(text: str, most: int = 84) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}\u2026"
 
 
-def number(value: float) -> str:
-    """A number as people read it.
+def format_number(value: float) -> str:
+    """A number with commas, or with four digits if it is not whole.
 
     >>> number(4096), number(0.25), number(1e6)
     ('4,096', '0.25', '1,000,000')
@@ -50,36 +50,36 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.4g}"
 
 
-def titled(chart: Any, title: str, *subtitle: str) -> Any:
+def add_title(chart: Any, title: str, *subtitle: str) -> Any:
     """The chart with a title and short lines under it."""
-    words = [short(line, 96) for line in subtitle if line]
-    return chart.properties(title=altair().TitleParams(title, subtitle=words))
+    words = [shorten_line(line, 96) for line in subtitle if line]
+    return chart.properties(title=import_altair().TitleParams(title, subtitle=words))
 
 
-def empty(title: str, why: str) -> Any:
-    """A chart that says why it shows nothing."""
-    alt = altair()
+def draw_empty(title: str, why: str) -> Any:
+    """A chart that says why there is nothing to draw."""
+    alt = import_altair()
     words = alt.Chart(alt.Data(values=[{"why": why}])).mark_text(fontSize=14, limit=520)
-    return titled(words.encode(text="why:N").properties(width=540, height=120), title, why)
+    return add_title(words.encode(text="why:N").properties(width=540, height=120), title, why)
 
 
-def heat_map(
+def draw_heat_map(
     values: Sequence[Sequence[float | None]],
     positions: Sequence[int],
     *,
     legend: str,
-    size: int = HEAT,
+    size: int = HEAT_MAP_SIZE,
     diverging: bool = True,
     limit: float | None = None,
 ) -> Any:
-    """values[m][n] as a square: keys to the right, queries downwards.
+    """values[m][n] as a square: keys from left to right, queries from top to bottom.
 
-    diverging: white at 0, as far to both sides as the largest value, or as ``limit``.
+    diverging: white at 0, and colours up to the largest absolute value, or to ``limit``.
     """
-    alt = altair()
+    alt = import_altair()
     step = positions[1] - positions[0] if len(positions) > 1 else 1
     rows = [
-        {"n": n, "m": m, "n2": n + step, "m2": m + step, "v": _rounded(value)}
+        {"n": n, "m": m, "n2": n + step, "m2": m + step, "v": _round_value(value)}
         for m, row in zip(positions, values, strict=True)
         for n, value in zip(positions, row, strict=True)
         if value is not None
@@ -94,7 +94,7 @@ def heat_map(
         else alt.Scale(scheme="viridis")
     )
     scale = {"nice": False, "zero": False}
-    size = len(positions) * max(1, round(size / len(positions)))  # whole pixels leave no seams
+    size = len(positions) * max(1, round(size / len(positions)))  # whole pixels leave no gaps
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_rect()
@@ -112,10 +112,10 @@ def heat_map(
     )
 
 
-def powers(values: Sequence[float]) -> list[float]:
-    """The powers of ten among positive values: ticks of a logarithmic axis.
+def list_powers(values: Sequence[float]) -> list[float]:
+    """Ticks of a logarithmic axis: the powers of ten in the range of positive values.
 
-    Where there are fewer than three, their doubles and fives too.
+    With fewer than three of them, also two and five times each.
 
     >>> powers([0.05, 3, 200]), powers([0.3, 4])
     ([0.1, 1.0, 10.0, 100.0], [0.5, 1.0, 2.0])
@@ -129,18 +129,18 @@ def powers(values: Sequence[float]) -> list[float]:
     return [float(f"1e{n}") for n in range(first, last + 1, apart)]
 
 
-def shades() -> Any:
-    """Colours of an ordered quantity, seen on a light and on a dark ground."""
-    return altair().Scale(range=list(_SHADES), interpolate="rgb")
+def make_color_scale() -> Any:
+    """Colour scale of an ordered quantity, visible on a light and on a dark page."""
+    return import_altair().Scale(range=list(_COLORS), interpolate="rgb")
 
 
-def ramp(count: int) -> list[str]:
-    """As many of them, evenly apart.
+def list_colors(count: int) -> list[str]:
+    """Colours of that scale, ``count`` of them, evenly spaced.
 
     >>> ramp(4) == list(_SHADES), ramp(1), len(set(ramp(32)))
     (True, ['#2F6DB5'], 32)
     """
-    stops = [[int(colour[n : n + 2], 16) for n in (1, 3, 5)] for colour in _SHADES]
+    stops = [[int(colour[n : n + 2], 16) for n in (1, 3, 5)] for colour in _COLORS]
     found = []
     for n in range(count):
         at = n * (len(stops) - 1) / max(1, count - 1)
@@ -150,6 +150,6 @@ def ramp(count: int) -> list[str]:
     return found
 
 
-def _rounded(value: float) -> float:
-    """Four digits: enough for a colour, and half the file."""
+def _round_value(value: float) -> float:
+    """The value in four digits: enough for a colour, and half the size of the file."""
     return float(f"{value:.4g}") if math.isfinite(value) else 0.0

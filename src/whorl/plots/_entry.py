@@ -1,4 +1,4 @@
-"""What the catalogue knows of a chart, and the decorator that says it where the chart is drawn."""
+"""Charts of the catalogue, and the decorator that makes a drawing function one of them."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -7,31 +7,31 @@ from typing import Any, Literal
 
 from whorl.analysis.record import Record
 
-__all__ = ["Entry", "Group", "chart"]
+__all__ = ["ChartEntry", "ChartGroup", "chart"]
 
-Group = Literal["RoPE", "context extension", "any encoding", "a model"]
-Draw = Callable[[Mapping[str, Any]], Any]
+ChartGroup = Literal["RoPE", "context extension", "any encoding", "a model"]
+DrawFunction = Callable[[Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A chart: its name, one line about it, the function of its numbers, the one that draws."""
+class ChartEntry:
+    """A chart: its name, a line about it, the function that computes its numbers, and ``draw``."""
 
     name: str
-    group: Group
+    group: ChartGroup
     summary: str
     numbers: Callable[..., Record]
-    draw: Draw
+    draw: DrawFunction
 
     @property
     def options(self) -> dict[str, Any]:
-        """Names and defaults of its options."""
+        """Names and defaults of the options of this chart."""
         parameters = inspect.signature(self.numbers).parameters.values()
         return {p.name: p.default for p in parameters}
 
 
 def chart(
-    name: str, *, group: Group, summary: str, numbers: Callable[..., Record]
-) -> Callable[[Draw], Entry]:
-    """Make the function below the entry of a chart: it draws what ``numbers`` gives."""
-    return lambda draw: Entry(name, group, summary, numbers, draw)
+    name: str, *, group: ChartGroup, summary: str, numbers: Callable[..., Record]
+) -> Callable[[DrawFunction], ChartEntry]:
+    """Make a function a chart: it draws the numbers that ``numbers`` computes."""
+    return lambda draw: ChartEntry(name, group, summary, numbers, draw)

@@ -11,15 +11,15 @@ import torch
 from whorl._support.extras import import_extra
 from whorl.analysis.record import check_int, check_memory
 
-__all__ = ["attention_weights"]
+__all__ = ["compute_attention_weights"]
 
 
 @torch.no_grad()
-def attention_weights(folder: str, length: int, text: str = "") -> dict[str, Any]:
-    """Weights of each layer [1, H, T, T], and a name that says what was read.
+def compute_attention_weights(folder: str, length: int, text: str = "") -> dict[str, Any]:
+    """Attention weights of each layer [1, H, T, T], and a name for the model and the text.
 
-    text: a file; else the source of Python's argparse. Without a tokenizer in the folder, tokens
-    are random.
+    text: a file, or "" for the source of Python's argparse. Without a tokenizer in the folder,
+    tokens are random.
     """
     if not Path(folder, "config.json").is_file():
         raise ValueError(
@@ -28,11 +28,11 @@ def attention_weights(folder: str, length: int, text: str = "") -> dict[str, Any
         )
     transformers = import_extra("transformers", by="chart 'attention'", extra="hf")
     check_int(length, "length", "chart 'attention'", 2)
-    with _silent(transformers):
+    with _set_quiet_logging(transformers):
         model = transformers.AutoModel.from_pretrained(
             folder, attn_implementation="eager", local_files_only=True
         ).eval()
-    tokens, words = _tokens(transformers, folder, length, text, int(model.config.vocab_size))
+    tokens, words = _read_tokens(transformers, folder, length, text, int(model.config.vocab_size))
     config, n = model.config, tokens.shape[1]
     check_memory(
         16 * config.num_hidden_layers * config.num_attention_heads * n * n, n, "chart 'attention'"
@@ -41,14 +41,14 @@ def attention_weights(folder: str, length: int, text: str = "") -> dict[str, Any
     weights = [w for w in found or () if w is not None and w.shape[-1] == w.shape[-2]]
     if not weights:
         raise ValueError(
-            f"model: {folder!r} gives no attention weights; its architecture does not keep them."
+            f"model: {folder!r} gives no attention weights; its architecture does not return them."
         )
     return {"weights": weights, "name": f"{Path(folder).name}, {words}"}
 
 
 @contextmanager
-def _silent(transformers: Any) -> Iterator[None]:
-    """Without its bars and its notes on heads that are not loaded, which are not needed here."""
+def _set_quiet_logging(transformers: Any) -> Iterator[None]:
+    """Switch off progress bars and warnings of transformers, which do not matter here."""
     logs = transformers.utils.logging
     level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
     logs.set_verbosity_error()
@@ -61,7 +61,7 @@ def _silent(transformers: Any) -> Iterator[None]:
             logs.enable_progress_bar()
 
 
-def _tokens(
+def _read_tokens(
     transformers: Any, folder: str, length: int, text: str, vocab: int
 ) -> tuple[torch.Tensor, str]:
     if not any(Path(folder).glob("tokenizer*")) and not text:

@@ -1,6 +1,6 @@
-"""Where the numbers of each chart come from: its options, and the analysis that they go to.
+"""The numbers of each chart: its options are arguments here, and ``whorl.analysis`` does the rest.
 
-Two charts ask the lab or the benchmarks, if told to; they import them on that call.
+Three charts can use the lab or the benchmarks; these are imported only then.
 """
 
 from typing import Any
@@ -14,92 +14,94 @@ from whorl.encodings import Encoding, RoPE, names
 from whorl.testing.inputs import set_random_parameters
 
 _DIM, _BASE, _CONTEXT = 128, 10_000.0, 4096
-# Pairs that are shown where nothing else is asked for; of narrow heads, those that there are.
-_FIRST, _CIRCLES = 16, (0, 4, 12, 24)
-# What RoPE.from_config asks its callers for.
-_LAYERS = "pass layer= or layer_type=,"
+# Pairs that are drawn by default; narrow heads may have fewer.
+_DEFAULT_PAIRS, _DEFAULT_CIRCLES = 16, (0, 4, 12, 24)
+# Words of an error of RoPE.from_config, replaced by those of an option.
+_LAYER_HINT = "pass layer= or layer_type=,"
 
 
-def _rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
-    """Of these sizes, or as a model has it: a config file, its folder, or a preset."""
+def _build_rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
+    """RoPE of these sizes, or that of a model: a config file, its folder, or a preset."""
     if not config:
         return RoPE(dim, base=base)
     if (dim, base) != (_DIM, _BASE):
-        raise ValueError("option 'config' says what dim and base are; leave them out.")
+        raise ValueError("option 'config' sets dim and base; leave those out.")
     try:
-        return RoPE.from_config(_known(config), layer_type=layer_type or None)
+        return RoPE.from_config(_resolve_config(config), layer_type=layer_type or None)
     except ConfigError as error:
-        raise ConfigError(str(error).replace(_LAYERS, "set option 'layer_type' to")) from None
+        raise ConfigError(str(error).replace(_LAYER_HINT, "set option 'layer_type' to")) from None
 
 
-def _known(config: str) -> Any:
+def _resolve_config(config: str) -> Any:
     return presets.resolve(config, "option 'config'")
 
 
-def _named(listed: tuple[str, ...], heads: int, dim: int, length: int) -> dict[str, Encoding]:
+def _make_encodings(
+    listed: tuple[str, ...], heads: int, dim: int, length: int
+) -> dict[str, Encoding]:
     return {
         name: make_for_sizes(name, num_heads=heads, head_dim=dim, max_length=length)
         for name in listed
     }
 
 
-def frequencies(
+def compute_frequencies(
     dim: int = _DIM, base: float = _BASE, config: str = "", layer_type: str = ""
 ) -> Record:
-    return analysis.frequencies(_rope(dim, base, config, layer_type))
+    return analysis.frequencies(_build_rope(dim, base, config, layer_type))
 
 
-def wavelengths(
+def compute_wavelengths(
     dim: int = _DIM,
     base: float = _BASE,
     context: int = 0,
     config: str = "",
     layer_type: str = "",
 ) -> Record:
-    """context: 0 for the model's own, as ``whorl inspect`` counts the pairs as rotated."""
-    rope, window = _rope(dim, base, config, layer_type), None
+    """Wavelengths against a context; 0 is the context of the model, as in ``whorl inspect``."""
+    rope, window = _build_rope(dim, base, config, layer_type), None
     if config and not context:
-        said = read_config(_known(config))
+        said = read_config(_resolve_config(config))
         context = said.context or said.trained_context or 0
         windows = [one.window for one in said.groups if layer_type in ("", one.name)]
         window = None if None in windows else max(filter(None, windows), default=None)
     return analysis.frequencies(rope, context=context or _CONTEXT, window=window)
 
 
-def angles(
+def compute_angles(
     dim: int = _DIM,
     base: float = _BASE,
     positions: tuple[int, ...] = (0, 1, 4, 8),
-    pairs: int = _FIRST,
+    pairs: int = _DEFAULT_PAIRS,
     config: str = "",
     layer_type: str = "",
 ) -> Record:
-    rope = _rope(dim, base, config, layer_type)
-    few = min(pairs, rope.config.width // 2) if pairs == _FIRST else pairs
+    rope = _build_rope(dim, base, config, layer_type)
+    few = min(pairs, rope.config.width // 2) if pairs == _DEFAULT_PAIRS else pairs
     return analysis.angles(rope, positions, pairs=few)
 
 
-def circle(
+def compute_circle(
     dim: int = _DIM,
     base: float = _BASE,
-    pairs: tuple[int, ...] = _CIRCLES,
+    pairs: tuple[int, ...] = _DEFAULT_CIRCLES,
     length: int = 32,
     config: str = "",
     layer_type: str = "",
 ) -> Record:
-    rope = _rope(dim, base, config, layer_type)
-    few = pairs == _CIRCLES and max(pairs) >= rope.config.width // 2
+    rope = _build_rope(dim, base, config, layer_type)
+    few = pairs == _DEFAULT_CIRCLES and max(pairs) >= rope.config.width // 2
     return analysis.circle(rope, pairs=None if few else pairs, length=length)
 
 
-def similarity(
+def compute_similarity(
     encoding: str = "rope", dim: int = 128, heads: int = 8, length: int = 256, places: int = 64
 ) -> Record:
     made = make_for_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
     return analysis.similarity(made, length, places=places)
 
 
-def scores(
+def compute_scores(
     dim: int = _DIM,
     base: float = _BASE,
     length: int = 64,
@@ -109,18 +111,18 @@ def scores(
     layer_type: str = "",
 ) -> Record:
     return analysis.inner_products(
-        _rope(dim, base, config, layer_type), length, places=places, seed=seed
+        _build_rope(dim, base, config, layer_type), length, places=places, seed=seed
     )
 
 
-def map(
+def compute_map(
     encoding: str = "rope", dim: int = 128, heads: int = 8, length: int = 256, method: str = "pca"
 ) -> Record:
     made = make_for_sizes(encoding, num_heads=heads, head_dim=dim, max_length=length)
     return analysis.position_map(made, length, method=method)  # type: ignore[arg-type]
 
 
-def decay(
+def compute_decay(
     dim: int = _DIM,
     base: float = _BASE,
     length: int = 256,
@@ -132,7 +134,7 @@ def decay(
     if run and config:
         raise ValueError("chart 'decay': a run has its own RoPE; leave config out.")
     if not run:
-        return analysis.decay(_rope(dim, base, config, layer_type), length, seed=seed)
+        return analysis.decay(_build_rope(dim, base, config, layer_type), length, seed=seed)
     from whorl.lab.attention import attention_of, queries_and_keys, rope_of
 
     name, layers = attention_of(run)
@@ -141,7 +143,7 @@ def decay(
     return analysis.decay(rope, length, q=q, k=k, name=f"q, k of {name}", seed=seed)
 
 
-def bases(
+def compute_bases(
     dim: int = 128,
     bases: tuple[float, ...] = (100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0),
     length: int = 4096,
@@ -149,23 +151,23 @@ def bases(
     return analysis.bases(dim, bases, length=length)
 
 
-def aliasing(
+def compute_aliasing(
     dim: int = _DIM,
     base: float = _BASE,
     length: int = 65_536,
     config: str = "",
     layer_type: str = "",
 ) -> Record:
-    return analysis.aliasing(_rope(dim, base, config, layer_type), length)
+    return analysis.aliasing(_build_rope(dim, base, config, layer_type), length)
 
 
-def scalings(
+def compute_scalings(
     dim: int = _DIM, base: float = _BASE, context: int = 4096, factor: float = 8.0
 ) -> Record:
     return analysis.extensions(dim, base=base, original_context=context, factor=factor)
 
 
-def attention_scale(
+def compute_attention_scale(
     dim: int = 128,
     context: int = 2048,
     factors: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0),
@@ -174,7 +176,7 @@ def attention_scale(
     return analysis.attention_scale(dim, context=context, factors=factors, spread=spread)
 
 
-def precision(
+def compute_precision(
     dim: int = _DIM,
     base: float = _BASE,
     positions: tuple[int, ...] = POSITIONS,
@@ -183,7 +185,7 @@ def precision(
     layer_type: str = "",
 ) -> Record:
     if not peers:
-        return analysis.precision(_rope(dim, base, config, layer_type), positions)
+        return analysis.precision(_build_rope(dim, base, config, layer_type), positions)
     if config or (dim, base) != (_DIM, _BASE):
         raise ValueError(
             "chart 'precision': peers are measured at dim=128 and base=10000; leave config, dim and"
@@ -192,17 +194,17 @@ def precision(
     from whorl.bench.rotation.accuracy import contestants
 
     others = {n: tables for n, tables in contestants().items() if not n.startswith("whorl")}
-    return analysis.precision(_rope(dim, base, config, layer_type), positions, others=others)
+    return analysis.precision(_build_rope(dim, base, config, layer_type), positions, others=others)
 
 
-def bias(
+def compute_bias(
     encoding: str = "alibi", heads: int = 8, length: int = 128, future: bool = False
 ) -> Record:
     made = make_for_sizes(encoding, num_heads=heads, max_length=length)
     return analysis.bias_curves(made, length, future=future)
 
 
-def terms(
+def compute_terms(
     encoding: str = "rope+alibi",
     dim: int = 64,
     heads: int = 4,
@@ -214,40 +216,40 @@ def terms(
     return analysis.term_maps(set_random_parameters(made), length, head=head, seed=seed)
 
 
-def permutation(
+def compute_permutation(
     encodings: tuple[str, ...] = (), dim: int = 32, heads: int = 4, length: int = 12
 ) -> Record:
-    made = _named(encodings or tuple(names()), heads, dim, length)
+    made = _make_encodings(encodings or tuple(names()), heads, dim, length)
     return analysis.permutations(
         {n: set_random_parameters(e) for n, e in made.items()}, length=length
     )
 
 
-def entropy(
+def compute_entropy(
     encodings: tuple[str, ...] = ("nope", "rope", "sinusoidal", "xpos", "kerple", "alibi"),
     dim: int = 64,
     heads: int = 8,
     length: int = 8192,
 ) -> Record:
     lengths = [64 * 2**n for n in range(40) if 64 * 2**n <= length] or [length]
-    return analysis.entropy(_named(encodings, heads, dim, length), lengths)
+    return analysis.entropy(_make_encodings(encodings, heads, dim, length), lengths)
 
 
-def attention(run: str = "", model: str = "", length: int = 0, text: str = "") -> Record:
+def compute_attention(run: str = "", model: str = "", length: int = 0, text: str = "") -> Record:
     if bool(run) == bool(model):
         raise ValueError(
-            "chart 'attention' shows a trained model: say run=FOLDER of whorl train, or"
-            " model=FOLDER of a Hugging Face model, one of both."
+            "chart 'attention' shows a trained model: set run=FOLDER of whorl train, or"
+            " model=FOLDER of a Hugging Face model, but not both."
         )
     if model:
-        from ._hugging_face import attention_weights
+        from ._hugging_face import compute_attention_weights
 
-        return analysis.attended(**attention_weights(model, length or 256, text))
+        return analysis.attended(**compute_attention_weights(model, length or 256, text))
     from whorl.lab.attention import attention_of
 
     name, layers = attention_of(run, length=length or None)
     return analysis.attended([layer.weights for layer in layers], name=name)
 
 
-def properties(encodings: tuple[str, ...] = ()) -> Record:
+def compute_properties(encodings: tuple[str, ...] = ()) -> Record:
     return analysis.properties(encodings or None, lengths=())

@@ -1,11 +1,11 @@
-"""Many lines in one chart that can be told apart: labelled at their ends, or each in a panel.
+"""Charts of many lines: up to ten in one panel with labels at their ends, or a panel for each.
 
-Up to ten lines share a panel. An encoding keeps one hue and a scaling of it is dashed, so colours
-last for seven encodings; NoPE, the bare baseline, is grey. Labels stand at the line ends and are
-moved apart. More lines get a small panel each, with all the others in grey behind it.
+In one panel, all lines of an encoding have one colour, and those with scalings are dashed, so seven
+colours are enough for seven encodings; NoPE, the baseline, is grey. Labels at the ends of lines are
+moved apart. More lines get a small panel each, with all other lines in grey behind it.
 
-A line that diverges must not flatten the rest: the vertical axis ends where most of the values do,
-lines leave through the top, and their labels give the value where they end.
+A line that diverges must not flatten the others: the vertical axis ends where most values do, and
+the label of a line that leaves the chart gives its last value.
 """
 
 import math
@@ -16,16 +16,26 @@ from typing import Any, NamedTuple
 
 from whorl._support.extras import import_extra
 
-__all__ = ["GREY", "Axes", "Point", "Series", "at_least", "ceiling", "draw", "finite", "spread"]
+__all__ = [
+    "GREY",
+    "Axes",
+    "CurvePoint",
+    "Series",
+    "choose_axis_end",
+    "draw_series",
+    "get_finite",
+    "move_apart",
+    "widen_range",
+]
 
 GREY = "#8B929B"
 _LABEL_HEIGHT = 15
 _COLUMNS = 4
-_NARROW = 185
+_NARROW_WIDTH = 185
 _DASHES = [[1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 1.5], [1, 3], [12, 4], [7, 2, 1, 2, 1, 2]]
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     x: float
     y: float
     low: float | None = None
@@ -34,21 +44,21 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """A line; ``hue`` is shared by lines of one colour, ``dash`` is 0 for a solid one."""
+    """A line. hue: name of its colour, shared by lines of one colour. dash: 0 for a solid line."""
 
     name: str
     hue: str
     dash: int
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What a chart says beside its lines.
+    """Titles, axes and size of a chart.
 
-    mark: a vertical rule at this x, with these words. top: where the vertical axis ends; None
-    shows all values. accuracy: values are shares from 0 to 1 and more is better. narrow: for the
-    screen of a phone, with the labels inside it.
+    mark: a vertical line at this x, with these words. top: end of the vertical axis; None shows
+    all values. accuracy: whether values are shares from 0 to 1, and more is better. narrow: for
+    the screen of a phone, with labels inside the chart.
     """
 
     title: str
@@ -64,25 +74,25 @@ class Axes:
     narrow: bool = False
 
     @property
-    def format(self) -> str:
+    def number_format(self) -> str:
         return ".0%" if self.accuracy else ".3~g"
 
-    def words(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         return f"{value:.0%}" if self.accuracy else f"{value:.2f}"
 
 
-def finite(value: Any) -> float | None:
-    """A number that can be drawn, or None: a run that diverged has NaN, infinity or null."""
+def get_finite(value: Any) -> float | None:
+    """A number that can be drawn, or None: runs that diverged have NaN, infinity or null."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
 
 
-def ceiling(values: Iterable[float], spread: float = 3.0) -> float | None:
-    """Where to end the axis: the largest value not far above three quarters of them.
+def choose_axis_end(values: Iterable[float], spread: float = 3.0) -> float | None:
+    """End of the vertical axis that leaves out outliers, or None if all values should be shown.
 
-    Far is ``spread`` times the distance from the least value to the third quartile. None if all
-    values fit into one and a half times the axis, because cutting then hides more than it shows.
+    Outliers are further above the smallest value than ``spread`` times the distance from there to
+    the third quartile. All values are shown if they need at most one and a half times the axis.
 
     >>> ceiling([2.0, 2.1, 2.2, 2.3, 9.0])
     2.3
@@ -97,8 +107,8 @@ def ceiling(values: Iterable[float], spread: float = 3.0) -> float | None:
     return top if ordered[-1] - least > 1.5 * (top - least) > 0 else None
 
 
-def at_least(low: float, high: float, span: float = 0.2) -> tuple[float, float]:
-    """The ends of an axis, moved apart to ``span`` nats, because less is noise and not a picture.
+def widen_range(low: float, high: float, span: float = 0.2) -> tuple[float, float]:
+    """Ends of an axis, at least ``span`` nats apart, because smaller differences are noise.
 
     >>> at_least(2.0, 2.5), at_least(2.0, 2.0)
     ((2.0, 2.5), (1.9, 2.1))
@@ -107,22 +117,26 @@ def at_least(low: float, high: float, span: float = 0.2) -> tuple[float, float]:
     return low - missing, high + missing
 
 
-def draw(series: Sequence[Series], axes: Axes) -> Any:
-    """One panel if its lines can be told apart there, else a panel for each."""
+def draw_series(series: Sequence[Series], axes: Axes) -> Any:
+    """One panel if its lines can be distinguished there, else a panel for each line."""
     if axes.top is not None:
         axes = replace(axes, subtitle=f"{axes.subtitle}; cut off above {axes.top:.3g}")
     hues = {line.hue for line in series} - {"nope"}
-    return _together(series, axes) if len(series) <= 10 and len(hues) <= 7 else _apart(series, axes)
+    return (
+        _draw_together(series, axes)
+        if len(series) <= 10 and len(hues) <= 7
+        else _draw_panels(series, axes)
+    )
 
 
-def _domain(series: Sequence[Series], axes: Axes) -> tuple[float, float]:
+def _compute_domain(series: Sequence[Series], axes: Axes) -> tuple[float, float]:
     if axes.accuracy:
         return 0.0, 1.0
     points = [point for line in series for point in line.points]
     shown = [point.y for point in points if axes.top is None or point.y <= axes.top]
-    low, high = at_least(min(shown), max(shown))
+    low, high = widen_range(min(shown), max(shown))
     span = high - low
-    # Bands are shown as far as they do not flatten the lines: few seeds make wide ones.
+    # Bands of few seeds are wide; they may extend the axis by 15 % only.
     lows = [point.low for point in points if point.low is not None]
     highs = [point.high for point in points if point.high is not None]
     low = max(min([low, *lows]), low - 0.15 * span)
@@ -130,7 +144,7 @@ def _domain(series: Sequence[Series], axes: Axes) -> tuple[float, float]:
     return low - 0.04 * span, high + 0.04 * span
 
 
-def _rows(series: Iterable[Series]) -> list[dict[str, Any]]:
+def _list_rows(series: Iterable[Series]) -> list[dict[str, Any]]:
     return [
         {"name": line.name, "hue": line.hue, "dash": str(line.dash), **point._asdict()}
         for line in series
@@ -138,9 +152,9 @@ def _rows(series: Iterable[Series]) -> list[dict[str, Any]]:
     ]
 
 
-def _together(series: Sequence[Series], axes: Axes) -> Any:
+def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
     alt = import_extra("altair", by="whorl.plots", extra="plots")
-    domain = _domain(series, axes)
+    domain = _compute_domain(series, axes)
     hues = [hue for hue in dict.fromkeys(line.hue for line in series) if hue != "nope"]
     colour = alt.condition(
         "datum.hue == 'nope'",
@@ -149,14 +163,14 @@ def _together(series: Sequence[Series], axes: Axes) -> Any:
     )
     dashes = sorted({str(line.dash) for line in series})
     scale = alt.Scale(domain=domain, nice=False)
-    base = alt.Chart(alt.Data(values=_rows(series))).encode(
-        _x(alt, axes, series, axes.ticks[::-1][::2] if axes.narrow else axes.ticks),
-        alt.Y("y:Q", title=axes.y, scale=scale).axis(format=axes.format),
+    base = alt.Chart(alt.Data(values=_list_rows(series))).encode(
+        _build_x_axis(alt, axes, series, axes.ticks[::-1][::2] if axes.narrow else axes.ticks),
+        alt.Y("y:Q", title=axes.y, scale=scale).axis(format=axes.number_format),
         color=colour,
         detail="name:N",
     )
     band = base.mark_area(opacity=0.14, clip=True).encode(
-        alt.Y("low:Q", title=axes.y, scale=scale).axis(format=axes.format), y2="high:Q"
+        alt.Y("low:Q", title=axes.y, scale=scale).axis(format=axes.number_format), y2="high:Q"
     )
     lines = base.mark_line(clip=True, strokeWidth=2).encode(
         alt.StrokeDash("dash:N", legend=None).scale(
@@ -166,34 +180,39 @@ def _together(series: Sequence[Series], axes: Axes) -> Any:
     )
     layers = [band] if any(p.low is not None for line in series for p in line.points) else []
     if max(len(line.points) for line in series) <= 8:
-        # Not clipped, so that those at the edge are whole; those beyond it are left out instead.
-        inside = [row for row in _rows(series) if row["y"] <= domain[1]]
+        # Not clipped, so dots at the edge are whole; dots beyond it are left out.
+        inside = [row for row in _list_rows(series) if row["y"] <= domain[1]]
         dots = base.mark_point(size=28, opacity=1).properties(data=alt.Data(values=inside))
         lines = alt.layer(lines, dots)
-    ends = alt.Chart(alt.Data(values=_labels(series, axes, domain)))
+    ends = alt.Chart(alt.Data(values=_arrange_labels(series, axes, domain)))
     leader = ends.mark_rule(xOffset=4, x2Offset=22, strokeWidth=1.2).encode(
         x="x:Q", x2="end:Q", y="y:Q", y2="label:Q", color=colour
     )
     text = ends.mark_text(align="left", dx=26).encode(x="end:Q", y="label:Q", text="words:N")
-    return alt.layer(*layers, lines, leader, text, *_mark(alt, axes, 12)).properties(
-        width=_NARROW if axes.narrow else 540, height=axes.height, title=_title(alt, axes)
+    return alt.layer(*layers, lines, leader, text, *_draw_mark(alt, axes, 12)).properties(
+        width=_NARROW_WIDTH if axes.narrow else 540,
+        height=axes.height,
+        title=_build_title(alt, axes),
     )
 
 
-def _apart(series: Sequence[Series], axes: Axes) -> Any:
-    """Panels in order of the last value, best first."""
+def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
+    """A panel for each line, in order of the last value, best first."""
     alt = import_extra("altair", by="whorl.plots", extra="plots")
-    domain = _domain(series, axes)
+    domain = _compute_domain(series, axes)
     end = max(line.points[-1].x for line in series)
     sign = -1 if axes.accuracy else 1
     ordered = sorted(series, key=lambda line: (-line.points[-1].x, sign * line.points[-1].y))
-    heads = {line.name: _words(line, end, f" {axes.words(line.points[-1].y)}") for line in ordered}
-    rows = _rows(series)
-    x = _x(alt, axes, series, _few(axes), flush=True).title(None)
+    heads = {
+        line.name: _label_line(line, end, f" {axes.format_value(line.points[-1].y)}")
+        for line in ordered
+    }
+    rows = _list_rows(series)
+    x = _build_x_axis(alt, axes, series, _choose_panel_ticks(axes), flush=True).title(None)
     vertical = {"title": None, "scale": alt.Scale(domain=domain, nice=False)}
-    vertical["axis"] = alt.Axis(format=axes.format, tickCount=3)
+    vertical["axis"] = alt.Axis(format=axes.number_format, tickCount=3)
     y = alt.Y("y:Q", **vertical)
-    behind = alt.Chart(alt.Data(values=_one_path(series))).mark_line(
+    behind = alt.Chart(alt.Data(values=_join_paths(series))).mark_line(
         clip=True, strokeWidth=0.8, color=GREY, opacity=0.4, invalid="break-paths-show-domains"
     )
     front = alt.Chart().mark_line(clip=True, strokeWidth=2.4)
@@ -201,12 +220,12 @@ def _apart(series: Sequence[Series], axes: Axes) -> Any:
     if any(point.low is not None for line in series for point in line.points):
         band = alt.Chart().mark_area(opacity=0.25, clip=True)
         layers.insert(1, band.encode(x, alt.Y("low:Q", **vertical), y2="high:Q"))
-    layers += _mark(alt, replace(axes, mark=axes.mark and (axes.mark[0], "")), 0)
+    layers += _draw_mark(alt, replace(axes, mark=axes.mark and (axes.mark[0], "")), 0)
     for row in rows:
         row["head"] = heads[row["name"]]
-    title = _title(alt, axes)
+    title = _build_title(alt, axes)
     order = f"{axes.y} against {axes.x}; best at the end first"
-    title.subtitle = [*title.subtitle, *_wrapped(order, axes)]
+    title.subtitle = [*title.subtitle, *_wrap_text(order, axes)]
     return (
         alt.layer(*layers, data=alt.Data(values=rows))
         .properties(width=138, height=84)
@@ -221,8 +240,8 @@ def _apart(series: Sequence[Series], axes: Axes) -> Any:
     )
 
 
-def _one_path(series: Sequence[Series]) -> list[dict[str, Any]]:
-    """All lines as one path with gaps: a path for each in each panel makes files of megabytes."""
+def _join_paths(series: Sequence[Series]) -> list[dict[str, Any]]:
+    """Points of all lines as one path with gaps, which makes smaller files than many paths."""
     rows: list[dict[str, Any]] = []
     for line in series:
         rows += [{"x": point.x, "y": point.y} for point in line.points]
@@ -230,19 +249,19 @@ def _one_path(series: Sequence[Series]) -> list[dict[str, Any]]:
     return [{**row, "n": n} for n, row in enumerate(rows)]
 
 
-def _few(axes: Axes) -> tuple[int, ...]:
-    """The ticks of a small panel: where the rule stands, and the end."""
+def _choose_panel_ticks(axes: Axes) -> tuple[int, ...]:
+    """Ticks of a small panel: at the vertical line, and at the end."""
     first = axes.mark[0] if axes.mark else axes.ticks[0]
     return tuple(dict.fromkeys((first, axes.ticks[-1])))
 
 
-def _x(
+def _build_x_axis(
     alt: Any, axes: Axes, series: Sequence[Series], ticks: Sequence[int], flush: bool = False
 ) -> Any:
-    places = [point.x for line in series for point in line.points]
-    places += [axes.ticks[0], axes.ticks[-1], *(axes.mark or ())[:1]]
+    positions = [point.x for line in series for point in line.points]
+    positions += [axes.ticks[0], axes.ticks[-1], *(axes.mark or ())[:1]]
     scale = alt.Scale(
-        domain=[min(places), max(places)],
+        domain=[min(positions), max(positions)],
         nice=False,
         **({"type": "log", "base": 2} if axes.log else {}),
     )
@@ -250,10 +269,10 @@ def _x(
     return alt.X("x:Q", title=axes.x, scale=scale, axis=axis)
 
 
-def _labels(
+def _arrange_labels(
     series: Sequence[Series], axes: Axes, domain: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """A label for each line, its place in data units, none closer than a line of text."""
+    """A label for each line, with its position in data units; labels do not overlap."""
     low, high = domain
     step = _LABEL_HEIGHT * (high - low) / axes.height
     latest = max(line.points[-1].x for line in series)
@@ -261,30 +280,32 @@ def _labels(
     rows: list[dict[str, Any]] = []
     for line in sorted(series, key=lambda line: -line.points[-1].y):
         last = line.points[-1]
-        words = _words(line, latest, f" \u2191 {axes.words(last.y)}" if last.y > high else "")
+        words = _label_line(
+            line, latest, f" \u2191 {axes.format_value(last.y)}" if last.y > high else ""
+        )
         rows.append(
             {"name": line.name, "hue": line.hue, "words": words, "end": end}
             | {"x": last.x, "y": min(last.y, high)}
         )
-    places = spread([row["y"] for row in rows], step, low)
-    return [row | {"label": place} for row, place in zip(rows, places, strict=True)]
+    positions = move_apart([row["y"] for row in rows], step, low)
+    return [row | {"label": position} for row, position in zip(rows, positions, strict=True)]
 
 
-def _words(line: Series, end: float, value: str) -> str:
-    """The line's name and value; one that stops early, having diverged, says where."""
+def _label_line(line: Series, end: float, value: str) -> str:
+    """Name and value of a line; if it ends early, because it diverged, also where."""
     last = line.points[-1].x
     return f"{line.name}{value}" + (f" (to {last:g})" if last < end else "")
 
 
-def spread(places: Sequence[float], step: float, low: float) -> list[float]:
-    """Descending places moved down to be ``step`` apart, then up again where they left the chart.
+def move_apart(positions: Sequence[float], step: float, low: float) -> list[float]:
+    """Descending numbers, moved to be at least ``step`` apart and not below ``low``.
 
     >>> spread([3.0, 2.9, 0.1], step=1.0, low=0.0)
     [3.0, 2.0, 0.1]
     >>> spread([0.5, 0.4, 0.0], step=1.0, low=0.0)
     [2.0, 1.0, 0.0]
     """
-    found = list(places)
+    found = list(positions)
     for n in range(1, len(found)):
         found[n] = min(found[n], found[n - 1] - step)
     floor: float = low
@@ -294,11 +315,11 @@ def spread(places: Sequence[float], step: float, low: float) -> list[float]:
     return found
 
 
-def _mark(alt: Any, axes: Axes, size: int) -> list[Any]:
+def _draw_mark(alt: Any, axes: Axes, size: int) -> list[Any]:
     if axes.mark is None:
         return []
-    place, words = axes.mark
-    chart = alt.Chart(alt.Data(values=[{"x": place, "words": words}])).encode(x="x:Q")
+    position, words = axes.mark
+    chart = alt.Chart(alt.Data(values=[{"x": position, "words": words}])).encode(x="x:Q")
     rule = chart.mark_rule(strokeDash=[3, 3], strokeWidth=1.2)
     if not words:
         return [rule]
@@ -306,10 +327,10 @@ def _mark(alt: Any, axes: Axes, size: int) -> list[Any]:
     return [rule, text.encode(text="words:N", y=alt.value(0))]
 
 
-def _title(alt: Any, axes: Axes) -> Any:
-    lines = [line for text in axes.subtitle.split("\n") for line in _wrapped(text, axes)]
+def _build_title(alt: Any, axes: Axes) -> Any:
+    lines = [line for text in axes.subtitle.split("\n") for line in _wrap_text(text, axes)]
     return alt.TitleParams(axes.title, subtitle=lines)
 
 
-def _wrapped(text: str, axes: Axes) -> list[str]:
+def _wrap_text(text: str, axes: Axes) -> list[str]:
     return textwrap.wrap(text, 48) if axes.narrow else [text]

@@ -1,4 +1,4 @@
-"""Charts of a benchmark report: speed against the memory limit, and error by position.
+"""Charts of a benchmark report: speed compared with copying, and error by position.
 
 They read the plain numbers of ``whorl.bench.Report.to_dict()``, or of a file that it saved.
 """
@@ -11,14 +11,14 @@ from whorl._support.extras import import_extra
 __all__ = ["accuracy", "bench", "speed"]
 
 _MODES = {"inplace": "in place", "out": "out=", "fresh": "fresh", "training": "fwd + bwd"}
-# On tensors that never move: no figure for a program that makes new ones.
-_LEFT_OUT = "bound"
+# Measured on tensors whose addresses never change, which other programs do not have.
+_HIDDEN_MODE = "bound"
 
 
 def bench(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None) -> Any:
-    """Speed, and below it accuracy where the report has it.
+    """The chart of speed, and below it that of accuracy if the report has it.
 
-    titles: what to call a contestant of the report, by its name there.
+    titles: names to show for contestants, by their names in the report.
     """
     if not report.get("accuracy"):
         return speed(report, titles=titles)
@@ -28,15 +28,15 @@ def bench(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
 
 
 def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None) -> Any:
-    """Time of every contestant as a multiple of ``copy_``: its fastest form for new tensors.
+    """Time of every contestant in multiples of ``copy_``, in its fastest mode for new tensors.
 
-    Shows the smallest thread count of the report, because larger ones depend on the neighbours.
+    Shows the smallest number of threads of the report; others depend on the load of the machine.
     """
     alt = import_extra("altair", by="whorl.plots", extra="plots")
     threads = min((cell["cell"]["threads"] for cell in report["cells"]), default=1)
-    rows = _times(report, threads, titles or {})
+    rows = _collect_times(report, threads, titles or {})
     if not rows:
-        raise ValueError("plots.speed: the report holds no timings; measure at least one cell.")
+        raise ValueError("plots.speed: the report has no timings; measure at least one cell.")
     who = list(dict.fromkeys(row["who"] for row in rows))
     who.sort(key=lambda name: not name.startswith("whorl"))
     base = alt.Chart().encode(
@@ -70,7 +70,7 @@ def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
             )
         )
         .resolve_scale(y="independent")
-        .resolve_axis(x="independent")  # else an odd panel out leaves an axis under nothing
+        .resolve_axis(x="independent")  # otherwise an empty cell of the last row has an axis
     )
 
 
@@ -79,16 +79,16 @@ def accuracy(report: Mapping[str, Any]) -> Any:
     alt = import_extra("altair", by="whorl.plots", extra="plots")
     found = report.get("accuracy")
     if not found:
-        raise ValueError("plots.accuracy: the report holds no accuracy; measure it with the plan.")
+        raise ValueError("plots.accuracy: the report has no accuracy; measure it with the plan.")
     rows = [
-        # Position 0 and an error of 0 have no logarithm; neither says anything here.
+        # Position 0 and an error of 0 have no logarithm.
         {"position": position, "error": error, "who": who}
         for who, errors in found["errors"].items()
         for position, error in zip(found["positions"], errors, strict=True)
         if position > 0 and error > 0
     ]
     who = list(found["errors"])
-    # Those that form angles in float32 coincide, so each one's dots are smaller than the last's.
+    # Lines of angles in float32 coincide, so dots become smaller from one to the next.
     sizes = [20 + 10 * n**1.6 for n in reversed(range(len(who)))]
     base = alt.Chart(alt.Data(values=rows)).encode(
         alt.X("position:Q", title="position (tokens, log scale)")
@@ -109,10 +109,10 @@ def accuracy(report: Mapping[str, Any]) -> Any:
     )
 
 
-def _times(
+def _collect_times(
     report: Mapping[str, Any], threads: int, titles: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """The fastest timed form of every contestant in every cell, but of ``copy_``, which is 1."""
+    """The fastest mode of every contestant in every cell, except ``copy_``, which is 1."""
     rows = []
     for cell in report["cells"]:
         if cell["cell"]["threads"] != threads:
@@ -122,7 +122,7 @@ def _times(
             name, ratio = result["name"], result.get("to_copy")
             if (
                 name != "copy"
-                and result["mode"] != _LEFT_OUT
+                and result["mode"] != _HIDDEN_MODE
                 and ratio
                 and ratio < best.get(name, {"to_copy": float("inf")})["to_copy"]
             ):

@@ -1,7 +1,7 @@
-"""Every chart of the analysis by name; ``@chart`` says its name where it is drawn.
+"""All charts of the analysis by name, as ``@chart`` declares them.
 
-One definition serves all outputs: ``numbers`` gives the data of a chart, ``chart`` the Altair chart
-made from it, ``save`` a file. Options of a chart are the arguments of its function in ``_numbers``.
+``numbers`` gives the data of a chart, ``chart`` the Altair chart of it, ``save`` a file. Options of
+a chart are the arguments of its function in ``_numbers``.
 """
 
 from typing import Any, get_args
@@ -12,15 +12,15 @@ from whorl.analysis.record import Record
 from whorl.analysis.sizes import refuse_unused
 
 from . import decay, encodings, frequencies, maps, precision, scalings
-from ._entry import Entry, Group
+from ._entry import ChartEntry, ChartGroup
 
-__all__ = ["CHARTS", "Entry", "chart", "entry", "numbers", "sample"]
+__all__ = ["CHARTS", "ChartEntry", "chart", "entry", "format_default", "numbers"]
 
-#: Options that are numbers of tokens, which may be typed as 128k or 1e5.
+#: Options that are numbers of tokens, which may be written as 128k or 1e5.
 _LENGTHS = ("context", "length", "positions")
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> ChartEntry:
     """A chart by its name."""
     key = str(name).replace("_", "-")
     if key not in CHARTS:
@@ -45,7 +45,7 @@ def numbers(name: str, **options: Any) -> Record:
                 f"chart {found.name!r} has no option {option!r}{suggest_name(option, known)} It"
                 f" has: {has}."
             )
-    given = {key: _typed(key, value, known[key]) for key, value in options.items()}
+    given = {key: _convert_option(key, value, known[key]) for key, value in options.items()}
     chosen = given.get("encodings") or given.get("encoding") or known.get("encoding")
     if chosen:
         sizes = [word for word in ("dim", "heads") if word in given]
@@ -59,8 +59,8 @@ def chart(name: str, **options: Any) -> Any:
     return entry(name).draw(numbers(name, **options).to_dict())
 
 
-def _typed(option: str, value: Any, default: Any) -> Any:
-    """Text as what the option's default is; lists are split at commas."""
+def _convert_option(option: str, value: Any, default: Any) -> Any:
+    """A value of the type of the default, from text; lists are split at commas."""
     if not isinstance(value, str) or isinstance(default, str):
         return value
     try:
@@ -75,22 +75,22 @@ def _typed(option: str, value: Any, default: Any) -> Any:
     except (ValueError, KeyError):
         words = {bool: "yes or no", int: "a whole number", float: "a number"}
         kinds = words.get(type(default), "values with commas between them")
-        wanted = f"{kinds}, such as {sample(default)}"
+        wanted = f"{kinds}, such as {format_default(default)}"
         if option in _LENGTHS and type(default) is int:
             wanted = "a length such as 4096, 128k or 1e5"
         raise ValueError(f"option {option!r} must be {wanted}; got {quote(value)}.") from None
 
 
 def _read_length(text: str) -> int:
-    """A length as people type it, or a number that may be 0."""
+    """A length such as 128k, or a number that may be 0."""
     try:
         return int(text)
     except ValueError:
         return parse_length(text)
 
 
-def sample(default: Any) -> str:
-    """A value of an option as one types it."""
+def format_default(default: Any) -> str:
+    """A default of an option as it is typed."""
     if isinstance(default, bool):
         return "yes" if default else "no"
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
@@ -98,10 +98,10 @@ def sample(default: Any) -> str:
 
 _MODULES = (frequencies, maps, decay, precision, scalings, encodings)
 
-CHARTS: dict[str, Entry] = {
+CHARTS: dict[str, ChartEntry] = {
     each.name: each
-    for group in get_args(Group)
+    for group in get_args(ChartGroup)
     for module in _MODULES
     for each in vars(module).values()
-    if isinstance(each, Entry) and each.group == group
+    if isinstance(each, ChartEntry) and each.group == group
 }

@@ -1,10 +1,10 @@
-"""Charts of what distance does to RoPE's scores: envelope, bound, bases, aliases."""
+"""Charts of RoPE's scores by distance: envelope, bound, bases, aliases."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import altair, number, powers, titled
+from ._draw import add_title, format_number, import_altair, list_powers
 from ._entry import chart
 from .theme import PALETTE
 
@@ -13,11 +13,11 @@ from .theme import PALETTE
     "decay",
     group="RoPE",
     summary="envelope, Abel's bound, scores of random or trained q, k",
-    numbers=_numbers.decay,
+    numbers=_numbers.compute_decay,
 )
 def decay(found: Mapping[str, Any]) -> Any:
-    """f(m) above; below it, sizes of scores under Abel's bound."""
-    alt = altair()
+    """The envelope f(m), and below it mean sizes of scores with Abel's bound."""
+    alt = import_altair()
     last = found["distances"][-1]
     log = last > 2000
     x = alt.X("distance:Q", title=f"distance m - n (tokens{', log scale' if log else ''})").axis(
@@ -30,20 +30,24 @@ def decay(found: Mapping[str, Any]) -> Any:
         x, alt.Y("f:Q", title="envelope f(m), no unit"), tooltip=["distance:Q", "f:Q"]
     )
     panels = alt.vconcat(
-        above.properties(width=540, height=190), _bounded(found["scores"], known, x), spacing=24
+        above.properties(width=540, height=190),
+        _draw_scores_and_bounds(found["scores"], known, x),
+        spacing=24,
     )
-    return titled(
+    return add_title(
         panels.resolve_scale(color="independent", strokeDash="independent"),
-        f"Decay with distance, up to {number(last)}",
+        f"Decay with distance, up to {format_number(last)}",
         found["encoding"],
         "above: f(m) = mean of |S_j|, of the frequencies alone; below: scores, Abel's bound,",
         "all divided by |q| |k|, so that 1 is the most a score can be; means over q, k",
     )
 
 
-def _bounded(cases: list[dict[str, Any]], known: list[tuple[int, int]], x: Any) -> Any:
-    """Sizes of scores and their bounds, each of q and k in a colour. known: distance, index."""
-    alt = altair()
+def _draw_scores_and_bounds(
+    cases: list[dict[str, Any]], known: list[tuple[int, int]], x: Any
+) -> Any:
+    """Mean sizes of scores and their bounds, in one colour per case. known: (distance, index)."""
+    alt = import_altair()
     rows = [
         {"distance": d, "value": case[key][n], "of": case["name"], "what": words}
         for case in cases
@@ -58,7 +62,7 @@ def _bounded(cases: list[dict[str, Any]], known: list[tuple[int, int]], x: Any) 
             x,
             alt.Y("value:Q", title="|score| / (|q| |k|), log scale")
             .scale(type="log", nice=False)
-            .axis(format="~g", values=powers([row["value"] for row in rows])),
+            .axis(format="~g", values=list_powers([row["value"] for row in rows])),
             alt.Color("of:N", title=None, sort=[case["name"] for case in cases]).legend(
                 orient="bottom"
             ),
@@ -71,11 +75,11 @@ def _bounded(cases: list[dict[str, Any]], known: list[tuple[int, int]], x: Any) 
     )
 
 
-@chart("bases", group="RoPE", summary="what the base does to decay", numbers=_numbers.bases)
+@chart("bases", group="RoPE", summary="what the base does to decay", numbers=_numbers.compute_bases)
 def bases(found: Mapping[str, Any]) -> Any:
     """f(m) relative to f(0), and the similarity of positions, for each base."""
-    alt = altair()
-    names = [number(base) for base in found["bases"]]
+    alt = import_altair()
+    names = [format_number(base) for base in found["bases"]]
     rows = [
         {"distance": d, "value": value[n] / first, "base": name, "what": what}
         for what, key in (("envelope f(m) / f(0)", "envelopes"), ("similarity", "similarities"))
@@ -104,7 +108,7 @@ def bases(found: Mapping[str, Any]) -> Any:
         spacing=16,
     ).resolve_scale(y="independent").resolve_axis(x="independent")  # fmt: skip
     slow = [f"{w:,.0f}" for w in found["longest"]]
-    return titled(
+    return add_title(
         panels,
         f"The effect of the base, head_dim {found['head_dim']}",
         "a larger base slows the pairs down, so that scores fall later",
@@ -116,18 +120,18 @@ def bases(found: Mapping[str, Any]) -> Any:
     "aliasing",
     group="RoPE",
     summary="far distances that look near again",
-    numbers=_numbers.aliasing,
+    numbers=_numbers.compute_aliasing,
 )
 def aliasing(found: Mapping[str, Any]) -> Any:
-    """The range of likeness in each bin of distance, what an alias reaches, and the returns."""
-    alt = altair()
+    """Range of similarity in each bin of distances, the alias if there is one, and the returns."""
+    alt = import_altair()
     rows = [
         {"distance": d, "lowest": low, "highest": high}
         for d, low, high in zip(found["distances"], found["lowest"], found["highest"], strict=True)
     ]
     x = alt.X("distance:Q", title="distance (tokens, log scale)")
     x = x.scale(type="log", nice=False).axis(
-        format="~s", grid=False, values=powers([row["distance"] for row in rows])
+        format="~s", grid=False, values=list_powers([row["distance"] for row in rows])
     )
     y = alt.Y("lowest:Q", title="likeness, mean of cos(m theta_i)").scale(nice=False)
     base = alt.Chart(alt.Data(values=rows)).encode(x, tooltip=["distance:Q", "highest:Q"])
@@ -138,35 +142,38 @@ def aliasing(found: Mapping[str, Any]) -> Any:
         near.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="near:Q"),
         band,
         line,
-        *(_dots(each, x) for each in (found["returns"], [found["alias"]]) if each and each[0]),
+        *(_draw_dots(each, x) for each in (found["returns"], [found["alias"]]) if each and each[0]),
     ]
-    return titled(
+    return add_title(
         alt.layer(*layers).properties(width=540, height=280),
-        f"Aliasing: do far tokens look near, up to {number(found['length'])}?",
+        f"Aliasing: do far tokens look near, up to {format_number(found['length'])}?",
         found["encoding"],
-        *_verdict(found),
+        *_describe_aliasing(found),
     )
 
 
-def _dots(places: list[dict[str, Any]], x: Any) -> Any:
-    """Hollow for returns, a full one for an alias."""
-    alt = altair()
-    alias = "near" in places[0]
-    dots = alt.Chart(alt.Data(values=places)).mark_point(
+def _draw_dots(points: list[dict[str, Any]], x: Any) -> Any:
+    """Rings for returns, or a full dot for an alias."""
+    alt = import_altair()
+    alias = "near" in points[0]
+    dots = alt.Chart(alt.Data(values=points)).mark_point(
         size=90 if alias else 52, opacity=1, filled=alias, color=PALETTE["vermilion"]
     )
     return dots.encode(x, alt.Y("similarity:Q"), tooltip=["distance:Q", "similarity:Q"])
 
 
-def _verdict(found: Mapping[str, Any]) -> list[str]:
+def _describe_aliasing(found: Mapping[str, Any]) -> list[str]:
     alias, returns = found["alias"], found["returns"]
     if alias:
-        first = f"yes: {number(alias['distance'])} apart looks {alias['similarity']:.3g} alike, 2"
-        first += f" apart {found['near']:.3g} (full dot, dashed)"
+        first = f"yes: {format_number(alias['distance'])} apart looks {alias['similarity']:.3g}"
+        first += f" alike, 2 apart {found['near']:.3g} (full dot, dashed)"
     else:
         first = f"no: past its fall, nothing looks as near as 2 apart, {found['near']:.3g} (dashed)"
     if not returns:
         return [first, "the further away a token is, the less alike it looks"]
     best = returns[0]
-    second = f"greatest return: from {best['lowest']:.3g} at {number(best['lowest_at'])} to"
-    return [first, f"{second} {best['similarity']:.3g} at {number(best['distance'])} (rings)"]
+    second = f"greatest return: from {best['lowest']:.3g} at {format_number(best['lowest_at'])} to"
+    return [
+        first,
+        f"{second} {best['similarity']:.3g} at {format_number(best['distance'])} (rings)",
+    ]

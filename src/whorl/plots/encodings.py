@@ -1,34 +1,44 @@
-"""Charts of any encoding: biases by head, the permutation test, the report card, trained heads."""
+"""Charts of any encoding: biases of heads, permutation test, report card, trained heads."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import altair, number, ramp, titled
+from ._draw import add_title, format_number, import_altair, list_colors
 from ._entry import chart
-from ._series import spread
+from ._series import move_apart
 
 _HEIGHT = 300
-_NAMED = 16  # heads that are named at the ends of their lines; more get a legend
-_INK = "#1A1D21"
+_MOST_LABELLED = 16  # heads with labels at the ends of their lines; more get a legend
+_TEXT_COLOR = "#1A1D21"
 
-# Tints that dark letters stand out on, whatever the page around them.
-_KINDS = {"yes": "#A9D6F2", "partly": "#F4EC8C", "no": "#F3C878", "does not apply": "#C9CDD2"}
+# Light colours, on which dark text can be read on any page.
+_VERDICT_COLORS = {
+    "yes": "#A9D6F2",
+    "partly": "#F4EC8C",
+    "no": "#F3C878",
+    "does not apply": "#C9CDD2",
+}
 
 
-@chart("bias", group="any encoding", summary="bias by distance, per head", numbers=_numbers.bias)
+@chart(
+    "bias",
+    group="any encoding",
+    summary="bias by distance, per head",
+    numbers=_numbers.compute_bias,
+)
 def bias(found: Mapping[str, Any]) -> Any:
-    """What each head adds to a score, by distance."""
-    alt = altair()
+    """The bias of each head by distance."""
+    alt = import_altair()
     heads = len(found["curves"])
     rows = [
         {"distance": d, "bias": value, "head": h}
         for h, curve in enumerate(found["curves"])
         for d, value in zip(found["distances"], curve, strict=True)
     ]
-    named = heads <= _NAMED
+    named = heads <= _MOST_LABELLED
     colour = alt.Color("head:O", title="head", sort=list(range(heads))).scale(
-        domain=list(range(heads)), range=ramp(heads)
+        domain=list(range(heads)), range=list_colors(heads)
     )
     colour = colour.legend(
         None
@@ -52,23 +62,23 @@ def bias(found: Mapping[str, Any]) -> Any:
             tooltip=["head:Q", "distance:Q", "bias:Q"],
         )
     )
-    layers = [chart, *(_names(found) if named else ())]
+    layers = [chart, *(_label_heads(found) if named else ())]
     chart = alt.layer(*layers).properties(width=540, height=_HEIGHT)
-    return titled(chart, "Bias by distance, head by head", found["encoding"], note)
+    return add_title(chart, "Bias by distance, head by head", found["encoding"], note)
 
 
-def _names(found: Mapping[str, Any]) -> list[Any]:
-    """Each head's number at the end of its line, moved apart where lines end together."""
-    alt = altair()
+def _label_heads(found: Mapping[str, Any]) -> list[Any]:
+    """Labels of heads at the ends of their lines, moved apart where they would overlap."""
+    alt = import_altair()
     last = found["distances"][-1]
     values = [value for curve in found["curves"] for value in curve]
     low, high = min(*values, 0.0), max(*values, 0.0)
     step = ((high - low) or 1.0) * 14 / _HEIGHT
     ends = sorted(((curve[-1], h) for h, curve in enumerate(found["curves"])), reverse=True)
-    places = spread([value for value, _ in ends], step, low)
+    positions = move_apart([value for value, _ in ends], step, low)
     rows = [
-        {"distance": last, "bias": value, "label": place, "words": f"head {h}", "head": h}
-        for (value, h), place in zip(ends, places, strict=True)
+        {"distance": last, "bias": value, "label": position, "words": f"head {h}", "head": h}
+        for (value, h), position in zip(ends, positions, strict=True)
     ]
     base = alt.Chart(alt.Data(values=rows)).encode(x="distance:Q")
     leader = base.mark_rule(x2Offset=16, strokeWidth=1.2).encode(
@@ -82,11 +92,11 @@ def _names(found: Mapping[str, Any]) -> list[Any]:
     "permutation",
     group="any encoding",
     summary="do outputs notice shuffled tokens?",
-    numbers=_numbers.permutation,
+    numbers=_numbers.compute_permutation,
 )
 def permutations(found: Mapping[str, Any]) -> Any:
-    """How much each encoding sees of the order of tokens."""
-    alt = altair()
+    """Change of outputs when tokens are shuffled, for each encoding."""
+    alt = import_altair()
     pairs = sorted(zip(found["names"], found["changes"], strict=True), key=lambda pair: pair[1])
     blind = 1e-9
     rows = [
@@ -100,10 +110,10 @@ def permutations(found: Mapping[str, Any]) -> Any:
     )
     text = base.mark_text(align="left", dx=6).encode(text="words:N")
     chart = alt.layer(base.mark_bar(height=13), text).properties(width=460, height=alt.Step(22))
-    return titled(
+    return add_title(
         chart,
         "Shuffle the tokens: do outputs notice?",
-        "attention without a causal mask; random numbers in place of trained ones",
+        "attention without a causal mask; random numbers in position of trained ones",
         f"left out, being for causal attention only: {', '.join(found['left_out'])}"
         if found["left_out"]
         else "",
@@ -114,12 +124,12 @@ def permutations(found: Mapping[str, Any]) -> Any:
     "attention",
     group="a model",
     summary="how far each head of a trained model looks",
-    numbers=_numbers.attention,
+    numbers=_numbers.compute_attention,
 )
 def attended(found: Mapping[str, Any]) -> Any:
-    """Where each head of a model looks: share of its attention by distance."""
-    alt = altair()
-    labels = [_label(low, high) for low, high in found["bins"]]
+    """Share of attention by distance, for each head of a model."""
+    alt = import_altair()
+    labels = [_format_bin(low, high) for low, high in found["bins"]]
     rows = [
         {
             "who": f"{head['layer']}.{head['head']}",
@@ -149,12 +159,12 @@ def attended(found: Mapping[str, Any]) -> Any:
         .properties(width=alt.Step(46), height=alt.Step(18 if len(who) <= 40 else 8))
     )
     first = sum(head["first_token"] for head in found["heads"]) / len(found["heads"])
-    return titled(
+    return add_title(
         chart,
         "How far each head looks",
         found["name"],
-        f"second half of {number(found['length'])} tokens; the first token gets {first:.0%} on"
-        " average",
+        f"second half of {format_number(found['length'])} tokens; the first token gets {first:.0%}"
+        " on average",
     )
 
 
@@ -162,25 +172,25 @@ def attended(found: Mapping[str, Any]) -> Any:
     "properties",
     group="any encoding",
     summary="the report card of whorl properties",
-    numbers=_numbers.properties,
+    numbers=_numbers.compute_properties,
 )
 def properties(found: Mapping[str, Any]) -> Any:
-    """The report card as a table of verdicts and their numbers."""
-    alt = altair()
+    """The report card as a table of verdicts and evidence."""
+    alt = import_altair()
     rows = [
         {
             "name": row["name"],
             "property": key,
             "verdict": verdict,
             "words": row["evidence"][key],
-            "kind": _kind(verdict),
+            "kind": _group_verdict(verdict),
         }
         for row in found["rows"]
         for key, verdict in row["verdicts"].items()
     ]
     names = [row["name"] for row in found["rows"]]
     keys = list(dict.fromkeys(row["property"] for row in rows))
-    shown = [kind for kind in _KINDS if any(row["kind"] == kind for row in rows)]
+    shown = [kind for kind in _VERDICT_COLORS if any(row["kind"] == kind for row in rows)]
     parts = []
     for part in (keys[:4], keys[4:]):
         base = alt.Chart(alt.Data(values=[row for row in rows if row["property"] in part])).encode(
@@ -191,18 +201,18 @@ def properties(found: Mapping[str, Any]) -> Any:
         )
         cells = base.mark_rect(stroke="white", strokeWidth=1.5).encode(
             alt.Color("kind:N", title=None, sort=shown)
-            .scale(domain=shown, range=[_KINDS[kind] for kind in shown])
+            .scale(domain=shown, range=[_VERDICT_COLORS[kind] for kind in shown])
             .legend(orient="bottom", symbolType="square")
         )
-        verdict = base.mark_text(dy=-7, fontSize=12, fontWeight=600, color=_INK)
-        words = base.mark_text(dy=7, fontSize=11.5, color=_INK)
+        verdict = base.mark_text(dy=-7, fontSize=12, fontWeight=600, color=_TEXT_COLOR)
+        words = base.mark_text(dy=7, fontSize=11.5, color=_TEXT_COLOR)
         layers = (cells, verdict.encode(text="verdict:N"), words.encode(text="words:N"))
         parts.append(alt.layer(*layers).properties(width=alt.Step(134), height=alt.Step(34)))
-    return titled(
+    return add_title(
         alt.vconcat(*parts, spacing=18),
         "Report card: measured on the modules",
         f"{found['num_heads']} heads of {found['head_dim']}; {found['length']} positions; random"
-        " numbers in place of trained ones",
+        " numbers in position of trained ones",
         *(
             f"{key}, yes: {found['rules'][key].partition(';')[0]}"
             for key in ("extrapolates", "decays")
@@ -210,13 +220,13 @@ def properties(found: Mapping[str, Any]) -> Any:
     )
 
 
-def _kind(verdict: str) -> str:
+def _group_verdict(verdict: str) -> str:
     if verdict in ("with scaling", "causal", "trained", "partly"):
         return "partly"
     return "does not apply" if verdict == "untouched" else verdict
 
 
-def _label(low: int, high: int) -> str:
+def _format_bin(low: int, high: int) -> str:
     if low < 0:
         return "to come"
     return str(low) if high == low + 1 else f"{low}-{high - 1}"

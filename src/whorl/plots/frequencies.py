@@ -1,6 +1,6 @@
-"""Charts of RoPE's pairs: frequencies, wavelengths, angles, and paths on the circle.
+"""Charts of RoPE's pairs: frequencies, wavelengths, angles, and points on the circle.
 
-Each takes what the function of the same name in ``whorl.analysis`` found, as ``to_dict`` gives it.
+Each takes the ``to_dict`` of a result of ``whorl.analysis``.
 """
 
 import math
@@ -8,26 +8,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import altair, number, powers, shades, titled
+from ._draw import add_title, format_number, import_altair, list_powers, make_color_scale
 from ._entry import chart
 from .theme import PALETTE
 
 
 @chart(
-    "frequencies", group="RoPE", summary="how fast each pair turns", numbers=_numbers.frequencies
+    "frequencies",
+    group="RoPE",
+    summary="how fast each pair rotates",
+    numbers=_numbers.compute_frequencies,
 )
 def frequencies(found: Mapping[str, Any]) -> Any:
     """Radians per position of each pair, on a log scale, with their mean."""
-    alt = altair()
+    alt = import_altair()
     rows = [{"pair": i, "theta": f} for i, f in enumerate(found["inv_freq"]) if f > 0]
     stopped = len(found["inv_freq"]) - len(rows)
     base = alt.Chart(alt.Data(values=rows))
     y = alt.Y("theta:Q", title="inverse frequency (radians per position, log scale)")
     y = y.scale(type="log", nice=False).axis(
-        format="~g", values=powers([row["theta"] for row in rows])
+        format="~g", values=list_powers([row["theta"] for row in rows])
     )
     points = base.mark_point(size=36, opacity=1).encode(
-        alt.X("pair:Q", title="pair i (0 turns fastest)").axis(format="d", grid=False),
+        alt.X("pair:Q", title="pair i (0 rotates fastest)").axis(format="d", grid=False),
         y,
         tooltip=["pair:Q", "theta:Q"],
     )
@@ -37,36 +40,36 @@ def frequencies(found: Mapping[str, Any]) -> Any:
         y="mean:Q", text="words:N", x=alt.value(540)
     )
     note = f"mean {found['mean']:.6f}, least {found['minimum']:.6f}"
-    note += f"; {stopped} pairs stand still and are not shown" if stopped else ""
+    note += f"; {stopped} pairs do not rotate and are not shown" if stopped else ""
     chart = alt.layer(rule, points, text).properties(width=540, height=300)
-    return titled(chart, "How fast each pair turns", found["encoding"], note)
+    return add_title(chart, "How fast each pair rotates", found["encoding"], note)
 
 
 @chart(
     "wavelengths",
     group="RoPE",
-    summary="positions per turn of each pair, against a context",
-    numbers=_numbers.wavelengths,
+    summary="positions per rotation of each pair, against a context",
+    numbers=_numbers.compute_wavelengths,
 )
 def wavelengths(found: Mapping[str, Any]) -> Any:
-    """Positions per turn of each pair, against the context."""
-    alt = altair()
+    """Wavelength of each pair, against the context."""
+    alt = import_altair()
     context = found["context"]
-    inside, outside = "turns fully within the context", "never completes a turn"
+    inside, outside = "rotates fully within the context", "wavelength longer than the context"
     rows = [
         {"pair": i, "wavelength": w, "state": inside if w <= (context or w) else outside}
         for i, w in enumerate(found["wavelengths"])
         if w is not None
     ]
-    x = alt.X("pair:Q", title="pair i (0 turns fastest)").axis(format="d", grid=False)
-    y = alt.Y("wavelength:Q", title="wavelength (positions per turn, log scale)")
+    x = alt.X("pair:Q", title="pair i (0 rotates fastest)").axis(format="d", grid=False)
+    y = alt.Y("wavelength:Q", title="wavelength (positions per rotation, log scale)")
     y = y.scale(type="log", nice=False).axis(
-        format="~s", values=powers([*(row["wavelength"] for row in rows), context or math.tau])
+        format="~s", values=list_powers([*(row["wavelength"] for row in rows), context or math.tau])
     )
     base = alt.Chart(alt.Data(values=rows)).encode(x, y)
     if context is None:
         points = base.mark_point(size=36, opacity=1).encode(tooltip=["pair:Q", "wavelength:Q"])
-        return titled(
+        return add_title(
             points.properties(width=540, height=300), "Wavelengths of the pairs", found["encoding"]
         )
     hues = {inside: PALETTE["sky blue"], outside: PALETTE["vermilion"]}
@@ -77,26 +80,30 @@ def wavelengths(found: Mapping[str, Any]) -> Any:
     points = base.mark_point(size=36, opacity=1).encode(
         colour.legend(orient="top", offset=2), tooltip=["pair:Q", "wavelength:Q", "state:N"]
     )
-    words = f"context {number(context)}"
+    words = f"context {format_number(context)}"
     mark = alt.Chart(alt.Data(values=[{"context": context, "words": words}]))
     rule = mark.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="context:Q")
-    # At the top of the chart the words go below their line, because the legend is above it.
+    # At the top of the chart the words are below their line, because the legend is above it.
     top = context >= max(row["wavelength"] for row in rows)
     text = mark.mark_text(align="left", dx=4, dy=10 if top else -8).encode(
         y="context:Q", text="words:N", x=alt.value(0)
     )
     count = len(found["wavelengths"])
-    note = (
-        f"{found['full_turns']} of {count} pairs meet every angle within {number(context)} tokens"
-    )
+    note = f"{found['full_turns']} of {count} pairs rotate fully within"
+    note += f" {format_number(context)} tokens"
     chart = alt.layer(rule, points, text).properties(width=540, height=300)
-    return titled(chart, "Wavelengths against the context", found["encoding"], note)
+    return add_title(chart, "Wavelengths against the context", found["encoding"], note)
 
 
-@chart("angles", group="RoPE", summary="angles by pair at some positions", numbers=_numbers.angles)
+@chart(
+    "angles",
+    group="RoPE",
+    summary="angles by pair at some positions",
+    numbers=_numbers.compute_angles,
+)
 def angles(found: Mapping[str, Any]) -> Any:
     """The angle of each pair at some positions."""
-    alt = altair()
+    alt = import_altair()
     rows = [
         {"position": position, "pair": i, "radians": r, "wrapped": w}
         for position, line, wrapped in zip(
@@ -113,18 +120,20 @@ def angles(found: Mapping[str, Any]) -> Any:
     chart = alt.layer(
         base.mark_line(strokeWidth=1.6), base.mark_point(size=46, opacity=1)
     ).properties(width=540, height=300)
-    return titled(
+    return add_title(
         chart,
         "Angles by pair and position",
         found["encoding"],
-        "angle = position x theta_i: early pairs turn fast, late ones hardly move",
+        "angle = position x theta_i: the first pairs rotate fast, the last ones slowly",
     )
 
 
-@chart("circle", group="RoPE", summary="paths of pairs on the circle", numbers=_numbers.circle)
+@chart(
+    "circle", group="RoPE", summary="paths of pairs on the circle", numbers=_numbers.compute_circle
+)
 def circle(found: Mapping[str, Any]) -> Any:
-    """Where each pair points at positions 0, 1, 2, ...: a circle for each pair."""
-    alt = altair()
+    """The vector (1, 0) of each pair, rotated to positions 0, 1, 2, ...: a circle for each pair."""
+    alt = import_altair()
     heads = [f"pair {pair}" for pair in found["pairs"]]
     rows = [
         {"head": head, "position": p, "x": x, "y": y}
@@ -141,7 +150,7 @@ def circle(found: Mapping[str, Any]) -> Any:
     )
     path = base.mark_line(strokeWidth=0.8, opacity=0.5 if few else 0.15)
     points = base.mark_point(size=42 if few else 14, opacity=1).encode(
-        alt.Color("position:Q", title="position", scale=shades()),
+        alt.Color("position:Q", title="position", scale=make_color_scale()),
         tooltip=["head:N", "position:Q", "x:Q", "y:Q"],
     )
     panels = (
@@ -150,9 +159,9 @@ def circle(found: Mapping[str, Any]) -> Any:
         .facet(alt.Facet("head:N", title=None, sort=heads), columns=2 if len(heads) > 1 else 1)
     )
     last = found["length"] - 1
-    return titled(
+    return add_title(
         panels,
-        f"The pairs on the circle, positions 0 to {number(last)}",
+        f"The pairs on the circle, positions 0 to {format_number(last)}",
         found["encoding"],
-        "the vector (1, 0) of each pair, rotated; every step turns a pair by the same angle",
+        "the vector (1, 0) of each pair, rotated; every step rotates a pair by the same angle",
     )

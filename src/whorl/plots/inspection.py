@@ -1,7 +1,7 @@
-"""The wavelengths of a model's pairs against its contexts, from the document of ``whorl inspect``.
+"""Wavelengths of a model's pairs against its contexts, from the document of ``whorl inspect``.
 
-A pair above the line of a context does not come round within it. With an extension, rings show
-where the pairs were before.
+A pair above the line of a context does not rotate fully within it. With an extension, rings show
+the wavelengths before it.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 from whorl._support.extras import import_extra
 
-from ._series import GREY, spread
+from ._series import GREY, move_apart
 from .theme import PALETTE
 
 __all__ = ["inspection"]
@@ -25,22 +25,23 @@ _LABEL_HEIGHT = 14
 
 
 def inspection(document: Mapping[str, Any]) -> Any:
-    """One panel for each group of layers that rotates along a text."""
+    """A panel for each layer group that has rotary positions along a text."""
     alt = import_extra("altair", by="whorl.plots", extra="plots")
     groups = [group for group in document["groups"] if group["description"] is not None]
     if not groups:
         raise ValueError(
-            "plots.inspection: there is nothing to draw, because no layers rotate along a text."
+            "plots.inspection: there is nothing to draw, because no layers have rotary positions"
+            " along a text."
         )
     who = document["model_type"] or document["source"]
-    charts = [_panel(alt, document, group, who) for group in groups]
+    charts = [_draw_panel(alt, document, group, who) for group in groups]
     if len(charts) == 1:
         return charts[0]
     apart = {"x": "independent", "y": "independent", "color": "independent"}
     return alt.vconcat(*charts, spacing=36).resolve_scale(**apart)
 
 
-def _panel(alt: Any, document: Mapping[str, Any], group: Mapping[str, Any], who: str) -> Any:
+def _draw_panel(alt: Any, document: Mapping[str, Any], group: Mapping[str, Any], who: str) -> Any:
     extension = group["extension"]
     now = (extension["after"] if extension else group["description"])["pairs"]
     points = [
@@ -55,21 +56,27 @@ def _panel(alt: Any, document: Mapping[str, Any], group: Mapping[str, Any], who:
         for old, new in zip(before, now, strict=True)
         if old[field] is not None and old[field] != new["new_wavelength"]
     ]
-    lines = _lines(document, group)
+    lines = _collect_lengths(document, group)
     values = [row["wavelength"] for row in (*points, *rings, *lines)]
-    y = _y(alt, min(values, default=1.0), max(values, default=10.0))
-    layers = [*_marks(alt, lines, y), *_rings(alt, rings, y), _points(alt, points, len(now), y)]
-    title = alt.TitleParams(_title(group, who), subtitle=[_subtitle(group, bool(rings))])
+    y = _build_y_axis(alt, min(values, default=1.0), max(values, default=10.0))
+    layers = [
+        *_draw_length_lines(alt, lines, y),
+        *_draw_rings(alt, rings, y),
+        _draw_points(alt, points, len(now), y),
+    ]
+    title = alt.TitleParams(
+        _build_title(group, who), subtitle=[_build_subtitle(group, bool(rings))]
+    )
     return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=title)
 
 
-def _title(group: Mapping[str, Any], who: str) -> str:
+def _build_title(group: Mapping[str, Any], who: str) -> str:
     return (
         f"{who}: wavelengths" if group["name"] is None else f"{who}, {group['name']}: wavelengths"
     )
 
 
-def _subtitle(group: Mapping[str, Any], rings: bool) -> str:
+def _build_subtitle(group: Mapping[str, Any], rings: bool) -> str:
     extension = group["extension"]
     words = f"{group['rotated']} of {group['head_channels']} channels, {group['layout']} layout"
     if extension is not None:
@@ -78,8 +85,8 @@ def _subtitle(group: Mapping[str, Any], rings: bool) -> str:
     return f"{words}; rings: before scaling" if rings else words
 
 
-def _lines(document: Mapping[str, Any], group: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lengths to hold wavelengths against; equal ones share a line."""
+def _collect_lengths(document: Mapping[str, Any], group: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Lengths to compare wavelengths with; equal ones share a line."""
     named = (
         ("trained", group["training_length"]),
         ("claimed", document["context"]),
@@ -97,8 +104,8 @@ def _lines(document: Mapping[str, Any], group: Mapping[str, Any]) -> list[dict[s
     ]
 
 
-def _y(alt: Any, low: float, high: float) -> Any:
-    """A logarithmic axis with its powers of ten only."""
+def _build_y_axis(alt: Any, low: float, high: float) -> Any:
+    """A logarithmic axis with ticks at powers of ten."""
     powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     step = math.ceil(len(powers) / 9) or 1
     return alt.Y(
@@ -109,7 +116,7 @@ def _y(alt: Any, low: float, high: float) -> Any:
     )
 
 
-def _points(alt: Any, points: list[dict[str, Any]], pairs: int, y: Any) -> Any:
+def _draw_points(alt: Any, points: list[dict[str, Any]], pairs: int, y: Any) -> Any:
     present = [status for status in _STATUSES if any(p["status"] == status for p in points)]
     colour = alt.Color(
         "status:N",
@@ -123,7 +130,7 @@ def _points(alt: Any, points: list[dict[str, Any]], pairs: int, y: Any) -> Any:
         .encode(
             x=alt.X(
                 "pair:Q",
-                title="pair (0 turns fastest)",
+                title="pair (0 rotates fastest)",
                 scale=alt.Scale(domain=[0, max(1, pairs - 1)], nice=False),
                 axis=alt.Axis(grid=False, tickMinStep=1, format="d"),
             ),
@@ -133,7 +140,7 @@ def _points(alt: Any, points: list[dict[str, Any]], pairs: int, y: Any) -> Any:
     )
 
 
-def _rings(alt: Any, rings: list[dict[str, Any]], y: Any) -> list[Any]:
+def _draw_rings(alt: Any, rings: list[dict[str, Any]], y: Any) -> list[Any]:
     if not rings:
         return []
     chart = alt.Chart(alt.Data(values=rings))
@@ -141,17 +148,17 @@ def _rings(alt: Any, rings: list[dict[str, Any]], y: Any) -> list[Any]:
     return [mark.encode(x="pair:Q", y=y)]
 
 
-def _marks(alt: Any, lines: list[dict[str, Any]], y: Any) -> list[Any]:
-    """Dashed lines, their words beside the chart, none on another."""
+def _draw_length_lines(alt: Any, lines: list[dict[str, Any]], y: Any) -> list[Any]:
+    """Dashed lines of the lengths, with labels beside the chart that do not overlap."""
     if not lines:
         return []
     low, high = map(math.log, y.to_dict()["scale"]["domain"])
     step = _LABEL_HEIGHT * (high - low) / _HEIGHT
     falling = lines[::-1]
-    places = spread([math.log(line["wavelength"]) for line in falling], step, low)
+    positions = move_apart([math.log(line["wavelength"]) for line in falling], step, low)
     words = [
-        {"words": line["words"], "wavelength": math.exp(place)}
-        for line, place in zip(falling, places, strict=True)
+        {"words": line["words"], "wavelength": math.exp(position)}
+        for line, position in zip(falling, positions, strict=True)
     ]
     rule = alt.Chart(alt.Data(values=lines)).mark_rule(strokeDash=[4, 3], strokeWidth=1.2)
     text = alt.Chart(alt.Data(values=words)).mark_text(

@@ -1,7 +1,7 @@
-"""Charts of a comparison of encodings: by length, by position, over training, and their cost.
+"""Charts of a comparison of encodings: by length, by position, by training step, and costs.
 
-They read the plain document that ``whorl compare`` saves. Losses are in nats per token; where the
-measure is accuracy, values are shares of right answers.
+They read the document that ``whorl compare`` saves. Losses are in nats per token; if the measure is
+accuracy, values are shares of right answers.
 """
 
 import math
@@ -11,7 +11,16 @@ from typing import Any
 
 from whorl._support.extras import import_extra
 
-from ._series import GREY, Axes, Point, Series, at_least, ceiling, draw, finite
+from ._series import (
+    GREY,
+    Axes,
+    CurvePoint,
+    Series,
+    choose_axis_end,
+    draw_series,
+    get_finite,
+    widen_range,
+)
 from .theme import PALETTE
 
 __all__ = ["lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"]
@@ -22,12 +31,12 @@ _TRAINING_POINTS = 60
 
 
 def lab(comparison: Mapping[str, Any]) -> Any:
-    """All charts that the comparison has numbers for, one below the other."""
+    """All charts for which the comparison has numbers, one below the other."""
     alt = import_extra("altair", by="whorl.plots", extra="plots")
     charts = [lab_lengths(comparison), lab_costs(comparison)]
-    if _with(comparison, "by_position"):
+    if _has_values(comparison, "by_position"):
         charts.append(lab_positions(comparison))
-    if _with(comparison, "curve"):
+    if _has_values(comparison, "curve"):
         charts.append(lab_training(comparison))
     return alt.vconcat(*charts, spacing=44).resolve_scale(
         x="independent", y="independent", color="independent", strokeDash="independent"
@@ -35,30 +44,30 @@ def lab(comparison: Mapping[str, Any]) -> Any:
 
 
 def lab_lengths(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
-    """Loss or accuracy by the length of the text, with bands where there are several seeds."""
+    """Loss or accuracy by the length of the text, with bands if there are several seeds."""
     settings = comparison["settings"]
     several = len(settings["seeds"]) > 1
     found = {}
-    for row in _rows(comparison, "lab_lengths"):
+    for row in _get_rows(comparison, "lab_lengths"):
         points = []
         for length in settings["lengths"]:
             cell = row["by_length"].get(str(length), {})
-            value = finite(cell.get("mean"))
+            value = get_finite(cell.get("mean"))
             if value is not None:
-                low, high = finite(cell.get("low")), finite(cell.get("high"))
+                low, high = get_finite(cell.get("low")), get_finite(cell.get("high"))
                 band = (low, high) if several else (None, None)
-                points.append(Point(length, value, *band))
+                points.append(CurvePoint(length, value, *band))
         found[row["name"]] = tuple(points)
     seeds = f", {len(settings['seeds'])} seeds, bands: interval of the mean" if several else ""
     accuracy = settings["measure"] == "accuracy"
-    return _lines(
+    return _draw_rows(
         comparison,
         found,
         Axes(
-            title=f"{_measure(settings).capitalize()} by evaluation length",
-            subtitle=f"{_task(comparison)}{seeds}",
-            x=f"evaluation length ({_unit(comparison)}, log scale)",
-            y=_measured(comparison),
+            title=f"{_choose_measure(settings).capitalize()} by evaluation length",
+            subtitle=f"{_describe_task(comparison)}{seeds}",
+            x=f"evaluation length ({_get_unit(comparison)}, log scale)",
+            y=_name_measure(comparison),
             ticks=tuple(settings["lengths"]),
             mark=(settings["length"], f"trained at {settings['length']}"),
             accuracy=accuracy,
@@ -74,22 +83,22 @@ def lab_positions(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any
     settings = comparison["settings"]
     longest = max(settings["lengths"])
     found = {}
-    for row in _rows(comparison, "lab_positions"):
+    for row in _get_rows(comparison, "lab_positions"):
         curve = row.get("by_position") or {}
-        places = zip(curve.get("position", ()), curve.get("loss", ()), strict=True)
-        found[row["name"]] = _octaves(places, settings["length"])
+        points = zip(curve.get("position", ()), curve.get("loss", ()), strict=True)
+        found[row["name"]] = _average_octaves(points, settings["length"])
     first = min((p.x for points in found.values() for p in points), default=1)
     ticks = [longest]
     while ticks[0] / 2 >= first:
         ticks.insert(0, ticks[0] // 2)
-    return _lines(
+    return _draw_rows(
         comparison,
         found,
         Axes(
-            title=f"Loss by position in texts of {longest} {_unit(comparison)}",
+            title=f"Loss by position in texts of {longest} {_get_unit(comparison)}",
             subtitle="means over half octaves",
-            x=f"position ({_unit(comparison)}, log scale)",
-            y=_loss(comparison),
+            x=f"position ({_get_unit(comparison)}, log scale)",
+            y=_name_loss(comparison),
             ticks=tuple(ticks),
             mark=(settings["length"], f"trained to {settings['length']}"),
             narrow=narrow,
@@ -99,24 +108,24 @@ def lab_positions(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any
 
 
 def lab_training(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
-    """Training loss by step, of the rows that were trained themselves."""
+    """Training loss by step, for rows that have their own training."""
     settings = comparison["settings"]
     found = {}
-    for row in _rows(comparison, "lab_training"):
+    for row in _get_rows(comparison, "lab_training"):
         curve = row.get("curve") or {}
         if row["trained_as"] == row["name"]:
-            places = zip(curve.get("step", ()), curve.get("loss", ()), strict=True)
-            found[row["name"]] = _averaged(list(places), _TRAINING_POINTS)
-    quarter = max(1, settings["steps"] // 5)
-    return _lines(
+            points = zip(curve.get("step", ()), curve.get("loss", ()), strict=True)
+            found[row["name"]] = _average_neighbours(list(points), _TRAINING_POINTS)
+    step, unit = max(1, settings["steps"] // 5), _get_unit(comparison)
+    return _draw_rows(
         comparison,
         found,
         Axes(
             title="Training loss",
-            subtitle=f"batches of {settings['batch']} x {settings['length']} {_unit(comparison)}",
+            subtitle=f"batches of {settings['batch']} x {settings['length']} {unit}",
             x="step",
-            y=_loss(comparison),
-            ticks=tuple(range(0, settings["steps"] + 1, quarter)),
+            y=_name_loss(comparison),
+            ticks=tuple(range(0, settings["steps"] + 1, step)),
             log=False,
             narrow=narrow,
         ),
@@ -125,21 +134,21 @@ def lab_training(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
 
 
 def lab_costs(comparison: Mapping[str, Any]) -> Any:
-    """What each encoding gives and costs: loss here and far, training speed, memory."""
+    """Loss at the trained and the longest length, training speed and memory of each encoding."""
     alt = import_extra("altair", by="whorl.plots", extra="plots")
     settings = comparison["settings"]
     accuracy = settings["measure"] == "accuracy"
     near, far = settings["length"], max(settings["lengths"])
     rows = []
-    for row in _rows(comparison, "lab_costs"):
+    for row in _get_rows(comparison, "lab_costs"):
         cells = row["by_length"]
         rows.append(
             {
                 "name": row["name"],
-                "near": finite(cells.get(str(near), {}).get("mean")),
-                "far": finite(cells.get(str(far), {}).get("mean")),
-                "speed": finite(row.get("tokens_per_second")),
-                "memory": finite(row.get("memory_mb")),
+                "near": get_finite(cells.get(str(near), {}).get("mean")),
+                "far": get_finite(cells.get(str(far), {}).get("mean")),
+                "speed": get_finite(row.get("tokens_per_second")),
+                "memory": get_finite(row.get("memory_mb")),
                 "trained": "" if row["trained_as"] == row["name"] else f"as {row['trained_as']}",
             }
         )
@@ -148,10 +157,10 @@ def lab_costs(comparison: Mapping[str, Any]) -> Any:
         key=lambda row: worst if row["far"] is None else row["far"],
         reverse=accuracy,
     )
-    panels = [_reach(alt, comparison, rows, near, far)]
+    panels = [_draw_near_and_far(alt, comparison, rows, near, far)]
     for field, title in (("speed", "tokens/s in training"), ("memory", "peak memory (MB)")):
         if any(row[field] is not None for row in rows):
-            panels.append(_bars(alt, rows, field, title))
+            panels.append(_draw_bars(alt, rows, field, title))
     layers = "1 layer" if settings["layers"] == 1 else f"{settings['layers']} layers"
     note = f"{layers}, width {settings['width']}; best at {far} first"
     cpu = comparison["environment"].get("cpu", "unknown CPU")
@@ -164,29 +173,29 @@ def lab_costs(comparison: Mapping[str, Any]) -> Any:
     )
 
 
-def _reach(
+def _draw_near_and_far(
     alt: Any, comparison: Mapping[str, Any], rows: list[dict[str, Any]], near: int, far: int
 ) -> Any:
-    """Two dots for each row, at the training length and at the longest, joined by a line."""
+    """Two dots for each row, at the trained and at the longest length, joined by a line."""
     accuracy = comparison["settings"]["measure"] == "accuracy"
     values = [row[key] for row in rows for key in ("near", "far") if row[key] is not None]
-    top = None if accuracy else ceiling(values)
+    top = None if accuracy else choose_axis_end(values)
     high = 1.0 if accuracy else max(values, default=1.0) if top is None else top
     low = 0.0 if accuracy else min(values, default=0.0)
-    low, high = at_least(low, high)
+    low, high = widen_range(low, high)
     margin = 0.06 * (high - low)
-    before = 0.16 * (high - low) if any(_falls(row) for row in rows) else margin
+    before = 0.16 * (high - low) if any(_is_lower_at_far(row) for row in rows) else margin
     heads = {"near": f"at {near} (trained)", "far": f"at {far}"}
-    dots = _dots(rows, heads, high, ".0%" if accuracy else ".2f")
+    dots = _list_dots(rows, heads, high, ".0%" if accuracy else ".2f")
     y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows]).axis(
         grid=True, labelLimit=150
     )
     scale = alt.Scale(domain=[low - before, high + margin], nice=False, zero=False)
     form, ticks = (".0%", [0, 0.5, 1]) if accuracy else (".3~g", alt.Undefined)
     axis = alt.Axis(format=form, values=ticks, tickCount=4, grid=False)
-    x = alt.X("value:Q", title=_measured(comparison), scale=scale, axis=axis)
+    x = alt.X("value:Q", title=_name_measure(comparison), scale=scale, axis=axis)
     base = alt.Chart(alt.Data(values=dots)).encode(x, y)
-    ends = alt.Chart(alt.Data(values=[_joined(row, high) for row in rows if _both(row)]))
+    ends = alt.Chart(alt.Data(values=[_clamp_row(row, high) for row in rows if _has_both(row)]))
     line = ends.mark_rule(strokeWidth=2, color=GREY, opacity=0.6).encode(
         alt.X("near:Q").scale(scale), alt.X2("far:Q"), y
     )
@@ -196,7 +205,7 @@ def _reach(
     points = base.mark_point(size=70, opacity=1).encode(
         colour.legend(orient="top", padding=0, offset=4)
     )
-    # On the side away from the other dot.
+    # The text is on the side away from the other dot.
     texts = [
         base.mark_text(align=align, dx=dx, fontSize=11)
         .encode(text="words:N")
@@ -206,17 +215,17 @@ def _reach(
     return alt.layer(line, points, *texts).properties(width=250, height=alt.Step(20))
 
 
-def _dots(
+def _list_dots(
     rows: list[dict[str, Any]], heads: Mapping[str, str], high: float, form: str
 ) -> list[dict[str, Any]]:
-    """A dot for each value that there is; those beyond the axis stand at its end with an arrow."""
+    """A dot for each value; those beyond the axis are at its end, with an arrow."""
     dots = []
     for row in rows:
         for key, head in heads.items():
             if row[key] is None:
                 continue
             words = format(row[key], form)
-            side = "none" if key == "near" else "left" if _falls(row) else "right"
+            side = "none" if key == "near" else "left" if _is_lower_at_far(row) else "right"
             dots.append(
                 {"name": row["name"], "which": head, "value": min(row[key], high), "side": side}
                 | {"words": f"{words} \u2192" if row[key] > high else words}
@@ -224,21 +233,21 @@ def _dots(
     return dots
 
 
-def _falls(row: Mapping[str, Any]) -> bool:
-    """Whether the value at the longest length is the smaller one."""
-    return _both(row) and row["far"] < row["near"]
+def _is_lower_at_far(row: Mapping[str, Any]) -> bool:
+    """Whether the value at the longest length is smaller than at the trained one."""
+    return _has_both(row) and row["far"] < row["near"]
 
 
-def _both(row: Mapping[str, Any]) -> bool:
+def _has_both(row: Mapping[str, Any]) -> bool:
     return row["near"] is not None and row["far"] is not None
 
 
-def _joined(row: Mapping[str, Any], high: float) -> dict[str, Any]:
+def _clamp_row(row: Mapping[str, Any], high: float) -> dict[str, Any]:
     return {"name": row["name"], "near": min(row["near"], high), "far": min(row["far"], high)}
 
 
-def _bars(alt: Any, rows: list[dict[str, Any]], field: str, title: str) -> Any:
-    """Bars with their numbers; a row that was not trained says whose weights it has."""
+def _draw_bars(alt: Any, rows: list[dict[str, Any]], field: str, title: str) -> Any:
+    """Bars with numbers; a row without its own training names the row whose weights it has."""
     values = [
         {
             "name": row["name"],
@@ -258,10 +267,10 @@ def _bars(alt: Any, rows: list[dict[str, Any]], field: str, title: str) -> Any:
     )
 
 
-def _lines(
-    comparison: Mapping[str, Any], found: Mapping[str, tuple[Point, ...]], axes: Axes, who: str
+def _draw_rows(
+    comparison: Mapping[str, Any], found: Mapping[str, tuple[CurvePoint, ...]], axes: Axes, who: str
 ) -> Any:
-    """Draw the rows that have points; colours and dashes are the same in every chart."""
+    """Draw all rows that have points; colours and dashes are the same in every chart."""
     series: list[Series] = []
     hues: list[str] = []
     for row in comparison["rows"]:
@@ -273,63 +282,65 @@ def _lines(
         raise ValueError(f"plots.{who}: no row of the comparison has numbers for this chart.")
     if not axes.accuracy:
         spread = 2.0 if who == "lab_training" else 3.0
-        top = ceiling((p.y for line in series for p in line.points), spread)
+        top = choose_axis_end((p.y for line in series for p in line.points), spread)
         axes = replace(axes, top=top)
-    return draw(series, axes)
+    return draw_series(series, axes)
 
 
-def _rows(comparison: Mapping[str, Any], who: str) -> Sequence[Mapping[str, Any]]:
+def _get_rows(comparison: Mapping[str, Any], who: str) -> Sequence[Mapping[str, Any]]:
     rows: Sequence[Mapping[str, Any]] = comparison["rows"]
     if not rows:
-        raise ValueError(f"plots.{who}: the comparison holds no rows; let one run finish.")
+        raise ValueError(f"plots.{who}: the comparison has no rows; let one run finish.")
     return rows
 
 
-def _with(comparison: Mapping[str, Any], key: str) -> bool:
+def _has_values(comparison: Mapping[str, Any], key: str) -> bool:
     return any(row.get(key) for row in comparison["rows"])
 
 
-def _octaves(places: Iterable[tuple[float, float]], length: int) -> tuple[Point, ...]:
-    """Means over half octaves of the position, none of which spans ``length``."""
+def _average_octaves(points: Iterable[tuple[float, float]], length: int) -> tuple[CurvePoint, ...]:
+    """Means over half octaves of the position; ``length`` is a boundary between two of them."""
     groups: dict[int, list[tuple[float, float]]] = {}
-    for position, value in places:
-        number = finite(value)
+    for position, value in points:
+        number = get_finite(value)
         if number is not None and position > 0:
             group = math.floor(_PER_OCTAVE * math.log2(position / length))
             groups.setdefault(group, []).append((position, number))
-    return tuple(_mean(group) for _, group in sorted(groups.items()))
+    return tuple(_average_points(group) for _, group in sorted(groups.items()))
 
 
-def _averaged(places: Sequence[tuple[float, float]], count: int) -> tuple[Point, ...]:
-    """Means over neighbours, so that at most ``count`` points remain."""
-    known = [(x, y) for x, y in places if finite(y) is not None]
+def _average_neighbours(
+    points: Sequence[tuple[float, float]], count: int
+) -> tuple[CurvePoint, ...]:
+    """Means over neighbouring points, so that at most ``count`` remain."""
+    known = [(x, y) for x, y in points if get_finite(y) is not None]
     size = -(-len(known) // count) or 1
-    return tuple(_mean(known[n : n + size]) for n in range(0, len(known), size))
+    return tuple(_average_points(known[n : n + size]) for n in range(0, len(known), size))
 
 
-def _mean(group: Sequence[tuple[float, float]]) -> Point:
-    return Point(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group))
+def _average_points(group: Sequence[tuple[float, float]]) -> CurvePoint:
+    return CurvePoint(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group))
 
 
-def _unit(comparison: Mapping[str, Any]) -> str:
+def _get_unit(comparison: Mapping[str, Any]) -> str:
     return str((comparison.get("corpus") or {}).get("unit") or "tokens")
 
 
-def _measure(settings: Mapping[str, Any]) -> str:
+def _choose_measure(settings: Mapping[str, Any]) -> str:
     return "accuracy" if settings["measure"] == "accuracy" else "loss"
 
 
-def _loss(comparison: Mapping[str, Any]) -> str:
-    return f"loss (nats per {_unit(comparison).removesuffix('s')})"
+def _name_loss(comparison: Mapping[str, Any]) -> str:
+    return f"loss (nats per {_get_unit(comparison).removesuffix('s')})"
 
 
-def _measured(comparison: Mapping[str, Any]) -> str:
+def _name_measure(comparison: Mapping[str, Any]) -> str:
     if comparison["settings"]["measure"] == "accuracy":
         return "accuracy (share of right answers)"
-    return _loss(comparison)
+    return _name_loss(comparison)
 
 
-def _task(comparison: Mapping[str, Any]) -> str:
+def _describe_task(comparison: Mapping[str, Any]) -> str:
     task = comparison["settings"]["task"]
     if task != "text":
         return f"task: {task}"

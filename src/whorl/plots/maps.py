@@ -1,10 +1,10 @@
-"""Charts of positions in pairs and in the plane: similarity, scores, terms, maps."""
+"""Charts of pairs of positions, and of positions in the plane."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import altair, heat_map, number, shades, titled
+from ._draw import add_title, draw_heat_map, format_number, import_altair, make_color_scale
 from ._entry import chart
 
 _METHODS = {"pca": "principal components", "tsne": "t-SNE"}
@@ -13,15 +13,15 @@ _METHODS = {"pca": "principal components", "tsne": "t-SNE"}
 @chart(
     "similarity",
     group="any encoding",
-    summary="how alike positions look, each with each",
-    numbers=_numbers.similarity,
+    summary="similarity of all pairs of positions",
+    numbers=_numbers.compute_similarity,
 )
 def similarity(found: Mapping[str, Any]) -> Any:
-    """How alike positions look, each with each."""
+    """Similarity of all pairs of positions."""
     vectors = found["kind"] == "vectors"
     values = found["values"]
     flat = [v for row in values for v in row if v is not None]
-    chart = heat_map(
+    chart = draw_heat_map(
         values,
         found["positions"],
         legend="cosine" if vectors else "logits",
@@ -33,46 +33,47 @@ def similarity(found: Mapping[str, Any]) -> Any:
         if vectors
         else "scores of equal tokens, mean over heads"
     )
-    notes = [note + _sampled(found)]
+    notes = [note + _describe_sampling(found)]
     if max(flat) - min(flat) < 1e-9:
         notes.append(f"all are {flat[0]:.3g}: it does not tell positions apart")
     if len(flat) < len(values) ** 2:
         notes.append("no score for later keys: it is for causal attention only")
-    return titled(chart, "How alike positions look", found["encoding"], *notes)
+    return add_title(chart, "Similarity of positions", found["encoding"], *notes)
 
 
 @chart(
     "scores",
     group="RoPE",
-    summary="one query, one key, every place: equal along diagonals",
-    numbers=_numbers.scores,
+    summary="scores of one query and one key at all positions",
+    numbers=_numbers.compute_scores,
 )
 def inner_products(found: Mapping[str, Any]) -> Any:
-    """Scores of one query and one key placed everywhere: equal along diagonals."""
-    chart = heat_map(found["values"], found["positions"], legend="score (logits)")
-    return titled(
+    """Scores of one query and one key at all positions: equal along diagonals."""
+    chart = draw_heat_map(found["values"], found["positions"], legend="score (logits)")
+    return add_title(
         chart,
-        "One query, one key, every place",
+        "One query and one key at all positions",
         found["encoding"],
-        f"equal differences m - n give equal scores, to {found['spread']:.0e}{_sampled(found)}",
+        f"equal distances m - n give equal scores, to {found['spread']:.0e}"
+        f"{_describe_sampling(found)}",
     )
 
 
-def _sampled(found: Mapping[str, Any]) -> str:
-    """What is left out, in words, where there are more positions than fit."""
+def _describe_sampling(found: Mapping[str, Any]) -> str:
+    """Which positions are left out, in words, if not all are shown."""
     step = found["positions"][1] - found["positions"][0]
-    return f"; one position in {number(step)}" if step > 1 else ""
+    return f"; one position in {format_number(step)}" if step > 1 else ""
 
 
 @chart(
     "map",
     group="any encoding",
     summary="positions in the plane, by PCA or t-SNE",
-    numbers=_numbers.map,
+    numbers=_numbers.compute_map,
 )
 def position_map(found: Mapping[str, Any]) -> Any:
-    """Every position as a point in the plane, in order."""
-    alt = altair()
+    """Every position as a point in the plane, joined in order."""
+    alt = import_altair()
     rows = [
         {"position": p, "x": x, "y": y}
         for p, x, y in zip(found["positions"], found["x"], found["y"], strict=True)
@@ -86,13 +87,13 @@ def position_map(found: Mapping[str, Any]) -> Any:
     )
     line = base.mark_line(strokeWidth=0.7, opacity=0.4)
     points = base.mark_point(size=34, opacity=1).encode(
-        alt.Color("position:Q", title="position", scale=shades()),
+        alt.Color("position:Q", title="position", scale=make_color_scale()),
         tooltip=["position:Q"],
     )
-    note = f"{_METHODS[found['method']]} of the vectors of {number(len(rows))} positions"
+    note = f"{_METHODS[found['method']]} of the vectors of {format_number(len(rows))} positions"
     if share is not None:
         note += f"; two of them hold {share:.0%} of the variance"
-    return titled(
+    return add_title(
         alt.layer(line, points).properties(width=420, height=380),
         "Positions in the plane",
         found["encoding"],
@@ -101,21 +102,24 @@ def position_map(found: Mapping[str, Any]) -> Any:
 
 
 @chart(
-    "terms", group="any encoding", summary="a score as the sum of its terms", numbers=_numbers.terms
+    "terms",
+    group="any encoding",
+    summary="a score as the sum of its terms",
+    numbers=_numbers.compute_terms,
 )
 def terms(found: Mapping[str, Any]) -> Any:
-    """A score as the sum of its terms, one map each, in one scale of colours."""
-    alt = altair()
+    """A score as the sum of its terms: a map for each, with the same colours."""
+    alt = import_altair()
     maps = {**found["terms"], "score (sum)": found["score"]}
     limit = max(abs(v) for grid in maps.values() for row in grid for v in row) or 1.0
     panels = []
     for name, grid in maps.items():
         size = found["sizes"].get(name)
-        panel = heat_map(grid, found["positions"], legend="logits", size=190, limit=limit)
+        panel = draw_heat_map(grid, found["positions"], legend="logits", size=190, limit=limit)
         words = name if size is None else f"{name}, rms {size:.2g}"
         panels.append(panel.properties(title=alt.TitleParams(words, fontSize=13, offset=6)))
     chart = alt.concat(*panels, columns=2 if len(panels) in (2, 4) else 3, spacing=18)
-    return titled(
+    return add_title(
         chart.resolve_scale(color="shared"),
         "A score, term by term",
         found["encoding"],

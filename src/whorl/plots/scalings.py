@@ -1,15 +1,15 @@
-"""Charts of context extension: what happens to each pair, and what attention scales do."""
+"""Charts of context extension: how scalings change pairs, and attention scales entropy."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import altair, empty, number, titled
+from ._draw import add_title, draw_empty, format_number, import_altair
 from ._entry import chart
-from ._series import GREY, Axes, Point, Series, draw
+from ._series import GREY, Axes, CurvePoint, Series, draw_series
 from .theme import PALETTE
 
-Rows = list[dict[str, Any]]
+ChartRows = list[dict[str, Any]]
 
 _STATUSES = {
     "kept": PALETTE["blue"],
@@ -23,32 +23,34 @@ _STATUSES = {
     "scalings",
     group="context extension",
     summary="which pairs every scaling keeps, blends, interpolates",
-    numbers=_numbers.scalings,
+    numbers=_numbers.compute_scalings,
 )
 def scalings(found: Mapping[str, Any]) -> Any:
-    """Every scaling as a strip of pairs: kept, blended, interpolated or standing still."""
-    title = f"Which pairs an extension changes: {number(found['original_context'])} to"
-    title += f" {number(found['original_context'] * found['factor'])} tokens"
-    rows, ends = _pairs_and_ends(found)
+    """Every scaling as a row of pairs: kept, blended, interpolated or unused."""
+    title = f"Which pairs an extension changes: {format_number(found['original_context'])} to"
+    title += f" {format_number(found['original_context'] * found['factor'])} tokens"
+    rows, ends = _collect_rows(found)
     if not rows:
-        return empty(title, "no scaling could be made from a factor and a context alone")
+        return draw_empty(title, "no scaling could be made from a factor and a context alone")
     names = [end["name"] for end in ends]
-    columns = [_column(ends, names, "reach", "reach")]
-    columns.append(_column(ends, names, "scale", "attention scale"))
+    columns = [_draw_column(ends, names, "reach", "reach")]
+    columns.append(_draw_column(ends, names, "scale", "attention scale"))
     left_out = f"; left out: {', '.join(found['left_out'])}" if found["left_out"] else ""
-    return titled(
-        altair().hconcat(_strips(rows, names, len(found["wavelengths"])), *columns, spacing=14),
+    return add_title(
+        import_altair().hconcat(
+            _draw_strips(rows, names, len(found["wavelengths"])), *columns, spacing=14
+        ),
         title,
-        f"R = {found['rotary_dim']}, base {number(found['base'])}, factor"
-        f" {number(found['factor'])}{left_out}",
-        "reach: tokens until a pair meets an angle that it never took in training, if it does",
+        f"R = {found['rotary_dim']}, base {format_number(found['base'])}, factor"
+        f" {format_number(found['factor'])}{left_out}",
+        "reach: effective context, tokens before a pair gets an angle that was not in training",
     )
 
 
-def _pairs_and_ends(found: Mapping[str, Any]) -> tuple[Rows, Rows]:
-    """A row for each pair of each scaling, and one for what stands at the end of its strip."""
-    rows: Rows = []
-    ends: Rows = []
+def _collect_rows(found: Mapping[str, Any]) -> tuple[ChartRows, ChartRows]:
+    """A row for each pair of each scaling, and one for the text at the end of each scaling."""
+    rows: ChartRows = []
+    ends: ChartRows = []
     for each in found["extensions"]:
         name = f"{each['name']} ({each['note']})" if each["note"] else each["name"]
         rows += [
@@ -64,19 +66,19 @@ def _pairs_and_ends(found: Mapping[str, Any]) -> tuple[Rows, Rows]:
                 zip(each["statuses"], each["factors"], strict=True)
             )
         ]
-        reach = "any" if each["reach"] is None else f"{each['reach']:,}"
-        ends.append({"name": name, "reach": reach, "scale": f"{each['attention_scale']:.3f}"})
+        context = "any" if each["reach"] is None else f"{each['reach']:,}"
+        ends.append({"name": name, "reach": context, "scale": f"{each['attention_scale']:.3f}"})
     return rows, ends
 
 
-def _strips(rows: Rows, names: list[str], pairs: int) -> Any:
-    alt = altair()
+def _draw_strips(rows: ChartRows, names: list[str], pairs: int) -> Any:
+    alt = import_altair()
     shown = [status for status in _STATUSES if any(row["status"] == status for row in rows)]
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_bar(height=15, cornerRadiusEnd=0)
         .encode(
-            alt.X("pair:Q", title="pair i (0 turns fastest)")
+            alt.X("pair:Q", title="pair i (0 rotates fastest)")
             .scale(domain=[0, pairs], nice=False)
             .axis(format="d", grid=False),
             alt.Y("name:N", title=None, sort=names).axis(labelLimit=220),
@@ -90,9 +92,9 @@ def _strips(rows: Rows, names: list[str], pairs: int) -> Any:
     )
 
 
-def _column(ends: Rows, names: list[str], field: str, head: str) -> Any:
-    """What a field says of each strip, under a heading."""
-    alt = altair()
+def _draw_column(ends: ChartRows, names: list[str], field: str, head: str) -> Any:
+    """A column of text, one field for each scaling, under a heading."""
+    alt = import_altair()
     return (
         alt.Chart(alt.Data(values=ends))
         .mark_text(align="left", x=0)
@@ -109,20 +111,20 @@ def _column(ends: Rows, names: list[str], field: str, head: str) -> Any:
     "attention-scale",
     group="context extension",
     summary="what attention scales do to entropy",
-    numbers=_numbers.attention_scale,
+    numbers=_numbers.compute_attention_scale,
 )
 def attention_scale(found: Mapping[str, Any]) -> Any:
-    """Entropy by length with each rule for the attention scale."""
+    """Entropy of attention by length, for each rule of the attention scale."""
     rules = [name.partition(": ") for name in found["values"]]
     curves = {who: found["values"][f"{who}{colon}{rule}"] for who, colon, rule in rules}
-    return _entropies(
+    return _draw_entropies(
         {**curves, "uniform: ln n": found["uniform"]},
         found["lengths"],
         "What an attention scale does to entropy",
         f"YaRN's frequencies, head_dim {found['head_dim']}, random scores that spread by"
         f" {found['spread']:g}; s = n / L\n"
         + "; ".join(f"{who}: {rule}" for who, _, rule in rules),
-        mark=(found["context"], f"L = {number(found['context'])}"),
+        mark=(found["context"], f"L = {format_number(found['context'])}"),
     )
 
 
@@ -130,12 +132,12 @@ def attention_scale(found: Mapping[str, Any]) -> Any:
     "entropy",
     group="any encoding",
     summary="how widely attention spreads, by length",
-    numbers=_numbers.entropy,
+    numbers=_numbers.compute_entropy,
 )
 def entropy(found: Mapping[str, Any]) -> Any:
     """Entropy of the last token's attention by length, for each encoding."""
     curves = {**found["values"], "uniform: ln n": found["uniform"]}
-    return _entropies(
+    return _draw_entropies(
         curves,
         found["lengths"],
         "How widely attention spreads",
@@ -143,7 +145,7 @@ def entropy(found: Mapping[str, Any]) -> Any:
     )
 
 
-def _entropies(
+def _draw_entropies(
     curves: Mapping[str, Any],
     lengths: list[int],
     title: str,
@@ -152,11 +154,11 @@ def _entropies(
 ) -> Any:
     series = []
     for name, values in curves.items():
-        points = [Point(n, v) for n, v in zip(lengths, values, strict=True) if v is not None]
+        points = [CurvePoint(n, v) for n, v in zip(lengths, values, strict=True) if v is not None]
         if points:
             hue = "nope" if name.startswith("uniform") else name
             series.append(Series(name, hue, int(name.startswith("uniform")), tuple(points)))
-    return draw(
+    return draw_series(
         series,
         Axes(
             title=title,

@@ -1,9 +1,9 @@
-"""The look of every whorl chart, light and dark, as a Vega-Lite configuration.
+"""The style of all charts, light and dark, as a Vega-Lite configuration.
 
-Series take the colours of Okabe and Ito (2008), "Color Universal Design", which stay apart under
-the common kinds of colour blindness. Their order is kept with two changes: the neutral (black, or
-a light grey on dark ground) comes after the hues, and yellow, which fades on white, comes last.
-Sizes are those of a chart read at 600 pixels width.
+Series have the colours of Okabe and Ito (2008), "Color Universal Design", which people with the
+common kinds of colour blindness can distinguish. Their order is kept with two changes: the neutral
+(black, or a light grey on a dark page) comes after the colours, and yellow, which is hard to see on
+white, comes last. Sizes are for a chart that is 600 pixels wide.
 """
 
 from typing import Any, Literal, get_args
@@ -25,8 +25,8 @@ PALETTE = {
 
 _FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
-# ground, text, quieter text, grid and axis lines
-_INKS = {
+# background, text, secondary text, grid and axis lines
+_COLORS = {
     "light": ("#FFFFFF", "#1A1D21", "#50565E", "#E3E6EA", "#8B929B"),
     "dark": ("#15181C", "#ECEEF1", "#B4BAC2", "#2C3138", "#6C747E"),
 }
@@ -34,21 +34,21 @@ _NEUTRAL = {"light": PALETTE["neutral"], "dark": "#D9DCE1"}
 
 
 def theme(name: Theme = "light") -> dict[str, Any]:
-    """The Vega-Lite ``config`` named "light" or "dark", new at each call.
+    """The Vega-Lite ``config`` of "light" or "dark", a new dictionary in each call.
 
     >>> theme("dark")["background"]
     '#15181C'
     """
-    if name not in _INKS:
+    if name not in _COLORS:
         choices = " or ".join(map(repr, get_args(Theme)))
         raise ValueError(f"theme: the name must be {choices}; got {name!r}.")
-    return {**_frame(name), **_words(name), **_marks(name)}
+    return {**_style_frame(name), **_style_text(name), **_style_marks(name)}
 
 
-def _frame(name: Theme) -> dict[str, Any]:
-    """The ground, and colours of series."""
+def _style_frame(name: Theme) -> dict[str, Any]:
+    """Background, and colours of series."""
     return {
-        "background": _INKS[name][0],
+        "background": _COLORS[name][0],
         "font": _FONT,
         "padding": 16,
         "view": {"stroke": None, "continuousWidth": 560, "continuousHeight": 320},
@@ -62,9 +62,9 @@ def _frame(name: Theme) -> dict[str, Any]:
     }
 
 
-def _words(name: Theme) -> dict[str, Any]:
+def _style_text(name: Theme) -> dict[str, Any]:
     """Titles, axes and legends."""
-    _, text, quiet, grid, line = _INKS[name]
+    _, text, quiet, grid, line = _COLORS[name]
     words = {"labelColor": quiet, "titleColor": text, "labelFontSize": 12, "titleFontSize": 13}
     return {
         "title": {
@@ -90,7 +90,7 @@ def _words(name: Theme) -> dict[str, Any]:
             "labelFlush": False,
             "labelSeparation": 8,
         },
-        # Few ticks also keep a logarithmic axis to its powers instead of nine lines a decade.
+        # Few ticks also give a logarithmic axis powers of ten only, not nine lines per decade.
         "axisQuantitative": {"tickCount": 6},
         "axisBand": {"grid": False, "ticks": False, "domain": False},
         "legend": {
@@ -107,9 +107,9 @@ def _words(name: Theme) -> dict[str, Any]:
     }
 
 
-def _marks(name: Theme) -> dict[str, Any]:
+def _style_marks(name: Theme) -> dict[str, Any]:
     """Lines, dots and bars."""
-    _, text, _, _, line = _INKS[name]
+    _, text, _, _, line = _COLORS[name]
     return {
         "text": {"color": text, "fontSize": 12},
         "mark": {"color": PALETTE["blue" if name == "light" else "sky blue"]},

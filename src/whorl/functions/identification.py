@@ -1,4 +1,4 @@
-"""What ``identify`` answers: the parts of a rotation, and configs that reproduce it."""
+"""The result of ``identify``: the parts of a rotation, and configs that reproduce it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,21 +15,22 @@ __all__ = ["Identification"]
 
 @dataclass(frozen=True)
 class Identification:
-    """What a rotary function does; ``print`` it, or read the parts.
+    """What a rotary function computes; ``print`` shows it as text.
 
-    encoding: "rope", "xpos", "nope" where nothing turns, None where it is no rotation of pairs.
+    encoding: "rope", "xpos", "nope" if nothing rotates, None if it is no rotation of pairs.
     layout, out_layout: "half" or "interleaved", read and written; None for another pairing.
     rotary_dim, rotary_start: R and the first rotated channel.
     base, scaling: of the simplest rule that gives the frequencies; base None for a list.
     inv_freq: the frequencies as measured, for a short context; signed.
-    attention_scale: the factor on rotated channels. sign: -1 where angles turn backwards.
+    attention_scale: the factor on rotated channels. sign: -1 if it rotates backwards.
     offset: added to every position. config: options of ``whorl.make(encoding, **config)``.
-    hf: ``rope_parameters`` for transformers, None where it has nothing like it.
+    hf: ``rope_parameters`` for transformers, None if no rope type is like it.
     role: "query" or "key" for an XPos.
-    precision: the type whose rounding explains the measured angles; "unknown" where none does.
+    precision: the dtype whose rounding explains the measured angles; "unknown" if none does.
     error: the largest difference between the function and ``config``, on unit vectors.
-    exact: whether that is within the function's own precision; departs says what is not the same.
-    keys: what becomes of keys, where that is not what becomes of queries, which all else is about.
+    exact: whether that is within the precision of the function. departs: what is different.
+    reach: tokens of the longest context that was answered. asked: the form of the calls.
+    keys: the identification of keys if it differs; all other fields are about x or queries.
     """
 
     name: str
@@ -62,13 +63,13 @@ class Identification:
 
         if self.encoding is None or self.config is None:
             raise ValueError(
-                f"identify: {self.name} is no rotation of pairs, so there is nothing to build:"
+                f"{self.name} is no rotation of pairs, so there is no encoding to build:"
                 f" {'; '.join(self.departs)}."
             )
         return make(self.encoding, **{**self.config, **more})
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and dicts."""
+        """The identification as numbers, strings, lists and dicts."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["scaling"] = None if self.scaling is None else self.scaling.to_dict()
         for name in ("inv_freq", "departs", "notes"):
@@ -80,6 +81,6 @@ class Identification:
         return plain
 
     def __str__(self) -> str:
-        from .text import identification_text
+        from .text import render_identification
 
-        return identification_text(self)
+        return render_identification(self)

@@ -1,4 +1,4 @@
-"""From a rule and an attention scale to options of ``RoPE`` and to transformers' dictionary."""
+"""Options of ``RoPE`` and ``rope_parameters`` of transformers, from a rule and a scale."""
 
 from typing import Any
 
@@ -19,33 +19,35 @@ from whorl.scaling import (
 )
 from whorl.scaling.yarn import compute_mscale
 
-from .ladders import Rule, ladder
-from .rounding import roundings
-from .structure import Pairs
+from .frequency_rules import FrequencyRule, compute_frequencies
+from .pairs import Pairs
+from .rounding import list_roundings
 
-__all__ = ["hugging_face", "rope_options", "with_attention"]
+__all__ = ["add_attention_scale", "build_rope_options", "build_rope_parameters"]
 
-#: Carries an attention scale alone: with factor 1 the frequencies stay as they are.
+#: Context of a scaling of factor 1, which has an attention scale and changes no frequency.
 _CARRIER_CONTEXT = 2048
 
 
-def with_attention(rule: Rule, scale: float, slack: float) -> Rule:
-    """The same frequencies with an attention scale, known to ``slack``, in the fewest options."""
+def add_attention_scale(rule: FrequencyRule, scale: float, slack: float) -> FrequencyRule:
+    """The rule with an attention scale, in the fewest options; slack: error of the scale."""
     if scale == 1.0:
         return rule
     old = rule.scaling
     if isinstance(old, (NTKByParts, Llama3)):
-        return Rule(rule.base, _yarn(old, scale, slack), rule.rates)
+        return FrequencyRule(rule.base, _build_yarn(old, scale, slack), rule.inv_freq)
     if rule.base is not None and old is None:
-        return Rule(rule.base, YaRN(1.0, _CARRIER_CONTEXT, attention_factor=scale))
-    if isinstance(old, Linear) and old.factor >= 1:  # within one position nothing turns once
-        return Rule(rule.base, YaRN(old.factor, 1, ramp="rotations", attention_factor=scale))
+        return FrequencyRule(rule.base, YaRN(1.0, _CARRIER_CONTEXT, attention_factor=scale))
+    if isinstance(old, Linear) and old.factor >= 1:  # no pair rotates once within one position
+        return FrequencyRule(
+            rule.base, YaRN(old.factor, 1, ramp="rotations", attention_factor=scale)
+        )
     if isinstance(old, (LongRoPE, DynamicNTK, DynamicLinear, DynamicYaRN)):
         return rule
-    return Rule(None, None, rule.rates)
+    return FrequencyRule(None, None, rule.inv_freq)
 
 
-def _yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
+def _build_yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
     usual = abs(scale - compute_mscale(old.factor, 1.0)) <= 4 * slack
     attention = None if usual else scale
     if isinstance(old, Llama3):
@@ -67,10 +69,10 @@ def _yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
     )
 
 
-def rope_options(
-    rule: Rule, pairs: Pairs, head_dim: int, rates: list[float], scale: float
+def build_rope_options(
+    rule: FrequencyRule, pairs: Pairs, head_dim: int, inv_freq: list[float], scale: float
 ) -> dict[str, Any]:
-    """Keyword arguments of ``RoPE``; options at their defaults are left out, but for the layout."""
+    """Keyword arguments of ``RoPE``, without defaults except the layout."""
     options: dict[str, Any] = {"head_dim": head_dim}
     if rule.base is not None:
         options["base"] = rule.base
@@ -82,17 +84,17 @@ def rope_options(
     if pairs.start:
         options["rotary_start"] = pairs.start
     if rule.base is None:
-        options["inv_freq"] = rates
+        options["inv_freq"] = inv_freq
     scaling = rule.scaling
     if rule.base is None and scale != 1.0:
         scaling = YaRN(1.0, _CARRIER_CONTEXT, ramp="rotations", attention_factor=scale)
     if scaling is not None:
-        options["scaling"] = _short(scaling)
+        options["scaling"] = _drop_defaults(scaling)
     return options
 
 
-def _short(scaling: Scaling) -> dict[str, Any]:
-    """``to_dict`` without options at their defaults."""
+def _drop_defaults(scaling: Scaling) -> dict[str, Any]:
+    """Options of a scaling as a dict, without defaults."""
     fields = type(scaling).__dataclass_fields__
     full = scaling.to_dict()
     return {
@@ -102,23 +104,25 @@ def _short(scaling: Scaling) -> dict[str, Any]:
     }
 
 
-def hugging_face(
-    rule: Rule, scale: float, rates: Tensor, pairs: Pairs, head_dim: int
+def build_rope_parameters(
+    rule: FrequencyRule, scale: float, inv_freq: Tensor, pairs: Pairs, head_dim: int
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """``rope_parameters``, or None, and what of the rotation they do not say."""
+    """``rope_parameters`` of transformers, or None, and what they cannot express."""
     missing: list[str] = []
-    if bool((rates < 0).any()):
+    if bool((inv_freq < 0).any()):
         return None, [
-            "transformers has no rope type that turns backwards (a model does it in code)"
+            "transformers has no rope type that rotates backwards (a model does it in code)"
         ]
-    found = _rope_type(rule, scale, rates)
+    found = _choose_rope_type(rule, scale, inv_freq)
     if found is None:
         return None, ["transformers has no rope type for these frequencies"]
     parameters, said = found
     missing += said
     if pairs.width < head_dim:
         part = next(
-            p for p in roundings(pairs.width / head_dim, 0.5) if int(head_dim * p) == pairs.width
+            p
+            for p in list_roundings(pairs.width / head_dim, 0.5)
+            if int(head_dim * p) == pairs.width
         )
         parameters["partial_rotary_factor"] = part
     if pairs.layout != "half" or pairs.out_layout != "half":
@@ -131,24 +135,29 @@ def hugging_face(
     return parameters, missing
 
 
-def _rope_type(rule: Rule, scale: float, rates: Tensor) -> tuple[dict[str, Any], list[str]] | None:
+def _choose_rope_type(
+    rule: FrequencyRule, scale: float, inv_freq: Tensor
+) -> tuple[dict[str, Any], list[str]] | None:
     scaling, base = rule.scaling, rule.base
     without = scaling is None or isinstance(scaling, (Linear, Llama3, Proportional))
     if base is not None and (scale == 1.0 or not without):
-        found = rope_parameters(scaling, base, 2 * len(rates))
+        found = rope_parameters(scaling, base, 2 * len(inv_freq))
         if found.parameters is not None:
             return dict(found.parameters), list(found.unsaid)
         if isinstance(scaling, (DynamicLinear, DynamicYaRN)):
             said = f"that frequencies follow the length past {scaling.original_context}"
             return {"rope_type": "default", "rope_theta": base}, [f"{said} ({scaling.name})"]
-    if not bool((rates > 0).all()):
+    if not bool((inv_freq > 0).all()):
         return None
-    return _as_lists(base or 10_000.0, scale, rates), []
+    return _build_longrope(base or 10_000.0, scale, inv_freq), []
 
 
-def _as_lists(base: float, scale: float, rates: Tensor) -> dict[str, Any]:
-    """Any positive frequencies, as LongRoPE's divisors, the same for short and long contexts."""
-    divisors = [next(roundings(float(d), 1e-10)) for d in ladder(base, len(rates)) / rates]
+def _build_longrope(base: float, scale: float, inv_freq: Tensor) -> dict[str, Any]:
+    """Any positive frequencies as LongRoPE, with the same divisors for short and long contexts."""
+    divisors = [
+        next(list_roundings(float(d), 1e-10))
+        for d in compute_frequencies(base, len(inv_freq)) / inv_freq
+    ]
     return {
         "rope_type": "longrope",
         "short_factor": divisors,

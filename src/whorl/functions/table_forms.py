@@ -1,4 +1,4 @@
-"""cos and sin in the arrangements that functions of kind "cos_sin" expect.
+"""Tables of cos and sin in the arrangements that functions of kind "cos_sin" expect.
 
     tiled      [f0 .. fn, f0 .. fn]      for layout "half" (Hugging Face)
     repeated   [f0, f0, f1, f1, ..]      for layout "interleaved"
@@ -13,7 +13,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["TABLE_BASE", "Arrangement", "TableForm", "arranged", "table_forms", "tables_for"]
+__all__ = [
+    "TABLE_BASE",
+    "Arrangement",
+    "TableForm",
+    "arrange_columns",
+    "build_tables",
+    "list_table_forms",
+]
 
 Arrangement = Literal["tiled", "repeated", "pairs"]
 
@@ -31,7 +38,7 @@ class TableForm:
     scale: float = 1.0
 
     @property
-    def batched(self) -> bool:
+    def is_batched(self) -> bool:
         return self.shape != "TW"
 
     def __str__(self) -> str:
@@ -44,29 +51,29 @@ _ARRANGEMENTS: tuple[Arrangement, ...] = ("tiled", "repeated", "pairs")
 _SHAPES: tuple[Literal["BTW", "TW", "B1TW"], ...] = ("BTW", "TW", "B1TW")
 
 
-def table_forms(head_dim: int) -> list[TableForm]:
-    """In the order in which they are tried.
+def list_table_forms(head_dim: int) -> list[TableForm]:
+    """All forms of tables, in the order in which they are tried.
 
-    One entry for each pair of the whole head has as many columns as tiled tables of half of it, and
-    a function that takes the first keeps norms with both: wide ones come before narrow ones.
+    Tables with one column per pair of the whole head are as wide as tiled tables of half the head,
+    and a function that takes the former keeps norms with both. So wide tables come first.
     """
     widths = range(head_dim // 2 * 2, 0, -2)
     return [TableForm(a, s, w) for s in _SHAPES for w in widths for a in _ARRANGEMENTS]
 
 
-def arranged(values: Tensor, arrangement: Arrangement) -> Tensor:
-    """One value for each pair, [..., P], to one for each column of a table."""
+def arrange_columns(values: Tensor, arrangement: Arrangement) -> Tensor:
+    """Values of pairs [..., P] as values of the columns of a table."""
     if arrangement == "tiled":
         return torch.cat((values, values), dim=-1)
     return values.repeat_interleave(2, dim=-1) if arrangement == "repeated" else values
 
 
-def tables_for(form: TableForm, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin in the dtype of x [B, H, T, D], from angles in float64."""
+def build_tables(form: TableForm, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Tables of cos and sin in the dtype of x [B, H, T, D], computed in float64."""
     steps = torch.arange(0, form.width, 2, dtype=torch.float64) / form.width
     angles = positions.double().unsqueeze(-1) * TABLE_BASE**-steps  # [T, P] or [B, T, P]
-    angles = arranged(angles, form.arrangement)
-    if form.batched:
+    angles = arrange_columns(angles, form.arrangement)
+    if form.is_batched:
         angles = angles.expand(x.shape[0], *angles.shape[-2:])
     if form.shape == "B1TW":
         angles = angles.unsqueeze(1)
