@@ -21,6 +21,7 @@ from whorl.bench.attention import (
     Plan,
     Report,
     Result,
+    check_targets,
     decode,
     linear,
     oracle,
@@ -28,7 +29,6 @@ from whorl.bench.attention import (
     run,
     runner,
     softmax,
-    targets,
 )
 from whorl.bench.contestants import Contestant
 from whorl.bench.measure import Timing
@@ -132,36 +132,36 @@ def test_a_wrong_contestant_is_reported_and_not_timed(
 )
 def test_what_is_wrong_with_a_result(found: torch.Tensor, message: str) -> None:
     expected = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
-    assert oracle.difference(expected.float(), expected) is None
-    problem = oracle.difference(found, expected, "it")
+    assert oracle.describe_difference(expected.float(), expected) is None
+    problem = oracle.describe_difference(found, expected, "it")
     assert problem is not None
     assert re.match(message, problem), problem
 
 
 def test_oracles_agree_with_attention_in_float64() -> None:
-    q, k, v = (x.double() for x in oracle.inputs(50))
-    rope, alibi, rows = whorl.RoPE(64), whorl.ALiBi(8), oracle.rows_of(50)
+    q, k, v = (x.double() for x in oracle.make_inputs(50))
+    rope, alibi, rows = whorl.RoPE(64), whorl.ALiBi(8), oracle.choose_rows(50)
     assert rows[0] == 0
     assert rows[-1] == 49
     wanted = whorl.attention(q, k, v, alibi, causal=True)[:, :, rows]
-    torch.testing.assert_close(oracle.softmax(q, k, v, rows, alibi), wanted)
+    torch.testing.assert_close(oracle.compute_softmax(q, k, v, rows, alibi), wanted)
     wanted = whorl.attention(q, k, v, rope, causal=True)[:, :, -1:]
-    torch.testing.assert_close(oracle.decoded(q[:, :, -1:], k, v), wanted)
+    torch.testing.assert_close(oracle.compute_decode(q[:, :, -1:], k, v), wanted)
     for feature_map in ("elu", "cosine"):
         wanted = whorl.linear_attention(q, k, v, rope, causal=True, feature_map=feature_map)
-        found = oracle.linear(q, k, v, rows, feature_map)
+        found = oracle.compute_linear(q, k, v, rows, feature_map)
         torch.testing.assert_close(found, wanted[:, :, rows])
 
 
 def test_alibi_as_a_matrix() -> None:
-    bias = softmax.alibi_matrix(300)
+    bias = softmax.build_alibi_matrix(300)
     at = torch.arange(300)
     wanted = whorl.ALiBi(8).distance_bias(at[:, None] - at)
     assert wanted is not None
     seen = at[:, None] >= at
     torch.testing.assert_close(bias[0][:, seen], wanted[:, seen].float())
     assert bool((bias[0][:, ~seen] == -torch.inf).all())
-    assert bias.nbytes == softmax.matrix_bytes(300)
+    assert bias.nbytes == softmax.count_matrix_bytes(300)
 
 
 def test_a_failing_contestant_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,16 +189,16 @@ def test_peak_memory_sees_what_is_freed_again() -> None:
 
 def test_peak_memory_in_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = peak.measure_peak("matrix", Cell("memory", 1, 1024))
-    assert softmax.matrix_bytes(1024) <= matrix < 3 * softmax.matrix_bytes(1024)
+    assert softmax.count_matrix_bytes(1024) <= matrix < 3 * softmax.count_matrix_bytes(1024)
     with pytest.raises(RuntimeError, match="KeyError: 'nobody'"):
         peak.measure_peak("nobody", Cell("memory", 1, 64))
     monkeypatch.setattr(memory, "read_available", lambda: 10**9)
-    found = runner._peak("matrix", Cell("memory", 1, 16384))
+    found = runner._measure_memory("matrix", Cell("memory", 1, 16384))
     assert found.problem == "MemoryError: needs 11 GB, and 1 GB are free"
 
 
 def target(name: str, *cells: CellResult) -> tuple[float | None, bool | None]:
-    (found,) = [t for t in targets(cells) if t.name == name]
+    (found,) = [t for t in check_targets(cells) if t.name == name]
     return found.measured, found.ok
 
 
@@ -283,7 +283,7 @@ def test_each_target_can_be_reached_and_missed(name: str, good: Any, bad: Any) -
 
 def test_every_target_is_tried_above() -> None:
     (mark,) = test_each_target_can_be_reached_and_missed.pytestmark
-    assert [t.name for t in targets([])] == [row[0] for row in mark.args[1]]
+    assert [t.name for t in check_targets([])] == [row[0] for row in mark.args[1]]
 
 
 def test_short_calls_decide_nothing() -> None:
@@ -292,14 +292,14 @@ def test_short_calls_decide_nothing() -> None:
         cell("doubling", 4096, {"2048": 1.0, "4096": 9.0}),
         cell("recurrent", 8192, {"1024": 1.0, "8192": 9.0}),
     ]
-    assert all(t.ok is None for t in targets(made))
+    assert all(t.ok is None for t in check_targets(made))
 
 
 def test_contestants_that_grow_are_called_equally_often() -> None:
     calls: list[str] = []
     slow = Contestant("slow", lambda: calls.append("slow"), lambda: None, 7)
     fast = Contestant("fast", lambda: calls.append("fast"), lambda: None)
-    timings = runner.take_turns([slow, fast], 3)
+    timings = runner.time_alternately([slow, fast], 3)
     assert calls == ["slow", "fast", "fast", "slow", "slow", "fast", "fast", "slow"]
     assert [(t.samples, t.loops) for t in timings] == [(3, 7), (3, 1)]
 
@@ -307,7 +307,7 @@ def test_contestants_that_grow_are_called_equally_often() -> None:
 def test_each_sample_of_stepped_frequencies_has_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = dataclasses.replace(TINY, stepped=(64,))
     (found,) = [c for c in plan.cells() if c.kind == "stepped"]
-    made = dict(decode.stepped(found, plan))["follows-stepped"]()
+    made = dict(decode.build_stepped(found, plan))["follows-stepped"]()
     assert made.units == 4
     assert made.problem() is None
     turned: list[object] = []

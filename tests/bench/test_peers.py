@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from whorl.bench import Cell, Plan, Shape
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 from whorl.bench.rotation.contest import measure_cell, verify
-from whorl.bench.rotation.peers import ALL, NAMES, OURS, Entry, Peer, chosen
+from whorl.bench.rotation.peers import ALL, NAMES, OURS, Peer, PeerCall, select_peers
 from whorl.bench.rotation.peers.whorl import Copy, Whorl
 
 from .shapes import DECODE, PREFILL, TRAINING
@@ -36,7 +36,7 @@ def test_contestant_computes_the_rotation(name: str, cell: Cell) -> None:
     peer = CONTESTANTS[name]
     if problem := peer.missing():
         pytest.skip(problem)
-    case = Case(cell)
+    case = RotationCase(cell)
     with torch.set_grad_enabled(case.training):
         entries = peer.entries(case)
         assert entries
@@ -46,15 +46,15 @@ def test_contestant_computes_the_rotation(name: str, cell: Cell) -> None:
 
 
 def test_whorl_offers_all_forms() -> None:
-    case = Case(Cell(PREFILL, "float32", "half", 1))
+    case = RotationCase(Cell(PREFILL, "float32", "half", 1))
     forms = ["inplace", "out", "fresh", "bound"]
     assert [entry.mode for entry in Whorl().entries(case)] == forms
-    case = Case(Cell(DECODE, "float32", "half", 1))
+    case = RotationCase(Cell(DECODE, "float32", "half", 1))
     assert [entry.mode for entry in Whorl().entries(case)] == [*forms, "past"]
 
 
 def test_copy_moves_all_tensors() -> None:
-    case = Case(Cell(TRAINING, "float32", "half", 1))
+    case = RotationCase(Cell(TRAINING, "float32", "half", 1))
     case.reset()
     Copy().entries(case)[0].call()
     assert torch.equal(case.q_out, case.q)
@@ -71,13 +71,13 @@ class Wrong(Peer):
     def __init__(self, fault: str) -> None:
         self.fault = fault
 
-    def entries(self, case: Case) -> list[Entry]:
+    def entries(self, case: RotationCase) -> list[PeerCall]:
         cell = case.cell
         if self.fault == "raises":
             raise RuntimeError("no such kernel\nand a long story")
         other = "half" if cell.layout == "interleaved" else "interleaved"
         layout = other if self.fault == "layout" else cell.layout
-        right = Whorl().entries(Case(Cell(cell.shape, cell.dtype, layout, 1)))[-1]
+        right = Whorl().entries(RotationCase(Cell(cell.shape, cell.dtype, layout, 1)))[-1]
 
         def results() -> list[torch.Tensor]:
             found = [x.clone() for x in right.results()]
@@ -93,7 +93,7 @@ class Wrong(Peer):
                 found.pop()
             return found
 
-        return [Entry(right.mode, right.call, results)]
+        return [PeerCall(right.mode, right.call, results)]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_wrong_contestant_is_reported_and_not_timed(
 
 def test_wrong_peer_passes_without_a_fault() -> None:
     """The test above fails for the fault, not for the scaffold."""
-    case = Case(Cell(PREFILL, "float32", "half", 1))
+    case = RotationCase(Cell(PREFILL, "float32", "half", 1))
     peer = Wrong("none")
     assert verify(peer, peer.entries(case)[0], case) is None
 
@@ -137,7 +137,7 @@ def test_a_peer_that_does_not_import_says_why() -> None:
 
 
 def test_chosen_keeps_whorl_and_refuses_strangers() -> None:
-    assert [peer.name for peer in chosen(("meta",))] == ["copy", OURS, "meta"]
-    assert len(chosen(None)) == len(NAMES) + 2
+    assert [peer.name for peer in select_peers(("meta",))] == ["copy", OURS, "meta"]
+    assert len(select_peers(None)) == len(NAMES) + 2
     with pytest.raises(ValueError, match="unknown peer 'tf'; known: hf, "):
-        chosen(("tf",))
+        select_peers(("tf",))

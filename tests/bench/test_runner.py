@@ -138,7 +138,7 @@ def test_accuracy_is_kept_when_a_run_goes_on(
     steps: list[str] = []
     first = run(plan, sink=path, progress=lambda *step: steps.append(step[2]))
     assert steps[-2:] == ["accuracy of tables", "done"]
-    monkeypatch.setattr(runner, "accuracy", None)  # must not be called again
+    monkeypatch.setattr(runner, "measure_accuracy", None)  # must not be called again
     assert run(plan, resume=path).accuracy == first.accuracy
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whorl.bench import Target, attention, rotation, training
+from whorl.bench import BenchmarkTarget, attention, rotation, training
 from whorl.bench.contestants import Contestant, describe_error, prepare_contestants
 
 FILES = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
@@ -39,12 +39,12 @@ def test_there_are_published_reports() -> None:
 
 
 def test_targets() -> None:
-    assert Target.most("a", 2, 2.0) == ("a", "<= 2", 2.0, True)
-    assert Target.most("a", 2, 2.1).ok is False
-    assert Target.least("a", 1.5, 1.5) == ("a", ">= 1.5", 1.5, True)
-    assert Target.least("a", 1.5, 1.4).ok is False
-    assert Target.most("a", 2, None) == ("a", "<= 2", None, None)
-    assert Target.least("a", 2, None).ok is None
+    assert BenchmarkTarget.most("a", 2, 2.0) == ("a", "<= 2", 2.0, True)
+    assert BenchmarkTarget.most("a", 2, 2.1).ok is False
+    assert BenchmarkTarget.least("a", 1.5, 1.5) == ("a", ">= 1.5", 1.5, True)
+    assert BenchmarkTarget.least("a", 1.5, 1.4).ok is False
+    assert BenchmarkTarget.most("a", 2, None) == ("a", "<= 2", None, None)
+    assert BenchmarkTarget.least("a", 2, None).ok is None
 
 
 def test_only_the_right_contestants_are_ready() -> None:

@@ -21,13 +21,13 @@ from whorl.bench.training import (
     Plan,
     Report,
     Result,
+    check_targets,
     contestants,
     run,
     runner,
-    targets,
 )
 from whorl.bench.training.baseline import Baseline
-from whorl.bench.training.contestants import Trainer, model_of, problem_of, sizes
+from whorl.bench.training.contestants import Trainer, build_model, count_parameters, find_problem
 from whorl.bench.training.plan import BASELINE
 
 Shape = tuple[int, int, int, int, int]
@@ -64,13 +64,15 @@ def test_every_model_is_right_and_timed(report: Report) -> None:
 @pytest.mark.parametrize("shape", Plan().shapes)
 def test_models_are_equally_large_without_their_positions(shape: Shape) -> None:
     cell = Cell(*shape, 1)
-    theirs, positions = sizes(BASELINE, cell)
+    theirs, positions = count_parameters(BASELINE, cell)
     assert positions == cell.length * cell.width
-    assert sizes("rope", cell)[1] == 0
-    assert sizes("learned", cell)[1] == positions
-    assert sizes("rope", cell)[0] == pytest.approx(theirs - positions, rel=0.02)
+    assert count_parameters("rope", cell)[1] == 0
+    assert count_parameters("learned", cell)[1] == positions
+    assert count_parameters("rope", cell)[0] == pytest.approx(theirs - positions, rel=0.02)
     with torch.device("meta"):
-        assert sizes("t5", cell)[0] == sum(w.numel() for w in model_of("t5", cell).parameters())
+        assert count_parameters("t5", cell)[0] == sum(
+            w.numel() for w in build_model("t5", cell).parameters()
+        )
 
 
 def test_the_baseline_by_hand() -> None:
@@ -106,7 +108,7 @@ def test_the_baseline_by_hand() -> None:
 
 def test_a_step_is_that_of_adamw_with_clipping() -> None:
     """Against two steps by hand: clipped gradients, decay of matrices only."""
-    trainer = Trainer(model_of(BASELINE, CELL), CELL)
+    trainer = Trainer(build_model(BASELINE, CELL), CELL)
     name, decay = "blocks.0.up.weight", 1 - 1e-3 * 0.1
     weight = dict(trainer.model.named_parameters())[name]
     wanted = weight.detach().clone()
@@ -166,7 +168,7 @@ def test_a_wrong_model_is_found(fault: str, message: str | None) -> None:
     trainer = Trainer(Broken(CELL, fault), CELL)
     if fault == "frozen":
         trainer.optimizer.param_groups[0]["lr"] = trainer.optimizer.param_groups[1]["lr"] = 0.0
-    problem = problem_of(trainer, CELL)
+    problem = find_problem(trainer, CELL)
     if message is None:
         assert problem is None
     else:
@@ -177,14 +179,14 @@ def test_a_wrong_model_is_found(fault: str, message: str | None) -> None:
 def test_a_model_of_another_size_and_one_that_fails_are_reported_and_not_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = contestants.model_of
+    real = contestants.build_model
 
     def other(name: str, cell: Cell) -> Any:
         if name == "t5":
             raise RuntimeError("no such thing\nand a long story")
         return real(name, dataclasses.replace(cell, layers=3) if name == "rope" else cell)
 
-    monkeypatch.setattr(contestants, "model_of", other)
+    monkeypatch.setattr(contestants, "build_model", other)
     found = {r.name: r for r in runner.measure_cell(CELL, TINY).results}
     more = r"has 1\.\d+ times the parameters of the baseline without those of positions"
     assert re.fullmatch(more, str(found["rope"].problem))
@@ -202,7 +204,7 @@ def test_an_unknown_encoding_is_a_result() -> None:
 def test_timing_leaves_threads_and_random_numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     made = Contestant("baseline", lambda: seen.append(torch.get_num_threads()), lambda: None)
-    monkeypatch.setattr(runner, "contestants", lambda *_: [("baseline", lambda: made)])
+    monkeypatch.setattr(runner, "build_contestants", lambda *_: [("baseline", lambda: made)])
     before, state = torch.get_num_threads(), torch.random.get_rng_state()
     runner.measure_cell(dataclasses.replace(CELL, threads=before + 1), TINY)
     assert set(seen) == {before + 1}
@@ -214,7 +216,7 @@ def test_timing_leaves_threads_and_random_numbers_alone(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("rope", "ok"), [(1.14, True), (1.16, False), (0.5, True)])
 def test_rope_against_the_baseline(shape: Shape, rope: float, ok: bool) -> None:
     made = cell(shape, {"baseline": 2.0, "rope": 2 * rope})
-    found = {t.name: t for t in targets([made]) if t.ok is not None}
+    found = {t.name: t for t in check_targets([made]) if t.ok is not None}
     layers, width, _, length, batch = shape
     name = f"RoPE / plain GPT, {layers} layers of {width}, {batch} x {length} tokens"
     assert list(found) == [name]
@@ -225,7 +227,7 @@ def test_rope_against_the_baseline(shape: Shape, rope: float, ok: bool) -> None:
 @pytest.mark.parametrize(("alibi", "ok"), [(1.24, True), (1.26, False)])
 def test_alibi_against_rope(alibi: float, ok: bool) -> None:
     made = cell((2, 512, 8, 1024, 1), {"rope": 2.0, "alibi": 2 * alibi})
-    (found,) = [t for t in targets([made]) if t.ok is not None]
+    (found,) = [t for t in check_targets([made]) if t.ok is not None]
     assert (found.name, found.limit) == ("ALiBi / RoPE, width >= 512, 1024 tokens", "<= 1.25")
     assert found.ok is ok
 
@@ -233,10 +235,10 @@ def test_alibi_against_rope(alibi: float, ok: bool) -> None:
 def test_what_decides_nothing() -> None:
     slow = {"baseline": 1.0, "rope": 9.0, "alibi": 99.0}
     narrow = cell((2, 256, 8, 1024, 1), slow)
-    assert "ALiBi" not in "".join(t.name for t in targets([narrow]) if t.ok is not None)
-    assert all(t.ok is None for t in targets([cell((2, 512, 8, 1024, 1), slow, threads=2)]))
-    assert all(t.ok is None for t in targets([cell((2, 512, 8, 1024, 1), {"alibi": 1.0})]))
-    assert len(targets([])) == 5
+    assert "ALiBi" not in "".join(t.name for t in check_targets([narrow]) if t.ok is not None)
+    assert all(t.ok is None for t in check_targets([cell((2, 512, 8, 1024, 1), slow, threads=2)]))
+    assert all(t.ok is None for t in check_targets([cell((2, 512, 8, 1024, 1), {"alibi": 1.0})]))
+    assert len(check_targets([])) == 5
 
 
 def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whorl.lab import compare as experiment
-from whorl.lab.compare import Lane, Outcome, Plan
+from whorl.lab.compare import ComparisonPlan, Outcome, RunStatus
 
 for package in ("safetensors", "tomli_w", "altair", "vl_convert"):
     pytest.importorskip(package)
@@ -23,11 +23,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the command asks of ``compare``, which trains nothing here."""
     found: dict[str, Any] = {}
 
-    def compare(plan: Plan, folder: Path, **options: Any) -> Outcome:
+    def compare(plan: ComparisonPlan, folder: Path, **options: Any) -> Outcome:
         found.update(options, plan=plan, folder=folder)
-        lanes = [Lane("rope-seed0", "running", "training", 3, 9, 2.5, 1000.0, 70.0), Lane("x")]
+        lanes = [
+            RunStatus("rope-seed0", "running", "training", 3, 9, 2.5, 1000.0, 70.0),
+            RunStatus("x"),
+        ]
         options["show"](lanes)
-        return Outcome(None, (Lane("x", "failed", reason="no reason"),), folder)
+        return Outcome(None, (RunStatus("x", "failed", reason="no reason"),), folder)
 
     monkeypatch.setattr(experiment, "compare", compare)
     return found
@@ -35,8 +38,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_quick_is_the_default(whorl: Whorl, asked: dict[str, Any]) -> None:
     done = whorl("compare")
-    assert asked["plan"] == Plan.of("quick", base=asked["plan"].base)
-    assert asked["plan"].base.model == Plan.of("quick").base.model
+    assert asked["plan"] == ComparisonPlan.of("quick", base=asked["plan"].base)
+    assert asked["plan"].base.model == ComparisonPlan.of("quick").base.model
     assert asked["folder"] == Path("runs/quick")
     assert asked["speed"] is True
     assert done.code == 2
@@ -104,12 +107,12 @@ def test_bad_input(whorl: Whorl, args: list[str], message: str, tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-def lanes() -> list[Lane]:
+def lanes() -> list[RunStatus]:
     return [
-        Lane("nope-seed0", "done", "evaluation", 10, 10, 2.125),
-        Lane("t5-seed0", "failed", "training", 3, 350, reason="training diverged at step 3"),
-        Lane("learned-seed0", "running", "training", 120, 350, 2.31, 15230.0, 185.0),
-        *(Lane(f"waits-seed{n}") for n in range(30)),
+        RunStatus("nope-seed0", "done", "evaluation", 10, 10, 2.125),
+        RunStatus("t5-seed0", "failed", "training", 3, 350, reason="training diverged at step 3"),
+        RunStatus("learned-seed0", "running", "training", 120, 350, 2.31, 15230.0, 185.0),
+        *(RunStatus(f"waits-seed{n}") for n in range(30)),
     ]
 
 
@@ -124,7 +127,7 @@ def test_the_live_view_fits_a_small_screen() -> None:
         assert words in text
     assert "2 of 33 runs done, 1:01 h; 17 not shown" in text
     assert len(text.splitlines()) <= 20
-    console.print(_render_lanes([*lanes(), Lane("speed", "running", is_run=False)], 3700.0))
+    console.print(_render_lanes([*lanes(), RunStatus("speed", "running", is_run=False)], 3700.0))
     assert "2 of 33 runs done" in console.export_text()
     assert "\u2026" not in text
 

@@ -91,7 +91,7 @@ def test_without_a_rate_it_takes_the_swept_one(whorl: Whorl, asked: dict[str, An
 
 
 def whorl_rate(name: str, width: int) -> float:
-    return whorl.lab.learning_rate(name, width)
+    return whorl.lab.choose_learning_rate(name, width)
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from whorl.lab import Run, RunConfig, threads
-from whorl.lab.compare import Lane, Plan, compare, load, rebuild
-from whorl.lab.compare.plan import Job
+from whorl.lab import Run, RunConfig, use_threads
+from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_comparison, rebuild_report
+from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.pool import run_all
 from whorl.lab.compare.statistics import estimate
 
@@ -25,13 +25,13 @@ pytest.importorskip("rich")
 
 
 @pytest.fixture
-def plan(small: RunConfig) -> Plan:
-    return Plan(encodings=("rope", "alibi"), scalings=("yarn",), seeds=2, base=small)
+def plan(small: RunConfig) -> ComparisonPlan:
+    return ComparisonPlan(encodings=("rope", "alibi"), scalings=("yarn",), seeds=2, base=small)
 
 
 @pytest.mark.slow
-def test_from_plan_to_report(plan: Plan, tmp_path: Path) -> None:
-    seen: list[Sequence[Lane]] = []
+def test_from_plan_to_report(plan: ComparisonPlan, tmp_path: Path) -> None:
+    seen: list[Sequence[RunStatus]] = []
     outcome = compare(plan, tmp_path / "out", workers=2, show=lambda lanes: seen.append([*lanes]))
     found = outcome.comparison
     assert found is not None
@@ -57,8 +57,8 @@ def test_from_plan_to_report(plan: Plan, tmp_path: Path) -> None:
         assert (tmp_path / "out" / name).stat().st_size > 200
 
     kept = (tmp_path / "out" / "comparison.json").read_text()
-    assert load(tmp_path / "out" / "comparison.json") == found
-    again = rebuild(tmp_path / "out")
+    assert load_comparison(tmp_path / "out" / "comparison.json") == found
+    again = rebuild_report(tmp_path / "out")
     assert again["rows"] == found["rows"]
     (tmp_path / "out" / "comparison.json").write_text(kept)
 
@@ -115,8 +115,12 @@ def test_interrupted_and_on(small: RunConfig, tmp_path: Path, how: signal.Signal
     assert all(run.evaluation() is None for run in runs)
     if how == signal.SIGINT:
         assert all(run.checkpoint_path.exists() for run in runs if run.metrics())
-    outcome = compare(Plan(encodings=("rope", "alibi"), base=config), tmp_path / "out", workers=2)
-    whole = compare(Plan(encodings=("rope", "alibi"), base=config), tmp_path / "whole", workers=2)
+    outcome = compare(
+        ComparisonPlan(encodings=("rope", "alibi"), base=config), tmp_path / "out", workers=2
+    )
+    whole = compare(
+        ComparisonPlan(encodings=("rope", "alibi"), base=config), tmp_path / "whole", workers=2
+    )
     assert outcome.comparison is not None
     assert whole.comparison is not None
     for one, other in zip(outcome.comparison["rows"], whole.comparison["rows"], strict=True):
@@ -141,7 +145,7 @@ def _wait_until_free(runs: list[Run]) -> None:
 def test_a_failing_run_does_not_stop_the_others(small: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "out" / "alibi-seed0").mkdir(parents=True)
     (tmp_path / "out" / "alibi-seed0" / "letter.txt").write_text("mine")
-    outcome = compare(Plan(encodings=("alibi", "rope"), base=small), tmp_path / "out")
+    outcome = compare(ComparisonPlan(encodings=("alibi", "rope"), base=small), tmp_path / "out")
     assert [lane.name for lane in outcome.failed] == ["alibi-seed0"]
     assert "is not empty and no run folder" in outcome.failed[0].reason
     assert outcome.comparison is not None
@@ -155,14 +159,14 @@ def test_a_worker_that_is_killed(small: RunConfig, tmp_path: Path) -> None:
     training = dataclasses.replace(small.training, steps=100_000)
     config = dataclasses.replace(small, training=training)
 
-    def kill(lanes: Sequence[Lane]) -> None:
+    def kill(lanes: Sequence[RunStatus]) -> None:
         if lanes[0].done > 5:
             for children in Path("/proc/self/task").glob("*/children"):
                 for pid in children.read_text().split():
                     if "whorl.lab.worker" in Path(f"/proc/{pid}/cmdline").read_text():
                         os.kill(int(pid), signal.SIGKILL)
 
-    lanes = run_all([Job("rope", config)], tmp_path, {}, workers=1, show=kill)
+    lanes = run_all([PlannedRun("rope", config)], tmp_path, {}, workers=1, show=kill)
     assert lanes[0].state == "failed"
     assert "killed by signal 9 (out of memory?)" in lanes[0].reason
 
@@ -172,18 +176,18 @@ def test_too_little_text_fails_before_any_process(small: RunConfig, tmp_path: Pa
         small, evaluation=dataclasses.replace(small.evaluation, multiples=(1.0, 500.0))
     )
     with pytest.raises(ValueError, match=r"the longest evaluation needs 16001 bytes in a row"):
-        compare(Plan(encodings=("rope",), base=longer), tmp_path / "out")
+        compare(ComparisonPlan(encodings=("rope",), base=longer), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_rebuild_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none' is no folder; name one that whorl compare made"):
-        rebuild(tmp_path / "none")
+        rebuild_report(tmp_path / "none")
     with pytest.raises(ValueError, match=r"holds no runs; name a folder that whorl compare made"):
-        rebuild(tmp_path)
+        rebuild_report(tmp_path)
     (tmp_path / "comparison.json").write_text("[]")
     with pytest.raises(ValueError, match=r"is no comparison of this version of whorl"):
-        load(tmp_path / "comparison.json")
+        load_comparison(tmp_path / "comparison.json")
 
 
 def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
@@ -193,17 +197,17 @@ def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
         with run.held():
             run.prepare(config, {})
     with pytest.raises(ValueError, match=r"'b' and 'a' differ in more than encoding, learning"):
-        rebuild(tmp_path)
+        rebuild_report(tmp_path)
     run = Run(tmp_path / "b")
-    with run.held(), threads(torch.get_num_threads() + 1):
+    with run.held(), use_threads(torch.get_num_threads() + 1):
         run.prepare(small, {}, force=True)
     with pytest.raises(ValueError, match=r"'b' and 'a' differ in text, threads or versions"):
-        rebuild(tmp_path)
+        rebuild_report(tmp_path)
     (tmp_path / "b" / "config.toml").unlink()
     with pytest.raises(ValueError, match=r"none of the runs is finished; run the same command"):
-        rebuild(tmp_path)
+        rebuild_report(tmp_path)
 
 
 def test_the_published_comparison_is_read() -> None:
     for path in (Path(__file__).parents[2] / "benchmarks").glob("*-compare.json"):
-        assert [row["name"] for row in load(path)["rows"]][:2] == ["nope", "sinusoidal"]
+        assert [row["name"] for row in load_comparison(path)["rows"]][:2] == ["nope", "sinusoidal"]

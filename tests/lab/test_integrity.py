@@ -19,28 +19,28 @@ import torch
 
 from whorl.lab import (
     Interrupted,
-    Moment,
     Run,
     RunConfig,
+    TrainingProgress,
     checkpoint,
     export_run,
     runs,
-    threads,
     train,
+    use_threads,
 )
-from whorl.lab.attention import attention_of
-from whorl.lab.checkpoint import read_state
-from whorl.lab.compare import rebuild
-from whorl.lab.environment import environment
-from whorl.lab.integrity import check_format, checksum_tensor, write_checked
+from whorl.lab.attention import compute_attention
+from whorl.lab.checkpoint import read_checkpoint
+from whorl.lab.compare import rebuild_report
+from whorl.lab.environment import describe_environment
+from whorl.lab.integrity import check_format, compute_tensor_checksum, write_checked
 
 safetensors = pytest.importorskip("safetensors.torch")
 
 Edit = Callable[[Path], None]
 
 
-def interrupt_at(step: int) -> Callable[[Moment], None]:
-    def interrupt(moment: Moment) -> None:
+def interrupt_at(step: int) -> Callable[[TrainingProgress], None]:
+    def interrupt(moment: TrainingProgress) -> None:
         if (moment.phase, moment.done) == ("training", step):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -178,9 +178,9 @@ def test_damage_is_refused_by_all_that_reads_a_run(
     damaged = rf"run' is damaged: .*{message}"
     for read in (
         lambda: train(small, whole.folder),
-        lambda: rebuild(whole.folder.parent),
+        lambda: rebuild_report(whole.folder.parent),
         lambda: export_run(whole, tmp_path / "hf"),
-        lambda: attention_of(whole.folder),
+        lambda: compute_attention(whole.folder),
     ):
         with pytest.raises(ValueError, match=damaged):
             read()
@@ -200,7 +200,7 @@ def test_any_flipped_bit_of_a_checkpoint_is_seen(half: Run) -> None:
         changed[place // 8] ^= 1 << place % 8
         half.checkpoint_path.write_bytes(changed)
         with pytest.raises(ValueError, match=r"checkpoint\.safetensors"):
-            read_state(half.checkpoint_path)
+            read_checkpoint(half.checkpoint_path)
 
 
 def test_parts_of_other_runs_are_refused(half: Run, small: RunConfig, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_runs_of_the_first_version_are_refused(half: Run, small: RunConfig, tmp_
     with pytest.raises(ValueError, match=rf"{message}.* or pass --force to delete that run and"):
         train(small, half.folder)
     with pytest.raises(ValueError, match=message):
-        rebuild(half.folder.parent)
+        rebuild_report(half.folder.parent)
     tensors, about = contents(kept / "checkpoint.safetensors")
     old = {"format": "1", "step": about["step"], "seconds": about["seconds"]}
     (kept / "checkpoint.safetensors").write_bytes(safetensors.save(tensors, old))
@@ -274,45 +274,51 @@ def test_later_formats_are_refused(half: Run, small: RunConfig) -> None:
         check_format("a" * 5000, "x")
     tell(format="3")(half.folder)
     with pytest.raises(ValueError, match=r"checkpoint.safetensors has format '3'"):
-        read_state(half.checkpoint_path)
+        read_checkpoint(half.checkpoint_path)
 
 
 def test_other_safetensors_are_no_checkpoints(half: Run) -> None:
     half.checkpoint_path.write_bytes(safetensors.save({"x": torch.ones(2)}))
     with pytest.raises(ValueError, match=r"cannot be read: it is no checkpoint of whorl train"):
-        read_state(half.checkpoint_path)
+        read_checkpoint(half.checkpoint_path)
 
 
 def test_a_tensors_type_and_shape_count() -> None:
     ones = torch.ones(4, 2)
     found = {
-        checksum_tensor(one)
+        compute_tensor_checksum(one)
         for one in (ones, ones.T, ones.view(torch.int32), ones[:2], ones.bfloat16(), ones[:0])
     }
     assert len(found) == 6
-    assert checksum_tensor(ones.T.contiguous()) == checksum_tensor(ones.T)
-    assert checksum_tensor(torch.tensor(1.0)) != checksum_tensor(torch.tensor([1.0]))
+    assert compute_tensor_checksum(ones.T.contiguous()) == compute_tensor_checksum(ones.T)
+    assert compute_tensor_checksum(torch.tensor(1.0)) != compute_tensor_checksum(
+        torch.tensor([1.0])
+    )
 
 
 def test_every_resume_is_recorded(
     half: Run, small: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Moment] = []
+    seen: list[TrainingProgress] = []
     with pytest.raises(Interrupted):
         train(small, half.folder, progress=interrupt_at(6), command="again")
     (resume,) = json.loads(half.environment_path.read_text())["resumes"]
     assert (resume["step"], resume["command"], resume["threads"]) == (5, "again", 1)
     assert {"torch", "cpu", "kernel", "whorl"} <= resume.keys()
     assert half.environment_changes() == []
-    monkeypatch.setattr(runs, "environment", lambda command: {**environment(command), "torch": "9"})
-    with threads(2):
+    monkeypatch.setattr(
+        runs,
+        "describe_environment",
+        lambda command: {**describe_environment(command), "torch": "9"},
+    )
+    with use_threads(2):
         train(small, half.folder, progress=seen.append)
     monkeypatch.undo()
     notes = [moment.note for moment in seen if moment.note]
     assert notes == half.environment_changes()
     expected = r"resumed at step 6 in another environment \(torch .* -> 9, threads 1 -> 2\): from"
     assert re.match(expected, notes[0])
-    found = rebuild(half.folder.parent)
+    found = rebuild_report(half.folder.parent)
     assert found["notes"][-1] == f"run {notes[0]}."
     assert not {"resumes", "checksum", "config", "format"} & found["environment"].keys()
     train(small, half.folder)  # finished: nothing to go on with
@@ -335,10 +341,10 @@ def test_hashing_reads_every_tensor_once(half: Run, monkeypatch: pytest.MonkeyPa
 
     def count(tensor: torch.Tensor) -> str:
         seen.append(tensor.numel())
-        return checksum_tensor(tensor)
+        return compute_tensor_checksum(tensor)
 
-    monkeypatch.setattr("whorl.lab.checkpoint.checksum_tensor", count)
-    assert read_state(half.checkpoint_path).at.step == 5
+    monkeypatch.setattr("whorl.lab.checkpoint.compute_tensor_checksum", count)
+    assert read_checkpoint(half.checkpoint_path).at.step == 5
     assert len(seen) == len(contents(half.checkpoint_path)[0])
 
 
@@ -414,7 +420,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of files that are opened as safetensors, and of tensors that get a checksum."""
     found: list[str] = []
     module = importlib.import_module("safetensors")
-    opener, summed = module.safe_open, checksum_tensor
+    opener, summed = module.safe_open, compute_tensor_checksum
 
     def open_file(path: Path, **options: Any) -> Any:
         found.append(Path(path).name)
@@ -425,7 +431,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return summed(tensor)
 
     monkeypatch.setattr(module, "safe_open", open_file)
-    monkeypatch.setattr(checkpoint, "checksum_tensor", sum_tensor)
+    monkeypatch.setattr(checkpoint, "compute_tensor_checksum", sum_tensor)
     return found
 
 
@@ -456,7 +462,7 @@ def test_a_trained_model_is_read_once(whole: Run, reads: list[str], use: str) ->
     if use == "model":
         whole.load_model()
     else:
-        attention_of(whole.folder, windows=1)
+        compute_attention(whole.folder, windows=1)
     assert reads == ["checkpoint.safetensors", *["tensor"] * count]
 
 

@@ -7,7 +7,7 @@ import torch
 
 import whorl
 from whorl.lab import Model, ModelConfig
-from whorl.lab.encodings import build_encoding, parts_of, title_of
+from whorl.lab.encodings import build_encoding, format_title, split_spec
 from whorl.lab.model import NORM_EPS, RMSNorm
 
 
@@ -153,9 +153,9 @@ def test_what_is_not_asked_does_not_count() -> None:
 
 
 def test_specs() -> None:
-    assert title_of("learned + rope") == "learned+rope"
-    assert parts_of({"name": "rope", "base": 5.0}) == [{"name": "rope", "base": 5.0}]
-    assert title_of([{"name": "rope", "base": 5.0}, "alibi"]) == "rope(base=5.0)+alibi"
+    assert format_title("learned + rope") == "learned+rope"
+    assert split_spec({"name": "rope", "base": 5.0}) == [{"name": "rope", "base": 5.0}]
+    assert format_title([{"name": "rope", "base": 5.0}, "alibi"]) == "rope(base=5.0)+alibi"
     shape = ModelConfig(width=48, heads=4)
     assert repr(build_encoding({"name": "rope", "base": 5.0}, shape, 64)) == "RoPE(12, base=5.0)"
     assert build_encoding("t5", shape, 64).softmax_scale(12) is None

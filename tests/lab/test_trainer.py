@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.lab import Interrupted, Model, Moment, Run, RunConfig, train
+from whorl.lab import Interrupted, Model, Run, RunConfig, TrainingProgress, train
 from whorl.lab import trainer as module
-from whorl.lab.checkpoint import read_state
+from whorl.lab.checkpoint import read_checkpoint
 
 SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms")
 
@@ -78,7 +78,7 @@ def test_it_is_the_same_again(whole: Run, small: RunConfig, tmp_path: Path) -> N
 
 
 def test_a_finished_run_is_left_alone(whole: Run, small: RunConfig) -> None:
-    seen: list[Moment] = []
+    seen: list[TrainingProgress] = []
     before = whole.metrics_path.stat().st_mtime_ns
     train(small, whole.folder, progress=seen.append)
     assert seen == []
@@ -87,7 +87,7 @@ def test_a_finished_run_is_left_alone(whole: Run, small: RunConfig) -> None:
 
 @pytest.mark.parametrize("stop_at", [1, 5, 8])
 def test_ctrl_c_and_on(small: RunConfig, whole: Run, tmp_path: Path, stop_at: int) -> None:
-    def interrupt(moment: Moment) -> None:
+    def interrupt(moment: TrainingProgress) -> None:
         if (moment.phase, moment.done) == ("training", stop_at):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -134,7 +134,7 @@ def test_kill_9_at_many_moments(small: RunConfig, whole: Run, tmp_path: Path) ->
         )
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         if Run(folder).checkpoint_path.exists():
-            saved = read_state(Run(folder).checkpoint_path)
+            saved = read_checkpoint(Run(folder).checkpoint_path)
             saved.load_weights(_model(small))
             assert saved.at.step >= 1
     assert done.returncode == 0
@@ -147,7 +147,7 @@ def _model(config: RunConfig) -> Any:
 
 
 def test_a_line_that_was_cut_off(small: RunConfig, whole: Run, tmp_path: Path) -> None:
-    def interrupt(moment: Moment) -> None:
+    def interrupt(moment: TrainingProgress) -> None:
         if (moment.phase, moment.done) == ("training", 4):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -236,7 +236,7 @@ def test_files_of_others_are_left_alone(small: RunConfig, tmp_path: Path) -> Non
 
 
 def test_a_folder_in_use_is_refused(small: RunConfig, tmp_path: Path) -> None:
-    def again(moment: Moment) -> None:
+    def again(moment: TrainingProgress) -> None:
         with pytest.raises(ValueError, match=r"is in use by another process; wait for it"):
             train(small, tmp_path / "run")
 
@@ -293,7 +293,7 @@ def test_scalings_are_evaluated_too(small: RunConfig, tmp_path: Path) -> None:
 
 
 def test_progress(small: RunConfig, tmp_path: Path) -> None:
-    seen: list[Moment] = []
+    seen: list[TrainingProgress] = []
     train(small, tmp_path / "run", scalings=("yarn",), progress=seen.append)
     assert [m.done for m in seen if m.phase == "training"] == list(range(1, 9))
     assert {m.phase for m in seen} == {"training", "evaluation", "evaluation with yarn"}

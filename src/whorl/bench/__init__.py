@@ -17,6 +17,16 @@ These hold what the benchmarks share; a folder holds what is different in one of
 """
 
 from .rotation import Accuracy, Cell, Loss, Plan, Report, Shape, accuracy, run
-from .targets import Target
+from .targets import BenchmarkTarget
 
-__all__ = ["Accuracy", "Cell", "Loss", "Plan", "Report", "Shape", "Target", "accuracy", "run"]
+__all__ = [
+    "Accuracy",
+    "BenchmarkTarget",
+    "Cell",
+    "Loss",
+    "Plan",
+    "Report",
+    "Shape",
+    "accuracy",
+    "run",
+]

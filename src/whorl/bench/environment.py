@@ -12,10 +12,10 @@ import whorl
 from whorl.info import cpu
 from whorl.kernels import native
 
-__all__ = ["describe", "same"]
+__all__ = ["describe_environment", "is_same_environment"]
 
 
-class Peer(Protocol):
+class PeerInfo(Protocol):
     """What is told of another library; see ``rotation.peers``."""
 
     @property
@@ -35,7 +35,7 @@ class Peer(Protocol):
     def version(self) -> str | None: ...
 
 
-def describe(peers: Sequence[Peer] = ()) -> dict[str, Any]:
+def describe_environment(peers: Sequence[PeerInfo] = ()) -> dict[str, Any]:
     """CPU, date and versions; peers that do not import stand under "missing" with the reason."""
     missing = {peer.name: problem for peer in peers if (problem := peer.missing())}
     versions = {peer.package: peer.version() for peer in peers if peer.name not in missing}
@@ -46,7 +46,7 @@ def describe(peers: Sequence[Peer] = ()) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "whorl": whorl.__version__,
-        "kernel": _kernel(),
+        "kernel": _describe_kernel(),
         "peers": {name: found for name, found in versions.items() if name and found},
         "missing": missing,
         "notes": {p.title: p.note for p in peers if p.note and p.name not in missing},
@@ -55,14 +55,14 @@ def describe(peers: Sequence[Peer] = ()) -> dict[str, Any]:
     }
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def is_same_environment(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two reports come from the same machine and versions; date and command may differ."""
     free = ("date", "command")
     first, second = ({k: v for k, v in e.items() if k not in free} for e in (one, other))
     return first == second
 
 
-def _kernel() -> str:
+def _describe_kernel() -> str:
     problem = native.problem()
     if problem:
         return f"PyTorch reference: {problem}"

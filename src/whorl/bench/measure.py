@@ -10,12 +10,12 @@ from statistics import median, quantiles
 
 import torch
 
-__all__ = ["Timing", "measure", "settle_allocator", "threads"]
+__all__ = ["Timing", "measure_calls", "settle_allocator", "use_threads"]
 
-Call = Callable[[], object]
+TimedFunction = Callable[[], object]
 
 # A slower call finds nothing of its last run in the caches, so running it twice warms nothing.
-_WARMS_UP = 20e-3
+_SHORT_CALL_SECONDS = 20e-3
 _LEAST_SAMPLES = 3
 
 
@@ -39,8 +39,8 @@ class Timing:
         return cls(median(seconds), min(seconds), lower, upper, len(seconds), loops)
 
 
-def measure(
-    calls: Sequence[Call],
+def measure_calls(
+    calls: Sequence[TimedFunction],
     *,
     repeats: int,
     sample_seconds: float,
@@ -55,18 +55,18 @@ def measure(
     """
     loops, brief = [], []
     for call in calls:
-        count, seconds = _calibrate(call, sample_seconds)
+        count, seconds = _choose_loops(call, sample_seconds)
         loops.append(count)
-        brief.append(seconds < _WARMS_UP)
+        brief.append(seconds < _SHORT_CALL_SECONDS)
     samples: list[list[float]] = [[] for _ in calls]
-    with _no_garbage_collection():
+    with _stop_garbage_collection():
         for turn in range(repeats):
-            for n in _rotated(len(calls), turn):
+            for n in _list_order(len(calls), turn):
                 if turn >= _LEAST_SAMPLES and sum(samples[n]) * loops[n] > most_seconds:
                     continue
                 if brief[n]:
                     calls[n]()
-                samples[n].append(_time(calls[n], loops[n]))
+                samples[n].append(_time_loops(calls[n], loops[n]))
     return [Timing.of(seconds, count) for seconds, count in zip(samples, loops, strict=True)]
 
 
@@ -82,7 +82,7 @@ def settle_allocator() -> None:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def use_threads(count: int) -> Iterator[None]:
     """Let torch use ``count`` threads, and afterwards as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -92,18 +92,18 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _calibrate(call: Call, sample_seconds: float) -> tuple[int, float]:
+def _choose_loops(call: TimedFunction, sample_seconds: float) -> tuple[int, float]:
     """Calls per sample, and the seconds of one; the calls made here are the warm-up."""
-    if (seconds := _time(call, 1)) > _WARMS_UP:
+    if (seconds := _time_loops(call, 1)) > _SHORT_CALL_SECONDS:
         return 1, seconds
     loops = 1
-    while (seconds := _time(call, loops)) * loops < sample_seconds and loops < 1 << 20:
+    while (seconds := _time_loops(call, loops)) * loops < sample_seconds and loops < 1 << 20:
         wanted = sample_seconds / max(seconds, 1e-9)
         loops = min(max(2 * loops, int(wanted)), 16 * loops)
     return loops, seconds
 
 
-def _time(call: Call, loops: int) -> float:
+def _time_loops(call: TimedFunction, loops: int) -> float:
     turns = range(loops)
     start = time.perf_counter()
     for _ in turns:
@@ -111,12 +111,12 @@ def _time(call: Call, loops: int) -> float:
     return (time.perf_counter() - start) / loops
 
 
-def _rotated(count: int, turn: int) -> list[int]:
+def _list_order(count: int, turn: int) -> list[int]:
     return [(n + turn) % count for n in range(count)]
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def _stop_garbage_collection() -> Iterator[None]:
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from .cells import BenchmarkCell
-from .measure import Timing, measure
+from .measure import Timing, measure_calls
 
 __all__ = ["BenchmarkPlan"]
 
@@ -70,7 +70,7 @@ class BenchmarkPlan(ABC):
 
     def time(self, calls: Sequence[Callable[[], object]]) -> list[Timing]:
         """Time ``calls`` in turns, as long as the plan says."""
-        return measure(
+        return measure_calls(
             calls,
             repeats=self.repeats,
             sample_seconds=self.sample_seconds,

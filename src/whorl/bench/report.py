@@ -25,7 +25,7 @@ from .render import (
     render_markdown,
     render_terminal,
 )
-from .targets import Target
+from .targets import BenchmarkTarget
 
 __all__ = ["BenchmarkReport"]
 
@@ -55,7 +55,7 @@ class BenchmarkReport(ABC, Generic[C]):
     CELL_RESULT: ClassVar[type[BenchmarkCellResult[Any, Any]]]
 
     @abstractmethod
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[BenchmarkTarget]:
         """(name, limit, measured, ok) of every target, on one thread; see ``judge``."""
 
     @abstractmethod

@@ -13,9 +13,9 @@ from .cells import BenchmarkCell, BenchmarkCellResult
 from .plan import BenchmarkPlan
 from .report import BenchmarkReport
 
-__all__ = ["Benchmark", "Progress", "run_cells"]
+__all__ = ["Benchmark", "BenchmarkProgress", "run_cells"]
 
-Progress = Callable[[int, int, str], None]
+BenchmarkProgress = Callable[[int, int, str], None]
 R = TypeVar("R", bound=BenchmarkReport[Any])
 K = TypeVar("K", bound=BenchmarkCell)
 
@@ -34,7 +34,7 @@ class Benchmark(Protocol):
         self,
         plan: Any,
         *,
-        progress: Progress | None = None,
+        progress: BenchmarkProgress | None = None,
         sink: str | Path | None = None,
         resume: str | Path | None = None,
     ) -> BenchmarkReport[Any]: ...
@@ -45,10 +45,10 @@ def run_cells(
     cells: Sequence[K],
     measure: Callable[[K], BenchmarkCellResult[Any, Any]],
     *,
-    progress: Progress | None = None,
+    progress: BenchmarkProgress | None = None,
     sink: str | Path | None = None,
     resume: str | Path | None = None,
-    finish: Callable[[R, Progress], R] | None = None,
+    finish: Callable[[R, BenchmarkProgress], R] | None = None,
 ) -> R:
     """Measure ``cells`` into ``report``; an interrupt (Ctrl-C) ends it with what is done so far.
 
@@ -64,7 +64,7 @@ def run_cells(
     if resume is not None and Path(resume).exists():
         report = _continue_earlier(report, type(report).load(resume), cells)
     done = {measured.cell for measured in report.cells}
-    tell = progress or _silent
+    tell = progress or _show_nothing
     try:
         for n, cell in enumerate(cells):
             tell(n, len(cells), cell.label)
@@ -83,7 +83,7 @@ def run_cells(
 
 def _continue_earlier(report: R, earlier: R, cells: Sequence[BenchmarkCell]) -> R:
     """The report with the cells that ``earlier`` has of it; keys say too little to compare them."""
-    same = environment.same(report.environment, earlier.environment)
+    same = environment.is_same_environment(report.environment, earlier.environment)
     if not same or earlier.effort != report.effort:
         return report
     kept = tuple(m for m in earlier.cells if m.cell in cells and not m.is_empty)
@@ -95,5 +95,5 @@ def _save(report: BenchmarkReport[Any], sink: str | Path | None) -> None:
         report.save(sink)
 
 
-def _silent(done: int, total: int, label: str) -> None:
+def _show_nothing(done: int, total: int, label: str) -> None:
     pass

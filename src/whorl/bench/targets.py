@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-__all__ = ["Target"]
+__all__ = ["BenchmarkTarget"]
 
 
-class Target(NamedTuple):
+class BenchmarkTarget(NamedTuple):
     """A figure to reach on one thread; measured and ok are None where no cell shows it."""
 
     name: str
@@ -14,13 +14,13 @@ class Target(NamedTuple):
     ok: bool | None
 
     @classmethod
-    def most(cls, name: str, limit: float, measured: float | None) -> "Target":
+    def most(cls, name: str, limit: float, measured: float | None) -> "BenchmarkTarget":
         """What is measured must be at most ``limit``."""
         ok = None if measured is None else measured <= limit
         return cls(name, f"<= {limit:g}", measured, ok)
 
     @classmethod
-    def least(cls, name: str, limit: float, measured: float | None) -> "Target":
+    def least(cls, name: str, limit: float, measured: float | None) -> "BenchmarkTarget":
         """What is measured must be at least ``limit``."""
         ok = None if measured is None else measured >= limit
         return cls(name, f">= {limit:g}", measured, ok)

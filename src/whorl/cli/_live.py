@@ -16,7 +16,7 @@ from rich.text import Text
 from ._training import format_seconds
 
 if TYPE_CHECKING:
-    from whorl.lab.compare import Lane
+    from whorl.lab.compare import RunStatus
 
 __all__ = ["open_live_view"]
 
@@ -25,7 +25,7 @@ _ROWS = 16
 
 
 @contextmanager
-def open_live_view() -> Iterator[Callable[[Sequence[Lane]], None]]:
+def open_live_view() -> Iterator[Callable[[Sequence[RunStatus]], None]]:
     """A function of all lanes that draws them on standard error; without a terminal, lines."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
@@ -36,7 +36,7 @@ def open_live_view() -> Iterator[Callable[[Sequence[Lane]], None]]:
         yield lambda lanes: live.update(_render_lanes(lanes, time.monotonic() - started))
 
 
-def _render_lanes(lanes: Sequence[Lane], seconds: float) -> Group:
+def _render_lanes(lanes: Sequence[RunStatus], seconds: float) -> Group:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for head in ("run", "state", ""):
         table.add_column(head, no_wrap=True)
@@ -53,7 +53,7 @@ def _render_lanes(lanes: Sequence[Lane], seconds: float) -> Group:
     return Group(table, *failed, end)
 
 
-def _select_lanes(lanes: Sequence[Lane]) -> list[Lane]:
+def _select_lanes(lanes: Sequence[RunStatus]) -> list[RunStatus]:
     """Those that are running, the latest that ended and the next that wait, in their order."""
     order = {"running": 0, "failed": 1, "interrupted": 1, "waiting": 3, "done": 2}
     ended = [n for n, lane in enumerate(lanes) if lane.state == "done"]
@@ -62,7 +62,7 @@ def _select_lanes(lanes: Sequence[Lane]) -> list[Lane]:
     return [lanes[n] for n in sorted(key[2] for key in sorted(keys)[:_ROWS])]
 
 
-def _render_lane(lane: Lane) -> tuple[Text | ProgressBar, ...]:
+def _render_lane(lane: RunStatus) -> tuple[Text | ProgressBar, ...]:
     style = {"done": "green", "failed": "red", "waiting": "dim"}.get(lane.state, "")
     what = lane.phase if lane.state == "running" else lane.state
     bar = ProgressBar(total=lane.total, completed=lane.done, width=16)
@@ -80,10 +80,10 @@ def _render_lane(lane: Lane) -> tuple[Text | ProgressBar, ...]:
     )
 
 
-def _print_lines(console: Console) -> Callable[[Sequence[Lane]], None]:
+def _print_lines(console: Console) -> Callable[[Sequence[RunStatus]], None]:
     told: set[str] = set()
 
-    def show(lanes: Sequence[Lane]) -> None:
+    def show(lanes: Sequence[RunStatus]) -> None:
         for lane in lanes:
             mark = f"{lane.name}: {lane.state}"
             if lane.state in ("running", "done", "failed", "interrupted") and mark not in told:

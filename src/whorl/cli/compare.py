@@ -99,9 +99,9 @@ def compare(
         sizes = (length, batch, steps, layers, width, heads, kind, attention, learning_rates)
         if no_speed or any(value is not None for value in (*others, *sizes)):
             raise ValueError("--from reports on runs as they are; leave out everything else.")
-        _show(experiment.rebuild(rebuild), rebuild, chart, as_json)
+        _show(experiment.rebuild_report(rebuild), rebuild, chart, as_json)
         return
-    plan = experiment.Plan.of(
+    plan = experiment.ComparisonPlan.of(
         budget.value,
         encodings=split_words(encodings),
         scalings=_parse_scalings(scalings),
@@ -128,7 +128,7 @@ def compare(
     )
     folder = out or Path("runs") / budget.value
     if minutes is not None:
-        plan = experiment.within(plan, minutes, folder, workers or experiment.cores())
+        plan = experiment.fit_plan(plan, minutes, folder, workers or experiment.count_cores())
     command = shlex.join(["whorl", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
@@ -159,10 +159,10 @@ def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json:
     if as_json:
         print_json(comparison)
         return
-    from whorl.lab.compare.tables import terminal
+    from whorl.lab.compare.tables import build_terminal_tables
 
     console = Console(highlight=False)
-    console.print(Group(*terminal(comparison)))
+    console.print(Group(*build_terminal_tables(comparison)))
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 

@@ -55,12 +55,12 @@ def read_runs(folder: Path) -> dict[str, Any]:
     """The comparison in a folder of ``whorl compare``, from its report or from its runs."""
     import_extra("tomli_w", by="whorl explore --runs", extra="lab")
     from whorl.lab import compare
-    from whorl.lab.compare.gather import find
+    from whorl.lab.compare.gather import find_runs
 
     kept = folder / "comparison.json"
     if not kept.is_file():
-        return compare.document(find(folder))
-    found = compare.load(kept)
+        return compare.build_comparison(find_runs(folder))
+    found = compare.load_comparison(kept)
     try:
         lab(found)
     except (LookupError, TypeError, ValueError, AttributeError) as error:

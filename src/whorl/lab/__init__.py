@@ -6,9 +6,9 @@
 from .config import DataConfig, EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
 from .export import check_export, export, export_run
 from .model import Model
-from .rates import learning_rate
-from .runs import Run, results
-from .trainer import Interrupted, Moment, threads, train
+from .rates import choose_learning_rate
+from .runs import Run, collect_results
+from .trainer import Interrupted, TrainingProgress, train, use_threads
 
 __all__ = [
     "DataConfig",
@@ -16,15 +16,15 @@ __all__ = [
     "Interrupted",
     "Model",
     "ModelConfig",
-    "Moment",
     "Run",
     "RunConfig",
     "TrainingConfig",
+    "TrainingProgress",
     "check_export",
+    "choose_learning_rate",
+    "collect_results",
     "export",
     "export_run",
-    "learning_rate",
-    "results",
-    "threads",
     "train",
+    "use_threads",
 ]

@@ -12,16 +12,16 @@ from whorl.analysis.record import fits, whole
 from whorl.analysis.scores import scores
 from whorl.encodings import Encoding
 
-from .data import open_source
-from .encodings import title_of
+from .data import open_data_source
+from .encodings import format_title
 from .model import Model
 from .runs import Run
 
-__all__ = ["Layer", "attention_of", "queries_and_keys", "rope_of"]
+__all__ = ["LayerAttention", "collect_queries_and_keys", "compute_attention", "get_rope"]
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LayerAttention:
     """Queries [B, H, T, D] and keys [B, G, T, D] before any rotation, and weights [B, H, T, T]."""
 
     encoding: Encoding
@@ -31,9 +31,9 @@ class Layer:
 
 
 @torch.no_grad()
-def attention_of(
+def compute_attention(
     folder: str | Path, *, length: int | None = None, windows: int = 4
-) -> tuple[str, list[Layer]]:
+) -> tuple[str, list[LayerAttention]]:
     """The run's name, and every layer's attention on some windows of its evaluation.
 
     length: tokens of a window, the training length by default.
@@ -52,7 +52,7 @@ def attention_of(
     fits(
         32 * windows * config.model.heads * config.model.layers * length**2, length, "attention_of"
     )
-    tokens = open_source(config).evaluation(length).tokens[:windows]
+    tokens = open_data_source(config).evaluation(length).tokens[:windows]
     made: list[Tensor] = []
     hooks = [
         block.qkv.register_forward_hook(lambda module, inputs, out: made.append(out))  # type: ignore[union-attr]
@@ -63,11 +63,13 @@ def attention_of(
         hook.remove()
     own = model.layer_encodings
     encodings = [own[n - 1] if own and n else model.encoding for n in range(len(made))]
-    layers = [_layer(model, encoding, out) for encoding, out in zip(encodings, made, strict=True)]
-    return f"{title_of(config.model.encoding)} in {Path(folder).name}", layers
+    layers = [
+        _compute_layer(model, encoding, out) for encoding, out in zip(encodings, made, strict=True)
+    ]
+    return f"{format_title(config.model.encoding)} in {Path(folder).name}", layers
 
 
-def rope_of(layers: list[Layer]) -> RoPE:
+def get_rope(layers: list[LayerAttention]) -> RoPE:
     """The RoPE that the run was trained with."""
     found = [part for part in layers[0].encoding.parts if isinstance(part, RoPE)]
     if not found:
@@ -78,7 +80,7 @@ def rope_of(layers: list[Layer]) -> RoPE:
     return found[0]
 
 
-def queries_and_keys(layers: list[Layer]) -> tuple[Tensor, Tensor]:
+def collect_queries_and_keys(layers: list[LayerAttention]) -> tuple[Tensor, Tensor]:
     """Pairs of vectors of all layers and heads: queries of the second half, keys of the first."""
     half = layers[0].q.shape[2] // 2
     found = []
@@ -88,7 +90,7 @@ def queries_and_keys(layers: list[Layer]) -> tuple[Tensor, Tensor]:
     return torch.stack([q for q, _ in found]), torch.stack([k for _, k in found])
 
 
-def _layer(model: Model, encoding: Any, made: Tensor) -> Layer:
+def _compute_layer(model: Model, encoding: Any, made: Tensor) -> LayerAttention:
     config = model.config
     H, G = config.heads, config.key_heads
     parts = torch.split(torch.unflatten(made, -1, (H + 2 * G, config.head_dim)), [H, G, G], dim=2)
@@ -97,4 +99,4 @@ def _layer(model: Model, encoding: Any, made: Tensor) -> Layer:
     logits = scores(encoding, q, k, at, at)
     if config.kind == "decoder":
         logits = logits.masked_fill(at.unsqueeze(-1) < at, float("-inf"))
-    return Layer(encoding, q, k, logits.softmax(-1))
+    return LayerAttention(encoding, q, k, logits.softmax(-1))

@@ -23,10 +23,10 @@ from ._checks import check_choice, check_count, check_number
 
 __all__ = ["DataConfig", "EvaluationConfig", "ModelConfig", "RunConfig", "TrainingConfig"]
 
-Kind = Literal["decoder", "encoder"]
+ModelKind = Literal["decoder", "encoder"]
 AttentionKind = Literal["softmax", "linear"]
 FeatureMap = Literal["elu", "relu", "cosine"]
-Precision = Literal["float32", "bfloat16"]
+TrainingPrecision = Literal["float32", "bfloat16"]
 Sharing = Literal["model", "layer"]
 #: "rope", "learned+rope", {"name": "rope", "base": 500000.0}, or a list of such.
 EncodingSpec = str | dict[str, Any] | list[Any]
@@ -41,7 +41,7 @@ class ModelConfig:
     """
 
     encoding: EncodingSpec = "rope"
-    kind: Kind = "decoder"
+    kind: ModelKind = "decoder"
     attention: AttentionKind = "softmax"
     feature_map: FeatureMap = "elu"
     layers: int = 3
@@ -59,7 +59,7 @@ class ModelConfig:
         for name in ("kv_heads", "hidden"):
             if getattr(self, name) is not None:
                 check_count(f"model.{name}", getattr(self, name))
-        check_choice("model.kind", self.kind, get_args(Kind))
+        check_choice("model.kind", self.kind, get_args(ModelKind))
         check_choice("model.attention", self.attention, get_args(AttentionKind))
         check_choice("model.feature_map", self.feature_map, get_args(FeatureMap))
         check_choice("model.encoding_per", self.encoding_per, get_args(Sharing))
@@ -106,9 +106,9 @@ class DataConfig:
     tokenizer: str | None = None
 
     def __post_init__(self) -> None:
-        from .tasks import NAMES
+        from .tasks import TASK_NAMES
 
-        check_choice("data.task", self.task, ("text", *NAMES))
+        check_choice("data.task", self.task, ("text", *TASK_NAMES))
         if self.task != "text" and (self.files or self.tokenizer):
             raise ValueError(
                 f"data: the task {self.task!r} makes its own tokens; leave out files and tokenizer."
@@ -128,7 +128,7 @@ class TrainingConfig:
     warmup: int = 30
     weight_decay: float = 0.1
     clip: float = 1.0
-    precision: Precision = "float32"
+    precision: TrainingPrecision = "float32"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class TrainingConfig:
         check_number("training.learning_rate", self.learning_rate, 0.0, 10.0, open_below=True)
         check_number("training.weight_decay", self.weight_decay, 0.0, 10.0)
         check_number("training.clip", self.clip, 0.0, 1e6, open_below=True)
-        check_choice("training.precision", self.precision, get_args(Precision))
+        check_choice("training.precision", self.precision, get_args(TrainingPrecision))
         if self.length < 2:
             raise ValueError("training.length must be at least 2: a token and the one after it.")
 
@@ -230,7 +230,7 @@ class RunConfig:
                 raise ValueError(
                     f"unknown table [{name}]{suggest_name(name, known)} Known: {', '.join(known)}."
                 )
-            parts[name] = _read(name, hints[name], values)
+            parts[name] = _read_table(name, hints[name], values)
         return cls(**parts)
 
     def to_toml(self) -> str:
@@ -262,7 +262,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     return tables
 
 
-def _read(table: str, cls: type, values: Any) -> Any:
+def _read_table(table: str, cls: type, values: Any) -> Any:
     if not isinstance(values, Mapping):
         raise TypeError(f"[{table}] must be a table of options; got {quote(values)}.")
     hints = get_type_hints(cls)
@@ -274,11 +274,11 @@ def _read(table: str, cls: type, values: Any) -> Any:
                 f"[{table}] has no option {quote(name)}{suggest_name(name, known)}"
                 f" It has: {', '.join(known)}."
             )
-        options[name] = _fitted(f"{table}.{name}", hints[name], value)
+        options[name] = _convert_value(f"{table}.{name}", hints[name], value)
     return cls(**options)
 
 
-def _fitted(name: str, hint: Any, value: Any) -> Any:
+def _convert_value(name: str, hint: Any, value: Any) -> Any:
     """``value`` as its option wants it: lists become tuples, whole numbers floats."""
     if get_origin(hint) is tuple:
         if not isinstance(value, (list, tuple)):

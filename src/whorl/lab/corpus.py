@@ -18,11 +18,11 @@ from torch import Tensor
 
 from whorl._support.extras import import_extra
 
-__all__ = ["Corpus", "load"]
+__all__ = ["Corpus", "load_corpus"]
 
 # Other people's packages, tests (which some systems leave out) and one large generated table.
 _NOT_SOURCE = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "pydoc_data"}
-_ONE_IN = 10
+_HELD_OUT_ONE_IN = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +82,15 @@ class Corpus:
             )
 
 
-def load(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
+def load_corpus(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
     """Read files and folders, or the standard library, into a corpus."""
     if files:
         title = ", ".join(Path(name).name or name for name in files)
-        documents, skipped = _read(files)
+        documents, skipped = _read_files(files)
     else:
         title, skipped = f"Python {platform.python_version()} standard library", 0
-        documents = _standard_library()
-    documents, repeated = _distinct(documents)
+        documents = _read_standard_library()
+    documents, repeated = _drop_repeated(documents)
     if not documents:
         raise ValueError(f"no text in {title}: give files with something in them.")
     if tokenizer is None:
@@ -102,8 +102,8 @@ def load(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
         ]
     else:
         unit = "tokens"
-        texts, vocab = _tokenized(documents, tokenizer)
-    train, held_out = _split(texts)
+        texts, vocab = _encode_documents(documents, tokenizer)
+    train, held_out = _split_held_out(texts)
     if not train or not held_out:
         raise ValueError(
             f"{title} has too little text to train on one part and hold out another; give more."
@@ -116,30 +116,30 @@ def load(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
         "repeated_files": repeated,
         "tokens": sum(len(text) for _, text in texts),
         "unit": unit,
-        "sha256": _fingerprint(documents, tokenizer),
+        "sha256": _hash_documents(documents, tokenizer),
     }
     longest_first = sorted(held_out, key=len, reverse=True)
     return Corpus(torch.cat(train), tuple(longest_first), vocab, about)
 
 
-def _distinct(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], int]:
+def _drop_repeated(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], int]:
     """Each text once: what is held out must not be trained on under another name."""
     kept = {hashlib.sha256(data).digest(): (name, data) for name, data in reversed(documents)}
     return list(reversed(kept.values())), len(documents) - len(kept)
 
 
-def _split(texts: list[tuple[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
-    if len(texts) < _ONE_IN:
-        cuts = [(text, len(text) - len(text) // _ONE_IN) for _, text in texts]
+def _split_held_out(texts: list[tuple[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+    if len(texts) < _HELD_OUT_ONE_IN:
+        cuts = [(text, len(text) - len(text) // _HELD_OUT_ONE_IN) for _, text in texts]
         held_out = [text[cut:] for text, cut in cuts if cut < len(text)]
         return [text[:cut] for text, cut in cuts if cut], held_out
     ranked = sorted(texts, key=lambda text: hashlib.sha256(text[0].encode()).digest())
-    out = {name for name, _ in ranked[: len(ranked) // _ONE_IN]}
+    out = {name for name, _ in ranked[: len(ranked) // _HELD_OUT_ONE_IN]}
     kept = [text for name, text in texts if name not in out]
     return kept, [text for name, text in texts if name in out]
 
 
-def _standard_library() -> list[tuple[str, bytes]]:
+def _read_standard_library() -> list[tuple[str, bytes]]:
     root = Path(sysconfig.get_paths()["stdlib"])
     found = [
         path for path in root.rglob("*.py") if not _NOT_SOURCE & set(path.relative_to(root).parts)
@@ -152,21 +152,21 @@ def _standard_library() -> list[tuple[str, bytes]]:
     return [(path.relative_to(root).as_posix(), path.read_bytes()) for path in sorted(found)]
 
 
-def _read(files: Sequence[str]) -> tuple[list[tuple[str, bytes]], int]:
+def _read_files(files: Sequence[str]) -> tuple[list[tuple[str, bytes]], int]:
     """Named files as they are; from folders, all that is UTF-8 text. And how many were not."""
     documents: list[tuple[str, bytes]] = []
     skipped = 0
     for name in files:
         path = Path(name)
         if not path.is_dir():
-            documents.append((path.name, _bytes_of(path)))
+            documents.append((path.name, _read_bytes(path)))
             continue
-        inside = [p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path)]
+        inside = [p for p in sorted(path.rglob("*")) if p.is_file() and not _is_hidden(p, path)]
         if not inside:
             raise ValueError(f"--data: the folder {name!r} has no files; name one that has.")
         for one in inside:
-            data = _bytes_of(one)
-            if b"\0" in data or _utf8_problem(data) is not None:
+            data = _read_bytes(one)
+            if b"\0" in data or _find_invalid_utf8(data) is not None:
                 skipped += 1
             else:
                 documents.append((one.relative_to(path).as_posix(), data))
@@ -177,11 +177,11 @@ def _read(files: Sequence[str]) -> tuple[list[tuple[str, bytes]], int]:
     return documents, skipped
 
 
-def _hidden(path: Path, root: Path) -> bool:
+def _is_hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(root).parts)
 
 
-def _bytes_of(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -190,7 +190,7 @@ def _bytes_of(path: Path) -> bytes:
         ) from None
 
 
-def _utf8_problem(data: bytes) -> int | None:
+def _find_invalid_utf8(data: bytes) -> int | None:
     """Where ``data`` stops being UTF-8, or None."""
     try:
         data.decode()
@@ -199,7 +199,7 @@ def _utf8_problem(data: bytes) -> int | None:
     return None
 
 
-def _tokenized(
+def _encode_documents(
     documents: list[tuple[str, bytes]], tokenizer: str
 ) -> tuple[list[tuple[str, Tensor]], int]:
     tokenizers = import_extra("tokenizers", by="--tokenizer", extra="hf")
@@ -210,7 +210,7 @@ def _tokenized(
     except Exception as error:  # the library raises bare Exception
         raise ValueError(f"--tokenizer: {tokenizer!r} is no tokenizers file: {error}.") from None
     for name, data in documents:
-        if (place := _utf8_problem(data)) is not None:
+        if (place := _find_invalid_utf8(data)) is not None:
             raise ValueError(
                 f"--data: {name!r} is not UTF-8 (byte {place}), which a tokenizer needs; convert"
                 " it, or leave out --tokenizer to train on bytes."
@@ -224,7 +224,7 @@ def _tokenized(
     return pairs, int(reader.get_vocab_size())
 
 
-def _fingerprint(documents: list[tuple[str, bytes]], tokenizer: str | None) -> str:
+def _hash_documents(documents: list[tuple[str, bytes]], tokenizer: str | None) -> str:
     total = hashlib.sha256()
     for name, data in documents:
         total.update(f"{name}\0{len(data)}\0".encode())

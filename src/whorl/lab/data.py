@@ -14,16 +14,16 @@ from torch import Tensor
 
 from . import corpus, tasks
 from .config import RunConfig
-from .model import seed_of
+from .model import derive_seed
 
-__all__ = ["Questions", "Source", "open_source"]
+__all__ = ["DataSource", "TokenBatch", "open_data_source"]
 
 # BERT hides 15 of 100 tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
-_HIDDEN = 0.15
+_MASKED_SHARE = 0.15
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class TokenBatch:
     """tokens [B, T] as the model reads them; targets [B, T], -1 where nothing is asked.
 
     judged [B, T]: those that count towards the result at this length.
@@ -34,7 +34,7 @@ class Questions:
     judged: Tensor
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """Where questions come from."""
 
     vocab: int
@@ -42,24 +42,24 @@ class Source(Protocol):
     #: Loss of one who knows nothing but how often each token comes; NaN for a task.
     frequencies_loss: float
 
-    def batch(self, step: int) -> Questions:
+    def batch(self, step: int) -> TokenBatch:
         """What step ``step`` trains on."""
 
-    def evaluation(self, length: int) -> Questions:
+    def evaluation(self, length: int) -> TokenBatch:
         """What a model is judged by at ``length``: the same at every call."""
 
 
-def open_source(config: RunConfig) -> Source:
+def open_data_source(config: RunConfig) -> DataSource:
     """The source that a config asks for; raises if it has too little for it."""
     if config.data.task != "text":
-        return _Task(config)
-    return _Text(config)
+        return _TaskSource(config)
+    return _TextSource(config)
 
 
-class _Text:
+class _TextSource:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self._corpus = corpus.load(config.data.files, config.data.tokenizer)
+        self._corpus = corpus.load_corpus(config.data.files, config.data.tokenizer)
         self._ahead = config.model.kind == "decoder"  # one more token: what the last is asked for
         self._corpus.check_length(config.training.length + self._ahead)
         self._windows = self._corpus.windows(
@@ -70,36 +70,38 @@ class _Text:
         judged = self._windows[:, self._windows.shape[1] - config.lengths[0] :]
         self.frequencies_loss = self._corpus.frequencies_loss(judged)
 
-    def batch(self, step: int) -> Questions:
+    def batch(self, step: int) -> TokenBatch:
         training = self.config.training
-        source = torch.Generator().manual_seed(seed_of(training.seed, "batch", step))
+        source = torch.Generator().manual_seed(derive_seed(training.seed, "batch", step))
         text = self._corpus.batch(training.batch, training.length + self._ahead, source)
         if self._ahead:
-            return _next(text, torch.ones_like(text, dtype=torch.bool))
-        hidden = torch.rand(text.shape, generator=source) < _HIDDEN
+            return _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
+        hidden = torch.rand(text.shape, generator=source) < _MASKED_SHARE
         hidden[:, 0] |= ~hidden.any(1)  # at least one in each row
-        return _masked(text, hidden, self.vocab - 1)
+        return _build_masked_batch(text, hidden, self.vocab - 1)
 
-    def evaluation(self, length: int) -> Questions:
+    def evaluation(self, length: int) -> TokenBatch:
         shortest = self.config.lengths[0]
         text = self._windows[:, self._windows.shape[1] - length - self._ahead :]
         if self._ahead:
-            questions = _next(text, torch.ones_like(text, dtype=torch.bool))
+            questions = _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
             judged = torch.zeros_like(questions.judged)
             judged[:, length - shortest :] = True
-            return Questions(questions.tokens, questions.targets, judged)
+            return TokenBatch(questions.tokens, questions.targets, judged)
         # The same tokens are hidden at every length.
-        source = torch.Generator().manual_seed(seed_of("evaluation", shortest))
+        source = torch.Generator().manual_seed(derive_seed("evaluation", shortest))
         hidden = torch.zeros_like(text, dtype=torch.bool)
-        hidden[:, length - shortest :] = torch.rand(len(text), shortest, generator=source) < _HIDDEN
+        hidden[:, length - shortest :] = (
+            torch.rand(len(text), shortest, generator=source) < _MASKED_SHARE
+        )
         hidden[:, length - 1] = True  # at least one in each window
-        return _masked(text, hidden, self.vocab - 1)
+        return _build_masked_batch(text, hidden, self.vocab - 1)
 
 
-class _Task:
+class _TaskSource:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self._task = tasks.task(config.data.task)
+        self._task = tasks.get_task(config.data.task)
         self._ahead = config.model.kind == "decoder"
         for length in (config.training.length, *config.lengths):
             if length < self._task.shortest:
@@ -111,23 +113,27 @@ class _Task:
         self.vocab = 256 + (not self._ahead)
         self.frequencies_loss = math.nan
 
-    def batch(self, step: int) -> Questions:
+    def batch(self, step: int) -> TokenBatch:
         training = self.config.training
-        seed = seed_of(training.seed, "batch", step)
+        seed = derive_seed(training.seed, "batch", step)
         return self._questions(*self._task.examples(training.batch, training.length, seed))
 
-    def evaluation(self, length: int) -> Questions:
-        seed = seed_of("evaluation", length)
+    def evaluation(self, length: int) -> TokenBatch:
+        seed = derive_seed("evaluation", length)
         return self._questions(*self._task.examples(self.config.evaluation.windows, length, seed))
 
-    def _questions(self, tokens: Tensor, asked: Tensor) -> Questions:
-        return _next(tokens, asked) if self._ahead else _masked(tokens, asked, self.vocab - 1)
+    def _questions(self, tokens: Tensor, asked: Tensor) -> TokenBatch:
+        return (
+            _build_next_token_batch(tokens, asked)
+            if self._ahead
+            else _build_masked_batch(tokens, asked, self.vocab - 1)
+        )
 
 
-def _next(tokens: Tensor, asked: Tensor) -> Questions:
+def _build_next_token_batch(tokens: Tensor, asked: Tensor) -> TokenBatch:
     targets = torch.where(asked[:, 1:], tokens[:, 1:], -1)
-    return Questions(tokens[:, :-1].contiguous(), targets, asked[:, 1:])
+    return TokenBatch(tokens[:, :-1].contiguous(), targets, asked[:, 1:])
 
 
-def _masked(tokens: Tensor, asked: Tensor, mask: int) -> Questions:
-    return Questions(torch.where(asked, mask, tokens), torch.where(asked, tokens, -1), asked)
+def _build_masked_batch(tokens: Tensor, asked: Tensor, mask: int) -> TokenBatch:
+    return TokenBatch(torch.where(asked, mask, tokens), torch.where(asked, tokens, -1), asked)

@@ -13,7 +13,7 @@ from whorl.encodings import Encoding, base
 
 from .config import EncodingSpec, ModelConfig
 
-__all__ = ["EMBEDDING_STD", "build_encoding", "title_of"]
+__all__ = ["EMBEDDING_STD", "build_encoding", "format_title"]
 
 #: Standard deviation of token embeddings at the start; input encodings start at the same size.
 EMBEDDING_STD = 0.02
@@ -25,29 +25,29 @@ def build_encoding(spec: EncodingSpec, model: ModelConfig, longest: int) -> Enco
     >>> build_encoding("learned+rope", ModelConfig(width=64, heads=2), longest=512)
     Learned(64, max_length=512) + RoPE(32)
     """
-    parts = [_part(options, model, longest) for options in parts_of(spec)]
+    parts = [_build_part(options, model, longest) for options in split_spec(spec)]
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total
 
 
-def title_of(spec: EncodingSpec) -> str:
+def format_title(spec: EncodingSpec) -> str:
     """A short name for a spec: its parts joined by +, with the options that were given.
 
     >>> title_of([{"name": "rope", "base": 500.0, "scaling": {"name": "linear", "factor": 2.0}}])
     'rope(base=500.0,scaling=linear)'
     """
-    return "+".join(_title(dict(options)) for options in parts_of(spec))
+    return "+".join(_format_part(dict(options)) for options in split_spec(spec))
 
 
-def _title(options: dict[str, Any]) -> str:
+def _format_part(options: dict[str, Any]) -> str:
     name = str(options.pop("name"))
     words = (f"{k}={v['name'] if isinstance(v, dict) else v}" for k, v in options.items())
     return f"{name}({','.join(words)})" if options else name
 
 
-def parts_of(spec: EncodingSpec) -> list[dict[str, Any]]:
+def split_spec(spec: EncodingSpec) -> list[dict[str, Any]]:
     """One dictionary with a name per part, whichever way the spec is written."""
     if isinstance(spec, str):
         return [{"name": name.strip()} for name in spec.split("+")]
@@ -62,14 +62,14 @@ def parts_of(spec: EncodingSpec) -> list[dict[str, Any]]:
             )
         return [{**spec, "name": head.strip()}]
     if isinstance(spec, (list, tuple)) and spec:
-        return [options for part in spec for options in parts_of(part)]
+        return [options for part in spec for options in split_spec(part)]
     raise TypeError(
         "model.encoding must be a name such as 'rope' or 'learned+rope', a table with a name, or a"
         f" list of them; got {quote(spec)}."
     )
 
 
-def _part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding:
+def _build_part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding:
     given = dict(options)
     name = given.pop("name")
     known = base.classes()
@@ -88,12 +88,12 @@ def _part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding
     wanted = [p.name for p in parameters if p.default is p.empty]
     sized = {size: sizes[size] for size in wanted if size in sizes}
     try:
-        return base.make(name, **{**sized, **_defaults(name, model), **given})
+        return base.make(name, **{**sized, **_choose_defaults(name, model), **given})
     except TypeError as error:  # an option that it has not, or of the wrong type: from a TOML file
         raise ValueError(f"model.encoding: {error}") from None
 
 
-def _defaults(name: str, model: ModelConfig) -> dict[str, Any]:
+def _choose_defaults(name: str, model: ModelConfig) -> dict[str, Any]:
     """Options that fit the lab's model better than those of the paper's own."""
     pairs = model.head_dim // 2
     causal = model.kind == "decoder"
@@ -105,11 +105,11 @@ def _defaults(name: str, model: ModelConfig) -> dict[str, Any]:
         "sinusoidal": {"scale": EMBEDDING_STD * 2**0.5},
         "learned": {"std": EMBEDDING_STD},
         # Qwen2-VL's quarter of the pairs for time, the rest shared by rows and columns.
-        "mrope": {"sections": _sections(pairs)},
+        "mrope": {"sections": _divide_pairs(pairs)},
     }
     return table.get(name, {})
 
 
-def _sections(pairs: int) -> tuple[int, int, int]:
+def _divide_pairs(pairs: int) -> tuple[int, int, int]:
     rows = (pairs - pairs // 4) // 2
     return pairs - 2 * rows, rows, rows

@@ -12,13 +12,13 @@ import whorl
 from whorl.info import cpu
 from whorl.kernels import native
 
-__all__ = ["describe_changes", "environment"]
+__all__ = ["describe_changes", "describe_environment"]
 
 # What may change a run's numbers.
-_DECIDING = ("torch", "cpu", "kernel", "threads", "whorl", "python", "system")
+_COMPARED = ("torch", "cpu", "kernel", "threads", "whorl", "python", "system")
 
 
-def environment(command: str = "") -> dict[str, Any]:
+def describe_environment(command: str = "") -> dict[str, Any]:
     """Machine, versions and the command that asked, as plain values."""
     problem = native.problem()
     return {
@@ -39,7 +39,7 @@ def describe_changes(environment: Mapping[str, Any]) -> list[str]:
     """A sentence for each of ``resumes`` whose environment differs from the one before it."""
     found, before = [], environment
     for now in environment["resumes"]:
-        if words := [f"{k} {before[k]} -> {now[k]}" for k in _DECIDING if before[k] != now[k]]:
+        if words := [f"{k} {before[k]} -> {now[k]}" for k in _COMPARED if before[k] != now[k]]:
             found.append(
                 f"resumed at step {now['step']} in another environment ({', '.join(words)}): from"
                 " there on numbers may differ from those of a run without a break"

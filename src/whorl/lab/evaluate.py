@@ -23,16 +23,16 @@ from whorl._support.words import suggest_name
 from whorl.encodings import base
 
 from .config import ModelConfig, RunConfig
-from .data import Questions, Source
-from .encodings import parts_of
+from .data import DataSource, TokenBatch
+from .encodings import split_spec
 from .model import Model
 
-__all__ = ["SCALINGS", "evaluate", "with_scaling"]
+__all__ = ["SCALINGS", "add_scaling", "evaluate"]
 
-Progress = Callable[[int, int], None]
+EvaluationProgress = Callable[[int, int], None]
 
 # Tokens of one forward pass: enough to fill the matrices, few enough for the cache.
-_TOKENS = 4096
+_TOKENS_PER_PASS = 4096
 
 #: Scalings that stretch a trained rotation as it is, and the options that each needs.
 SCALINGS = {
@@ -48,7 +48,11 @@ SCALINGS = {
 
 
 def evaluate(
-    model: Model, source: Source, config: RunConfig, *, progress: Progress | None = None
+    model: Model,
+    source: DataSource,
+    config: RunConfig,
+    *,
+    progress: EvaluationProgress | None = None,
 ) -> dict[str, Any]:
     """Results at every length of ``config``, as plain values."""
     model.eval()
@@ -61,20 +65,20 @@ def evaluate(
         questions = source.evaluation(length)
         start = time.perf_counter()
         parts = []
-        for first in range(0, len(questions.tokens), rows := max(1, _TOKENS // length)):
-            parts.append(_answers(model, questions, first, first + rows, length))
+        for first in range(0, len(questions.tokens), rows := max(1, _TOKENS_PER_PASS // length)):
+            parts.append(_compute_losses(model, questions, first, first + rows, length))
             done += parts[-1][0].numel()
             if progress is not None:
                 progress(min(done, total), total)
         losses, right = (torch.cat(column) for column in zip(*parts, strict=True))
-        by_length[str(length)] = _summary(losses, right, questions.judged)
+        by_length[str(length)] = _summarize_length(losses, right, questions.judged)
         by_length[str(length)]["seconds"] = time.perf_counter() - start
         if length == config.longest:
-            by_position = _profile(losses, questions.targets, config)
+            by_position = _average_by_position(losses, questions.targets, config)
     return {"by_length": by_length, "by_position": by_position}
 
 
-def with_scaling(config: RunConfig, name: str | None) -> ModelConfig:
+def add_scaling(config: RunConfig, name: str | None) -> ModelConfig:
     """The model's config with scaling ``name`` in its rotation; None leaves it as it is.
 
     >>> with_scaling(RunConfig(), "linear").encoding
@@ -93,9 +97,9 @@ def with_scaling(config: RunConfig, name: str | None) -> ModelConfig:
     factor = 1.0 if name == "dynamic_ntk" else config.evaluation.factor
     values = {"factor": factor, "original_context": config.training.length}
     options = {"name": name, **{option: values[option] for option in SCALINGS[name]}}
-    parts = parts_of(config.model.encoding)
+    parts = split_spec(config.model.encoding)
     for part in parts:
-        if takes_scaling(part["name"]) and "scaling" not in part:
+        if supports_scaling(part["name"]) and "scaling" not in part:
             part["scaling"] = options
             return replace(config.model, encoding=parts)
     raise ValueError(
@@ -104,15 +108,15 @@ def with_scaling(config: RunConfig, name: str | None) -> ModelConfig:
     )
 
 
-def takes_scaling(name: str) -> bool:
+def supports_scaling(name: str) -> bool:
     """Whether an encoding of that name has frequencies that a scaling can change."""
     cls = base.classes().get(name)
     return cls is not None and "scaling" in inspect.signature(cls).parameters
 
 
 @torch.no_grad()
-def _answers(
-    model: Model, questions: Questions, first: int, last: int, length: int
+def _compute_losses(
+    model: Model, questions: TokenBatch, first: int, last: int, length: int
 ) -> tuple[Tensor, Tensor]:
     """Loss and whether it was right of every token of some windows, [rows, T]; 0 if not asked."""
     tokens, targets = questions.tokens[first:last], questions.targets[first:last]
@@ -122,7 +126,7 @@ def _answers(
     return losses, (logits.argmax(-1) == targets) & asked
 
 
-def _summary(losses: Tensor, right: Tensor, judged: Tensor) -> dict[str, Any]:
+def _summarize_length(losses: Tensor, right: Tensor, judged: Tensor) -> dict[str, Any]:
     counts = judged.sum(1)
     windows = (losses * judged).double().sum(1) / counts
     hits = (right & judged).sum(1)
@@ -133,17 +137,19 @@ def _summary(losses: Tensor, right: Tensor, judged: Tensor) -> dict[str, Any]:
     }
 
 
-def _profile(losses: Tensor, targets: Tensor, config: RunConfig) -> dict[str, Any] | None:
+def _average_by_position(
+    losses: Tensor, targets: Tensor, config: RunConfig
+) -> dict[str, Any] | None:
     """Mean loss between half octaves of the position, where every token was asked."""
     if bool((targets < 0).any()):
         return None
-    edges = _edges(losses.shape[1], (config.training.length, *config.lengths))
+    edges = _choose_edges(losses.shape[1], (config.training.length, *config.lengths))
     means = [float(losses[:, a:b].double().mean()) for a, b in pairwise(edges)]
     middles = [(a + b - 1) / 2 for a, b in pairwise(edges)]
     return {"position": middles, "start": edges[:-1], "end": edges[1:], "loss": means}
 
 
-def _edges(length: int, more: Sequence[int]) -> list[int]:
+def _choose_edges(length: int, more: Sequence[int]) -> list[int]:
     """0, 1, 2, 3, 4, 6, 8, 12, ... up to ``length``, and the lengths that are judged."""
     halves = (base << n for n in range(length.bit_length()) for base in (2, 3))
     return sorted({n for n in (0, 1, *halves, *more) if n < length} | {length})

@@ -31,14 +31,14 @@ from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, Ya
 
 from ._checks import check_count
 from .config import RunConfig
-from .model import NORM_EPS, Block, Model
+from .model import NORM_EPS, Model, TransformerLayer
 from .runs import Run
 
 __all__ = ["check_export", "export", "export_run"]
 
 _BYTES = 256
 #: 260,000 tokens and 510,000 merges of two tokens each, in 33 MB of any script, are known.
-_TOKENIZER = JsonLimits("tokenizers file", bytes=256 * 2**20, values=4 * 10**6, depth=64)
+_TOKENIZER_LIMITS = JsonLimits("tokenizers file", bytes=256 * 2**20, values=4 * 10**6, depth=64)
 
 
 def export(
@@ -62,17 +62,19 @@ def export(
     if not isinstance(model, Model):
         raise TypeError(f"export: model must be a whorl.lab Model; got {type(model).__name__}.")
     check_count("export: length", length)
-    target = _free(Path(folder))
+    target = _resolve_free_folder(Path(folder))
     safetensors = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
-    rope = _rope_of(model)
+    rope = _require_rope(model)
     contents = {
-        "config.json": _json(_config(model, *_rope_parameters(rope, length))),
-        "tokenizer.json": _tokenizer(tokenizer, model.vocab),
-        "tokenizer_config.json": _json(
+        "config.json": _format_json(_build_config(model, *_build_rope_parameters(rope, length))),
+        "tokenizer.json": _read_tokenizer(tokenizer, model.vocab),
+        "tokenizer_config.json": _format_json(
             # Without a class transformers takes Llama's own, which splits text in another way.
             {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         ),
-        "model.safetensors": safetensors.save(_weights(model, rope), metadata={"format": "pt"}),
+        "model.safetensors": safetensors.save(
+            _collect_weights(model, rope), metadata={"format": "pt"}
+        ),
     }
     _write_folder(target, contents)
     return Path(folder)
@@ -81,8 +83,8 @@ def export(
 def check_export(config: RunConfig, folder: str | Path) -> None:
     """Raise what ``export`` would raise, before the hours of training that come first."""
     model = Model(config.model, vocab=_BYTES, longest=config.training.length)
-    _rope_parameters(_rope_of(model), config.training.length)
-    _free(Path(folder))
+    _build_rope_parameters(_require_rope(model), config.training.length)
+    _resolve_free_folder(Path(folder))
 
 
 def export_run(run: Run, folder: str | Path) -> Path:
@@ -93,7 +95,7 @@ def export_run(run: Run, folder: str | Path) -> Path:
     return export(model, folder, tokenizer=tokenizer, length=config.training.length)
 
 
-def _rope_of(model: Model) -> RoPE:
+def _require_rope(model: Model) -> RoPE:
     """The model's RoPE; an error if the model is anything but a Llama."""
     config, encoding = model.config, model.encoding
     if config.kind != "decoder":
@@ -124,7 +126,7 @@ def _refuse(what: str, why: str) -> NoReturn:
     )
 
 
-def _config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict[str, Any]:
+def _build_config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict[str, Any]:
     shape = model.config
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -152,7 +154,7 @@ def _config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict
     }
 
 
-def _rope_parameters(rope: RoPE, length: int) -> tuple[dict[str, Any], int]:
+def _build_rope_parameters(rope: RoPE, length: int) -> tuple[dict[str, Any], int]:
     """``rope_parameters`` and ``max_position_embeddings``."""
     scaling, width = rope.config.scaling, rope.config.width
     base = float(rope.config.base)
@@ -167,15 +169,15 @@ def _rope_parameters(rope: RoPE, length: int) -> tuple[dict[str, Any], int]:
     elif isinstance(scaling, Linear):
         kind, options, longest = "linear", {"factor": scaling.factor}, length
     elif isinstance(scaling, DynamicNTK):
-        kind, options, longest = "dynamic", _dynamic(scaling, width, length), length
+        kind, options, longest = "dynamic", _build_dynamic_options(scaling, width, length), length
     else:
-        kind, options = _stretched(scaling, rope, length)
+        kind, options = _build_extended_options(scaling, rope, length)
         original = options["original_max_position_embeddings"]
         longest = max(length, round(options["factor"] * original))
     return {"rope_type": kind, "rope_theta": base, **options}, longest
 
 
-def _dynamic(scaling: DynamicNTK, width: int, length: int) -> dict[str, Any]:
+def _build_dynamic_options(scaling: DynamicNTK, width: int, length: int) -> dict[str, Any]:
     if scaling.original_context != length:
         raise ValueError(
             f"export: DynamicNTK has original_context {scaling.original_context} and length is"
@@ -187,7 +189,9 @@ def _dynamic(scaling: DynamicNTK, width: int, length: int) -> dict[str, Any]:
     return {"factor": scaling.factor}
 
 
-def _stretched(scaling: Scaling, rope: RoPE, length: int) -> tuple[str, dict[str, Any]]:
+def _build_extended_options(
+    scaling: Scaling, rope: RoPE, length: int
+) -> tuple[str, dict[str, Any]]:
     """Type and options of the scalings that know the original context, all with their factor."""
     if isinstance(scaling, YaRN) and scaling.ramp == "index":
         names = ["factor", "beta_fast", "beta_slow", "truncate"]
@@ -214,25 +218,25 @@ def _stretched(scaling: Scaling, rope: RoPE, length: int) -> tuple[str, dict[str
     return kind, {**options, "original_max_position_embeddings": scaling.original_context}
 
 
-def _weights(model: Model, rope: RoPE) -> dict[str, Tensor]:
+def _collect_weights(model: Model, rope: RoPE) -> dict[str, Tensor]:
     """Every weight under its name in transformers."""
     weights = {"model.embed_tokens": model.embedding.weight, "model.norm": model.norm.weight}
     if not model.config.tied:
         weights["lm_head"] = model.head.weight
     for n, block in enumerate(model.blocks):
-        assert isinstance(block, Block)
-        layer = _layer(block, interleaved=rope.config.layout == "interleaved")
+        assert isinstance(block, TransformerLayer)
+        layer = _collect_layer_weights(block, interleaved=rope.config.layout == "interleaved")
         weights |= {f"model.layers.{n}.{name}": weight for name, weight in layer.items()}
     # Copies: safetensors refuses tensors that share memory, as parts of qkv do.
     return {f"{n}.weight": w.detach().cpu().clone().contiguous() for n, w in weights.items()}
 
 
-def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
+def _collect_layer_weights(block: TransformerLayer, *, interleaved: bool) -> dict[str, Tensor]:
     D, H, G = block.config.head_dim, block.config.heads, block.config.key_heads
     q, k, v = torch.split(block.qkv.weight, [H * D, G * D, G * D])
     gate, up = block.gate_up.weight.chunk(2)
     if interleaved:
-        q, k = _halves(q, D), _halves(k, D)
+        q, k = _permute_to_half_layout(q, D), _permute_to_half_layout(k, D)
     return {
         "input_layernorm": block.attention_norm.weight,
         "self_attn.q_proj": q,
@@ -246,13 +250,13 @@ def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
     }
 
 
-def _halves(weight: Tensor, head_dim: int) -> Tensor:
+def _permute_to_half_layout(weight: Tensor, head_dim: int) -> Tensor:
     """Rows 2i and 2i + 1 of each head to i and i + D/2."""
     pairs = weight.reshape(-1, head_dim // 2, 2, weight.shape[1])  # [H, D/2, 2, E]
     return pairs.transpose(1, 2).flatten(0, 2)
 
 
-def _tokenizer(source: str | Path | None, vocab: int) -> bytes:
+def _read_tokenizer(source: str | Path | None, vocab: int) -> bytes:
     """What goes into tokenizer.json."""
     if source is None:
         if vocab != _BYTES:
@@ -260,10 +264,10 @@ def _tokenizer(source: str | Path | None, vocab: int) -> bytes:
                 f"export: the model has {vocab} tokens, so they are not the {_BYTES} bytes; pass"
                 " tokenizer=, the tokenizers file that it was trained with."
             )
-        return _json(_byte_tokenizer())
+        return _format_json(_build_byte_tokenizer())
     try:
         data = Path(source).read_bytes()
-        size = _tokens_in(parse_json(data, _TOKENIZER))
+        size = _count_tokens(parse_json(data, _TOKENIZER_LIMITS))
     except OSError as error:
         why = error.strerror or error
         raise ValueError(f"export: tokenizer {str(source)!r} cannot be read: {why}.") from None
@@ -279,13 +283,13 @@ def _tokenizer(source: str | Path | None, vocab: int) -> bytes:
     return data
 
 
-def _tokens_in(document: Any) -> int:
+def _count_tokens(document: Any) -> int:
     vocab = document["model"]["vocab"]  # {token: id}, or [[token, score], ...]
     tokens = {*vocab} if isinstance(vocab, dict) else {token for token, _ in vocab}
     return len(tokens | {token["content"] for token in document.get("added_tokens") or []})
 
 
-def _byte_tokenizer() -> dict[str, Any]:
+def _build_byte_tokenizer() -> dict[str, Any]:
     """Byte-level BPE without merges, id = byte; written by hand so that ids are not chosen for us.
 
     Radford et al. 2019, GPT-2, section 2.2. Its alphabet shows bytes as characters: those that
@@ -312,11 +316,11 @@ def _byte_tokenizer() -> dict[str, Any]:
     }
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
+def _format_json(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _free(folder: Path) -> Path:
+def _resolve_free_folder(folder: Path) -> Path:
     """The absolute folder, if it may be written to."""
     target = folder.resolve()
     if target.exists() and not target.is_dir():

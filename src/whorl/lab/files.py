@@ -11,21 +11,21 @@ from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_wit
 from whorl._support.files import write_file_atomically
 from whorl._support.locks import hold_lock
 
-__all__ = ["locked", "plain", "read_json", "write_json"]
+__all__ = ["lock_folder", "read_json", "replace_non_finite", "write_json"]
 
 
 def write_json(path: Path, document: Any) -> None:
     """Write JSON that every reader takes: what is no number (NaN, infinity) becomes null."""
-    text = json.dumps(plain(document), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(replace_non_finite(document), indent=1, allow_nan=False) + "\n"
     write_file_atomically(path, text.encode())
 
 
-def plain(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """``value`` with None instead of what is no number: JSON has neither NaN nor infinity."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: replace_non_finite(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [replace_non_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -41,7 +41,7 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Keep other processes out of ``folder`` until the block, or the process, ends."""
     with hold_lock(folder / ".lock") as held:
         if not held:

@@ -23,8 +23,8 @@ __all__ = [
     "check_document",
     "check_format",
     "check_lines",
-    "checksum",
-    "checksum_tensor",
+    "compute_checksum",
+    "compute_tensor_checksum",
     "read_checked",
     "write_checked",
 ]
@@ -34,13 +34,13 @@ FORMAT = 2
 _CHANGED = "has been changed since it was written: its checksum does not fit"
 
 
-def checksum(*parts: object) -> str:
+def compute_checksum(*parts: object) -> str:
     """16 bytes of BLAKE2b in hexadecimal, of values that JSON can hold."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def checksum_tensor(tensor: Tensor) -> str:
+def compute_tensor_checksum(tensor: Tensor) -> str:
     """The same of a tensor's type, shape and bytes."""
     found = hashlib.blake2b(f"{tensor.dtype}{list(tensor.shape)}".encode(), digest_size=16)
     found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -50,7 +50,7 @@ def checksum_tensor(tensor: Tensor) -> str:
 def add_checksum(document: Mapping[str, Any], previous: str = "") -> dict[str, Any]:
     """``document`` with the checksum of itself, and of ``previous`` where it stands in a chain."""
     content = {key: value for key, value in document.items() if key != "checksum"}
-    return {**content, "checksum": checksum(previous, content)}
+    return {**content, "checksum": compute_checksum(previous, content)}
 
 
 def check_document(document: Any, name: str) -> None:
@@ -62,7 +62,7 @@ def check_document(document: Any, name: str) -> None:
 def write_checked(path: Path, document: Mapping[str, Any]) -> None:
     """``files.write_json`` with a checksum in the document."""
     # Through text and back: what is no number is null there, and every key a string.
-    files.write_json(path, add_checksum(json.loads(json.dumps(files.plain(document)))))
+    files.write_json(path, add_checksum(json.loads(json.dumps(files.replace_non_finite(document)))))
 
 
 def read_checked(path: Path) -> dict[str, Any]:

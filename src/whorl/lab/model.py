@@ -27,7 +27,7 @@ from whorl.encodings import Composition, Encoding
 from .config import ModelConfig
 from .encodings import EMBEDDING_STD, build_encoding
 
-__all__ = ["Model", "seed_of"]
+__all__ = ["Model", "derive_seed"]
 
 NORM_EPS = 1e-5
 
@@ -49,15 +49,15 @@ class Model(nn.Module):
         super().__init__()
         self.config, self.vocab = config, vocab
         encoding = build_encoding(config.encoding, config, longest)
-        _check(config, encoding)
+        _check_encoding(config, encoding)
         inside = [part for part in encoding.parts if part.hooks - {"input"}]
         own = config.encoding_per == "layer" and any(list(part.parameters()) for part in inside)
         self.embedding = nn.Embedding(vocab, config.width)
         self.encoding = encoding
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(TransformerLayer(config) for _ in range(config.layers))
         # The first layer takes what all share; what acts on the input needs no copies.
         self.layer_encodings = nn.ModuleList(
-            _copy_of(inside) for _ in range((config.layers - 1) * own)
+            _copy_parts(inside) for _ in range((config.layers - 1) * own)
         )
         self.norm = RMSNorm(config.width)
         self.head = nn.Linear(config.width, vocab, bias=False)
@@ -96,12 +96,12 @@ class Model(nn.Module):
             if weight.dim() == 1:
                 weight.fill_(1.0)
                 continue
-            source = torch.Generator().manual_seed(seed_of(seed, name, tuple(weight.shape)))
+            source = torch.Generator().manual_seed(derive_seed(seed, name, tuple(weight.shape)))
             std = thin if name.endswith(("out.weight", "down.weight")) else EMBEDDING_STD
             weight.normal_(std=std, generator=source)
         with torch.random.fork_rng(devices=[]):
             for n, encoding in enumerate([self.encoding, *self.layer_encodings]):
-                torch.manual_seed(seed_of(seed, "encoding", n))
+                torch.manual_seed(derive_seed(seed, "encoding", n))
                 for part in encoding.modules():
                     if hasattr(part, "reset_parameters"):
                         part.reset_parameters()
@@ -117,7 +117,7 @@ class Model(nn.Module):
         return name.split(".")[0]
 
 
-class Block(nn.Module):
+class TransformerLayer(nn.Module):
     """One layer: attention, then an MLP, each added to what comes in."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -185,12 +185,12 @@ class RMSNorm(nn.Module):
         return F.rms_norm(wide, self.weight.shape, weight, NORM_EPS).to(x.dtype)
 
 
-def _copy_of(parts: list[Encoding]) -> Encoding:
+def _copy_parts(parts: list[Encoding]) -> Encoding:
     """The same encodings once more, with parameters of their own."""
     return deepcopy(Composition(*parts) if len(parts) > 1 else parts[0])
 
 
-def _check(config: ModelConfig, encoding: Encoding) -> None:
+def _check_encoding(config: ModelConfig, encoding: Encoding) -> None:
     """Refuse what could not run, before anything is trained."""
     linear = config.attention == "linear"
     cards = [part.card for part in encoding.parts]
@@ -209,7 +209,7 @@ def _check(config: ModelConfig, encoding: Encoding) -> None:
         )
 
 
-def seed_of(*parts: object) -> int:
+def derive_seed(*parts: object) -> int:
     """A seed made from all parts, the same in every process."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:7], "big")

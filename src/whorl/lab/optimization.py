@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .config import TrainingConfig
-from .data import Source
-from .model import Model, seed_of
+from .data import DataSource
+from .model import Model, derive_seed
 
 __all__ = [
     "build_optimizer",
@@ -59,7 +59,7 @@ def group_by_part(model: Model) -> dict[str, list[Tensor]]:
 def take_step(
     model: Model,
     optimizer: torch.optim.Optimizer,
-    source: Source,
+    source: DataSource,
     training: TrainingConfig,
     step: int,
     parts: Mapping[str, list[Tensor]],
@@ -69,11 +69,11 @@ def take_step(
     for group in optimizer.param_groups:
         group["lr"] = rate
     questions = source.batch(step)
-    torch.manual_seed(seed_of(training.seed, "dropout", step))
+    torch.manual_seed(derive_seed(training.seed, "dropout", step))
     with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bfloat16"):
         loss = model.loss(questions.tokens, questions.targets)
     loss.backward()  # type: ignore[no-untyped-call]
-    norms = {name: _norm(weights) for name, weights in parts.items()}
+    norms = {name: _compute_norm(weights) for name, weights in parts.items()}
     total = math.sqrt(sum(norm * norm for norm in norms.values()))
     value = float(loss.detach())
     if not math.isfinite(value) or not math.isfinite(total):
@@ -96,7 +96,7 @@ def take_step(
     }
 
 
-def _norm(weights: list[Tensor]) -> float:
+def _compute_norm(weights: list[Tensor]) -> float:
     grads = [weight.grad for weight in weights if weight.grad is not None]
     if not grads:
         return 0.0

@@ -22,26 +22,26 @@ from whorl._support.files import remove_parts, write_file_atomically
 from whorl._support.words import quote
 
 from . import files
-from .checkpoint import Checkpoint, SavedState, read_state
+from .checkpoint import CheckpointInfo, SavedCheckpoint, read_checkpoint
 from .config import RunConfig
-from .encodings import title_of
-from .environment import describe_changes, environment
+from .encodings import format_title
+from .environment import describe_changes, describe_environment
 from .integrity import (
     FORMAT,
     add_checksum,
     check_document,
     check_format,
     check_lines,
-    checksum,
+    compute_checksum,
     read_checked,
     write_checked,
 )
 from .model import Model
 
-__all__ = ["Run", "results"]
+__all__ = ["Run", "collect_results"]
 
 
-_OURS = re.compile(
+_RUN_FILES = re.compile(
     r"config\.toml|environment\.json|metrics\.jsonl|checkpoint\.safetensors|evaluation.*\.json"
 )
 
@@ -51,7 +51,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._saved: SavedState | None = None
+        self._saved: SavedCheckpoint | None = None
 
     @property
     def config_path(self) -> Path:
@@ -99,7 +99,7 @@ class Run:
         if self.config_path.exists():
             problem = self._problem(config, about)
             if problem is None:  # the checkpoint stays in memory for ``take_saved_state``
-                remove_parts(self.folder, _OURS.pattern)
+                remove_parts(self.folder, _RUN_FILES.pattern)
                 return True
             if not force:
                 raise ValueError(
@@ -113,10 +113,12 @@ class Run:
                 f"{str(self.folder)!r} is not empty and no run folder (it has {stray[0]!r}); name"
                 " another with --out."
             )
-        remove_parts(self.folder, _OURS.pattern)
+        remove_parts(self.folder, _RUN_FILES.pattern)
         text = config.to_toml()
-        start = {"corpus": dict(about), "config": checksum(text), "resumes": []}
-        write_checked(self.environment_path, {"format": FORMAT, **environment(command), **start})
+        start = {"corpus": dict(about), "config": compute_checksum(text), "resumes": []}
+        write_checked(
+            self.environment_path, {"format": FORMAT, **describe_environment(command), **start}
+        )
         write_file_atomically(self.config_path, text.encode())
         return False
 
@@ -128,7 +130,7 @@ class Run:
         found = read_checked(self.environment_path)
         step = self._saved.at.step if self._saved is not None else 0
         known = len(describe_changes(found))
-        found["resumes"].append({"step": step, **environment(command)})
+        found["resumes"].append({"step": step, **describe_environment(command)})
         write_checked(self.environment_path, found)
         return "".join(describe_changes(found)[known:])
 
@@ -145,13 +147,13 @@ class Run:
             raise ValueError(
                 f"the folder {str(self.folder)!r} cannot be made: {error.strerror or error}."
             ) from None
-        with files.locked(self.folder):
+        with files.lock_folder(self.folder):
             yield
 
     def _strange(self) -> list[str]:
         """Files that no run makes. Without config.toml, others may be left of a killed process."""
         names = [path.name for path in self.folder.iterdir()]
-        return [n for n in names if not n.startswith(".") and not _OURS.fullmatch(n)]
+        return [n for n in names if not n.startswith(".") and not _RUN_FILES.fullmatch(n)]
 
     def _problem(self, config: RunConfig, about: Mapping[str, Any]) -> str | None:
         """Why this folder's run is not the one that is asked for, or cannot go on."""
@@ -162,7 +164,7 @@ class Run:
                 f"{str(self.folder)!r} is no run folder: {str(error).rstrip('.')}. Name another"
                 " with --out."
             ) from None
-        if differing := _differences(other.to_dict(), config.to_dict()):
+        if differing := _describe_differences(other.to_dict(), config.to_dict()):
             return f"holds another run: {differing}"
         if damage := self._damage():
             return damage
@@ -170,7 +172,7 @@ class Run:
             return "holds another run: its text was another (files have changed since)"
         return None
 
-    def verify(self) -> SavedState | None:
+    def verify(self) -> SavedCheckpoint | None:
         """Raise ValueError unless all files are as the run wrote them, and belong together.
 
         Returns the checkpoint, if there is one, so that nobody must read it again.
@@ -182,7 +184,7 @@ class Run:
             )
         return self.take_saved_state()
 
-    def take_saved_state(self) -> SavedState | None:
+    def take_saved_state(self) -> SavedCheckpoint | None:
         """The checkpoint that ``prepare`` has read, if there was one; the run forgets it."""
         saved, self._saved = self._saved, None
         return saved
@@ -207,14 +209,14 @@ class Run:
     def _check_files(self, config: str) -> None:
         """Raise unless the files fit together; ``config``: the checksum of config.toml."""
         self._saved = None
-        if checksum(self.config_path.read_text(encoding="utf-8")) != config:
+        if compute_checksum(self.config_path.read_text(encoding="utf-8")) != config:
             raise ValueError("config.toml has been changed since the run began")
         results = sorted(self.folder.glob("evaluation*.json"))
         if not self.checkpoint_path.exists():
             if results:
                 raise ValueError("it has results and no checkpoint")
             return
-        saved, lines = read_state(self.checkpoint_path), self.metrics()
+        saved, lines = read_checkpoint(self.checkpoint_path), self.metrics()
         at = saved.at
         if at.config != config:
             raise ValueError(f"{self.checkpoint_path.name} is that of another config")
@@ -246,7 +248,7 @@ class Run:
     def clear(self) -> None:
         """Delete what a run makes; config.toml, by which a run is known, at the end."""
         for path in sorted(self.folder.iterdir(), key=lambda path: path == self.config_path):
-            if _OURS.fullmatch(path.name):
+            if _RUN_FILES.fullmatch(path.name):
                 path.unlink()
 
     def load_model(self) -> Model:
@@ -287,13 +289,13 @@ class Run:
         found = read_checked(path)
         return {key: one for key, one in found.items() if key not in ("checksum", "checkpoint")}
 
-    def write_evaluation(self, found: Mapping[str, Any], at: Checkpoint) -> None:
+    def write_evaluation(self, found: Mapping[str, Any], at: CheckpointInfo) -> None:
         """Keep results, and of which weights they are: those of the checkpoint ``at``."""
         path = self.evaluation_path(found["scaling"])
         write_checked(path, {**found, "checkpoint": at.checksum})
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+def _describe_differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     """What differs between two configs, such as "model.width is 64 there, 96 here"."""
     words = []
     for table in old.keys() | new.keys():
@@ -306,9 +308,9 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     return "; ".join(sorted(words)[:3])
 
 
-def results(run: Run, scalings: Sequence[str] = ()) -> dict[str, Any]:
+def collect_results(run: Run, scalings: Sequence[str] = ()) -> dict[str, Any]:
     """What a finished run shows, as one plain document."""
-    config, title = run.config(), title_of(run.config().model.encoding)
+    config, title = run.config(), format_title(run.config().model.encoding)
     found = {name: run.evaluation(name) for name in (None, *scalings)}
     plain = found[None]
     if plain is None:

@@ -42,16 +42,16 @@ from torch import Tensor
 
 from ._checks import check_choice, check_count
 
-__all__ = ["NAMES", "Task", "task"]
+__all__ = ["TASK_NAMES", "SyntheticTask", "get_task"]
 
-NAMES = ("passkey", "copy", "reverse", "parity", "recall")
+TASK_NAMES = ("passkey", "copy", "reverse", "parity", "recall")
 
 #: Tokens and which of them are asked for, from count, length and random bits.
-Writer = Callable[[int, int, "Bits"], tuple[Tensor, Tensor]]
+TaskWriter = Callable[[int, int, "RandomBits"], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Task:
+class SyntheticTask:
     """A puzzle that can be posed at any length from ``shortest`` on.
 
     chance: how often an answer token is guessed right.
@@ -67,7 +67,7 @@ class Task:
     title: str
     shortest: int
     chance: float
-    write: Writer = field(repr=False)
+    write: TaskWriter = field(repr=False)
 
     def examples(self, count: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
         """``count`` rows of ``length`` tokens, the same for the same arguments on every machine.
@@ -84,16 +84,16 @@ class Task:
                 f"{self.name}: length must be at least {self.shortest}, because a shorter row"
                 f" cannot hold a question and its answer; got {length}. Train or evaluate longer."
             )
-        return self.write(count, length, Bits(self.name, count, length, seed))
+        return self.write(count, length, RandomBits(self.name, count, length, seed))
 
 
-def task(name: str) -> Task:
+def get_task(name: str) -> SyntheticTask:
     """The task of that name; ``NAMES`` lists them."""
-    check_choice("task", name, NAMES)
+    check_choice("task", name, TASK_NAMES)
     return _TASKS[name]
 
 
-class Bits:
+class RandomBits:
     """Random numbers from SHAKE-256, which no version of Python or torch will change."""
 
     def __init__(self, *parts: object) -> None:
@@ -123,7 +123,7 @@ _STATEMENT, _QUESTION, _DIGITS = "the key is {}. ", "the key? {}", 5
 _PASSKEY_LEAST = len((_STATEMENT + _QUESTION).format("0" * _DIGITS, "0" * _DIGITS))
 
 
-def _passkey(count: int, length: int, bits: Bits) -> tuple[Tensor, Tensor]:
+def _write_passkey(count: int, length: int, bits: RandomBits) -> tuple[Tensor, Tensor]:
     """Blanks, sentences with the key among them, the question; whole sentences only."""
     room = length - _PASSKEY_LEAST
     most = room // min(map(len, _FILLER)) + 1
@@ -145,26 +145,26 @@ def _passkey(count: int, length: int, bits: Bits) -> tuple[Tensor, Tensor]:
     return tokens, (torch.arange(length) >= length - _DIGITS).repeat(count, 1)
 
 
-def _copy(count: int, length: int, bits: Bits) -> tuple[Tensor, Tensor]:
-    frame = _Frame(count, length, bits)
+def _write_copy(count: int, length: int, bits: RandomBits) -> tuple[Tensor, Tensor]:
+    frame = _StringRows(count, length, bits)
     letters = bits.draw(count, length) % 26 + ord("a")
     return frame.fill(letters, "|", letters.gather(1, frame.same))
 
 
-def _reverse(count: int, length: int, bits: Bits) -> tuple[Tensor, Tensor]:
-    frame = _Frame(count, length, bits)
+def _write_reverse(count: int, length: int, bits: RandomBits) -> tuple[Tensor, Tensor]:
+    frame = _StringRows(count, length, bits)
     letters = bits.draw(count, length) % 26 + ord("a")
     return frame.fill(letters, "|", letters.gather(1, frame.mirrored))
 
 
-def _parity(count: int, length: int, bits: Bits) -> tuple[Tensor, Tensor]:
-    frame = _Frame(count, length, bits)
+def _write_parity(count: int, length: int, bits: RandomBits) -> tuple[Tensor, Tensor]:
+    frame = _StringRows(count, length, bits)
     ones = bits.draw(count, length) % 2
     odd = (ones * frame.string).cumsum(1) % 2
     return frame.fill(ones + ord("0"), "=", odd.gather(1, frame.same) + ord("0"))
 
 
-class _Frame:
+class _StringRows:
     """Where things stand in rows of the form "blanks, string, mark, answer".
 
     The answer is as long as the string; n, this length, differs from row to row. All [count,
@@ -172,7 +172,7 @@ class _Frame:
     an answer stands (0 where there is no answer).
     """
 
-    def __init__(self, count: int, length: int, bits: Bits) -> None:
+    def __init__(self, count: int, length: int, bits: RandomBits) -> None:
         most = (length - 1) // 2
         n = 1 + bits.draw(count, 1) % most  # [count, 1]
         column = torch.arange(length)
@@ -189,7 +189,7 @@ class _Frame:
         return tokens.masked_fill(self.mark, ord(mark)), self.answer
 
 
-def _recall(count: int, length: int, bits: Bits) -> tuple[Tensor, Tensor]:
+def _write_recall(count: int, length: int, bits: RandomBits) -> tuple[Tensor, Tensor]:
     """Two pairs to every question, each of four bytes."""
     units = length // 4
     questions = min(units // 3, 26 * 26)
@@ -200,15 +200,15 @@ def _recall(count: int, length: int, bits: Bits) -> tuple[Tensor, Tensor]:
     tokens = torch.full((count, length), ord(" "))
     said = tokens[:, : 4 * pairs].view(count, pairs, 4)  # "ab7 "
     put = tokens[:, length - 4 * questions :].view(count, questions, 4)  # "?ab7"
-    said[..., :3] = _spelled(keys, values)
+    said[..., :3] = _write_pairs(keys, values)
     put[..., 0] = ord("?")
-    put[..., 1:] = _spelled(keys.gather(1, chosen), values.gather(1, chosen))
+    put[..., 1:] = _write_pairs(keys.gather(1, chosen), values.gather(1, chosen))
     asked = torch.zeros(count, length, dtype=torch.bool)
     asked[:, length - 4 * questions :].view(count, questions, 4)[..., 3] = True
     return tokens, asked
 
 
-def _spelled(keys: Tensor, values: Tensor) -> Tensor:
+def _write_pairs(keys: Tensor, values: Tensor) -> Tensor:
     """[..., 3]: two letters and a digit."""
     return torch.stack((keys // 26 + ord("a"), keys % 26 + ord("a"), values + ord("0")), dim=-1)
 
@@ -216,10 +216,14 @@ def _spelled(keys: Tensor, values: Tensor) -> Tensor:
 _TASKS = {
     known.name: known
     for known in (
-        Task("passkey", "repeat a number hidden in filler", _PASSKEY_LEAST, 1 / 10, _passkey),
-        Task("copy", "write a string again", 3, 1 / 26, _copy),
-        Task("reverse", "write a string backwards", 3, 1 / 26, _reverse),
-        Task("parity", "after every bit, say if the ones so far are odd", 3, 1 / 2, _parity),
-        Task("recall", "find values by their keys", 12, 1 / 10, _recall),
+        SyntheticTask(
+            "passkey", "repeat a number hidden in filler", _PASSKEY_LEAST, 1 / 10, _write_passkey
+        ),
+        SyntheticTask("copy", "write a string again", 3, 1 / 26, _write_copy),
+        SyntheticTask("reverse", "write a string backwards", 3, 1 / 26, _write_reverse),
+        SyntheticTask(
+            "parity", "after every bit, say if the ones so far are odd", 3, 1 / 2, _write_parity
+        ),
+        SyntheticTask("recall", "find values by their keys", 12, 1 / 10, _write_recall),
     )
 }

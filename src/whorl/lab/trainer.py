@@ -19,23 +19,23 @@ import torch
 
 from whorl._support import memory
 
-from .checkpoint import Checkpoint
+from .checkpoint import CheckpointInfo
 from .config import RunConfig
-from .data import Source, open_source
-from .evaluate import evaluate, with_scaling
-from .integrity import add_checksum, checksum
+from .data import DataSource, open_data_source
+from .evaluate import add_scaling, evaluate
+from .integrity import add_checksum, compute_checksum
 from .model import Model
 from .optimization import build_optimizer, group_by_part, take_step
 from .runs import Run
 
-__all__ = ["Interrupted", "Moment", "threads", "train"]
+__all__ = ["Interrupted", "TrainingProgress", "train", "use_threads"]
 
 # At most so much work is lost by a crash.
 _SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 
 @dataclass(frozen=True)
-class Moment:
+class TrainingProgress:
     """Where a run is: for progress bars. done and total count steps, or tokens of evaluation."""
 
     phase: str  # "training", "evaluation", "evaluation with yarn", ...
@@ -57,7 +57,7 @@ def train(
     folder: str | Path,
     *,
     scalings: tuple[str, ...] = (),
-    progress: Callable[[Moment], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
     force: bool = False,
     command: str = "",
 ) -> Run:
@@ -73,18 +73,18 @@ def train(
         Interrupted: after SIGINT or SIGTERM; the checkpoint is saved.
         ValueError: the folder holds another run, or the data do not suffice.
     """
-    models = [with_scaling(config, name) for name in (None, *scalings)]  # bad names fail first
-    source = open_source(config)
+    models = [add_scaling(config, name) for name in (None, *scalings)]  # bad names fail first
+    source = open_data_source(config)
     model = Model(config.model, vocab=source.vocab, longest=config.longest)
-    run, tell = Run(folder), progress or _silent
-    with run.held(), _asked_to_stop() as stop:
+    run, tell = Run(folder), progress or _show_nothing
+    with run.held(), _watch_signals() as stop:
         resumed = run.prepare(config, source.about, force=force, command=command)
         names = (None, *scalings)
         if all(run.evaluation(name) is not None for name in names):
             run.take_saved_state()
             return run
         if resumed and (note := run.record_resume(command)):
-            tell(Moment("resuming", 0, config.training.steps, note=note))
+            tell(TrainingProgress("resuming", 0, config.training.steps, note=note))
         at = _train(model, source, config, run, tell, stop)
         for name, shape in zip(names, models, strict=True):
             if run.evaluation(name) is None:
@@ -97,18 +97,20 @@ def train(
 
 def _train(
     model: Model,
-    source: Source,
+    source: DataSource,
     config: RunConfig,
     run: Run,
-    tell: Callable[[Moment], None],
+    tell: Callable[[TrainingProgress], None],
     stop: threading.Event,
-) -> Checkpoint:
+) -> CheckpointInfo:
     """Train ``model`` to the last step; returns the checkpoint that holds its weights."""
     training = config.training
     before = memory.reset_peak()
     model.reset_parameters(training.seed)
     optimizer = build_optimizer(model, training)
-    at = Checkpoint(0, 0.0, config=checksum(run.config_path.read_text(encoding="utf-8")))
+    at = CheckpointInfo(
+        0, 0.0, config=compute_checksum(run.config_path.read_text(encoding="utf-8"))
+    )
     if (saved := run.take_saved_state()) is not None:
         saved.load(model, optimizer)
         at = saved.at
@@ -125,18 +127,18 @@ def _train(
             now = time.monotonic()
             seconds = at.seconds + now - begun
             speed = (step - at.step) * tokens / (now - begun)
-            line |= {"seconds": round(seconds, 3), "memory_mb": _megabytes(before)}
+            line |= {"seconds": round(seconds, 3), "memory_mb": _measure_growth(before)}
             line = add_checksum(line, chained)
             chained = line["checksum"]
             metrics.write(json.dumps(line) + "\n")
             metrics.flush()
             left = (training.steps - step) * tokens / speed
-            tell(Moment("training", step, training.steps, line["loss"], speed, left))
+            tell(TrainingProgress("training", step, training.steps, line["loss"], speed, left))
             stopping = stop.is_set() or step == training.steps
             if stopping or now - last_saved > _SECONDS_BETWEEN_CHECKPOINTS:
                 os.fsync(metrics.fileno())  # a checkpoint never knows steps that metrics lack
                 reached = replace(at, step=step, seconds=seconds, metrics=chained)
-                reached = _save(reached, run, model, optimizer)
+                reached = _save_checkpoint(reached, run, model, optimizer)
                 last_saved = time.monotonic()
             if stop.is_set():
                 raise Interrupted
@@ -145,17 +147,17 @@ def _train(
 
 def _evaluate(
     model: Model,
-    source: Source,
+    source: DataSource,
     config: RunConfig,
     run: Run,
     scaling: str | None,
-    tell: Callable[[Moment], None],
+    tell: Callable[[TrainingProgress], None],
     stop: threading.Event,
 ) -> dict[str, Any]:
     phase = "evaluation" if scaling is None else f"evaluation with {scaling}"
 
     def show(done: int, total: int) -> None:
-        tell(Moment(phase, done, total))
+        tell(TrainingProgress(phase, done, total))
         if stop.is_set():  # nothing is kept of it: it takes seconds
             raise Interrupted
 
@@ -173,7 +175,9 @@ def _evaluate(
     }
 
 
-def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimizer) -> Checkpoint:
+def _save_checkpoint(
+    at: CheckpointInfo, run: Run, model: Model, optimizer: torch.optim.Optimizer
+) -> CheckpointInfo:
     try:
         return at.save(run.checkpoint_path, model, optimizer)
     except OSError as error:
@@ -185,13 +189,13 @@ def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimiz
         ) from None
 
 
-def _megabytes(before: int) -> float:
+def _measure_growth(before: int) -> float:
     """By how much the process has grown at its largest."""
     return round((memory.read_peak() - before) / 2**20, 1)
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
+def _watch_signals() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set, so that no step is cut in two; twice stops at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -212,7 +216,7 @@ def _asked_to_stop() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def threads(count: int | None) -> Iterator[None]:
+def use_threads(count: int | None) -> Iterator[None]:
     """torch on ``count`` threads inside the block; None leaves it as it is."""
     if count is not None and count < 1:
         raise ValueError(f"--threads must be at least 1; got {count}.")
@@ -224,5 +228,5 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _silent(moment: Moment) -> None:
+def _show_nothing(moment: TrainingProgress) -> None:
     pass

@@ -25,34 +25,34 @@ def main() -> None:
     import torch
 
     from .config import RunConfig
-    from .trainer import Interrupted, Moment, train
+    from .trainer import Interrupted, TrainingProgress, train
 
     torch.set_num_threads(1)
     last = 0.0
 
-    def tell(moment: Moment) -> None:
+    def tell(moment: TrainingProgress) -> None:
         nonlocal last
         if time.monotonic() - last >= _SECONDS_BETWEEN_LINES or moment.done == moment.total:
             last = time.monotonic()
-            _say(answers, dataclasses.asdict(moment))
+            _send(answers, dataclasses.asdict(moment))
 
     try:
         config = RunConfig.from_dict(job["config"])
         scalings = tuple(job["scalings"])
         options = {name: job[name] for name in ("force", "command")}
         train(config, job["folder"], scalings=scalings, progress=tell, **options)
-        _say(answers, {"end": "done"})
+        _send(answers, {"end": "done"})
     except BrokenPipeError:
         # Whoever asked is gone. Python would complain once more when it closes the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
         sys.exit(1)
     except (Interrupted, KeyboardInterrupt):
-        _say(answers, {"end": "interrupted"})
+        _send(answers, {"end": "interrupted"})
     except (ValueError, TypeError, OSError) as error:
-        _say(answers, {"end": "failed", "reason": str(error)})
+        _send(answers, {"end": "failed", "reason": str(error)})
 
 
-def _say(answers: IO[str], document: dict[str, Any]) -> None:
+def _send(answers: IO[str], document: dict[str, Any]) -> None:
     print(json.dumps(document), file=answers, flush=True)
 
 

@@ -7,10 +7,10 @@ Everything is 8 heads of 64 channels, batch 1, float32. The unit is PyTorch's ca
 bias, which computes less than any of the others.
 """
 
-from .judge import targets
+from .judge import check_targets
 from .plan import Cell, Plan
 from .report import Report
 from .results import CellResult, Result
 from .runner import run
 
-__all__ = ["Cell", "CellResult", "Plan", "Report", "Result", "run", "targets"]
+__all__ = ["Cell", "CellResult", "Plan", "Report", "Result", "check_targets", "run"]

@@ -17,7 +17,7 @@ from whorl.kernels import reference
 from . import oracle
 from .plan import HEAD_DIM, SINKS, Cell, Plan
 
-__all__ = ["stepped", "streaming"]
+__all__ = ["build_stepped", "build_streaming"]
 
 _POOL = 4096
 _STEPS = 16  # for each doubling, of frequencies that follow the length
@@ -29,7 +29,7 @@ class _Decoder:
 
     def __init__(self, cache: KVCache) -> None:
         self.cache, self.count = cache, 0
-        self.pool = oracle.inputs(_POOL)
+        self.pool = oracle.make_inputs(_POOL)
 
     def run(self, tokens: int) -> Tensor:
         """Results of the last of so many tokens."""
@@ -48,10 +48,10 @@ class _Decoder:
         """The right result for the last token if it sees ``tokens``, counted from 0."""
         seen = torch.tensor([n % _POOL for n in tokens])
         q, k, v = (x[:, :, seen] for x in self.pool)
-        return oracle.decoded(q[:, :, -1:], k, v, inv_freq)
+        return oracle.compute_decode(q[:, :, -1:], k, v, inv_freq)
 
 
-def streaming(cell: Cell, plan: Plan) -> ContestantMakers:
+def build_streaming(cell: Cell, plan: Plan) -> ContestantMakers:
     """A token after so many others, and what a stream costs without whorl's cache."""
     window = plan.window
 
@@ -64,19 +64,19 @@ def streaming(cell: Cell, plan: Plan) -> ContestantMakers:
             out, now = stream.run(1), stream.count
             kept = range(now) if now <= SINKS + window else range(now - window, now)
             sinks = range(SINKS) if now > SINKS + window else range(0)
-            return oracle.difference(out, stream.right([*sinks, *kept]))
+            return oracle.describe_difference(out, stream.right([*sinks, *kept]))
 
         return Contestant(str(length), lambda: stream.run(plan.run), problem, plan.run)
 
     found: ContestantMakers = [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
     return [
         *found,
-        ("recomputed", lambda: _recomputed(window, max(1, plan.run // 32))),
-        ("rotated", lambda: _rotated(window + SINKS, max(1, plan.run // 8))),
+        ("recomputed", lambda: _build_recomputed(window, max(1, plan.run // 32))),
+        ("rotated", lambda: _build_rotated(window + SINKS, max(1, plan.run // 8))),
     ]
 
 
-def stepped(cell: Cell, plan: Plan) -> ContestantMakers:
+def build_stepped(cell: Cell, plan: Plan) -> ContestantMakers:
     """A token after ``length`` others: fixed frequencies, and those that follow the length.
 
     Caches grow while they are timed, all alike. Every sample is as long as one step, so that each
@@ -91,16 +91,16 @@ def stepped(cell: Cell, plan: Plan) -> ContestantMakers:
         capacity = cell.length + run * (plan.repeats + 2)
         cache = KVCache(rope, frequencies=how, steps=_STEPS, capacity=capacity)  # type: ignore[arg-type]
         decoder = _Decoder(cache)
-        past = oracle.inputs(_POOL)
+        past = oracle.make_inputs(_POOL)
         whole = [torch.cat([x] * -(-cell.length // _POOL), 2)[:, :, : cell.length] for x in past]
         cache.update(*whole)
         decoder.count = cell.length
 
         def problem() -> str | None:
             out, now = decoder.run(1), decoder.count
-            length = {"fixed": 1, "follows-stepped": _step_up(now)}.get(name, now)
-            freqs = _followed(length, max(2, cell.length // 2))
-            return oracle.difference(out, decoder.right(range(now), freqs))
+            length = {"fixed": 1, "follows-stepped": _round_up_to_step(now)}.get(name, now)
+            freqs = _compute_dynamic_frequencies(length, max(2, cell.length // 2))
+            return oracle.describe_difference(out, decoder.right(range(now), freqs))
 
         return Contestant(name, lambda: decoder.run(run), problem, run)
 
@@ -108,9 +108,9 @@ def stepped(cell: Cell, plan: Plan) -> ContestantMakers:
     return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
 
 
-def _recomputed(length: int, times: int) -> Contestant:
+def _build_recomputed(length: int, times: int) -> Contestant:
     """The window as a text of its own for every token: no cache."""
-    q, k, v = oracle.inputs(length)
+    q, k, v = oracle.make_inputs(length)
     rope = RoPE(HEAD_DIM)
 
     def once() -> Tensor:
@@ -121,14 +121,14 @@ def _recomputed(length: int, times: int) -> Contestant:
             once()
 
     def problem() -> str | None:
-        return oracle.difference(once(), oracle.decoded(q[:, :, -1:], k, v))
+        return oracle.describe_difference(once(), oracle.compute_decode(q[:, :, -1:], k, v))
 
     return Contestant("recomputed", call, problem, times)
 
 
-def _rotated(length: int, times: int) -> Contestant:
+def _build_rotated(length: int, times: int) -> Contestant:
     """Unrotated keys in a cache, all rotated for every token: the code of StreamingLLM."""
-    q, k, v = oracle.inputs(length)
+    q, k, v = oracle.make_inputs(length)
     rope, at = RoPE(HEAD_DIM), torch.arange(length)
     token = q[:, :, -1:], k[:, :, -1:], v[:, :, -1:]
 
@@ -148,12 +148,12 @@ def _rotated(length: int, times: int) -> Contestant:
 
     def problem() -> str | None:
         out, keys, values = once(k, v)
-        return oracle.difference(out, oracle.decoded(token[0], keys, values))
+        return oracle.describe_difference(out, oracle.compute_decode(token[0], keys, values))
 
     return Contestant("rotated", call, problem, times)
 
 
-def _step_up(length: int) -> int:
+def _round_up_to_step(length: int) -> int:
     """``length`` rounded up to one of ``_STEPS`` steps between powers of two."""
     power = 1
     while power < length:
@@ -162,7 +162,7 @@ def _step_up(length: int) -> int:
     return -(-length // unit) * unit
 
 
-def _followed(length: int, trained: int) -> Tensor:
+def _compute_dynamic_frequencies(length: int, trained: int) -> Tensor:
     """Inverse frequencies of DynamicNTK at a length: base s^(D / (D - 2))."""
     stretch = max(1.0, 1 + _FACTOR * (length - trained) / trained)
     base = 10_000.0 * stretch ** (HEAD_DIM / (HEAD_DIM - 2))

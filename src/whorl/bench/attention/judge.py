@@ -3,92 +3,105 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from whorl.bench.targets import Target
+from whorl.bench.targets import BenchmarkTarget
 
-from .plan import Kind
+from .plan import AttentionCellKind
 from .results import CellResult
 
-__all__ = ["targets"]
+__all__ = ["check_targets"]
 
 
-def targets(cells: Sequence[CellResult]) -> list[Target]:
+def check_targets(cells: Sequence[CellResult]) -> list[BenchmarkTarget]:
     """(name, limit, measured, ok) of every target; the last two are None where no cell shows it."""
     single = [cell for cell in cells if cell.cell.threads == 1]
-    return [*_softmax(single), *_linear(single), *_decode(single)]
+    return [*_check_softmax(single), *_check_linear(single), *_check_decode(single)]
 
 
-def _softmax(cells: Sequence[CellResult]) -> list[Target]:
+def _check_softmax(cells: Sequence[CellResult]) -> list[BenchmarkTarget]:
     found = []
     for length in (4096, 16384):
-        worst = _worst(_cell(cells, "causal", length), ("alibi", "t5"))
+        worst = _find_worst(_find_cell(cells, "causal", length), ("alibi", "t5"))
         found.append(
-            Target.most(f"biased forward at {length}, time / SDPA without bias", 1.2, worst)
+            BenchmarkTarget.most(
+                f"biased forward at {length}, time / SDPA without bias", 1.2, worst
+            )
         )
-    memory = _cell(cells, "memory", 16384)
+    memory = _find_cell(cells, "memory", 16384)
     extra = None
     if memory is not None and (plain := memory.value("sdpa")) is not None:
         peaks = [p for n in ("alibi", "t5") if (p := memory.value(n)) is not None]
         extra = (max(peaks) - plain) / 1e6 if peaks else None
-    found.append(Target.most("biased forward at 16384, MB beyond SDPA without bias", 64, extra))
-    cell = _cell(cells, "causal", 4096)
+    found.append(
+        BenchmarkTarget.most("biased forward at 16384, MB beyond SDPA without bias", 64, extra)
+    )
+    cell = _find_cell(cells, "causal", 4096)
     for peer, what, limit in (
         ("matrix", "a bias as a matrix", 3.0),
         ("matrix-ready", "a matrix made before", 3.0),
         ("flex", "flex_attention compiled", 1.0),
     ):
         ratio = None if cell is None else cell.ratio(peer, "alibi")
-        found.append(Target.least(f"ALiBi at 4096, times faster than {what}", limit, ratio))
-    worst = _worst(_cell(cells, "training", 4096), ("t5", "kerple"))
-    found.append(Target.most("trained bias at 4096, fwd + bwd, time / SDPA without", 2.5, worst))
+        found.append(
+            BenchmarkTarget.least(f"ALiBi at 4096, times faster than {what}", limit, ratio)
+        )
+    worst = _find_worst(_find_cell(cells, "training", 4096), ("t5", "kerple"))
+    found.append(
+        BenchmarkTarget.most("trained bias at 4096, fwd + bwd, time / SDPA without", 2.5, worst)
+    )
     return found
 
 
-def _linear(cells: Sequence[CellResult]) -> list[Target]:
+def _check_linear(cells: Sequence[CellResult]) -> list[BenchmarkTarget]:
     name = "linear attention, 2n / n from 8k to 64k"
     steps = []
     for cell in (c for c in cells if c.cell.kind == "doubling"):
         values = [cell.value(str(n)) for n in sorted(cell.cell.lengths) if n >= 8192]
         steps += [b / a for a, b in pairwise(values) if a and b]
-    found = [Target.most(name, 2.2, max(steps, default=None))]
+    found = [BenchmarkTarget.most(name, 2.2, max(steps, default=None))]
     speedups = []
     for cell in (c for c in cells if c.cell.kind == "linear" and c.cell.length >= 2048):
         speedups += [
             s for n in ("elu", "relu", "cosine") if (s := cell.ratio("sdpa", n)) is not None
         ]
     name = "linear attention from 2048 on, times faster than SDPA"
-    found.append(Target.least(name, 1.0, min(speedups, default=None)))
-    flat = _spread(cells, "recurrent")
-    return [*found, Target.most("recurrent decode from 1k to 64k, slowest / fastest", 1.2, flat)]
+    found.append(BenchmarkTarget.least(name, 1.0, min(speedups, default=None)))
+    flat = _compute_spread(cells, "recurrent")
+    return [
+        *found,
+        BenchmarkTarget.most("recurrent decode from 1k to 64k, slowest / fastest", 1.2, flat),
+    ]
 
 
-def _decode(cells: Sequence[CellResult]) -> list[Target]:
-    flat = _spread(cells, "streaming")
-    found = [Target.most("streaming decode from 1k to 64k, slowest / fastest", 1.2, flat)]
+def _check_decode(cells: Sequence[CellResult]) -> list[BenchmarkTarget]:
+    flat = _compute_spread(cells, "streaming")
+    found = [BenchmarkTarget.most("streaming decode from 1k to 64k, slowest / fastest", 1.2, flat)]
     speedup = None
     for cell in (c for c in cells if c.cell.kind == "streaming"):
         ours = [v for n in cell.cell.lengths if (v := cell.value(str(n))) is not None]
         window = cell.value("recomputed")
         speedup = window / max(ours) if ours and window is not None else None
     name = "streaming decode, times faster than the window recomputed"
-    found.append(Target.least(name, 20.0, speedup))
-    stepped = [r for c in cells if (r := _worst(c, ("follows-stepped",))) is not None]
+    found.append(BenchmarkTarget.least(name, 20.0, speedup))
+    stepped = [r for c in cells if (r := _find_worst(c, ("follows-stepped",))) is not None]
     name = "stepped frequencies, time / fixed ones"
-    return [*found, Target.most(name, 1.2, max(stepped, default=None))]
+    return [*found, BenchmarkTarget.most(name, 1.2, max(stepped, default=None))]
 
 
-def _cell(cells: Sequence[CellResult], kind: Kind, length: int) -> CellResult | None:
+def _find_cell(
+    cells: Sequence[CellResult], kind: AttentionCellKind, length: int
+) -> CellResult | None:
     found = (c for c in cells if (c.cell.kind, c.cell.length) == (kind, length))
     return next(found, None)
 
 
-def _worst(cell: CellResult | None, names: tuple[str, ...]) -> float | None:
+def _find_worst(cell: CellResult | None, names: tuple[str, ...]) -> float | None:
     """The largest multiple of the cell's unit."""
     if cell is None:
         return None
     return max((r for n in names if (r := cell.ratio(n)) is not None), default=None)
 
 
-def _spread(cells: Sequence[CellResult], kind: Kind) -> float | None:
+def _compute_spread(cells: Sequence[CellResult], kind: AttentionCellKind) -> float | None:
     """Slowest over fastest token, where 65536 tokens were reached."""
     for cell in cells:
         if cell.cell.kind == kind and cell.value("65536") is not None:

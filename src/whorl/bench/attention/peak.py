@@ -18,7 +18,7 @@ from whorl._support import memory
 from . import oracle, softmax
 from .plan import Cell
 
-__all__ = ["main", "measure_peak", "peak_of"]
+__all__ = ["main", "measure_growth", "measure_peak"]
 
 _WARM = 256
 
@@ -26,7 +26,7 @@ _WARM = 256
 def measure_peak(name: str, cell: Cell) -> int:
     """Bytes that a contestant needs beyond q, k and v; its result is among them."""
     if name == "matrix":
-        softmax.check_room(cell.length)
+        softmax.check_memory(cell.length)
     code = f"from {__name__} import main; main()"
     command = [sys.executable, "-c", code, name, str(cell.length), str(cell.threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -41,12 +41,12 @@ def main() -> None:
     name, length, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     with torch.no_grad():
-        softmax.MEMORY[name](*oracle.inputs(_WARM))()
-        q, k, v = oracle.inputs(int(length))
-        print(peak_of(lambda: softmax.MEMORY[name](q, k, v)()))
+        softmax.MEMORY[name](*oracle.make_inputs(_WARM))()
+        q, k, v = oracle.make_inputs(int(length))
+        print(measure_growth(lambda: softmax.MEMORY[name](q, k, v)()))
 
 
-def peak_of(call: Callable[[], Tensor]) -> int:
+def measure_growth(call: Callable[[], Tensor]) -> int:
     """Bytes by which ``call`` raises the high-water mark above what is resident before it."""
     before = memory.reset_peak()
     call()

@@ -19,12 +19,12 @@ from whorl.bench.cells import BenchmarkCell
 from whorl.bench.plan import BenchmarkPlan
 from whorl.bench.render import format_threads
 
-__all__ = ["HEADS", "HEAD_DIM", "KINDS", "SINKS", "WINDOW", "Cell", "Kind", "Plan"]
+__all__ = ["HEADS", "HEAD_DIM", "KINDS", "SINKS", "WINDOW", "AttentionCellKind", "Cell", "Plan"]
 
-Kind = Literal[
+AttentionCellKind = Literal[
     "causal", "training", "linear", "memory", "doubling", "recurrent", "streaming", "stepped"
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[AttentionCellKind, ...] = get_args(AttentionCellKind)
 
 HEADS, HEAD_DIM = 8, 64
 # Of a stream, see Xiao et al. 2023, https://arxiv.org/abs/2309.17453.
@@ -38,7 +38,7 @@ class Cell(BenchmarkCell):
     length: tokens of the call. lengths: of each contestant, where they differ in that alone.
     """
 
-    kind: Kind
+    kind: AttentionCellKind
     threads: int
     length: int
     lengths: tuple[int, ...] = ()

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 from whorl.bench.cells import BenchmarkCellResult
 from whorl.bench.render import TextTable, format_duration, format_ratio, format_threads
 from whorl.bench.report import BenchmarkReport
-from whorl.bench.targets import Target
+from whorl.bench.targets import BenchmarkTarget
 
 from . import judge
-from .plan import Kind
+from .plan import AttentionCellKind
 from .results import TITLES, UNIT, CellResult, Result
 
 __all__ = ["Report"]
 
-_TITLES: dict[Kind, str] = {
+_TITLES: dict[AttentionCellKind, str] = {
     "causal": "Causal, forward: multiples of SDPA without bias",
     "training": "Causal, forward + backward: multiples of SDPA without bias",
     "linear": "Linear attention, causal: multiples of SDPA",
@@ -25,7 +25,7 @@ _TITLES: dict[Kind, str] = {
     "streaming": "Stream of sinks and window, time for one token after",
     "stepped": "Frequencies that follow the length, time for one token after",
 }
-_WIDE: tuple[Kind, ...] = ("causal", "training", "linear")
+_WIDE: tuple[AttentionCellKind, ...] = ("causal", "training", "linear")
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Report(BenchmarkReport[CellResult]):
     PROBLEMS: ClassVar[str] = "Not measured"
     CELL_RESULT: ClassVar[type[BenchmarkCellResult[Any, Any]]] = CellResult
 
-    def targets(self) -> list[Target]:
-        return judge.targets(self.cells)
+    def targets(self) -> list[BenchmarkTarget]:
+        return judge.check_targets(self.cells)
 
     def build_tables(self) -> list[TextTable]:
         """A table for each kind of work and thread count; of some kinds one for each cell."""

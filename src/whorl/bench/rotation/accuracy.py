@@ -20,7 +20,13 @@ from whorl.analysis.exact import exact_tables
 from .case import BASE
 from .peers import ALL
 
-__all__ = ["POSITIONS", "Accuracy", "accuracy", "contestants", "exact"]
+__all__ = [
+    "POSITIONS",
+    "Accuracy",
+    "compute_exact_tables",
+    "list_table_functions",
+    "measure_accuracy",
+]
 
 POSITIONS = (
     0, 1, 10, 100, 257, 1_000, 4_000, 16_000, 64_000, 131_071,
@@ -28,7 +34,7 @@ POSITIONS = (
 )  # fmt: skip
 HEAD_DIM = 128
 
-Tables = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+TableFunction = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -48,51 +54,53 @@ class Accuracy:
         return cls(tuple(data["positions"]), errors)
 
 
-def accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 7) -> Accuracy:
+def measure_accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 7) -> Accuracy:
     """Measure whorl and every installed peer that forms tables, for head_dim 128, base 10,000.
 
     neighbours: random positions within 1/16 below each position that are measured with it.
     """
-    groups = [_near(position, neighbours) for position in positions]
+    groups = [_sample_nearby(position, neighbours) for position in positions]
     flat = [position for group in groups for position in group]
-    cos, sin = exact(flat)
+    cos, sin = compute_exact_tables(flat)
     errors = {}
-    for name, tables in contestants().items():
+    for name, tables in list_table_functions().items():
         found_cos, found_sin = (x.double() for x in tables(flat))
         off = torch.maximum((found_cos - cos).abs(), (found_sin - sin).abs()).amax(-1)
         errors[name] = tuple(off.reshape(len(groups), -1).amax(-1).tolist())
     return Accuracy(tuple(positions), errors)
 
 
-def exact(
+def compute_exact_tables(
     positions: Sequence[int], head_dim: int = HEAD_DIM, base: float = BASE
 ) -> tuple[Tensor, Tensor]:
     """cos and sin of p base ** (-2 i / D), float64 [T, D/2], right to 1e-15."""
     return exact_tables(positions, head_dim, base)
 
 
-def _near(position: int, count: int) -> list[int]:
+def _sample_nearby(position: int, count: int) -> list[int]:
     """The position and some below it, the same ones in every run."""
     chance = random.Random(position)
     return [position, *(position - chance.randint(0, position // 16) for _ in range(count))]
 
 
-def contestants() -> dict[str, Tables]:
+def list_table_functions() -> dict[str, TableFunction]:
     """Everyone who forms tables here, by name: positions to cos and sin."""
-    found: dict[str, Tables] = {
+    found: dict[str, TableFunction] = {
         "whorl": lambda p: RoPE(HEAD_DIM, base=BASE).tables(torch.tensor(p)),
         "whorl float32": lambda p: RoPE(HEAD_DIM, base=BASE, precision="float32").tables(
             torch.tensor(p)
         ),
-        "Meta complex": _meta,
+        "Meta complex": _compute_meta_tables,
     }
-    peers: dict[str, dict[str, Tables]] = {
-        "hf": {"Hugging Face": _hugging_face},
+    peers: dict[str, dict[str, TableFunction]] = {
+        "hf": {"Hugging Face": _compute_hugging_face_tables},
         "ret": {
-            "rotary-embedding-torch": lambda p: _rotary_embedding(p, torch.float32),
-            "rotary-embedding-torch bfloat16": lambda p: _rotary_embedding(p, torch.bfloat16),
+            "rotary-embedding-torch": lambda p: _compute_rotary_embedding_tables(p, torch.float32),
+            "rotary-embedding-torch bfloat16": lambda p: _compute_rotary_embedding_tables(
+                p, torch.bfloat16
+            ),
         },
-        "mlx": {"MLX": _mlx},
+        "mlx": {"MLX": _compute_mlx_tables},
     }
     installed = {peer.name for peer in ALL if peer.name in peers and peer.missing() is None}
     for name in peers:
@@ -101,7 +109,7 @@ def contestants() -> dict[str, Tables]:
     return found
 
 
-def _meta(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _compute_meta_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     """As Meta's ``precompute_freqs_cis``, in float32 throughout."""
     freqs = 1.0 / (BASE ** (torch.arange(0, HEAD_DIM, 2).float() / HEAD_DIM))
     angles = torch.outer(torch.tensor(positions).float(), freqs)
@@ -109,7 +117,7 @@ def _meta(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     return factors.real, factors.imag
 
 
-def _hugging_face(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _compute_hugging_face_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     from transformers.models.llama.configuration_llama import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -121,7 +129,9 @@ def _hugging_face(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     return cos[0, :, : HEAD_DIM // 2], sin[0, :, : HEAD_DIM // 2]
 
 
-def _rotary_embedding(positions: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _compute_rotary_embedding_tables(
+    positions: Sequence[int], dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """It holds positions in the dtype of the queries, so that dtype decides."""
     from rotary_embedding_torch import RotaryEmbedding
 
@@ -132,17 +142,17 @@ def _rotary_embedding(positions: Sequence[int], dtype: torch.dtype) -> tuple[Ten
     return angles.cos(), angles.sin()
 
 
-def _mlx(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _compute_mlx_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     """It has no tables: the vectors (1, 0) of every pair are rotated to (cos, sin)."""
     import mlx.core as mx
 
-    from .peers.mlx_fast import from_mlx, to_mlx
+    from .peers.mlx_fast import convert_from_mlx, convert_to_mlx
 
     ones = torch.zeros(1, 1, 1, HEAD_DIM)
     ones[..., ::2] = 1.0
-    x = to_mlx(ones)
+    x = convert_to_mlx(ones)
     rows = [
-        from_mlx(
+        convert_from_mlx(
             mx.fast.rope(
                 x, HEAD_DIM, traditional=True, base=BASE, scale=1.0, offset=p, stream=mx.cpu
             )

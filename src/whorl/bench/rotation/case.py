@@ -13,14 +13,14 @@ from whorl.kernels import reference
 
 from .plan import DTYPES, Cell
 
-__all__ = ["BASE", "Case"]
+__all__ = ["BASE", "RotationCase"]
 
 BASE = 10_000.0
 # Positions of a long sequence that are compared with the oracle: as many, evenly spread.
 _ROWS = 64
 
 
-class Case:
+class RotationCase:
     """Inputs of a cell, tables of its positions in any form, and the float64 oracle.
 
     q, k: [B, H, T, D] and [B, G, T, D], normal. q_grad, k_grad: their cotangents in training.

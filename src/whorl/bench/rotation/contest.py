@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from whorl.bench.contestants import describe_error
-from whorl.bench.measure import settle_allocator, threads
+from whorl.bench.measure import settle_allocator, use_threads
 
-from .case import Case
-from .peers import COPY, Entry, Peer
+from .case import RotationCase
+from .peers import COPY, Peer, PeerCall
 from .plan import Cell, Plan
 from .results import CellResult, Result
 
@@ -18,10 +18,10 @@ __all__ = ["measure_cell", "verify"]
 def measure_cell(cell: Cell, peers: Sequence[Peer], plan: Plan) -> CellResult:
     """Set up, verify and time the contestants of one cell."""
     settle_allocator()
-    with threads(cell.threads), torch.set_grad_enabled(cell.shape.kind == "training"):
-        case = Case(cell)
+    with use_threads(cell.threads), torch.set_grad_enabled(cell.shape.kind == "training"):
+        case = RotationCase(cell)
         results: list[Result] = []
-        entries: list[tuple[str, Entry]] = []
+        entries: list[tuple[str, PeerCall]] = []
         for peer in peers:
             if not peer.supports(cell):
                 continue
@@ -42,7 +42,7 @@ def measure_cell(cell: Cell, peers: Sequence[Peer], plan: Plan) -> CellResult:
     return CellResult(cell, (*timed, *results))
 
 
-def verify(peer: Peer, entry: Entry, case: Case) -> str | None:
+def verify(peer: Peer, entry: PeerCall, case: RotationCase) -> str | None:
     """None if the entry computes the rotation (``copy_`` need not), else what is wrong."""
     if peer.name == COPY:
         return None

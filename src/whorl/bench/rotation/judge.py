@@ -8,18 +8,25 @@ over several cells takes the worst of them.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from whorl.bench.targets import Target
+from whorl.bench.targets import BenchmarkTarget
 
 from .peers import COPY, OURS, TITLES
 from .results import FORMS, CellResult
 
-__all__ = ["Comparison", "Loss", "Target", "comparisons", "losses", "targets"]
+__all__ = [
+    "BenchmarkTarget",
+    "Loss",
+    "PeerComparison",
+    "check_targets",
+    "compare_with_peers",
+    "find_losses",
+]
 
 # Differences that a repeated run does not confirm: long calls vary less than short ones.
 NOISE_MS, NOISE_US = 0.05, 0.20
 
 
-class Comparison(NamedTuple):
+class PeerComparison(NamedTuple):
     """whorl's time divided by a peer's in one cell; below 1 whorl is faster."""
 
     cell: str
@@ -30,10 +37,10 @@ class Comparison(NamedTuple):
     noise: float
 
 
-Loss = Comparison
+Loss = PeerComparison
 
 
-def comparisons(cell: CellResult) -> list[Comparison]:
+def compare_with_peers(cell: CellResult) -> list[PeerComparison]:
     """whorl in each of its modes against each peer that was timed."""
     found = []
     peers = dict.fromkeys(r.name for r in cell.results if r.name not in (COPY, OURS))
@@ -47,38 +54,40 @@ def comparisons(cell: CellResult) -> list[Comparison]:
             other = cell.fastest(peer) if mode == "inplace" else seconds and (mode, seconds)
             if other:
                 ratio = ours / other[1]
-                found.append(Comparison(cell.cell.key, mode, peer, other[0], ratio, noise))
+                found.append(PeerComparison(cell.cell.key, mode, peer, other[0], ratio, noise))
     return found
 
 
-def losses(cells: Sequence[CellResult]) -> list[Loss]:
+def find_losses(cells: Sequence[CellResult]) -> list[Loss]:
     """Every comparison that whorl loses by more than noise, the worst first."""
-    lost = [c for cell in cells for c in comparisons(cell) if c.ratio > 1 + c.noise]
+    lost = [c for cell in cells for c in compare_with_peers(cell) if c.ratio > 1 + c.noise]
     return sorted(lost, key=lambda c: -c.ratio)
 
 
-def targets(cells: Sequence[CellResult]) -> list[Target]:
+def check_targets(cells: Sequence[CellResult]) -> list[BenchmarkTarget]:
     """The targets of the project, as far as ``cells`` show them."""
     found = []
     for shape, dtype, mode, limit in _COPY_LIMITS:
-        ratios = _over(cells, shape, dtype, _to_copy(mode), (COPY, OURS))
+        ratios = _collect_values(cells, shape, dtype, _build_copy_ratio(mode), (COPY, OURS))
         name = f"{shape} {dtype} {FORMS[mode]}, time / copy_"
-        found.append(Target.most(name, limit, max(ratios, default=None)))
+        found.append(BenchmarkTarget.most(name, limit, max(ratios, default=None)))
     for shape, mode, peer, limit in _SPEEDUPS:
         for dtype in ("float32", "bfloat16", "float16"):
-            speedups = _over(cells, shape, dtype, _speedup(mode, peer), (OURS, peer))
+            speedups = _collect_values(
+                cells, shape, dtype, _build_speedup(mode, peer), (OURS, peer)
+            )
             name = f"{shape} {dtype} {FORMS[mode]}, times faster than {TITLES[peer]}"
-            found.append(Target.least(name, limit, min(speedups, default=None)))
+            found.append(BenchmarkTarget.least(name, limit, min(speedups, default=None)))
     asked = any(r.mode == "past" for cell in cells for r in cell.results)  # not in old reports
     for shape, limit in _PAST_LIMITS if asked else ():
         for dtype in ("float32", "bfloat16", "float16"):
-            ratios = _over(cells, shape, dtype, _past_to_inside, (OURS,))
+            ratios = _collect_values(cells, shape, dtype, _compute_past_ratio, (OURS,))
             name = f"{shape} {dtype} in place, time past its table / inside it"
-            found.append(Target.most(name, limit, max(ratios, default=None)))
-    single = _single(cells)
-    known = any(map(comparisons, single)) and not any(c.has_problem((OURS,)) for c in single)
-    count = len(losses(single)) if known else None
-    found.append(Target.most("comparisons lost beyond noise", 0, count))
+            found.append(BenchmarkTarget.most(name, limit, max(ratios, default=None)))
+    single = _select_single_threaded(cells)
+    known = any(map(compare_with_peers, single)) and not any(c.has_problem((OURS,)) for c in single)
+    count = len(find_losses(single)) if known else None
+    found.append(BenchmarkTarget.most("comparisons lost beyond noise", 0, count))
     return found
 
 
@@ -106,11 +115,11 @@ _SPEEDUPS = (
 _PAST_LIMITS = (("prefill-8192", 1.3), ("decode", 1.5))
 
 
-def _single(cells: Sequence[CellResult]) -> list[CellResult]:
+def _select_single_threaded(cells: Sequence[CellResult]) -> list[CellResult]:
     return [cell for cell in cells if cell.cell.threads == 1]
 
 
-def _over(
+def _collect_values(
     cells: Sequence[CellResult],
     shape: str,
     dtype: str,
@@ -123,7 +132,7 @@ def _over(
     """
     chosen = [
         c
-        for c in _single(cells)
+        for c in _select_single_threaded(cells)
         if shape in (c.cell.shape.name, c.cell.shape.kind) and c.cell.dtype == dtype
     ]
     if any(cell.has_problem(names) for cell in chosen):
@@ -131,18 +140,18 @@ def _over(
     return [value for value in map(figure, chosen) if value is not None]
 
 
-def _to_copy(mode: str) -> Callable[[CellResult], float | None]:
+def _build_copy_ratio(mode: str) -> Callable[[CellResult], float | None]:
     return lambda cell: cell.to_copy(OURS, mode)
 
 
-def _past_to_inside(cell: CellResult) -> float | None:
+def _compute_past_ratio(cell: CellResult) -> float | None:
     past, inside = cell.seconds(OURS, "past"), cell.seconds(OURS, "inplace")
     return None if past is None or inside is None else past / inside
 
 
-def _speedup(mode: str, peer: str) -> Callable[[CellResult], float | None]:
+def _build_speedup(mode: str, peer: str) -> Callable[[CellResult], float | None]:
     def figure(cell: CellResult) -> float | None:
-        for comparison in comparisons(cell):
+        for comparison in compare_with_peers(cell):
             if (comparison.mode, comparison.peer) == (mode, peer):
                 return 1 / comparison.ratio
         return None

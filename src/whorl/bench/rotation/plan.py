@@ -15,9 +15,9 @@ from whorl.bench.cells import BenchmarkCell
 from whorl.bench.plan import BenchmarkPlan
 from whorl.bench.render import format_threads
 
-__all__ = ["DTYPES", "SHAPES", "Cell", "Kind", "Plan", "Shape"]
+__all__ = ["DTYPES", "SHAPES", "Cell", "Plan", "RotationKind", "Shape"]
 
-Kind = Literal["prefill", "decode", "training"]
+RotationKind = Literal["prefill", "decode", "training"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LAYOUTS = ("half", "interleaved")
@@ -33,7 +33,7 @@ DEFAULT_TABLE = 4096
 class Shape:
     """Queries [B, H, T, D] and keys [B, G, T, D], and what is done with them."""
 
-    kind: Kind
+    kind: RotationKind
     batch: int
     heads: int
     key_heads: int
@@ -129,8 +129,8 @@ class Plan(BenchmarkPlan):
     EFFORT: ClassVar[tuple[str, ...]] = ("peers", "compiled", *BenchmarkPlan.EFFORT)
 
     def __post_init__(self) -> None:
-        _check("dtypes", self.dtypes, tuple(DTYPES))
-        _check("layouts", self.layouts, LAYOUTS)
+        _check_known("dtypes", self.dtypes, tuple(DTYPES))
+        _check_known("layouts", self.layouts, LAYOUTS)
         if not (self.shapes and self.dtypes and self.layouts):
             raise ValueError(
                 "Plan: there must be a shape, a dtype and a layout to measure; got"
@@ -179,7 +179,7 @@ class Plan(BenchmarkPlan):
         """
         known = {shape.name: shape for shape in (*SHAPES, *self.shapes)}
         if shapes is not None:
-            _check("shapes", shapes, tuple(known))
+            _check_known("shapes", shapes, tuple(known))
         return replace(
             self,
             shapes=self.shapes if shapes is None else tuple(known[name] for name in shapes),
@@ -213,7 +213,7 @@ class Plan(BenchmarkPlan):
         return {**super().effort(), "isolated": self.isolates}
 
 
-def _check(what: str, values: Sequence[str], known: tuple[str, ...]) -> None:
+def _check_known(what: str, values: Sequence[str], known: tuple[str, ...]) -> None:
     for value in values:
         if value not in known:
             raise ValueError(f"Plan: unknown {what} {value!r}; known: {', '.join(known)}.")

@@ -9,7 +9,7 @@ from .tables import build_accuracy_table, build_loss_table, build_speed_tables
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["LEGEND", "readme", "summarize_targets", "summarize_targets_and_losses"]
+__all__ = ["LEGEND", "render_readme_parts", "summarize_targets", "summarize_targets_and_losses"]
 
 LEGEND = (
     "Medians of samples taken in turn. The number in a shape's name is the batch size for decode,"
@@ -19,7 +19,7 @@ LEGEND = (
 )
 
 
-def readme(report: "Report") -> dict[str, str]:
+def render_readme_parts(report: "Report") -> dict[str, str]:
     """Parts of the report for places in Markdown files: "speed", "halves", "accuracy", "losses"."""
     lost = build_loss_table(report)
     tables = [table for table in build_speed_tables(report, merged=True) if table.rows]

@@ -14,7 +14,7 @@ from whorl.bench.render import (
     render_terminal,
 )
 from whorl.bench.report import BenchmarkReport
-from whorl.bench.targets import Target
+from whorl.bench.targets import BenchmarkTarget
 
 from . import judge
 from .accuracy import Accuracy
@@ -42,12 +42,12 @@ class Report(BenchmarkReport[CellResult]):
     def with_accuracy(self, accuracy: Accuracy) -> "Report":
         return replace(self, accuracy=accuracy)
 
-    def targets(self) -> list[Target]:
-        return judge.targets(self.cells)
+    def targets(self) -> list[BenchmarkTarget]:
+        return judge.check_targets(self.cells)
 
     def losses(self) -> list[judge.Loss]:
         """Every comparison in which whorl is slower than a peer beyond noise, the worst first."""
-        return judge.losses(self.cells)
+        return judge.find_losses(self.cells)
 
     def build_tables(self, *, merged: bool = True) -> list[TextTable]:
         """Speed and accuracy; merged: both layouts in one table."""
@@ -80,7 +80,7 @@ class Report(BenchmarkReport[CellResult]):
         return [table for table in found if table.rows]
 
     def cell_to_dict(self, cell: CellResult) -> dict[str, Any]:
-        compared = [comparison._asdict() for comparison in judge.comparisons(cell)]
+        compared = [comparison._asdict() for comparison in judge.compare_with_peers(cell)]
         return {**cell.to_dict(), "comparisons": compared}
 
     def extras(self) -> dict[str, Any]:

@@ -20,19 +20,19 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from .contest import measure_cell
-from .peers import Peer, chosen
+from .peers import Peer, select_peers
 from .plan import Cell, Plan
 from .results import CellResult, Result
 
-__all__ = ["serve", "server"]
+__all__ = ["serve", "start_server"]
 
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
-Measure = Callable[[Cell, Sequence[Peer], Plan], CellResult]
+MeasureFunction = Callable[[Cell, Sequence[Peer], Plan], CellResult]
 
 
 @contextmanager
-def server() -> Iterator[Measure]:
+def start_server() -> Iterator[MeasureFunction]:
     """Yield a ``measure_cell`` that measures in another process. An interrupt reaches only us."""
     folders = [str(folder) for folder in sys.path]
     code = f"import sys; sys.path[:] = {folders}; from {__name__} import serve; serve()"
@@ -73,23 +73,23 @@ def server() -> Iterator[Measure]:
 
 def serve() -> None:
     """Answer requests, a line of JSON each, until there are no more."""
-    _end_with_parent()
+    _stop_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a peer prints is no answer
     for line in sys.stdin:
         request = json.loads(line)
-        peers = [p for p in chosen(None) if p.name in request["peers"] and not p.missing()]
+        peers = [p for p in select_peers(None) if p.name in request["peers"] and not p.missing()]
         pid = os.fork()
         if pid == 0:
             _answer(request, peers, answers)
         _, status = os.waitpid(pid, 0)
         if status:
-            problem = f"the process of this cell ended with {_ending(status)}"
+            problem = f"the process of this cell ended with {_describe_exit(status)}"
             print(json.dumps({"problem": problem}), file=answers, flush=True)
 
 
 def _answer(request: dict[str, Any], peers: Sequence[Peer], answers: TextIO) -> None:
-    _end_with_parent()
+    _stop_with_parent()
     try:
         plan = Plan(**request["effort"])
         result = measure_cell(Cell.from_dict(request["cell"]), peers, plan)
@@ -100,12 +100,12 @@ def _answer(request: dict[str, Any], peers: Sequence[Peer], answers: TextIO) -> 
     os._exit(0)  # without what Python does at its end, which is the server's to do
 
 
-def _end_with_parent() -> None:
+def _stop_with_parent() -> None:
     """Have the system kill this process when the one that started it is gone, in whatever way."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exit code {code}"

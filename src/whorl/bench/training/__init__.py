@@ -7,10 +7,10 @@ What is timed is a whole step in float32: forward, backward, clipping and AdamW.
 share optimizer and tokens, so that only the model differs.
 """
 
-from .judge import targets
+from .judge import check_targets
 from .plan import Cell, Plan
 from .report import Report
 from .results import CellResult, Result
 from .runner import run
 
-__all__ = ["Cell", "CellResult", "Plan", "Report", "Result", "run", "targets"]
+__all__ = ["Cell", "CellResult", "Plan", "Report", "Result", "check_targets", "run"]

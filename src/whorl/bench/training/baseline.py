@@ -31,7 +31,9 @@ class Baseline(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCAB, cell.width)
         self.positions = nn.Embedding(cell.length, cell.width)
-        self.blocks = nn.ModuleList(_Block(cell.width, cell.heads) for _ in range(cell.layers))
+        self.blocks = nn.ModuleList(
+            _BaselineLayer(cell.width, cell.heads) for _ in range(cell.layers)
+        )
         self.norm = nn.LayerNorm(cell.width, bias=False)
         self.head = nn.Linear(cell.width, VOCAB, bias=False)
 
@@ -60,7 +62,7 @@ class Baseline(nn.Module):
         return F.cross_entropy(self(tokens).flatten(0, 1), targets.flatten())
 
 
-class _Block(nn.Module):
+class _BaselineLayer(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads

@@ -13,7 +13,7 @@ from whorl.lab.model import Model
 from .baseline import STD, Baseline
 from .plan import BASELINE, VOCAB, Cell, Plan
 
-__all__ = ["Trainer", "contestants", "model_of", "problem_of", "sizes"]
+__all__ = ["Trainer", "build_contestants", "build_model", "count_parameters", "find_problem"]
 
 _RATE, _CLIP, _SEED = 1e-3, 1.0, 0
 _STEPS = 3  # after which the loss must be lower
@@ -51,12 +51,12 @@ class Trainer:
         return float(loss.detach())
 
 
-def contestants(cell: Cell, plan: Plan) -> ContestantMakers:
+def build_contestants(cell: Cell, plan: Plan) -> ContestantMakers:
     """Names and makers: the baseline first, then the lab's model with each encoding."""
-    return [(name, partial(_contestant, name, cell)) for name in (BASELINE, *plan.encodings)]
+    return [(name, partial(_build_contestant, name, cell)) for name in (BASELINE, *plan.encodings)]
 
 
-def model_of(name: str, cell: Cell) -> Baseline | Model:
+def build_model(name: str, cell: Cell) -> Baseline | Model:
     """The model of a contestant."""
     if name == BASELINE:
         return Baseline(cell)
@@ -64,18 +64,18 @@ def model_of(name: str, cell: Cell) -> Baseline | Model:
     return Model(config, vocab=VOCAB, longest=cell.length)
 
 
-def sizes(name: str, cell: Cell) -> tuple[int, int]:
+def count_parameters(name: str, cell: Cell) -> tuple[int, int]:
     """Parameters of a contestant, and those among them that encode positions."""
     with torch.device("meta"):
-        named = list(model_of(name, cell).named_parameters())
+        named = list(build_model(name, cell).named_parameters())
     positional = sum(w.numel() for n, w in named if n.startswith(("positions", "encoding")))
     return sum(w.numel() for _, w in named), positional
 
 
-def problem_of(trainer: Trainer, cell: Cell) -> str | None:
+def find_problem(trainer: Trainer, cell: Cell) -> str | None:
     """None if it is a causal language model that learns, else what is wrong with it."""
     with torch.no_grad():
-        if wrong := _causal(trainer):
+        if wrong := _check_causal(trainer):
             return wrong
     # Normal logits of variance width std^2 lose half of that more than uniform ones.
     know_nothing = math.log(VOCAB) + cell.width * STD**2 / 2
@@ -93,25 +93,28 @@ def problem_of(trainer: Trainer, cell: Cell) -> str | None:
     return None
 
 
-def _contestant(name: str, cell: Cell) -> Contestant:
-    trainer = Trainer(model_of(name, cell), cell)
+def _build_contestant(name: str, cell: Cell) -> Contestant:
+    trainer = Trainer(build_model(name, cell), cell)
 
     def problem() -> str | None:
-        return _unlike(name, cell) or problem_of(trainer, cell)
+        return _compare_size(name, cell) or find_problem(trainer, cell)
 
     return Contestant(name, trainer.step, problem)
 
 
-def _unlike(name: str, cell: Cell) -> str | None:
+def _compare_size(name: str, cell: Cell) -> str | None:
     """Whether the model has as many parameters as the baseline, those of positions aside."""
-    (ours, our_positions), (theirs, their_positions) = sizes(name, cell), sizes(BASELINE, cell)
+    (ours, our_positions), (theirs, their_positions) = (
+        count_parameters(name, cell),
+        count_parameters(BASELINE, cell),
+    )
     ratio = (ours - our_positions) / (theirs - their_positions)
     if abs(ratio - 1) > _ALIKE:
         return f"has {ratio:.3f} times the parameters of the baseline without those of positions"
     return None
 
 
-def _causal(trainer: Trainer) -> str | None:
+def _check_causal(trainer: Trainer) -> str | None:
     """A last token that changes must change the last logits and no others."""
     before = trainer.model(trainer.tokens)
     changed = trainer.tokens.clone()

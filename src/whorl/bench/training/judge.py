@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from whorl.bench.targets import Target
+from whorl.bench.targets import BenchmarkTarget
 
 from .plan import Plan
 from .results import CellResult
 
-__all__ = ["SLOWEST", "targets"]
+__all__ = ["SLOWEST", "check_targets"]
 
 # RoPE with RMSNorm and SwiGLU of several operators each, against LayerNorm and GELU of one.
 SLOWEST = 1.15
 
 
-def targets(cells: Sequence[CellResult]) -> list[Target]:
+def check_targets(cells: Sequence[CellResult]) -> list[BenchmarkTarget]:
     """(name, limit, measured, ok) of every target; the last two are None where no cell shows it.
 
     Each divides two times. RoPE takes at most ``SLOWEST`` of the baseline's time at every
@@ -26,8 +26,8 @@ def targets(cells: Sequence[CellResult]) -> list[Target]:
         cell = single.get(shape)
         ratio = None if cell is None else cell.ratio("rope")
         name = f"RoPE / plain GPT, {shape.size}"
-        found.append(Target.most(name, SLOWEST, ratio))
+        found.append(BenchmarkTarget.most(name, SLOWEST, ratio))
     wide = [c for s, c in single.items() if s.length == 1024 and s.width >= 512]
     ratios = [r for c in wide if (r := c.ratio("alibi", "rope")) is not None]
     name = "ALiBi / RoPE, width >= 512, 1024 tokens"
-    return [*found, Target.most(name, 1.25, max(ratios, default=None))]
+    return [*found, BenchmarkTarget.most(name, 1.25, max(ratios, default=None))]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from whorl.bench.cells import BenchmarkCellResult
 from whorl.bench.render import TextTable, format_duration, format_ratio
 from whorl.bench.report import BenchmarkReport
-from whorl.bench.targets import Target
+from whorl.bench.targets import BenchmarkTarget
 
 from . import judge
 from .results import CellResult
@@ -25,8 +25,8 @@ class Report(BenchmarkReport[CellResult]):
     NOTE: ClassVar[str] = "A step is forward, backward, clipping and AdamW, in float32."
     CELL_RESULT: ClassVar[type[BenchmarkCellResult[Any, Any]]] = CellResult
 
-    def targets(self) -> list[Target]:
-        return judge.targets(self.cells)
+    def targets(self) -> list[BenchmarkTarget]:
+        return judge.check_targets(self.cells)
 
     def build_tables(self) -> list[TextTable]:
         """One table for each cell."""

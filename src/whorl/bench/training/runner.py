@@ -6,10 +6,10 @@ import torch
 
 from whorl.bench import environment
 from whorl.bench.contestants import prepare_contestants
-from whorl.bench.measure import settle_allocator, threads
-from whorl.bench.runner import Progress, run_cells
+from whorl.bench.measure import settle_allocator, use_threads
+from whorl.bench.runner import BenchmarkProgress, run_cells
 
-from .contestants import contestants, sizes
+from .contestants import build_contestants, count_parameters
 from .plan import Cell, Plan
 from .report import Report
 from .results import CellResult, Result
@@ -20,13 +20,13 @@ __all__ = ["measure_cell", "run"]
 def run(
     plan: Plan,
     *,
-    progress: Progress | None = None,
+    progress: BenchmarkProgress | None = None,
     sink: str | Path | None = None,
     resume: str | Path | None = None,
 ) -> Report:
     """Measure ``plan``; the options are those of ``run_cells``."""
     return run_cells(
-        Report(environment.describe(), plan.effort()),
+        Report(environment.describe_environment(), plan.effort()),
         plan.cells(),
         lambda cell: measure_cell(cell, plan),
         progress=progress,
@@ -38,11 +38,11 @@ def run(
 def measure_cell(cell: Cell, plan: Plan) -> CellResult:
     """Set up, verify and time the contestants of one cell."""
     settle_allocator()
-    with threads(cell.threads), torch.random.fork_rng(devices=[]):
-        able, problems = prepare_contestants(contestants(cell, plan))
+    with use_threads(cell.threads), torch.random.fork_rng(devices=[]):
+        able, problems = prepare_contestants(build_contestants(cell, plan))
         timings = plan.time([contestant.call for contestant in able])
     timed = [
-        Result(contestant.name, timing, *sizes(contestant.name, cell))
+        Result(contestant.name, timing, *count_parameters(contestant.name, cell))
         for contestant, timing in zip(able, timings, strict=True)
     ]
     wrong = [Result(name, problem=problem) for name, problem in problems.items()]

@@ -7,34 +7,34 @@ from typing import Any
 
 from whorl._support.files import remove_parts, write_file_atomically
 from whorl.lab import files
-from whorl.lab.data import open_source
+from whorl.lab.data import open_data_source
 from whorl.lab.model import Model
 from whorl.lab.runs import Run
 
-from .gather import document, find, load
-from .plan import BUDGETS, Budget, Plan
-from .pool import Lane, Show, cores, run_all
+from .gather import build_comparison, find_runs, load_comparison
+from .plan import BUDGETS, BudgetName, ComparisonPlan
+from .pool import RunStatus, ShowStatus, count_cores, run_all
 from .speed import measure_speed, read_speed
-from .timing import steps_for, within
+from .timing import estimate_steps, fit_plan
 
 __all__ = [
     "BUDGETS",
-    "Budget",
-    "Lane",
+    "BudgetName",
+    "ComparisonPlan",
     "Outcome",
-    "Plan",
+    "RunStatus",
+    "build_comparison",
     "compare",
-    "cores",
-    "document",
-    "load",
-    "rebuild",
-    "steps_for",
-    "within",
+    "count_cores",
+    "estimate_steps",
+    "fit_plan",
+    "load_comparison",
+    "rebuild_report",
     "write_report",
 ]
 
 # What a comparison writes into its folder, beside the runs.
-_OURS = r"comparison\.json|report\.md|report\.html|speed\.json|minutes\.json"
+_REPORT_FILES = r"comparison\.json|report\.md|report\.html|speed\.json|minutes\.json"
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class Outcome:
     """The comparison, None if nothing finished; the runs that failed; the folder of all."""
 
     comparison: dict[str, Any] | None
-    failed: tuple[Lane, ...]
+    failed: tuple[RunStatus, ...]
     folder: Path
 
 
 def compare(
-    plan: Plan,
+    plan: ComparisonPlan,
     folder: str | Path,
     *,
     workers: int | None = None,
-    show: Show | None = None,
+    show: ShowStatus | None = None,
     force: bool = False,
     command: str = "",
     speed: bool = True,
@@ -71,14 +71,14 @@ def compare(
         raise ValueError(f"--workers must be at least 1; got {workers}.")
     folder = Path(folder)
     jobs = plan.jobs()
-    source = open_source(jobs[0].config)  # too little text fails before any process starts
+    source = open_data_source(jobs[0].config)  # too little text fails before any process starts
     for job in jobs:  # and so does an encoding that the model cannot have
         Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
-    workers = min(cores(), len(jobs)) if workers is None else workers
+    workers = min(count_cores(), len(jobs)) if workers is None else workers
     folder.mkdir(parents=True, exist_ok=True)
-    show = show or _silent
-    with files.locked(folder):
-        remove_parts(folder, _OURS)
+    show = show or _show_nothing
+    with files.lock_folder(folder):
+        remove_parts(folder, _REPORT_FILES)
         lanes = run_all(
             jobs,
             folder,
@@ -99,7 +99,9 @@ def compare(
                 failed += (last,) if last.state == "failed" else ()
             except KeyboardInterrupt:  # the runs are there: report on them, without a speed
                 stopped = True
-        comparison = document([Run(folder / x.name) for x in done], command=command, speed=measured)
+        comparison = build_comparison(
+            [Run(folder / x.name) for x in done], command=command, speed=measured
+        )
         comparison["unfinished"] = [{"name": lane.name, "reason": lane.reason} for lane in failed]
         write_report(comparison, folder)
     if stopped:
@@ -107,25 +109,25 @@ def compare(
     return Outcome(comparison, failed, folder)
 
 
-def rebuild(folder: str | Path) -> dict[str, Any]:
+def rebuild_report(folder: str | Path) -> dict[str, Any]:
     """The comparison of all runs in ``folder``, with its report written anew, without training."""
     folder = Path(folder)
-    runs = find(folder)
+    runs = find_runs(folder)
     speed = read_speed(folder, [run.config() for run in runs])
-    comparison = document(runs, speed=speed)
+    comparison = build_comparison(runs, speed=speed)
     write_report(comparison, folder)
     return comparison
 
 
 def write_report(comparison: dict[str, Any], folder: Path) -> None:
     """comparison.json, the tables as report.md, and report.html, which stands alone."""
-    from .page import page
-    from .tables import markdown
+    from .page import render_page
+    from .tables import render_markdown
 
     files.write_json(folder / "comparison.json", comparison)
-    write_file_atomically(folder / "report.md", markdown(comparison, claims=True).encode())
-    write_file_atomically(folder / "report.html", page(comparison).encode())
+    write_file_atomically(folder / "report.md", render_markdown(comparison, claims=True).encode())
+    write_file_atomically(folder / "report.html", render_page(comparison).encode())
 
 
-def _silent(lanes: Sequence[Lane]) -> None:
+def _show_nothing(lanes: Sequence[RunStatus]) -> None:
     pass

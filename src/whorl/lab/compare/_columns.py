@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ._reading import MISSING, Reading, number
+from ._reading import MISSING, ComparisonView, read_number
 
 __all__ = ["Column", "Row", "build_change_column", "build_field_column", "build_result_columns"]
 
@@ -34,7 +34,7 @@ class Column(NamedTuple):
         return {n for n, text in enumerate(texts) if text == best}
 
 
-def build_result_columns(reading: Reading) -> list[Column]:
+def build_result_columns(reading: ComparisonView) -> list[Column]:
     """A column for each evaluation length, and the training speed where it was measured."""
     found = [_build_length_column(reading, length) for length in reading.lengths]
     if reading.has_speed:
@@ -43,7 +43,7 @@ def build_result_columns(reading: Reading) -> list[Column]:
     return found
 
 
-def build_change_column(reading: Reading) -> Column:
+def build_change_column(reading: ComparisonView) -> Column:
     """The change from the training length to the longest one."""
     sign = -1 if reading.accuracy else 1
 
@@ -59,7 +59,7 @@ def build_field_column(head: str, key: str, form: str, *, most: bool | None = No
     """A number that every row holds under ``key``, in the format ``form``."""
 
     def value(row: Row) -> float | None:
-        return number(row.get(key))
+        return read_number(row.get(key))
 
     def words(row: Row) -> str:
         found = value(row)
@@ -68,7 +68,7 @@ def build_field_column(head: str, key: str, form: str, *, most: bool | None = No
     return Column(head, value, words, most)
 
 
-def _build_length_column(reading: Reading, length: int) -> Column:
+def _build_length_column(reading: ComparisonView, length: int) -> Column:
     def value(row: Row) -> float | None:
         return reading.value(row, length)
 

@@ -9,28 +9,28 @@ from ._columns import (
     build_field_column,
     build_result_columns,
 )
-from ._reading import Reading, number
+from ._reading import ComparisonView, read_number
 
-__all__ = ["results"]
+__all__ = ["render_results"]
 
 
-def results(reading: Reading) -> str:
+def render_results(reading: ComparisonView) -> str:
     rows = reading.rows
     columns = _build_columns(reading)
     marks = [column.find_best(rows) for column in columns]
-    heads = [_head("encoding", "")]
+    heads = [_render_head("encoding", "")]
     for column in columns:
         sort = ' aria-sort="ascending"' if column.length == reading.far else ""
         if reading.accuracy:
             sort = sort.replace("ascending", "descending")
         trained = ' class="trained"' if column.length == reading.near else ""
-        heads.append(_head(column.head, sort + trained))
+        heads.append(_render_head(column.head, sort + trained))
     body = []
     for n, row in enumerate(rows):
         name = escape(str(row["name"]))
-        cells = [f'<th scope="row" data-v="{name}"{_origin(row)}>{name}</th>']
+        cells = [f'<th scope="row" data-v="{name}"{_render_origin(row)}>{name}</th>']
         cells += [
-            _cell(reading, column, row, n in best)
+            _render_cell(reading, column, row, n in best)
             for column, best in zip(columns, marks, strict=True)
         ]
         body.append(f"<tr>{''.join(cells)}</tr>")
@@ -40,7 +40,7 @@ def results(reading: Reading) -> str:
     )
 
 
-def _build_columns(reading: Reading) -> list[Column]:
+def _build_columns(reading: ComparisonView) -> list[Column]:
     columns = build_result_columns(reading)
     if reading.far != reading.near:
         columns.insert(len(reading.lengths), build_change_column(reading))
@@ -52,18 +52,18 @@ def _build_columns(reading: Reading) -> list[Column]:
     ]
 
 
-def _head(text: str, attributes: str) -> str:
+def _render_head(text: str, attributes: str) -> str:
     return f'<th scope="col"{attributes}><button type="button">{escape(text)}</button></th>'
 
 
-def _origin(row: Row) -> str:
+def _render_origin(row: Row) -> str:
     """Whose weights a row has that was not trained itself."""
     if row["trained_as"] == row["name"]:
         return ""
     return f' title="trained as {escape(str(row["trained_as"]))}"'
 
 
-def _cell(reading: Reading, column: Column, row: Row, best: bool) -> str:
+def _render_cell(reading: ComparisonView, column: Column, row: Row, best: bool) -> str:
     value, text = column.value(row), escape(column.words(row))
     text = f"<b>{text}</b>" if best else text
     data = "" if value is None else f' data-v="{value!r}"'
@@ -74,16 +74,16 @@ def _cell(reading: Reading, column: Column, row: Row, best: bool) -> str:
     shown = ""
     if half is not None:
         cell = reading.cell(row, column.length)
-        low, high = (reading.words(number(cell[key])) for key in ("low", "high"))
+        low, high = (reading.words(read_number(cell[key])) for key in ("low", "high"))
         shown = f' title="{low} to {high}"'
         if len(reading.settings["seeds"]) > 1:
             points = f"{100 * half:.1f}" if reading.accuracy else f"{half:.2f}"
             text += f"<small>\u00b1{points}</small>"
-    heat = f' style="--t:{_heat(reading, value):.2f}"'
+    heat = f' style="--t:{_compute_heat(reading, value):.2f}"'
     return f'<td class="{classes}"{data}{heat}{shown}>{text}</td>'
 
 
-def _heat(reading: Reading, value: float) -> float:
+def _compute_heat(reading: ComparisonView, value: float) -> float:
     """0 for the best value of the table, 1 for far worse, the same at every length."""
     values = [reading.value(row, n) for row in reading.comparison["rows"] for n in reading.lengths]
     known = sorted(v for v in values if v is not None)

@@ -7,13 +7,13 @@ from typing import Any
 
 from .thresholds import BREAKS, HOLDS, SEED_NOISE
 
-__all__ = ["MISSING", "Reading"]
+__all__ = ["MISSING", "ComparisonView"]
 
 MISSING = "\u2013"
 
 
 @dataclass(frozen=True)
-class Reading:
+class ComparisonView:
     """A comparison, asked questions."""
 
     comparison: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Reading:
 
     @property
     def shape(self) -> str:
-        return f"{_counted(self.settings['layers'], 'layer')}, width {self.settings['width']}"
+        return f"{_format_count(self.settings['layers'], 'layer')}, width {self.settings['width']}"
 
     @property
     def near(self) -> int:
@@ -72,7 +72,7 @@ class Reading:
         return found
 
     def value(self, row: Mapping[str, Any], length: int) -> float | None:
-        return number(self.cell(row, length).get("mean"))
+        return read_number(self.cell(row, length).get("mean"))
 
     def loss_of(self, row: Mapping[str, Any]) -> float | None:
         """How much worse the longest length is than the training length; below 0 is better."""
@@ -98,18 +98,20 @@ class Reading:
 
     @property
     def has_speed(self) -> bool:
-        return any(number(row.get("tokens_per_second")) for row in self.comparison["rows"])
+        return any(read_number(row.get("tokens_per_second")) for row in self.comparison["rows"])
 
     def speed(self, row: Mapping[str, Any]) -> str:
         """Blank where it was not measured; a dash for a row that has the weights of another."""
-        value = number(row.get("tokens_per_second"))
+        value = read_number(row.get("tokens_per_second"))
         if value is None:
             return "" if row["trained_as"] == row["name"] else MISSING
         return f"{value:,.0f}"
 
     def outcome(self, claim: Mapping[str, Any]) -> str:
         seeds, layers = len(self.settings["seeds"]), self.settings["layers"]
-        return f"{claim['outcome']} ({_counted(seeds, 'seed')}, {_counted(layers, 'layer')})"
+        return (
+            f"{claim['outcome']} ({_format_count(seeds, 'seed')}, {_format_count(layers, 'layer')})"
+        )
 
     def change(self, row: Mapping[str, Any]) -> str:
         """The value at the longest length minus that at the training length, with its sign."""
@@ -123,7 +125,7 @@ class Reading:
 
     def half_width(self, row: Mapping[str, Any], length: int) -> float | None:
         cell = self.cell(row, length)
-        low, high = number(cell.get("low")), number(cell.get("high"))
+        low, high = read_number(cell.get("low")), read_number(cell.get("high"))
         return None if low is None or high is None else (high - low) / 2
 
     def differences(self) -> tuple[str, list[str], list[list[str]]] | None:
@@ -145,7 +147,7 @@ class Reading:
 
     def _difference(self, row: Mapping[str, Any], length: int) -> str:
         cell = row["against"]["by_length"].get(str(length)) or {}
-        mean, low, high = (number(cell.get(key)) for key in ("mean", "low", "high"))
+        mean, low, high = (read_number(cell.get(key)) for key in ("mean", "low", "high"))
         if mean is None or low is None or high is None:
             return MISSING
         unit, digits = (100.0, 1) if self.accuracy else (1.0, 2)
@@ -212,7 +214,7 @@ class Reading:
         verb = "is" if len(close) == 1 else "are"
         near = f"{100 * SEED_NOISE:g} points" if self.accuracy else f"{SEED_NOISE:g} nats"
         why = "intervals overlap" if interval else f"within {near}"
-        return f"{text}; {listed(close, 4)} {verb} too close to call ({why})."
+        return f"{text}; {join_names(close, 4)} {verb} too close to call ({why})."
 
     def _close(self, best: Mapping[str, Any], row: Mapping[str, Any], length: int) -> bool:
         """Whether intervals overlap; without intervals, whether the values are near."""
@@ -246,24 +248,24 @@ class Reading:
             ),
         }
         return [
-            f"{listed(names, 7)} {ends[kind][len(names) > 1]}{ends[kind][2]}"
+            f"{join_names(names, 7)} {ends[kind][len(names) > 1]}{ends[kind][2]}"
             for kind, names in self.verdicts().items()
             if names
         ]
 
 
-def _counted(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def number(value: Any) -> float | None:
+def read_number(value: Any) -> float | None:
     """A finite number, or None: a run that diverged has NaN, infinity or null."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def join_names(names: Sequence[str], most: int) -> str:
     """Names as words, at most ``most`` of them, the rest as a number.
 
     >>> listed(["rope", "alibi", "t5"], most=3)

@@ -13,26 +13,26 @@ from typing import Any
 
 from whorl.lab import files
 from whorl.lab.config import RunConfig
-from whorl.lab.encodings import title_of
+from whorl.lab.encodings import format_title
 from whorl.lab.integrity import read_checked
 from whorl.lab.runs import Run
 
 from .plan import BUDGETS
 from .statistics import Estimate, estimate
 
-__all__ = ["FORMAT", "Entry", "document", "find", "load"]
+__all__ = ["FORMAT", "EncodingResults", "build_comparison", "find_runs", "load_comparison"]
 
 FORMAT = 1
 # Points of a training curve: enough for a line, few enough for a page.
-_CURVE = 120
+_CURVE_POINTS = 120
 # What else must agree for numbers to be comparable.
-_SAME = ("threads", "torch", "whorl")
+_COMPARED = ("threads", "torch", "whorl")
 # What environment.json holds besides the environment.
-_OF_THE_RUN = {"format", "corpus", "config", "resumes", "checksum"}
+_RUN_KEYS = {"format", "corpus", "config", "resumes", "checksum"}
 
 
 @dataclass(frozen=True)
-class Entry:
+class EncodingResults:
     """All seeds of one encoding, perhaps with a scaling put in for the evaluation."""
 
     name: str
@@ -56,7 +56,7 @@ class Entry:
         return {seed: math.nan if value is None else value for seed, value in values.items()}
 
 
-def find(folder: Path) -> list[Run]:
+def find_runs(folder: Path) -> list[Run]:
     """Every run folder below ``folder``, in the order in which compare makes them."""
     if not folder.is_dir():
         raise ValueError(f"{str(folder)!r} is no folder; name one that whorl compare made.")
@@ -67,14 +67,14 @@ def find(folder: Path) -> list[Run]:
 
     def place(run: Run) -> tuple[int, int, str]:
         config = run.config()
-        spec = title_of(config.model.encoding)
+        spec = format_title(config.model.encoding)
         known = order.index(spec) if spec in order else len(order)
         return config.training.seed, known, run.folder.name
 
     return sorted(found, key=place)
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_comparison(path: Path) -> dict[str, Any]:
     """A document that was saved before."""
     found: Any = files.read_json(path)
     rows = found.get("rows") if isinstance(found, dict) and found.get("format") == FORMAT else None
@@ -86,7 +86,7 @@ def load(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def document(
+def build_comparison(
     runs: Sequence[Run], *, command: str = "", speed: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Everything that finished ``runs`` show; they may differ in encoding, rate and seed only.
@@ -94,22 +94,22 @@ def document(
     speed: what ``measure_speed`` or ``read_speed`` gave. Without it no row has a speed: what runs
     took while they shared the machine is none.
     """
-    from .claims import judge
+    from .claims import check_claims
 
     for run in runs:
         run.verify()
     configs = [run.config() for run in runs]
     places = [read_checked(run.environment_path) for run in runs]
     _check_alike(runs, configs, places)
-    entries, unfinished = _entries(runs, configs)
+    entries, unfinished = _group_runs(runs, configs)
     if not entries:
         raise ValueError("none of the runs is finished; run the same command again to go on.")
     config = configs[0]
     corpus = places[0]["corpus"]
-    environment = {key: value for key, value in places[0].items() if key not in _OF_THE_RUN}
+    environment = {key: value for key, value in places[0].items() if key not in _RUN_KEYS}
     measure = "loss" if config.data.task == "text" else "accuracy"
     environment["command"] = command or environment["command"]
-    windows = len(_first(entries)["by_length"][str(config.longest)]["windows"])
+    windows = len(_get_first_evaluation(entries)["by_length"][str(config.longest)]["windows"])
     seeds = sorted({seed for entry in entries for seed in entry.evaluations})
     return {
         "format": FORMAT,
@@ -132,15 +132,16 @@ def document(
         "corpus": corpus,
         "environment": environment,
         "rows": [
-            _row(entry, config, measure, speed) | _against(entry, entries, config, measure)
+            _build_row(entry, config, measure, speed)
+            | _compare_with_reference(entry, entries, config, measure)
             for entry in entries
         ],
-        "claims": judge(entries, config) if measure == "loss" else [],
+        "claims": check_claims(entries, config) if measure == "loss" else [],
         "unfinished": unfinished,
         "speed": speed and {key: speed[key] for key in ("rounds", "steps", "date")},
         "notes": [
-            *_notes(seeds, config, windows),
-            _speed_note(speed),
+            *_list_notes(seeds, config, windows),
+            _describe_speed(speed),
             *(f"{run.folder.name} {text}." for run in runs for text in run.environment_changes()),
         ],
     }
@@ -155,7 +156,7 @@ def _check_alike(
         return dataclasses.replace(config, model=model, training=training)
 
     def where(place: dict[str, Any]) -> tuple[Any, ...]:
-        return (place["corpus"].get("sha256"), *(place[name] for name in _SAME))
+        return (place["corpus"].get("sha256"), *(place[name] for name in _COMPARED))
 
     first = common(configs[0])
     for run, config, place in zip(runs, configs, places, strict=True):
@@ -168,9 +169,9 @@ def _check_alike(
             )
 
 
-def _entries(
+def _group_runs(
     runs: Sequence[Run], configs: Sequence[RunConfig]
-) -> tuple[list[Entry], list[dict[str, str]]]:
+) -> tuple[list[EncodingResults], list[dict[str, str]]]:
     groups: dict[tuple[str, float], dict[int, Run]] = {}
     rates: dict[str, set[float]] = {}
     unfinished = []
@@ -178,26 +179,26 @@ def _entries(
         if run.evaluation() is None:
             unfinished.append({"name": run.folder.name, "reason": "not finished"})
             continue
-        name, rate = title_of(config.model.encoding), config.training.learning_rate
+        name, rate = format_title(config.model.encoding), config.training.learning_rate
         rates.setdefault(name, set()).add(rate)
         groups.setdefault((name, rate), {})[config.training.seed] = run
     entries = []
     for (encoding, rate), group in groups.items():
         swept = f" at {rate:g}" if len(rates[encoding]) > 1 else ""
-        for scaling in (None, *_scalings(group.values())):
+        for scaling in (None, *_list_scalings(group.values())):
             name = encoding if scaling is None else f"{encoding}+{scaling}"
             found = {seed: run.evaluation(scaling) for seed, run in sorted(group.items())}
             have = {seed: one for seed, one in found.items() if one is not None}
             mine = {seed: group[seed] for seed in have}
-            entries.append(Entry(name + swept, encoding, scaling, rate, mine, have))
+            entries.append(EncodingResults(name + swept, encoding, scaling, rate, mine, have))
     return entries, unfinished
 
 
-def _first(entries: Sequence[Entry]) -> dict[str, Any]:
+def _get_first_evaluation(entries: Sequence[EncodingResults]) -> dict[str, Any]:
     return next(iter(entries[0].evaluations.values()))
 
 
-def _scalings(runs: Iterable[Run]) -> list[str]:
+def _list_scalings(runs: Iterable[Run]) -> list[str]:
     names: dict[str, None] = {}
     for run in runs:
         for path in sorted(run.folder.glob("evaluation-*.json")):
@@ -205,8 +206,8 @@ def _scalings(runs: Iterable[Run]) -> list[str]:
     return list(names)
 
 
-def _row(
-    entry: Entry, config: RunConfig, measure: str, speed: Mapping[str, Any] | None
+def _build_row(
+    entry: EncodingResults, config: RunConfig, measure: str, speed: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     found = list(entry.evaluations.values())
     first = found[0]
@@ -224,7 +225,9 @@ def _row(
         "seconds": seconds if trained else None,
         "tokens_per_second": speeds.get(entry.encoding) if trained else None,
         "memory_mb": fmean(one["memory_mb"] for one in found) if trained else None,
-        "by_length": {str(length): _by_length(entry, length, measure) for length in config.lengths},
+        "by_length": {
+            str(length): _summarize_length(entry, length, measure) for length in config.lengths
+        },
     }
     profiles = [one["by_position"] for one in found]
     if all(profiles):
@@ -233,18 +236,18 @@ def _row(
             "loss": [fmean(column) for column in zip(*(p["loss"] for p in profiles), strict=True)],
         }
     if trained:
-        row["curve"] = _curve(entry)
+        row["curve"] = _average_curve(entry)
     return row
 
 
-def _by_length(entry: Entry, length: int, measure: str) -> dict[str, Any]:
+def _summarize_length(entry: EncodingResults, length: int, measure: str) -> dict[str, Any]:
     values = list(entry.by_seed(length, measure).values())
     found: Estimate = estimate(values)
     return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": values}
 
 
-def _against(
-    entry: Entry, entries: Sequence[Entry], config: RunConfig, measure: str
+def _compare_with_reference(
+    entry: EncodingResults, entries: Sequence[EncodingResults], config: RunConfig, measure: str
 ) -> dict[str, Any]:
     """Differences to RoPE, or to the first row, seed by seed: what seeds share cancels out."""
     reference = next((one for one in entries if one.name == "rope"), entries[0])
@@ -259,11 +262,11 @@ def _against(
     return {"against": {"name": reference.name, "by_length": found}}
 
 
-def _curve(entry: Entry) -> dict[str, list[float]]:
+def _average_curve(entry: EncodingResults) -> dict[str, list[float]]:
     """Training loss over all seeds, each point the mean of a stretch of steps."""
     runs = [[line["loss"] for line in run.metrics()] for run in entry.runs.values()]
     steps = min(map(len, runs))
-    stretch = max(1, -(-steps // _CURVE))
+    stretch = max(1, -(-steps // _CURVE_POINTS))
     points = range(0, steps - stretch + 1, stretch)
     return {
         "step": [n + stretch for n in points],
@@ -271,17 +274,17 @@ def _curve(entry: Entry) -> dict[str, list[float]]:
     }
 
 
-def _speed_note(speed: Mapping[str, Any] | None) -> str:
+def _describe_speed(speed: Mapping[str, Any] | None) -> str:
     if speed is None:
         return "Training speed was not measured."
     return (
         f"tokens/s: the median of {speed['rounds'] * speed['steps']} training steps on one thread,"
         f" in {speed['rounds']} rounds over all encodings, while no run was active; measured once,"
-        f" on {speed['date']} (speed.json)." + _missing_note(speed.get("missing", []))
+        f" on {speed['date']} (speed.json)." + _describe_missing(speed.get("missing", []))
     )
 
 
-def _missing_note(names: Sequence[str]) -> str:
+def _describe_missing(names: Sequence[str]) -> str:
     if not names:
         return ""
     return (
@@ -290,7 +293,7 @@ def _missing_note(names: Sequence[str]) -> str:
     )
 
 
-def _notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[str]:
+def _list_notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[str]:
     notes = [
         "Every length is judged on the same last"
         f" {config.lengths[0]} tokens of {windows} held-out windows, with more"

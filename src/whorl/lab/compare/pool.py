@@ -19,20 +19,20 @@ from typing import IO, Any, Literal
 
 from whorl.lab.runs import Run
 
-from .plan import Job
+from .plan import PlannedRun
 
-__all__ = ["Lane", "cores", "describe_death", "run_all"]
+__all__ = ["RunStatus", "count_cores", "describe_exit", "run_all"]
 
-State = Literal["waiting", "running", "done", "failed", "interrupted"]
+RunState = Literal["waiting", "running", "done", "failed", "interrupted"]
 _SECONDS_TO_STOP = 60.0
 
 
 @dataclass(frozen=True)
-class Lane:
+class RunStatus:
     """How one job stands, for people to look at."""
 
     name: str
-    state: State = "waiting"
+    state: RunState = "waiting"
     phase: str = ""
     done: int = 0
     total: int = 1
@@ -44,10 +44,10 @@ class Lane:
     is_run: bool = True
 
 
-Show = Callable[[Sequence[Lane]], None]
+ShowStatus = Callable[[Sequence[RunStatus]], None]
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -55,21 +55,21 @@ def cores() -> int:
 
 
 def run_all(
-    jobs: Sequence[Job],
+    jobs: Sequence[PlannedRun],
     folder: Path,
     about: Mapping[str, Any],
     *,
     workers: int,
-    show: Show,
+    show: ShowStatus,
     force: bool = False,
     command: str = "",
-) -> list[Lane]:
+) -> list[RunStatus]:
     """Run every job in its folder below ``folder``; a failed one does not stop the others.
 
     Jobs whose folders hold all results on the corpus ``about`` are done already.
     KeyboardInterrupt asks all of them to stop, waits until they have saved, and is raised again.
     """
-    pool = _Pool(jobs, folder, about, force, command)
+    pool = _WorkerPool(jobs, folder, about, force, command)
     show(pool.lanes)
     try:
         while pool.waiting or pool.busy:
@@ -86,17 +86,17 @@ def run_all(
     return pool.lanes
 
 
-class _Pool:
+class _WorkerPool:
     def __init__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[PlannedRun],
         folder: Path,
         about: Mapping[str, Any],
         force: bool,
         command: str,
     ) -> None:
         self.jobs, self.folder, self.force, self.command = list(jobs), folder, force, command
-        self.lanes = [_lane(job, folder, about) for job in jobs]
+        self.lanes = [_read_status(job, folder, about) for job in jobs]
         self.waiting = [n for n, lane in enumerate(self.lanes) if lane.state == "waiting"]
         self.busy: dict[int, subprocess.Popen[str]] = {}
         self._words: dict[int, IO[str]] = {}  # what each prints to standard error
@@ -169,7 +169,7 @@ class _Pool:
                     words.seek(0)
                     end = {
                         "state": "failed",
-                        "reason": describe_death(process.returncode, words.read()),
+                        "reason": describe_exit(process.returncode, words.read()),
                     }
                     self._set(n, **({"state": "interrupted"} if self._stopping else end))
             return
@@ -186,12 +186,12 @@ class _Pool:
         self.lanes[n] = replace(self.lanes[n], **changes)
 
 
-def _lane(job: Job, folder: Path, about: Mapping[str, Any]) -> Lane:
+def _read_status(job: PlannedRun, folder: Path, about: Mapping[str, Any]) -> RunStatus:
     done = Run(folder / job.name).finished(job.config, about, job.scalings)
-    return Lane(job.name, "done", done=1) if done else Lane(job.name)
+    return RunStatus(job.name, "done", done=1) if done else RunStatus(job.name)
 
 
-def describe_death(code: int, words: str) -> str:
+def describe_exit(code: int, words: str) -> str:
     """Why a process ended that should not have: its signal, or the last line that it printed."""
     if code < 0:
         return f"its process was killed by signal {-code} (out of memory?); run again to go on"

@@ -21,49 +21,49 @@ from statistics import median
 from typing import Any
 
 from whorl.lab.config import RunConfig
-from whorl.lab.encodings import title_of
-from whorl.lab.environment import environment
-from whorl.lab.integrity import checksum, read_checked, write_checked
+from whorl.lab.encodings import format_title
+from whorl.lab.environment import describe_environment
+from whorl.lab.integrity import compute_checksum, read_checked, write_checked
 
-from .plan import Job
-from .pool import Lane, describe_death
+from .plan import PlannedRun
+from .pool import RunStatus, describe_exit
 
-__all__ = ["TURNS", "measure_speed", "read_speed", "take_times"]
+__all__ = ["STEPS_PER_ENCODING", "measure_speed", "read_speed", "time_steps"]
 
 ROUNDS, STEPS = 5, 3
 #: Steps that an encoding takes in all; the first of each turn is not timed.
-TURNS = ROUNDS * (STEPS + 1)
+STEPS_PER_ENCODING = ROUNDS * (STEPS + 1)
 _FILE = "speed.json"
-_LANE = Lane("speed", "running", "measuring", is_run=False)
+_MEASURING = RunStatus("speed", "running", "measuring", is_run=False)
 # Elsewhere it would be another speed.
-_DECIDING = ("torch", "cpu", "kernel", "whorl")
+_COMPARED = ("torch", "cpu", "kernel", "whorl")
 
 
 def measure_speed(
-    jobs: Sequence[Job], folder: Path, show: Callable[[Lane], None]
-) -> tuple[dict[str, Any] | None, Lane]:
+    jobs: Sequence[PlannedRun], folder: Path, show: Callable[[RunStatus], None]
+) -> tuple[dict[str, Any] | None, RunStatus]:
     """What speed.json in ``folder`` says of the encodings of ``jobs``; measured if it does not.
 
     None with the reason in the lane if the process fails.
     """
-    configs = {title_of(job.config.model.encoding): job.config for job in reversed(jobs)}
+    configs = {format_title(job.config.model.encoding): job.config for job in reversed(jobs)}
     configs = dict(reversed(configs.items()))
-    kept = _kept(folder, configs)
+    kept = _read_earlier(folder, configs)
     if kept is not None:
-        lane = Lane("speed", "done", reason=f"kept, measured on {kept['date']}", is_run=False)
+        lane = RunStatus("speed", "done", reason=f"kept, measured on {kept['date']}", is_run=False)
         show(lane)
         return kept, lane
-    seconds, lane = _run(configs, show)
+    seconds, lane = _run_process(configs, show)
     show(lane)
     if seconds is None:
         return None, lane
-    here = environment()
+    here = describe_environment()
     found = {
         "rounds": ROUNDS,
         "steps": STEPS,
         "date": here["date"],
-        "environment": {key: here[key] for key in _DECIDING},
-        "asked": {name: _key(config) for name, config in configs.items()},
+        "environment": {key: here[key] for key in _COMPARED},
+        "asked": {name: _hash_config(config) for name, config in configs.items()},
         "seconds": seconds,
         "tokens_per_second": {
             name: config.training.batch * config.training.length / median(seconds[name])
@@ -90,7 +90,7 @@ def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | N
             f"{str(path)!r} is damaged: {str(error).rstrip('.')}. Delete it; whorl compare then"
             " measures it anew."
         ) from None
-    asked = {title_of(config.model.encoding): _key(config) for config in configs}
+    asked = {format_title(config.model.encoding): _hash_config(config) for config in configs}
     missing = [name for name, key in asked.items() if found["asked"].get(name) != key]
     if len(missing) == len(asked):
         return None
@@ -99,16 +99,16 @@ def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | N
     return {**found, "tokens_per_second": kept, "missing": missing}
 
 
-def take_times(
+def time_steps(
     configs: Mapping[str, RunConfig], progress: Callable[[int, int], None]
 ) -> dict[str, list[float]]:
     """Seconds of every timed step of every encoding, on the threads that torch has here."""
-    from whorl.lab.data import open_source
+    from whorl.lab.data import open_data_source
     from whorl.lab.model import Model
     from whorl.lab.optimization import build_optimizer, group_by_part, take_step
 
     found: dict[str, list[float]] = {name: [] for name in configs}
-    source = open_source(next(iter(configs.values())))
+    source = open_data_source(next(iter(configs.values())))
     for turn in range(ROUNDS):
         names = list(configs)[:: 1 if turn % 2 == 0 else -1]
         for place, name in enumerate(names):
@@ -139,33 +139,33 @@ def main() -> None:
         print(json.dumps({"done": done, "total": total}), file=answers, flush=True)
 
     with suppress(BrokenPipeError):  # whoever asked is gone
-        print(json.dumps({"seconds": take_times(configs, tell)}), file=answers, flush=True)
+        print(json.dumps({"seconds": time_steps(configs, tell)}), file=answers, flush=True)
 
 
-def _kept(folder: Path, configs: Mapping[str, RunConfig]) -> dict[str, Any] | None:
+def _read_earlier(folder: Path, configs: Mapping[str, RunConfig]) -> dict[str, Any] | None:
     """What was measured here before, if it is whole and holds every one of ``configs``."""
     try:
         found = read_speed(folder, list(configs.values()))
     except ValueError:
         return None
-    here = environment()
+    here = describe_environment()
     if found is None or found["missing"]:
         return None
-    return found if found["environment"] == {key: here[key] for key in _DECIDING} else None
+    return found if found["environment"] == {key: here[key] for key in _COMPARED} else None
 
 
-def _key(config: RunConfig) -> str:
+def _hash_config(config: RunConfig) -> str:
     """All of a config that its speed depends on."""
     table = config.to_dict()
     training = {key: table["training"].get(key) for key in ("batch", "length", "precision")}
-    return checksum(table["model"], training, table["data"])
+    return compute_checksum(table["model"], training, table["data"])
 
 
-def _run(
-    configs: Mapping[str, RunConfig], show: Callable[[Lane], None]
-) -> tuple[dict[str, list[float]] | None, Lane]:
-    show(_LANE)
-    seconds, lane = None, _LANE
+def _run_process(
+    configs: Mapping[str, RunConfig], show: Callable[[RunStatus], None]
+) -> tuple[dict[str, list[float]] | None, RunStatus]:
+    show(_MEASURING)
+    seconds, lane = None, _MEASURING
     with (
         tempfile.TemporaryFile("w+", errors="replace") as words,
         subprocess.Popen(
@@ -186,16 +186,16 @@ def _run(
             for line in process.stdout:
                 said = json.loads(line)
                 seconds = said.pop("seconds", None)
-                lane = Lane(**{**vars(lane), **said})
+                lane = RunStatus(**{**vars(lane), **said})
                 show(lane)
             process.wait()
         finally:
             process.kill()
         if seconds is None:
             words.seek(0)
-            reason = describe_death(process.returncode, words.read())
-            return None, Lane("speed", "failed", reason=reason, is_run=False)
-    return seconds, Lane("speed", "done", is_run=False)
+            reason = describe_exit(process.returncode, words.read())
+            return None, RunStatus("speed", "failed", reason=reason, is_run=False)
+    return seconds, RunStatus("speed", "done", is_run=False)
 
 
 if __name__ == "__main__":

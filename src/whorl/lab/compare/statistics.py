@@ -37,11 +37,11 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean = fmean(values)
     if len(values) < 2:
         return Estimate(mean)
-    half = _t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    half = _compute_t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return Estimate(mean, mean - half, mean + half)
 
 
-def _t(degrees: int) -> float:
+def _compute_t_quantile(degrees: int) -> float:
     """Exact for few degrees of freedom; for more, two terms of an expansion, to three digits."""
     if degrees <= len(_T):
         return _T[degrees - 1]

@@ -7,67 +7,72 @@ from typing import Any
 from whorl._support.markdown import render_table as markdown_table
 
 from ._columns import Column, Row, build_field_column, build_result_columns
-from ._reading import Reading
+from ._reading import ComparisonView
 
-__all__ = ["describe_outcome", "headline", "markdown", "terminal"]
+__all__ = ["build_terminal_tables", "describe_outcome", "format_headline", "render_markdown"]
 
 _OUTCOMES = {"reproduced": "green", "not reproduced": "red", "inconclusive": "yellow"}
 
 
-def markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> str:
+def render_markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> str:
     """Where it was measured, what is judged, then rows by lengths; the best of a column is bold.
 
     claims: also what became of published claims.
     """
-    reading = Reading(comparison)
+    reading = ComparisonView(comparison)
     rows, columns = reading.rows, build_result_columns(reading)
     cells = [_mark_best(column, rows) for column in columns]
-    body = [(_plain(row["name"]), *texts) for row, *texts in zip(rows, *cells, strict=True)]
+    body = [
+        (_escape_markdown(row["name"]), *texts) for row, *texts in zip(rows, *cells, strict=True)
+    ]
     found = [
-        _plain(headline(comparison)),
-        f"{_plain(_what(reading))}.",
+        _escape_markdown(format_headline(comparison)),
+        f"{_escape_markdown(_describe_table(reading))}.",
         markdown_table(["encoding", *(column.head for column in columns)], body),
     ]
     if differences := reading.differences():
         title, tops, lines = differences
         found += [
-            f"{_plain(title)}:",
-            markdown_table(tops, [[_plain(cell) for cell in line] for line in lines]),
+            f"{_escape_markdown(title)}:",
+            markdown_table(tops, [[_escape_markdown(cell) for cell in line] for line in lines]),
         ]
     if claims and comparison.get("claims"):
         lines = [
-            [_plain(cell) for cell in (claim["claim"], reading.outcome(claim), claim["evidence"])]
+            [
+                _escape_markdown(cell)
+                for cell in (claim["claim"], reading.outcome(claim), claim["evidence"])
+            ]
             for claim in comparison["claims"]
         ]
         found += ["Published claims:", markdown_table(["claim", "here", "evidence"], lines)]
-    found += [_plain(text) for text in _ends(comparison)]
+    found += [_escape_markdown(text) for text in _list_notes(comparison)]
     return "\n\n".join(found) + "\n"
 
 
-def terminal(comparison: Mapping[str, Any]) -> Iterator[Any]:
+def build_terminal_tables(comparison: Mapping[str, Any]) -> Iterator[Any]:
     """Renderables of the same, with the claims; needs rich."""
     from rich.text import Text
 
-    yield Text(headline(comparison), style="bold")
+    yield Text(format_headline(comparison), style="bold")
     if comparison["rows"]:
-        yield _build_results(Reading(comparison))
+        yield _build_results(ComparisonView(comparison))
     if any(row.get("by_position") for row in comparison["rows"]):
-        yield _build_positions(Reading(comparison))
-    if differences := Reading(comparison).differences():
+        yield _build_positions(ComparisonView(comparison))
+    if differences := ComparisonView(comparison).differences():
         yield _build_differences(*differences)
-    yield Text(f"{Reading(comparison).summary()}\n")
+    yield Text(f"{ComparisonView(comparison).summary()}\n")
     if comparison.get("claims"):
         yield _build_claims(comparison)
-    for text in _ends(comparison):
+    for text in _list_notes(comparison):
         yield Text(text, style="dim")
 
 
 def describe_outcome(comparison: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
     """What became of a claim, and on how little that rests: "reproduced (1 seed, 3 layers)"."""
-    return Reading(comparison).outcome(claim)
+    return ComparisonView(comparison).outcome(claim)
 
 
-def headline(comparison: Mapping[str, Any]) -> str:
+def format_headline(comparison: Mapping[str, Any]) -> str:
     """CPU, date, versions and command in one paragraph."""
     where = comparison["environment"]
     cores = where["cores"]
@@ -78,7 +83,7 @@ def headline(comparison: Mapping[str, Any]) -> str:
     return f"{text} Command: `{where['command']}`." if where.get("command") else text
 
 
-def _what(reading: Reading) -> str:
+def _describe_table(reading: ComparisonView) -> str:
     """What the numbers of the table are."""
     settings = reading.settings
     corpus = reading.comparison.get("corpus") or {}
@@ -92,7 +97,7 @@ def _what(reading: Reading) -> str:
     )
 
 
-def _build_results(reading: Reading) -> Any:
+def _build_results(reading: ComparisonView) -> Any:
     from rich.text import Text
 
     rows = reading.rows
@@ -102,7 +107,7 @@ def _build_results(reading: Reading) -> Any:
         build_field_column("params", "parameters", ",.0f"),
     ]
     heads = [column.head.replace(" (trained)", "*") for column in columns]
-    table = _build_table(_what(reading), ["encoding", *heads])
+    table = _build_table(_describe_table(reading), ["encoding", *heads])
     table.collapse_padding = True  # so that names fit 80 columns whole
     table.caption, table.caption_justify = "* the training length", "left"
     best = [column.find_best(rows) if column.length else () for column in columns]
@@ -115,7 +120,7 @@ def _build_results(reading: Reading) -> Any:
     return table
 
 
-def _build_positions(reading: Reading) -> Any:
+def _build_positions(reading: ComparisonView) -> Any:
     """Loss by position in the longest windows, between one length and the next."""
     from rich.text import Text
 
@@ -174,7 +179,7 @@ def _mark_best(column: Column, rows: Sequence[Row]) -> list[str]:
     return [f"**{text}**" if n in best else text for n, text in enumerate(texts)]
 
 
-def _ends(comparison: Mapping[str, Any]) -> list[str]:
+def _list_notes(comparison: Mapping[str, Any]) -> list[str]:
     """What is missing, and the notes."""
     missing = [
         f"Not finished: {one['name']} ({one['reason']})."
@@ -183,6 +188,6 @@ def _ends(comparison: Mapping[str, Any]) -> list[str]:
     return missing + [str(note) for note in comparison.get("notes", ())]
 
 
-def _plain(text: object) -> str:
+def _escape_markdown(text: object) -> str:
     """Text that Markdown shows as it is, on one line."""
     return " ".join(str(text).split()).replace("<", "&lt;")

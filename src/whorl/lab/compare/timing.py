@@ -9,22 +9,22 @@ import torch
 
 from whorl.lab import files
 from whorl.lab.config import RunConfig
-from whorl.lab.data import Source, open_source
+from whorl.lab.data import DataSource, open_data_source
 from whorl.lab.model import Model
 
-from .plan import Plan
-from .speed import TURNS
+from .plan import ComparisonPlan
+from .speed import STEPS_PER_ENCODING
 
-__all__ = ["steps_for", "within"]
+__all__ = ["estimate_steps", "fit_plan"]
 
-_LEAST = 40
-_STEPS = 3
+_LEAST_STEPS = 40
+_TIMED_STEPS = 3
 # Imports, data and folders of one run, and the slowdown of cores that share their cache.
-_SECONDS_A_RUN = 5.0
-_CROWDED = 1.25
+_SECONDS_PER_RUN = 5.0
+_SHARED_CACHE_FACTOR = 1.25
 
 
-def steps_for(plan: Plan, minutes: float, workers: int) -> int:
+def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
     """Steps of every run such that the whole plan takes about ``minutes``; times a few steps.
 
     Never fewer than 40, below which nothing is learnt; so a very short time is exceeded.
@@ -35,26 +35,28 @@ def steps_for(plan: Plan, minutes: float, workers: int) -> int:
     torch.set_num_threads(1)
     try:
         jobs = [job for job in plan.jobs() if job.config.training.seed == 0]
-        source = open_source(jobs[0].config)
+        source = open_data_source(jobs[0].config)
         per_step = fixed = 0.0
         for job in jobs:
             model = Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
             model.reset_parameters(0)
-            per_step += _seconds_of_step(model, source)
+            per_step += _time_step(model, source)
             evaluations = 1 + len(job.scalings)
-            fixed += _SECONDS_A_RUN + evaluations * _seconds_of_evaluation(
-                model, source, job.config
-            )
+            fixed += _SECONDS_PER_RUN + evaluations * _time_evaluation(model, source, job.config)
     finally:
         torch.set_num_threads(threads)
-    alone = TURNS * per_step  # speed is measured when the runs are done
-    room = (minutes * 60 - alone) * min(workers, len(plan.jobs())) / (plan.seeds * _CROWDED)
-    return max(_LEAST, int((room - fixed) / per_step))
+    alone = STEPS_PER_ENCODING * per_step  # speed is measured when the runs are done
+    room = (
+        (minutes * 60 - alone)
+        * min(workers, len(plan.jobs()))
+        / (plan.seeds * _SHARED_CACHE_FACTOR)
+    )
+    return max(_LEAST_STEPS, int((room - fixed) / per_step))
 
 
-def _seconds_of_step(model: Model, source: Source) -> float:
+def _time_step(model: Model, source: DataSource) -> float:
     best = float("inf")
-    for step in range(1, _STEPS + 1):
+    for step in range(1, _TIMED_STEPS + 1):
         questions = source.batch(step)
         start = time.perf_counter()
         model.loss(questions.tokens, questions.targets).backward()  # type: ignore[no-untyped-call]
@@ -63,7 +65,7 @@ def _seconds_of_step(model: Model, source: Source) -> float:
 
 
 @torch.no_grad()
-def _seconds_of_evaluation(model: Model, source: Source, config: RunConfig) -> float:
+def _time_evaluation(model: Model, source: DataSource, config: RunConfig) -> float:
     """From one window of the longest length, which takes as long as the others together."""
     questions = source.evaluation(config.longest)
     start = time.perf_counter()
@@ -71,7 +73,7 @@ def _seconds_of_evaluation(model: Model, source: Source, config: RunConfig) -> f
     return 2 * config.evaluation.windows * (time.perf_counter() - start)
 
 
-def within(plan: Plan, minutes: float, folder: Path, workers: int) -> Plan:
+def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -> ComparisonPlan:
     """``plan`` with as many steps as fit into ``minutes``.
 
     The number is kept in ``folder``, so that the same call goes on with the same plan.
@@ -86,14 +88,14 @@ def within(plan: Plan, minutes: float, folder: Path, workers: int) -> Plan:
         "base": plan.base.to_dict(),
     }
     if note.exists() and (found := files.read_json(note)).get("asked") == asked:
-        return _with_steps(plan, found["steps"])
-    steps = steps_for(plan, minutes, workers)
+        return _set_steps(plan, found["steps"])
+    steps = estimate_steps(plan, minutes, workers)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(note, {"asked": asked, "steps": steps})
-    return _with_steps(plan, steps)
+    return _set_steps(plan, steps)
 
 
-def _with_steps(plan: Plan, steps: int) -> Plan:
+def _set_steps(plan: ComparisonPlan, steps: int) -> ComparisonPlan:
     """A tenth of the steps at most are warm-up."""
     training = plan.base.training
     training = dataclasses.replace(training, steps=steps, warmup=min(training.warmup, steps // 10))

@@ -1,6 +1,6 @@
 """The contestants, one adapter per file."""
 
-from .base import Entry, Mode, Peer
+from .base import CallMode, Peer, PeerCall
 from .huggingface import HuggingFace, HuggingFaceCompiled
 from .meta import Meta
 from .mlx_fast import MLX
@@ -9,7 +9,7 @@ from .rotary_embedding import RotaryEmbeddingTorch
 from .torchtune import Torchtune
 from .whorl import Copy, Whorl
 
-__all__ = ["ALL", "COPY", "NAMES", "OURS", "TITLES", "Entry", "Mode", "Peer", "chosen"]
+__all__ = ["ALL", "COPY", "NAMES", "OURS", "TITLES", "CallMode", "Peer", "PeerCall", "select_peers"]
 
 COPY, OURS = Copy.name, Whorl.name
 
@@ -26,7 +26,7 @@ NAMES = tuple(peer.name for peer in ALL)
 TITLES = {peer.name: peer.title for peer in (Copy(), Whorl(), *ALL)}
 
 
-def chosen(names: tuple[str, ...] | None) -> tuple[Peer, ...]:
+def select_peers(names: tuple[str, ...] | None) -> tuple[Peer, ...]:
     """``copy_``, whorl and the named peers; all peers for None."""
     for name in names or ():
         if name not in NAMES:

@@ -10,29 +10,29 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 from whorl.bench.rotation.plan import Cell
 
-__all__ = ["Entry", "Mode", "Peer", "torch_entry"]
+__all__ = ["CallMode", "Peer", "PeerCall", "build_torch_call"]
 
 # "inplace" overwrites its inputs, "out" writes to given tensors, "fresh" allocates its results,
 # "training" is fresh with the backward pass. "bound" is "out" on tensors that it was shown before
 # the clock started and that never move; every other mode must take new ones at each call. "past" is
 # "inplace" with a table that ends before the last position.
-Mode = Literal["inplace", "out", "fresh", "training", "bound", "past"]
+CallMode = Literal["inplace", "out", "fresh", "training", "bound", "past"]
 
-Turn = Callable[[Tensor, Tensor], Sequence[Tensor]]
+RotateFunction = Callable[[Tensor, Tensor], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
-class Entry:
+class PeerCall:
     """One way to do a cell's work.
 
     call: does it once; this is what is timed.
     results: does it once and returns q, k (and their gradients) as [B, H, T, D] torch tensors.
     """
 
-    mode: Mode
+    mode: CallMode
     call: Callable[[], object]
     results: Callable[[], Sequence[Tensor]]
 
@@ -79,11 +79,13 @@ class Peer(ABC):
         return fits and (self.trains or cell.shape.kind != "training")
 
     @abstractmethod
-    def entries(self, case: Case) -> list[Entry]:
+    def entries(self, case: RotationCase) -> list[PeerCall]:
         """Set up everything that is not timed, and return the ways to do the work."""
 
 
-def torch_entry(case: Case, turn: Turn, *, heads_last: bool = False) -> Entry:
+def build_torch_call(
+    case: RotationCase, turn: RotateFunction, *, heads_last: bool = False
+) -> PeerCall:
     """The entry of a torch function (q, k) -> (q', k'): with the backward pass in training.
 
     heads_last: it takes [B, T, H, D], and gets contiguous tensors of that shape.
@@ -97,7 +99,7 @@ def torch_entry(case: Case, turn: Turn, *, heads_last: bool = False) -> Entry:
 
     q, k = own(case.q), own(case.k)
     if not case.training:
-        return Entry("fresh", lambda: turn(q, k), lambda: common(turn(q, k)))
+        return PeerCall("fresh", lambda: turn(q, k), lambda: common(turn(q, k)))
     q, k = q.detach().requires_grad_(), k.detach().requires_grad_()
     grads = own(case.q_grad), own(case.k_grad)
 
@@ -105,4 +107,4 @@ def torch_entry(case: Case, turn: Turn, *, heads_last: bool = False) -> Entry:
         outs = turn(q, k)
         return [*outs, *torch.autograd.grad(outs, (q, k), grads)]
 
-    return Entry("training", train, lambda: common(train()))
+    return PeerCall("training", train, lambda: common(train()))

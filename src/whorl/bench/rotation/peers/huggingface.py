@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 from whorl.bench.rotation.plan import Cell
 
-from .base import Entry, Peer, torch_entry
+from .base import Peer, PeerCall, build_torch_call
 
 __all__ = ["HuggingFace", "HuggingFaceCompiled"]
 
@@ -27,10 +27,10 @@ class HuggingFace(Peer):
     package = "transformers"
     note = "llama (half), cohere (interleaved float32), glm (interleaved half types)"
 
-    def entries(self, case: Case) -> list[Entry]:
-        cos, sin = _tables(case)
-        apply = _apply(case.cell)
-        return [torch_entry(case, lambda q, k: apply(q, k, cos, sin))]
+    def entries(self, case: RotationCase) -> list[PeerCall]:
+        cos, sin = _build_tables(case)
+        apply = _find_function(case.cell)
+        return [build_torch_call(case, lambda q, k: apply(q, k, cos, sin))]
 
 
 class HuggingFaceCompiled(HuggingFace):
@@ -40,31 +40,31 @@ class HuggingFaceCompiled(HuggingFace):
     title = "HF compiled"
     note = "torch.compile(fullgraph=True, dynamic=False), compiled once per cell"
 
-    def entries(self, case: Case) -> list[Entry]:
-        cos, sin = _tables(case)
+    def entries(self, case: RotationCase) -> list[PeerCall]:
+        cos, sin = _build_tables(case)
         torch.compiler.reset()  # else the cells of a run add up to the recompile limit
         compiled: Any = torch.compile(
-            _apply(case.cell),
+            _find_function(case.cell),
             fullgraph=True,
             dynamic=False,
             # Named, so that no code compiled for another number of threads is taken from a cache.
             options={"cpp.threads": case.cell.threads},
         )
-        entry = torch_entry(case, lambda q, k: compiled(q, k, cos, sin))
+        entry = build_torch_call(case, lambda q, k: compiled(q, k, cos, sin))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's own
             entry.call()
         return [entry]
 
 
-def _apply(cell: Cell) -> Any:
+def _find_function(cell: Cell) -> Any:
     interleaved = "cohere" if cell.dtype == "float32" else "glm"
     model = "llama" if cell.layout == "half" else interleaved
     module = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
     return module.apply_rotary_pos_emb
 
 
-def _tables(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+def _build_tables(case: RotationCase) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin [1, T, D]; GLM repeats the first half itself."""
     glm = case.cell.layout == "interleaved" and case.cell.dtype != "float32"
     angles = torch.cat((case.angles,) * 2, dim=-1) if glm else case.angles_by_channel()

@@ -6,9 +6,9 @@ Written out here, because the package that held it needs a GPU stack. It wants [
 import torch
 from torch import Tensor
 
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 
-from .base import Entry, Peer, torch_entry
+from .base import Peer, PeerCall, build_torch_call
 
 __all__ = ["Meta"]
 
@@ -21,7 +21,7 @@ class Meta(Peer):
     layouts = ("interleaved",)
     note = "on contiguous [B, T, H, D]"
 
-    def entries(self, case: Case) -> list[Entry]:
+    def entries(self, case: RotationCase) -> list[PeerCall]:
         ones = torch.ones_like(case.angles)
         factors = torch.polar(ones, case.angles).to(torch.complex64)[None, :, None]  # [1, T, 1, P]
 
@@ -29,4 +29,4 @@ class Meta(Peer):
             numbers = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
             return torch.view_as_real(numbers * factors).flatten(-2).type_as(x)
 
-        return [torch_entry(case, lambda q, k: (turn(q), turn(k)), heads_last=True)]
+        return [build_torch_call(case, lambda q, k: (turn(q), turn(k)), heads_last=True)]

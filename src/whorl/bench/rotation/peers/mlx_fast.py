@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl.bench.rotation.case import BASE, Case
+from whorl.bench.rotation.case import BASE, RotationCase
 
-from .base import Entry, Peer
+from .base import Peer, PeerCall
 
-__all__ = ["MLX", "from_mlx", "to_mlx"]
+__all__ = ["MLX", "convert_from_mlx", "convert_to_mlx"]
 
 
 class MLX(Peer):
@@ -25,11 +25,11 @@ class MLX(Peer):
     own_angles = True
     note = "forms cos and sin at every call; its threads cannot be set"
 
-    def entries(self, case: Case) -> list[Entry]:
+    def entries(self, case: RotationCase) -> list[PeerCall]:
         import mlx.core as mx
 
         shape, traditional = case.cell.shape, case.cell.layout == "interleaved"
-        q, k = to_mlx(case.q), to_mlx(case.k)
+        q, k = convert_to_mlx(case.q), convert_to_mlx(case.k)
 
         def turn(x: Any) -> Any:
             return mx.fast.rope(
@@ -48,8 +48,8 @@ class MLX(Peer):
             return done
 
         if not case.training:
-            return [Entry("fresh", fresh, lambda: [from_mlx(x) for x in fresh()])]
-        grads = [to_mlx(case.q_grad), to_mlx(case.k_grad)]
+            return [PeerCall("fresh", fresh, lambda: [convert_from_mlx(x) for x in fresh()])]
+        grads = [convert_to_mlx(case.q_grad), convert_to_mlx(case.k_grad)]
 
         def train() -> list[Any]:
             outs, cotangents = mx.vjp(lambda q, k: [turn(q), turn(k)], [q, k], grads)
@@ -57,10 +57,10 @@ class MLX(Peer):
             mx.eval(done)
             return done
 
-        return [Entry("training", train, lambda: [from_mlx(x) for x in train()])]
+        return [PeerCall("training", train, lambda: [convert_from_mlx(x) for x in train()])]
 
 
-def to_mlx(x: Tensor) -> Any:
+def convert_to_mlx(x: Tensor) -> Any:
     """A copy as an MLX array; numpy has no bfloat16, so its bits travel as integers."""
     import mlx.core as mx
 
@@ -72,7 +72,7 @@ def to_mlx(x: Tensor) -> Any:
     return array
 
 
-def from_mlx(array: Any) -> Tensor:
+def convert_from_mlx(array: Any) -> Tensor:
     """A copy as a torch tensor."""
     import mlx.core as mx
     import numpy as np

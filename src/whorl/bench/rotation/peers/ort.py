@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 
-from .base import Entry, Peer
+from .base import Peer, PeerCall
 
 __all__ = ["OnnxRuntime"]
 
@@ -37,14 +37,14 @@ class OnnxRuntime(Peer):
                 return f"ImportError: {error}"
         return problem
 
-    def entries(self, case: Case) -> list[Entry]:
-        session = _session(case)
+    def entries(self, case: RotationCase) -> list[PeerCall]:
+        session = _build_session(case)
         binding, run = session.io_binding(), session.run_with_iobinding
         cos, sin = case.angles.cos().to(case.dtype), case.angles.sin().to(case.dtype)
         first = torch.zeros(1).long()
         for name, x in (("cos", cos), ("sin", sin), ("first", first)):
-            binding.bind_input(name, "cpu", 0, _kind(x), list(x.shape), x.data_ptr())
-        kind, q, k, q_out, k_out = _kind(case.q), case.q, case.k, case.q_out, case.k_out
+            binding.bind_input(name, "cpu", 0, _get_numpy_type(x), list(x.shape), x.data_ptr())
+        kind, q, k, q_out, k_out = _get_numpy_type(case.q), case.q, case.k, case.q_out, case.k_out
 
         def bind() -> None:
             binding.bind_input("q", "cpu", 0, kind, q.shape, q.data_ptr())
@@ -62,10 +62,10 @@ class OnnxRuntime(Peer):
             return run_bound()
 
         bind()
-        return [Entry("out", call, call), Entry("bound", run_bound, run_bound)]
+        return [PeerCall("out", call, call), PeerCall("bound", run_bound, run_bound)]
 
 
-def _session(case: Case) -> Any:
+def _build_session(case: RotationCase) -> Any:
     import onnxruntime
     from onnx import TensorProto, helper
 
@@ -98,7 +98,7 @@ def _session(case: Case) -> Any:
     )
 
 
-def _kind(x: Tensor) -> Any:
+def _get_numpy_type(x: Tensor) -> Any:
     import numpy as np
 
     return {torch.float32: np.float32, torch.float16: np.float16, torch.int64: np.int64}[x.dtype]

@@ -2,9 +2,9 @@
 
 import torch
 
-from whorl.bench.rotation.case import BASE, Case
+from whorl.bench.rotation.case import BASE, RotationCase
 
-from .base import Entry, Peer, torch_entry
+from .base import Peer, PeerCall, build_torch_call
 
 __all__ = ["Torchtune"]
 
@@ -20,7 +20,7 @@ class Torchtune(Peer):
     own_angles = True
     note = "on contiguous [B, T, H, D]; decode passes input_pos"
 
-    def entries(self, case: Case) -> list[Entry]:
+    def entries(self, case: RotationCase) -> list[PeerCall]:
         from torchtune.modules import RotaryPositionalEmbeddings
 
         shape = case.cell.shape
@@ -29,7 +29,7 @@ class Torchtune(Peer):
         if shape.first:
             at = case.positions.expand(shape.batch, -1)  # [B, T]
         return [
-            torch_entry(
+            build_torch_call(
                 case,
                 lambda q, k: (rope(q, input_pos=at), rope(k, input_pos=at)),
                 heads_last=True,
