@@ -68,7 +68,7 @@ def report() -> Report:
 
 def test_every_contestant_is_right_and_timed(report: Report) -> None:
     assert report.complete
-    assert [c.cell for c in report.cells] == TINY.cells()
+    assert [c.cell for c in report.cells] == TINY.list_cells()
     found = {c.cell.kind: [r.name for r in c.results] for c in report.cells}
     assert found == {
         "causal": ["sdpa", "alibi", "alibi-padded", "t5", "matrix", "matrix-ready", "naive"],
@@ -87,7 +87,9 @@ def test_every_contestant_is_right_and_timed(report: Report) -> None:
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_compiled_flex_attention_is_right() -> None:
     plan = dataclasses.replace(TINY, causal=(40,), compiled=(40,))
-    (result,) = [r for r in runner.measure_cell(plan.cells()[0], plan).results if r.name == "flex"]
+    (result,) = [
+        r for r in runner.measure_cell(plan.list_cells()[0], plan).results if r.name == "flex"
+    ]
     assert result.timing is not None, result.problem
 
 
@@ -107,7 +109,7 @@ def test_a_wrong_contestant_is_reported_and_not_timed(
     monkeypatch.setattr(softmax, "attention", one_key_too_few)
     monkeypatch.setattr(decode, "attention", one_key_too_few)
     monkeypatch.setattr(linear, "linear_attention", not_causal)
-    (found,) = [c for c in TINY.cells() if c.kind == kind]
+    (found,) = [c for c in TINY.list_cells() if c.kind == kind]
     results = {r.name: r for r in runner.measure_cell(found, TINY).results}
     ours = {
         "causal": ("alibi", "alibi-padded", "t5"),
@@ -169,17 +171,18 @@ def test_a_failing_contestant_does_not_end_the_run(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("no compiler\nand a long story")
 
     monkeypatch.setitem(softmax.FORWARD, "matrix", fails)
-    found = runner.measure_cell(TINY.cells()[0], TINY)
+    found = runner.measure_cell(TINY.list_cells()[0], TINY)
     (result,) = [r for r in found.results if r.name == "matrix"]
     assert result.problem == "RuntimeError: no compiler"
-    assert found.value("naive") is not None
+    assert found.get_value("naive") is not None
 
 
 def test_peak_memory_sees_what_is_freed_again() -> None:
     """In a process of its own: here, memory that earlier tests freed would be used again."""
     code = (
-        "import torch; from whorl.bench.attention.peak import peak_of;"
-        " print(peak_of(lambda: torch.ones(1)), peak_of(lambda: torch.ones(40_000_000).sum()))"
+        "import torch; from whorl.bench.attention.peak import measure_growth;"
+        " print(measure_growth(lambda: torch.ones(1)),"
+        " measure_growth(lambda: torch.ones(40_000_000).sum()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     little, much = map(int, done.stdout.split())
@@ -306,10 +309,10 @@ def test_contestants_that_grow_are_called_equally_often() -> None:
 
 def test_each_sample_of_stepped_frequencies_has_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = dataclasses.replace(TINY, stepped=(64,))
-    (found,) = [c for c in plan.cells() if c.kind == "stepped"]
+    (found,) = [c for c in plan.list_cells() if c.kind == "stepped"]
     made = dict(decode.build_stepped(found, plan))["follows-stepped"]()
     assert made.units == 4
-    assert made.problem() is None
+    assert made.find_problem() is None
     turned: list[object] = []
     real = whorl.KVCache._retune
 
@@ -330,10 +333,10 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
         Cell("memory", 1, 16384),
         (Result("sdpa", peak=33_000_000), Result("matrix", problem="MemoryError: too much")),
     )
-    whole = report.adding(extra).with_command("whorl bench attention")
+    whole = report.add_cell(extra).with_command("whorl bench attention")
     whole.save(tmp_path / "new" / "r.json")
     assert Report.load(tmp_path / "new" / "r.json") == whole
-    text = whole.markdown()
+    text = whole.render_markdown()
     for words in (
         "8 heads of 64, batch 1, float32. Command: `whorl bench attention`.",
         "**Causal, forward: multiples of SDPA without bias, 1 thread**",
@@ -345,7 +348,7 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
     ):
         assert words in text
     console = rich.Console(width=80, file=io.StringIO())
-    for part in whole.table():
+    for part in whole.build_terminal_tables():
         console.print(part)
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
@@ -354,7 +357,7 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"format 1, and 'attention 1' is read; run the bench"):
+    with pytest.raises(ValueError, match="format 1, and this benchmark reads 'attention 1'; run"):
         Report.from_dict({"format": 1})
 
 
@@ -377,26 +380,26 @@ def test_an_interrupt_keeps_what_is_done_and_resume_goes_on(
     sink = tmp_path / "r.json"
     part = run(plan, progress=interrupt, sink=sink)
     assert not part.complete
-    assert "The run was not finished." in part.markdown()
+    assert "The run was not finished." in part.render_markdown()
     assert Report.load(sink) == part
     assert run(plan, sink=sink, resume=sink).complete
-    assert measured == [c.key for c in plan.cells()]
+    assert measured == [c.key for c in plan.list_cells()]
     run(dataclasses.replace(plan, repeats=9), resume=sink)  # other effort: all anew
-    assert measured == 2 * [c.key for c in plan.cells()]
+    assert measured == 2 * [c.key for c in plan.list_cells()]
     assert run(plan, resume=tmp_path / "absent.json").complete
 
 
 def test_plans() -> None:
-    assert {c.kind for c in Plan.quick().cells()} == {c.kind for c in Plan.full().cells()}
-    assert {16384, 4096} <= {c.length for c in Plan.full().cells() if c.kind == "causal"}
-    both = TINY.only(threads=[1, 2]).cells()
+    assert {c.kind for c in Plan.quick().list_cells()} == {c.kind for c in Plan.full().list_cells()}
+    assert {16384, 4096} <= {c.length for c in Plan.full().list_cells() if c.kind == "causal"}
+    both = TINY.select(threads=[1, 2]).list_cells()
     assert [c.key for c in both[-3:]] == ["causal/40/2", "training/40/2", "linear/70/2"]
-    assert len(both) == len(TINY.cells()) + 3
+    assert len(both) == len(TINY.list_cells()) + 3
     assert [Cell.from_dict(c.to_dict()) for c in both] == both
-    with pytest.raises(ValueError, match="at least 1 and sample_seconds at least 0; got Plan"):
+    with pytest.raises(ValueError, match="at least 1, and sample_seconds at least 0; got Plan"):
         Plan(repeats=0)
-    with pytest.raises(ValueError, match="parts of PyTorch, all of them are measured; leave peers"):
-        TINY.only(peers=["hf"])
+    with pytest.raises(ValueError, match=r"compares with PyTorch alone.*; leave peers out"):
+        TINY.select(peers=["hf"])
 
 
 Whorl = Callable[..., tuple[int, str, str]]

@@ -5,7 +5,8 @@ import gc
 import pytest
 import torch
 
-from whorl.bench.measure import Timing, measure_calls, use_threads
+from whorl._support.threads import use_threads
+from whorl.bench.measure import Timing, measure_calls
 
 
 def test_contestants_take_turns_and_each_round_starts_with_another() -> None:
@@ -51,9 +52,9 @@ def test_no_garbage_collection_while_sampling_and_restored_after_a_failure() -> 
 
 
 def test_timing_keeps_median_best_and_quartiles() -> None:
-    timing = Timing.of([5.0, 1.0, 3.0, 2.0, 4.0], loops=7)
+    timing = Timing.from_samples([5.0, 1.0, 3.0, 2.0, 4.0], loops=7)
     assert timing == Timing(median=3.0, best=1.0, lower=2.0, upper=4.0, samples=5, loops=7)
-    assert Timing.of([2.0], loops=1) == Timing(2.0, 2.0, 2.0, 2.0, 1, 1)
+    assert Timing.from_samples([2.0], loops=1) == Timing(2.0, 2.0, 2.0, 2.0, 1, 1)
 
 
 def test_threads_are_restored() -> None:

@@ -27,14 +27,19 @@ from whorl.bench.training import (
     runner,
 )
 from whorl.bench.training.baseline import Baseline
-from whorl.bench.training.contestants import Trainer, build_model, count_parameters, find_problem
+from whorl.bench.training.contestants import (
+    Trainer,
+    build_model,
+    count_parameters,
+    find_model_problem,
+)
 from whorl.bench.training.plan import BASELINE
 
 Shape = tuple[int, int, int, int, int]
 
 SMALL = (2, 48, 2, 12, 2)
 TINY = Plan(shapes=(SMALL,), repeats=2, sample_seconds=0.0)
-CELL = TINY.cells()[0]
+CELL = TINY.list_cells()[0]
 
 
 def cell(shape: Shape, values: dict[str, float], threads: int = 1) -> Any:
@@ -50,15 +55,15 @@ def report() -> Report:
 
 def test_every_model_is_right_and_timed(report: Report) -> None:
     assert report.complete
-    assert [c.cell for c in report.cells] == TINY.cells()
+    assert [c.cell for c in report.cells] == TINY.list_cells()
     (found,) = report.cells
     assert [r.name for r in found.results] == [
         "baseline", "nope", "rope", "alibi", "t5", "learned", "kerple", "xpos", "deberta",
     ]  # fmt: skip
     assert [r.problem for r in found.results if r.problem] == []
     assert all(r.timing is not None for r in found.results)
-    assert all(found.tokens_per_second(r.name) for r in found.results)
-    assert found.ratio(BASELINE) == 1.0
+    assert all(found.compute_speed(r.name) for r in found.results)
+    assert found.compute_ratio(BASELINE) == 1.0
 
 
 @pytest.mark.parametrize("shape", Plan().shapes)
@@ -168,7 +173,7 @@ def test_a_wrong_model_is_found(fault: str, message: str | None) -> None:
     trainer = Trainer(Broken(CELL, fault), CELL)
     if fault == "frozen":
         trainer.optimizer.param_groups[0]["lr"] = trainer.optimizer.param_groups[1]["lr"] = 0.0
-    problem = find_problem(trainer, CELL)
+    problem = find_model_problem(trainer, CELL)
     if message is None:
         assert problem is None
     else:
@@ -198,7 +203,7 @@ def test_a_model_of_another_size_and_one_that_fails_are_reported_and_not_timed(
 def test_an_unknown_encoding_is_a_result() -> None:
     plan = dataclasses.replace(TINY, encodings=("ropr",))
     found = runner.measure_cell(CELL, plan).results
-    assert str(found[1].problem).startswith("ValueError: unknown encoding 'ropr'")
+    assert str(found[1].problem).startswith("ValueError: model.encoding: 'ropr' is unknown")
 
 
 def test_timing_leaves_threads_and_random_numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,13 +250,13 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
     rich = pytest.importorskip("rich.console")
     wide = cell((2, 512, 8, 1024, 1), {"baseline": 0.5, "rope": 0.6, "alibi": 0.65})
     bad = CellResult(CELL, (Result("t5", problem="does not learn"),))
-    whole = report.adding(wide).adding(bad).with_command("whorl bench training")
+    whole = report.add_cell(wide).add_cell(bad).with_command("whorl bench training")
     whole.save(tmp_path / "new" / "r.json")
     assert Report.load(tmp_path / "new" / "r.json") == whole
     row = whole.to_dict()["cells"][1]["results"][1]
     assert (row["name"], row["ratio"]) == ("rope", pytest.approx(1.2))
     assert row["tokens_per_second"] == pytest.approx(1024 / 0.6)
-    text = whole.markdown()
+    text = whole.render_markdown()
     for words in (
         "clipping and AdamW, in float32. Command: `whorl bench training`.",
         "**2 layers of 512, 1 x 1024 tokens, 1 thread**",
@@ -263,19 +268,21 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
     ):
         assert words in text
     console = rich.Console(width=80, file=io.StringIO())
-    for part in whole.table():
+    for part in whole.build_terminal_tables():
         console.print(part)
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
     assert "lab, deberta" in shown
     assert "…" not in shown
     empty = Report(report.environment, report.effort, complete=False)
-    assert "The run was not finished." in empty.markdown()
-    assert "Targets" not in empty.markdown()
+    assert "The run was not finished." in empty.render_markdown()
+    assert "Targets" not in empty.render_markdown()
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="training Report: this is format 1, and 'training 1' is"):
+    with pytest.raises(
+        ValueError, match="the report has format 1, and this benchmark reads 'training 1'"
+    ):
         Report.from_dict({"format": 1})
 
 
@@ -301,22 +308,22 @@ def test_an_interrupt_keeps_what_is_done_and_resume_goes_on(
     assert not part.complete
     assert Report.load(sink) == part
     assert run(plan, sink=sink, resume=sink).complete
-    assert measured == plan.cells()
+    assert measured == plan.list_cells()
     run(dataclasses.replace(plan, encodings=("rope",)), resume=sink)  # other effort: all anew
-    assert measured == 2 * plan.cells()
+    assert measured == 2 * plan.list_cells()
 
 
 def test_plans() -> None:
     assert set(Plan.quick().shapes) < set(Plan.full().shapes)
     assert set(Plan.quick().encodings) < set(Plan.full().encodings)
-    both = TINY.only(threads=[1, 2]).cells()
+    both = TINY.select(threads=[1, 2]).list_cells()
     assert [c.key for c in both] == ["2x48/2x12/1", "2x48/2x12/2"]
     assert [Cell.from_dict(c.to_dict()) for c in both] == both
     assert CELL.tokens == 24
-    with pytest.raises(ValueError, match="at least 1 and sample_seconds at least 0; got Plan"):
+    with pytest.raises(ValueError, match="at least 1, and sample_seconds at least 0; got Plan"):
         Plan(repeats=0)
-    with pytest.raises(ValueError, match="the baseline is the one peer of training"):
-        TINY.only(peers=["hf"])
+    with pytest.raises(ValueError, match="the training benchmark compares with the baseline alone"):
+        TINY.select(peers=["hf"])
 
 
 Whorl = Callable[..., tuple[int, str, str]]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not Plan(isolated=True).isolates, reason="forks 
 T = TypeVar("T")
 CELL = Cell(PREFILL, "float32", "interleaved", 1)
 QUICKLY = Plan(repeats=2, sample_seconds=0.0)
-PEERS = [peer for peer in select_peers(("hf", "meta")) if peer.missing() is None]
+PEERS = [peer for peer in select_peers(("hf", "meta")) if peer.explain_missing() is None]
 
 
 def test_an_isolated_run_finds_what_the_other_finds(tiny_plan: Plan) -> None:
@@ -64,7 +64,7 @@ def test_a_server_that_is_gone_says_so(
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
     with (
-        pytest.raises(ChildProcessError, match=r"has ended; what it said stands above\."),
+        pytest.raises(ChildProcessError, match=r"has ended; its messages are above\."),
         start_server() as measure,
     ):
         measure(CELL, PEERS, QUICKLY)
@@ -116,7 +116,7 @@ def _until(condition: Callable[[], T]) -> T:
 def test_no_process_outlives_the_one_that_asked() -> None:
     code = (
         "from whorl.bench import Plan, run; import dataclasses;"
-        "run(dataclasses.replace(Plan.quick(), repeats=10**9, accuracy=False).only(peers=[]))"
+        "run(dataclasses.replace(Plan.quick(), repeats=10**9, accuracy=False).select(peers=[]))"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as asking:
         try:

@@ -25,11 +25,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def compare(plan: ComparisonPlan, folder: Path, **options: Any) -> Outcome:
         found.update(options, plan=plan, folder=folder)
-        lanes = [
+        statuses = [
             RunStatus("rope-seed0", "running", "training", 3, 9, 2.5, 1000.0, 70.0),
             RunStatus("x"),
         ]
-        options["show"](lanes)
+        options["show"](statuses)
         return Outcome(None, (RunStatus("x", "failed", reason="no reason"),), folder)
 
     monkeypatch.setattr(experiment, "compare", compare)
@@ -38,8 +38,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_quick_is_the_default(whorl: Whorl, asked: dict[str, Any]) -> None:
     done = whorl("compare")
-    assert asked["plan"] == ComparisonPlan.of("quick", base=asked["plan"].base)
-    assert asked["plan"].base.model == ComparisonPlan.of("quick").base.model
+    assert asked["plan"] == ComparisonPlan.from_budget("quick", base=asked["plan"].base)
+    assert asked["plan"].base.model == ComparisonPlan.from_budget("quick").base.model
     assert asked["folder"] == Path("runs/quick")
     assert asked["speed"] is True
     assert done.code == 2
@@ -96,7 +96,7 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
         (["--minutes", "nan"], "--minutes must be above 0; got nan"),
         (["--workers", "-1"], "--workers must be at least 1; got -1"),
         (["--chart", "x.gif"], "must end in .png, .svg, .html or .json"),
-        (["--length", "60000"], "the longest evaluation needs 960001 bytes in a row"),
+        (["--length", "60000"], "the longest evaluation needs a document of 960001 bytes"),
     ],
 )
 def test_bad_input(whorl: Whorl, args: list[str], message: str, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_bad_input(whorl: Whorl, args: list[str], message: str, tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-def lanes() -> list[RunStatus]:
+def statuses() -> list[RunStatus]:
     return [
         RunStatus("nope-seed0", "done", "evaluation", 10, 10, 2.125),
         RunStatus("t5-seed0", "failed", "training", 3, 350, reason="training diverged at step 3"),
@@ -118,16 +118,18 @@ def lanes() -> list[RunStatus]:
 
 def test_the_live_view_fits_a_small_screen() -> None:
     rich = pytest.importorskip("rich.console")
-    from whorl.cli._live import _render_lanes
+    from whorl.cli._live import _render_statuses
 
     console = rich.Console(width=80, record=True, file=io.StringIO())
-    console.print(_render_lanes(lanes(), 3700.0))
+    console.print(_render_statuses(statuses(), 3700.0))
     text = console.export_text()
     for words in ("2.125", "15,230", "3:05 min", "t5-seed0 failed: training diverged at step 3"):
         assert words in text
     assert "2 of 33 runs done, 1:01 h; 17 not shown" in text
     assert len(text.splitlines()) <= 20
-    console.print(_render_lanes([*lanes(), RunStatus("speed", "running", is_run=False)], 3700.0))
+    console.print(
+        _render_statuses([*statuses(), RunStatus("speed", "running", is_run=False)], 3700.0)
+    )
     assert "2 of 33 runs done" in console.export_text()
     assert "\u2026" not in text
 

@@ -59,7 +59,7 @@ def test_runs_that_have_none(small: lab.RunConfig, tmp_path: Path) -> None:
     alibi = replace(small, model=replace(small.model, encoding="alibi"))
     lab.train(alibi, tmp_path / "alibi")
     with pytest.raises(
-        ValueError, match=r"trained with ALiBi\(2\), which holds no RoPE; name a run"
+        ValueError, match=r"trained with ALiBi\(2\), which contains no RoPE; choose a run"
     ):
         get_rope(compute_attention(tmp_path / "alibi")[1])
 

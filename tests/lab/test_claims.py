@@ -96,7 +96,7 @@ def test_models_that_know_nothing_are_not_judged() -> None:
     entries = made(learned={128: [[8.7, 8.8]], 512: [[9.7, 9.9]]})
     (found,) = check_claims(entries, CONFIG)
     assert found["outcome"] == "inconclusive"
-    assert found["evidence"] == "learned learnt hardly more than how often each token comes"
+    assert found["evidence"] == "learned: the loss is hardly below that of token frequencies"
 
 
 def test_a_loss_that_is_no_number() -> None:

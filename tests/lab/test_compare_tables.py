@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.plots.lab_document import comparison
-from whorl.lab.compare._reading import MISSING
+from whorl.lab.compare._view import MISSING
 from whorl.lab.compare.tables import build_terminal_tables, render_markdown
 
 

@@ -24,7 +24,7 @@ def test_the_standard_library() -> None:
 
 def test_windows_lie_in_one_document_and_are_spread(texts: Path) -> None:
     found = corpus.load_corpus([str(texts)])
-    windows = found.windows(6, 100, apart=10)
+    windows = found.cut_windows(6, 100, apart=10)
     assert windows.shape == (6, 100)
     documents = [bytes(text.tolist()) for text in found.held_out]
     places = []
@@ -39,7 +39,7 @@ def test_no_window_counts_twice(tmp_path: Path) -> None:
     """Of 200 held-out tokens there are three windows of 100 whose last 50 tokens differ."""
     path = tmp_path / "one.txt"
     path.write_bytes(bytes(n % 251 for n in range(2000)))
-    windows = corpus.load_corpus([str(path)]).windows(64, 100, apart=50)
+    windows = corpus.load_corpus([str(path)]).cut_windows(64, 100, apart=50)
     assert windows.shape == (3, 100)
     judged = [set(range(int(row[0]), int(row[0]) + 50)) for row in windows[:, -50:]]
     assert not judged[0] & judged[1]
@@ -58,7 +58,7 @@ def test_batches_come_from_the_training_text(texts: Path) -> None:
     found = corpus.load_corpus([str(texts)])
     source = torch.Generator().manual_seed(0)
     text = bytes(found.train.tolist())
-    batch = found.batch(4, 30, source)
+    batch = found.sample_windows(4, 30, source)
     assert batch.dtype == torch.int64
     assert all(bytes(row) in text for row in batch.tolist())
 
@@ -68,7 +68,7 @@ def test_every_window_of_the_training_text_is_drawn(length: int) -> None:
     """From the first to the last, all alike: of 10 tokens and 7 there are 4 windows."""
     train = torch.arange(10, dtype=torch.uint8)
     found = corpus.Corpus(train, (), 256, {"unit": "bytes"})
-    batch = found.batch(4000, length, torch.Generator().manual_seed(0))
+    batch = found.sample_windows(4000, length, torch.Generator().manual_seed(0))
     assert (batch == batch[:, :1] + torch.arange(length)).all()
     counts = torch.bincount(batch[:, 0])
     assert len(counts) == 10 - length + 1
@@ -79,7 +79,7 @@ def test_every_window_of_the_training_text_is_drawn(length: int) -> None:
 def test_a_text_of_one_window_is_enough() -> None:
     found = corpus.Corpus(torch.arange(5, dtype=torch.uint8), (), 256, {"unit": "bytes"})
     found.check_length(5)
-    assert found.batch(2, 5, torch.Generator()).tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert found.sample_windows(2, 5, torch.Generator()).tolist() == [[0, 1, 2, 3, 4]] * 2
     with pytest.raises(ValueError, match=r"has 5 bytes, fewer than a window of 6"):
         found.check_length(6)
 
@@ -89,7 +89,7 @@ def test_held_out_windows_reach_both_ends(count: int, starts: list[int]) -> None
     """Of a document of 100 tokens: the first and the last window are among them."""
     text = torch.arange(100, dtype=torch.uint8)
     found = corpus.Corpus(text, (text,), 256, {"unit": "bytes"})
-    windows = found.windows(count, 10, apart=10)
+    windows = found.cut_windows(count, 10, apart=10)
     assert windows[:, 0].tolist() == starts
     assert (windows == windows[:, :1] + torch.arange(10)).all()
 
@@ -120,7 +120,7 @@ def test_the_loss_of_frequencies(tmp_path: Path) -> None:
     path.write_bytes(b"ab" * 5000)
     found = corpus.load_corpus([str(path)])
     expected = -torch.tensor(4501 / (9000 + 256)).log()
-    assert found.frequencies_loss(found.held_out[0].long()) == pytest.approx(float(expected))
+    assert found.compute_unigram_loss(found.held_out[0].long()) == pytest.approx(float(expected))
 
 
 def test_a_named_file_may_hold_any_bytes(tmp_path: Path) -> None:
@@ -156,8 +156,11 @@ def test_a_tokenizer(texts: Path, tmp_path: Path) -> None:
     ("make", "message"),
     [
         (lambda folder: folder / "none", r"none' cannot be read: No such file"),
-        (lambda folder: folder, r"has no files; name one that has"),
-        (lambda folder: _written(folder / "empty", b""), r"nothing in .* but empty files"),
+        (lambda folder: folder, r"^data.files: .* has no files; choose another"),
+        (
+            lambda folder: _written(folder / "empty", b""),
+            r"all files in .* are empty; give some text",
+        ),
         (lambda folder: _written(folder / "tiny", b"abc"), r"too little text to train on one"),
         (lambda folder: _written(folder / "d" / "x", b"\0").parent, r"none of the 1 files in"),
     ],
@@ -178,17 +181,21 @@ def test_an_unreadable_file(tmp_path: Path) -> None:
 
 def test_bad_tokenizers(texts: Path, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
-    with pytest.raises(ValueError, match=r"--tokenizer: '.*none' is no file; give a tokenizer"):
+    with pytest.raises(
+        ValueError, match=r"data.tokenizer: '.*none' is not a file; give a tokenizer"
+    ):
         corpus.load_corpus([str(texts)], str(tmp_path / "none"))
     path = _written(tmp_path / "bad.json", b"{}")
-    with pytest.raises(ValueError, match=r"bad.json' is no tokenizers file: "):
+    with pytest.raises(ValueError, match=r"bad.json' is not a tokenizers file: "):
         corpus.load_corpus([str(texts)], str(path))
 
 
 def test_lengths_longer_than_the_data(texts: Path) -> None:
     found = corpus.load_corpus([str(texts)])
-    with pytest.raises(ValueError, match=r"needs 9999 bytes in a row, and the longest held-out"):
-        found.windows(2, 9999, apart=1)
+    with pytest.raises(
+        ValueError, match=r"needs a document of 9999 bytes, and the longest held-out"
+    ):
+        found.cut_windows(2, 9999, apart=1)
     with pytest.raises(ValueError, match=r"fewer than a window of 99999999; give more text"):
         found.check_length(99999999)
 

@@ -140,7 +140,7 @@ def test_the_mlp_is_swiglu() -> None:
 
 def test_parts() -> None:
     model = built("learned")
-    found = {model.part_of(name) for name, _ in model.named_parameters()}
+    found = {model.name_part(name) for name, _ in model.named_parameters()}
     assert found == {"attention", "embedding", "encoding", "head", "mlp", "norms"}
 
 
@@ -164,9 +164,17 @@ def test_specs() -> None:
 @pytest.mark.parametrize(
     ("spec", "error", "message"),
     [
-        ("rop", ValueError, r"unknown encoding 'rop'; did you mean 'rope'\? Known: alibi, "),
+        (
+            "rop",
+            ValueError,
+            r"model.encoding: 'rop' is unknown; did you mean 'rope'\? Known: alibi, ",
+        ),
         ({"base": 3.0}, ValueError, r"model.encoding as a table needs a name; got \{'base': 3.0\}"),
-        ({"name": "rope+alibi", "base": 3.0}, ValueError, r"options go with one encoding; write"),
+        (
+            {"name": "rope+alibi", "base": 3.0},
+            ValueError,
+            r"a table must name one encoding.*; write",
+        ),
         ({"name": "rope", "bse": 3.0}, ValueError, r"model.encoding: encoding 'rope' has no opti"),
         (3, TypeError, r"model.encoding must be a name such as 'rope' or 'learned\+rope'"),
         ([], TypeError, r"model.encoding must be a name such as 'rope' or 'learned\+rope'"),

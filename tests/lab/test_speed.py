@@ -12,7 +12,7 @@ import pytest
 from tests.plots.lab_document import comparison
 from whorl import plots
 from whorl.lab import DataConfig, RunConfig, train
-from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_comparison, rebuild_report
+from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_comparison, rewrite_report
 from whorl.lab.compare import speed as module
 from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.speed import (
@@ -32,8 +32,8 @@ pytest.importorskip("vl_convert")
 TOKENS = 4 * 32  # of a step of ``small``
 
 
-def jobs(small: RunConfig, *encodings: str, seeds: int = 1) -> list[PlannedRun]:
-    return ComparisonPlan(encodings=encodings, seeds=seeds, base=small).jobs()
+def list_runs(small: RunConfig, *encodings: str, seeds: int = 1) -> list[PlannedRun]:
+    return ComparisonPlan(encodings=encodings, seeds=seeds, base=small).list_runs()
 
 
 def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,9 @@ def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("whorl.lab.optimization.take_step", step)
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     seen: list[tuple[int, int]] = []
-    configs = {job.config.model.encoding: job.config for job in jobs(small, "rope", "alibi", "t5")}
+    configs = {
+        job.config.model.encoding: job.config for job in list_runs(small, "rope", "alibi", "t5")
+    }
     found = time_steps(configs, lambda *at: seen.append(at))  # type: ignore[arg-type]
     turns = [taken[n : n + STEPS + 1] for n in range(0, len(taken), STEPS + 1)]
     assert [{name for name, _ in turn} for turn in turns][:6] == [
@@ -80,58 +82,58 @@ def test_the_median_counts_and_is_kept(
     small: RunConfig, tmp_path: Path, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[RunStatus] = []
-    both = jobs(small, "rope", "alibi", seeds=2)
-    found, lane = measure_speed(both, tmp_path, shown.append)
+    both = list_runs(small, "rope", "alibi", seeds=2)
+    found, status = measure_speed(both, tmp_path, shown.append)
     assert found is not None
     assert asked == [["rope", "alibi"]]  # once, not for each seed
     assert found["tokens_per_second"] == {"rope": TOKENS / 0.5, "alibi": TOKENS / 0.75}
-    again, lane = measure_speed(both[1:2], tmp_path, shown.append)
+    again, status = measure_speed(both[1:2], tmp_path, shown.append)
     assert again is not None
     assert again["tokens_per_second"] == found["tokens_per_second"]
-    assert lane.reason == f"kept, measured on {found['date']}"
+    assert status.reason == f"measured on {found['date']}"
     assert len(asked) == 1
     # Speeds of two measurements are not compared: a wider plan measures all of them.
-    measure_speed(jobs(small, "rope", "nope"), tmp_path, shown.append)
+    measure_speed(list_runs(small, "rope", "nope"), tmp_path, shown.append)
     assert asked[1:] == [["rope", "nope"]]
     # Another number of steps or another rate has the same speed, another batch has not.
     training = dataclasses.replace(small.training, steps=99, learning_rate=0.5)
-    measure_speed(jobs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
+    measure_speed(list_runs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
     assert len(asked) == 2
     training = dataclasses.replace(small.training, batch=5)
-    measure_speed(jobs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
+    measure_speed(list_runs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
     assert len(asked) == 3
     here = describe_environment()
     monkeypatch.setattr(module, "describe_environment", lambda: {**here, "torch": "9"})
-    measure_speed(jobs(small, "rope"), tmp_path, print)
+    measure_speed(list_runs(small, "rope"), tmp_path, print)
     assert len(asked) == 4
 
 
 def test_a_changed_file_is_measured_anew_or_refused(
     small: RunConfig, tmp_path: Path, asked: list[list[str]]
 ) -> None:
-    measure_speed(jobs(small, "rope"), tmp_path, print)
+    measure_speed(list_runs(small, "rope"), tmp_path, print)
     path = tmp_path / "speed.json"
     path.write_text(path.read_text().replace("256.0", "999.0"))
     message = r"speed.json' is damaged: speed.json has been changed .* Delete it; whorl compare"
     with pytest.raises(ValueError, match=message):
         read_speed(tmp_path, [small])
-    measure_speed(jobs(small, "rope"), tmp_path, print)
+    measure_speed(list_runs(small, "rope"), tmp_path, print)
     assert len(asked) == 2
     found = read_speed(tmp_path, [small])
     assert found is not None
     assert found["tokens_per_second"] == {"rope": 256.0}
     assert read_speed(tmp_path / "elsewhere", [small]) is None
-    assert read_speed(tmp_path, [jobs(small, "alibi")[0].config]) is None
+    assert read_speed(tmp_path, [list_runs(small, "alibi")[0].config]) is None
 
 
 def test_a_report_shows_the_speeds_that_are_there(
     small: RunConfig, tmp_path: Path, asked: list[list[str]]
 ) -> None:
-    three = jobs(small, "rope", "alibi", "nope")
+    three = list_runs(small, "rope", "alibi", "nope")
     for job in three:
         train(job.config, tmp_path / job.name)
     measure_speed(three[:2], tmp_path, print)
-    found = rebuild_report(tmp_path)
+    found = rewrite_report(tmp_path)
     speeds = {row["name"]: row["tokens_per_second"] for row in found["rows"]}
     assert speeds == {"rope": TOKENS / 0.5, "alibi": TOKENS / 0.75, "nope": None}
     note = (
@@ -144,24 +146,24 @@ def test_a_report_shows_the_speeds_that_are_there(
     assert "tokens/s" in next(line for line in report.splitlines() if line.startswith("| "))
     # Of another batch, a speed is not that of these runs.
     training = dataclasses.replace(small.training, batch=5)
-    other = jobs(dataclasses.replace(small, training=training), "rope")
+    other = list_runs(dataclasses.replace(small, training=training), "rope")
     measure_speed([other[0], *three[1:]], tmp_path, print)
-    speeds = {row["name"]: row["tokens_per_second"] for row in rebuild_report(tmp_path)["rows"]}
+    speeds = {row["name"]: row["tokens_per_second"] for row in rewrite_report(tmp_path)["rows"]}
     assert speeds == {"rope": None, "alibi": TOKENS / 0.75, "nope": TOKENS / 1.0}
     # All are measured together, so that they can be compared.
     measure_speed(three, tmp_path, print)
     assert asked[-1] == ["rope", "alibi", "nope"]
-    assert "not measured" not in " ".join(rebuild_report(tmp_path)["notes"])
+    assert "not measured" not in " ".join(rewrite_report(tmp_path)["notes"])
 
 
 @pytest.mark.slow
 def test_a_process_that_fails_is_said(small: RunConfig, tmp_path: Path) -> None:
     lost = dataclasses.replace(small, data=DataConfig(files=("/nowhere",)))
-    found, lane = measure_speed([PlannedRun("rope", lost)], tmp_path, print)
+    found, status = measure_speed([PlannedRun("rope", lost)], tmp_path, print)
     assert found is None
-    assert lane.state == "failed"
-    assert "its process ended with code 1: ValueError: --data: '/nowhere' cannot be read" in (
-        lane.reason
+    assert status.state == "failed"
+    assert "its process ended with code 1: ValueError: data.files: '/nowhere' cannot be read" in (
+        status.reason
     )
     assert not (tmp_path / "speed.json").exists()
 
@@ -180,14 +182,14 @@ def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path)
     (tmp_path / ".speed.json.part").write_text("half")
     (tmp_path / ".mine.part").write_text("mine")
 
-    def interrupt(lanes: Sequence[RunStatus]) -> None:
-        seen.append([*lanes])
-        if lanes[-1].name == "speed" and lanes[-1].done:
+    def interrupt(statuses: Sequence[RunStatus]) -> None:
+        seen.append([*statuses])
+        if statuses[-1].name == "speed" and statuses[-1].done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         compare(plan, tmp_path, show=interrupt)
-    assert all(lane.state == "done" for lane in seen[-1][:-1])  # no run is active meanwhile
+    assert all(status.state == "done" for status in seen[-1][:-1])  # no run is active meanwhile
     assert not (tmp_path / "speed.json").exists()
     assert load_comparison(tmp_path / "comparison.json")["rows"] == blank["rows"]
     assert [path.name for path in tmp_path.glob(".*.part")] == [".mine.part"]
@@ -203,7 +205,7 @@ def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path)
     assert "measured once" in whole["notes"][-1]
     again = compare(plan, tmp_path).comparison
     assert again is not None
-    assert again["rows"] == whole["rows"] == rebuild_report(tmp_path)["rows"]
+    assert again["rows"] == whole["rows"] == rewrite_report(tmp_path)["rows"]
 
 
 def test_speeds_of_the_first_version_are_not_shown(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where and with what a report was made."""
+"""Machine and versions that a report was measured with."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ __all__ = ["describe_environment", "is_same_environment"]
 
 
 class PeerInfo(Protocol):
-    """What is told of another library; see ``rotation.peers``."""
+    """What a report says about another library; ``rotation.peers`` has them."""
 
     @property
     def name(self) -> str: ...
@@ -30,15 +30,15 @@ class PeerInfo(Protocol):
     @property
     def note(self) -> str: ...
 
-    def missing(self) -> str | None: ...
+    def explain_missing(self) -> str | None: ...
 
-    def version(self) -> str | None: ...
+    def read_version(self) -> str | None: ...
 
 
 def describe_environment(peers: Sequence[PeerInfo] = ()) -> dict[str, Any]:
-    """CPU, date and versions; peers that do not import stand under "missing" with the reason."""
-    missing = {peer.name: problem for peer in peers if (problem := peer.missing())}
-    versions = {peer.package: peer.version() for peer in peers if peer.name not in missing}
+    """CPU, date and versions; under "missing" the peers that cannot be imported, and why."""
+    missing = {peer.name: problem for peer in peers if (problem := peer.explain_missing())}
+    versions = {peer.package: peer.read_version() for peer in peers if peer.name not in missing}
     return {
         "cpu": cpu().model,
         "cores": os.cpu_count(),
@@ -56,7 +56,7 @@ def describe_environment(peers: Sequence[PeerInfo] = ()) -> dict[str, Any]:
 
 
 def is_same_environment(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two reports come from the same machine and versions; date and command may differ."""
+    """Whether two reports have the same machine and versions; date and command may differ."""
     free = ("date", "command")
     first, second = ({k: v for k, v in e.items() if k not in free} for e in (one, other))
     return first == second

@@ -14,6 +14,7 @@ import whorl
 from ._lengths import make_length_option
 
 __all__ = [
+    "CONFIG_NAMES",
     "Attention",
     "Batch",
     "ConfigFile",
@@ -84,6 +85,9 @@ Attention = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Delete runs of other settings that are in the way.")
 ]
+
+#: Options for names in errors of the library; the other errors name options as in TOML.
+CONFIG_NAMES = {"data.files": "--data", "data.tokenizer": "--tokenizer", "force=True": "--force"}
 
 
 def build_config(

@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def open_training_bar() -> Iterator[Callable[[whorl.lab.TrainingProgress], None]]:
-    """A function of a ``Moment`` that moves a bar on standard error, or prints a line at times."""
+    """A function that shows a ``TrainingProgress`` as a bar or in lines on standard error."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _print_lines(console)

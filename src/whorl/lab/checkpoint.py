@@ -1,7 +1,7 @@
-"""The state of a training run in one safetensors file: weights, AdamW's averages, the step.
+"""Checkpoints of a run: weights, the state of AdamW and the step in one safetensors file.
 
-Nothing else is needed to go on exactly: batches and dropout follow from the seed and the step. The
-file has a checksum for each tensor and one for the rest, and is refused if one does not fit.
+A run that is resumed needs nothing else: batches and dropout depend on the seed and the step only.
+The file has a checksum for each tensor and one for the rest. A file with a wrong one is refused.
 """
 
 import json
@@ -26,10 +26,10 @@ _WEIGHT_PREFIX, _OPTIMIZER_PREFIX = "model.", "adamw."
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """Where a run stands: steps done, seconds spent on them, and to what it belongs.
+    """Step of a checkpoint, seconds of training until then, and checksums.
 
-    metrics: checksum of the step's line in metrics.jsonl. config: that of the run's config.
-    checksum: of all of the file, as it was read.
+    metrics: checksum of the step's line in metrics.jsonl. config: checksum of the run's config.
+    checksum: that of the checkpoint itself.
     """
 
     step: int
@@ -39,7 +39,7 @@ class CheckpointInfo:
     checksum: str = ""
 
     def save(self, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> "CheckpointInfo":
-        """Write ``path`` whole or not at all; returns this with the checksum of what is there."""
+        """Write a checkpoint to ``path`` atomically; returns this object with its checksum."""
         safe = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
         for name, weight in model.named_parameters():
@@ -63,27 +63,27 @@ class CheckpointInfo:
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint that was read and has its checksums: where the run stood, and its tensors."""
+    """A checkpoint that was read from a file, with correct checksums."""
 
     path: Path
-    at: CheckpointInfo
+    info: CheckpointInfo
     tensors: Mapping[str, Tensor]
 
     @torch.no_grad()
     def load_weights(self, model: Model) -> None:
-        """Put the weights into ``model``."""
+        """Copy the weights into ``model``."""
         for name, weight in model.named_parameters():
             saved = self.tensors.get(_WEIGHT_PREFIX + name)
             if saved is None or saved.shape != weight.shape:
                 came = "nothing" if saved is None else list(saved.shape)
                 raise ValueError(
-                    f"{str(self.path)!r} does not fit the model: {name} must be"
+                    f"{str(self.path)!r} does not fit the model: {name} must have shape"
                     f" {list(weight.shape)}; got {came}."
                 )
             weight.copy_(saved)
 
     def load(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
-        """Put the weights into ``model``, and AdamW's averages into ``optimizer``."""
+        """Copy the weights into ``model`` and the state of AdamW into ``optimizer``."""
         self.load_weights(model)
         for name, weight in model.named_parameters():
             state: dict[str, Any] = {}
@@ -95,7 +95,7 @@ class SavedCheckpoint:
 
 
 def read_checkpoint(path: Path) -> SavedCheckpoint:
-    """Read a checkpoint, once; ValueError if anything in the file has changed."""
+    """The checkpoint in a file; ValueError if the file was changed after it was written."""
     safe = import_extra("safetensors", by="whorl.lab", extra="lab")
     try:
         with safe.safe_open(path, framework="pt") as file:
@@ -104,24 +104,24 @@ def read_checkpoint(path: Path) -> SavedCheckpoint:
     except (OSError, ValueError, safe.SafetensorError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {error}.") from None
     if not {"step", "seconds"} <= about.keys():
-        raise ValueError(f"{str(path)!r} cannot be read: it is no checkpoint of whorl train.")
+        raise ValueError(f"{str(path)!r} cannot be read: it is not a checkpoint of whorl train.")
     check_format(about.get("format"), path.name)
     if about.pop("checksum", None) != (found := compute_checksum(about)):
         raise ValueError(
             f"{path.name} has been changed since it was written: the checksum of its step, seconds"
             " and list of tensors does not fit"
         )
-    kept = json.loads(about["tensors"])
-    if strange := kept.keys() ^ tensors.keys():
+    checksums = json.loads(about["tensors"])
+    if strange := checksums.keys() ^ tensors.keys():
         raise ValueError(
             f"{path.name} has tensors that it should not, or lacks some: {min(strange)}"
         )
     for name, tensor in tensors.items():
-        if compute_tensor_checksum(tensor) != kept[name]:
+        if compute_tensor_checksum(tensor) != checksums[name]:
             raise ValueError(
                 f"{path.name}: the tensor {name!r} has been changed since it was written: its"
                 " checksum does not fit"
             )
     rest = (about["metrics"], about["config"], found)
-    at = CheckpointInfo(int(about["step"]), float(about["seconds"]), *rest)
-    return SavedCheckpoint(path, at, tensors)
+    info = CheckpointInfo(int(about["step"]), float(about["seconds"]), *rest)
+    return SavedCheckpoint(path, info, tensors)

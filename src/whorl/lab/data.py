@@ -1,8 +1,8 @@
-"""Questions for a model: tokens in, targets out, from a corpus or a task.
+"""Batches of tokens and targets for training and evaluation, from a corpus or a task.
 
-A decoder is asked for the next token, an encoder for tokens hidden behind a mask token, which has
-the id after the vocabulary. Where a target is -1 nothing is asked. What a step trains on follows
-from the seed and the step's number alone.
+A decoder predicts the next token. An encoder predicts masked tokens; the id of its mask token is
+the size of the vocabulary. A target of -1 is not predicted. The batch of a training step depends on
+the seed and the number of the step only.
 """
 
 import math
@@ -18,15 +18,15 @@ from .model import derive_seed
 
 __all__ = ["DataSource", "TokenBatch", "open_data_source"]
 
-# BERT hides 15 of 100 tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
+# BERT masks 15 % of the tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
 _MASKED_SHARE = 0.15
 
 
 @dataclass(frozen=True, eq=False)
 class TokenBatch:
-    """tokens [B, T] as the model reads them; targets [B, T], -1 where nothing is asked.
+    """Tokens [B, T] that the model reads, and targets [B, T] that it predicts, -1 for none.
 
-    judged [B, T]: those that count towards the result at this length.
+    judged [B, T]: whether a target counts in the evaluation at this length.
     """
 
     tokens: Tensor
@@ -35,60 +35,62 @@ class TokenBatch:
 
 
 class DataSource(Protocol):
-    """Where questions come from."""
+    """A source of batches for one config."""
 
     vocab: int
     about: dict[str, Any]
-    #: Loss of one who knows nothing but how often each token comes; NaN for a task.
-    frequencies_loss: float
+    #: Loss of a model that knows only how frequent each token is; NaN for a task.
+    unigram_loss: float
 
-    def batch(self, step: int) -> TokenBatch:
-        """What step ``step`` trains on."""
+    def get_batch(self, step: int) -> TokenBatch:
+        """The batch of training step ``step``."""
 
-    def evaluation(self, length: int) -> TokenBatch:
-        """What a model is judged by at ``length``: the same at every call."""
+    def get_evaluation(self, length: int) -> TokenBatch:
+        """The batch of the evaluation at ``length``, the same at every call."""
 
 
 def open_data_source(config: RunConfig) -> DataSource:
-    """The source that a config asks for; raises if it has too little for it."""
+    """The data source of a config; ValueError if it has too little text."""
     if config.data.task != "text":
         return _TaskSource(config)
     return _TextSource(config)
 
 
 class _TextSource:
+    """Windows of a corpus."""
+
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self._corpus = corpus.load_corpus(config.data.files, config.data.tokenizer)
-        self._ahead = config.model.kind == "decoder"  # one more token: what the last is asked for
+        self._ahead = config.model.kind == "decoder"  # one more token: the target of the last one
         self._corpus.check_length(config.training.length + self._ahead)
-        self._windows = self._corpus.windows(
+        self._windows = self._corpus.cut_windows(
             config.evaluation.windows, config.longest + self._ahead, config.lengths[0]
         )
         self.about = self._corpus.about
         self.vocab = self._corpus.vocab + (not self._ahead)
         judged = self._windows[:, self._windows.shape[1] - config.lengths[0] :]
-        self.frequencies_loss = self._corpus.frequencies_loss(judged)
+        self.unigram_loss = self._corpus.compute_unigram_loss(judged)
 
-    def batch(self, step: int) -> TokenBatch:
+    def get_batch(self, step: int) -> TokenBatch:
         training = self.config.training
         source = torch.Generator().manual_seed(derive_seed(training.seed, "batch", step))
-        text = self._corpus.batch(training.batch, training.length + self._ahead, source)
+        text = self._corpus.sample_windows(training.batch, training.length + self._ahead, source)
         if self._ahead:
             return _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
         hidden = torch.rand(text.shape, generator=source) < _MASKED_SHARE
         hidden[:, 0] |= ~hidden.any(1)  # at least one in each row
         return _build_masked_batch(text, hidden, self.vocab - 1)
 
-    def evaluation(self, length: int) -> TokenBatch:
+    def get_evaluation(self, length: int) -> TokenBatch:
         shortest = self.config.lengths[0]
         text = self._windows[:, self._windows.shape[1] - length - self._ahead :]
         if self._ahead:
-            questions = _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
-            judged = torch.zeros_like(questions.judged)
+            batch = _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
+            judged = torch.zeros_like(batch.judged)
             judged[:, length - shortest :] = True
-            return TokenBatch(questions.tokens, questions.targets, judged)
-        # The same tokens are hidden at every length.
+            return TokenBatch(batch.tokens, batch.targets, judged)
+        # The same tokens are masked at every length.
         source = torch.Generator().manual_seed(derive_seed("evaluation", shortest))
         hidden = torch.zeros_like(text, dtype=torch.bool)
         hidden[:, length - shortest :] = (
@@ -99,6 +101,8 @@ class _TextSource:
 
 
 class _TaskSource:
+    """Examples of a synthetic task."""
+
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self._task = tasks.get_task(config.data.task)
@@ -111,18 +115,20 @@ class _TaskSource:
                 )
         self.about: dict[str, Any] = {"title": self._task.title, "unit": "bytes"}
         self.vocab = 256 + (not self._ahead)
-        self.frequencies_loss = math.nan
+        self.unigram_loss = math.nan
 
-    def batch(self, step: int) -> TokenBatch:
+    def get_batch(self, step: int) -> TokenBatch:
         training = self.config.training
         seed = derive_seed(training.seed, "batch", step)
-        return self._questions(*self._task.examples(training.batch, training.length, seed))
+        return self._build_batch(*self._task.make_examples(training.batch, training.length, seed))
 
-    def evaluation(self, length: int) -> TokenBatch:
+    def get_evaluation(self, length: int) -> TokenBatch:
         seed = derive_seed("evaluation", length)
-        return self._questions(*self._task.examples(self.config.evaluation.windows, length, seed))
+        return self._build_batch(
+            *self._task.make_examples(self.config.evaluation.windows, length, seed)
+        )
 
-    def _questions(self, tokens: Tensor, asked: Tensor) -> TokenBatch:
+    def _build_batch(self, tokens: Tensor, asked: Tensor) -> TokenBatch:
         return (
             _build_next_token_batch(tokens, asked)
             if self._ahead

@@ -1,4 +1,4 @@
-"""Learning rates by encoding, from a sweep whose evidence is in learning_rates.json."""
+"""Learning rate of each encoding, from the sweep in learning_rates.json."""
 
 import json
 from importlib import resources
@@ -11,9 +11,9 @@ __all__ = ["choose_learning_rate", "load_sweep"]
 
 
 def choose_learning_rate(spec: EncodingSpec, width: int) -> float:
-    """The rate that was best for an encoding in the sweep, smaller in proportion if wider.
+    """The best learning rate of the sweep, divided by how much wider the model is.
 
-    Of a composition, the smallest of its parts'; for an encoding that was not swept, RoPE's.
+    A composition gets the smallest of its parts; an encoding that is not in the sweep that of RoPE.
     """
     found = load_sweep()
     chosen = found["chosen"]
@@ -22,7 +22,7 @@ def choose_learning_rate(spec: EncodingSpec, width: int) -> float:
 
 
 def load_sweep() -> dict[str, Any]:
-    """What was tried: losses by encoding and rate, and the rate chosen for each."""
+    """The sweep: losses by encoding and learning rate, and the rate chosen for each encoding."""
     text = resources.files("whorl.lab").joinpath("learning_rates.json").read_text("utf-8")
     found: dict[str, Any] = json.loads(text)
     return found

@@ -1,6 +1,4 @@
-"""Linear attention: against SDPA, at doubled lengths, and one token at a time."""
-
-from typing import Literal
+"""Contestants of linear attention: against SDPA, at doubled lengths, and one token per call."""
 
 import torch
 import torch.nn.functional as F
@@ -8,17 +6,16 @@ from torch import Tensor
 
 from whorl import RoPE, linear_attention
 from whorl.bench.contestants import Contestant, ContestantMakers
+from whorl.lab.config import FeatureMapName
 
 from . import oracle
 from .plan import HEAD_DIM, Cell, Plan
 
 __all__ = ["build_doubling", "build_linear", "build_recurrent"]
 
-FeatureMap = Literal["elu", "relu", "cosine"]
-
 
 def build_linear(cell: Cell, plan: Plan) -> ContestantMakers:
-    """Causal, with RoPE; SDPA does without one and so has less to do."""
+    """Causal linear attention with RoPE, and SDPA without RoPE, which has less to compute."""
     q, k, v = oracle.make_inputs(cell.length)
     rows = oracle.choose_rows(cell.length)
 
@@ -26,12 +23,12 @@ def build_linear(cell: Cell, plan: Plan) -> ContestantMakers:
         def call() -> Tensor:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-        def problem() -> str | None:
+        def find_problem() -> str | None:
             return oracle.describe_difference(
                 call()[:, :, rows], oracle.compute_softmax(q, k, v, rows)
             )
 
-        return Contestant("sdpa", call, problem)
+        return Contestant("sdpa", call, find_problem)
 
     return [
         ("sdpa", sdpa),
@@ -42,7 +39,7 @@ def build_linear(cell: Cell, plan: Plan) -> ContestantMakers:
 
 
 def build_doubling(cell: Cell, plan: Plan) -> ContestantMakers:
-    """The same call at each length."""
+    """The same call of linear attention at each of ``cell.lengths``."""
     tensors = oracle.make_inputs(max(cell.lengths))
 
     def make(length: int) -> Contestant:
@@ -53,7 +50,7 @@ def build_doubling(cell: Cell, plan: Plan) -> ContestantMakers:
 
 
 def build_recurrent(cell: Cell, plan: Plan) -> ContestantMakers:
-    """A run of tokens, each from the state of those before it."""
+    """Decoding with a state, one token per call, after each of ``cell.lengths``."""
     rope = RoPE(HEAD_DIM)
     q, k, v = oracle.make_inputs(max(cell.lengths) + 1)
 
@@ -74,25 +71,27 @@ def build_recurrent(cell: Cell, plan: Plan) -> ContestantMakers:
             for n in range(plan.run):
                 step(n % q.shape[2])
 
-        def problem() -> str | None:
+        def find_problem() -> str | None:
             upto = length + 1
             keys, values = k[:, :, :upto], v[:, :, :upto]
             expected = oracle.compute_linear(q, keys, values, torch.tensor([length]), "elu")
             return oracle.describe_difference(step(length), expected)
 
-        return Contestant(str(length), call, problem, plan.run)
+        return Contestant(str(length), call, find_problem, plan.run)
 
     return [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
 
 
-def _build_whole(name: str, feature_map: FeatureMap, q: Tensor, k: Tensor, v: Tensor) -> Contestant:
+def _build_whole(
+    name: str, feature_map: FeatureMapName, q: Tensor, k: Tensor, v: Tensor
+) -> Contestant:
     rope, rows = RoPE(HEAD_DIM), oracle.choose_rows(q.shape[2])
 
     def call() -> Tensor:
         return linear_attention(q, k, v, rope, feature_map=feature_map, causal=True)
 
-    def problem() -> str | None:
+    def find_problem() -> str | None:
         expected = oracle.compute_linear(q, k, v, rows, feature_map)
         return oracle.describe_difference(call()[:, :, rows], expected)
 
-    return Contestant(name, call, problem)
+    return Contestant(name, call, find_problem)

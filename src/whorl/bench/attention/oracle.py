@@ -1,9 +1,9 @@
-"""Right answers in float64, for some rows of a call, and the judge of a contestant's answer.
+"""Expected results in float64, and their comparison with those of a contestant.
 
     out_i = sum_(j <= i) softmax_j(q_i . k_j / sqrt(D) + bias_(i-j)) v_j
     linear: out_i = sum_(j <= i) n_ij v_j / sum_(j <= i) d_ij,  see ``whorl.linear_attention``
 
-Only some rows are computed, so that a call of 64k tokens is checked in seconds.
+Only some rows are computed, so that a call with 64k tokens is verified in seconds.
 """
 
 import math
@@ -30,21 +30,21 @@ _ROWS = 16
 
 
 def make_inputs(length: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Normal q, k, v [1, H, T, D]."""
+    """Random q, k, v [1, H, T, D], normally distributed."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(1, HEADS, length, HEAD_DIM, generator=generator) for _ in range(3))
     return q, k, v
 
 
 def choose_rows(length: int) -> Tensor:
-    """Rows that are compared: the first, the last, and others evenly between."""
+    """Rows that are compared: the first, the last, and others evenly spaced between them."""
     return torch.linspace(0, length - 1, min(length, _ROWS)).round().long()
 
 
 def compute_softmax(
     q: Tensor, k: Tensor, v: Tensor, rows: Tensor, encoding: Encoding | None = None
 ) -> Tensor:
-    """Causal attention of the queries ``rows``: float64 [1, H, N, D], differentiable."""
+    """Output of causal attention for the queries ``rows``, float64 [1, H, N, D]."""
     distance = rows[:, None] - torch.arange(k.shape[2])  # [N, S]
     scores = q[:, :, rows].double() @ k.double().mT / math.sqrt(q.shape[3])
     if encoding is not None:
@@ -55,7 +55,7 @@ def compute_softmax(
 
 
 def compute_linear(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, feature_map: str) -> Tensor:
-    """Causal linear attention with RoPE (half layout) of the queries ``rows``, float64."""
+    """Output of causal linear attention with RoPE (half layout) for ``rows``, float64."""
     at = torch.arange(k.shape[2])
     q, k = q[:, :, rows].double(), k.double()
     if feature_map == "cosine":
@@ -73,14 +73,14 @@ def _apply_elu(x: Tensor) -> Tensor:
 
 
 def compute_decode(q: Tensor, k: Tensor, v: Tensor, inv_freq: Tensor | None = None) -> Tensor:
-    """Attention of one query over all keys, rotated at 0 .. S - 1, the query at S - 1; float64."""
+    """Output of one query at position S - 1 over keys at positions 0 .. S - 1, float64."""
     at = torch.arange(k.shape[2])
     q, k = rotate(q.double(), at[-1:], inv_freq), rotate(k.double(), at, inv_freq)
     return (q @ k.mT / math.sqrt(q.shape[3])).softmax(-1) @ v.double()
 
 
 def rotate(x: Tensor, positions: Tensor, inv_freq: Tensor | None = None) -> Tensor:
-    """x [1, H, T, D] rotated at positions [T] by the reference, as RoPE does by default."""
+    """x [1, H, T, D], rotated at positions [T] as RoPE does by default."""
     if inv_freq is None:
         inv_freq = reference.inverse_frequencies(x.shape[3])
     return reference.rotate(x, reference.table(positions.double()[:, None] * inv_freq))
@@ -89,11 +89,11 @@ def rotate(x: Tensor, positions: Tensor, inv_freq: Tensor | None = None) -> Tens
 def describe_difference(
     found: Tensor, expected: Tensor, what: str = "the result", *, slack: int = 64
 ) -> str | None:
-    """None if they agree up to float32 rounding, else what is wrong.
+    """What is wrong with ``found``; None if it is ``expected`` up to float32 rounding.
 
-    Rounding errors of a score, of a weight and of their sum are each a few eps of the largest
-    entry: ``slack`` in all. Without a bias, one key missed among 16384 is off by ten times 64 eps
-    or more.
+    ``slack`` is the error that is allowed, in eps of the largest entry; scores, weights and sums
+    each add a few eps. A result that leaves out one of 16384 keys is off by ten times 64 eps or
+    more, if there is no bias.
     """
     if found.shape != expected.shape or found.dtype != torch.float32:
         return f"{what} is {found.dtype} {list(found.shape)}, not float32 {list(expected.shape)}"

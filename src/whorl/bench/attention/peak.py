@@ -1,9 +1,9 @@
-"""Peak memory of one call, measured by the system in a process of its own.
+"""Peak memory of one call, which the system measures in a separate process.
 
     bytes = high-water mark of resident memory after the call - resident memory before it
 
-A small call comes first, so that threads, libraries and their buffers are not counted. A mark that
-cannot be reset, as outside Linux, sees the same here.
+A small call comes first, so that threads, libraries and their buffers do not count. Where the mark
+cannot be reset, as outside Linux, the new process makes the result the same.
 """
 
 import subprocess
@@ -24,7 +24,7 @@ _WARM = 256
 
 
 def measure_peak(name: str, cell: Cell) -> int:
-    """Bytes that a contestant needs beyond q, k and v; its result is among them."""
+    """Bytes that a contestant needs besides q, k and v; its result counts."""
     if name == "matrix":
         softmax.check_memory(cell.length)
     code = f"from {__name__} import main; main()"
@@ -37,7 +37,7 @@ def measure_peak(name: str, cell: Cell) -> int:
 
 
 def main() -> None:
-    """In the new process: contestant, length and threads from the command line."""
+    """The separate process: takes contestant, length and threads from the command line."""
     name, length, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     with torch.no_grad():

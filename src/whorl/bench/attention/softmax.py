@@ -1,8 +1,8 @@
-"""Softmax attention under a causal mask: whorl with biases, and the ways PyTorch offers.
+"""Contestants of causal softmax attention: whorl with biases, and what PyTorch offers.
 
-A contestant gets q, k, v and returns the call to be timed. What may be done once for many calls is
-done before: compiling, and for "matrix-ready" making the matrix. "matrix" makes it in the call, as
-every layer must whose bias is its own or is trained.
+A function here takes q, k and v and returns the call that is timed. Work that many calls can share
+is done before that: compiling, and for "matrix-ready" building the matrix of biases. "matrix"
+builds it in each call, as every layer must whose bias is its own or is trained.
 """
 
 import math
@@ -36,7 +36,7 @@ SCALE = HEAD_DIM**-0.5
 
 
 def build_t5_bias() -> T5Bias:
-    """A causal T5 bias with weights as after training; the scale is that of the others."""
+    """A causal T5 bias with weights as large as after training, and the usual scale."""
     torch.manual_seed(0)
     return T5Bias(HEADS, direction="causal", scale=None, std=1.0)
 
@@ -46,7 +46,7 @@ def _prepare_sdpa(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
 
 
 def _make_whorl(encoding: Callable[[], Encoding], padded: bool = False) -> ForwardMaker:
-    """padded: with a padding mask that hides nothing, as of a batch of equally long rows."""
+    """A maker of ``whorl.attention`` calls; padded: with a padding mask that hides no key."""
 
     def make(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
         built = encoding()
@@ -84,7 +84,7 @@ def _prepare_flex(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
     def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return i >= j
 
-    torch.compiler.reset()  # compiled code keeps the number of threads it was made for
+    torch.compiler.reset()  # compiled code is bound to the thread count it was compiled for
     mask = create_block_mask(seen, None, None, length, length, device="cpu")
     compiled = torch.compile(flex_attention, dynamic=False)
     call: ForwardCall = lambda: compiled(q, k, v, score_mod=bias, block_mask=mask)  # noqa: E731
@@ -120,7 +120,7 @@ def _make_forward_and_backward(encoding: Encoding | None) -> ForwardMaker:
     return make
 
 
-# What the memory is measured of; Shaw scores by content and so goes through blocks.
+# Contestants whose memory is measured; Shaw depends on content and so is computed in blocks.
 MEMORY: dict[str, ForwardMaker] = {
     **{name: FORWARD[name] for name in ("sdpa", "alibi", "t5", "matrix")},
     "shaw": _make_whorl(lambda: Shaw(HEADS, HEAD_DIM)),
@@ -130,7 +130,7 @@ MEMORY: dict[str, ForwardMaker] = {
 
 
 def build_causal(cell: Cell, plan: Plan) -> ContestantMakers:
-    """Names and makers of the contestants of a cell."""
+    """Contestants of a forward call."""
     q, k, v = oracle.make_inputs(cell.length)
     most = {"naive": plan.most_naive, "matrix-ready": plan.most_naive}
     most["matrix"] = plan.most_quadratic
@@ -144,17 +144,17 @@ def build_causal(cell: Cell, plan: Plan) -> ContestantMakers:
         call = FORWARD[name](q, k, v)
         encoding = {"sdpa": None, "t5": build_t5_bias()}.get(name, ALiBi(HEADS))
 
-        def problem() -> str | None:
+        def find_problem() -> str | None:
             expected = oracle.compute_softmax(q, k, v, rows, encoding)
             return oracle.describe_difference(call()[:, :, rows], expected)
 
-        return Contestant(name, call, problem)
+        return Contestant(name, call, find_problem)
 
     return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
 
 
 def build_training(cell: Cell, plan: Plan) -> ContestantMakers:
-    """Forward and backward, with gradients of q, k, v and of the bias."""
+    """Contestants of forward and backward, with gradients of q, k, v and the bias."""
     tensors = [x.requires_grad_() for x in oracle.make_inputs(cell.length)]
     dense = oracle.make_inputs(cell.length, seed=1)[0]
     rows = oracle.choose_rows(cell.length)
@@ -176,25 +176,25 @@ def build_training(cell: Cell, plan: Plan) -> ContestantMakers:
         def call(cotangent: Tensor = dense) -> tuple[Tensor, ...]:
             return torch.autograd.grad(forward(), [*tensors, *weights], cotangent)
 
-        def problem() -> str | None:
-            # A cotangent that is 0 outside these rows makes their float64 gradients the whole.
+        def find_problem() -> str | None:
+            # The cotangent is 0 outside these rows, so that their gradients are all there is.
             out = oracle.compute_softmax(tensors[0], tensors[1], tensors[2], rows, encoding)
             wanted = torch.autograd.grad(out, [*tensors, *weights], dense[:, :, rows].double())
             for n, (found, right) in enumerate(zip(call(sparse), wanted, strict=True)):
-                # A score's gradient is a difference of larger terms: SDPA's own is off by 43 eps.
+                # A score's gradient is a difference of larger numbers: SDPA's is off by 43 eps.
                 if wrong := oracle.describe_difference(
                     found, right.double(), f"gradient {n}", slack=256
                 ):
                     return wrong
             return None
 
-        return Contestant(name, call, problem)
+        return Contestant(name, call, find_problem)
 
     return [(name, lambda name=name: make(name)) for name in encodings]  # type: ignore[misc]
 
 
 def build_alibi_matrix(length: int) -> Tensor:
-    """ALiBi and the causal mask as [1, H, T, T], made block by block to need no more memory."""
+    """ALiBi with the causal mask as [1, H, T, T], built in blocks to save memory."""
     bias = torch.empty(1, HEADS, length, length)
     at, slopes = torch.arange(length, dtype=torch.float32), _compute_slopes()[:, None, None]
     for first in range(0, length, 256):
@@ -205,12 +205,12 @@ def build_alibi_matrix(length: int) -> Tensor:
 
 
 def count_matrix_bytes(length: int) -> int:
-    """Bytes of a bias for every head, query and key."""
+    """Bytes of a matrix with a bias for every head, query and key."""
     return HEADS * length**2 * 4
 
 
 def check_memory(length: int, copies: int = 1) -> None:
-    """Raise MemoryError where so many matrices do not fit beside what runs already."""
+    """Raise MemoryError if ``copies`` matrices do not fit into the free memory."""
     needed, free = count_matrix_bytes(length) * copies * 5 // 4, memory.read_available()
     if free is not None and free < needed:
         raise MemoryError(f"needs {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free")

@@ -2,8 +2,8 @@
 
     error = max over pairs and nearby positions of |cos - cos*|, |sin - sin*|
 
-A rotation is only as exact as its angle. Angles formed in float32 lose one digit for every tenfold
-position; positions held in bfloat16 are wrong from 257 on.
+A rotation is only as exact as its angle. Angles computed in float32 lose one digit whenever the
+position grows tenfold; positions stored in bfloat16 are wrong from 257 on.
 """
 
 import random
@@ -39,7 +39,7 @@ TableFunction = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Largest error of each contestant at and near each position."""
+    """Largest error of each contestant at each position and at positions near it."""
 
     positions: tuple[int, ...]
     errors: dict[str, tuple[float, ...]]
@@ -55,9 +55,9 @@ class Accuracy:
 
 
 def measure_accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 7) -> Accuracy:
-    """Measure whorl and every installed peer that forms tables, for head_dim 128, base 10,000.
+    """Errors of whorl and of every installed peer that has tables, at head_dim 128, base 10,000.
 
-    neighbours: random positions within 1/16 below each position that are measured with it.
+    neighbours: how many random positions, at most 1/16 below each position, are measured with it.
     """
     groups = [_sample_nearby(position, neighbours) for position in positions]
     flat = [position for group in groups for position in group]
@@ -73,18 +73,18 @@ def measure_accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 
 def compute_exact_tables(
     positions: Sequence[int], head_dim: int = HEAD_DIM, base: float = BASE
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], right to 1e-15."""
+    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], with an error of at most 1e-15."""
     return exact_tables(positions, head_dim, base)
 
 
 def _sample_nearby(position: int, count: int) -> list[int]:
-    """The position and some below it, the same ones in every run."""
+    """The position and ``count`` random ones just below it, the same in every run."""
     chance = random.Random(position)
     return [position, *(position - chance.randint(0, position // 16) for _ in range(count))]
 
 
 def list_table_functions() -> dict[str, TableFunction]:
-    """Everyone who forms tables here, by name: positions to cos and sin."""
+    """Functions from positions to cos and sin, by the name of the library."""
     found: dict[str, TableFunction] = {
         "whorl": lambda p: RoPE(HEAD_DIM, base=BASE).tables(torch.tensor(p)),
         "whorl float32": lambda p: RoPE(HEAD_DIM, base=BASE, precision="float32").tables(
@@ -102,7 +102,7 @@ def list_table_functions() -> dict[str, TableFunction]:
         },
         "mlx": {"MLX": _compute_mlx_tables},
     }
-    installed = {peer.name for peer in ALL if peer.name in peers and peer.missing() is None}
+    installed = {peer.name for peer in ALL if peer.name in peers and peer.explain_missing() is None}
     for name in peers:
         if name in installed:
             found.update(peers[name])
@@ -110,7 +110,7 @@ def list_table_functions() -> dict[str, TableFunction]:
 
 
 def _compute_meta_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """As Meta's ``precompute_freqs_cis``, in float32 throughout."""
+    """Tables as Meta's ``precompute_freqs_cis`` computes them, all in float32."""
     freqs = 1.0 / (BASE ** (torch.arange(0, HEAD_DIM, 2).float() / HEAD_DIM))
     angles = torch.outer(torch.tensor(positions).float(), freqs)
     factors = torch.polar(torch.ones_like(angles), angles)
@@ -132,7 +132,7 @@ def _compute_hugging_face_tables(positions: Sequence[int]) -> tuple[Tensor, Tens
 def _compute_rotary_embedding_tables(
     positions: Sequence[int], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """It holds positions in the dtype of the queries, so that dtype decides."""
+    """Tables of rotary-embedding-torch, which stores positions in the dtype of the queries."""
     from rotary_embedding_torch import RotaryEmbedding
 
     rope = RotaryEmbedding(HEAD_DIM, theta=BASE)
@@ -143,7 +143,7 @@ def _compute_rotary_embedding_tables(
 
 
 def _compute_mlx_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """It has no tables: the vectors (1, 0) of every pair are rotated to (cos, sin)."""
+    """Tables of MLX: it has none, so the vector (1, 0) of every pair is rotated to (cos, sin)."""
     import mlx.core as mx
 
     from .peers.mlx_fast import convert_from_mlx, convert_to_mlx
@@ -159,5 +159,5 @@ def _compute_mlx_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
         )
         for p in positions
     ]
-    turned = torch.cat([row.reshape(1, HEAD_DIM) for row in rows])
-    return turned[:, ::2], turned[:, 1::2]
+    rotated = torch.cat([row.reshape(1, HEAD_DIM) for row in rows])
+    return rotated[:, ::2], rotated[:, 1::2]

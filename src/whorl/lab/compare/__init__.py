@@ -1,4 +1,4 @@
-"""``compare``: the same small model with one encoding after another, judged at many lengths."""
+"""``compare``: trains the same small model with each encoding, evaluates it at many lengths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,17 +29,17 @@ __all__ = [
     "estimate_steps",
     "fit_plan",
     "load_comparison",
-    "rebuild_report",
+    "rewrite_report",
     "write_report",
 ]
 
-# What a comparison writes into its folder, beside the runs.
+# Files that a comparison writes to its folder, beside the folders of the runs.
 _REPORT_FILES = r"comparison\.json|report\.md|report\.html|speed\.json|minutes\.json"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The comparison, None if nothing finished; the runs that failed; the folder of all."""
+    """The comparison, None if no run finished; the runs that failed; the folder."""
 
     comparison: dict[str, Any] | None
     failed: tuple[RunStatus, ...]
@@ -56,31 +56,32 @@ def compare(
     command: str = "",
     speed: bool = True,
 ) -> Outcome:
-    """Train and evaluate everything in ``plan`` below ``folder``, and write the report there.
+    """Train and evaluate every run of ``plan`` below ``folder``, and write the report there.
 
-    What is there already is kept, so that the same call goes on after an interruption. Ctrl-C
-    saves every run before KeyboardInterrupt is raised.
+    Runs that are already there are not trained again, so that the same call continues after an
+    interruption. Ctrl-C saves every run before KeyboardInterrupt is raised.
 
     Args:
-        workers: runs at a time; as many as there are cores by default.
-        show: called with the state of all runs several times a second.
-        force: runs of other configs with the same names are deleted.
-        speed: also measure how fast each encoding trains, when the runs are done.
+        workers: how many runs are trained at a time, by default one per core.
+        show: called with the status of all runs several times a second.
+        force: delete runs with the same names and other configs.
+        speed: also measure the training speed of each encoding, after the runs.
     """
     if workers is not None and workers < 1:
-        raise ValueError(f"--workers must be at least 1; got {workers}.")
+        raise ValueError(f"workers must be at least 1; got {workers}.")
     folder = Path(folder)
-    jobs = plan.jobs()
-    source = open_data_source(jobs[0].config)  # too little text fails before any process starts
-    for job in jobs:  # and so does an encoding that the model cannot have
-        Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
-    workers = min(count_cores(), len(jobs)) if workers is None else workers
+    runs = plan.list_runs()
+    # Too little text, or an encoding that the model cannot have, fails before any process starts.
+    source = open_data_source(runs[0].config)
+    for run in runs:
+        Model(run.config.model, vocab=source.vocab, longest=run.config.longest)
+    workers = min(count_cores(), len(runs)) if workers is None else workers
     folder.mkdir(parents=True, exist_ok=True)
     show = show or _show_nothing
     with files.lock_folder(folder):
         remove_parts(folder, _REPORT_FILES)
-        lanes = run_all(
-            jobs,
+        statuses = run_all(
+            runs,
             folder,
             source.about,
             workers=workers,
@@ -88,39 +89,43 @@ def compare(
             force=force,
             command=command,
         )
-        done = [job for job, lane in zip(jobs, lanes, strict=True) if lane.state == "done"]
-        failed = tuple(lane for lane in lanes if lane.state == "failed")
+        done = [run for run, status in zip(runs, statuses, strict=True) if status.state == "done"]
+        failed = tuple(status for status in statuses if status.state == "failed")
         if not done:
             return Outcome(None, failed, folder)
         measured, stopped = None, False
         if speed:
             try:
-                measured, last = measure_speed(done, folder, lambda lane: show([*lanes, lane]))
+                measured, last = measure_speed(
+                    done, folder, lambda status: show([*statuses, status])
+                )
                 failed += (last,) if last.state == "failed" else ()
-            except KeyboardInterrupt:  # the runs are there: report on them, without a speed
+            except KeyboardInterrupt:  # the runs are finished, so report on them without a speed
                 stopped = True
         comparison = build_comparison(
             [Run(folder / x.name) for x in done], command=command, speed=measured
         )
-        comparison["unfinished"] = [{"name": lane.name, "reason": lane.reason} for lane in failed]
+        comparison["unfinished"] = [
+            {"name": status.name, "reason": status.reason} for status in failed
+        ]
         write_report(comparison, folder)
     if stopped:
         raise KeyboardInterrupt
     return Outcome(comparison, failed, folder)
 
 
-def rebuild_report(folder: str | Path) -> dict[str, Any]:
-    """The comparison of all runs in ``folder``, with its report written anew, without training."""
+def rewrite_report(folder: str | Path) -> dict[str, Any]:
+    """The comparison of the runs in ``folder``; writes the report again, without training."""
     folder = Path(folder)
     runs = find_runs(folder)
-    speed = read_speed(folder, [run.config() for run in runs])
+    speed = read_speed(folder, [run.load_config() for run in runs])
     comparison = build_comparison(runs, speed=speed)
     write_report(comparison, folder)
     return comparison
 
 
 def write_report(comparison: dict[str, Any], folder: Path) -> None:
-    """comparison.json, the tables as report.md, and report.html, which stands alone."""
+    """Write comparison.json, the tables as report.md, and report.html, a single file."""
     from .page import render_page
     from .tables import render_markdown
 
@@ -129,5 +134,5 @@ def write_report(comparison: dict[str, Any], folder: Path) -> None:
     write_file_atomically(folder / "report.html", render_page(comparison).encode())
 
 
-def _show_nothing(lanes: Sequence[RunStatus]) -> None:
+def _show_nothing(statuses: Sequence[RunStatus]) -> None:
     pass

@@ -1,8 +1,8 @@
-"""A comparison as one HTML file that stands alone: no script, font or image from elsewhere.
+"""A comparison as a single HTML file, which loads no script, font or image.
 
-Charts are inside as SVG, once light and once dark, and the reader's colour scheme chooses. A
-policy in the head forbids the browser to load anything. Names and paths are the user's and are
-escaped; links go to http and https addresses only.
+It contains every chart as SVG, in light and in dark colors, and shows those of the reader's color
+scheme. A content security policy forbids the browser to load anything. All names and paths are
+escaped; only http and https addresses become links.
 """
 
 import re
@@ -14,7 +14,7 @@ from whorl import plots
 
 from ._page_style import SCRIPT, STYLE
 from ._page_table import render_results
-from ._reading import ComparisonView
+from ._view import ComparisonView
 from .tables import format_headline
 
 __all__ = ["render_page"]
@@ -23,20 +23,20 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 def render_page(comparison: Mapping[str, Any]) -> str:
-    """The report as HTML; needs altair and vl-convert for its charts."""
+    """The report of a comparison as HTML; its charts need altair and vl-convert."""
     comparison = _replace_invalid_text(comparison)
-    reading = ComparisonView(comparison)
+    view = ComparisonView(comparison)
     rows = comparison["rows"]
     count = f"{len(rows)} position encoding{'' if len(rows) == 1 else 's'}"
-    reach = f"trained at {reading.near}, read up to {reading.far} {reading.unit}"
+    span = f"trained at {view.trained_length}, read up to {view.longest} {view.unit}"
     date = comparison["environment"]["date"]
     parts = [
         "<h1>How far do position encodings carry?</h1>",
-        f'<p class="quiet">{_escape_text(f"{count}, {reach}; whorl compare, {date}")}</p>',
-        f'<p class="lead">{_escape_text(reading.summary())}</p>',
-        *(_render_results(reading) if rows else ()),
+        f'<p class="quiet">{_escape_text(f"{count}, {span}; whorl compare, {date}")}</p>',
+        f'<p class="lead">{_escape_text(view.summarize())}</p>',
+        *(_render_results(view) if rows else ()),
         _render_claims(comparison),
-        _render_limits(reading),
+        _render_limits(view),
         _render_settings(comparison),
         _render_command(comparison),
         _render_notes(comparison),
@@ -45,25 +45,25 @@ def render_page(comparison: Mapping[str, Any]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f"<title>{_escape_text(f'whorl compare: {count}, {reach}')}</title>\n"
+        f"<title>{_escape_text(f'whorl compare: {count}, {span}')}</title>\n"
         f"<style>{STYLE}</style></head>\n<body><main>\n"
         + "\n".join(part for part in parts if part)
         + f"\n</main><script>{SCRIPT}</script></body></html>\n"
     )
 
 
-def _render_results(reading: ComparisonView) -> list[str]:
-    comparison = reading.comparison
-    what = "Accuracy" if reading.accuracy else f"Loss in {reading.nats} (lower is better)"
-    several = len(reading.settings["seeds"]) > 1
+def _render_results(view: ComparisonView) -> list[str]:
+    comparison = view.comparison
+    what = "Accuracy" if view.is_accuracy else f"Loss in {view.loss_unit} (lower is better)"
+    several = len(view.settings["seeds"]) > 1
     interval = ", \u00b1 half the interval over the seeds" if several else ""
     found = [
         "<h2>Results</h2>",
         _render_line_chart("lengths", plots.lab_lengths, comparison, "lines by evaluation length"),
         f'<p class="quiet">{_escape_text(what)}{interval}. Best of a column in bold; shade grows'
         " with the distance from the best of the table. Click a head to sort.</p>",
-        render_results(reading),
-        *_render_differences(reading),
+        render_results(view),
+        *_render_differences(view),
         _render_figure({"costs": plots.lab_costs(comparison)}, "dots and bars by encoding"),
     ]
     if any(row.get("by_position") for row in comparison["rows"]):
@@ -78,9 +78,9 @@ def _render_results(reading: ComparisonView) -> list[str]:
     return found
 
 
-def _render_differences(reading: ComparisonView) -> list[str]:
-    """Rows of differences paired by seed, where there are several seeds."""
-    found = reading.differences()
+def _render_differences(view: ComparisonView) -> list[str]:
+    """The table of differences paired by seed; nothing if there is one seed."""
+    found = view.list_differences()
     if found is None:
         return []
     title, heads, body = found
@@ -100,20 +100,20 @@ def _render_differences(reading: ComparisonView) -> list[str]:
 def _render_line_chart(
     name: str, draw: Callable[..., Any], comparison: Mapping[str, Any], words: str
 ) -> str:
-    """A chart of lines for wide screens, and for phones, where its labels would be off screen."""
+    """A line chart in two widths; the narrow one is for phones."""
     narrow = draw(comparison, narrow=True)
     return _render_figure({f"{name} wide": draw(comparison), f"{name} narrow": narrow}, words)
 
 
 def _render_figure(charts: Mapping[str, Any], words: str) -> str:
-    """Charts in both themes; style shows one of the themes, and one of "wide" and "narrow"."""
+    """Charts in both themes; the style sheet shows the right theme and width."""
     themes: tuple[plots.Theme, ...] = ("light", "dark")
     found = []
     for name, chart in charts.items():
         images = []
         for theme in themes:
             image = plots.svg(chart, theme=theme)
-            # Ids count from 1 in every image, but are one name space in a page.
+            # Every image numbers its ids from 1, but ids must be unique in a page.
             own = f"{name.replace(' ', '-')}-{theme}-"
             image = re.sub(r'\bid="', f'id="{own}', image)
             image = re.sub(r"url\(#", f"url(#{own}", image)
@@ -128,7 +128,7 @@ def _render_claims(comparison: Mapping[str, Any]) -> str:
     items = []
     for claim in comparison["claims"]:
         name = str(claim["outcome"]).replace(" ", "-")
-        outcome = _escape_text(ComparisonView(comparison).outcome(claim))
+        outcome = _escape_text(ComparisonView(comparison).describe_outcome(claim))
         published = _render_link(claim["published"], claim.get("url"))
         items.append(
             f'<li><p class="outcome {escape(name)}">{outcome}</p>'
@@ -139,15 +139,15 @@ def _render_claims(comparison: Mapping[str, Any]) -> str:
     return f'<h2>Published claims, tested here</h2><ul class="claims">{"".join(items)}</ul>'
 
 
-def _render_limits(reading: ComparisonView) -> str:
-    settings = reading.settings
-    sizes = [row["parameters"] for row in reading.comparison["rows"] if row.get("parameters")]
+def _render_limits(view: ComparisonView) -> str:
+    settings = view.settings
+    sizes = [row["parameters"] for row in view.comparison["rows"] if row.get("parameters")]
     size = f", {max(sizes):,} parameters at most" if sizes else ""
     seen = settings["steps"] * settings["batch"] * settings["length"]
     return (
         "<h2>What this size can show</h2>"
-        f"<p>A model of {reading.shape}{size}, trained on"
-        f" {seen:,} {_escape_text(reading.unit)}, shows what becomes of an encoding at lengths and"
+        f"<p>A model of {view.shape}{size}, trained on"
+        f" {seen:,} {_escape_text(view.unit)}, shows what becomes of an encoding at lengths and"
         " positions that it has not seen: whether it holds, weakens or breaks. It also shows what"
         " an encoding costs in time and memory at this shape.</p>"
         "<p>It cannot rank encodings for large models. Small differences within the training"
@@ -200,8 +200,8 @@ def _render_notes(comparison: Mapping[str, Any]) -> str:
     items += [str(note) for note in comparison["notes"]]
     if not items:
         return ""
-    listed = "".join(f"<li>{_escape_text(item)}</li>" for item in items)
-    return f'<h2>Notes</h2><ul class="plain">{listed}</ul>'
+    lines = "".join(f"<li>{_escape_text(item)}</li>" for item in items)
+    return f'<h2>Notes</h2><ul class="plain">{lines}</ul>'
 
 
 def _render_link(words: object, url: object) -> str:
@@ -215,7 +215,7 @@ def _escape_text(value: object) -> str:
 
 
 def _replace_invalid_text(value: Any) -> Any:
-    """The same with every text fit for UTF-8: a path may hold bytes that are not."""
+    """``value`` with replacements for characters that UTF-8 does not have, as in some paths."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""What a comparison trains: the same model once per encoding and seed.
+"""Plan of a comparison: the same model with each encoding and seed.
 
-Runs of one comparison differ in the encoding, its learning rate and the seed, and in nothing else.
+The runs of a comparison differ in the encoding, its learning rate and the seed only.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ _QUICK_ENCODINGS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "ker
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: its folder's name, its config, and scalings to evaluate it with."""
+    """One run of a plan: the name of its folder, its config, and scalings for the evaluation."""
 
     name: str
     config: RunConfig
@@ -33,9 +33,11 @@ class PlannedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonPlan:
-    """Encodings by name, or compositions such as "learned+rope"; scalings go to those that rotate.
+    """Encodings to compare, and how.
 
-    learning_rates: a grid that every encoding is trained at, instead of its own.
+    encodings: names, or compositions such as "learned+rope". scalings: rotary encodings are also
+    evaluated with each of them. learning_rates: every encoding is trained with each of them,
+    instead of its own.
     """
 
     encodings: tuple[str, ...]
@@ -46,30 +48,30 @@ class ComparisonPlan:
 
     def __post_init__(self) -> None:
         if not self.encodings:
-            raise ValueError("--encodings: name at least one, such as rope.")
+            raise ValueError("encodings must have at least one name, such as rope.")
         if len(set(self.encodings)) < len(self.encodings):
-            raise ValueError(f"--encodings: each only once; got {', '.join(self.encodings)}.")
+            raise ValueError(f"encodings must differ; got {', '.join(self.encodings)}.")
         known = base.names()
         for spec in self.encodings:
             for part in split_spec(spec):
                 if part["name"] not in known:
                     guess = suggest_name(part["name"], known)
                     raise ValueError(
-                        f"--encodings: {part['name']!r} is unknown{guess} Known:"
+                        f"encodings: {part['name']!r} is unknown{guess} Known:"
                         f" {', '.join(known)}; join several by +."
                     )
         if type(self.seeds) is not int or self.seeds < 1:
-            raise ValueError(f"--seeds must be a whole number of at least 1; got {self.seeds!r}.")
+            raise ValueError(f"seeds must be a whole number of at least 1; got {self.seeds!r}.")
         for name in self.scalings:
             add_scaling(RunConfig(), name)
         if self.scalings and not any(map(_has_rotation, self.encodings)):
             raise ValueError(
-                f"--scalings {','.join(self.scalings)} change rotations, and none of"
-                f" {', '.join(self.encodings)} rotates; add rope to --encodings."
+                f"scalings need a rotary encoding; got {', '.join(self.scalings)}, and encodings"
+                f" {', '.join(self.encodings)}. Add rope, or leave the scalings out."
             )
 
     @classmethod
-    def of(
+    def from_budget(
         cls,
         budget: BudgetName = "quick",
         *,
@@ -78,7 +80,7 @@ class ComparisonPlan:
         seeds: int | None = None,
         base: RunConfig | None = None,
     ) -> "ComparisonPlan":
-        """The plan of a budget, with what is given instead of its own choice."""
+        """The plan of a budget, with the encodings, scalings, seeds or config given here."""
         plan = BUDGETS[budget]()
         changes: dict[str, Any] = {}
         if encodings is not None:
@@ -93,21 +95,21 @@ class ComparisonPlan:
             changes["base"] = base
         return dataclasses.replace(plan, **changes)
 
-    def jobs(self) -> list[PlannedRun]:
-        """Every run, the first seed of all encodings before the second."""
-        jobs = []
+    def list_runs(self) -> list[PlannedRun]:
+        """All runs, the first seed of all encodings before the second."""
+        runs = []
         for seed in range(self.seeds):
             for spec in self.encodings:
                 scalings = self.scalings if _has_rotation(spec) else ()
                 for rate in self.learning_rates or (None,):
                     mark = "" if rate is None else f"-rate{rate:g}"
-                    config = self._config(spec, seed, rate)
-                    jobs.append(
+                    config = self._build_config(spec, seed, rate)
+                    runs.append(
                         PlannedRun(f"{format_title(spec)}{mark}-seed{seed}", config, scalings)
                     )
-        return jobs
+        return runs
 
-    def _config(self, spec: str, seed: int, rate: float | None) -> RunConfig:
+    def _build_config(self, spec: str, seed: int, rate: float | None) -> RunConfig:
         model = dataclasses.replace(self.base.model, encoding=spec)
         if rate is None:
             rate = choose_learning_rate(spec, model.width)
@@ -124,7 +126,7 @@ def _build_quick() -> ComparisonPlan:
 
 
 def _build_standard() -> ComparisonPlan:
-    """Every encoding and scaling on three seeds, at the size of quick."""
+    """All encodings and scalings in three seeds, at the size of quick."""
     rest = tuple(name for name in base.names() if name not in _QUICK_ENCODINGS)
     both = ("learned+rope", "rope+alibi")
     return ComparisonPlan(
@@ -133,7 +135,7 @@ def _build_standard() -> ComparisonPlan:
 
 
 def _build_full() -> ComparisonPlan:
-    """The same on a model eight times as large, trained twice as long on twice the length."""
+    """The same with a model eight times as large, longer training and twice the length."""
     small = _build_standard()
     shape = ModelConfig(layers=4, width=192, heads=6)
     training = TrainingConfig(length=256, batch=16, steps=1200, warmup=60)

@@ -1,4 +1,4 @@
-"""How many steps fit into some minutes on this machine."""
+"""How many training steps fit into some minutes on this machine."""
 
 import dataclasses
 import math
@@ -19,36 +19,36 @@ __all__ = ["estimate_steps", "fit_plan"]
 
 _LEAST_STEPS = 40
 _TIMED_STEPS = 3
-# Imports, data and folders of one run, and the slowdown of cores that share their cache.
+# Seconds of imports, data and files of a run; and the slowdown of cores that share a cache.
 _SECONDS_PER_RUN = 5.0
 _SHARED_CACHE_FACTOR = 1.25
 
 
 def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
-    """Steps of every run such that the whole plan takes about ``minutes``; times a few steps.
+    """Steps of each run so that the whole plan takes about ``minutes``; times a few steps.
 
-    Never fewer than 40, below which nothing is learnt; so a very short time is exceeded.
+    At least 40, because fewer steps teach a model nothing; a very short time is exceeded.
     """
     if not 0 < minutes < math.inf:
-        raise ValueError(f"--minutes must be above 0; got {minutes:g}.")
+        raise ValueError(f"minutes must be above 0; got {minutes:g}.")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        jobs = [job for job in plan.jobs() if job.config.training.seed == 0]
-        source = open_data_source(jobs[0].config)
+        runs = [run for run in plan.list_runs() if run.config.training.seed == 0]
+        source = open_data_source(runs[0].config)
         per_step = fixed = 0.0
-        for job in jobs:
-            model = Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
+        for run in runs:
+            model = Model(run.config.model, vocab=source.vocab, longest=run.config.longest)
             model.reset_parameters(0)
             per_step += _time_step(model, source)
-            evaluations = 1 + len(job.scalings)
-            fixed += _SECONDS_PER_RUN + evaluations * _time_evaluation(model, source, job.config)
+            evaluations = 1 + len(run.scalings)
+            fixed += _SECONDS_PER_RUN + evaluations * _time_evaluation(model, source, run.config)
     finally:
         torch.set_num_threads(threads)
-    alone = STEPS_PER_ENCODING * per_step  # speed is measured when the runs are done
+    alone = STEPS_PER_ENCODING * per_step  # speed is measured after the runs
     room = (
         (minutes * 60 - alone)
-        * min(workers, len(plan.jobs()))
+        * min(workers, len(plan.list_runs()))
         / (plan.seeds * _SHARED_CACHE_FACTOR)
     )
     return max(_LEAST_STEPS, int((room - fixed) / per_step))
@@ -57,7 +57,7 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
 def _time_step(model: Model, source: DataSource) -> float:
     best = float("inf")
     for step in range(1, _TIMED_STEPS + 1):
-        questions = source.batch(step)
+        questions = source.get_batch(step)
         start = time.perf_counter()
         model.loss(questions.tokens, questions.targets).backward()  # type: ignore[no-untyped-call]
         best = min(best, time.perf_counter() - start)
@@ -66,8 +66,8 @@ def _time_step(model: Model, source: DataSource) -> float:
 
 @torch.no_grad()
 def _time_evaluation(model: Model, source: DataSource, config: RunConfig) -> float:
-    """From one window of the longest length, which takes as long as the others together."""
-    questions = source.evaluation(config.longest)
+    """Seconds of an evaluation: twice those of the longest length, from one window of it."""
+    questions = source.get_evaluation(config.longest)
     start = time.perf_counter()
     model(questions.tokens[:1], context_length=config.longest)
     return 2 * config.evaluation.windows * (time.perf_counter() - start)
@@ -76,7 +76,7 @@ def _time_evaluation(model: Model, source: DataSource, config: RunConfig) -> flo
 def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -> ComparisonPlan:
     """``plan`` with as many steps as fit into ``minutes``.
 
-    The number is kept in ``folder``, so that the same call goes on with the same plan.
+    The number is stored in ``folder``, so that the same call continues with the same plan.
     """
     note = folder / "minutes.json"
     asked = {
@@ -96,7 +96,7 @@ def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -
 
 
 def _set_steps(plan: ComparisonPlan, steps: int) -> ComparisonPlan:
-    """A tenth of the steps at most are warm-up."""
+    """``plan`` with that many steps, of which at most a tenth are warm-up."""
     training = plan.base.training
     training = dataclasses.replace(training, steps=steps, warmup=min(training.warmup, steps // 10))
     return dataclasses.replace(plan, base=dataclasses.replace(plan.base, training=training))

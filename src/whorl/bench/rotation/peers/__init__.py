@@ -1,4 +1,4 @@
-"""The contestants, one adapter per file."""
+"""The contestants of the rotation benchmark, one file for each."""
 
 from .base import CallMode, Peer, PeerCall
 from .huggingface import HuggingFace, HuggingFaceCompiled
@@ -27,9 +27,9 @@ TITLES = {peer.name: peer.title for peer in (Copy(), Whorl(), *ALL)}
 
 
 def select_peers(names: tuple[str, ...] | None) -> tuple[Peer, ...]:
-    """``copy_``, whorl and the named peers; all peers for None."""
+    """``copy_``, whorl and the peers with these names; None means all peers."""
     for name in names or ():
         if name not in NAMES:
-            raise ValueError(f"unknown peer {name!r}; known: {', '.join(NAMES)}.")
+            raise ValueError(f"peers: {name!r} is unknown; known: {', '.join(NAMES)}.")
     peers = ALL if names is None else tuple(peer for peer in ALL if peer.name in names)
     return (Copy(), Whorl(), *peers)

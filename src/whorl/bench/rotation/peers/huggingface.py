@@ -1,7 +1,7 @@
 """Hugging Face transformers: ``apply_rotary_pos_emb``, as written and under torch.compile.
 
-Llama's for the half layout. The interleaved one exists in several models; the faster is taken:
-Cohere's for float32, GLM's for half types, which Cohere's turns into float32 first.
+The function of Llama for the half layout. Several models have an interleaved one; the fastest is
+used: that of Cohere for float32, that of GLM for half types, which Cohere converts to float32.
 """
 
 import importlib
@@ -19,7 +19,7 @@ __all__ = ["HuggingFace", "HuggingFaceCompiled"]
 
 
 class HuggingFace(Peer):
-    """Eager; gets cos and sin ready-made in the dtype of q, as its models pass them."""
+    """The eager function; gets cos and sin in the dtype of q, as its models pass them."""
 
     name = "hf"
     title = "Hugging Face"
@@ -27,34 +27,34 @@ class HuggingFace(Peer):
     package = "transformers"
     note = "llama (half), cohere (interleaved float32), glm (interleaved half types)"
 
-    def entries(self, case: RotationCase) -> list[PeerCall]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         cos, sin = _build_tables(case)
         apply = _find_function(case.cell)
         return [build_torch_call(case, lambda q, k: apply(q, k, cos, sin))]
 
 
 class HuggingFaceCompiled(HuggingFace):
-    """The same function compiled for the cell's one shape; compile time is not counted."""
+    """The same function, compiled for the shape of the cell; compile time does not count."""
 
     name = "hf-compiled"
     title = "HF compiled"
     note = "torch.compile(fullgraph=True, dynamic=False), compiled once per cell"
 
-    def entries(self, case: RotationCase) -> list[PeerCall]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         cos, sin = _build_tables(case)
-        torch.compiler.reset()  # else the cells of a run add up to the recompile limit
+        torch.compiler.reset()  # else the cells together exceed the recompile limit
         compiled: Any = torch.compile(
             _find_function(case.cell),
             fullgraph=True,
             dynamic=False,
-            # Named, so that no code compiled for another number of threads is taken from a cache.
+            # Given, so that code compiled for another thread count is not taken from a cache.
             options={"cpp.threads": case.cell.threads},
         )
-        entry = build_torch_call(case, lambda q, k: compiled(q, k, cos, sin))
+        call = build_torch_call(case, lambda q, k: compiled(q, k, cos, sin))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's own
-            entry.call()
-        return [entry]
+            call.call()
+        return [call]
 
 
 def _find_function(cell: Cell) -> Any:
@@ -65,7 +65,7 @@ def _find_function(cell: Cell) -> Any:
 
 
 def _build_tables(case: RotationCase) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin [1, T, D]; GLM repeats the first half itself."""
+    """cos and sin [1, T, D]; GLM uses their first half and repeats it itself."""
     glm = case.cell.layout == "interleaved" and case.cell.dtype != "float32"
-    angles = torch.cat((case.angles,) * 2, dim=-1) if glm else case.angles_by_channel()
+    angles = torch.cat((case.angles,) * 2, dim=-1) if glm else case.expand_angles()
     return angles.cos().to(case.dtype)[None], angles.sin().to(case.dtype)[None]

@@ -1,4 +1,4 @@
-"""onnxruntime: its fused RotaryEmbedding on bound, preallocated tensors, so nothing is copied."""
+"""onnxruntime: its fused RotaryEmbedding, on preallocated tensors so that nothing is copied."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ __all__ = ["OnnxRuntime"]
 
 
 class OnnxRuntime(Peer):
-    """The com.microsoft operator on q and on k in one graph; tables are given in the dtype of q.
+    """The com.microsoft operator for q and k in one graph, with tables in the dtype of q.
 
-    Queries, keys and results are bound at every call, as a caller with new tensors must, or once;
-    tables stay bound. The runtime gets as many threads as the cell has. There is no bfloat16 kernel
+    Queries, keys and results are bound at every call, as a caller with new tensors must do, or
+    once; tables stay bound. The runtime gets as many threads as the cell. It has no bfloat16 kernel
     for the CPU.
     """
 
@@ -28,8 +28,8 @@ class OnnxRuntime(Peer):
     trains = False
     note = "com.microsoft.RotaryEmbedding on preallocated memory"
 
-    def missing(self) -> str | None:
-        problem = super().missing()
+    def explain_missing(self) -> str | None:
+        problem = super().explain_missing()
         if problem is None:
             try:
                 import onnx  # noqa: F401  # builds the graph
@@ -37,7 +37,7 @@ class OnnxRuntime(Peer):
                 return f"ImportError: {error}"
         return problem
 
-    def entries(self, case: RotationCase) -> list[PeerCall]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         session = _build_session(case)
         binding, run = session.io_binding(), session.run_with_iobinding
         cos, sin = case.angles.cos().to(case.dtype), case.angles.sin().to(case.dtype)
@@ -52,7 +52,7 @@ class OnnxRuntime(Peer):
             binding.bind_output("q_out", "cpu", 0, kind, q_out.shape, q_out.data_ptr())
             binding.bind_output("k_out", "cpu", 0, kind, k_out.shape, k_out.data_ptr())
 
-        # The binding holds addresses only; as a default the tables live as long as the call.
+        # The binding holds addresses only; the default argument keeps the tables alive.
         def run_bound(alive: object = (cos, sin, first)) -> tuple[Tensor, Tensor]:
             run(binding)
             return q_out, k_out

@@ -1,4 +1,4 @@
-"""rotary-embedding-torch: ``apply_rotary_emb`` with ready-made angles, its shortest way."""
+"""rotary-embedding-torch: ``apply_rotary_emb`` with given angles, its fastest way."""
 
 import torch
 
@@ -10,7 +10,7 @@ __all__ = ["RotaryEmbeddingTorch"]
 
 
 class RotaryEmbeddingTorch(Peer):
-    """It caches angles, not their cos and sin, and takes those at every call."""
+    """``apply_rotary_emb``, which caches angles and computes cos and sin at every call."""
 
     name = "ret"
     title = "rotary-embedding-torch"
@@ -20,10 +20,10 @@ class RotaryEmbeddingTorch(Peer):
     own_angles = True
     note = "given the angles of its cache; cos and sin are taken at every call"
 
-    def entries(self, case: RotationCase) -> list[PeerCall]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         from rotary_embedding_torch import apply_rotary_emb
 
-        freqs = case.angles_by_channel().to(torch.float32)  # [T, D]
+        freqs = case.expand_angles().to(torch.float32)  # [T, D]
         return [
             build_torch_call(
                 case, lambda q, k: (apply_rotary_emb(freqs, q), apply_rotary_emb(freqs, k))

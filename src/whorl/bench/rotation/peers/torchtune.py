@@ -1,4 +1,4 @@
-"""torchtune: ``RotaryPositionalEmbeddings``, where its dependencies resolve."""
+"""torchtune: ``RotaryPositionalEmbeddings``."""
 
 import torch
 
@@ -10,7 +10,7 @@ __all__ = ["Torchtune"]
 
 
 class Torchtune(Peer):
-    """Interleaved on [B, T, H, D], in float32, from a table it makes itself."""
+    """Interleaved layout on [B, T, H, D], in float32, with a table of its own."""
 
     name = "torchtune"
     title = "torchtune"
@@ -20,7 +20,7 @@ class Torchtune(Peer):
     own_angles = True
     note = "on contiguous [B, T, H, D]; decode passes input_pos"
 
-    def entries(self, case: RotationCase) -> list[PeerCall]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         from torchtune.modules import RotaryPositionalEmbeddings
 
         shape = case.cell.shape

@@ -1,4 +1,4 @@
-"""The memory limit, and whorl in all its forms."""
+"""``copy_``, which all times are divided by, and whorl in all its modes."""
 
 from whorl import Layout, RoPE
 from whorl.bench.rotation.case import BASE, RotationCase
@@ -9,15 +9,15 @@ __all__ = ["Copy", "Whorl"]
 
 
 class Copy(Peer):
-    """``copy_`` of the same tensors into preallocated ones; in training, of the gradients too.
+    """``copy_`` of q and k into preallocated tensors; in training, of the gradients too.
 
-    Every ratio has it as denominator. It is the one contestant that is not verified.
+    Times are divided by that of ``copy_``. It is the only contestant that is not verified.
     """
 
     name = "copy"
     title = "copy_"
 
-    def entries(self, case: RotationCase) -> list[PeerCall]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         pairs = [(case.q_out, case.q), (case.k_out, case.k)]
         if case.training:
             pairs += [(case.q_inplace, case.q_grad), (case.k_inplace, case.k_grad)]
@@ -30,14 +30,14 @@ class Copy(Peer):
 
 
 class Whorl(Peer):
-    """RoPE with a table as long as the cell needs, and once with a shorter one."""
+    """RoPE with a table that is long enough for the cell, and with a shorter one."""
 
     name = "whorl"
     title = "whorl"
     package = "whorl"
     note = "decode: cos and sin looked up from the offset, where peers get them ready-made"
 
-    def entries(self, case: RotationCase) -> list[PeerCall]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         cell, shape = case.cell, case.cell.shape
         first = shape.first
         layout: Layout = "half" if cell.layout == "half" else "interleaved"

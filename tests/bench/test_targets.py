@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from whorl.bench import BenchmarkTarget, Shape
-from whorl.bench.rotation.judge import check_targets, compare_with_peers, find_losses
 from whorl.bench.rotation.peers import TITLES
 from whorl.bench.rotation.results import CellResult, Result
+from whorl.bench.rotation.targets import check_targets, compare_with_peers, find_losses
 
 from .conftest import cell_of
 
