@@ -35,7 +35,7 @@ def build_encoding(spec: EncodingSpec, model: ModelConfig, longest: int) -> Enco
 def format_title(spec: EncodingSpec) -> str:
     """Short name of a spec: its parts joined by +, with the options that it has.
 
-    >>> title_of([{"name": "rope", "base": 500.0, "scaling": {"name": "linear", "factor": 2.0}}])
+    >>> format_title([{"name": "rope", "base": 500.0, "scaling": {"name": "linear", "factor": 2.0}}])
     'rope(base=500.0,scaling=linear)'
     """
     return "+".join(_format_part(dict(options)) for options in split_spec(spec))

@@ -81,7 +81,7 @@ def evaluate(
 def add_scaling(config: RunConfig, name: str | None) -> ModelConfig:
     """The model's config with the scaling ``name``; None leaves it as it is.
 
-    >>> with_scaling(RunConfig(), "linear").encoding
+    >>> add_scaling(RunConfig(), "linear").encoding
     [{'name': 'rope', 'scaling': {'name': 'linear', 'factor': 4.0}}]
     """
     if name is None:

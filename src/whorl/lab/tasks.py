@@ -56,7 +56,7 @@ class SyntheticTask:
 
     chance: probability of guessing a token of an answer.
 
-    >>> tokens, asked = task("copy").make_examples(count=1, length=16, seed=0)
+    >>> tokens, asked = get_task("copy").make_examples(count=1, length=16, seed=0)
     >>> bytes(tokens[0].tolist())
     b'         llo|llo'
     >>> asked[0].nonzero().flatten().tolist()

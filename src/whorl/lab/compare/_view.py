@@ -280,9 +280,9 @@ def read_number(value: Any) -> float | None:
 def join_names(names: Sequence[str], most: int) -> str:
     """Names joined to a text with at most ``most`` entries, the last one a number.
 
-    >>> listed(["rope", "alibi", "t5"], most=3)
+    >>> join_names(["rope", "alibi", "t5"], most=3)
     'rope, alibi and t5'
-    >>> listed(["rope", "alibi", "t5"], most=2)
+    >>> join_names(["rope", "alibi", "t5"], most=2)
     'rope and 2 more'
     """
     if len(names) > most:
