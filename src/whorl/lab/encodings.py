@@ -35,7 +35,8 @@ def build_encoding(spec: EncodingSpec, model: ModelConfig, longest: int) -> Enco
 def format_title(spec: EncodingSpec) -> str:
     """Short name of a spec: its parts joined by +, with the options that it has.
 
-    >>> format_title([{"name": "rope", "base": 500.0, "scaling": {"name": "linear", "factor": 2.0}}])
+    >>> scaling = {"name": "linear", "factor": 2.0}
+    >>> format_title([{"name": "rope", "base": 500.0, "scaling": scaling}])
     'rope(base=500.0,scaling=linear)'
     """
     return "+".join(_format_part(dict(options)) for options in split_spec(spec))
