@@ -107,7 +107,7 @@ def test_tapered_blocks_shrink_from_the_last_and_cover_all() -> None:
 
 _MEASURE = """
 import sys, torch, whorl
-from whorl.bench.attention.peak import peak_of
+from whorl.bench.attention.peak import measure_growth
 torch.set_num_threads(1)
 causal, length = sys.argv[1] == "True", int(sys.argv[2])
 def step(tensors):
@@ -116,7 +116,7 @@ def step(tensors):
 for _ in range(3):
     step([torch.randn(1, 2, 300, 16, requires_grad=True) for _ in range(3)])
 tensors = [torch.randn(1, 2, length, 16, requires_grad=True) for _ in range(3)]
-print(peak_of(lambda: step(tensors)))
+print(measure_growth(lambda: step(tensors)))
 """
 
 

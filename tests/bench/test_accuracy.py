@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from whorl.bench import Accuracy, accuracy
-from whorl.bench.rotation.accuracy import POSITIONS, exact
+from whorl.bench import Accuracy, measure_accuracy
+from whorl.bench.rotation.accuracy import POSITIONS, compute_exact_tables
 
 
 def test_reference_agrees_with_mpmath() -> None:
     mpmath = pytest.importorskip("mpmath")
     positions = [1, 257, 131_071, 2**24 - 1]
-    cos, sin = exact(positions, head_dim=16)
+    cos, sin = compute_exact_tables(positions, head_dim=16)
     with mpmath.workdps(60):
         for t, position in enumerate(positions):
             for i in range(8):
@@ -20,13 +20,13 @@ def test_reference_agrees_with_mpmath() -> None:
 
 
 def test_position_zero_is_exact() -> None:
-    cos, sin = exact([0])
+    cos, sin = compute_exact_tables([0])
     assert torch.equal(cos, torch.ones(1, 64, dtype=torch.float64))
     assert torch.equal(sin, torch.zeros(1, 64, dtype=torch.float64))
 
 
 def test_errors_by_contestant() -> None:
-    found = accuracy((0, 257, 131_071, 2**24 - 1), neighbours=2)
+    found = measure_accuracy((0, 257, 131_071, 2**24 - 1), neighbours=2)
     assert found.errors["whorl"][0] == 0.0
     assert max(found.errors["whorl"]) < 6e-8
     assert found.errors["whorl float32"][2] > 1e-3
@@ -35,7 +35,7 @@ def test_errors_by_contestant() -> None:
 
 def test_bfloat16_positions_of_a_peer_are_wrong_from_257() -> None:
     pytest.importorskip("rotary_embedding_torch")
-    found = accuracy((100, 257), neighbours=0)
+    found = measure_accuracy((100, 257), neighbours=0)
     good, bad = found.errors["rotary-embedding-torch bfloat16"]
     assert good < 1e-4
     assert bad > 0.5
@@ -47,7 +47,7 @@ def test_bfloat16_positions_of_a_peer_are_wrong_from_257() -> None:
 )
 def test_float32_peers_lose_digits_with_position(module: str, name: str) -> None:
     pytest.importorskip(module)
-    errors = accuracy((1, 131_071), neighbours=1).errors[name]
+    errors = measure_accuracy((1, 131_071), neighbours=1).errors[name]
     assert errors[0] < 1e-6
     assert 1e-4 < errors[1] < 1e-1
 

@@ -21,6 +21,7 @@ from whorl.bench.attention import (
     Plan,
     Report,
     Result,
+    check_targets,
     decode,
     linear,
     oracle,
@@ -28,7 +29,6 @@ from whorl.bench.attention import (
     run,
     runner,
     softmax,
-    targets,
 )
 from whorl.bench.contestants import Contestant
 from whorl.bench.measure import Timing
@@ -68,7 +68,7 @@ def report() -> Report:
 
 def test_every_contestant_is_right_and_timed(report: Report) -> None:
     assert report.complete
-    assert [c.cell for c in report.cells] == TINY.cells()
+    assert [c.cell for c in report.cells] == TINY.list_cells()
     found = {c.cell.kind: [r.name for r in c.results] for c in report.cells}
     assert found == {
         "causal": ["sdpa", "alibi", "alibi-padded", "t5", "matrix", "matrix-ready", "naive"],
@@ -87,7 +87,9 @@ def test_every_contestant_is_right_and_timed(report: Report) -> None:
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_compiled_flex_attention_is_right() -> None:
     plan = dataclasses.replace(TINY, causal=(40,), compiled=(40,))
-    (result,) = [r for r in runner.measure_cell(plan.cells()[0], plan).results if r.name == "flex"]
+    (result,) = [
+        r for r in runner.measure_cell(plan.list_cells()[0], plan).results if r.name == "flex"
+    ]
     assert result.timing is not None, result.problem
 
 
@@ -107,7 +109,7 @@ def test_a_wrong_contestant_is_reported_and_not_timed(
     monkeypatch.setattr(softmax, "attention", one_key_too_few)
     monkeypatch.setattr(decode, "attention", one_key_too_few)
     monkeypatch.setattr(linear, "linear_attention", not_causal)
-    (found,) = [c for c in TINY.cells() if c.kind == kind]
+    (found,) = [c for c in TINY.list_cells() if c.kind == kind]
     results = {r.name: r for r in runner.measure_cell(found, TINY).results}
     ours = {
         "causal": ("alibi", "alibi-padded", "t5"),
@@ -132,36 +134,36 @@ def test_a_wrong_contestant_is_reported_and_not_timed(
 )
 def test_what_is_wrong_with_a_result(found: torch.Tensor, message: str) -> None:
     expected = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
-    assert oracle.difference(expected.float(), expected) is None
-    problem = oracle.difference(found, expected, "it")
+    assert oracle.describe_difference(expected.float(), expected) is None
+    problem = oracle.describe_difference(found, expected, "it")
     assert problem is not None
     assert re.match(message, problem), problem
 
 
 def test_oracles_agree_with_attention_in_float64() -> None:
-    q, k, v = (x.double() for x in oracle.inputs(50))
-    rope, alibi, rows = whorl.RoPE(64), whorl.ALiBi(8), oracle.rows_of(50)
+    q, k, v = (x.double() for x in oracle.make_inputs(50))
+    rope, alibi, rows = whorl.RoPE(64), whorl.ALiBi(8), oracle.choose_rows(50)
     assert rows[0] == 0
     assert rows[-1] == 49
     wanted = whorl.attention(q, k, v, alibi, causal=True)[:, :, rows]
-    torch.testing.assert_close(oracle.softmax(q, k, v, rows, alibi), wanted)
+    torch.testing.assert_close(oracle.compute_softmax(q, k, v, rows, alibi), wanted)
     wanted = whorl.attention(q, k, v, rope, causal=True)[:, :, -1:]
-    torch.testing.assert_close(oracle.decoded(q[:, :, -1:], k, v), wanted)
+    torch.testing.assert_close(oracle.compute_decode(q[:, :, -1:], k, v), wanted)
     for feature_map in ("elu", "cosine"):
         wanted = whorl.linear_attention(q, k, v, rope, causal=True, feature_map=feature_map)
-        found = oracle.linear(q, k, v, rows, feature_map)
+        found = oracle.compute_linear(q, k, v, rows, feature_map)
         torch.testing.assert_close(found, wanted[:, :, rows])
 
 
 def test_alibi_as_a_matrix() -> None:
-    bias = softmax.alibi_matrix(300)
+    bias = softmax.build_alibi_matrix(300)
     at = torch.arange(300)
     wanted = whorl.ALiBi(8).distance_bias(at[:, None] - at)
     assert wanted is not None
     seen = at[:, None] >= at
     torch.testing.assert_close(bias[0][:, seen], wanted[:, seen].float())
     assert bool((bias[0][:, ~seen] == -torch.inf).all())
-    assert bias.nbytes == softmax.matrix_bytes(300)
+    assert bias.nbytes == softmax.count_matrix_bytes(300)
 
 
 def test_a_failing_contestant_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,17 +171,18 @@ def test_a_failing_contestant_does_not_end_the_run(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("no compiler\nand a long story")
 
     monkeypatch.setitem(softmax.FORWARD, "matrix", fails)
-    found = runner.measure_cell(TINY.cells()[0], TINY)
+    found = runner.measure_cell(TINY.list_cells()[0], TINY)
     (result,) = [r for r in found.results if r.name == "matrix"]
     assert result.problem == "RuntimeError: no compiler"
-    assert found.value("naive") is not None
+    assert found.get_value("naive") is not None
 
 
 def test_peak_memory_sees_what_is_freed_again() -> None:
     """In a process of its own: here, memory that earlier tests freed would be used again."""
     code = (
-        "import torch; from whorl.bench.attention.peak import peak_of;"
-        " print(peak_of(lambda: torch.ones(1)), peak_of(lambda: torch.ones(40_000_000).sum()))"
+        "import torch; from whorl.bench.attention.peak import measure_growth;"
+        " print(measure_growth(lambda: torch.ones(1)),"
+        " measure_growth(lambda: torch.ones(40_000_000).sum()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     little, much = map(int, done.stdout.split())
@@ -189,16 +192,16 @@ def test_peak_memory_sees_what_is_freed_again() -> None:
 
 def test_peak_memory_in_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = peak.measure_peak("matrix", Cell("memory", 1, 1024))
-    assert softmax.matrix_bytes(1024) <= matrix < 3 * softmax.matrix_bytes(1024)
+    assert softmax.count_matrix_bytes(1024) <= matrix < 3 * softmax.count_matrix_bytes(1024)
     with pytest.raises(RuntimeError, match="KeyError: 'nobody'"):
         peak.measure_peak("nobody", Cell("memory", 1, 64))
     monkeypatch.setattr(memory, "read_available", lambda: 10**9)
-    found = runner._peak("matrix", Cell("memory", 1, 16384))
+    found = runner._measure_memory("matrix", Cell("memory", 1, 16384))
     assert found.problem == "MemoryError: needs 11 GB, and 1 GB are free"
 
 
 def target(name: str, *cells: CellResult) -> tuple[float | None, bool | None]:
-    (found,) = [t for t in targets(cells) if t.name == name]
+    (found,) = [t for t in check_targets(cells) if t.name == name]
     return found.measured, found.ok
 
 
@@ -283,7 +286,7 @@ def test_each_target_can_be_reached_and_missed(name: str, good: Any, bad: Any) -
 
 def test_every_target_is_tried_above() -> None:
     (mark,) = test_each_target_can_be_reached_and_missed.pytestmark
-    assert [t.name for t in targets([])] == [row[0] for row in mark.args[1]]
+    assert [t.name for t in check_targets([])] == [row[0] for row in mark.args[1]]
 
 
 def test_short_calls_decide_nothing() -> None:
@@ -292,24 +295,24 @@ def test_short_calls_decide_nothing() -> None:
         cell("doubling", 4096, {"2048": 1.0, "4096": 9.0}),
         cell("recurrent", 8192, {"1024": 1.0, "8192": 9.0}),
     ]
-    assert all(t.ok is None for t in targets(made))
+    assert all(t.ok is None for t in check_targets(made))
 
 
 def test_contestants_that_grow_are_called_equally_often() -> None:
     calls: list[str] = []
     slow = Contestant("slow", lambda: calls.append("slow"), lambda: None, 7)
     fast = Contestant("fast", lambda: calls.append("fast"), lambda: None)
-    timings = runner.take_turns([slow, fast], 3)
+    timings = runner.time_alternately([slow, fast], 3)
     assert calls == ["slow", "fast", "fast", "slow", "slow", "fast", "fast", "slow"]
     assert [(t.samples, t.loops) for t in timings] == [(3, 7), (3, 1)]
 
 
 def test_each_sample_of_stepped_frequencies_has_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = dataclasses.replace(TINY, stepped=(64,))
-    (found,) = [c for c in plan.cells() if c.kind == "stepped"]
-    made = dict(decode.stepped(found, plan))["follows-stepped"]()
+    (found,) = [c for c in plan.list_cells() if c.kind == "stepped"]
+    made = dict(decode.build_stepped(found, plan))["follows-stepped"]()
     assert made.units == 4
-    assert made.problem() is None
+    assert made.find_problem() is None
     turned: list[object] = []
     real = whorl.KVCache._update_frequencies
 
@@ -330,10 +333,10 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
         Cell("memory", 1, 16384),
         (Result("sdpa", peak=33_000_000), Result("matrix", problem="MemoryError: too much")),
     )
-    whole = report.adding(extra).with_command("whorl bench attention")
+    whole = report.add_cell(extra).with_command("whorl bench attention")
     whole.save(tmp_path / "new" / "r.json")
     assert Report.load(tmp_path / "new" / "r.json") == whole
-    text = whole.markdown()
+    text = whole.render_markdown()
     for words in (
         "8 heads of 64, batch 1, float32. Command: `whorl bench attention`.",
         "**Causal, forward: multiples of SDPA without bias, 1 thread**",
@@ -345,7 +348,7 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
     ):
         assert words in text
     console = rich.Console(width=80, file=io.StringIO())
-    for part in whole.table():
+    for part in whole.build_terminal_tables():
         console.print(part)
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
@@ -354,7 +357,7 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"format 1, and 'attention 1' is read; run the bench"):
+    with pytest.raises(ValueError, match="format 1, and this benchmark reads 'attention 1'; run"):
         Report.from_dict({"format": 1})
 
 
@@ -377,26 +380,26 @@ def test_an_interrupt_keeps_what_is_done_and_resume_goes_on(
     sink = tmp_path / "r.json"
     part = run(plan, progress=interrupt, sink=sink)
     assert not part.complete
-    assert "The run was not finished." in part.markdown()
+    assert "The run was not finished." in part.render_markdown()
     assert Report.load(sink) == part
     assert run(plan, sink=sink, resume=sink).complete
-    assert measured == [c.key for c in plan.cells()]
+    assert measured == [c.key for c in plan.list_cells()]
     run(dataclasses.replace(plan, repeats=9), resume=sink)  # other effort: all anew
-    assert measured == 2 * [c.key for c in plan.cells()]
+    assert measured == 2 * [c.key for c in plan.list_cells()]
     assert run(plan, resume=tmp_path / "absent.json").complete
 
 
 def test_plans() -> None:
-    assert {c.kind for c in Plan.quick().cells()} == {c.kind for c in Plan.full().cells()}
-    assert {16384, 4096} <= {c.length for c in Plan.full().cells() if c.kind == "causal"}
-    both = TINY.only(threads=[1, 2]).cells()
+    assert {c.kind for c in Plan.quick().list_cells()} == {c.kind for c in Plan.full().list_cells()}
+    assert {16384, 4096} <= {c.length for c in Plan.full().list_cells() if c.kind == "causal"}
+    both = TINY.select(threads=[1, 2]).list_cells()
     assert [c.key for c in both[-3:]] == ["causal/40/2", "training/40/2", "linear/70/2"]
-    assert len(both) == len(TINY.cells()) + 3
+    assert len(both) == len(TINY.list_cells()) + 3
     assert [Cell.from_dict(c.to_dict()) for c in both] == both
-    with pytest.raises(ValueError, match="at least 1 and sample_seconds at least 0; got Plan"):
+    with pytest.raises(ValueError, match="at least 1, and sample_seconds at least 0; got Plan"):
         Plan(repeats=0)
-    with pytest.raises(ValueError, match="parts of PyTorch, all of them are measured; leave peers"):
-        TINY.only(peers=["hf"])
+    with pytest.raises(ValueError, match=r"compares with PyTorch alone.*; leave peers out"):
+        TINY.select(peers=["hf"])
 
 
 Whorl = Callable[..., tuple[int, str, str]]

@@ -5,13 +5,14 @@ import gc
 import pytest
 import torch
 
-from whorl.bench.measure import Timing, measure, threads
+from whorl._support.threads import use_threads
+from whorl.bench.measure import Timing, measure_calls
 
 
 def test_contestants_take_turns_and_each_round_starts_with_another() -> None:
     order: list[str] = []
     calls = [lambda name=name: order.append(name) for name in "abc"]
-    timings = measure(calls, repeats=3, sample_seconds=0.0)
+    timings = measure_calls(calls, repeats=3, sample_seconds=0.0)
     assert [timing.samples for timing in timings] == [3, 3, 3]
     rounds = order[-18:]  # each sample is one call to warm up and one that is timed
     assert rounds[::2] == rounds[1::2] == [*"abc", *"bca", *"cab"]
@@ -19,7 +20,7 @@ def test_contestants_take_turns_and_each_round_starts_with_another() -> None:
 
 def test_a_slow_contestant_stops_after_three_samples() -> None:
     calls = [lambda: None, lambda: None]
-    timings = measure(calls, repeats=5, sample_seconds=0.0, most_seconds=0.0)
+    timings = measure_calls(calls, repeats=5, sample_seconds=0.0, most_seconds=0.0)
     assert [timing.samples for timing in timings] == [3, 3]
 
 
@@ -30,14 +31,14 @@ def test_short_calls_are_looped() -> None:
         nonlocal count
         count += 1
 
-    timing = measure([call], repeats=2, sample_seconds=1e-4)[0]
+    timing = measure_calls([call], repeats=2, sample_seconds=1e-4)[0]
     assert timing.loops > 1
     assert count >= 2 * (timing.loops + 1)
 
 
 def test_no_garbage_collection_while_sampling_and_restored_after_a_failure() -> None:
     seen = []
-    measure([lambda: seen.append(gc.isenabled())], repeats=1, sample_seconds=0.0)
+    measure_calls([lambda: seen.append(gc.isenabled())], repeats=1, sample_seconds=0.0)
     assert seen[-1] is False
     assert gc.isenabled()
 
@@ -46,14 +47,14 @@ def test_no_garbage_collection_while_sampling_and_restored_after_a_failure() -> 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure([fails], repeats=1, sample_seconds=0.0)
+        measure_calls([fails], repeats=1, sample_seconds=0.0)
     assert gc.isenabled()
 
 
 def test_timing_keeps_median_best_and_quartiles() -> None:
-    timing = Timing.of([5.0, 1.0, 3.0, 2.0, 4.0], loops=7)
+    timing = Timing.from_samples([5.0, 1.0, 3.0, 2.0, 4.0], loops=7)
     assert timing == Timing(median=3.0, best=1.0, lower=2.0, upper=4.0, samples=5, loops=7)
-    assert Timing.of([2.0], loops=1) == Timing(2.0, 2.0, 2.0, 2.0, 1, 1)
+    assert Timing.from_samples([2.0], loops=1) == Timing(2.0, 2.0, 2.0, 2.0, 1, 1)
 
 
 def test_threads_are_restored() -> None:
@@ -61,7 +62,7 @@ def test_threads_are_restored() -> None:
     seen = []
 
     def fails() -> None:
-        with threads(before + 1):
+        with use_threads(before + 1):
             seen.append(torch.get_num_threads())
             raise KeyError
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from whorl.bench import Cell, Plan, Shape
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 from whorl.bench.rotation.contest import measure_cell, verify
-from whorl.bench.rotation.peers import ALL, NAMES, OURS, Entry, Peer, chosen
+from whorl.bench.rotation.peers import ALL, NAMES, OURS, Peer, PeerCall, select_peers
 from whorl.bench.rotation.peers.whorl import Copy, Whorl
 
 from .shapes import DECODE, PREFILL, TRAINING
@@ -22,7 +22,7 @@ def cases() -> list[Any]:
     found = []
     compiled = {("prefill", "float32", "half"), ("training", "bfloat16", "interleaved")}
     for name, peer in CONTESTANTS.items():
-        for cell in Plan(shapes=tuple(SHAPES.values())).cells():
+        for cell in Plan(shapes=tuple(SHAPES.values())).list_cells():
             if name == "hf-compiled" and (cell.shape.kind, cell.dtype, cell.layout) not in compiled:
                 continue
             if peer.supports(cell):
@@ -34,11 +34,11 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("name", "cell"), cases())
 def test_contestant_computes_the_rotation(name: str, cell: Cell) -> None:
     peer = CONTESTANTS[name]
-    if problem := peer.missing():
+    if problem := peer.explain_missing():
         pytest.skip(problem)
-    case = Case(cell)
+    case = RotationCase(cell)
     with torch.set_grad_enabled(case.training):
-        entries = peer.entries(case)
+        entries = peer.build_calls(case)
         assert entries
         for entry in entries:
             assert (entry.mode == "training") == case.training
@@ -46,17 +46,17 @@ def test_contestant_computes_the_rotation(name: str, cell: Cell) -> None:
 
 
 def test_whorl_offers_all_forms() -> None:
-    case = Case(Cell(PREFILL, "float32", "half", 1))
+    case = RotationCase(Cell(PREFILL, "float32", "half", 1))
     forms = ["inplace", "out", "fresh", "bound"]
-    assert [entry.mode for entry in Whorl().entries(case)] == forms
-    case = Case(Cell(DECODE, "float32", "half", 1))
-    assert [entry.mode for entry in Whorl().entries(case)] == [*forms, "past"]
+    assert [entry.mode for entry in Whorl().build_calls(case)] == forms
+    case = RotationCase(Cell(DECODE, "float32", "half", 1))
+    assert [entry.mode for entry in Whorl().build_calls(case)] == [*forms, "past"]
 
 
 def test_copy_moves_all_tensors() -> None:
-    case = Case(Cell(TRAINING, "float32", "half", 1))
+    case = RotationCase(Cell(TRAINING, "float32", "half", 1))
     case.reset()
-    Copy().entries(case)[0].call()
+    Copy().build_calls(case)[0].call()
     assert torch.equal(case.q_out, case.q)
     assert torch.equal(case.k_out, case.k)
     assert torch.equal(case.q_inplace, case.q_grad)
@@ -71,13 +71,13 @@ class Wrong(Peer):
     def __init__(self, fault: str) -> None:
         self.fault = fault
 
-    def entries(self, case: Case) -> list[Entry]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         cell = case.cell
         if self.fault == "raises":
             raise RuntimeError("no such kernel\nand a long story")
         other = "half" if cell.layout == "interleaved" else "interleaved"
         layout = other if self.fault == "layout" else cell.layout
-        right = Whorl().entries(Case(Cell(cell.shape, cell.dtype, layout, 1)))[-1]
+        right = Whorl().build_calls(RotationCase(Cell(cell.shape, cell.dtype, layout, 1)))[-1]
 
         def results() -> list[torch.Tensor]:
             found = [x.clone() for x in right.results()]
@@ -93,7 +93,7 @@ class Wrong(Peer):
                 found.pop()
             return found
 
-        return [Entry(right.mode, right.call, results)]
+        return [PeerCall(right.mode, right.call, results)]
 
 
 @pytest.mark.parametrize(
@@ -123,21 +123,21 @@ def test_wrong_contestant_is_reported_and_not_timed(
 
 def test_wrong_peer_passes_without_a_fault() -> None:
     """The test above fails for the fault, not for the scaffold."""
-    case = Case(Cell(PREFILL, "float32", "half", 1))
+    case = RotationCase(Cell(PREFILL, "float32", "half", 1))
     peer = Wrong("none")
-    assert verify(peer, peer.entries(case)[0], case) is None
+    assert verify(peer, peer.build_calls(case)[0], case) is None
 
 
 def test_a_peer_that_does_not_import_says_why() -> None:
     class Absent(Wrong):
         module = "no_such_module_anywhere"
 
-    problem = Absent("none").missing()
+    problem = Absent("none").explain_missing()
     assert problem == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
 
 
 def test_chosen_keeps_whorl_and_refuses_strangers() -> None:
-    assert [peer.name for peer in chosen(("meta",))] == ["copy", OURS, "meta"]
-    assert len(chosen(None)) == len(NAMES) + 2
-    with pytest.raises(ValueError, match="unknown peer 'tf'; known: hf, "):
-        chosen(("tf",))
+    assert [peer.name for peer in select_peers(("meta",))] == ["copy", OURS, "meta"]
+    assert len(select_peers(None)) == len(NAMES) + 2
+    with pytest.raises(ValueError, match="peers: 'tf' is unknown; known: hf, "):
+        select_peers(("tf",))

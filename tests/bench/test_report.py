@@ -67,17 +67,20 @@ def test_dict_has_ratios_targets_and_losses(report: Report) -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="this is format 0, and 1 is read; run the benchmark"):
+    with pytest.raises(ValueError, match="format 0, and this benchmark reads 1; run the benchmark"):
         Report.from_dict({"format": 0})
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "r.json' is not JSON: Expecting property name .*; name a file of results"),
+        (
+            "{",
+            "is not JSON: Expecting property name .*; choose a file that whorl bench wrote",
+        ),
         ("[" * 100_000, "r.json' is nested more than 64 deep; no file of results is"),
-        ("[1, 2]", r"r.json' must hold a JSON object; got \[1, 2\]\."),
-        ('{"format": "' + "x" * 5000 + '"}', r"this is format 'x+\.\.\.x+', and 1 is read"),
+        ("[1, 2]", r"r.json' must hold a JSON object, as whorl bench writes it; got \[1, 2\]\."),
+        ('{"format": "' + "x" * 5000 + '"}', r"format 'x+\.\.\.x+', and this benchmark reads 1"),
     ],
     ids=lambda text: text[:12],
 )
@@ -89,7 +92,7 @@ def test_files_without_results(content: str, words: str, tmp_path: Path) -> None
 
 
 def test_markdown(report: Report) -> None:
-    text = report.with_command("whorl bench --full").markdown()
+    text = report.with_command("whorl bench --full").render_markdown()
     assert text.startswith("a CPU, 2 cores, 2030-01-01; torch 2.13.0, transformers 5.0;")
     assert "Command: `whorl bench --full`." in text
     assert "**float32, half / interleaved, 1 thread: multiples of copy_**" in text
@@ -111,14 +114,14 @@ def test_markdown(report: Report) -> None:
 
 def test_an_unfinished_report_says_so(report: Report) -> None:
     empty = Report(report.environment, report.effort, complete=False)
-    assert "The run was not finished." in empty.markdown()
-    assert "Targets" not in empty.markdown()
+    assert "The run was not finished." in empty.render_markdown()
+    assert "Targets" not in empty.render_markdown()
 
 
 def test_terminal_tables_fit_eighty_columns(report: Report) -> None:
     rich = pytest.importorskip("rich.console")
     console = rich.Console(width=80, file=io.StringIO())
-    for part in report.table():
+    for part in report.build_terminal_tables():
         console.print(part)
     text = console.file.getvalue()
     assert max(map(len, text.splitlines())) <= 80

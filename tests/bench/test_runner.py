@@ -33,7 +33,7 @@ def test_a_run_measures_every_cell_and_tells_its_progress(tiny_plan: Plan) -> No
     threads = torch.get_num_threads()
     report = run(tiny_plan, progress=lambda *step: steps.append(step))
     assert report.complete
-    assert [cell.cell for cell in report.cells] == tiny_plan.cells()
+    assert [cell.cell for cell in report.cells] == tiny_plan.list_cells()
     assert steps[0] == (0, 2, "prefill-70 float32 half, 1 thread")
     assert steps[-1] == (2, 2, "done")
     assert torch.get_num_threads() == threads
@@ -49,7 +49,7 @@ def test_a_run_measures_every_cell_and_tells_its_progress(tiny_plan: Plan) -> No
 
 
 def test_accuracy_is_part_of_a_run_when_asked_for(tiny_plan: Plan) -> None:
-    plan = dataclasses.replace(tiny_plan, accuracy=True).only(peers=[])
+    plan = dataclasses.replace(tiny_plan, accuracy=True).select(peers=[])
     report = run(plan)
     assert report.accuracy is not None
     assert max(report.accuracy.errors["whorl"]) < 6e-8
@@ -72,7 +72,7 @@ def test_an_interrupt_keeps_what_is_done_and_resume_goes_on(
 
     whole = run(tiny_plan, sink=sink, resume=sink)
     assert whole.complete
-    assert counted == [cell.key for cell in tiny_plan.cells()]
+    assert counted == [cell.key for cell in tiny_plan.list_cells()]
     assert whole.cells[0] == report.cells[0]
 
 
@@ -86,7 +86,7 @@ def test_a_cell_in_which_nothing_was_timed_is_measured_again(
     counted.clear()
     whole = run(tiny_plan, resume=path)
     assert counted == [died.cell.key]
-    assert {measured.cell for measured in whole.cells} == set(tiny_plan.cells())
+    assert {measured.cell for measured in whole.cells} == set(tiny_plan.list_cells())
     assert not any(measured.is_empty for measured in whole.cells)
 
 
@@ -121,32 +121,32 @@ def test_cells_of_another_size_are_measured_again(
 ) -> None:
     """The key of a cell names its length, not its heads."""
     path = tmp_path / "report.json"
-    plan = dataclasses.replace(tiny_plan, shapes=(PREFILL,)).only(peers=[])
+    plan = dataclasses.replace(tiny_plan, shapes=(PREFILL,)).select(peers=[])
     run(plan, sink=path)
     wider = dataclasses.replace(plan, shapes=(dataclasses.replace(PREFILL, heads=8),))
-    assert [c.key for c in wider.cells()] == [c.key for c in plan.cells()]
+    assert [c.key for c in wider.list_cells()] == [c.key for c in plan.list_cells()]
     found = run(wider, resume=path)
     assert len(counted) == 2
-    assert [c.cell for c in found.cells] == wider.cells()
+    assert [c.cell for c in found.cells] == wider.list_cells()
 
 
 def test_accuracy_is_kept_when_a_run_goes_on(
     tiny_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "report.json"
-    plan = dataclasses.replace(tiny_plan, accuracy=True).only(shapes=["prefill-70"], peers=[])
+    plan = dataclasses.replace(tiny_plan, accuracy=True).select(shapes=["prefill-70"], peers=[])
     steps: list[str] = []
     first = run(plan, sink=path, progress=lambda *step: steps.append(step[2]))
     assert steps[-2:] == ["accuracy of tables", "done"]
-    monkeypatch.setattr(runner, "accuracy", None)  # must not be called again
+    monkeypatch.setattr(runner, "measure_accuracy", None)  # must not be called again
     assert run(plan, resume=path).accuracy == first.accuracy
 
 
 def test_nothing_to_resume_is_no_error(tiny_plan: Plan, tmp_path: Path) -> None:
-    plan = tiny_plan.only(shapes=["prefill-70"], peers=[])
+    plan = tiny_plan.select(shapes=["prefill-70"], peers=[])
     assert run(plan, resume=tmp_path / "absent.json").complete
 
 
 def test_unknown_peer_is_refused_before_anything_runs(tiny_plan: Plan) -> None:
-    with pytest.raises(ValueError, match="unknown peer 'tf'"):
-        run(tiny_plan.only(peers=["tf"]))
+    with pytest.raises(ValueError, match="peers: 'tf' is unknown"):
+        run(tiny_plan.select(peers=["tf"]))

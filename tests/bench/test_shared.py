@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whorl.bench import Target, attention, rotation, training
+from whorl.bench import BenchmarkTarget, attention, rotation, training
 from whorl.bench.contestants import Contestant, describe_error, prepare_contestants
 
 FILES = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
@@ -29,7 +29,7 @@ def test_a_published_report_is_read_and_written_unchanged(path: Path, tmp_path: 
     report = REPORTS[json.loads(text)["format"]].load(path)
     assert report.complete
     assert report.cells
-    assert report.markdown().startswith(report.environment["cpu"])
+    assert report.render_markdown().startswith(report.environment["cpu"])
     report.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_text(encoding="utf-8") == text
 
@@ -39,12 +39,12 @@ def test_there_are_published_reports() -> None:
 
 
 def test_targets() -> None:
-    assert Target.most("a", 2, 2.0) == ("a", "<= 2", 2.0, True)
-    assert Target.most("a", 2, 2.1).ok is False
-    assert Target.least("a", 1.5, 1.5) == ("a", ">= 1.5", 1.5, True)
-    assert Target.least("a", 1.5, 1.4).ok is False
-    assert Target.most("a", 2, None) == ("a", "<= 2", None, None)
-    assert Target.least("a", 2, None).ok is None
+    assert BenchmarkTarget.at_most("a", 2, 2.0) == ("a", "<= 2", 2.0, True)
+    assert BenchmarkTarget.at_most("a", 2, 2.1).ok is False
+    assert BenchmarkTarget.at_least("a", 1.5, 1.5) == ("a", ">= 1.5", 1.5, True)
+    assert BenchmarkTarget.at_least("a", 1.5, 1.4).ok is False
+    assert BenchmarkTarget.at_most("a", 2, None) == ("a", "<= 2", None, None)
+    assert BenchmarkTarget.at_least("a", 2, None).ok is None
 
 
 def test_only_the_right_contestants_are_ready() -> None:

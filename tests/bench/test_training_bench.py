@@ -21,20 +21,25 @@ from whorl.bench.training import (
     Plan,
     Report,
     Result,
+    check_targets,
     contestants,
     run,
     runner,
-    targets,
 )
 from whorl.bench.training.baseline import Baseline
-from whorl.bench.training.contestants import Trainer, model_of, problem_of, sizes
+from whorl.bench.training.contestants import (
+    Trainer,
+    build_model,
+    count_parameters,
+    find_model_problem,
+)
 from whorl.bench.training.plan import BASELINE
 
 Shape = tuple[int, int, int, int, int]
 
 SMALL = (2, 48, 2, 12, 2)
 TINY = Plan(shapes=(SMALL,), repeats=2, sample_seconds=0.0)
-CELL = TINY.cells()[0]
+CELL = TINY.list_cells()[0]
 
 
 def cell(shape: Shape, values: dict[str, float], threads: int = 1) -> Any:
@@ -50,27 +55,29 @@ def report() -> Report:
 
 def test_every_model_is_right_and_timed(report: Report) -> None:
     assert report.complete
-    assert [c.cell for c in report.cells] == TINY.cells()
+    assert [c.cell for c in report.cells] == TINY.list_cells()
     (found,) = report.cells
     assert [r.name for r in found.results] == [
         "baseline", "nope", "rope", "alibi", "t5", "learned", "kerple", "xpos", "deberta",
     ]  # fmt: skip
     assert [r.problem for r in found.results if r.problem] == []
     assert all(r.timing is not None for r in found.results)
-    assert all(found.tokens_per_second(r.name) for r in found.results)
-    assert found.ratio(BASELINE) == 1.0
+    assert all(found.compute_speed(r.name) for r in found.results)
+    assert found.compute_ratio(BASELINE) == 1.0
 
 
 @pytest.mark.parametrize("shape", Plan().shapes)
 def test_models_are_equally_large_without_their_positions(shape: Shape) -> None:
     cell = Cell(*shape, 1)
-    theirs, positions = sizes(BASELINE, cell)
+    theirs, positions = count_parameters(BASELINE, cell)
     assert positions == cell.length * cell.width
-    assert sizes("rope", cell)[1] == 0
-    assert sizes("learned", cell)[1] == positions
-    assert sizes("rope", cell)[0] == pytest.approx(theirs - positions, rel=0.02)
+    assert count_parameters("rope", cell)[1] == 0
+    assert count_parameters("learned", cell)[1] == positions
+    assert count_parameters("rope", cell)[0] == pytest.approx(theirs - positions, rel=0.02)
     with torch.device("meta"):
-        assert sizes("t5", cell)[0] == sum(w.numel() for w in model_of("t5", cell).parameters())
+        assert count_parameters("t5", cell)[0] == sum(
+            w.numel() for w in build_model("t5", cell).parameters()
+        )
 
 
 def test_the_baseline_by_hand() -> None:
@@ -106,7 +113,7 @@ def test_the_baseline_by_hand() -> None:
 
 def test_a_step_is_that_of_adamw_with_clipping() -> None:
     """Against two steps by hand: clipped gradients, decay of matrices only."""
-    trainer = Trainer(model_of(BASELINE, CELL), CELL)
+    trainer = Trainer(build_model(BASELINE, CELL), CELL)
     name, decay = "blocks.0.up.weight", 1 - 1e-3 * 0.1
     weight = dict(trainer.model.named_parameters())[name]
     wanted = weight.detach().clone()
@@ -166,7 +173,7 @@ def test_a_wrong_model_is_found(fault: str, message: str | None) -> None:
     trainer = Trainer(Broken(CELL, fault), CELL)
     if fault == "frozen":
         trainer.optimizer.param_groups[0]["lr"] = trainer.optimizer.param_groups[1]["lr"] = 0.0
-    problem = problem_of(trainer, CELL)
+    problem = find_model_problem(trainer, CELL)
     if message is None:
         assert problem is None
     else:
@@ -177,14 +184,14 @@ def test_a_wrong_model_is_found(fault: str, message: str | None) -> None:
 def test_a_model_of_another_size_and_one_that_fails_are_reported_and_not_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = contestants.model_of
+    real = contestants.build_model
 
     def other(name: str, cell: Cell) -> Any:
         if name == "t5":
             raise RuntimeError("no such thing\nand a long story")
         return real(name, dataclasses.replace(cell, layers=3) if name == "rope" else cell)
 
-    monkeypatch.setattr(contestants, "model_of", other)
+    monkeypatch.setattr(contestants, "build_model", other)
     found = {r.name: r for r in runner.measure_cell(CELL, TINY).results}
     more = r"has 1\.\d+ times the parameters of the baseline without those of positions"
     assert re.fullmatch(more, str(found["rope"].problem))
@@ -196,13 +203,13 @@ def test_a_model_of_another_size_and_one_that_fails_are_reported_and_not_timed(
 def test_an_unknown_encoding_is_a_result() -> None:
     plan = dataclasses.replace(TINY, encodings=("ropr",))
     found = runner.measure_cell(CELL, plan).results
-    assert str(found[1].problem).startswith("ValueError: unknown encoding 'ropr'")
+    assert str(found[1].problem).startswith("ValueError: model.encoding: 'ropr' is unknown")
 
 
 def test_timing_leaves_threads_and_random_numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     made = Contestant("baseline", lambda: seen.append(torch.get_num_threads()), lambda: None)
-    monkeypatch.setattr(runner, "contestants", lambda *_: [("baseline", lambda: made)])
+    monkeypatch.setattr(runner, "build_contestants", lambda *_: [("baseline", lambda: made)])
     before, state = torch.get_num_threads(), torch.random.get_rng_state()
     runner.measure_cell(dataclasses.replace(CELL, threads=before + 1), TINY)
     assert set(seen) == {before + 1}
@@ -214,7 +221,7 @@ def test_timing_leaves_threads_and_random_numbers_alone(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("rope", "ok"), [(1.14, True), (1.16, False), (0.5, True)])
 def test_rope_against_the_baseline(shape: Shape, rope: float, ok: bool) -> None:
     made = cell(shape, {"baseline": 2.0, "rope": 2 * rope})
-    found = {t.name: t for t in targets([made]) if t.ok is not None}
+    found = {t.name: t for t in check_targets([made]) if t.ok is not None}
     layers, width, _, length, batch = shape
     name = f"RoPE / plain GPT, {layers} layers of {width}, {batch} x {length} tokens"
     assert list(found) == [name]
@@ -225,7 +232,7 @@ def test_rope_against_the_baseline(shape: Shape, rope: float, ok: bool) -> None:
 @pytest.mark.parametrize(("alibi", "ok"), [(1.24, True), (1.26, False)])
 def test_alibi_against_rope(alibi: float, ok: bool) -> None:
     made = cell((2, 512, 8, 1024, 1), {"rope": 2.0, "alibi": 2 * alibi})
-    (found,) = [t for t in targets([made]) if t.ok is not None]
+    (found,) = [t for t in check_targets([made]) if t.ok is not None]
     assert (found.name, found.limit) == ("ALiBi / RoPE, width >= 512, 1024 tokens", "<= 1.25")
     assert found.ok is ok
 
@@ -233,23 +240,23 @@ def test_alibi_against_rope(alibi: float, ok: bool) -> None:
 def test_what_decides_nothing() -> None:
     slow = {"baseline": 1.0, "rope": 9.0, "alibi": 99.0}
     narrow = cell((2, 256, 8, 1024, 1), slow)
-    assert "ALiBi" not in "".join(t.name for t in targets([narrow]) if t.ok is not None)
-    assert all(t.ok is None for t in targets([cell((2, 512, 8, 1024, 1), slow, threads=2)]))
-    assert all(t.ok is None for t in targets([cell((2, 512, 8, 1024, 1), {"alibi": 1.0})]))
-    assert len(targets([])) == 5
+    assert "ALiBi" not in "".join(t.name for t in check_targets([narrow]) if t.ok is not None)
+    assert all(t.ok is None for t in check_targets([cell((2, 512, 8, 1024, 1), slow, threads=2)]))
+    assert all(t.ok is None for t in check_targets([cell((2, 512, 8, 1024, 1), {"alibi": 1.0})]))
+    assert len(check_targets([])) == 5
 
 
 def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None:
     rich = pytest.importorskip("rich.console")
     wide = cell((2, 512, 8, 1024, 1), {"baseline": 0.5, "rope": 0.6, "alibi": 0.65})
     bad = CellResult(CELL, (Result("t5", problem="does not learn"),))
-    whole = report.adding(wide).adding(bad).with_command("whorl bench training")
+    whole = report.add_cell(wide).add_cell(bad).with_command("whorl bench training")
     whole.save(tmp_path / "new" / "r.json")
     assert Report.load(tmp_path / "new" / "r.json") == whole
     row = whole.to_dict()["cells"][1]["results"][1]
     assert (row["name"], row["ratio"]) == ("rope", pytest.approx(1.2))
     assert row["tokens_per_second"] == pytest.approx(1024 / 0.6)
-    text = whole.markdown()
+    text = whole.render_markdown()
     for words in (
         "clipping and AdamW, in float32. Command: `whorl bench training`.",
         "**2 layers of 512, 1 x 1024 tokens, 1 thread**",
@@ -261,19 +268,21 @@ def test_a_report_is_read_back_and_shown(report: Report, tmp_path: Path) -> None
     ):
         assert words in text
     console = rich.Console(width=80, file=io.StringIO())
-    for part in whole.table():
+    for part in whole.build_terminal_tables():
         console.print(part)
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
     assert "lab, deberta" in shown
     assert "…" not in shown
     empty = Report(report.environment, report.effort, complete=False)
-    assert "The run was not finished." in empty.markdown()
-    assert "Targets" not in empty.markdown()
+    assert "The run was not finished." in empty.render_markdown()
+    assert "Targets" not in empty.render_markdown()
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="training Report: this is format 1, and 'training 1' is"):
+    with pytest.raises(
+        ValueError, match="the report has format 1, and this benchmark reads 'training 1'"
+    ):
         Report.from_dict({"format": 1})
 
 
@@ -299,22 +308,22 @@ def test_an_interrupt_keeps_what_is_done_and_resume_goes_on(
     assert not part.complete
     assert Report.load(sink) == part
     assert run(plan, sink=sink, resume=sink).complete
-    assert measured == plan.cells()
+    assert measured == plan.list_cells()
     run(dataclasses.replace(plan, encodings=("rope",)), resume=sink)  # other effort: all anew
-    assert measured == 2 * plan.cells()
+    assert measured == 2 * plan.list_cells()
 
 
 def test_plans() -> None:
     assert set(Plan.quick().shapes) < set(Plan.full().shapes)
     assert set(Plan.quick().encodings) < set(Plan.full().encodings)
-    both = TINY.only(threads=[1, 2]).cells()
+    both = TINY.select(threads=[1, 2]).list_cells()
     assert [c.key for c in both] == ["2x48/2x12/1", "2x48/2x12/2"]
     assert [Cell.from_dict(c.to_dict()) for c in both] == both
     assert CELL.tokens == 24
-    with pytest.raises(ValueError, match="at least 1 and sample_seconds at least 0; got Plan"):
+    with pytest.raises(ValueError, match="at least 1, and sample_seconds at least 0; got Plan"):
         Plan(repeats=0)
-    with pytest.raises(ValueError, match="the baseline is the one peer of training"):
-        TINY.only(peers=["hf"])
+    with pytest.raises(ValueError, match="the training benchmark compares with the baseline alone"):
+        TINY.select(peers=["hf"])
 
 
 Whorl = Callable[..., tuple[int, str, str]]

@@ -14,8 +14,8 @@ import pytest
 
 from whorl.bench import Cell, Plan, run
 from whorl.bench.rotation import worker
-from whorl.bench.rotation.peers import chosen
-from whorl.bench.rotation.worker import server
+from whorl.bench.rotation.peers import select_peers
+from whorl.bench.rotation.worker import start_server
 
 from .shapes import PREFILL
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not Plan(isolated=True).isolates, reason="forks 
 T = TypeVar("T")
 CELL = Cell(PREFILL, "float32", "interleaved", 1)
 QUICKLY = Plan(repeats=2, sample_seconds=0.0)
-PEERS = [peer for peer in chosen(("hf", "meta")) if peer.missing() is None]
+PEERS = [peer for peer in select_peers(("hf", "meta")) if peer.explain_missing() is None]
 
 
 def test_an_isolated_run_finds_what_the_other_finds(tiny_plan: Plan) -> None:
@@ -43,7 +43,7 @@ def test_an_isolated_run_finds_what_the_other_finds(tiny_plan: Plan) -> None:
 
 def test_a_cell_that_fails_is_a_problem_and_the_next_one_is_measured() -> None:
     impossible = dataclasses.replace(CELL, shape=dataclasses.replace(PREFILL, length=2**50))
-    with server() as measure:
+    with start_server() as measure:
         failed = measure(impossible, PEERS, QUICKLY).results
         assert [result.name for result in failed] == ["copy", "whorl", "hf", "meta"]
         problems = {result.problem for result in failed}
@@ -56,7 +56,7 @@ def test_a_cell_that_fails_is_a_problem_and_the_next_one_is_measured() -> None:
     ("status", "words"), [(3 << 8, "exit code 3"), (9, "SIGKILL"), (40, "signal 40")]
 )
 def test_how_a_process_ended(status: int, words: str) -> None:
-    assert worker._ending(status) == words
+    assert worker._describe_exit(status) == words
 
 
 def test_a_server_that_is_gone_says_so(
@@ -64,8 +64,8 @@ def test_a_server_that_is_gone_says_so(
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
     with (
-        pytest.raises(ChildProcessError, match=r"has ended; what it said stands above\."),
-        server() as measure,
+        pytest.raises(ChildProcessError, match=r"has ended; its messages are above\."),
+        start_server() as measure,
     ):
         measure(CELL, PEERS, QUICKLY)
     assert "ModuleNotFoundError" in capfd.readouterr().err
@@ -73,7 +73,7 @@ def test_a_server_that_is_gone_says_so(
 
 def test_leaving_ends_the_cell_that_is_under_way() -> None:
     endless = dataclasses.replace(QUICKLY, repeats=10**9)
-    with ThreadPoolExecutor() as pool, server() as measure:
+    with ThreadPoolExecutor() as pool, start_server() as measure:
         asked = pool.submit(measure, CELL, PEERS, endless)
         (parent,) = _until(lambda: _children(os.getpid()))
         (cell,) = _until(lambda: _children(parent))
@@ -116,7 +116,7 @@ def _until(condition: Callable[[], T]) -> T:
 def test_no_process_outlives_the_one_that_asked() -> None:
     code = (
         "from whorl.bench import Plan, run; import dataclasses;"
-        "run(dataclasses.replace(Plan.quick(), repeats=10**9, accuracy=False).only(peers=[]))"
+        "run(dataclasses.replace(Plan.quick(), repeats=10**9, accuracy=False).select(peers=[]))"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as asking:
         try:

@@ -21,7 +21,7 @@ Whorl = Callable[..., Any]
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The quick plan, cut to two cells without peers or accuracy: under a second."""
     small = dataclasses.replace(
-        Plan.quick().only(shapes=["decode-1"], dtypes=["float32"], peers=[]),
+        Plan.quick().select(shapes=["decode-1"], dtypes=["float32"], peers=[]),
         repeats=1,
         sample_seconds=0.0,
         accuracy=False,
@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             "kernel": "",
             "peers": {},
         }
-        return Report(environment | {"missing": {}, "command": ""}, plan.effort())
+        return Report(environment | {"missing": {}, "command": ""}, plan.describe_effort())
 
     monkeypatch.setattr(whorl.bench.rotation, "run", run)
     return found
@@ -64,10 +64,10 @@ def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any], tmp_path: P
     done = whorl("bench", "--full", "--peers", "hf, mlx", "--threads", "1,all", "--out", str(out))
     assert done.code == 0
     counts = sorted({1, torch.get_num_threads()})
-    assert asked["plan"] == Plan.full().only(peers=["hf", "mlx"], threads=counts)
+    assert asked["plan"] == Plan.full().select(peers=["hf", "mlx"], threads=counts)
     assert (asked["sink"], asked["resume"]) == (out, None)
     assert whorl("bench", "--shapes", "training-1024,decode-1", "--dtypes", "float16").code == 0
-    assert asked["plan"] == Plan.quick().only(
+    assert asked["plan"] == Plan.quick().select(
         shapes=["training-1024", "decode-1"], dtypes=["float16"]
     )
     assert whorl("bench", "--out", str(out), "--resume").code == 0
@@ -95,10 +95,13 @@ def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any], tmp_path: P
             "error: --threads takes counts such as 1,4 or 1,all; got '1,some'.",
         ),
         (["--threads", ","], "error: --threads takes counts such as 1,4 or 1,all; got ','.\n"),
-        (["--peers", "nobody"], "error: unknown peer 'nobody'; known: hf, "),
-        (["--shapes", "decode"], "error: Plan: unknown shapes 'decode'; known: prefill-512, "),
-        (["--dtypes", "float64"], "error: Plan: unknown dtypes 'float64'; known: float32, bf"),
-        (["--shapes", ","], "error: Plan: there must be a shape, a dtype and a layout to measure"),
+        (["--peers", "nobody"], "error: --peers: 'nobody' is unknown; known: hf, "),
+        (["--shapes", "decode"], "error: --shapes: 'decode' is unknown; known: prefill-512, "),
+        (["--dtypes", "float64"], "error: --dtypes: 'float64' is unknown; known: float32, bf"),
+        (
+            ["--shapes", ","],
+            "error: --shapes, dtypes and layouts must each have at least one entry",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_measuring(

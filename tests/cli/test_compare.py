@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whorl.lab import compare as experiment
-from whorl.lab.compare import Lane, Outcome, Plan
+from whorl.lab.compare import ComparisonPlan, Outcome, RunStatus
 
 for package in ("safetensors", "tomli_w", "altair", "vl_convert"):
     pytest.importorskip(package)
@@ -23,11 +23,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the command asks of ``compare``, which trains nothing here."""
     found: dict[str, Any] = {}
 
-    def compare(plan: Plan, folder: Path, **options: Any) -> Outcome:
+    def compare(plan: ComparisonPlan, folder: Path, **options: Any) -> Outcome:
         found.update(options, plan=plan, folder=folder)
-        lanes = [Lane("rope-seed0", "running", "training", 3, 9, 2.5, 1000.0, 70.0), Lane("x")]
-        options["show"](lanes)
-        return Outcome(None, (Lane("x", "failed", reason="no reason"),), folder)
+        statuses = [
+            RunStatus("rope-seed0", "running", "training", 3, 9, 2.5, 1000.0, 70.0),
+            RunStatus("x"),
+        ]
+        options["show"](statuses)
+        return Outcome(None, (RunStatus("x", "failed", reason="no reason"),), folder)
 
     monkeypatch.setattr(experiment, "compare", compare)
     return found
@@ -35,8 +38,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_quick_is_the_default(whorl: Whorl, asked: dict[str, Any]) -> None:
     done = whorl("compare")
-    assert asked["plan"] == Plan.of("quick", base=asked["plan"].base)
-    assert asked["plan"].base.model == Plan.of("quick").base.model
+    assert asked["plan"] == ComparisonPlan.from_budget("quick", base=asked["plan"].base)
+    assert asked["plan"].base.model == ComparisonPlan.from_budget("quick").base.model
     assert asked["folder"] == Path("runs/quick")
     assert asked["speed"] is True
     assert done.code == 2
@@ -93,7 +96,7 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
         (["--minutes", "nan"], "--minutes must be above 0; got nan"),
         (["--workers", "-1"], "--workers must be at least 1; got -1"),
         (["--chart", "x.gif"], "must end in .png, .svg, .html or .json"),
-        (["--length", "60000"], "the longest evaluation needs 960001 bytes in a row"),
+        (["--length", "60000"], "the longest evaluation needs a document of 960001 bytes"),
     ],
 )
 def test_bad_input(whorl: Whorl, args: list[str], message: str, tmp_path: Path) -> None:
@@ -104,27 +107,29 @@ def test_bad_input(whorl: Whorl, args: list[str], message: str, tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-def lanes() -> list[Lane]:
+def statuses() -> list[RunStatus]:
     return [
-        Lane("nope-seed0", "done", "evaluation", 10, 10, 2.125),
-        Lane("t5-seed0", "failed", "training", 3, 350, reason="training diverged at step 3"),
-        Lane("learned-seed0", "running", "training", 120, 350, 2.31, 15230.0, 185.0),
-        *(Lane(f"waits-seed{n}") for n in range(30)),
+        RunStatus("nope-seed0", "done", "evaluation", 10, 10, 2.125),
+        RunStatus("t5-seed0", "failed", "training", 3, 350, reason="training diverged at step 3"),
+        RunStatus("learned-seed0", "running", "training", 120, 350, 2.31, 15230.0, 185.0),
+        *(RunStatus(f"waits-seed{n}") for n in range(30)),
     ]
 
 
 def test_the_live_view_fits_a_small_screen() -> None:
     rich = pytest.importorskip("rich.console")
-    from whorl.cli._live import _render_lanes
+    from whorl.cli._live import _render_statuses
 
     console = rich.Console(width=80, record=True, file=io.StringIO())
-    console.print(_render_lanes(lanes(), 3700.0))
+    console.print(_render_statuses(statuses(), 3700.0))
     text = console.export_text()
     for words in ("2.125", "15,230", "3:05 min", "t5-seed0 failed: training diverged at step 3"):
         assert words in text
     assert "2 of 33 runs done, 1:01 h; 17 not shown" in text
     assert len(text.splitlines()) <= 20
-    console.print(_render_lanes([*lanes(), Lane("speed", "running", is_run=False)], 3700.0))
+    console.print(
+        _render_statuses([*statuses(), RunStatus("speed", "running", is_run=False)], 3700.0)
+    )
     assert "2 of 33 runs done" in console.export_text()
     assert "\u2026" not in text
 

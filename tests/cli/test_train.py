@@ -53,7 +53,7 @@ def test_options_of_the_encoding(whorl: Whorl, asked: dict[str, Any]) -> None:
         (["--set", "base=1", "--set", "base=2"], "each key once.* got 'base=2'"),
         (["--set", "base=" + "[" * 2000], r"base must be a finite number above 0; got '\[\["),
         (["--set", "name=alibi"], "each key once.* got 'name=alibi'"),
-        (["--encoding", "learned+rope", "--set", "base=5"], "options go with one encoding"),
+        (["--encoding", "learned+rope", "--set", "base=5"], "a table must name one encoding"),
     ],
 )
 def test_bad_options_of_the_encoding(whorl: Whorl, options: list[str], words: str) -> None:
@@ -91,7 +91,7 @@ def test_without_a_rate_it_takes_the_swept_one(whorl: Whorl, asked: dict[str, An
 
 
 def whorl_rate(name: str, width: int) -> float:
-    return whorl.lab.learning_rate(name, width)
+    return whorl.lab.choose_learning_rate(name, width)
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_show_config(whorl: Whorl, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--encoding", "rop"], "unknown encoding 'rop'; did you mean 'rope'?"),
+        (["--encoding", "rop"], "model.encoding: 'rop' is unknown; did you mean 'rope'?"),
         (["--data", "/nowhere"], "--data: '/nowhere' cannot be read: No such file"),
         (["--task", "copi"], "data.task 'copi' is unknown; did you mean 'copy'?"),
         (["--width", "50"], "model.width must be a multiple of model.heads = 4"),

@@ -175,7 +175,7 @@ def test_the_report_of_a_comparison_fits_a_phone(
     browser: Any, tmp_path: Path, rows: int, scheme: str
 ) -> None:
     pytest.importorskip("vl_convert")
-    from whorl.lab.compare.page import page as report
+    from whorl.lab.compare.page import render_page as report
 
     file = tmp_path / "report.html"
     file.write_text(report(comparison(rows)), encoding="utf-8")

@@ -1,11 +1,11 @@
 """Results of a comparison that was never run."""
 
-from whorl.lab.compare.gather import Entry
+from whorl.lab.compare.gather import EncodingResults
 
 __all__ = ["made"]
 
 
-def made(**losses: dict[int, list[list[float]]]) -> list[Entry]:
+def made(**losses: dict[int, list[list[float]]]) -> list[EncodingResults]:
     """Entries whose windows have the given losses by length and seed."""
     entries = []
     for name, by_length in losses.items():
@@ -23,5 +23,5 @@ def made(**losses: dict[int, list[list[float]]]) -> list[Entry]:
             }
             for seed in range(seeds)
         }
-        entries.append(Entry(name.replace("_", "+"), name, None, 0.0, {}, evaluations))
+        entries.append(EncodingResults(name.replace("_", "+"), name, None, 0.0, {}, evaluations))
     return entries

@@ -9,7 +9,7 @@ import torch
 
 import whorl
 from whorl import lab
-from whorl.lab.attention import attention_of, rope_of
+from whorl.lab.attention import compute_attention, get_rope
 from whorl.plots import catalogue
 
 
@@ -23,7 +23,7 @@ def test_weights_are_those_of_the_model(
     model = replace(small.model, encoding=encoding, kind=kind, layers=2, kv_heads=kv_heads)
     config = replace(small, model=model)
     lab.train(config, tmp_path / "run")
-    name, layers = attention_of(tmp_path / "run", length=16, windows=2)
+    name, layers = compute_attention(tmp_path / "run", length=16, windows=2)
     assert name == f"{encoding} in run"
     assert [layer.weights.shape for layer in layers] == [(2, 2, 16, 16)] * 2
     for layer in layers:
@@ -46,7 +46,7 @@ def test_charts_of_a_run(small: lab.RunConfig, tmp_path: Path) -> None:
     assert found["encoding"] == "RoPE(16)"
     assert found["scores"][2]["name"] == "q, k of rope in run"
     with pytest.raises(ValueError, match=r"length must be an int >= 2 and at most 128; got 500\."):
-        attention_of(tmp_path / "run", length=500)
+        compute_attention(tmp_path / "run", length=500)
 
 
 def test_runs_that_have_none(small: lab.RunConfig, tmp_path: Path) -> None:
@@ -55,13 +55,13 @@ def test_runs_that_have_none(small: lab.RunConfig, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"was trained with linear attention, which has no weights"
     ):
-        attention_of(tmp_path / "linear")
+        compute_attention(tmp_path / "linear")
     alibi = replace(small, model=replace(small.model, encoding="alibi"))
     lab.train(alibi, tmp_path / "alibi")
     with pytest.raises(
-        ValueError, match=r"trained with ALiBi\(2\), which holds no RoPE; name a run"
+        ValueError, match=r"trained with ALiBi\(2\), which contains no RoPE; choose a run"
     ):
-        rope_of(attention_of(tmp_path / "alibi")[1])
+        get_rope(compute_attention(tmp_path / "alibi")[1])
 
 
 def test_a_hugging_face_model(small: lab.RunConfig, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whorl.lab import EvaluationConfig, ModelConfig, RunConfig
-from whorl.lab.compare.claims import CLAIMS, judge
+from whorl.lab.compare.claims import CLAIMS, check_claims
 from whorl.lab.compare.statistics import Estimate, estimate
 from whorl.lab.compare.thresholds import SEED_NOISE
 
@@ -23,7 +23,7 @@ def risen(by: float, noise: float = 0.01) -> list[list[float]]:
 
 
 def outcome(claim: str, **losses: Any) -> str:
-    found = {one["id"]: one for one in judge(made(**losses), CONFIG)}
+    found = {one["id"]: one for one in check_claims(made(**losses), CONFIG)}
     return str(found[claim]["outcome"])
 
 
@@ -59,7 +59,7 @@ def test_yarn() -> None:
 def test_nothing_is_spared_where_nothing_rises() -> None:
     losses: dict[str, Any] = {"rope": {128: FLAT, 512: FLAT}, "alibi": {128: FLAT, 512: risen(-1)}}
     assert outcome("alibi-holds", **losses) == "inconclusive"
-    found = judge(made(**losses), CONFIG)[-1]
+    found = check_claims(made(**losses), CONFIG)[-1]
     assert found["evidence"].split("; ")[1].startswith("RoPE's own rise at 4x: 0.00")
 
 
@@ -79,39 +79,39 @@ def test_seeds_are_paired() -> None:
     """Seeds that differ much, encodings that differ little but always the same way."""
     rope = {128: [[1.0], [3.0], [5.0]], 512: [[1.0], [3.0], [5.0]]}
     learned = {128: [[1.1], [3.11], [5.09]], 512: [[9.0], [9.0], [9.0]]}
-    found = {one["id"]: one for one in judge(made(rope=rope, learned=learned), CONFIG)}
+    found = {one["id"]: one for one in check_claims(made(rope=rope, learned=learned), CONFIG)}
     assert found["rope-beats-learned"]["outcome"] == "reproduced"
     assert found["rope-beats-learned"]["evidence"].endswith("to be above 0 (3 seeds)")
 
 
 def test_only_what_can_be_judged() -> None:
-    assert [one["id"] for one in judge(made(rope={128: FLAT, 512: FLAT}), CONFIG)] == [
+    assert [one["id"] for one in check_claims(made(rope={128: FLAT, 512: FLAT}), CONFIG)] == [
         "rope-degrades"
     ]
     short = RunConfig(evaluation=EvaluationConfig(multiples=(1.0, 2.0)))
-    assert judge(made(rope={128: FLAT, 256: FLAT}), short) == []
+    assert check_claims(made(rope={128: FLAT, 256: FLAT}), short) == []
 
 
 def test_models_that_know_nothing_are_not_judged() -> None:
     entries = made(learned={128: [[8.7, 8.8]], 512: [[9.7, 9.9]]})
-    (found,) = judge(entries, CONFIG)
+    (found,) = check_claims(entries, CONFIG)
     assert found["outcome"] == "inconclusive"
-    assert found["evidence"] == "learned learnt hardly more than how often each token comes"
+    assert found["evidence"] == "learned: the loss is hardly below that of token frequencies"
 
 
 def test_a_loss_that_is_no_number() -> None:
     entries = made(rope={128: FLAT, 512: [[float("nan"), 2.0, 2.0]]})
-    (found,) = judge(entries, CONFIG)
+    (found,) = check_claims(entries, CONFIG)
     assert found["outcome"] == "inconclusive"
 
 
 def test_claims_are_about_decoders() -> None:
     entries = made(rope={128: FLAT, 512: FLAT})
     for model in (ModelConfig(kind="encoder"), ModelConfig(attention="linear")):
-        assert judge(entries, RunConfig(model=model)) == []
+        assert check_claims(entries, RunConfig(model=model)) == []
     yarn = made(rope={128: FLAT, 512: FLAT}, rope_yarn={128: FLAT, 512: FLAT})
     twice = RunConfig(evaluation=EvaluationConfig(factor=2.0))
-    assert [one["id"] for one in judge(yarn, twice)] == ["rope-degrades"]
+    assert [one["id"] for one in check_claims(yarn, twice)] == ["rope-degrades"]
 
 
 def test_every_claim_is_published() -> None:

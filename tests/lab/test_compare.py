@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from whorl.lab import Run, RunConfig, threads
-from whorl.lab.compare import Lane, Plan, compare, load, rebuild
-from whorl.lab.compare.plan import Job
+from whorl.lab import Run, RunConfig, use_threads
+from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_comparison, rewrite_report
+from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.pool import run_all
 from whorl.lab.compare.statistics import estimate
 
@@ -25,14 +25,16 @@ pytest.importorskip("rich")
 
 
 @pytest.fixture
-def plan(small: RunConfig) -> Plan:
-    return Plan(encodings=("rope", "alibi"), scalings=("yarn",), seeds=2, base=small)
+def plan(small: RunConfig) -> ComparisonPlan:
+    return ComparisonPlan(encodings=("rope", "alibi"), scalings=("yarn",), seeds=2, base=small)
 
 
 @pytest.mark.slow
-def test_from_plan_to_report(plan: Plan, tmp_path: Path) -> None:
-    seen: list[Sequence[Lane]] = []
-    outcome = compare(plan, tmp_path / "out", workers=2, show=lambda lanes: seen.append([*lanes]))
+def test_from_plan_to_report(plan: ComparisonPlan, tmp_path: Path) -> None:
+    seen: list[Sequence[RunStatus]] = []
+    outcome = compare(
+        plan, tmp_path / "out", workers=2, show=lambda statuses: seen.append([*statuses])
+    )
     found = outcome.comparison
     assert found is not None
     assert outcome.failed == ()
@@ -51,14 +53,14 @@ def test_from_plan_to_report(plan: Plan, tmp_path: Path) -> None:
     assert paired["by_length"]["32"]["mean"] == pytest.approx(sum(gaps) / 2)
     assert paired["by_length"]["32"]["high"] == pytest.approx(estimate(gaps).high)
     assert "against" not in rope
-    assert max(len([x for x in lanes if x.state == "running"]) for lanes in seen) == 2
-    assert {"training", "evaluation"} <= {lane.phase for lanes in seen for lane in lanes}
+    assert max(len([x for x in statuses if x.state == "running"]) for statuses in seen) == 2
+    assert {"training", "evaluation"} <= {status.phase for statuses in seen for status in statuses}
     for name in ("comparison.json", "report.html", "report.md"):
         assert (tmp_path / "out" / name).stat().st_size > 200
 
     kept = (tmp_path / "out" / "comparison.json").read_text()
-    assert load(tmp_path / "out" / "comparison.json") == found
-    again = rebuild(tmp_path / "out")
+    assert load_comparison(tmp_path / "out" / "comparison.json") == found
+    again = rewrite_report(tmp_path / "out")
     assert again["rows"] == found["rows"]
     (tmp_path / "out" / "comparison.json").write_text(kept)
 
@@ -74,12 +76,13 @@ def test_from_plan_to_report(plan: Plan, tmp_path: Path) -> None:
 INTERRUPTED = """
 import json, sys
 from whorl.lab import RunConfig
-from whorl.lab.compare import Plan, compare
+from whorl.lab.compare import ComparisonPlan, compare
 job = json.load(sys.stdin)
 config = RunConfig.from_dict(job["config"])
-plan = Plan(encodings=("rope", "alibi"), base=config)
-def show(lanes):
-    print(max((lane.done for lane in lanes if lane.phase == "training"), default=0), flush=True)
+plan = ComparisonPlan(encodings=("rope", "alibi"), base=config)
+def show(statuses):
+    done = [status.done for status in statuses if status.phase == "training"]
+    print(max(done, default=0), flush=True)
 try:
     compare(plan, job["folder"], workers=2, show=show)
 except KeyboardInterrupt:
@@ -112,11 +115,15 @@ def test_interrupted_and_on(small: RunConfig, tmp_path: Path, how: signal.Signal
     assert ("stopped" in said) == (how == signal.SIGINT)
     runs = [Run(tmp_path / "out" / name) for name in ("rope-seed0", "alibi-seed0")]
     _wait_until_free(runs)
-    assert all(run.evaluation() is None for run in runs)
+    assert all(run.read_evaluation() is None for run in runs)
     if how == signal.SIGINT:
-        assert all(run.checkpoint_path.exists() for run in runs if run.metrics())
-    outcome = compare(Plan(encodings=("rope", "alibi"), base=config), tmp_path / "out", workers=2)
-    whole = compare(Plan(encodings=("rope", "alibi"), base=config), tmp_path / "whole", workers=2)
+        assert all(run.checkpoint_path.exists() for run in runs if run.read_metrics())
+    outcome = compare(
+        ComparisonPlan(encodings=("rope", "alibi"), base=config), tmp_path / "out", workers=2
+    )
+    whole = compare(
+        ComparisonPlan(encodings=("rope", "alibi"), base=config), tmp_path / "whole", workers=2
+    )
     assert outcome.comparison is not None
     assert whole.comparison is not None
     for one, other in zip(outcome.comparison["rows"], whole.comparison["rows"], strict=True):
@@ -129,7 +136,7 @@ def _wait_until_free(runs: list[Run]) -> None:
     for _ in range(300):
         try:
             for run in runs:
-                with run.held():
+                with run.lock():
                     pass
             return
         except ValueError:
@@ -141,9 +148,9 @@ def _wait_until_free(runs: list[Run]) -> None:
 def test_a_failing_run_does_not_stop_the_others(small: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "out" / "alibi-seed0").mkdir(parents=True)
     (tmp_path / "out" / "alibi-seed0" / "letter.txt").write_text("mine")
-    outcome = compare(Plan(encodings=("alibi", "rope"), base=small), tmp_path / "out")
-    assert [lane.name for lane in outcome.failed] == ["alibi-seed0"]
-    assert "is not empty and no run folder" in outcome.failed[0].reason
+    outcome = compare(ComparisonPlan(encodings=("alibi", "rope"), base=small), tmp_path / "out")
+    assert [status.name for status in outcome.failed] == ["alibi-seed0"]
+    assert "is neither empty nor the folder of a run" in outcome.failed[0].reason
     assert outcome.comparison is not None
     assert [row["name"] for row in outcome.comparison["rows"]] == ["rope"]
     assert outcome.comparison["unfinished"][0]["name"] == "alibi-seed0"
@@ -155,55 +162,57 @@ def test_a_worker_that_is_killed(small: RunConfig, tmp_path: Path) -> None:
     training = dataclasses.replace(small.training, steps=100_000)
     config = dataclasses.replace(small, training=training)
 
-    def kill(lanes: Sequence[Lane]) -> None:
-        if lanes[0].done > 5:
+    def kill(statuses: Sequence[RunStatus]) -> None:
+        if statuses[0].done > 5:
             for children in Path("/proc/self/task").glob("*/children"):
                 for pid in children.read_text().split():
                     if "whorl.lab.worker" in Path(f"/proc/{pid}/cmdline").read_text():
                         os.kill(int(pid), signal.SIGKILL)
 
-    lanes = run_all([Job("rope", config)], tmp_path, {}, workers=1, show=kill)
-    assert lanes[0].state == "failed"
-    assert "killed by signal 9 (out of memory?)" in lanes[0].reason
+    statuses = run_all([PlannedRun("rope", config)], tmp_path, {}, workers=1, show=kill)
+    assert statuses[0].state == "failed"
+    assert "killed by signal 9 (out of memory?)" in statuses[0].reason
 
 
 def test_too_little_text_fails_before_any_process(small: RunConfig, tmp_path: Path) -> None:
     longer = dataclasses.replace(
         small, evaluation=dataclasses.replace(small.evaluation, multiples=(1.0, 500.0))
     )
-    with pytest.raises(ValueError, match=r"the longest evaluation needs 16001 bytes in a row"):
-        compare(Plan(encodings=("rope",), base=longer), tmp_path / "out")
+    with pytest.raises(ValueError, match=r"the longest evaluation needs a document of 16001 bytes"):
+        compare(ComparisonPlan(encodings=("rope",), base=longer), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_rebuild_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"none' is no folder; name one that whorl compare made"):
-        rebuild(tmp_path / "none")
-    with pytest.raises(ValueError, match=r"holds no runs; name a folder that whorl compare made"):
-        rebuild(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"none' is not a folder; choose one that whorl compare wrote"
+    ):
+        rewrite_report(tmp_path / "none")
+    with pytest.raises(ValueError, match=r"contains no runs; choose a folder that whorl compare"):
+        rewrite_report(tmp_path)
     (tmp_path / "comparison.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"is no comparison of this version of whorl"):
-        load(tmp_path / "comparison.json")
+    with pytest.raises(ValueError, match=r"is not a comparison of this version of whorl"):
+        load_comparison(tmp_path / "comparison.json")
 
 
 def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
     wider = dataclasses.replace(small, model=dataclasses.replace(small.model, width=64))
     for name, config in (("a", small), ("b", wider)):
         run = Run(tmp_path / name)
-        with run.held():
+        with run.lock():
             run.prepare(config, {})
     with pytest.raises(ValueError, match=r"'b' and 'a' differ in more than encoding, learning"):
-        rebuild(tmp_path)
+        rewrite_report(tmp_path)
     run = Run(tmp_path / "b")
-    with run.held(), threads(torch.get_num_threads() + 1):
+    with run.lock(), use_threads(torch.get_num_threads() + 1):
         run.prepare(small, {}, force=True)
     with pytest.raises(ValueError, match=r"'b' and 'a' differ in text, threads or versions"):
-        rebuild(tmp_path)
+        rewrite_report(tmp_path)
     (tmp_path / "b" / "config.toml").unlink()
-    with pytest.raises(ValueError, match=r"none of the runs is finished; run the same command"):
-        rebuild(tmp_path)
+    with pytest.raises(ValueError, match=r"none of the runs is finished; compare again"):
+        rewrite_report(tmp_path)
 
 
 def test_the_published_comparison_is_read() -> None:
     for path in (Path(__file__).parents[2] / "benchmarks").glob("*-compare.json"):
-        assert [row["name"] for row in load(path)["rows"]][:2] == ["nope", "sinusoidal"]
+        assert [row["name"] for row in load_comparison(path)["rows"]][:2] == ["nope", "sinusoidal"]

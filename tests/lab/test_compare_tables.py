@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.plots.lab_document import comparison
-from whorl.lab.compare._reading import MISSING
-from whorl.lab.compare.tables import markdown, terminal
+from whorl.lab.compare._view import MISSING
+from whorl.lab.compare.tables import build_terminal_tables, render_markdown
 
 
 def table(text: str) -> list[list[str]]:
@@ -17,7 +17,7 @@ def table(text: str) -> list[list[str]]:
 
 
 def test_markdown_says_where_and_what_then_rows_by_length() -> None:
-    text = markdown(comparison())
+    text = render_markdown(comparison())
     where, what, *_ = text.split("\n\n")
     assert where == (
         "Some CPU, 2 cores, 2026-11-16; whorl 0.1.0, torch 2.13.0+cpu, Python 3.11.2."
@@ -41,25 +41,27 @@ def test_markdown_says_where_and_what_then_rows_by_length() -> None:
 def test_markdown_shows_words_of_users_as_they_are() -> None:
     document = comparison(2)
     document["rows"][0]["name"] = "a|b\n<script>"
-    text = markdown(document)
+    text = render_markdown(document)
     assert "| a\\|b &lt;script> |" in text
     assert "<script>" not in text
 
 
 def test_markdown_of_accuracy_marks_the_most() -> None:
-    heads, _, *rows = table(markdown(comparison(measure="accuracy")))
+    heads, _, *rows = table(render_markdown(comparison(measure="accuracy")))
     assert rows[0][heads.index("2048")] == "**63.1%**"
-    assert "passkey: accuracy by evaluation length" in markdown(comparison(measure="accuracy"))
+    assert "passkey: accuracy by evaluation length" in render_markdown(
+        comparison(measure="accuracy")
+    )
 
 
 def test_differences_are_paired_by_seed() -> None:
     document = comparison(2, seeds=3)
-    assert "paired by seed" not in markdown(document)
+    assert "paired by seed" not in render_markdown(document)
     cell = {"mean": -0.25, "low": -0.5, "high": 0.0}
     by_length: dict[str, Any] = {str(n): dict(cell) for n in document["settings"]["lengths"]}
     by_length["64"]["mean"] = None
     document["rows"][1]["against"] = {"name": "rope", "by_length": by_length}
-    text = markdown(document)
+    text = render_markdown(document)
     assert "Difference to rope, paired by seed: mean and 95 % interval over 3 seeds:" in text
     last = [line for line in text.splitlines() if line.startswith("|")][-1]
     assert [cell.strip() for cell in last.strip("|").split("|")][1:3] == [MISSING, "-0.25 ±0.25"]
@@ -68,7 +70,7 @@ def test_differences_are_paired_by_seed() -> None:
 
 def rendered(document: dict[str, Any], width: int = 100) -> str:
     console = pytest.importorskip("rich.console").Console(width=width, file=io.StringIO())
-    for part in terminal(document):
+    for part in build_terminal_tables(document):
         console.print(part)
     return str(console.file.getvalue())
 

@@ -6,33 +6,33 @@ import pytest
 import torch
 
 from whorl.lab import DataConfig, EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
-from whorl.lab.data import Source, open_source
+from whorl.lab.data import DataSource, open_data_source
 
 
 @pytest.fixture(params=["decoder", "encoder"])
-def source(request: pytest.FixtureRequest, small: RunConfig) -> Source:
-    return open_source(replace(small, model=replace(small.model, kind=request.param)))
+def source(request: pytest.FixtureRequest, small: RunConfig) -> DataSource:
+    return open_data_source(replace(small, model=replace(small.model, kind=request.param)))
 
 
-def test_a_batch_follows_from_seed_and_step(source: Source, small: RunConfig) -> None:
-    one, again, other = source.batch(3), source.batch(3), source.batch(4)
+def test_a_batch_follows_from_seed_and_step(source: DataSource, small: RunConfig) -> None:
+    one, again, other = source.get_batch(3), source.get_batch(3), source.get_batch(4)
     assert torch.equal(one.tokens, again.tokens)
     assert torch.equal(one.targets, again.targets)
     assert not torch.equal(one.tokens, other.tokens)
-    seeded = open_source(replace(small, training=replace(small.training, seed=1)))
-    assert not torch.equal(seeded.batch(3).tokens, open_source(small).batch(3).tokens)
+    seeded = open_data_source(replace(small, training=replace(small.training, seed=1)))
+    assert not torch.equal(seeded.get_batch(3).tokens, open_data_source(small).get_batch(3).tokens)
 
 
 def test_a_decoder_is_asked_for_the_next_token(small: RunConfig) -> None:
-    questions = open_source(small).batch(1)
+    questions = open_data_source(small).get_batch(1)
     assert questions.tokens.shape == questions.targets.shape == (4, 32)
     assert torch.equal(questions.tokens[:, 1:], questions.targets[:, :-1])
 
 
 def test_an_encoder_is_asked_for_what_is_hidden(small: RunConfig) -> None:
-    source = open_source(replace(small, model=replace(small.model, kind="encoder")))
+    source = open_data_source(replace(small, model=replace(small.model, kind="encoder")))
     assert source.vocab == 257
-    questions = source.batch(1)
+    questions = source.get_batch(1)
     hidden = questions.tokens == 256
     assert torch.equal(hidden, questions.targets >= 0)
     assert 0.05 < float(hidden.float().mean()) < 0.3
@@ -42,14 +42,14 @@ def test_an_encoder_is_always_asked_something(small: RunConfig) -> None:
     model = replace(small.model, kind="encoder")
     training = replace(small.training, length=2, batch=3)
     evaluation = EvaluationConfig(multiples=(1.0,))
-    source = open_source(replace(small, model=model, training=training, evaluation=evaluation))
-    assert all(bool((source.batch(n).targets >= 0).any(1).all()) for n in range(50))
+    source = open_data_source(replace(small, model=model, training=training, evaluation=evaluation))
+    assert all(bool((source.get_batch(n).targets >= 0).any(1).all()) for n in range(50))
 
 
-def test_the_same_tokens_are_judged_at_every_length(source: Source, small: RunConfig) -> None:
+def test_the_same_tokens_are_judged_at_every_length(source: DataSource, small: RunConfig) -> None:
     judged = []
     for length in small.lengths:
-        questions = source.evaluation(length)
+        questions = source.get_evaluation(length)
         assert questions.tokens.shape == (6, length)
         judged.append(questions.targets[questions.judged].tolist())
     assert judged[0] == judged[1] == judged[2]
@@ -65,12 +65,12 @@ def test_tasks(task: str, kind: str) -> None:
         training=TrainingConfig(length=64, batch=4),
         evaluation=EvaluationConfig(multiples=(1.0, 2.0), windows=5),
     )
-    source = open_source(config)
-    for questions in (source.batch(1), source.evaluation(128)):
+    source = open_data_source(config)
+    for questions in (source.get_batch(1), source.get_evaluation(128)):
         assert bool((questions.targets >= 0).any(1).all())
         assert torch.equal(questions.judged, questions.targets >= 0)
         assert int(questions.tokens.max()) < source.vocab
-    assert not torch.equal(source.batch(1).tokens, source.batch(2).tokens)
+    assert not torch.equal(source.get_batch(1).tokens, source.get_batch(2).tokens)
 
 
 def test_a_task_that_does_not_fit() -> None:
@@ -80,4 +80,4 @@ def test_a_task_that_does_not_fit() -> None:
         evaluation=EvaluationConfig(multiples=(0.05, 1.0)),
     )
     with pytest.raises(ValueError, match=r"the task 'passkey' needs at least \d+ tokens; got 6"):
-        open_source(config)
+        open_data_source(config)

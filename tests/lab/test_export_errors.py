@@ -31,13 +31,13 @@ from .exported import TOLERANCE, built, difference, rope, words
     ("content", "message"),
     [
         (None, r"tokenizer '.*mine.json' cannot be read: No such file or directory\."),
-        ("{", r"tokenizer '.*mine.json' is no tokenizers file; give a tokenizer.json\."),
-        ("[]", "is no tokenizers file"),
-        pytest.param("[" * 100_000, "is no tokenizers file", id="deep"),
-        ('{"model": {"type": "BPE"}}', "is no tokenizers file"),
+        ("{", r"tokenizer '.*mine.json' is not a tokenizers file; pass a tokenizer.json\."),
+        ("[]", "is not a tokenizers file"),
+        pytest.param("[" * 100_000, "is not a tokenizers file", id="deep"),
+        ('{"model": {"type": "BPE"}}', "is not a tokenizers file"),
         (
             json.dumps(words("a", "b")),
-            r"has 2 tokens and the model 256; pass the one that the model was trained with\.",
+            r"has 2 tokens, and the model has 256; pass the one that the model was trained with\.",
         ),
     ],
 )
@@ -51,7 +51,7 @@ def test_bad_tokenizers(content: str | None, message: str, tmp_path: Path) -> No
 
 
 def test_other_tokens_than_bytes_need_a_tokenizer(tmp_path: Path) -> None:
-    message = r"has 300 tokens, so they are not the 256 bytes; pass tokenizer=, the tokenizers file"
+    message = r"tokenizer must be given, because the model has 300 tokens, not 256 bytes; pass the"
     with pytest.raises(ValueError, match=message):
         export(built(vocab=300), tmp_path / "out", length=64)
 
@@ -64,12 +64,12 @@ LONG_ATTENTION = LongRoPE(SHORT, LONG, 32, attention_factor=1.1, long_attention_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "encoder"}, "kind = 'encoder' .* a token never sees later ones"),
+        ({"kind": "encoder"}, "kind = 'encoder' .* a token does not attend to later ones"),
         ({"attention": "linear"}, "attention = 'linear' .* Llama's attention is softmax"),
-        ({"encoding": "alibi"}, r"encoding ALiBi\(4\) .* the only positions that Llama knows"),
-        ({"encoding": "learned"}, "the only positions that Llama knows are RoPE's"),
-        ({"encoding": "nope"}, "the only positions that Llama knows are RoPE's"),
-        ({"encoding": "xpos"}, "the only positions that Llama knows are RoPE's"),
+        ({"encoding": "alibi"}, r"encoding ALiBi\(4\) .* Llama has no other position encoding"),
+        ({"encoding": "learned"}, "Llama has no other position encoding than RoPE"),
+        ({"encoding": "nope"}, "Llama has no other position encoding than RoPE"),
+        ({"encoding": "xpos"}, "Llama has no other position encoding than RoPE"),
         ({"encoding": "learned+rope"}, r"the encoding Learned\(.* \+ RoPE\(16\)"),
         (
             {"encoding": rope(rotary_dim=8)},
@@ -78,7 +78,7 @@ LONG_ATTENTION = LongRoPE(SHORT, LONG, 32, attention_factor=1.1, long_attention_
         ({"encoding": rope(rotary_start=8)}, "rotary_dim=8 .* Llama rotates all 16 channels"),
         (
             {"encoding": rope(inv_freq=[1.0] * 8)},
-            "RoPE with inv_freq= .* Llama's frequencies follow from a base",
+            "RoPE with inv_freq= .* Llama computes its frequencies from a base",
         ),
         (
             {"encoding": rope(frequencies="trained")},
@@ -120,7 +120,7 @@ def test_dynamic_on_a_single_pair(tmp_path: Path) -> None:
 
 
 def check_refused(model: Model, message: str, tmp_path: Path) -> None:
-    whole = rf"export: .*{message}.*\. What can be: a decoder with softmax attention and RoPE"
+    whole = rf"{message}.*\. What can be: a decoder with softmax attention and RoPE"
     with pytest.raises(ValueError, match=whole):
         export(model, tmp_path / "refused", length=64)
     assert not (tmp_path / "refused").exists()
@@ -128,14 +128,16 @@ def check_refused(model: Model, message: str, tmp_path: Path) -> None:
 
 def test_dynamic_starts_at_the_trained_length(tmp_path: Path) -> None:
     model = built(rope(scaling=DynamicNTK(4.0, 32)))
-    message = r"original_context 32 and length is 64; they must be equal, .* Pass that length, or"
+    message = (
+        r"length must be 32, the original_context of DynamicNTK, .*; got 64. Pass that length, or"
+    )
     with pytest.raises(ValueError, match=message):
         export(model, tmp_path / "out", length=64)
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.0, True, None])
 def test_bad_lengths(length: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"export: length must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"^length must be a whole number of at least 1"):
         export(built(), tmp_path / "out", length=length)
 
 
@@ -165,7 +167,7 @@ def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     folder = export(built(), tmp_path / "out", length=64)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    message = r"'.*out' is not empty, and nothing is overwritten; name another folder, or remove"
+    message = r"folder must be empty, .*; '.*out' is not. Choose another, or remove this one first"
     with pytest.raises(ValueError, match=message):
         export(built(tied=True), folder, length=32)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -173,14 +175,15 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"'.*out' is a file; name a folder\."):
+    with pytest.raises(ValueError, match=r"folder must not be a file; got '.*out'\."):
         export(built(), tmp_path / "out", length=64)
 
 
 def test_the_current_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        ValueError, match=r"'\.' is the folder you are in, .* name a new one inside"
+        ValueError,
+        match=r"folder must not be the current one, .*; got '\.'\. Choose a new folder inside",
     ):
         export(built(), ".", length=64)
 
@@ -195,7 +198,7 @@ def test_a_full_disk_leaves_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(sys.modules["whorl.lab.export"], "write_file_atomically", write)
-    message = r"export: '.*out' cannot be written: No space left on device; nothing was left there"
+    message = r"'.*out' cannot be written: No space left on device; nothing was left there"
     with pytest.raises(OSError, match=message):
         export(built(), tmp_path / "out", length=64)
     assert list(tmp_path.iterdir()) == []

@@ -19,28 +19,28 @@ import torch
 
 from whorl.lab import (
     Interrupted,
-    Moment,
     Run,
     RunConfig,
+    TrainingProgress,
     checkpoint,
     export_run,
     runs,
-    threads,
     train,
+    use_threads,
 )
-from whorl.lab.attention import attention_of
-from whorl.lab.checkpoint import read_state
-from whorl.lab.compare import rebuild
-from whorl.lab.environment import environment
-from whorl.lab.integrity import check_format, checksum_tensor, write_checked
+from whorl.lab.attention import compute_attention
+from whorl.lab.checkpoint import read_checkpoint
+from whorl.lab.compare import rewrite_report
+from whorl.lab.environment import describe_environment
+from whorl.lab.integrity import check_format, compute_tensor_checksum, write_checked
 
 safetensors = pytest.importorskip("safetensors.torch")
 
 Edit = Callable[[Path], None]
 
 
-def interrupt_at(step: int) -> Callable[[Moment], None]:
-    def interrupt(moment: Moment) -> None:
+def interrupt_at(step: int) -> Callable[[TrainingProgress], None]:
+    def interrupt(moment: TrainingProgress) -> None:
         if (moment.phase, moment.done) == ("training", step):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -153,7 +153,7 @@ DAMAGE: list[tuple[Edit, str]] = [
 def test_damage_is_refused_on_resuming(half: Run, small: RunConfig, number: int) -> None:
     edit, message = DAMAGE[number]
     edit(half.folder)
-    whole = rf"run' is damaged: .*{message}.* Name another folder with --out, or pass --force to"
+    whole = rf"run' is damaged: .*{message}.* Choose another folder, or pass force=True to"
     with pytest.raises(ValueError, match=whole):
         train(small, half.folder)
     with pytest.raises(ValueError, match=rf"is damaged: .*{message}.* Delete that folder, and tra"):
@@ -164,7 +164,7 @@ RESULTS: list[tuple[Edit, str]] = [
     (replaced("evaluation.json", r'"loss": \d', '"loss": 0'), r"evaluation.json has been changed"),
     (replaced("evaluation-yarn.json", r'"loss": \d', '"loss": 0'), r"evaluation-yarn.json has bee"),
     (replaced("evaluation.json", r'"checkpoint": ".', '"checkpoint": "x'), r"evaluation.json ha"),
-    (lines(lambda all_: [*all_, all_[-1]]), r"metrics.jsonl goes on after step 8, the last"),
+    (lines(lambda all_: [*all_, all_[-1]]), r"metrics.jsonl has lines after step 8, the last"),
     *DAMAGE,
 ]  # fmt: skip
 
@@ -178,13 +178,13 @@ def test_damage_is_refused_by_all_that_reads_a_run(
     damaged = rf"run' is damaged: .*{message}"
     for read in (
         lambda: train(small, whole.folder),
-        lambda: rebuild(whole.folder.parent),
+        lambda: rewrite_report(whole.folder.parent),
         lambda: export_run(whole, tmp_path / "hf"),
-        lambda: attention_of(whole.folder),
+        lambda: compute_attention(whole.folder),
     ):
         with pytest.raises(ValueError, match=damaged):
             read()
-    assert not whole.finished(small, {})
+    assert not whole.is_finished(small, {})
     assert not (tmp_path / "hf").exists()
     assert not (whole.folder.parent / "report.md").exists()
 
@@ -200,7 +200,7 @@ def test_any_flipped_bit_of_a_checkpoint_is_seen(half: Run) -> None:
         changed[place // 8] ^= 1 << place % 8
         half.checkpoint_path.write_bytes(changed)
         with pytest.raises(ValueError, match=r"checkpoint\.safetensors"):
-            read_state(half.checkpoint_path)
+            read_checkpoint(half.checkpoint_path)
 
 
 def test_parts_of_other_runs_are_refused(half: Run, small: RunConfig, tmp_path: Path) -> None:
@@ -208,10 +208,10 @@ def test_parts_of_other_runs_are_refused(half: Run, small: RunConfig, tmp_path: 
     seeded = replace(small, training=replace(small.training, seed=1))
     other = train(seeded, tmp_path / "other")
     for name, message in (
-        ("checkpoint.safetensors", r"checkpoint.safetensors is that of another config"),
+        ("checkpoint.safetensors", r"checkpoint.safetensors belongs to another config"),
         ("metrics.jsonl", r"metrics.jsonl holds the steps of another run than the checkpoint"),
         ("config.toml", r"config.toml has been changed since the run began"),
-        ("evaluation.json", r"evaluation.json is that of other weights than the checkpoint's"),
+        ("evaluation.json", r"evaluation.json belongs to other weights than the checkpoint"),
     ):
         kept = tmp_path / "kept"
         shutil.copytree(half.folder, kept, dirs_exist_ok=True)
@@ -225,7 +225,7 @@ def test_parts_of_other_runs_are_refused(half: Run, small: RunConfig, tmp_path: 
 
 def test_results_of_another_scaling_are_refused(whole: Run) -> None:
     shutil.copy(whole.evaluation_path("yarn"), whole.evaluation_path())
-    with pytest.raises(ValueError, match=r"damaged: evaluation.json is that of another scaling: y"):
+    with pytest.raises(ValueError, match=r"damaged: evaluation.json belongs to another scaling: y"):
         whole.verify()
 
 
@@ -236,7 +236,7 @@ def test_lines_after_the_checkpoint_are_no_damage(half: Run, small: RunConfig) -
     half.verify()
     train(small, half.folder)
     half.verify()
-    assert len(half.metrics()) == 8
+    assert len(half.read_metrics()) == 8
 
 
 def test_runs_of_the_first_version_are_refused(half: Run, small: RunConfig, tmp_path: Path) -> None:
@@ -247,14 +247,16 @@ def test_runs_of_the_first_version_are_refused(half: Run, small: RunConfig, tmp_
     old = {k: v for k, v in found.items() if k not in ("format", "checksum", "config", "resumes")}
     half.environment_path.write_text(json.dumps(old))
     message = r"run' is a run of another version: environment.json was written by whorl 0\.1\.0, wh"
-    with pytest.raises(ValueError, match=rf"{message}.* or pass --force to delete that run and"):
+    with pytest.raises(ValueError, match=rf"{message}.* or pass force=True to delete that run and"):
         train(small, half.folder)
     with pytest.raises(ValueError, match=message):
-        rebuild(half.folder.parent)
+        rewrite_report(half.folder.parent)
     tensors, about = contents(kept / "checkpoint.safetensors")
     old = {"format": "1", "step": about["step"], "seconds": about["seconds"]}
     (kept / "checkpoint.safetensors").write_bytes(safetensors.save(tensors, old))
-    message = r"damaged: checkpoint.safetensors was written by whorl 0\.1\.0, which kept no checks"
+    message = (
+        r"damaged: checkpoint.safetensors was written by whorl 0\.1\.0, which stored no checks"
+    )
     with pytest.raises(ValueError, match=message):
         train(small, kept)
     train(small, half.folder, force=True)
@@ -274,51 +276,59 @@ def test_later_formats_are_refused(half: Run, small: RunConfig) -> None:
         check_format("a" * 5000, "x")
     tell(format="3")(half.folder)
     with pytest.raises(ValueError, match=r"checkpoint.safetensors has format '3'"):
-        read_state(half.checkpoint_path)
+        read_checkpoint(half.checkpoint_path)
 
 
 def test_other_safetensors_are_no_checkpoints(half: Run) -> None:
     half.checkpoint_path.write_bytes(safetensors.save({"x": torch.ones(2)}))
-    with pytest.raises(ValueError, match=r"cannot be read: it is no checkpoint of whorl train"):
-        read_state(half.checkpoint_path)
+    with pytest.raises(ValueError, match=r"cannot be read: it is not a checkpoint of whorl train"):
+        read_checkpoint(half.checkpoint_path)
 
 
 def test_a_tensors_type_and_shape_count() -> None:
     ones = torch.ones(4, 2)
     found = {
-        checksum_tensor(one)
+        compute_tensor_checksum(one)
         for one in (ones, ones.T, ones.view(torch.int32), ones[:2], ones.bfloat16(), ones[:0])
     }
     assert len(found) == 6
-    assert checksum_tensor(ones.T.contiguous()) == checksum_tensor(ones.T)
-    assert checksum_tensor(torch.tensor(1.0)) != checksum_tensor(torch.tensor([1.0]))
+    assert compute_tensor_checksum(ones.T.contiguous()) == compute_tensor_checksum(ones.T)
+    assert compute_tensor_checksum(torch.tensor(1.0)) != compute_tensor_checksum(
+        torch.tensor([1.0])
+    )
 
 
 def test_every_resume_is_recorded(
     half: Run, small: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Moment] = []
+    seen: list[TrainingProgress] = []
     with pytest.raises(Interrupted):
         train(small, half.folder, progress=interrupt_at(6), command="again")
     (resume,) = json.loads(half.environment_path.read_text())["resumes"]
     assert (resume["step"], resume["command"], resume["threads"]) == (5, "again", 1)
     assert {"torch", "cpu", "kernel", "whorl"} <= resume.keys()
-    assert half.environment_changes() == []
-    monkeypatch.setattr(runs, "environment", lambda command: {**environment(command), "torch": "9"})
-    with threads(2):
+    assert half.describe_environment_changes() == []
+    monkeypatch.setattr(
+        runs,
+        "describe_environment",
+        lambda command: {**describe_environment(command), "torch": "9"},
+    )
+    with use_threads(2):
         train(small, half.folder, progress=seen.append)
     monkeypatch.undo()
     notes = [moment.note for moment in seen if moment.note]
-    assert notes == half.environment_changes()
+    assert notes == half.describe_environment_changes()
     expected = r"resumed at step 6 in another environment \(torch .* -> 9, threads 1 -> 2\): from"
     assert re.match(expected, notes[0])
-    found = rebuild(half.folder.parent)
+    found = rewrite_report(half.folder.parent)
     assert found["notes"][-1] == f"run {notes[0]}."
     assert not {"resumes", "checksum", "config", "format"} & found["environment"].keys()
     train(small, half.folder)  # finished: nothing to go on with
     assert len(json.loads(half.environment_path.read_text())["resumes"]) == 2
     train(small, half.folder, scalings=("yarn",))
-    assert half.environment_changes()[1].startswith("resumed at step 8 in another environment")
+    assert half.describe_environment_changes()[1].startswith(
+        "resumed at step 8 in another environment"
+    )
 
 
 def test_a_run_without_a_checkpoint_starts_anew(half: Run, small: RunConfig) -> None:
@@ -330,15 +340,15 @@ def test_a_run_without_a_checkpoint_starts_anew(half: Run, small: RunConfig) -> 
 
 
 def test_hashing_reads_every_tensor_once(half: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in proportion to the file: no tensor is hashed twice on one reading."""
+    """Work in proportion to the file: no tensor is hashed twice on one view."""
     seen: list[int] = []
 
     def count(tensor: torch.Tensor) -> str:
         seen.append(tensor.numel())
-        return checksum_tensor(tensor)
+        return compute_tensor_checksum(tensor)
 
-    monkeypatch.setattr("whorl.lab.checkpoint.checksum_tensor", count)
-    assert read_state(half.checkpoint_path).at.step == 5
+    monkeypatch.setattr("whorl.lab.checkpoint.compute_tensor_checksum", count)
+    assert read_checkpoint(half.checkpoint_path).info.step == 5
     assert len(seen) == len(contents(half.checkpoint_path)[0])
 
 
@@ -379,8 +389,8 @@ for kill in range(1, 10_000, job["stride"]):
     assert {code, again} <= {0, -9} and end == 0, (kill, code, again, end)
     run = Run(folder)
     run.verify()
-    losses = [line["loss"] for line in run.metrics()]
-    found = {n: one["windows"] for n, one in run.evaluation()["by_length"].items()}
+    losses = [line["loss"] for line in run.read_metrics()]
+    found = {n: one["windows"] for n, one in run.read_evaluation()["by_length"].items()}
     print(json.dumps([kill, code, losses, found, sorted(os.listdir(folder))]), flush=True)
     if code == 0:
         break
@@ -414,7 +424,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of files that are opened as safetensors, and of tensors that get a checksum."""
     found: list[str] = []
     module = importlib.import_module("safetensors")
-    opener, summed = module.safe_open, checksum_tensor
+    opener, summed = module.safe_open, compute_tensor_checksum
 
     def open_file(path: Path, **options: Any) -> Any:
         found.append(Path(path).name)
@@ -425,7 +435,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return summed(tensor)
 
     monkeypatch.setattr(module, "safe_open", open_file)
-    monkeypatch.setattr(checkpoint, "checksum_tensor", sum_tensor)
+    monkeypatch.setattr(checkpoint, "compute_tensor_checksum", sum_tensor)
     return found
 
 
@@ -437,11 +447,11 @@ def test_a_resumed_run_reads_its_checkpoint_once(
     run = train(small, half.folder, scalings=("yarn",))
     # Once to go on, and once more all tensors of the checkpoint at the end are given checksums.
     assert reads == ["checkpoint.safetensors", *["tensor"] * 2 * count]
-    assert run.take_saved_state() is None  # and it is not kept in memory
+    assert run.take_checkpoint() is None  # and it is not kept in memory
     reads.clear()
     run = train(small, half.folder, scalings=("yarn",))  # whose results are there already
     assert reads == ["checkpoint.safetensors", *["tensor"] * count]
-    assert run.take_saved_state() is None
+    assert run.take_checkpoint() is None
     run.evaluation_path("yarn").unlink()
     reads.clear()
     run = train(small, half.folder, scalings=("yarn",))
@@ -456,10 +466,10 @@ def test_a_trained_model_is_read_once(whole: Run, reads: list[str], use: str) ->
     if use == "model":
         whole.load_model()
     else:
-        attention_of(whole.folder, windows=1)
+        compute_attention(whole.folder, windows=1)
     assert reads == ["checkpoint.safetensors", *["tensor"] * count]
 
 
 def test_a_run_that_did_not_fit_is_forgotten(half: Run, small: RunConfig) -> None:
-    assert not half.finished(small, {"sha256": "another"})
-    assert half.take_saved_state() is None
+    assert not half.is_finished(small, {"sha256": "another"})
+    assert half.take_checkpoint() is None

@@ -7,7 +7,7 @@ import torch
 
 import whorl
 from whorl.lab import Model, ModelConfig
-from whorl.lab.encodings import build_encoding, parts_of, title_of
+from whorl.lab.encodings import build_encoding, format_title, split_spec
 from whorl.lab.model import NORM_EPS, RMSNorm
 
 
@@ -140,7 +140,7 @@ def test_the_mlp_is_swiglu() -> None:
 
 def test_parts() -> None:
     model = built("learned")
-    found = {model.part_of(name) for name, _ in model.named_parameters()}
+    found = {model.name_part(name) for name, _ in model.named_parameters()}
     assert found == {"attention", "embedding", "encoding", "head", "mlp", "norms"}
 
 
@@ -153,9 +153,9 @@ def test_what_is_not_asked_does_not_count() -> None:
 
 
 def test_specs() -> None:
-    assert title_of("learned + rope") == "learned+rope"
-    assert parts_of({"name": "rope", "base": 5.0}) == [{"name": "rope", "base": 5.0}]
-    assert title_of([{"name": "rope", "base": 5.0}, "alibi"]) == "rope(base=5.0)+alibi"
+    assert format_title("learned + rope") == "learned+rope"
+    assert split_spec({"name": "rope", "base": 5.0}) == [{"name": "rope", "base": 5.0}]
+    assert format_title([{"name": "rope", "base": 5.0}, "alibi"]) == "rope(base=5.0)+alibi"
     shape = ModelConfig(width=48, heads=4)
     assert repr(build_encoding({"name": "rope", "base": 5.0}, shape, 64)) == "RoPE(12, base=5.0)"
     assert build_encoding("t5", shape, 64).softmax_scale(12) is None
@@ -164,9 +164,17 @@ def test_specs() -> None:
 @pytest.mark.parametrize(
     ("spec", "error", "message"),
     [
-        ("rop", ValueError, r"unknown encoding 'rop'; did you mean 'rope'\? Known: alibi, "),
+        (
+            "rop",
+            ValueError,
+            r"model.encoding: 'rop' is unknown; did you mean 'rope'\? Known: alibi, ",
+        ),
         ({"base": 3.0}, ValueError, r"model.encoding as a table needs a name; got \{'base': 3.0\}"),
-        ({"name": "rope+alibi", "base": 3.0}, ValueError, r"options go with one encoding; write"),
+        (
+            {"name": "rope+alibi", "base": 3.0},
+            ValueError,
+            r"a table must name one encoding.*; write",
+        ),
         ({"name": "rope", "bse": 3.0}, ValueError, r"model.encoding: encoding 'rope' has no opti"),
         (3, TypeError, r"model.encoding must be a name such as 'rope' or 'learned\+rope'"),
         ([], TypeError, r"model.encoding must be a name such as 'rope' or 'learned\+rope'"),

@@ -8,7 +8,7 @@ import torch
 
 import whorl
 from whorl.lab import Model, ModelConfig, RunConfig, TrainingConfig
-from whorl.lab.data import open_source
+from whorl.lab.data import open_data_source
 from whorl.lab.optimization import (
     build_optimizer,
     compute_learning_rate,
@@ -109,7 +109,7 @@ def test_parts_hold_every_parameter_once() -> None:
 
 
 def test_gradients_are_clipped_to_the_norm(small: RunConfig) -> None:
-    source = open_source(small)
+    source = open_data_source(small)
     model = Model(small.model, vocab=source.vocab, longest=small.longest)
     model.reset_parameters(0)
     training = dataclasses.replace(small.training, clip=1e-3)

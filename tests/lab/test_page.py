@@ -10,7 +10,7 @@ import pytest
 from tests.plots.lab_document import QUICK, comparison
 from tests.test_import_light import loaded_by
 from whorl import plots
-from whorl.lab.compare.page import page
+from whorl.lab.compare.page import render_page
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -61,7 +61,7 @@ def whole() -> str:
     document["claims"][2]["outcome"] = HOSTILE
     document["unfinished"] = [{"name": HOSTILE, "reason": HOSTILE}]
     document["notes"] = [HOSTILE]
-    return page(document)
+    return render_page(document)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(plots, "svg", lambda chart, theme: "<svg></svg>")
     for name in ("lengths", "costs", "positions", "training"):
         monkeypatch.setattr(plots, f"lab_{name}", lambda comparison, narrow=False: None)
-    return page
+    return render_page
 
 
 def test_it_is_well_formed_and_loads_nothing(whole: str) -> None:

@@ -12,12 +12,19 @@ import pytest
 from tests.plots.lab_document import comparison
 from whorl import plots
 from whorl.lab import DataConfig, RunConfig, train
-from whorl.lab.compare import Lane, Plan, compare, load, rebuild
+from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_comparison, rewrite_report
 from whorl.lab.compare import speed as module
-from whorl.lab.compare.plan import Job
-from whorl.lab.compare.speed import ROUNDS, STEPS, TURNS, measure_speed, read_speed, take_times
-from whorl.lab.compare.tables import markdown
-from whorl.lab.environment import environment
+from whorl.lab.compare.plan import PlannedRun
+from whorl.lab.compare.speed import (
+    ROUNDS,
+    STEPS,
+    STEPS_PER_ENCODING,
+    measure_speed,
+    read_speed,
+    time_steps,
+)
+from whorl.lab.compare.tables import render_markdown
+from whorl.lab.environment import describe_environment
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -25,8 +32,8 @@ pytest.importorskip("vl_convert")
 TOKENS = 4 * 32  # of a step of ``small``
 
 
-def jobs(small: RunConfig, *encodings: str, seeds: int = 1) -> list[Job]:
-    return Plan(encodings=encodings, seeds=seeds, base=small).jobs()
+def list_runs(small: RunConfig, *encodings: str, seeds: int = 1) -> list[PlannedRun]:
+    return ComparisonPlan(encodings=encodings, seeds=seeds, base=small).list_runs()
 
 
 def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,15 +48,17 @@ def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("whorl.lab.optimization.take_step", step)
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     seen: list[tuple[int, int]] = []
-    configs = {job.config.model.encoding: job.config for job in jobs(small, "rope", "alibi", "t5")}
-    found = take_times(configs, lambda *at: seen.append(at))  # type: ignore[arg-type]
+    configs = {
+        job.config.model.encoding: job.config for job in list_runs(small, "rope", "alibi", "t5")
+    }
+    found = time_steps(configs, lambda *at: seen.append(at))  # type: ignore[arg-type]
     turns = [taken[n : n + STEPS + 1] for n in range(0, len(taken), STEPS + 1)]
     assert [{name for name, _ in turn} for turn in turns][:6] == [
         {"rope"}, {"alibi"}, {"t5"}, {"t5"}, {"alibi"}, {"rope"},
     ]  # fmt: skip
     assert all([number for _, number in turn] == list(range(1, STEPS + 2)) for turn in turns)
     assert len(turns) == 3 * ROUNDS
-    assert len(taken) == 3 * TURNS
+    assert len(taken) == 3 * STEPS_PER_ENCODING
     # The first step of each turn is not timed.
     assert found == {name: [3, 4, 5] * ROUNDS for name in ("rope", "alibi", "t5")}
     assert seen == [(n, 3 * ROUNDS) for n in range(1, 3 * ROUNDS + 1)]
@@ -63,68 +72,68 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     def run(configs: dict[str, RunConfig], show: Any) -> Any:
         found.append(list(configs))
         times = {name: [0.5, 90.0, 0.5 + 0.25 * n] for n, name in enumerate(configs)}
-        return times, Lane("speed", "done", is_run=False)
+        return times, RunStatus("speed", "done", is_run=False)
 
-    monkeypatch.setattr(module, "_run", run)
+    monkeypatch.setattr(module, "_run_process", run)
     return found
 
 
 def test_the_median_counts_and_is_kept(
     small: RunConfig, tmp_path: Path, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[Lane] = []
-    both = jobs(small, "rope", "alibi", seeds=2)
-    found, lane = measure_speed(both, tmp_path, shown.append)
+    shown: list[RunStatus] = []
+    both = list_runs(small, "rope", "alibi", seeds=2)
+    found, status = measure_speed(both, tmp_path, shown.append)
     assert found is not None
     assert asked == [["rope", "alibi"]]  # once, not for each seed
     assert found["tokens_per_second"] == {"rope": TOKENS / 0.5, "alibi": TOKENS / 0.75}
-    again, lane = measure_speed(both[1:2], tmp_path, shown.append)
+    again, status = measure_speed(both[1:2], tmp_path, shown.append)
     assert again is not None
     assert again["tokens_per_second"] == found["tokens_per_second"]
-    assert lane.reason == f"kept, measured on {found['date']}"
+    assert status.reason == f"measured on {found['date']}"
     assert len(asked) == 1
     # Speeds of two measurements are not compared: a wider plan measures all of them.
-    measure_speed(jobs(small, "rope", "nope"), tmp_path, shown.append)
+    measure_speed(list_runs(small, "rope", "nope"), tmp_path, shown.append)
     assert asked[1:] == [["rope", "nope"]]
     # Another number of steps or another rate has the same speed, another batch has not.
     training = dataclasses.replace(small.training, steps=99, learning_rate=0.5)
-    measure_speed(jobs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
+    measure_speed(list_runs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
     assert len(asked) == 2
     training = dataclasses.replace(small.training, batch=5)
-    measure_speed(jobs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
+    measure_speed(list_runs(dataclasses.replace(small, training=training), "rope"), tmp_path, print)
     assert len(asked) == 3
-    here = environment()
-    monkeypatch.setattr(module, "environment", lambda: {**here, "torch": "9"})
-    measure_speed(jobs(small, "rope"), tmp_path, print)
+    here = describe_environment()
+    monkeypatch.setattr(module, "describe_environment", lambda: {**here, "torch": "9"})
+    measure_speed(list_runs(small, "rope"), tmp_path, print)
     assert len(asked) == 4
 
 
 def test_a_changed_file_is_measured_anew_or_refused(
     small: RunConfig, tmp_path: Path, asked: list[list[str]]
 ) -> None:
-    measure_speed(jobs(small, "rope"), tmp_path, print)
+    measure_speed(list_runs(small, "rope"), tmp_path, print)
     path = tmp_path / "speed.json"
     path.write_text(path.read_text().replace("256.0", "999.0"))
     message = r"speed.json' is damaged: speed.json has been changed .* Delete it; whorl compare"
     with pytest.raises(ValueError, match=message):
         read_speed(tmp_path, [small])
-    measure_speed(jobs(small, "rope"), tmp_path, print)
+    measure_speed(list_runs(small, "rope"), tmp_path, print)
     assert len(asked) == 2
     found = read_speed(tmp_path, [small])
     assert found is not None
     assert found["tokens_per_second"] == {"rope": 256.0}
     assert read_speed(tmp_path / "elsewhere", [small]) is None
-    assert read_speed(tmp_path, [jobs(small, "alibi")[0].config]) is None
+    assert read_speed(tmp_path, [list_runs(small, "alibi")[0].config]) is None
 
 
 def test_a_report_shows_the_speeds_that_are_there(
     small: RunConfig, tmp_path: Path, asked: list[list[str]]
 ) -> None:
-    three = jobs(small, "rope", "alibi", "nope")
+    three = list_runs(small, "rope", "alibi", "nope")
     for job in three:
         train(job.config, tmp_path / job.name)
     measure_speed(three[:2], tmp_path, print)
-    found = rebuild(tmp_path)
+    found = rewrite_report(tmp_path)
     speeds = {row["name"]: row["tokens_per_second"] for row in found["rows"]}
     assert speeds == {"rope": TOKENS / 0.5, "alibi": TOKENS / 0.75, "nope": None}
     note = (
@@ -137,32 +146,32 @@ def test_a_report_shows_the_speeds_that_are_there(
     assert "tokens/s" in next(line for line in report.splitlines() if line.startswith("| "))
     # Of another batch, a speed is not that of these runs.
     training = dataclasses.replace(small.training, batch=5)
-    other = jobs(dataclasses.replace(small, training=training), "rope")
+    other = list_runs(dataclasses.replace(small, training=training), "rope")
     measure_speed([other[0], *three[1:]], tmp_path, print)
-    speeds = {row["name"]: row["tokens_per_second"] for row in rebuild(tmp_path)["rows"]}
+    speeds = {row["name"]: row["tokens_per_second"] for row in rewrite_report(tmp_path)["rows"]}
     assert speeds == {"rope": None, "alibi": TOKENS / 0.75, "nope": TOKENS / 1.0}
     # All are measured together, so that they can be compared.
     measure_speed(three, tmp_path, print)
     assert asked[-1] == ["rope", "alibi", "nope"]
-    assert "not measured" not in " ".join(rebuild(tmp_path)["notes"])
+    assert "not measured" not in " ".join(rewrite_report(tmp_path)["notes"])
 
 
 @pytest.mark.slow
 def test_a_process_that_fails_is_said(small: RunConfig, tmp_path: Path) -> None:
     lost = dataclasses.replace(small, data=DataConfig(files=("/nowhere",)))
-    found, lane = measure_speed([Job("rope", lost)], tmp_path, print)
+    found, status = measure_speed([PlannedRun("rope", lost)], tmp_path, print)
     assert found is None
-    assert lane.state == "failed"
-    assert "its process ended with code 1: ValueError: --data: '/nowhere' cannot be read" in (
-        lane.reason
+    assert status.state == "failed"
+    assert "its process ended with code 1: ValueError: data.files: '/nowhere' cannot be read" in (
+        status.reason
     )
     assert not (tmp_path / "speed.json").exists()
 
 
 @pytest.mark.slow
 def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path) -> None:
-    seen: list[list[Lane]] = []
-    plan = Plan(encodings=("rope", "alibi"), scalings=("yarn",), base=small)
+    seen: list[list[RunStatus]] = []
+    plan = ComparisonPlan(encodings=("rope", "alibi"), scalings=("yarn",), base=small)
     blank = compare(plan, tmp_path, workers=2, speed=False).comparison
     assert blank is not None
     assert blank["speed"] is None
@@ -173,16 +182,16 @@ def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path)
     (tmp_path / ".speed.json.part").write_text("half")
     (tmp_path / ".mine.part").write_text("mine")
 
-    def interrupt(lanes: Sequence[Lane]) -> None:
-        seen.append([*lanes])
-        if lanes[-1].name == "speed" and lanes[-1].done:
+    def interrupt(statuses: Sequence[RunStatus]) -> None:
+        seen.append([*statuses])
+        if statuses[-1].name == "speed" and statuses[-1].done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         compare(plan, tmp_path, show=interrupt)
-    assert all(lane.state == "done" for lane in seen[-1][:-1])  # no run is active meanwhile
+    assert all(status.state == "done" for status in seen[-1][:-1])  # no run is active meanwhile
     assert not (tmp_path / "speed.json").exists()
-    assert load(tmp_path / "comparison.json")["rows"] == blank["rows"]
+    assert load_comparison(tmp_path / "comparison.json")["rows"] == blank["rows"]
     assert [path.name for path in tmp_path.glob(".*.part")] == [".mine.part"]
 
     whole = compare(plan, tmp_path).comparison
@@ -196,7 +205,7 @@ def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path)
     assert "measured once" in whole["notes"][-1]
     again = compare(plan, tmp_path).comparison
     assert again is not None
-    assert again["rows"] == whole["rows"] == rebuild(tmp_path)["rows"]
+    assert again["rows"] == whole["rows"] == rewrite_report(tmp_path)["rows"]
 
 
 def test_speeds_of_the_first_version_are_not_shown(tmp_path: Path) -> None:
@@ -204,18 +213,22 @@ def test_speeds_of_the_first_version_are_not_shown(tmp_path: Path) -> None:
     document = {"format": 1, **comparison()}
     for speed, left in ((None, 0), ({"rounds": 5, "steps": 3, "date": "2026-11-16"}, 8)):
         (tmp_path / "c.json").write_text(json.dumps({**document, "speed": speed}))
-        found = load(tmp_path / "c.json")
+        found = load_comparison(tmp_path / "c.json")
         assert sum(row["tokens_per_second"] is not None for row in found["rows"]) == left
-        assert ("tokens/s" in markdown(found)) == bool(left)
+        assert ("tokens/s" in render_markdown(found)) == bool(left)
     del document["speed"]
     (tmp_path / "c.json").write_text(json.dumps(document))
-    assert all(row["tokens_per_second"] is None for row in load(tmp_path / "c.json")["rows"])
+    assert all(
+        row["tokens_per_second"] is None for row in load_comparison(tmp_path / "c.json")["rows"]
+    )
 
 
 def test_blank_where_it_was_not_measured_and_a_dash_where_it_cannot_be() -> None:
     document = comparison()
     next(row for row in document["rows"] if row["name"] == "alibi")["tokens_per_second"] = None
-    rows = {line.split(" | ")[0].strip("| "): line for line in markdown(document).splitlines()}
+    rows = {
+        line.split(" | ")[0].strip("| "): line for line in render_markdown(document).splitlines()
+    }
     assert rows["alibi"].endswith("|  |")
     assert rows["rope+yarn"].endswith("| \u2013 |")
     for row in document["rows"]:
@@ -225,7 +238,7 @@ def test_blank_where_it_was_not_measured_and_a_dash_where_it_cannot_be() -> None
 
 def test_claims_say_on_what_they_rest() -> None:
     document = comparison()
-    assert "Published claims" not in markdown(document)
-    assert "| reproduced (1 seed, 3 layers) |" in markdown(document, claims=True)
+    assert "Published claims" not in render_markdown(document)
+    assert "| reproduced (1 seed, 3 layers) |" in render_markdown(document, claims=True)
     document["settings"].update(layers=1, seeds=[0, 1, 2])
-    assert "| not reproduced (3 seeds, 1 layer) |" in markdown(document, claims=True)
+    assert "| not reproduced (3 seeds, 1 layer) |" in render_markdown(document, claims=True)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.lab import Interrupted, Model, Moment, Run, RunConfig, train
+from whorl.lab import Interrupted, Model, Run, RunConfig, TrainingProgress, train
 from whorl.lab import trainer as module
-from whorl.lab.checkpoint import read_state
+from whorl.lab.checkpoint import read_checkpoint
 
 SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms")
 
@@ -32,8 +32,8 @@ def one_thread() -> Any:
 
 def numbers(run: Run) -> list[Any]:
     """All that must be equal: every step's numbers, and every result."""
-    steps = [[line[name] for name in SAME] for line in run.metrics()]
-    found = run.evaluation()
+    steps = [[line[name] for name in SAME] for line in run.read_metrics()]
+    found = run.read_evaluation()
     assert found is not None
     for result in found["by_length"].values():
         del result["seconds"]
@@ -46,13 +46,13 @@ def whole(small: RunConfig, tmp_path: Path) -> Run:
 
 
 def test_a_run(whole: Run, small: RunConfig) -> None:
-    lines = whole.metrics()
+    lines = whole.read_metrics()
     assert [line["step"] for line in lines] == list(range(1, 9))
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert set(lines[0]["gradient_norms"]) == {"attention", "embedding", "head", "mlp", "norms"}
     squares = sum(norm**2 for norm in lines[0]["gradient_norms"].values())
     assert squares == pytest.approx(lines[0]["gradient_norm"] ** 2, rel=1e-2)
-    found = whole.evaluation()
+    found = whole.read_evaluation()
     assert found is not None
     assert list(found["by_length"]) == ["16", "32", "128"]
     at = found["by_length"]["32"]
@@ -78,7 +78,7 @@ def test_it_is_the_same_again(whole: Run, small: RunConfig, tmp_path: Path) -> N
 
 
 def test_a_finished_run_is_left_alone(whole: Run, small: RunConfig) -> None:
-    seen: list[Moment] = []
+    seen: list[TrainingProgress] = []
     before = whole.metrics_path.stat().st_mtime_ns
     train(small, whole.folder, progress=seen.append)
     assert seen == []
@@ -87,13 +87,15 @@ def test_a_finished_run_is_left_alone(whole: Run, small: RunConfig) -> None:
 
 @pytest.mark.parametrize("stop_at", [1, 5, 8])
 def test_ctrl_c_and_on(small: RunConfig, whole: Run, tmp_path: Path, stop_at: int) -> None:
-    def interrupt(moment: Moment) -> None:
+    def interrupt(moment: TrainingProgress) -> None:
         if (moment.phase, moment.done) == ("training", stop_at):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
         train(small, tmp_path / "run", progress=interrupt)
-    assert [line["step"] for line in Run(tmp_path / "run").metrics()] == list(range(1, stop_at + 1))
+    assert [line["step"] for line in Run(tmp_path / "run").read_metrics()] == list(
+        range(1, stop_at + 1)
+    )
     run = train(small, tmp_path / "run")
     assert numbers(run) == numbers(whole)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -134,9 +136,9 @@ def test_kill_9_at_many_moments(small: RunConfig, whole: Run, tmp_path: Path) ->
         )
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         if Run(folder).checkpoint_path.exists():
-            saved = read_state(Run(folder).checkpoint_path)
+            saved = read_checkpoint(Run(folder).checkpoint_path)
             saved.load_weights(_model(small))
-            assert saved.at.step >= 1
+            assert saved.info.step >= 1
     assert done.returncode == 0
     assert numbers(Run(folder)) == numbers(whole)
     assert not list(folder.glob(".*.part"))
@@ -147,7 +149,7 @@ def _model(config: RunConfig) -> Any:
 
 
 def test_a_line_that_was_cut_off(small: RunConfig, whole: Run, tmp_path: Path) -> None:
-    def interrupt(moment: Moment) -> None:
+    def interrupt(moment: TrainingProgress) -> None:
         if (moment.phase, moment.done) == ("training", 4):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -162,17 +164,17 @@ def test_another_config_is_refused(whole: Run, small: RunConfig) -> None:
     other = replace(small, model=replace(small.model, encoding="alibi"))
     with pytest.raises(
         ValueError,
-        match=r"whole' holds another run: model.encoding is 'rope' there, 'alibi' here. Name",
+        match=r"whole' holds another run: model.encoding is 'rope' there, 'alibi' here. Choose",
     ):
         train(other, whole.folder)
-    assert whole.evaluation() is not None
+    assert whole.read_evaluation() is not None
     train(other, whole.folder, force=True)
-    assert whole.config() == other
+    assert whole.load_config() == other
 
 
 def test_another_text_is_refused(whole: Run, small: RunConfig, texts: Path) -> None:
     (texts / "text00.txt").write_text("other words " * 50)
-    with pytest.raises(ValueError, match=r"holds another run: its text was another"):
+    with pytest.raises(ValueError, match=r"holds another run: its text differs"):
         train(small, whole.folder)
 
 
@@ -180,7 +182,9 @@ def test_a_folder_with_other_things_is_refused(small: RunConfig, tmp_path: Path)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("x")
     for force in (False, True):
-        with pytest.raises(ValueError, match=r"is not empty and no run folder \(it has 'chapter1"):
+        with pytest.raises(
+            ValueError, match=r"is neither empty nor the folder of a run \(it has 'chapter1"
+        ):
             train(small, tmp_path / "thesis", force=force)
 
 
@@ -213,7 +217,9 @@ def test_a_config_of_others_is_never_deleted(small: RunConfig, tmp_path: Path) -
     (folder / "config.toml").write_text("[server]\nport = 80\n")
     (folder / "metrics.jsonl").write_text("mine")
     for force in (False, True):
-        with pytest.raises(ValueError, match=r"server' is no run folder: unknown table \[server\]"):
+        with pytest.raises(
+            ValueError, match=r"server' is not the folder of a run: unknown table \[server\]"
+        ):
             train(small, folder, force=force)
     assert (folder / "metrics.jsonl").read_text() == "mine"
 
@@ -223,7 +229,7 @@ def test_force_is_finished_after_a_crash(whole: Run, small: RunConfig) -> None:
     whole.config_path.unlink()
     other = replace(small, model=replace(small.model, encoding="alibi"))
     train(other, whole.folder)
-    assert whole.config() == other
+    assert whole.load_config() == other
 
 
 def test_files_of_others_are_left_alone(small: RunConfig, tmp_path: Path) -> None:
@@ -236,7 +242,7 @@ def test_files_of_others_are_left_alone(small: RunConfig, tmp_path: Path) -> Non
 
 
 def test_a_folder_in_use_is_refused(small: RunConfig, tmp_path: Path) -> None:
-    def again(moment: Moment) -> None:
+    def again(moment: TrainingProgress) -> None:
         with pytest.raises(ValueError, match=r"is in use by another process; wait for it"):
             train(small, tmp_path / "run")
 
@@ -255,7 +261,9 @@ def test_a_full_disk(small: RunConfig, whole: Run, tmp_path: Path, monkeypatch: 
         real(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"\(No space left on device\); the last checkpoint is whole"):
+    with pytest.raises(
+        OSError, match=r"\(No space left on device\); the last checkpoint is complete"
+    ):
         train(small, tmp_path / "run")
     monkeypatch.undo()
     torch.set_num_threads(1)
@@ -272,28 +280,30 @@ def test_divergence_is_said(small: RunConfig, tmp_path: Path, monkeypatch: Any) 
 def test_bfloat16(small: RunConfig, tmp_path: Path) -> None:
     config = replace(small, training=replace(small.training, precision="bfloat16"))
     run = train(config, tmp_path / "run")
-    assert run.metrics()[-1]["loss"] < run.metrics()[0]["loss"]
+    assert run.read_metrics()[-1]["loss"] < run.read_metrics()[0]["loss"]
 
 
 def test_scalings_are_evaluated_too(small: RunConfig, tmp_path: Path) -> None:
     run = train(small, tmp_path / "run")
     train(small, tmp_path / "run", scalings=("yarn", "dynamic_ntk"))
-    plain, yarn, dynamic = (run.evaluation(name) for name in (None, "yarn", "dynamic_ntk"))
+    plain, yarn, dynamic = (run.read_evaluation(name) for name in (None, "yarn", "dynamic_ntk"))
     assert plain is not None
     assert yarn is not None
     assert dynamic is not None
     assert yarn["by_length"]["128"]["loss"] != plain["by_length"]["128"]["loss"]
     assert dynamic["by_length"]["32"]["loss"] == plain["by_length"]["32"]["loss"]
     assert dynamic["by_length"]["128"]["loss"] != plain["by_length"]["128"]["loss"]
-    with pytest.raises(ValueError, match=r"--scalings: 'longrope' cannot be put into a trained"):
+    with pytest.raises(ValueError, match=r"scalings: 'longrope' cannot be applied to a trained"):
         train(small, tmp_path / "run", scalings=("longrope",))
     alibi = replace(small, model=replace(small.model, encoding="alibi"))
-    with pytest.raises(ValueError, match=r"'yarn' needs a rotation without one, such as rope"):
+    with pytest.raises(
+        ValueError, match=r"'yarn' needs a rotary encoding without a scaling, such as rope"
+    ):
         train(alibi, tmp_path / "other", scalings=("yarn",))
 
 
 def test_progress(small: RunConfig, tmp_path: Path) -> None:
-    seen: list[Moment] = []
+    seen: list[TrainingProgress] = []
     train(small, tmp_path / "run", scalings=("yarn",), progress=seen.append)
     assert [m.done for m in seen if m.phase == "training"] == list(range(1, 9))
     assert {m.phase for m in seen} == {"training", "evaluation", "evaluation with yarn"}

@@ -250,9 +250,9 @@ def test_short_distances_have_whole_ticks() -> None:
 
 def test_peers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     import whorl
-    from whorl.bench.rotation.accuracy import contestants
+    from whorl.bench.rotation.accuracy import list_table_functions
 
-    module = sys.modules[contestants.__module__]
+    module = sys.modules[list_table_functions.__module__]
 
     def tables(positions: list[int]) -> Any:
         return whorl.RoPE(128).tables(torch.tensor(positions))

@@ -42,8 +42,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
         ModelConfig,
         RunConfig,
         TrainingConfig,
-        threads,
         train,
+        use_threads,
     )
 
     folder = tmp_path_factory.mktemp("trained")
@@ -63,7 +63,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
             ),
             evaluation=EvaluationConfig(multiples=(1.0,), windows=1),
         )
-        with threads(1):
+        with use_threads(1):
             runs[layout] = train(config, folder / layout).checkpoint_path
     return runs
 

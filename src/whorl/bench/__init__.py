@@ -1,22 +1,35 @@
-"""What ``whorl bench`` measures: rotation, attention and training, each a folder with one shape.
+"""The benchmarks of ``whorl bench``: rotation, attention and training, a package for each.
 
     plan = Plan.quick()                       what is measured
-    report = run(plan, sink="report.json")    measures it, saving after every cell
-    print(report.markdown())
+    report = run(plan, sink="report.json")    measures it and saves the report after every cell
+    print(report.render_markdown())
 
-The names here are those of the rotation: whorl against the memory limit and other libraries. Every
-peer is optional: the ones that import are measured. Needs ``whorl[bench]`` for all of them.
+The names in this module are those of the rotation benchmark, which compares whorl with ``copy_``
+and with other libraries (peers). Every peer is optional: those that can be imported are measured.
+``pip install whorl[bench]`` installs all of them.
 
-    plan       cells and effort           contestants   verified before they are timed
-    cells      what a cell yields         targets       what is to be reached
-    runner     takes cell after cell      report        results as JSON and tables
-    measure    the clock                  render        tables as text
+The modules here hold what the three benchmarks share:
 
-These hold what the benchmarks share; a folder holds what is different in one of them, and its
-``judge`` says what its targets are.
+    plan       which cells are measured, and for how long
+    cells      one cell: its work, and the results of its contestants
+    contestants   implementations, whose results are verified before they are timed
+    measure    timing of calls            runner    measures one cell after another
+    targets    figures to reach           report    results, as JSON and as tables
+    environment   CPU and versions        render    tables as text
+
+A benchmark's own package holds the rest: its plan, its contestants, its targets, its tables.
 """
 
-from .rotation import Accuracy, Cell, Loss, Plan, Report, Shape, accuracy, run
-from .targets import Target
+from .rotation import Accuracy, Cell, Plan, Report, Shape, measure_accuracy, run
+from .targets import BenchmarkTarget
 
-__all__ = ["Accuracy", "Cell", "Loss", "Plan", "Report", "Shape", "Target", "accuracy", "run"]
+__all__ = [
+    "Accuracy",
+    "BenchmarkTarget",
+    "Cell",
+    "Plan",
+    "Report",
+    "Shape",
+    "measure_accuracy",
+    "run",
+]

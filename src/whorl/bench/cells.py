@@ -1,4 +1,4 @@
-"""What is measured together, and what came out: the bases of each benchmark's own classes."""
+"""Base classes of a benchmark's cells and of their results."""
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields
@@ -14,19 +14,22 @@ C = TypeVar("C", bound="BenchmarkCellResult[Any, Any]")
 
 
 class BenchmarkCell(ABC):
-    """Contestants that are timed in turns. Cells that compare equal are the same work."""
+    """One task, done by several contestants that are timed alternately.
+
+    Cells that compare equal describe the same work.
+    """
 
     threads: int
 
     @property
     @abstractmethod
     def key(self) -> str:
-        """Short name for files and tables; it need not say everything."""
+        """Short name for files and tables; two different cells may share it."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """Name for people."""
+        """Name in the progress bar."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON holds them."""
@@ -39,7 +42,10 @@ class BenchmarkCell(ABC):
 
 
 class BenchmarkResult(ABC):
-    """Seconds of a contestant, or the problem why there are none: wrong answers are not timed."""
+    """Seconds of a contestant, or the problem why it was not timed.
+
+    A contestant whose result is wrong is not timed.
+    """
 
     name: str
     timing: Timing | None
@@ -48,7 +54,7 @@ class BenchmarkResult(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What people call the contestant."""
+        """Name of the contestant in tables."""
 
     @property
     def value(self) -> float | None:
@@ -57,7 +63,7 @@ class BenchmarkResult(ABC):
 
     @classmethod
     def from_dict(cls: type[R], data: dict[str, Any]) -> R:
-        """The result in a row of JSON; what was derived from others is not read back."""
+        """The result in a row of JSON, without the values that ``derive`` added."""
         known = {field.name: data[field.name] for field in fields(cls)}  # type: ignore[arg-type]
         timing = known["timing"]
         return cls(**{**known, "timing": None if timing is None else Timing(**timing)})
@@ -75,26 +81,26 @@ class BenchmarkCellResult(Generic[K, R]):
 
     @property
     def unit(self) -> str:
-        """The contestant that others are multiples of; none has the name ""."""
+        """Name of the contestant that the others are divided by; "" if there is none."""
         return ""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it was measured in vain, so that a resumed run measures it again."""
+        """Whether the cell has no timing, so that a resumed run measures it again."""
         return False
 
-    def value(self, name: str) -> float | None:
+    def get_value(self, name: str) -> float | None:
         """Seconds of a contestant, or None if it was not measured."""
         return next((result.value for result in self.results if result.name == name), None)
 
-    def ratio(self, name: str, unit: str | None = None) -> float | None:
-        """The value as a multiple of that of ``unit``, else of the cell's own unit."""
-        value, one = self.value(name), self.value(unit or self.unit)
+    def compute_ratio(self, name: str, unit: str | None = None) -> float | None:
+        """The value divided by that of ``unit``, by default of the cell's own unit."""
+        value, one = self.get_value(name), self.get_value(unit or self.unit)
         return None if value is None or not one else value / one
 
     def derive(self, result: R) -> dict[str, Any]:
-        """What JSON says of a result that follows from others of the cell."""
-        return {"ratio": self.ratio(result.name)}
+        """Values that JSON adds to a result; they follow from the other results of the cell."""
+        return {"ratio": self.compute_ratio(result.name)}
 
     def to_dict(self) -> dict[str, Any]:
         """Key, cell and results as JSON holds them."""

@@ -1,4 +1,4 @@
-"""Who takes part in a cell: verified first, then timed."""
+"""Implementations that a cell compares: verified first, then timed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,16 @@ __all__ = ["Contestant", "ContestantMakers", "describe_error", "prepare_contesta
 
 @dataclass(frozen=True)
 class Contestant:
-    """call: the work that is timed. problem: does it once; None if the result is right.
+    """One implementation in one cell.
 
-    units: how many times a call does what is reported.
+    call: does the work that is timed.
+    find_problem: does the work once; returns None if the result is right, else what is wrong.
+    units: how often a call does the work; the time that is reported is divided by it.
     """
 
     name: str
     call: Callable[[], object]
-    problem: Callable[[], str | None]
+    find_problem: Callable[[], str | None]
     units: int = 1
 
 
@@ -23,13 +25,13 @@ ContestantMakers = Sequence[tuple[str, Callable[[], Contestant]]]
 
 
 def prepare_contestants(makers: ContestantMakers) -> tuple[list[Contestant], dict[str, str]]:
-    """The contestants that compute the right thing, and what is wrong with the others, by name."""
+    """The contestants whose results are right, and the problems of the others by name."""
     found, wrong = [], {}
     for name, make in makers:
         try:
             contestant = make()
-            problem = contestant.problem()
-        except Exception as error:  # one that fails is a result, not the end of the run
+            problem = contestant.find_problem()
+        except Exception as error:  # its failure is reported, and the benchmark goes on
             problem = describe_error(error)
         if problem is None:
             found.append(contestant)
@@ -39,6 +41,6 @@ def prepare_contestants(makers: ContestantMakers) -> tuple[list[Contestant], dic
 
 
 def describe_error(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
+    """Type of an error and the first line of its message."""
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}"[:200]

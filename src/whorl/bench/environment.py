@@ -1,4 +1,4 @@
-"""Where and with what a report was made."""
+"""Machine and versions that a report was measured with."""
 
 import os
 import platform
@@ -12,11 +12,11 @@ import whorl
 from whorl.info import read_cpu
 from whorl.kernels import native
 
-__all__ = ["describe", "same"]
+__all__ = ["describe_environment", "is_same_environment"]
 
 
-class Peer(Protocol):
-    """What is told of another library; see ``rotation.peers``."""
+class PeerInfo(Protocol):
+    """What a report says about another library; ``rotation.peers`` has them."""
 
     @property
     def name(self) -> str: ...
@@ -30,15 +30,15 @@ class Peer(Protocol):
     @property
     def note(self) -> str: ...
 
-    def missing(self) -> str | None: ...
+    def explain_missing(self) -> str | None: ...
 
-    def version(self) -> str | None: ...
+    def read_version(self) -> str | None: ...
 
 
-def describe(peers: Sequence[Peer] = ()) -> dict[str, Any]:
-    """CPU, date and versions; peers that do not import stand under "missing" with the reason."""
-    missing = {peer.name: problem for peer in peers if (problem := peer.missing())}
-    versions = {peer.package: peer.version() for peer in peers if peer.name not in missing}
+def describe_environment(peers: Sequence[PeerInfo] = ()) -> dict[str, Any]:
+    """CPU, date and versions; under "missing" the peers that cannot be imported, and why."""
+    missing = {peer.name: problem for peer in peers if (problem := peer.explain_missing())}
+    versions = {peer.package: peer.read_version() for peer in peers if peer.name not in missing}
     return {
         "cpu": read_cpu().model,
         "cores": os.cpu_count(),
@@ -46,7 +46,7 @@ def describe(peers: Sequence[Peer] = ()) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "whorl": whorl.__version__,
-        "kernel": _kernel(),
+        "kernel": _describe_kernel(),
         "peers": {name: found for name, found in versions.items() if name and found},
         "missing": missing,
         "notes": {p.title: p.note for p in peers if p.note and p.name not in missing},
@@ -55,14 +55,14 @@ def describe(peers: Sequence[Peer] = ()) -> dict[str, Any]:
     }
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two reports come from the same machine and versions; date and command may differ."""
+def is_same_environment(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two reports have the same machine and versions; date and command may differ."""
     free = ("date", "command")
     first, second = ({k: v for k, v in e.items() if k not in free} for e in (one, other))
     return first == second
 
 
-def _kernel() -> str:
+def _describe_kernel() -> str:
     problem = native.problem()
     if problem:
         return f"PyTorch reference: {problem}"

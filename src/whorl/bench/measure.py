@@ -1,4 +1,4 @@
-"""Timing: contestants take turns, short calls are looped, and medians are kept."""
+"""Timing of calls: alternately, short ones in loops, summarized by medians."""
 
 import gc
 import math
@@ -10,12 +10,12 @@ from statistics import median, quantiles
 
 import torch
 
-__all__ = ["Timing", "measure", "settle_allocator", "threads"]
+__all__ = ["Timing", "measure_calls", "prepare_allocator"]
 
-Call = Callable[[], object]
+TimedFunction = Callable[[], object]
 
-# A slower call finds nothing of its last run in the caches, so running it twice warms nothing.
-_WARMS_UP = 20e-3
+# A longer call evicts its own data from the caches, so that a call before it warms nothing up.
+_SHORT_CALL_SECONDS = 20e-3
 _LEAST_SAMPLES = 3
 
 
@@ -31,92 +31,85 @@ class Timing:
     loops: int
 
     @classmethod
-    def of(cls, seconds: Sequence[float], loops: int) -> "Timing":
-        """Summarise samples that are seconds for one call each."""
+    def from_samples(cls, seconds: Sequence[float], loops: int) -> "Timing":
+        """The summary of samples, each of them the seconds of one call."""
         lower, upper = seconds[0], seconds[0]
         if len(seconds) > 1:
             lower, _, upper = quantiles(seconds, n=4, method="inclusive")
         return cls(median(seconds), min(seconds), lower, upper, len(seconds), loops)
 
 
-def measure(
-    calls: Sequence[Call],
+def measure_calls(
+    calls: Sequence[TimedFunction],
     *,
     repeats: int,
     sample_seconds: float,
     most_seconds: float = math.inf,
 ) -> list[Timing]:
-    """Time ``calls`` in ``repeats`` rounds; every round begins with the next contestant.
+    """Timings of ``calls``, one sample of each in every one of ``repeats`` rounds.
 
-    A contestant whose samples have taken ``most_seconds`` sits out the rounds after the third.
+    Every round begins with another call than the round before. After the third round, a call whose
+    samples have taken ``most_seconds`` in all is not timed any more.
 
-    Before each sample comes one call that is not timed, so a contestant does not pay for the caches
-    that the one before it filled. Garbage is not collected meanwhile.
+    One call that is not timed precedes each sample, so that no contestant is slower because the one
+    before it filled the caches. Garbage collection is off during the timing.
     """
     loops, brief = [], []
     for call in calls:
-        count, seconds = _calibrate(call, sample_seconds)
+        count, seconds = _choose_loops(call, sample_seconds)
         loops.append(count)
-        brief.append(seconds < _WARMS_UP)
+        brief.append(seconds < _SHORT_CALL_SECONDS)
     samples: list[list[float]] = [[] for _ in calls]
-    with _no_garbage_collection():
-        for turn in range(repeats):
-            for n in _rotated(len(calls), turn):
-                if turn >= _LEAST_SAMPLES and sum(samples[n]) * loops[n] > most_seconds:
+    with _stop_garbage_collection():
+        for number in range(repeats):
+            for n in _list_order(len(calls), number):
+                if number >= _LEAST_SAMPLES and sum(samples[n]) * loops[n] > most_seconds:
                     continue
                 if brief[n]:
                     calls[n]()
-                samples[n].append(_time(calls[n], loops[n]))
-    return [Timing.of(seconds, count) for seconds, count in zip(samples, loops, strict=True)]
+                samples[n].append(_time_loops(calls[n], loops[n]))
+    return [
+        Timing.from_samples(seconds, count) for seconds, count in zip(samples, loops, strict=True)
+    ]
 
 
-def settle_allocator() -> None:
-    """Bring the allocator to the state of a program that has run for a while.
+def prepare_allocator() -> None:
+    """Bring the memory allocator to the state that it has in a program that ran for a while.
 
-    glibc hands large blocks back to the system when they are freed, and stops doing so for sizes it
-    has seen freed before. Until then a fresh result may cost a page fault every 4 KiB, or not,
-    depending on which contestant came first: at prefill-512 that was a factor of 4.
+    glibc returns a large freed block to the system, until blocks of that size have been freed
+    before. Until then a new result may cost a page fault every 4 KiB, or not, depending on which
+    contestant came first: at prefill-512 that was a factor of 4.
     """
-    for megabytes in (1, 4, 16, 31):  # 32 MiB is where it always hands back
+    for megabytes in (1, 4, 16, 31):  # from 32 MiB on it always returns them
         torch.empty(megabytes << 20, dtype=torch.uint8)
 
 
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Let torch use ``count`` threads, and afterwards as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _calibrate(call: Call, sample_seconds: float) -> tuple[int, float]:
-    """Calls per sample, and the seconds of one; the calls made here are the warm-up."""
-    if (seconds := _time(call, 1)) > _WARMS_UP:
+def _choose_loops(call: TimedFunction, sample_seconds: float) -> tuple[int, float]:
+    """Calls per sample, and the seconds of one call; the calls made here are the warm-up."""
+    if (seconds := _time_loops(call, 1)) > _SHORT_CALL_SECONDS:
         return 1, seconds
     loops = 1
-    while (seconds := _time(call, loops)) * loops < sample_seconds and loops < 1 << 20:
+    while (seconds := _time_loops(call, loops)) * loops < sample_seconds and loops < 1 << 20:
         wanted = sample_seconds / max(seconds, 1e-9)
         loops = min(max(2 * loops, int(wanted)), 16 * loops)
     return loops, seconds
 
 
-def _time(call: Call, loops: int) -> float:
-    turns = range(loops)
+def _time_loops(call: TimedFunction, loops: int) -> float:
+    numbers = range(loops)
     start = time.perf_counter()
-    for _ in turns:
+    for _ in numbers:
         call()
     return (time.perf_counter() - start) / loops
 
 
-def _rotated(count: int, turn: int) -> list[int]:
-    return [(n + turn) % count for n in range(count)]
+def _list_order(count: int, first: int) -> list[int]:
+    """The numbers below ``count``, beginning with ``first``: first, first + 1, ..., first - 1."""
+    return [(n + first) % count for n in range(count)]
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def _stop_garbage_collection() -> Iterator[None]:
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What a benchmark measures and how long: the base of each benchmark's plan."""
+"""Base class of plans: which cells a benchmark measures, and for how long."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from .cells import BenchmarkCell
-from .measure import Timing, measure
+from .measure import Timing, measure_calls
 
 __all__ = ["BenchmarkPlan"]
 
@@ -20,10 +20,11 @@ class BenchmarkPlan(ABC):
     Args:
         threads: the cells of the first count are measured first.
         repeats: timed samples of each contestant.
-        sample_seconds: least duration of a sample; short calls are repeated within it. A call of a
-            millisecond or two wants ten: alone it is timed while the caches still change hands.
-        most_seconds: after three samples, a contestant that has taken this long in a cell is done;
-            without it the slowest would take most of the time.
+        sample_seconds: least duration of a sample; short calls are repeated until it is reached.
+            The default gives ten calls of 2 ms: the first ones still find the caches full of
+            another contestant's data.
+        most_seconds: after three samples, a contestant that has taken this long in a cell is not
+            timed any more, because the slowest would take most of the time.
     """
 
     threads: tuple[int, ...] = (1,)
@@ -31,46 +32,45 @@ class BenchmarkPlan(ABC):
     sample_seconds: float = 20e-3
     most_seconds: float = 5.0
 
-    NAME: ClassVar[str] = "Plan"
-    #: Fields that must agree for the cells of two runs to stand side by side.
+    #: Fields that must be equal in two runs for their cells to be comparable.
     EFFORT: ClassVar[tuple[str, ...]] = ("repeats", "sample_seconds", "most_seconds")
-    #: Why no peers can be chosen.
+    #: Why peers cannot be selected.
     PEERS: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod
     def quick(cls: type[P]) -> P:
-        """A plan of a minute or two."""
+        """The plan of ``whorl bench --quick``, which takes a minute or two."""
 
     @classmethod
     def full(cls: type[P]) -> P:
-        """A plan of everything."""
+        """The plan of ``whorl bench --full``, which measures everything."""
         return cls()
 
     @abstractmethod
-    def cells(self) -> Sequence[BenchmarkCell]:
+    def list_cells(self) -> Sequence[BenchmarkCell]:
         """The cells in the order in which they are measured."""
 
-    def only(
+    def select(
         self: P, *, peers: Sequence[str] | None = None, threads: Sequence[int] | None = None
     ) -> P:
-        """The same plan with other thread counts; it has no peers to choose from."""
+        """The same plan with other thread counts; peers cannot be selected."""
         if peers is not None:
-            raise ValueError(f"{self.NAME}: {self.PEERS}; leave peers out.")
+            raise ValueError(f"peers cannot be selected: {self.PEERS}; leave peers out.")
         return self if threads is None else replace(self, threads=tuple(threads))
 
-    def effort(self) -> dict[str, Any]:
-        """What must agree for the cells of two runs to stand side by side."""
+    def describe_effort(self) -> dict[str, Any]:
+        """The fields that must be equal in two runs for their cells to be comparable."""
         values = {name: getattr(self, name) for name in self.EFFORT}
         return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
-    def timing_effort(self) -> dict[str, Any]:
-        """How long each contestant is timed, by the names of the fields."""
+    def describe_timing(self) -> dict[str, Any]:
+        """The fields that say how long each contestant is timed."""
         return {name: getattr(self, name) for name in BenchmarkPlan.EFFORT}
 
-    def time(self, calls: Sequence[Callable[[], object]]) -> list[Timing]:
-        """Time ``calls`` in turns, as long as the plan says."""
-        return measure(
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> list[Timing]:
+        """Timings of ``calls``, measured alternately for as long as the plan says."""
+        return measure_calls(
             calls,
             repeats=self.repeats,
             sample_seconds=self.sample_seconds,
@@ -83,6 +83,5 @@ class BenchmarkPlan(ABC):
             not self.threads or self.sample_seconds < 0
         ):
             raise ValueError(
-                f"{self.NAME}: {what} must be at least 1 and sample_seconds at least 0; got"
-                f" {self!r}."
+                f"{what} must be at least 1, and sample_seconds at least 0; got {self!r}."
             )

@@ -1,4 +1,4 @@
-"""Tables of text that every report has, as Markdown and for the terminal."""
+"""Tables and sentences of every report, as Markdown and for the terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class TextTable(NamedTuple):
-    """A title, the heads of the columns, and rows of as many texts.
+    """A title, the heads of the columns, and rows with a text for each column.
 
     numbers: whether the columns after the first hold numbers.
     """
@@ -27,20 +27,20 @@ class TextTable(NamedTuple):
 
 
 def render_markdown(table: TextTable) -> str:
-    """The title in bold, and the table."""
+    """A table as Markdown, with its title in bold above it."""
     text = markdown_table(table.heads, table.rows, numbers=table.numbers)
     return f"**{table.title}**\n\n{text}"
 
 
 def render_terminal(head: str, tables: Iterable[TextTable], end: str) -> Iterator[Any]:
-    """Yield rich renderables: the head, every table, the end; needs rich."""
+    """Yield the headline, every table and the last line as objects that rich can print."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     yield Text(head, style="bold")
     for each in tables:
-        yield Text(f"\n{each.title}", style="italic")  # a title of the table would be folded
+        yield Text(f"\n{each.title}", style="italic")  # not as the table's title: it would wrap
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.collapse_padding = True
         for n, name in enumerate(each.heads):
@@ -75,11 +75,11 @@ def render_headline(report: "BenchmarkReport[Any]", note: str = "") -> str:
 
 
 def build_target_table(report: "BenchmarkReport[Any]") -> TextTable:
-    """The targets that were measured, and whether they were reached."""
+    """Table of the targets that were measured, and whether they were reached."""
     words = {True: "reached", False: "missed"}
     rows = [
         (name, limit, f"{measured:.3g}", words[ok])
-        for name, limit, measured, ok in report.targets()
+        for name, limit, measured, ok in report.check_targets()
         if measured is not None and ok is not None
     ]
     heads = ("target", "limit", "measured", "")
@@ -89,7 +89,7 @@ def build_target_table(report: "BenchmarkReport[Any]") -> TextTable:
 def build_problem_table(
     report: "BenchmarkReport[Any]", missing: Sequence[tuple[str, str, str]] = ()
 ) -> TextTable:
-    """Contestants that have no figure, and why; first those that are ``missing`` everywhere."""
+    """Table of contestants without a figure, and why; first those ``missing`` in all cells."""
     rows = [
         (cell.cell.key, result.title, result.problem)
         for cell in report.cells
@@ -101,18 +101,18 @@ def build_problem_table(
 
 
 def count_targets(report: "BenchmarkReport[Any]") -> str:
-    """A sentence: how many targets were reached."""
-    judged = [target.ok for target in report.targets() if target.ok is not None]
+    """A sentence that says how many targets were reached."""
+    judged = [target.ok for target in report.check_targets() if target.ok is not None]
     return f"Targets reached on one thread: {sum(judged)} of {len(judged)} measured."
 
 
 def format_threads(threads: int) -> str:
-    """A count in words: "1 thread", "2 threads"."""
+    """A thread count with its noun: "1 thread", "2 threads"."""
     return f"{threads} thread{'s' * (threads != 1)}"
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds in three digits and a unit that suits: "12.3 ms", "4.56 us".
+    """Seconds with three digits, in s, ms or us.
 
     >>> format_duration(0.0123), format_duration(4.56e-6), format_duration(1.5)
     ('12.3 ms', '4.56 us', '1.5 s')
@@ -124,7 +124,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_ratio(value: float | None) -> str:
-    """A multiple with two decimals below 10 and one below 100; "-" for None."""
+    """A ratio with two decimals below 10 and one below 100; "-" for None."""
     if value is None:
         return "-"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

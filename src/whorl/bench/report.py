@@ -1,7 +1,7 @@
-"""The outcome of any benchmark: cells, kept as JSON, judged, and shown.
+"""Base class of reports: results of cells as JSON, and as tables with targets.
 
-Each benchmark says how a cell is read, its targets and its tables; see ``rotation``, ``attention``
-and ``training``.
+Each benchmark (``rotation``, ``attention``, ``training``) adds how its cells are read, its targets
+and its tables.
 """
 
 import json
@@ -25,7 +25,7 @@ from .render import (
     render_markdown,
     render_terminal,
 )
-from .targets import Target
+from .targets import BenchmarkTarget
 
 __all__ = ["BenchmarkReport"]
 
@@ -35,9 +35,9 @@ C = TypeVar("C", bound=BenchmarkCellResult[Any, Any])
 
 @dataclass(frozen=True)
 class BenchmarkReport(ABC, Generic[C]):
-    """Cells, and where they were measured.
+    """Results of all cells, and the environment they were measured in.
 
-    complete: False while a run goes on, and after one that was interrupted.
+    complete: False while the benchmark runs, and if it was interrupted.
     """
 
     environment: dict[str, Any]
@@ -45,30 +45,29 @@ class BenchmarkReport(ABC, Generic[C]):
     cells: tuple[C, ...] = ()
     complete: bool = True
 
-    #: Tells the benchmarks apart in a file; the first, of the rotation, is a number alone.
+    #: Which benchmark a file belongs to, and its version; the rotation has a number alone.
     FORMAT: ClassVar[int | str]
-    NAME: ClassVar[str] = "Report"
-    #: What everything was measured with, for the headline.
+    #: Sizes that all cells share, for the headline.
     NOTE: ClassVar[str] = ""
-    #: The title over contestants that have no figure.
+    #: Title of the table of contestants without a figure.
     PROBLEMS: ClassVar[str] = "Not timed"
     CELL_RESULT: ClassVar[type[BenchmarkCellResult[Any, Any]]]
 
     @abstractmethod
-    def targets(self) -> list[Target]:
-        """(name, limit, measured, ok) of every target, on one thread; see ``judge``."""
+    def check_targets(self) -> list[BenchmarkTarget]:
+        """Every target with what was measured on one thread."""
 
     @abstractmethod
     def build_tables(self) -> list[TextTable]:
-        """What was measured, as tables; those of targets and problems are added to them."""
+        """Tables of the results; those of targets and problems are added to them."""
 
-    def markdown(self) -> str:
-        """Where it was measured, every table, and how many targets were reached."""
+    def render_markdown(self) -> str:
+        """The report as Markdown: environment, tables, how many targets were reached."""
         parts = [render_headline(self, self.NOTE), *map(render_markdown, self._all_tables())]
         return "\n\n".join([*parts, *self._count_targets()]) + "\n"
 
-    def table(self) -> Iterator[Any]:
-        """Rich renderables for the terminal; needs rich."""
+    def build_terminal_tables(self) -> Iterator[Any]:
+        """The report as objects that rich can print."""
         head = render_headline(self, self.NOTE)
         return render_terminal(head, self._all_tables(), "".join(self._count_targets()))
 
@@ -77,56 +76,56 @@ class BenchmarkReport(ABC, Generic[C]):
         return [table for table in found if table.rows]
 
     def _count_targets(self) -> list[str]:
-        judged = any(target.ok is not None for target in self.targets())
+        judged = any(target.ok is not None for target in self.check_targets())
         return [count_targets(self)] if judged else []
 
     def cell_to_dict(self, cell: C) -> dict[str, Any]:
-        """A cell as JSON holds it."""
+        """A cell as plain values for JSON."""
         return cell.to_dict()
 
-    def extras(self) -> dict[str, Any]:
-        """What comes after the cells in JSON."""
-        return {"targets": [target._asdict() for target in self.targets()]}
+    def build_extras(self) -> dict[str, Any]:
+        """Plain values that follow the cells in JSON."""
+        return {"targets": [target._asdict() for target in self.check_targets()]}
 
     @classmethod
     def read_extras(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Fields of a subclass from what ``extras`` gave."""
+        """Fields of a subclass, from what its ``build_extras`` returned."""
         return {}
 
-    def cell(self, key: str) -> C | None:
-        """The cell of that key."""
+    def find_cell(self, key: str) -> C | None:
+        """The results of the cell with that key, or None."""
         return next((cell for cell in self.cells if cell.cell.key == key), None)
 
-    def adding(self: R, cell: BenchmarkCellResult[Any, Any]) -> R:
-        """The report with one more cell."""
+    def add_cell(self: R, cell: BenchmarkCellResult[Any, Any]) -> R:
+        """A copy of the report with one more cell."""
         return replace(self, cells=(*self.cells, cell))
 
-    def completed(self: R) -> R:
-        """The report of a run that has come to its end."""
+    def mark_complete(self: R) -> R:
+        """A copy of the report that says that all cells were measured."""
         return replace(self, complete=True)
 
     def with_command(self: R, command: str) -> R:
-        """The report with the command line that made it."""
+        """A copy of the report that names the command line it was made with."""
         return replace(self, environment={**self.environment, "command": command})
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON holds it; what follows from the cells is not read back."""
+        """The report as plain values for JSON; ``from_dict`` computes targets again."""
         return {
             "format": self.FORMAT,
             "complete": self.complete,
             "environment": self.environment,
             "effort": self.effort,
             "cells": [self.cell_to_dict(cell) for cell in self.cells],
-            **self.extras(),
+            **self.build_extras(),
         }
 
     @classmethod
     def from_dict(cls: type[R], data: dict[str, Any]) -> R:
-        """The report that ``to_dict`` wrote."""
+        """The report that ``to_dict`` gave."""
         if data.get("format") != cls.FORMAT:
             raise ValueError(
-                f"{cls.NAME}: this is format {quote(data.get('format'))}, and {cls.FORMAT!r} is"
-                " read; run the benchmark again."
+                f"the report has format {quote(data.get('format'))}, and this benchmark reads"
+                f" {cls.FORMAT!r}; run the benchmark again."
             )
         return cls(
             environment=data["environment"],
@@ -137,23 +136,24 @@ class BenchmarkReport(ABC, Generic[C]):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write JSON; a reader never sees half of it."""
+        """Write the report as JSON, atomically."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file_atomically(path, (json.dumps(self.to_dict(), indent=1) + "\n").encode())
 
     @classmethod
     def load(cls: type[R], path: str | Path) -> R:
-        """Read what ``save`` wrote."""
+        """The report that ``save`` wrote."""
         try:
             with open(path, "rb") as file:
                 data = parse_json(read_within(file, RESULTS), RESULTS)
         except JsonError as error:
             raise ValueError(
-                f"{cls.NAME}: {str(path)!r} {error}; name a file of results."
+                f"{str(path)!r} {error}; choose a file that whorl bench wrote."
             ) from None
         if not isinstance(data, dict):
             raise ValueError(
-                f"{cls.NAME}: {str(path)!r} must hold a JSON object; got {quote(data)}."
+                f"{str(path)!r} must hold a JSON object, as whorl bench writes it; got"
+                f" {quote(data)}."
             )
         return cls.from_dict(data)

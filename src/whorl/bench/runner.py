@@ -1,7 +1,4 @@
-"""Runs cells one after another: saved after each, interrupted and resumed.
-
-``Benchmark`` is what the folders here have in common.
-"""
+"""Measures cells one after another, saves after each, and can be interrupted and resumed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,15 +10,15 @@ from .cells import BenchmarkCell, BenchmarkCellResult
 from .plan import BenchmarkPlan
 from .report import BenchmarkReport
 
-__all__ = ["Benchmark", "Progress", "run_cells"]
+__all__ = ["Benchmark", "BenchmarkProgress", "make_run", "run_cells"]
 
-Progress = Callable[[int, int, str], None]
+BenchmarkProgress = Callable[[int, int, str], None]
 R = TypeVar("R", bound=BenchmarkReport[Any])
 K = TypeVar("K", bound=BenchmarkCell)
 
 
 class Benchmark(Protocol):
-    """Rotation, attention, training: modules with these names."""
+    """What the packages ``rotation``, ``attention`` and ``training`` have in common."""
 
     @property
     def Plan(self) -> type[BenchmarkPlan]: ...  # noqa: N802  # a class
@@ -29,15 +26,40 @@ class Benchmark(Protocol):
     @property
     def Report(self) -> type[BenchmarkReport[Any]]: ...  # noqa: N802
 
-    # A plan of its own Plan.
+    # plan: an instance of its own Plan.
     def run(
         self,
         plan: Any,
         *,
-        progress: Progress | None = None,
+        progress: BenchmarkProgress | None = None,
         sink: str | Path | None = None,
         resume: str | Path | None = None,
     ) -> BenchmarkReport[Any]: ...
+
+
+def make_run(
+    report_type: type[R], measure_cell: Callable[[Any, Any], BenchmarkCellResult[Any, Any]]
+) -> Callable[..., R]:
+    """The function ``run(plan, ...)`` of a benchmark that measures each cell by itself."""
+
+    def run(
+        plan: BenchmarkPlan,
+        *,
+        progress: BenchmarkProgress | None = None,
+        sink: str | Path | None = None,
+        resume: str | Path | None = None,
+    ) -> R:
+        """Measure every cell of ``plan``; the options are those of ``run_cells``."""
+        return run_cells(
+            report_type(environment.describe_environment(), plan.describe_effort()),
+            plan.list_cells(),
+            lambda cell: measure_cell(cell, plan),
+            progress=progress,
+            sink=sink,
+            resume=resume,
+        )
+
+    return run
 
 
 def run_cells(
@@ -45,36 +67,36 @@ def run_cells(
     cells: Sequence[K],
     measure: Callable[[K], BenchmarkCellResult[Any, Any]],
     *,
-    progress: Progress | None = None,
+    progress: BenchmarkProgress | None = None,
     sink: str | Path | None = None,
     resume: str | Path | None = None,
-    finish: Callable[[R, Progress], R] | None = None,
+    finish: Callable[[R, BenchmarkProgress], R] | None = None,
 ) -> R:
-    """Measure ``cells`` into ``report``; an interrupt (Ctrl-C) ends it with what is done so far.
+    """The report with the results of ``cells``; Ctrl-C ends it with those measured so far.
 
     Args:
-        report: empty, with environment and effort of this run.
+        report: without cells; says environment and effort of this run.
         progress: called as progress(done, total, label) before each cell and at the end.
-        sink: file that is rewritten, atomically, after every cell.
-        resume: report of an earlier run; its cells are kept if it was made with the same machine,
-            versions and effort, else measured again. A file that does not exist is no error.
-        finish: adds to the report after the last cell.
+        sink: file that the report is written to after every cell, atomically.
+        resume: file of an earlier report. Its cells are taken over if machine, versions and effort
+            are the same, else measured again. The file need not exist.
+        finish: called after the last cell; returns the report with what it adds.
     """
     report = replace(report, complete=False)
     if resume is not None and Path(resume).exists():
         report = _continue_earlier(report, type(report).load(resume), cells)
     done = {measured.cell for measured in report.cells}
-    tell = progress or _silent
+    show = progress or _show_nothing
     try:
         for n, cell in enumerate(cells):
-            tell(n, len(cells), cell.label)
+            show(n, len(cells), cell.label)
             if cell not in done:
-                report = report.adding(measure(cell))
+                report = report.add_cell(measure(cell))
                 _save(report, sink)
         if finish is not None:
-            report = finish(report, tell)
-        report = report.completed()
-        tell(len(cells), len(cells), "done")
+            report = finish(report, show)
+        report = report.mark_complete()
+        show(len(cells), len(cells), "done")
     except KeyboardInterrupt:
         pass
     _save(report, sink)
@@ -82,12 +104,15 @@ def run_cells(
 
 
 def _continue_earlier(report: R, earlier: R, cells: Sequence[BenchmarkCell]) -> R:
-    """The report with the cells that ``earlier`` has of it; keys say too little to compare them."""
-    same = environment.same(report.environment, earlier.environment)
+    """The report with those of ``cells`` that ``earlier`` holds.
+
+    Cells are compared, not their keys, which do not say everything.
+    """
+    same = environment.is_same_environment(report.environment, earlier.environment)
     if not same or earlier.effort != report.effort:
         return report
-    kept = tuple(m for m in earlier.cells if m.cell in cells and not m.is_empty)
-    return replace(earlier, environment=report.environment, cells=kept, complete=False)
+    measured = tuple(m for m in earlier.cells if m.cell in cells and not m.is_empty)
+    return replace(earlier, environment=report.environment, cells=measured, complete=False)
 
 
 def _save(report: BenchmarkReport[Any], sink: str | Path | None) -> None:
@@ -95,5 +120,5 @@ def _save(report: BenchmarkReport[Any], sink: str | Path | None) -> None:
         report.save(sink)
 
 
-def _silent(done: int, total: int, label: str) -> None:
+def _show_nothing(done: int, total: int, label: str) -> None:
     pass

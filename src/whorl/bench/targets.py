@@ -1,12 +1,12 @@
-"""A figure that a benchmark is to reach."""
+"""Figures that a benchmark should reach."""
 
 from typing import NamedTuple
 
-__all__ = ["Target"]
+__all__ = ["BenchmarkTarget"]
 
 
-class Target(NamedTuple):
-    """A figure to reach on one thread; measured and ok are None where no cell shows it."""
+class BenchmarkTarget(NamedTuple):
+    """A figure to reach on one thread; measured and ok are None if no cell shows it."""
 
     name: str
     limit: str
@@ -14,13 +14,13 @@ class Target(NamedTuple):
     ok: bool | None
 
     @classmethod
-    def most(cls, name: str, limit: float, measured: float | None) -> "Target":
-        """What is measured must be at most ``limit``."""
+    def at_most(cls, name: str, limit: float, measured: float | None) -> "BenchmarkTarget":
+        """A target for a value that must be at most ``limit``."""
         ok = None if measured is None else measured <= limit
         return cls(name, f"<= {limit:g}", measured, ok)
 
     @classmethod
-    def least(cls, name: str, limit: float, measured: float | None) -> "Target":
-        """What is measured must be at least ``limit``."""
+    def at_least(cls, name: str, limit: float, measured: float | None) -> "BenchmarkTarget":
+        """A target for a value that must be at least ``limit``."""
         ok = None if measured is None else measured >= limit
         return cls(name, f">= {limit:g}", measured, ok)

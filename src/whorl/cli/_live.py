@@ -13,10 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ._options import replace_names
+from ._setup import CONFIG_NAMES
 from ._training import format_seconds
 
 if TYPE_CHECKING:
-    from whorl.lab.compare import Lane
+    from whorl.lab.compare import RunStatus
 
 __all__ = ["open_live_view"]
 
@@ -25,69 +27,74 @@ _ROWS = 16
 
 
 @contextmanager
-def open_live_view() -> Iterator[Callable[[Sequence[Lane]], None]]:
-    """A function of all lanes that draws them on standard error; without a terminal, lines."""
+def open_live_view() -> Iterator[Callable[[Sequence[RunStatus]], None]]:
+    """A function that draws the status of all runs on standard error, or prints lines."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _print_lines(console)
         return
     started = time.monotonic()
     with Live(console=console, transient=True, refresh_per_second=5) as live:
-        yield lambda lanes: live.update(_render_lanes(lanes, time.monotonic() - started))
+        yield lambda statuses: live.update(_render_statuses(statuses, time.monotonic() - started))
 
 
-def _render_lanes(lanes: Sequence[Lane], seconds: float) -> Group:
+def _render_statuses(statuses: Sequence[RunStatus], seconds: float) -> Group:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for head in ("run", "state", ""):
         table.add_column(head, no_wrap=True)
     for head in ("loss", "tokens/s", "left"):
         table.add_column(head, justify="right", no_wrap=True)
-    for lane in _select_lanes(lanes):
-        table.add_row(*_render_lane(lane))
-    runs = [lane for lane in lanes if lane.is_run]
-    ended = sum(lane.state in ("done", "failed") for lane in runs)
+    for status in _select_statuses(statuses):
+        table.add_row(*_render_status(status))
+    runs = [status for status in statuses if status.is_run]
+    ended = sum(status.state in ("done", "failed") for status in runs)
     line = f"{ended} of {len(runs)} runs done, {format_seconds(seconds)}"
-    hidden = len(lanes) - min(len(lanes), _ROWS)
-    failed = [Text(f"{x.name} failed: {x.reason}", "red") for x in lanes if x.state == "failed"]
+    hidden = len(statuses) - min(len(statuses), _ROWS)
+    failed = [
+        Text(f"{x.name} failed: {replace_names(x.reason, CONFIG_NAMES)}", "red")
+        for x in statuses
+        if x.state == "failed"
+    ]
     end = Text(line + (f"; {hidden} not shown" if hidden else ""), "dim")
     return Group(table, *failed, end)
 
 
-def _select_lanes(lanes: Sequence[Lane]) -> list[Lane]:
+def _select_statuses(statuses: Sequence[RunStatus]) -> list[RunStatus]:
     """Those that are running, the latest that ended and the next that wait, in their order."""
     order = {"running": 0, "failed": 1, "interrupted": 1, "waiting": 3, "done": 2}
-    ended = [n for n, lane in enumerate(lanes) if lane.state == "done"]
+    ended = [n for n, status in enumerate(statuses) if status.state == "done"]
     rank = {n: len(ended) - order for order, n in enumerate(ended)}
-    keys = [(order[lane.state], rank.get(n, n), n) for n, lane in enumerate(lanes)]
-    return [lanes[n] for n in sorted(key[2] for key in sorted(keys)[:_ROWS])]
+    keys = [(order[status.state], rank.get(n, n), n) for n, status in enumerate(statuses)]
+    return [statuses[n] for n in sorted(key[2] for key in sorted(keys)[:_ROWS])]
 
 
-def _render_lane(lane: Lane) -> tuple[Text | ProgressBar, ...]:
-    style = {"done": "green", "failed": "red", "waiting": "dim"}.get(lane.state, "")
-    what = lane.phase if lane.state == "running" else lane.state
-    bar = ProgressBar(total=lane.total, completed=lane.done, width=16)
-    speed = "" if lane.tokens_per_second is None else f"{lane.tokens_per_second:,.0f}"
-    loss = "" if lane.loss is None else f"{lane.loss:.3f}"
-    left = "" if lane.seconds_left is None else format_seconds(lane.seconds_left)
-    running = lane.state == "running"
+def _render_status(status: RunStatus) -> tuple[Text | ProgressBar, ...]:
+    style = {"done": "green", "failed": "red", "waiting": "dim"}.get(status.state, "")
+    what = status.phase if status.state == "running" else status.state
+    bar = ProgressBar(total=status.total, completed=status.done, width=16)
+    speed = "" if status.tokens_per_second is None else f"{status.tokens_per_second:,.0f}"
+    loss = "" if status.loss is None else f"{status.loss:.3f}"
+    left = "" if status.seconds_left is None else format_seconds(status.seconds_left)
+    running = status.state == "running"
     return (
-        Text(lane.name, style),
+        Text(status.name, style),
         Text(what, style),
         bar if running else Text(),
-        Text(loss if running or lane.state == "done" else ""),
+        Text(loss if running or status.state == "done" else ""),
         Text(speed if running else ""),
         Text(left if running else ""),
     )
 
 
-def _print_lines(console: Console) -> Callable[[Sequence[Lane]], None]:
+def _print_lines(console: Console) -> Callable[[Sequence[RunStatus]], None]:
     told: set[str] = set()
 
-    def show(lanes: Sequence[Lane]) -> None:
-        for lane in lanes:
-            mark = f"{lane.name}: {lane.state}"
-            if lane.state in ("running", "done", "failed", "interrupted") and mark not in told:
+    def show(statuses: Sequence[RunStatus]) -> None:
+        for status in statuses:
+            mark = f"{status.name}: {status.state}"
+            if status.state in ("running", "done", "failed", "interrupted") and mark not in told:
                 told.add(mark)
-                console.print(Text(mark + (f" ({lane.reason})" if lane.reason else "")))
+                reason = replace_names(status.reason, CONFIG_NAMES)
+                console.print(Text(mark + (f" ({reason})" if reason else "")))
 
     return show

@@ -14,6 +14,7 @@ import whorl
 from ._lengths import make_length_option
 
 __all__ = [
+    "CONFIG_NAMES",
     "Attention",
     "Batch",
     "ConfigFile",
@@ -85,6 +86,9 @@ Force = Annotated[
     bool, typer.Option("--force", help="Delete runs of other settings that are in the way.")
 ]
 
+#: Options for names in errors of the library; the other errors name options as in TOML.
+CONFIG_NAMES = {"data.files": "--data", "data.tokenizer": "--tokenizer", "force=True": "--force"}
+
 
 def build_config(
     file: Path | None, options: Mapping[str, Any], start: whorl.lab.RunConfig | None = None
@@ -94,7 +98,7 @@ def build_config(
     Options that are None were not given. Without a learning rate the encoding's own is taken.
     """
     from whorl.lab.config import read_toml
-    from whorl.lab.rates import learning_rate
+    from whorl.lab.rates import choose_learning_rate
 
     tables = (start or whorl.lab.RunConfig()).to_dict()
     for default in ("learning_rate", "warmup"):
@@ -110,7 +114,7 @@ def build_config(
         config = whorl.lab.RunConfig.from_dict(tables)
         given, training = tables["training"], config.training
         if "learning_rate" not in given:
-            rate = learning_rate(config.model.encoding, config.model.width)
+            rate = choose_learning_rate(config.model.encoding, config.model.width)
             training = replace(training, learning_rate=rate)
         if "warmup" not in given:  # a short run must reach its rate
             training = replace(training, warmup=min(training.warmup, training.steps // 10))

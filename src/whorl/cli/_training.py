@@ -21,8 +21,8 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def open_training_bar() -> Iterator[Callable[[whorl.lab.Moment], None]]:
-    """A function of a ``Moment`` that moves a bar on standard error, or prints a line at times."""
+def open_training_bar() -> Iterator[Callable[[whorl.lab.TrainingProgress], None]]:
+    """A function that shows a ``TrainingProgress`` as a bar or in lines on standard error."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _print_lines(console)
@@ -36,7 +36,7 @@ def open_training_bar() -> Iterator[Callable[[whorl.lab.Moment], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None, state="")
 
-        def show(moment: whorl.lab.Moment) -> None:
+        def show(moment: whorl.lab.TrainingProgress) -> None:
             if moment.note:
                 progress.console.print(Text(f"note: {moment.note}"))
             progress.update(
@@ -80,10 +80,10 @@ def run_table(found: Mapping[str, Any]) -> Group:
     return Group(table, "", Text(cost), Text(f"kept in {found['folder']}"))
 
 
-def _print_lines(console: Console) -> Callable[[whorl.lab.Moment], None]:
+def _print_lines(console: Console) -> Callable[[whorl.lab.TrainingProgress], None]:
     last = 0.0
 
-    def show(moment: whorl.lab.Moment) -> None:
+    def show(moment: whorl.lab.TrainingProgress) -> None:
         nonlocal last
         if moment.note:
             console.print(Text(f"note: {moment.note}"))
@@ -98,7 +98,7 @@ def _print_lines(console: Console) -> Callable[[whorl.lab.Moment], None]:
     return show
 
 
-def _describe_moment(moment: whorl.lab.Moment) -> str:
+def _describe_moment(moment: whorl.lab.TrainingProgress) -> str:
     words = []
     if moment.loss is not None:
         words.append(f"loss {moment.loss:.3f}")

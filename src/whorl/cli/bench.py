@@ -18,6 +18,7 @@ from . import INTERRUPTED
 from ._files import check_files
 from ._json import JsonFlag, print_json
 from ._lists import parse_thread_counts, split_words
+from ._options import name_options
 from ._progress import open_progress_bar
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ def bench(
     plan = part.Plan.quick() if quick else part.Plan.full()
     lists = {"peers": peers, "shapes": shapes, "dtypes": dtypes}
     given = {name: split_words(text) for name, text in lists.items() if text is not None}
-    plan = plan.only(threads=parse_thread_counts(threads), **given)
-    with open_progress_bar() as show:  # Ctrl-C ends it with what is done
+    with name_options({name: f"--{name}" for name in lists}):
+        plan = plan.select(threads=parse_thread_counts(threads), **given)
+    names = name_options({"peers": "--peers"})
+    with names, open_progress_bar() as show:  # Ctrl-C ends it with what is done
         report = part.run(plan, progress=show, sink=out, resume=out if resume else None)
     report = report.with_command(shlex.join(["whorl", *sys.argv[1:]]))
     if out is not None:
@@ -77,12 +80,12 @@ def bench(
     if as_json:
         print_json(report.to_dict())
     else:
-        Console(highlight=False).print(Group(*report.table()))
+        Console(highlight=False).print(Group(*report.build_terminal_tables()))
     if not report.complete:
         saved = (
             f"kept in {out}: add --resume to go on" if out else "not kept, as --out was not given"
         )
-        done = f"{len(report.cells)} of {len(plan.cells())} cells measured"
+        done = f"{len(report.cells)} of {len(plan.list_cells())} cells measured"
         print(f"{done}, {saved}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 

@@ -20,7 +20,9 @@ from . import INTERRUPTED
 from ._json import JsonFlag, print_json
 from ._lists import split_words
 from ._live import open_live_view
+from ._options import name_options, replace_names
 from ._setup import (
+    CONFIG_NAMES,
     Attention,
     Batch,
     ConfigFile,
@@ -57,6 +59,9 @@ From = typer.Option("--from", metavar="RUNS", help="Report on runs that are ther
 Chart = typer.Option(metavar="FILE", help="Draw the result: .png, .svg, .html or .json.")
 NoSpeed = typer.Option("--no-speed", help="Do not measure how fast each encoding trains.")
 Workers = typer.Option(help="Runs at a time (one per core).")
+
+_NAMES = {name: f"--{name}" for name in ("encodings", "scalings", "seeds", "minutes", "workers")}
+_NAMES |= CONFIG_NAMES
 
 
 def compare(
@@ -99,14 +104,15 @@ def compare(
         sizes = (length, batch, steps, layers, width, heads, kind, attention, learning_rates)
         if no_speed or any(value is not None for value in (*others, *sizes)):
             raise ValueError("--from reports on runs as they are; leave out everything else.")
-        _show(experiment.rebuild(rebuild), rebuild, chart, as_json)
+        _show(experiment.rewrite_report(rebuild), rebuild, chart, as_json)
         return
-    plan = experiment.Plan.of(
-        budget.value,
-        encodings=split_words(encodings),
-        scalings=_parse_scalings(scalings),
-        seeds=seeds,
-    )
+    with name_options(_NAMES):
+        plan = experiment.ComparisonPlan.from_budget(
+            budget.value,
+            encodings=split_words(encodings),
+            scalings=_parse_scalings(scalings),
+            seeds=seeds,
+        )
     options = {
         "model.layers": layers,
         "model.width": width,
@@ -128,11 +134,12 @@ def compare(
     )
     folder = out or Path("runs") / budget.value
     if minutes is not None:
-        plan = experiment.within(plan, minutes, folder, workers or experiment.cores())
+        with name_options(_NAMES):
+            plan = experiment.fit_plan(plan, minutes, folder, workers or experiment.count_cores())
     command = shlex.join(["whorl", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: save, then stop
     try:
-        with open_live_view() as show:
+        with name_options(_NAMES), open_live_view() as show:
             outcome = experiment.compare(
                 plan,
                 folder,
@@ -145,8 +152,9 @@ def compare(
     except KeyboardInterrupt:
         print(f"stopped; the same command goes on from {str(folder)!r}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    for lane in outcome.failed:
-        print(f"{lane.name} failed: {lane.reason}", file=sys.stderr)
+    for status in outcome.failed:
+        reason = replace_names(status.reason, _NAMES)
+        print(f"{status.name} failed: {reason}", file=sys.stderr)
     if outcome.comparison is not None:
         _show(outcome.comparison, folder, chart, as_json)
     if outcome.failed:
@@ -159,10 +167,10 @@ def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json:
     if as_json:
         print_json(comparison)
         return
-    from whorl.lab.compare.tables import terminal
+    from whorl.lab.compare.tables import build_terminal_tables
 
     console = Console(highlight=False)
-    console.print(Group(*terminal(comparison)))
+    console.print(Group(*build_terminal_tables(comparison)))
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 

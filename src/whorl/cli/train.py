@@ -18,7 +18,9 @@ from whorl._support.words import quote
 
 from . import INTERRUPTED
 from ._json import JsonFlag, print_json
+from ._options import name_options
 from ._setup import (
+    CONFIG_NAMES,
     Attention,
     Batch,
     ConfigFile,
@@ -108,13 +110,15 @@ def train(
         print(settings.to_toml(), end="")
         return
     if export is not None:
-        whorl.lab.check_export(settings, export)
-    from whorl.lab.encodings import title_of
+        with name_options({"folder": "--export"}):
+            whorl.lab.check_export(settings, export)
+    from whorl.lab.encodings import format_title
 
-    folder = out or Path("runs") / title_of(settings.model.encoding)
+    folder = out or Path("runs") / format_title(settings.model.encoding)
     chosen = tuple(word for word in (scalings or "").split(",") if word)
     try:
-        with open_training_bar() as show, whorl.lab.threads(threads):
+        names = name_options({"threads": "--threads", "scalings": "--scalings", **CONFIG_NAMES})
+        with names, open_training_bar() as show, whorl.lab.use_threads(threads):
             run = whorl.lab.train(
                 settings,
                 folder,
@@ -129,9 +133,9 @@ def train(
     if export is not None:
         whorl.lab.export_run(run, export)
     if as_json:
-        print_json(whorl.lab.results(run, chosen))
+        print_json(whorl.lab.collect_results(run, chosen))
     else:
-        Console(highlight=False).print(run_table(whorl.lab.results(run, chosen)))
+        Console(highlight=False).print(run_table(whorl.lab.collect_results(run, chosen)))
 
 
 def _read_encoding(

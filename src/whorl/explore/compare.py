@@ -62,12 +62,12 @@ def read_runs(folder: Path) -> dict[str, Any]:
     """The comparison in a folder of ``whorl compare``, from its report or its runs."""
     import_extra("tomli_w", by="whorl explore --runs", extra="lab")
     from whorl.lab import compare
-    from whorl.lab.compare.gather import find
+    from whorl.lab.compare.gather import find_runs
 
     stored = folder / "comparison.json"
     if not stored.is_file():
-        return compare.document(find(folder))
-    found = compare.load(stored)
+        return compare.build_comparison(find_runs(folder))
+    found = compare.load_comparison(stored)
     try:
         build_lab_results(found)
     except (LookupError, TypeError, ValueError, AttributeError) as error:

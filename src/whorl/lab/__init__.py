@@ -1,14 +1,16 @@
-"""The lab: train small models that differ in their encoding alone, and compare them.
+"""The lab: train small models that differ only in their encoding, and compare them.
 
-``whorl train`` and ``whorl compare`` are its commands; needs the ``lab`` extra.
+Its commands are ``whorl train`` and ``whorl compare``. It needs ``pip install whorl[lab]``.
 """
+
+from whorl._support.threads import use_threads
 
 from .config import DataConfig, EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
 from .export import check_export, export, export_run
 from .model import Model
-from .rates import learning_rate
-from .runs import Run, results
-from .trainer import Interrupted, Moment, threads, train
+from .rates import choose_learning_rate
+from .runs import Run, collect_results
+from .trainer import Interrupted, TrainingProgress, train
 
 __all__ = [
     "DataConfig",
@@ -16,15 +18,15 @@ __all__ = [
     "Interrupted",
     "Model",
     "ModelConfig",
-    "Moment",
     "Run",
     "RunConfig",
     "TrainingConfig",
+    "TrainingProgress",
     "check_export",
+    "choose_learning_rate",
+    "collect_results",
     "export",
     "export_run",
-    "learning_rate",
-    "results",
-    "threads",
     "train",
+    "use_threads",
 ]

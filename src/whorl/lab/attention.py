@@ -1,4 +1,4 @@
-"""What the attention of a trained run looks at: its queries, keys and weights on held-out text."""
+"""Queries, keys and attention weights of a trained run on held-out text."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +12,20 @@ from whorl.analysis.record import check_int, check_memory
 from whorl.analysis.scores import compute_scores
 from whorl.encodings import Encoding
 
-from .data import open_source
-from .encodings import title_of
+from .data import open_data_source
+from .encodings import format_title
 from .model import Model
 from .runs import Run
 
-__all__ = ["Layer", "attention_of", "queries_and_keys", "rope_of"]
+__all__ = ["LayerAttention", "collect_queries_and_keys", "compute_attention", "get_rope"]
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
-    """Queries [B, H, T, D] and keys [B, G, T, D] before any rotation, and weights [B, H, T, T]."""
+class LayerAttention:
+    """Attention of one layer.
+
+    q, k: queries [B, H, T, D] and keys [B, G, T, D] before the rotation. weights: [B, H, T, T].
+    """
 
     encoding: Encoding
     q: Tensor
@@ -31,55 +34,61 @@ class Layer:
 
 
 @torch.no_grad()
-def attention_of(
+def compute_attention(
     folder: str | Path, *, length: int | None = None, windows: int = 4
-) -> tuple[str, list[Layer]]:
-    """The run's name, and every layer's attention on some windows of its evaluation.
+) -> tuple[str, list[LayerAttention]]:
+    """The name of a run, and the attention of its layers on held-out text.
 
-    length: tokens of a window, the training length by default.
+    Args:
+        folder: the folder of the run.
+        length: tokens of a window, by default the training length.
+        windows: how many of the windows of the evaluation are used.
     """
     run = Run(folder)
-    config = run.config()
+    config = run.load_config()
     length = config.training.length if length is None else length
     check_int(length, "length", "attention_of", 2, config.longest)
     check_int(windows, "windows", "attention_of")
     if config.model.attention != "softmax":
         raise ValueError(
-            f"attention_of: {str(folder)!r} was trained with linear attention, which has no"
-            " weights; train one with softmax attention."
+            f"{str(folder)!r} was trained with linear attention, which has no weights; choose a run"
+            " with softmax attention."
         )
     model = run.load_model()
     check_memory(
         32 * windows * config.model.heads * config.model.layers * length**2, length, "attention_of"
     )
-    tokens = open_source(config).evaluation(length).tokens[:windows]
-    made: list[Tensor] = []
+    tokens = open_data_source(config).get_evaluation(length).tokens[:windows]
+    projections: list[Tensor] = []
     hooks = [
-        block.qkv.register_forward_hook(lambda module, inputs, out: made.append(out))  # type: ignore[union-attr]
+        block.qkv.register_forward_hook(lambda module, inputs, out: projections.append(out))  # type: ignore[union-attr]
         for block in model.blocks
     ]
     model.eval()(tokens)
     for hook in hooks:
         hook.remove()
     own = model.layer_encodings
-    encodings = [own[n - 1] if own and n else model.encoding for n in range(len(made))]
-    layers = [_layer(model, encoding, out) for encoding, out in zip(encodings, made, strict=True)]
-    return f"{title_of(config.model.encoding)} in {Path(folder).name}", layers
+    encodings = [own[n - 1] if own and n else model.encoding for n in range(len(projections))]
+    layers = [
+        _compute_layer(model, encoding, out)
+        for encoding, out in zip(encodings, projections, strict=True)
+    ]
+    return f"{format_title(config.model.encoding)} in {Path(folder).name}", layers
 
 
-def rope_of(layers: list[Layer]) -> RoPE:
-    """The RoPE that the run was trained with."""
+def get_rope(layers: list[LayerAttention]) -> RoPE:
+    """The RoPE of the first layer; ValueError if the run was trained without one."""
     found = [part for part in layers[0].encoding.parts if isinstance(part, RoPE)]
     if not found:
         raise ValueError(
-            f"the run was trained with {layers[0].encoding!r}, which holds no RoPE; name a run of"
-            " whorl train --encoding rope."
+            f"the run was trained with {layers[0].encoding!r}, which contains no RoPE; choose a run"
+            " whose encoding is rope."
         )
     return found[0]
 
 
-def queries_and_keys(layers: list[Layer]) -> tuple[Tensor, Tensor]:
-    """Pairs of vectors of all layers and heads: queries of the second half, keys of the first."""
+def collect_queries_and_keys(layers: list[LayerAttention]) -> tuple[Tensor, Tensor]:
+    """Queries of the second half of each window, and keys of the first, of all layers."""
     half = layers[0].q.shape[2] // 2
     found = []
     for layer in layers:
@@ -88,13 +97,16 @@ def queries_and_keys(layers: list[Layer]) -> tuple[Tensor, Tensor]:
     return torch.stack([q for q, _ in found]), torch.stack([k for _, k in found])
 
 
-def _layer(model: Model, encoding: Any, made: Tensor) -> Layer:
+def _compute_layer(model: Model, encoding: Any, projection: Tensor) -> LayerAttention:
+    """Attention of a layer from its projection [B, T, (H + 2 G) D] to queries, keys and values."""
     config = model.config
     H, G = config.heads, config.key_heads
-    parts = torch.split(torch.unflatten(made, -1, (H + 2 * G, config.head_dim)), [H, G, G], dim=2)
+    parts = torch.split(
+        torch.unflatten(projection, -1, (H + 2 * G, config.head_dim)), [H, G, G], dim=2
+    )
     q, k = (part.transpose(1, 2).contiguous() for part in parts[:2])
-    at = torch.arange(made.shape[1])
-    logits = compute_scores(encoding, q, k, at, at)
+    positions = torch.arange(projection.shape[1])
+    logits = compute_scores(encoding, q, k, positions, positions)
     if config.kind == "decoder":
-        logits = logits.masked_fill(at.unsqueeze(-1) < at, float("-inf"))
-    return Layer(encoding, q, k, logits.softmax(-1))
+        logits = logits.masked_fill(positions.unsqueeze(-1) < positions, float("-inf"))
+    return LayerAttention(encoding, q, k, logits.softmax(-1))

@@ -1,7 +1,7 @@
-"""The state of a training run in one safetensors file: weights, AdamW's averages, the step.
+"""Checkpoints of a run: weights, the state of AdamW and the step in one safetensors file.
 
-Nothing else is needed to go on exactly: batches and dropout follow from the seed and the step. The
-file has a checksum for each tensor and one for the rest, and is refused if one does not fit.
+A run that is resumed needs nothing else: batches and dropout depend on the seed and the step only.
+The file has a checksum for each tensor and one for the rest. A file with a wrong one is refused.
 """
 
 import json
@@ -16,20 +16,20 @@ from torch import Tensor
 from whorl._support.extras import import_extra
 from whorl._support.files import write_file_atomically
 
-from .integrity import FORMAT, check_format, checksum, checksum_tensor
+from .integrity import FORMAT, check_format, compute_checksum, compute_tensor_checksum
 from .model import Model
 
-__all__ = ["Checkpoint", "SavedState", "read_state"]
+__all__ = ["CheckpointInfo", "SavedCheckpoint", "read_checkpoint"]
 
-_WEIGHT, _STATE = "model.", "adamw."
+_WEIGHT_PREFIX, _OPTIMIZER_PREFIX = "model.", "adamw."
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """Where a run stands: steps done, seconds spent on them, and to what it belongs.
+class CheckpointInfo:
+    """Step of a checkpoint, seconds of training until then, and checksums.
 
-    metrics: checksum of the step's line in metrics.jsonl. config: that of the run's config.
-    checksum: of all of the file, as it was read.
+    metrics: checksum of the step's line in metrics.jsonl. config: checksum of the run's config.
+    checksum: that of the checkpoint itself.
     """
 
     step: int
@@ -38,62 +38,64 @@ class Checkpoint:
     config: str = ""
     checksum: str = ""
 
-    def save(self, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> "Checkpoint":
-        """Write ``path`` whole or not at all; returns this with the checksum of what is there."""
+    def save(self, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> "CheckpointInfo":
+        """Write a checkpoint to ``path`` atomically; returns this object with its checksum."""
         safe = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
         for name, weight in model.named_parameters():
-            tensors[_WEIGHT + name] = weight.detach().contiguous()
+            tensors[_WEIGHT_PREFIX + name] = weight.detach().contiguous()
             for key, value in optimizer.state.get(weight, {}).items():
-                tensors[f"{_STATE}{key}.{name}"] = value.contiguous()
+                tensors[f"{_OPTIMIZER_PREFIX}{key}.{name}"] = value.contiguous()
         about = {
             "format": str(FORMAT),
             "step": str(self.step),
             "seconds": repr(self.seconds),
             "metrics": self.metrics,
             "config": self.config,
-            "tensors": json.dumps({name: checksum_tensor(t) for name, t in tensors.items()}),
+            "tensors": json.dumps(
+                {name: compute_tensor_checksum(t) for name, t in tensors.items()}
+            ),
         }
-        about["checksum"] = checksum(about)
+        about["checksum"] = compute_checksum(about)
         write_file_atomically(path, safe.save(tensors, about))
         return replace(self, checksum=about["checksum"])
 
 
 @dataclass(frozen=True)
-class SavedState:
-    """A checkpoint that was read and has its checksums: where the run stood, and its tensors."""
+class SavedCheckpoint:
+    """A checkpoint that was read from a file, with correct checksums."""
 
     path: Path
-    at: Checkpoint
+    info: CheckpointInfo
     tensors: Mapping[str, Tensor]
 
     @torch.no_grad()
     def load_weights(self, model: Model) -> None:
-        """Put the weights into ``model``."""
+        """Copy the weights into ``model``."""
         for name, weight in model.named_parameters():
-            saved = self.tensors.get(_WEIGHT + name)
+            saved = self.tensors.get(_WEIGHT_PREFIX + name)
             if saved is None or saved.shape != weight.shape:
                 came = "nothing" if saved is None else list(saved.shape)
                 raise ValueError(
-                    f"{str(self.path)!r} does not fit the model: {name} must be"
+                    f"{str(self.path)!r} does not fit the model: {name} must have shape"
                     f" {list(weight.shape)}; got {came}."
                 )
             weight.copy_(saved)
 
     def load(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
-        """Put the weights into ``model``, and AdamW's averages into ``optimizer``."""
+        """Copy the weights into ``model`` and the state of AdamW into ``optimizer``."""
         self.load_weights(model)
         for name, weight in model.named_parameters():
             state: dict[str, Any] = {}
             for key in ("step", "exp_avg", "exp_avg_sq"):
-                if (value := self.tensors.get(f"{_STATE}{key}.{name}")) is not None:
+                if (value := self.tensors.get(f"{_OPTIMIZER_PREFIX}{key}.{name}")) is not None:
                     state[key] = value.clone()
             if state:
                 optimizer.state[weight] = state
 
 
-def read_state(path: Path) -> SavedState:
-    """Read a checkpoint, once; ValueError if anything in the file has changed."""
+def read_checkpoint(path: Path) -> SavedCheckpoint:
+    """The checkpoint in a file; ValueError if the file was changed after it was written."""
     safe = import_extra("safetensors", by="whorl.lab", extra="lab")
     try:
         with safe.safe_open(path, framework="pt") as file:
@@ -102,24 +104,24 @@ def read_state(path: Path) -> SavedState:
     except (OSError, ValueError, safe.SafetensorError) as error:
         raise ValueError(f"{str(path)!r} cannot be read: {error}.") from None
     if not {"step", "seconds"} <= about.keys():
-        raise ValueError(f"{str(path)!r} cannot be read: it is no checkpoint of whorl train.")
+        raise ValueError(f"{str(path)!r} cannot be read: it is not a checkpoint of whorl train.")
     check_format(about.get("format"), path.name)
-    if about.pop("checksum", None) != (found := checksum(about)):
+    if about.pop("checksum", None) != (found := compute_checksum(about)):
         raise ValueError(
             f"{path.name} has been changed since it was written: the checksum of its step, seconds"
             " and list of tensors does not fit"
         )
-    kept = json.loads(about["tensors"])
-    if strange := kept.keys() ^ tensors.keys():
+    checksums = json.loads(about["tensors"])
+    if strange := checksums.keys() ^ tensors.keys():
         raise ValueError(
             f"{path.name} has tensors that it should not, or lacks some: {min(strange)}"
         )
     for name, tensor in tensors.items():
-        if checksum_tensor(tensor) != kept[name]:
+        if compute_tensor_checksum(tensor) != checksums[name]:
             raise ValueError(
                 f"{path.name}: the tensor {name!r} has been changed since it was written: its"
                 " checksum does not fit"
             )
     rest = (about["metrics"], about["config"], found)
-    at = Checkpoint(int(about["step"]), float(about["seconds"]), *rest)
-    return SavedState(path, at, tensors)
+    info = CheckpointInfo(int(about["step"]), float(about["seconds"]), *rest)
+    return SavedCheckpoint(path, info, tensors)

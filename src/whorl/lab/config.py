@@ -1,11 +1,11 @@
-"""What a run is made from: frozen dataclasses, and the same as TOML.
+"""Settings of a run, as frozen dataclasses and as TOML.
 
     [model]       shape, encoding, kind of attention
     [data]        text or a synthetic task
     [training]    lengths, steps, learning rate
     [evaluation]  multiples of the training length
 
-Two runs with equal configs, corpora and thread counts give the same numbers.
+Two runs with the same config, text and number of threads give the same numbers.
 """
 
 import dataclasses
@@ -23,27 +23,27 @@ from ._checks import check_choice, check_count, check_number
 
 __all__ = ["DataConfig", "EvaluationConfig", "ModelConfig", "RunConfig", "TrainingConfig"]
 
-Kind = Literal["decoder", "encoder"]
+ModelKind = Literal["decoder", "encoder"]
 AttentionKind = Literal["softmax", "linear"]
-FeatureMap = Literal["elu", "relu", "cosine"]
-Precision = Literal["float32", "bfloat16"]
+FeatureMapName = Literal["elu", "relu", "cosine"]
+TrainingPrecision = Literal["float32", "bfloat16"]
 Sharing = Literal["model", "layer"]
-#: "rope", "learned+rope", {"name": "rope", "base": 500000.0}, or a list of such.
+#: "rope", "learned+rope", {"name": "rope", "base": 500000.0}, or a list of these.
 EncodingSpec = str | dict[str, Any] | list[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Shape of the model; ``model.py`` builds it.
+    """Shape and encoding of the model that ``model.py`` builds.
 
-    encoding_per: "model" lets all layers share the encoding's trained parameters, as T5 and
-    Kerple do; "layer" gives each its own.
+    encoding_per: with "model" all layers share the trained parameters of the encoding, as in T5
+    and Kerple; with "layer" each layer has its own.
     """
 
     encoding: EncodingSpec = "rope"
-    kind: Kind = "decoder"
+    kind: ModelKind = "decoder"
     attention: AttentionKind = "softmax"
-    feature_map: FeatureMap = "elu"
+    feature_map: FeatureMapName = "elu"
     layers: int = 3
     width: int = 96
     heads: int = 4
@@ -59,22 +59,22 @@ class ModelConfig:
         for name in ("kv_heads", "hidden"):
             if getattr(self, name) is not None:
                 check_count(f"model.{name}", getattr(self, name))
-        check_choice("model.kind", self.kind, get_args(Kind))
+        check_choice("model.kind", self.kind, get_args(ModelKind))
         check_choice("model.attention", self.attention, get_args(AttentionKind))
-        check_choice("model.feature_map", self.feature_map, get_args(FeatureMap))
+        check_choice("model.feature_map", self.feature_map, get_args(FeatureMapName))
         check_choice("model.encoding_per", self.encoding_per, get_args(Sharing))
         check_number("model.dropout", self.dropout, 0.0, 0.95)
         if not isinstance(self.tied, bool):
             raise TypeError(f"model.tied must be true or false; got {quote(self.tied)}.")
         if self.width % self.heads:
             raise ValueError(
-                f"model.width must be a multiple of model.heads = {self.heads}, because heads share"
-                f" it equally; got {self.width}."
+                f"model.width must be a multiple of model.heads = {self.heads}, because all heads"
+                f" have the same size; got {self.width}."
             )
         if self.heads % self.key_heads:
             raise ValueError(
-                f"model.kv_heads must divide model.heads = {self.heads}, because each serves"
-                f" equally many queries; got {self.kv_heads}."
+                f"model.kv_heads must divide model.heads = {self.heads}, because each key"
+                f" head serves equally many query heads; got {self.kv_heads}."
             )
         if self.attention == "linear" and self.dropout:
             raise ValueError("model.dropout must be 0 with linear attention, which has no weights.")
@@ -89,16 +89,16 @@ class ModelConfig:
 
     @property
     def inner(self) -> int:
-        """Width inside the MLP: 8/3 of the width, in multiples of 16, unless ``hidden`` is set."""
+        """Width inside the MLP: ``hidden``, else 8/3 of the width rounded up to 16."""
         return self.hidden or -(-8 * self.width // 3 // 16) * 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where tokens come from: files, or a task of ``tasks.py`` by name.
+    """Where tokens come from: text, or a synthetic task of ``tasks.py``.
 
-    files: files and folders; none means the source of Python's standard library. tokenizer: a
-    ``tokenizers`` file; none means that bytes are tokens.
+    files: files and folders of text; if there are none, the source code of Python's standard
+    library. tokenizer: a tokenizer.json; without it every byte is a token.
     """
 
     task: str = "text"
@@ -106,9 +106,9 @@ class DataConfig:
     tokenizer: str | None = None
 
     def __post_init__(self) -> None:
-        from .tasks import NAMES
+        from .tasks import TASK_NAMES
 
-        check_choice("data.task", self.task, ("text", *NAMES))
+        check_choice("data.task", self.task, ("text", *TASK_NAMES))
         if self.task != "text" and (self.files or self.tokenizer):
             raise ValueError(
                 f"data: the task {self.task!r} makes its own tokens; leave out files and tokenizer."
@@ -119,7 +119,7 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """One AdamW run with linear warm-up and a cosine down to a tenth of the learning rate."""
+    """Training with AdamW: linear warm-up, then a cosine down to a tenth of the learning rate."""
 
     length: int = 128
     batch: int = 16
@@ -128,7 +128,7 @@ class TrainingConfig:
     warmup: int = 30
     weight_decay: float = 0.1
     clip: float = 1.0
-    precision: Precision = "float32"
+    precision: TrainingPrecision = "float32"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -139,18 +139,18 @@ class TrainingConfig:
         check_number("training.learning_rate", self.learning_rate, 0.0, 10.0, open_below=True)
         check_number("training.weight_decay", self.weight_decay, 0.0, 10.0)
         check_number("training.clip", self.clip, 0.0, 1e6, open_below=True)
-        check_choice("training.precision", self.precision, get_args(Precision))
+        check_choice("training.precision", self.precision, get_args(TrainingPrecision))
         if self.length < 2:
             raise ValueError("training.length must be at least 2: a token and the one after it.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """Lengths as multiples of the training length, each on the same ``windows`` of held-out text.
+    """Evaluation lengths, as multiples of the training length, and windows of held-out text.
 
-    What is judged is the last tokens of every window, as many as the shortest length holds: the
-    same tokens at every length, with more and more text before them. factor: of scalings that are
-    put into a trained model.
+    The loss is that of the last tokens of every window, as many as the shortest length has. So
+    every length is evaluated on the same tokens, with more or less text before them. factor: the
+    factor of scalings that are applied to the trained model.
     """
 
     multiples: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -164,7 +164,7 @@ class EvaluationConfig:
             check_number("evaluation.multiples", multiple, 0.0, 1024.0, open_below=True)
         if not self.multiples or list(self.multiples) != sorted(set(self.multiples)):
             raise ValueError(
-                f"evaluation.multiples must be different and ascending, such as 0.5, 1, 2, 4;"
+                f"evaluation.multiples must differ and be ascending, such as 0.5, 1, 2, 4;"
                 f" got {list(self.multiples)}."
             )
         if 1.0 not in self.multiples:
@@ -176,7 +176,7 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything that the numbers of a run depend on.
+    """All settings that the results of a run depend on.
 
     >>> config = RunConfig(model=ModelConfig(encoding="alibi"))
     >>> RunConfig.from_dict(config.to_dict()) == config
@@ -204,11 +204,11 @@ class RunConfig:
 
     @property
     def longest(self) -> int:
-        """The longest sequence that the model will see."""
+        """The longest sequence of training and evaluation."""
         return max(self.training.length, *self.lengths)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; options that are None are left out, as TOML has no None."""
+        """The config as plain values, without options that are None, which TOML does not have."""
         tables: dict[str, Any] = {}
         for part in dataclasses.fields(self):
             values = dataclasses.asdict(getattr(self, part.name))
@@ -221,7 +221,7 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> "RunConfig":
-        """Read back what ``to_dict`` gave; an unknown table or option is an error."""
+        """The config that ``to_dict`` gave; an unknown table or option is an error."""
         hints = get_type_hints(cls)
         known = [part.name for part in dataclasses.fields(cls)]
         parts: dict[str, Any] = {}
@@ -230,24 +230,25 @@ class RunConfig:
                 raise ValueError(
                     f"unknown table [{name}]{suggest_name(name, known)} Known: {', '.join(known)}."
                 )
-            parts[name] = _read(name, hints[name], values)
+            parts[name] = _read_table(name, hints[name], values)
         return cls(**parts)
 
     def to_toml(self) -> str:
+        """The config as the text of a TOML file."""
         writer = import_extra("tomli_w", by="whorl.lab", extra="lab")
         return str(writer.dumps(self.to_dict()))
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "RunConfig":
-        """The config in a TOML file; what is not there takes its default."""
+        """The config in a TOML file; options that are not there have their defaults."""
         try:
             return cls.from_dict(read_toml(path))
-        except TypeError as error:  # a string where a number should be, and so on
+        except TypeError as error:  # such as a string instead of a number
             raise ValueError(f"{str(path)!r}: {error}") from None
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The tables of a TOML file, or an error that names the file and the line."""
+    """The tables of a TOML file; an error names the file and the line."""
     module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
     reader = import_extra(module, by="whorl.lab", extra="lab")
     path = Path(path)
@@ -262,7 +263,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     return tables
 
 
-def _read(table: str, cls: type, values: Any) -> Any:
+def _read_table(table: str, cls: type, values: Any) -> Any:
     if not isinstance(values, Mapping):
         raise TypeError(f"[{table}] must be a table of options; got {quote(values)}.")
     hints = get_type_hints(cls)
@@ -274,19 +275,19 @@ def _read(table: str, cls: type, values: Any) -> Any:
                 f"[{table}] has no option {quote(name)}{suggest_name(name, known)}"
                 f" It has: {', '.join(known)}."
             )
-        options[name] = _fitted(f"{table}.{name}", hints[name], value)
+        options[name] = _convert_value(f"{table}.{name}", hints[name], value)
     return cls(**options)
 
 
-def _fitted(name: str, hint: Any, value: Any) -> Any:
-    """``value`` as its option wants it: lists become tuples, whole numbers floats."""
+def _convert_value(name: str, hint: Any, value: Any) -> Any:
+    """``value`` in the type of its option: lists as tuples, whole numbers as floats."""
     if get_origin(hint) is tuple:
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{name} must be a list; got {quote(value)}.")
         floats = get_args(hint)[0] is float
         return tuple(float(v) if floats and type(v) is int else v for v in value)
     choices = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-    tables = any(get_origin(choice) is dict for choice in choices)  # encodings may be tables
+    tables = any(get_origin(choice) is dict for choice in choices)  # an encoding may be a table
     if str in choices and not tables and not isinstance(value, str):
         raise TypeError(f"{name} must be a string; got {quote(value)}.")
     return float(value) if hint is float and type(value) is int else value

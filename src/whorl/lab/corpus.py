@@ -1,8 +1,8 @@
-"""Text to train on and text held out, as tokens: by default Python's own standard library.
+"""Text as tokens, for training and held out: by default Python's standard library.
 
-Every machine with Python has it: over ten megabytes of long, real documents, with no download.
-Bytes are tokens unless a ``tokenizers`` file is given. Whole files are held out, one in ten, chosen
-by the hash of their names; of fewer than ten files, the last tenth of each.
+Every machine with Python has it: over ten megabytes of long documents without a download. Every
+byte is a token unless a tokenizer.json is given. One file in ten is held out, chosen by the hash of
+its name; of fewer than ten files, the last tenth of each is held out.
 """
 
 import hashlib
@@ -18,18 +18,19 @@ from torch import Tensor
 
 from whorl._support.extras import import_extra
 
-__all__ = ["Corpus", "load"]
+__all__ = ["Corpus", "load_corpus"]
 
-# Other people's packages, tests (which some systems leave out) and one large generated table.
+# Installed packages, tests (which some systems leave out) and one large generated table.
 _NOT_SOURCE = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "pydoc_data"}
-_ONE_IN = 10
+_HELD_OUT_ONE_IN = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Tokens: ``train`` [N], all documents in a row; ``held_out``, one by one, longest first.
+    """Tokens of all documents.
 
-    about: what it is, for people and for the check that a run goes on with the same text.
+    train: those for training, joined, [N]. held_out: the other documents, longest first.
+    about: a description, by which a resumed run checks that the text is the same.
     """
 
     train: Tensor
@@ -37,22 +38,23 @@ class Corpus:
     vocab: int
     about: dict[str, Any]
 
-    def batch(self, count: int, length: int, source: torch.Generator) -> Tensor:
+    def sample_windows(self, count: int, length: int, source: torch.Generator) -> Tensor:
         """``count`` random windows of ``length`` tokens from the training text, [count, length]."""
         starts = torch.randint(len(self.train) - length + 1, (count,), generator=source)
         return self.train[starts.unsqueeze(1) + torch.arange(length)].long()
 
-    def windows(self, count: int, length: int, apart: int) -> Tensor:
+    def cut_windows(self, count: int, length: int, apart: int) -> Tensor:
         """At most ``count`` windows of ``length`` held-out tokens, each within one document.
 
-        Documents that are long enough take turns; the windows of one are spread evenly over it,
-        at least ``apart`` tokens from each other, so that their last ``apart`` tokens differ.
+        Documents that are long enough contribute equally many windows, as far as they can. Those
+        of one document are evenly spaced and begin at least ``apart`` tokens after each other, so
+        that their last ``apart`` tokens do not overlap.
         """
         fit = [text for text in self.held_out if len(text) >= length]
         if not fit:
             longest = max(map(len, self.held_out), default=0)
             raise ValueError(
-                f"the longest evaluation needs {length} {self.about['unit']} in a row, and the"
+                f"the longest evaluation needs a document of {length} {self.about['unit']}, and the"
                 f" longest held-out document has {longest}; give longer files, or evaluate at"
                 " smaller multiples of the training length."
             )
@@ -68,13 +70,13 @@ class Corpus:
             rows += [text[start : start + length] for start in starts]
         return torch.stack(rows).long()
 
-    def frequencies_loss(self, tokens: Tensor) -> float:
-        """Mean loss in nats of ``tokens`` by how often each comes in the training text."""
+    def compute_unigram_loss(self, tokens: Tensor) -> float:
+        """Mean loss in nats of a model that knows only how frequent each token is."""
         counts = torch.bincount(self.train.int(), minlength=self.vocab).double() + 1
         return float(-(counts / counts.sum()).log()[tokens].mean())
 
     def check_length(self, length: int) -> None:
-        """Raise unless training windows of ``length`` tokens can be cut."""
+        """Raise ValueError unless the training text has a window of ``length`` tokens."""
         if len(self.train) < length:
             raise ValueError(
                 f"the training text has {len(self.train)} {self.about['unit']}, fewer than a window"
@@ -82,17 +84,17 @@ class Corpus:
             )
 
 
-def load(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
-    """Read files and folders, or the standard library, into a corpus."""
+def load_corpus(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
+    """The corpus of some files and folders; without them, of the standard library."""
     if files:
         title = ", ".join(Path(name).name or name for name in files)
-        documents, skipped = _read(files)
+        documents, skipped = _read_files(files)
     else:
         title, skipped = f"Python {platform.python_version()} standard library", 0
-        documents = _standard_library()
-    documents, repeated = _distinct(documents)
+        documents = _read_standard_library()
+    documents, repeated = _drop_repeated(documents)
     if not documents:
-        raise ValueError(f"no text in {title}: give files with something in them.")
+        raise ValueError(f"there is no text in {title}; give files that are not empty.")
     if tokenizer is None:
         unit, vocab = "bytes", 256
         texts = [
@@ -102,8 +104,8 @@ def load(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
         ]
     else:
         unit = "tokens"
-        texts, vocab = _tokenized(documents, tokenizer)
-    train, held_out = _split(texts)
+        texts, vocab = _encode_documents(documents, tokenizer)
+    train, held_out = _split_held_out(texts)
     if not train or not held_out:
         raise ValueError(
             f"{title} has too little text to train on one part and hold out another; give more."
@@ -116,82 +118,84 @@ def load(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
         "repeated_files": repeated,
         "tokens": sum(len(text) for _, text in texts),
         "unit": unit,
-        "sha256": _fingerprint(documents, tokenizer),
+        "sha256": _hash_documents(documents, tokenizer),
     }
     longest_first = sorted(held_out, key=len, reverse=True)
     return Corpus(torch.cat(train), tuple(longest_first), vocab, about)
 
 
-def _distinct(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], int]:
-    """Each text once: what is held out must not be trained on under another name."""
-    kept = {hashlib.sha256(data).digest(): (name, data) for name, data in reversed(documents)}
-    return list(reversed(kept.values())), len(documents) - len(kept)
+def _drop_repeated(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], int]:
+    """Documents without copies, and the number of copies: held-out text must not be trained on."""
+    first = {hashlib.sha256(data).digest(): (name, data) for name, data in reversed(documents)}
+    return list(reversed(first.values())), len(documents) - len(first)
 
 
-def _split(texts: list[tuple[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
-    if len(texts) < _ONE_IN:
-        cuts = [(text, len(text) - len(text) // _ONE_IN) for _, text in texts]
+def _split_held_out(texts: list[tuple[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+    if len(texts) < _HELD_OUT_ONE_IN:
+        cuts = [(text, len(text) - len(text) // _HELD_OUT_ONE_IN) for _, text in texts]
         held_out = [text[cut:] for text, cut in cuts if cut < len(text)]
         return [text[:cut] for text, cut in cuts if cut], held_out
     ranked = sorted(texts, key=lambda text: hashlib.sha256(text[0].encode()).digest())
-    out = {name for name, _ in ranked[: len(ranked) // _ONE_IN]}
-    kept = [text for name, text in texts if name not in out]
-    return kept, [text for name, text in texts if name in out]
+    out = {name for name, _ in ranked[: len(ranked) // _HELD_OUT_ONE_IN]}
+    train = [text for name, text in texts if name not in out]
+    return train, [text for name, text in texts if name in out]
 
 
-def _standard_library() -> list[tuple[str, bytes]]:
+def _read_standard_library() -> list[tuple[str, bytes]]:
     root = Path(sysconfig.get_paths()["stdlib"])
     found = [
         path for path in root.rglob("*.py") if not _NOT_SOURCE & set(path.relative_to(root).parts)
     ]
     if not found:
         raise ValueError(
-            f"this Python keeps no source of its standard library in {str(root)!r}; give your own"
-            " text: --data FILES."
+            f"this Python has no source of its standard library in {str(root)!r}; give your own"
+            " text as data.files."
         )
     return [(path.relative_to(root).as_posix(), path.read_bytes()) for path in sorted(found)]
 
 
-def _read(files: Sequence[str]) -> tuple[list[tuple[str, bytes]], int]:
-    """Named files as they are; from folders, all that is UTF-8 text. And how many were not."""
+def _read_files(files: Sequence[str]) -> tuple[list[tuple[str, bytes]], int]:
+    """All files, of folders those with UTF-8 text; and the number of files without."""
     documents: list[tuple[str, bytes]] = []
     skipped = 0
     for name in files:
         path = Path(name)
         if not path.is_dir():
-            documents.append((path.name, _bytes_of(path)))
+            documents.append((path.name, _read_bytes(path)))
             continue
-        inside = [p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path)]
+        inside = [p for p in sorted(path.rglob("*")) if p.is_file() and not _is_hidden(p, path)]
         if not inside:
-            raise ValueError(f"--data: the folder {name!r} has no files; name one that has.")
+            raise ValueError(f"data.files: the folder {name!r} has no files; choose another.")
         for one in inside:
-            data = _bytes_of(one)
-            if b"\0" in data or _utf8_problem(data) is not None:
+            data = _read_bytes(one)
+            if b"\0" in data or _find_invalid_utf8(data) is not None:
                 skipped += 1
             else:
                 documents.append((one.relative_to(path).as_posix(), data))
         if len(inside) == skipped:
-            raise ValueError(f"--data: none of the {skipped} files in {name!r} is UTF-8 text.")
+            raise ValueError(
+                f"data.files: none of the {skipped} files in {name!r} is UTF-8 text; choose others."
+            )
     if not any(data for _, data in documents):
-        raise ValueError(f"--data: nothing in {', '.join(files)} but empty files; give some text.")
+        raise ValueError(f"data.files: all files in {', '.join(files)} are empty; give some text.")
     return documents, skipped
 
 
-def _hidden(path: Path, root: Path) -> bool:
+def _is_hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(root).parts)
 
 
-def _bytes_of(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise ValueError(
-            f"--data: {str(path)!r} cannot be read: {error.strerror or error}."
+            f"data.files: {str(path)!r} cannot be read: {error.strerror or error}."
         ) from None
 
 
-def _utf8_problem(data: bytes) -> int | None:
-    """Where ``data`` stops being UTF-8, or None."""
+def _find_invalid_utf8(data: bytes) -> int | None:
+    """Index of the first byte that is not UTF-8, or None."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -199,21 +203,24 @@ def _utf8_problem(data: bytes) -> int | None:
     return None
 
 
-def _tokenized(
+def _encode_documents(
     documents: list[tuple[str, bytes]], tokenizer: str
 ) -> tuple[list[tuple[str, Tensor]], int]:
-    tokenizers = import_extra("tokenizers", by="--tokenizer", extra="hf")
+    tokenizers = import_extra("tokenizers", by="a tokenizer file", extra="hf")
     if not Path(tokenizer).is_file():
-        raise ValueError(f"--tokenizer: {tokenizer!r} is no file; give a tokenizer.json.")
+        raise ValueError(f"data.tokenizer: {tokenizer!r} is not a file; give a tokenizer.json.")
     try:
         reader = tokenizers.Tokenizer.from_file(tokenizer)
     except Exception as error:  # the library raises bare Exception
-        raise ValueError(f"--tokenizer: {tokenizer!r} is no tokenizers file: {error}.") from None
+        raise ValueError(
+            f"data.tokenizer: {tokenizer!r} is not a tokenizers file: {error}; give a"
+            " tokenizer.json."
+        ) from None
     for name, data in documents:
-        if (place := _utf8_problem(data)) is not None:
+        if (byte := _find_invalid_utf8(data)) is not None:
             raise ValueError(
-                f"--data: {name!r} is not UTF-8 (byte {place}), which a tokenizer needs; convert"
-                " it, or leave out --tokenizer to train on bytes."
+                f"data.files: {name!r} is not UTF-8 (byte {byte}), which a tokenizer needs; convert"
+                " it, or leave out data.tokenizer to train on bytes."
             )
     lines = reader.encode_batch([data.decode() for _, data in documents], add_special_tokens=False)
     pairs = [
@@ -224,7 +231,7 @@ def _tokenized(
     return pairs, int(reader.get_vocab_size())
 
 
-def _fingerprint(documents: list[tuple[str, bytes]], tokenizer: str | None) -> str:
+def _hash_documents(documents: list[tuple[str, bytes]], tokenizer: str | None) -> str:
     total = hashlib.sha256()
     for name, data in documents:
         total.update(f"{name}\0{len(data)}\0".encode())

@@ -1,8 +1,8 @@
-"""Questions for a model: tokens in, targets out, from a corpus or a task.
+"""Batches of tokens and targets for training and evaluation, from a corpus or a task.
 
-A decoder is asked for the next token, an encoder for tokens hidden behind a mask token, which has
-the id after the vocabulary. Where a target is -1 nothing is asked. What a step trains on follows
-from the seed and the step's number alone.
+A decoder predicts the next token. An encoder predicts masked tokens; the id of its mask token is
+the size of the vocabulary. A target of -1 is not predicted. The batch of a training step depends on
+the seed and the number of the step only.
 """
 
 import math
@@ -14,19 +14,19 @@ from torch import Tensor
 
 from . import corpus, tasks
 from .config import RunConfig
-from .model import seed_of
+from .model import derive_seed
 
-__all__ = ["Questions", "Source", "open_source"]
+__all__ = ["DataSource", "TokenBatch", "open_data_source"]
 
-# BERT hides 15 of 100 tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
-_HIDDEN = 0.15
+# BERT masks 15 % of the tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
+_MASKED_SHARE = 0.15
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
-    """tokens [B, T] as the model reads them; targets [B, T], -1 where nothing is asked.
+class TokenBatch:
+    """Tokens [B, T] that the model reads, and targets [B, T] that it predicts, -1 for none.
 
-    judged [B, T]: those that count towards the result at this length.
+    judged [B, T]: whether a target counts in the evaluation at this length.
     """
 
     tokens: Tensor
@@ -34,72 +34,78 @@ class Questions:
     judged: Tensor
 
 
-class Source(Protocol):
-    """Where questions come from."""
+class DataSource(Protocol):
+    """A source of batches for one config."""
 
     vocab: int
     about: dict[str, Any]
-    #: Loss of one who knows nothing but how often each token comes; NaN for a task.
-    frequencies_loss: float
+    #: Loss of a model that knows only how frequent each token is; NaN for a task.
+    unigram_loss: float
 
-    def batch(self, step: int) -> Questions:
-        """What step ``step`` trains on."""
+    def get_batch(self, step: int) -> TokenBatch:
+        """The batch of training step ``step``."""
 
-    def evaluation(self, length: int) -> Questions:
-        """What a model is judged by at ``length``: the same at every call."""
+    def get_evaluation(self, length: int) -> TokenBatch:
+        """The batch of the evaluation at ``length``, the same at every call."""
 
 
-def open_source(config: RunConfig) -> Source:
-    """The source that a config asks for; raises if it has too little for it."""
+def open_data_source(config: RunConfig) -> DataSource:
+    """The data source of a config; ValueError if it has too little text."""
     if config.data.task != "text":
-        return _Task(config)
-    return _Text(config)
+        return _TaskSource(config)
+    return _TextSource(config)
 
 
-class _Text:
+class _TextSource:
+    """Windows of a corpus."""
+
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self._corpus = corpus.load(config.data.files, config.data.tokenizer)
-        self._ahead = config.model.kind == "decoder"  # one more token: what the last is asked for
+        self._corpus = corpus.load_corpus(config.data.files, config.data.tokenizer)
+        self._ahead = config.model.kind == "decoder"  # one more token: the target of the last one
         self._corpus.check_length(config.training.length + self._ahead)
-        self._windows = self._corpus.windows(
+        self._windows = self._corpus.cut_windows(
             config.evaluation.windows, config.longest + self._ahead, config.lengths[0]
         )
         self.about = self._corpus.about
         self.vocab = self._corpus.vocab + (not self._ahead)
         judged = self._windows[:, self._windows.shape[1] - config.lengths[0] :]
-        self.frequencies_loss = self._corpus.frequencies_loss(judged)
+        self.unigram_loss = self._corpus.compute_unigram_loss(judged)
 
-    def batch(self, step: int) -> Questions:
+    def get_batch(self, step: int) -> TokenBatch:
         training = self.config.training
-        source = torch.Generator().manual_seed(seed_of(training.seed, "batch", step))
-        text = self._corpus.batch(training.batch, training.length + self._ahead, source)
+        source = torch.Generator().manual_seed(derive_seed(training.seed, "batch", step))
+        text = self._corpus.sample_windows(training.batch, training.length + self._ahead, source)
         if self._ahead:
-            return _next(text, torch.ones_like(text, dtype=torch.bool))
-        hidden = torch.rand(text.shape, generator=source) < _HIDDEN
+            return _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
+        hidden = torch.rand(text.shape, generator=source) < _MASKED_SHARE
         hidden[:, 0] |= ~hidden.any(1)  # at least one in each row
-        return _masked(text, hidden, self.vocab - 1)
+        return _build_masked_batch(text, hidden, self.vocab - 1)
 
-    def evaluation(self, length: int) -> Questions:
+    def get_evaluation(self, length: int) -> TokenBatch:
         shortest = self.config.lengths[0]
         text = self._windows[:, self._windows.shape[1] - length - self._ahead :]
         if self._ahead:
-            questions = _next(text, torch.ones_like(text, dtype=torch.bool))
-            judged = torch.zeros_like(questions.judged)
+            batch = _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
+            judged = torch.zeros_like(batch.judged)
             judged[:, length - shortest :] = True
-            return Questions(questions.tokens, questions.targets, judged)
-        # The same tokens are hidden at every length.
-        source = torch.Generator().manual_seed(seed_of("evaluation", shortest))
+            return TokenBatch(batch.tokens, batch.targets, judged)
+        # The same tokens are masked at every length.
+        source = torch.Generator().manual_seed(derive_seed("evaluation", shortest))
         hidden = torch.zeros_like(text, dtype=torch.bool)
-        hidden[:, length - shortest :] = torch.rand(len(text), shortest, generator=source) < _HIDDEN
+        hidden[:, length - shortest :] = (
+            torch.rand(len(text), shortest, generator=source) < _MASKED_SHARE
+        )
         hidden[:, length - 1] = True  # at least one in each window
-        return _masked(text, hidden, self.vocab - 1)
+        return _build_masked_batch(text, hidden, self.vocab - 1)
 
 
-class _Task:
+class _TaskSource:
+    """Examples of a synthetic task."""
+
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self._task = tasks.task(config.data.task)
+        self._task = tasks.get_task(config.data.task)
         self._ahead = config.model.kind == "decoder"
         for length in (config.training.length, *config.lengths):
             if length < self._task.shortest:
@@ -109,25 +115,31 @@ class _Task:
                 )
         self.about: dict[str, Any] = {"title": self._task.title, "unit": "bytes"}
         self.vocab = 256 + (not self._ahead)
-        self.frequencies_loss = math.nan
+        self.unigram_loss = math.nan
 
-    def batch(self, step: int) -> Questions:
+    def get_batch(self, step: int) -> TokenBatch:
         training = self.config.training
-        seed = seed_of(training.seed, "batch", step)
-        return self._questions(*self._task.examples(training.batch, training.length, seed))
+        seed = derive_seed(training.seed, "batch", step)
+        return self._build_batch(*self._task.make_examples(training.batch, training.length, seed))
 
-    def evaluation(self, length: int) -> Questions:
-        seed = seed_of("evaluation", length)
-        return self._questions(*self._task.examples(self.config.evaluation.windows, length, seed))
+    def get_evaluation(self, length: int) -> TokenBatch:
+        seed = derive_seed("evaluation", length)
+        return self._build_batch(
+            *self._task.make_examples(self.config.evaluation.windows, length, seed)
+        )
 
-    def _questions(self, tokens: Tensor, asked: Tensor) -> Questions:
-        return _next(tokens, asked) if self._ahead else _masked(tokens, asked, self.vocab - 1)
+    def _build_batch(self, tokens: Tensor, asked: Tensor) -> TokenBatch:
+        return (
+            _build_next_token_batch(tokens, asked)
+            if self._ahead
+            else _build_masked_batch(tokens, asked, self.vocab - 1)
+        )
 
 
-def _next(tokens: Tensor, asked: Tensor) -> Questions:
+def _build_next_token_batch(tokens: Tensor, asked: Tensor) -> TokenBatch:
     targets = torch.where(asked[:, 1:], tokens[:, 1:], -1)
-    return Questions(tokens[:, :-1].contiguous(), targets, asked[:, 1:])
+    return TokenBatch(tokens[:, :-1].contiguous(), targets, asked[:, 1:])
 
 
-def _masked(tokens: Tensor, asked: Tensor, mask: int) -> Questions:
-    return Questions(torch.where(asked, mask, tokens), torch.where(asked, tokens, -1), asked)
+def _build_masked_batch(tokens: Tensor, asked: Tensor, mask: int) -> TokenBatch:
+    return TokenBatch(torch.where(asked, mask, tokens), torch.where(asked, tokens, -1), asked)

@@ -1,7 +1,7 @@
 """Encodings by name for a model of given shape: "rope", "learned+rope", {"name": "rope", ...}.
 
-Sizes come from the model. A few options depart from the encoding's own defaults, because those
-belong to another model than the lab's: see ``_defaults``.
+Sizes come from the model. A few options differ from the encoding's own defaults, which suit other
+models than the lab's: see ``_choose_defaults``.
 """
 
 import inspect
@@ -13,9 +13,9 @@ from whorl.encodings import Encoding, base
 
 from .config import EncodingSpec, ModelConfig
 
-__all__ = ["EMBEDDING_STD", "build_encoding", "title_of"]
+__all__ = ["EMBEDDING_STD", "build_encoding", "format_title"]
 
-#: Standard deviation of token embeddings at the start; input encodings start at the same size.
+#: Standard deviation of new token embeddings; input encodings start at the same size.
 EMBEDDING_STD = 0.02
 
 
@@ -25,30 +25,31 @@ def build_encoding(spec: EncodingSpec, model: ModelConfig, longest: int) -> Enco
     >>> build_encoding("learned+rope", ModelConfig(width=64, heads=2), longest=512)
     Learned(64, max_length=512) + RoPE(32)
     """
-    parts = [_part(options, model, longest) for options in parts_of(spec)]
+    parts = [_build_part(options, model, longest) for options in split_spec(spec)]
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total
 
 
-def title_of(spec: EncodingSpec) -> str:
-    """A short name for a spec: its parts joined by +, with the options that were given.
+def format_title(spec: EncodingSpec) -> str:
+    """Short name of a spec: its parts joined by +, with the options that it has.
 
-    >>> title_of([{"name": "rope", "base": 500.0, "scaling": {"name": "linear", "factor": 2.0}}])
+    >>> scaling = {"name": "linear", "factor": 2.0}
+    >>> format_title([{"name": "rope", "base": 500.0, "scaling": scaling}])
     'rope(base=500.0,scaling=linear)'
     """
-    return "+".join(_title(dict(options)) for options in parts_of(spec))
+    return "+".join(_format_part(dict(options)) for options in split_spec(spec))
 
 
-def _title(options: dict[str, Any]) -> str:
+def _format_part(options: dict[str, Any]) -> str:
     name = str(options.pop("name"))
     words = (f"{k}={v['name'] if isinstance(v, dict) else v}" for k, v in options.items())
     return f"{name}({','.join(words)})" if options else name
 
 
-def parts_of(spec: EncodingSpec) -> list[dict[str, Any]]:
-    """One dictionary with a name per part, whichever way the spec is written."""
+def split_spec(spec: EncodingSpec) -> list[dict[str, Any]]:
+    """The parts of a spec, each as a dictionary with a name and options."""
     if isinstance(spec, str):
         return [{"name": name.strip()} for name in spec.split("+")]
     if isinstance(spec, Mapping):
@@ -57,25 +58,25 @@ def parts_of(spec: EncodingSpec) -> list[dict[str, Any]]:
         head, *rest = spec["name"].split("+")
         if rest:
             raise ValueError(
-                "model.encoding: options go with one encoding; write a list of tables for"
-                f" {quote(spec['name'])}."
+                "model.encoding: a table must name one encoding, because its options belong to one;"
+                f" write a list of tables instead of {quote(spec['name'])}."
             )
         return [{**spec, "name": head.strip()}]
     if isinstance(spec, (list, tuple)) and spec:
-        return [options for part in spec for options in parts_of(part)]
+        return [options for part in spec for options in split_spec(part)]
     raise TypeError(
         "model.encoding must be a name such as 'rope' or 'learned+rope', a table with a name, or a"
         f" list of them; got {quote(spec)}."
     )
 
 
-def _part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding:
+def _build_part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding:
     given = dict(options)
     name = given.pop("name")
     known = base.classes()
     if name not in known:
         raise ValueError(
-            f"unknown encoding {quote(name)}{suggest_name(name, known)} Known:"
+            f"model.encoding: {quote(name)} is unknown{suggest_name(name, known)} Known:"
             f" {', '.join(sorted(known))}."
         )
     sizes = {
@@ -88,28 +89,28 @@ def _part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding
     wanted = [p.name for p in parameters if p.default is p.empty]
     sized = {size: sizes[size] for size in wanted if size in sizes}
     try:
-        return base.make(name, **{**sized, **_defaults(name, model), **given})
-    except TypeError as error:  # an option that it has not, or of the wrong type: from a TOML file
+        return base.make(name, **{**sized, **_choose_defaults(name, model), **given})
+    except TypeError as error:  # an unknown option or a wrong type, from a TOML file
         raise ValueError(f"model.encoding: {error}") from None
 
 
-def _defaults(name: str, model: ModelConfig) -> dict[str, Any]:
-    """Options that fit the lab's model better than those of the paper's own."""
+def _choose_defaults(name: str, model: ModelConfig) -> dict[str, Any]:
+    """Options that suit the lab's model better than the defaults of an encoding."""
     pairs = model.head_dim // 2
     causal = model.kind == "decoder"
     table: dict[str, dict[str, Any]] = {
-        # Its scale of 1 goes with T5's initialisation of the projections.
+        # The default scale of 1 belongs to T5's initialization of the projections.
         "t5": {"scale": None, "direction": "causal" if causal else "bidirectional"},
         "relative_bias": {"max_future": 0 if causal else None},
-        # As large as the embeddings that it is added to (a sinusoid of amplitude a has a / sqrt 2).
+        # As large as the embeddings that they are added to: a sinusoid has a / sqrt(2).
         "sinusoidal": {"scale": EMBEDDING_STD * 2**0.5},
         "learned": {"std": EMBEDDING_STD},
-        # Qwen2-VL's quarter of the pairs for time, the rest shared by rows and columns.
-        "mrope": {"sections": _sections(pairs)},
+        # As in Qwen2-VL: a quarter of the pairs for time, the rest for rows and columns.
+        "mrope": {"sections": _divide_pairs(pairs)},
     }
     return table.get(name, {})
 
 
-def _sections(pairs: int) -> tuple[int, int, int]:
+def _divide_pairs(pairs: int) -> tuple[int, int, int]:
     rows = (pairs - pairs // 4) // 2
     return pairs - 2 * rows, rows, rows

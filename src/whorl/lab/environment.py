@@ -1,4 +1,4 @@
-"""Where a run is trained: machine, versions, threads; and what changed where it was resumed."""
+"""Machine, versions and threads of a run, and what changed when it was resumed."""
 
 import os
 import platform
@@ -12,14 +12,14 @@ import whorl
 from whorl.info import read_cpu
 from whorl.kernels import native
 
-__all__ = ["describe_changes", "environment"]
+__all__ = ["describe_changes", "describe_environment"]
 
-# What may change a run's numbers.
-_DECIDING = ("torch", "cpu", "kernel", "threads", "whorl", "python", "system")
+# Entries that may change the numbers of a run.
+_COMPARED = ("torch", "cpu", "kernel", "threads", "whorl", "python", "system")
 
 
-def environment(command: str = "") -> dict[str, Any]:
-    """Machine, versions and the command that asked, as plain values."""
+def describe_environment(command: str = "") -> dict[str, Any]:
+    """Machine, versions, threads and the command, as plain values."""
     problem = native.problem()
     return {
         "cpu": read_cpu().model,
@@ -36,10 +36,10 @@ def environment(command: str = "") -> dict[str, Any]:
 
 
 def describe_changes(environment: Mapping[str, Any]) -> list[str]:
-    """A sentence for each of ``resumes`` whose environment differs from the one before it."""
+    """A sentence for each resumption in another environment than before."""
     found, before = [], environment
     for now in environment["resumes"]:
-        if words := [f"{k} {before[k]} -> {now[k]}" for k in _DECIDING if before[k] != now[k]]:
+        if words := [f"{k} {before[k]} -> {now[k]}" for k in _COMPARED if before[k] != now[k]]:
             found.append(
                 f"resumed at step {now['step']} in another environment ({', '.join(words)}): from"
                 " there on numbers may differ from those of a run without a break"

@@ -1,18 +1,19 @@
-"""Write a lab model in Hugging Face format, as the Llama that it is when its encoding is RoPE.
+"""Export of a model to Hugging Face format: with RoPE, the lab's model is a Llama.
 
     config.json                              shape, base and scaling
-    model.safetensors                        qkv split, tied weights once
-    tokenizer.json, tokenizer_config.json    a copy of the given file, or bytes: id = byte
+    model.safetensors                        q, k and v as separate matrices
+    tokenizer.json, tokenizer_config.json    a copy of the given file, or every byte a token
 
-``transformers.AutoModelForCausalLM.from_pretrained(folder)`` then gives a LlamaForCausalLM with
-equal logits: Touvron et al. 2023, Llama, https://arxiv.org/abs/2302.13971.
+``transformers.AutoModelForCausalLM.from_pretrained(folder)`` then returns a LlamaForCausalLM with
+the same logits: Touvron et al. 2023, Llama, https://arxiv.org/abs/2302.13971.
 
-Equal, up to the angles: whorl forms them in float64 and transformers in float32, so cos and sin
-differ by 1e-5 at 64 positions, 8e-4 at 4096. Layout "interleaved" becomes "half" by a permutation
-of the rows of q and k, which is exact. A dynamic scaling agrees on whole sequences; transformers
-remembers the longest that it has seen, and leaves cached keys as they were rotated.
+The logits differ by rounding of the angles: whorl computes them in float64, transformers in
+float32, so that cos and sin differ by 1e-5 at 64 positions and by 8e-4 at 4096. The layout
+"interleaved" becomes "half" by a permutation of the rows of q and k, which is exact. With a dynamic
+scaling, whole sequences give the same logits; in decoding, transformers uses the longest length so
+far and does not rotate cached keys again.
 
-Absent: generation_config.json, as the lab has no token that ends a text, and config.json says so.
+There is no generation_config.json, because the lab has no token that ends a text.
 """
 
 import json
@@ -31,83 +32,85 @@ from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, Ya
 
 from ._checks import check_count
 from .config import RunConfig
-from .model import NORM_EPS, Block, Model
+from .model import NORM_EPS, Model, TransformerLayer
 from .runs import Run
 
 __all__ = ["check_export", "export", "export_run"]
 
 _BYTES = 256
-#: 260,000 tokens and 510,000 merges of two tokens each, in 33 MB of any script, are known.
-_TOKENIZER = JsonLimits("tokenizers file", bytes=256 * 2**20, values=4 * 10**6, depth=64)
+#: Known files have up to 260,000 tokens and 510,000 merges of two tokens, in 33 MB.
+_TOKENIZER_LIMITS = JsonLimits("tokenizers file", bytes=256 * 2**20, values=4 * 10**6, depth=64)
 
 
 def export(
     model: Model, folder: str | Path, *, tokenizer: str | Path | None = None, length: int
 ) -> Path:
-    """Write ``model`` to ``folder`` for transformers, whole or not at all; gives the folder.
+    """Write ``model`` to ``folder`` for transformers, atomically; returns the folder.
 
     Args:
-        model: a decoder with softmax attention and RoPE over the whole head, with no scaling or one
-            that transformers has. Everything else is refused: Llama cannot express it.
-        folder: does not exist yet, or is empty. What a killed process leaves is a hidden folder
-            beside it that ends in ".part"; the next export to the same folder replaces it.
-        tokenizer: the ``tokenizers`` file that the model was trained with; None for bytes.
-        length: the trained length. It becomes ``max_position_embeddings``, except that YaRN, Llama3
-            and LongRoPE have a field of their own for it: there it is the stretched length.
+        model: a decoder with softmax attention and RoPE over the whole head, without a scaling or
+            with one that transformers has. Llama has nothing else, so other models are refused.
+        folder: must not exist or be empty. If the process is killed, a hidden folder that ends in
+            ".part" remains beside it; the next export to the same folder replaces it.
+        tokenizer: the tokenizer.json that the model was trained with; None for bytes.
+        length: the trained length. It becomes ``max_position_embeddings``; with YaRN, Llama3 and
+            LongRoPE, which have a separate field for it, that is the extended length.
 
     Raises:
-        ValueError: the model cannot be a Llama, or the folder is not free.
+        ValueError: the model cannot be written as a Llama, or the folder is not empty.
         OSError: the folder cannot be written.
     """
     if not isinstance(model, Model):
-        raise TypeError(f"export: model must be a whorl.lab Model; got {type(model).__name__}.")
-    check_count("export: length", length)
-    target = _free(Path(folder))
+        raise TypeError(f"model must be a whorl.lab Model; got {type(model).__name__}.")
+    check_count("length", length)
+    target = _resolve_free_folder(Path(folder))
     safetensors = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
-    rope = _rope_of(model)
+    rope = _require_rope(model)
     contents = {
-        "config.json": _json(_config(model, *_rope_parameters(rope, length))),
-        "tokenizer.json": _tokenizer(tokenizer, model.vocab),
-        "tokenizer_config.json": _json(
-            # Without a class transformers takes Llama's own, which splits text in another way.
+        "config.json": _format_json(_build_config(model, *_build_rope_parameters(rope, length))),
+        "tokenizer.json": _read_tokenizer(tokenizer, model.vocab),
+        "tokenizer_config.json": _format_json(
+            # Without a class transformers uses that of Llama, which splits text differently.
             {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         ),
-        "model.safetensors": safetensors.save(_weights(model, rope), metadata={"format": "pt"}),
+        "model.safetensors": safetensors.save(
+            _collect_weights(model, rope), metadata={"format": "pt"}
+        ),
     }
     _write_folder(target, contents)
     return Path(folder)
 
 
 def check_export(config: RunConfig, folder: str | Path) -> None:
-    """Raise what ``export`` would raise, before the hours of training that come first."""
+    """Raise before training what ``export`` would raise after it."""
     model = Model(config.model, vocab=_BYTES, longest=config.training.length)
-    _rope_parameters(_rope_of(model), config.training.length)
-    _free(Path(folder))
+    _build_rope_parameters(_require_rope(model), config.training.length)
+    _resolve_free_folder(Path(folder))
 
 
 def export_run(run: Run, folder: str | Path) -> Path:
-    """``export`` the model that a run has trained, as far as it has."""
-    config = run.config()
+    """Export the model of a run's last checkpoint; returns the folder."""
+    config = run.load_config()
     model = run.load_model()
     tokenizer = config.data.tokenizer
     return export(model, folder, tokenizer=tokenizer, length=config.training.length)
 
 
-def _rope_of(model: Model) -> RoPE:
-    """The model's RoPE; an error if the model is anything but a Llama."""
+def _require_rope(model: Model) -> RoPE:
+    """The model's RoPE; ValueError if the model cannot be written as a Llama."""
     config, encoding = model.config, model.encoding
     if config.kind != "decoder":
-        _refuse(f"kind = {config.kind!r}", "in Llama a token never sees later ones")
+        _refuse(f"kind = {config.kind!r}", "in Llama a token does not attend to later ones")
     if config.attention != "softmax":
         _refuse(f"attention = {config.attention!r}", "Llama's attention is softmax attention")
     if type(encoding) is not RoPE:
-        _refuse(f"the encoding {encoding!r}", "the only positions that Llama knows are RoPE's")
+        _refuse(f"the encoding {encoding!r}", "Llama has no other position encoding than RoPE")
     options = encoding.config
     if options.width != options.head_dim:
         why = f"Llama rotates all {options.head_dim} channels of a head"
         _refuse(f"RoPE with rotary_dim={options.width}", why)
     if options.inv_freq is not None:
-        _refuse("RoPE with inv_freq=", "Llama's frequencies follow from a base")
+        _refuse("RoPE with inv_freq=", "Llama computes its frequencies from a base")
     if options.frequencies != "fixed":
         _refuse("RoPE with frequencies='trained'", "Llama's frequencies are constants")
     if options.precision != "float64":
@@ -117,14 +120,15 @@ def _rope_of(model: Model) -> RoPE:
 
 
 def _refuse(what: str, why: str) -> NoReturn:
+    """Raise ValueError: ``what`` cannot be exported."""
     raise ValueError(
-        f"export: {what} cannot be written as a Llama: {why}. What can be: a decoder with softmax"
+        f"{what} cannot be written as a Llama: {why}. What can be: a decoder with softmax"
         " attention and RoPE over the whole head, in any layout and base, with no scaling or one of"
         " linear, ntk, dynamic_ntk, yarn (ramp='index'), llama3, longrope."
     )
 
 
-def _config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict[str, Any]:
+def _build_config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict[str, Any]:
     shape = model.config
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -144,7 +148,7 @@ def _config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict
         "mlp_bias": False,
         "attention_dropout": shape.dropout,
         "tie_word_embeddings": shape.tied,
-        # Llama's defaults, 1 and 2, are bytes like any other here.
+        # Llama's defaults, 1 and 2, are ordinary bytes here.
         "bos_token_id": None,
         "eos_token_id": None,
         "pad_token_id": None,
@@ -152,49 +156,51 @@ def _config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict
     }
 
 
-def _rope_parameters(rope: RoPE, length: int) -> tuple[dict[str, Any], int]:
-    """``rope_parameters`` and ``max_position_embeddings``."""
+def _build_rope_parameters(rope: RoPE, length: int) -> tuple[dict[str, Any], int]:
+    """``rope_parameters`` and ``max_position_embeddings`` of config.json."""
     scaling, width = rope.config.scaling, rope.config.width
     base = float(rope.config.base)
     if isinstance(scaling, NTK) or (isinstance(scaling, DynamicNTK) and scaling.alpha is not None):
-        stretch = scaling.factor if isinstance(scaling, NTK) else scaling.alpha
-        assert stretch is not None
-        # A raised base is all that it is; of a single pair the base does not matter.
-        base *= stretch ** (width / (width - 2)) if width > 2 else 1.0
+        factor = scaling.factor if isinstance(scaling, NTK) else scaling.alpha
+        assert factor is not None
+        # NTK only raises the base; a single pair does not depend on the base.
+        base *= factor ** (width / (width - 2)) if width > 2 else 1.0
         scaling = None
     if scaling is None:
         kind, options, longest = "default", {}, length
     elif isinstance(scaling, Linear):
         kind, options, longest = "linear", {"factor": scaling.factor}, length
     elif isinstance(scaling, DynamicNTK):
-        kind, options, longest = "dynamic", _dynamic(scaling, width, length), length
+        kind, options, longest = "dynamic", _build_dynamic_options(scaling, width, length), length
     else:
-        kind, options = _stretched(scaling, rope, length)
+        kind, options = _build_extended_options(scaling, rope, length)
         original = options["original_max_position_embeddings"]
         longest = max(length, round(options["factor"] * original))
     return {"rope_type": kind, "rope_theta": base, **options}, longest
 
 
-def _dynamic(scaling: DynamicNTK, width: int, length: int) -> dict[str, Any]:
+def _build_dynamic_options(scaling: DynamicNTK, width: int, length: int) -> dict[str, Any]:
     if scaling.original_context != length:
         raise ValueError(
-            f"export: DynamicNTK has original_context {scaling.original_context} and length is"
-            f" {length}; they must be equal, because transformers starts to stretch at"
-            " max_position_embeddings. Pass that length, or build the model with the other context."
+            f"length must be {scaling.original_context}, the original_context of DynamicNTK,"
+            f" because transformers extends from max_position_embeddings on; got {length}. Pass"
+            " that length, or build the model with another original_context."
         )
     if width == 2:
         _refuse("DynamicNTK on a head of 2 channels", "transformers divides by their number - 2")
     return {"factor": scaling.factor}
 
 
-def _stretched(scaling: Scaling, rope: RoPE, length: int) -> tuple[str, dict[str, Any]]:
-    """Type and options of the scalings that know the original context, all with their factor."""
+def _build_extended_options(
+    scaling: Scaling, rope: RoPE, length: int
+) -> tuple[str, dict[str, Any]]:
+    """``rope_type`` and options of the scalings that have an original context."""
     if isinstance(scaling, YaRN) and scaling.ramp == "index":
         names = ["factor", "beta_fast", "beta_slow", "truncate"]
         given = ["attention_factor", "mscale", "mscale_all_dim"]
         options = {name: getattr(scaling, name) for name in names}
         options |= {n: float(getattr(scaling, n)) for n in given if getattr(scaling, n) is not None}
-        if scaling.mscale_rule == "each":  # transformers has the other rule only
+        if scaling.mscale_rule == "each":  # transformers has only the other rule
             options["attention_factor"] = float(rope.frequencies().attention_scale)
         kind = "yarn"
     elif isinstance(scaling, Llama3):
@@ -214,25 +220,25 @@ def _stretched(scaling: Scaling, rope: RoPE, length: int) -> tuple[str, dict[str
     return kind, {**options, "original_max_position_embeddings": scaling.original_context}
 
 
-def _weights(model: Model, rope: RoPE) -> dict[str, Tensor]:
-    """Every weight under its name in transformers."""
+def _collect_weights(model: Model, rope: RoPE) -> dict[str, Tensor]:
+    """All weights by their names in transformers."""
     weights = {"model.embed_tokens": model.embedding.weight, "model.norm": model.norm.weight}
     if not model.config.tied:
         weights["lm_head"] = model.head.weight
     for n, block in enumerate(model.blocks):
-        assert isinstance(block, Block)
-        layer = _layer(block, interleaved=rope.config.layout == "interleaved")
+        assert isinstance(block, TransformerLayer)
+        layer = _collect_layer_weights(block, interleaved=rope.config.layout == "interleaved")
         weights |= {f"model.layers.{n}.{name}": weight for name, weight in layer.items()}
-    # Copies: safetensors refuses tensors that share memory, as parts of qkv do.
+    # Copies, because safetensors refuses tensors that share memory, as q, k and v do.
     return {f"{n}.weight": w.detach().cpu().clone().contiguous() for n, w in weights.items()}
 
 
-def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
+def _collect_layer_weights(block: TransformerLayer, *, interleaved: bool) -> dict[str, Tensor]:
     D, H, G = block.config.head_dim, block.config.heads, block.config.key_heads
     q, k, v = torch.split(block.qkv.weight, [H * D, G * D, G * D])
     gate, up = block.gate_up.weight.chunk(2)
     if interleaved:
-        q, k = _halves(q, D), _halves(k, D)
+        q, k = _permute_to_half_layout(q, D), _permute_to_half_layout(k, D)
     return {
         "input_layernorm": block.attention_norm.weight,
         "self_attn.q_proj": q,
@@ -246,55 +252,57 @@ def _layer(block: Block, *, interleaved: bool) -> dict[str, Tensor]:
     }
 
 
-def _halves(weight: Tensor, head_dim: int) -> Tensor:
-    """Rows 2i and 2i + 1 of each head to i and i + D/2."""
+def _permute_to_half_layout(weight: Tensor, head_dim: int) -> Tensor:
+    """Weights whose rows 2i and 2i + 1 of each head are moved to i and i + D/2."""
     pairs = weight.reshape(-1, head_dim // 2, 2, weight.shape[1])  # [H, D/2, 2, E]
     return pairs.transpose(1, 2).flatten(0, 2)
 
 
-def _tokenizer(source: str | Path | None, vocab: int) -> bytes:
-    """What goes into tokenizer.json."""
+def _read_tokenizer(source: str | Path | None, vocab: int) -> bytes:
+    """The content of tokenizer.json: the file ``source``, or a tokenizer of bytes."""
     if source is None:
         if vocab != _BYTES:
             raise ValueError(
-                f"export: the model has {vocab} tokens, so they are not the {_BYTES} bytes; pass"
-                " tokenizer=, the tokenizers file that it was trained with."
+                f"tokenizer must be given, because the model has {vocab} tokens, not {_BYTES}"
+                " bytes; pass the tokenizer.json that it was trained with."
             )
-        return _json(_byte_tokenizer())
+        return _format_json(_build_byte_tokenizer())
     try:
         data = Path(source).read_bytes()
-        size = _tokens_in(parse_json(data, _TOKENIZER))
+        size = _count_tokens(parse_json(data, _TOKENIZER_LIMITS))
     except OSError as error:
         why = error.strerror or error
-        raise ValueError(f"export: tokenizer {str(source)!r} cannot be read: {why}.") from None
+        raise ValueError(f"tokenizer {str(source)!r} cannot be read: {why}.") from None
     except (ValueError, KeyError, TypeError):
         raise ValueError(
-            f"export: tokenizer {str(source)!r} is no tokenizers file; give a tokenizer.json."
+            f"tokenizer {str(source)!r} is not a tokenizers file; pass a tokenizer.json."
         ) from None
     if size != vocab:
         raise ValueError(
-            f"export: tokenizer {str(source)!r} has {size} tokens and the model {vocab}; pass the"
-            " one that the model was trained with."
+            f"tokenizer {str(source)!r} has {size} tokens, and the model has {vocab}; pass the one"
+            " that the model was trained with."
         )
     return data
 
 
-def _tokens_in(document: Any) -> int:
+def _count_tokens(document: Any) -> int:
     vocab = document["model"]["vocab"]  # {token: id}, or [[token, score], ...]
     tokens = {*vocab} if isinstance(vocab, dict) else {token for token, _ in vocab}
     return len(tokens | {token["content"] for token in document.get("added_tokens") or []})
 
 
-def _byte_tokenizer() -> dict[str, Any]:
-    """Byte-level BPE without merges, id = byte; written by hand so that ids are not chosen for us.
+def _build_byte_tokenizer() -> dict[str, Any]:
+    """A byte-level BPE tokenizer without merges, in which the id of a token is its byte.
 
-    Radford et al. 2019, GPT-2, section 2.2. Its alphabet shows bytes as characters: those that
-    print as themselves, the others as the characters from 256 on.
+    Radford et al. 2019, GPT-2, section 2.2: printable bytes are represented by their characters,
+    the others by the characters from 256 on.
     """
     itself = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)}
     others = [byte for byte in range(_BYTES) if byte not in itself]
-    shown = {byte: chr(byte if byte in itself else 256 + others.index(byte)) for byte in range(256)}
-    # No regular expression: with nothing to merge there is nothing to keep apart.
+    characters = {
+        byte: chr(byte if byte in itself else 256 + others.index(byte)) for byte in range(256)
+    }
+    # No regular expression is needed to split words, because nothing is merged.
     bytewise = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
     bytewise["use_regex"] = False
     return {
@@ -306,41 +314,38 @@ def _byte_tokenizer() -> dict[str, Any]:
         "decoder": bytewise,
         "model": {
             "type": "BPE",
-            "vocab": {character: byte for byte, character in shown.items()},
+            "vocab": {character: byte for byte, character in characters.items()},
             "merges": [],
         },
     }
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
+def _format_json(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _free(folder: Path) -> Path:
-    """The absolute folder, if it may be written to."""
+def _resolve_free_folder(folder: Path) -> Path:
+    """The absolute path of a folder that does not exist or is empty; else ValueError."""
     target = folder.resolve()
     if target.exists() and not target.is_dir():
-        raise ValueError(f"export: {str(folder)!r} is a file; name a folder.")
+        raise ValueError(f"folder must not be a file; got {str(folder)!r}.")
     if target == Path.cwd():
         raise ValueError(
-            f"export: {str(folder)!r} is the folder you are in, which a finished export would"
-            " replace; name a new one inside it."
+            f"folder must not be the current one, because an export replaces it; got"
+            f" {str(folder)!r}. Choose a new folder inside it."
         )
     if target.exists() and any(target.iterdir()):
         raise ValueError(
-            f"export: {str(folder)!r} is not empty, and nothing is overwritten; name another"
-            " folder, or remove this one first."
+            f"folder must be empty, because an export overwrites nothing; {str(folder)!r} is not."
+            " Choose another, or remove this one first."
         )
     return target
 
 
 def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
-    """All files in a folder beside ``target``, flushed, then renamed to it."""
-    try:
-        with create_folder_atomically(target) as part:
-            for name, data in contents.items():
-                write_file_atomically(part / name, data)
-            if target.exists():
-                target.rmdir()  # Windows renames onto nothing, not even onto an empty folder
-    except OSError as error:
-        raise OSError(f"export: {error}") from error
+    """Write all files to a folder beside ``target``, then rename it to ``target``."""
+    with create_folder_atomically(target) as part:
+        for name, data in contents.items():
+            write_file_atomically(part / name, data)
+        if target.exists():
+            target.rmdir()  # Windows cannot rename a folder onto an existing one

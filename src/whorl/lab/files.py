@@ -1,4 +1,4 @@
-"""JSON documents of runs, and the lock on a run folder."""
+"""JSON files of runs, and the lock of a folder."""
 
 import json
 import math
@@ -11,26 +11,26 @@ from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_wit
 from whorl._support.files import write_file_atomically
 from whorl._support.locks import hold_lock
 
-__all__ = ["locked", "plain", "read_json", "write_json"]
+__all__ = ["lock_folder", "read_json", "replace_non_finite", "write_json"]
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write JSON that every reader takes: what is no number (NaN, infinity) becomes null."""
-    text = json.dumps(plain(document), indent=1, allow_nan=False) + "\n"
+    """Write ``document`` as JSON, with null for NaN and infinity, which JSON does not have."""
+    text = json.dumps(replace_non_finite(document), indent=1, allow_nan=False) + "\n"
     write_file_atomically(path, text.encode())
 
 
-def plain(value: Any) -> Any:
-    """``value`` with None instead of what is no number: JSON has neither NaN nor infinity."""
+def replace_non_finite(value: Any) -> Any:
+    """``value`` with None for NaN and infinity, also inside lists and dictionaries."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: replace_non_finite(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [replace_non_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: Path) -> Any:
-    """The document in ``path``, or an error that names the file."""
+    """The document in a JSON file; ValueError with the name of the file if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return parse_json(read_within(file, RESULTS), RESULTS)
@@ -41,12 +41,12 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of ``folder`` until the block, or the process, ends."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of ``folder`` in a with block; ValueError if another process holds it."""
     with hold_lock(folder / ".lock") as held:
         if not held:
             raise ValueError(
-                f"{str(folder)!r} is in use by another process; wait for it, or name another"
+                f"{str(folder)!r} is in use by another process; wait for it, or choose another"
                 " folder."
             )
         yield

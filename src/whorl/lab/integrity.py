@@ -1,7 +1,7 @@
-"""Checksums of what a run keeps, so that damage is refused by name instead of trained on.
+"""Checksums of the files of a run, so that a damaged file is refused.
 
-They find accidents: a bad disk, half a copy, an edit by hand. They do not stop anybody who writes
-new checksums too.
+They find accidents: a bad disk, an incomplete copy, an edit by hand. They do not protect against
+somebody who computes new checksums too.
 """
 
 import hashlib
@@ -23,59 +23,60 @@ __all__ = [
     "check_document",
     "check_format",
     "check_lines",
-    "checksum",
-    "checksum_tensor",
+    "compute_checksum",
+    "compute_tensor_checksum",
     "read_checked",
     "write_checked",
 ]
 
-#: Of a run's folder: 1 was whorl 0.1.0, which kept no checksums.
+#: Format of a run's folder; 1 was that of whorl 0.1.0, without checksums.
 FORMAT = 2
 _CHANGED = "has been changed since it was written: its checksum does not fit"
 
 
-def checksum(*parts: object) -> str:
-    """16 bytes of BLAKE2b in hexadecimal, of values that JSON can hold."""
+def compute_checksum(*parts: object) -> str:
+    """Checksum of values that JSON can hold: 16 bytes of BLAKE2b, in hexadecimal."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def checksum_tensor(tensor: Tensor) -> str:
-    """The same of a tensor's type, shape and bytes."""
+def compute_tensor_checksum(tensor: Tensor) -> str:
+    """Checksum of a tensor's dtype, shape and bytes."""
     found = hashlib.blake2b(f"{tensor.dtype}{list(tensor.shape)}".encode(), digest_size=16)
     found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 
 def add_checksum(document: Mapping[str, Any], previous: str = "") -> dict[str, Any]:
-    """``document`` with the checksum of itself, and of ``previous`` where it stands in a chain."""
+    """``document`` with a checksum of it and of ``previous``, the checksum before it."""
     content = {key: value for key, value in document.items() if key != "checksum"}
-    return {**content, "checksum": checksum(previous, content)}
+    return {**content, "checksum": compute_checksum(previous, content)}
 
 
 def check_document(document: Any, name: str) -> None:
-    """Raise ValueError unless ``document`` is as ``add_checksum`` made it."""
+    """Raise ValueError unless ``document`` has the right checksum."""
     if not isinstance(document, dict) or document != add_checksum(document):
         raise ValueError(f"{name} {_CHANGED}")
 
 
 def write_checked(path: Path, document: Mapping[str, Any]) -> None:
-    """``files.write_json`` with a checksum in the document."""
-    # Through text and back: what is no number is null there, and every key a string.
-    files.write_json(path, add_checksum(json.loads(json.dumps(files.plain(document)))))
+    """Write ``document`` as JSON, with its checksum."""
+    # The checksum is that of the document as it will be read: with null and string keys.
+    files.write_json(path, add_checksum(json.loads(json.dumps(files.replace_non_finite(document)))))
 
 
 def read_checked(path: Path) -> dict[str, Any]:
-    """The document that ``write_checked`` wrote; ValueError if it is another now."""
+    """The document that ``write_checked`` wrote; ValueError if it was changed."""
     found = files.read_json(path)
     check_document(found, path.name)
     return dict(found)
 
 
 def check_lines(lines: Sequence[Any], count: int, last: str, name: str) -> None:
-    """Raise ValueError unless ``lines`` begin with steps 1 to ``count`` as they were written.
+    """Raise ValueError unless ``lines`` begin with steps 1 to ``count``, unchanged.
 
-    Every line has the checksum of itself and of the one before; ``last`` is that of the last.
+    The checksum of a line is that of itself and of the line before it; ``last`` is that of line
+    ``count``. name: the file, for the error.
     """
     before = ""
     for step in range(1, count + 1):
@@ -96,11 +97,11 @@ def check_lines(lines: Sequence[Any], count: int, last: str, name: str) -> None:
 
 
 def check_format(found: object, name: str) -> None:
-    """Raise ValueError unless ``found`` is the format that this version reads."""
+    """Raise ValueError unless ``found`` is the format that this version of whorl reads."""
     if found in (None, "1"):
         raise ValueError(
-            f"{name} was written by whorl 0.1.0, which kept no checksums, so that damage would not"
-            " be seen"
+            f"{name} was written by whorl 0.1.0, which stored no checksums, so that damage could"
+            " not be detected"
         )
     if str(found) != str(FORMAT):
         raise ValueError(

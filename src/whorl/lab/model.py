@@ -1,4 +1,4 @@
-"""A Transformer in one file: the model that the lab trains, with any encoding at any hook.
+"""The model that the lab trains: a Transformer in one file, with any encoding.
 
     x = embedding(tokens)                       [B, T, E]   encoding.embed: sinusoidal, learned
     per layer:
@@ -6,11 +6,12 @@
       x += down(silu(gate) * up), gate, up of norm(x)       Shazeer 2020, arXiv:2002.05202
     logits = head(norm(x))                      [B, T, V]
 
-Norms come before each part (Xiong et al. 2020, arXiv:2002.04745) and are root mean squares (Zhang
-and Sennrich 2019, arXiv:1910.07467); there are no biases. With RoPE this is Llama's architecture,
-so that ``export.py`` can write it as one. A decoder sees the past only; an encoder sees everything.
+RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467) comes before each part (Xiong et al. 2020,
+arXiv:2002.04745); there are no biases. With RoPE this is the architecture of Llama, and
+``export.py`` writes it as one. In a decoder a token attends to earlier tokens and itself, in an
+encoder to all tokens.
 
-q, k and v are one matrix, whose result is looked at in three parts; so are gate and up.
+One matrix computes q, k and v, which are parts of its result; so are gate and up.
 """
 
 import hashlib
@@ -27,18 +28,18 @@ from whorl.encodings import Composition, Encoding
 from .config import ModelConfig
 from .encodings import EMBEDDING_STD, build_encoding
 
-__all__ = ["Model", "seed_of"]
+__all__ = ["Model", "derive_seed"]
 
 NORM_EPS = 1e-5
 
 
 class Model(nn.Module):
-    """Tokens [B, T] to logits [B, T, vocab].
+    """A Transformer that maps tokens [B, T] to logits [B, T, vocab].
 
     Args:
-        config: the shape.
-        vocab: how many tokens there are.
-        longest: longest sequence that the encoding must serve (the size of a learned table).
+        config: shape and encoding.
+        vocab: number of tokens in the vocabulary.
+        longest: longest sequence, which is the size of a learned table.
 
     >>> model = Model(ModelConfig(encoding="alibi", width=64, layers=2), vocab=256, longest=512)
     >>> model(torch.zeros(1, 10, dtype=torch.long)).shape
@@ -49,15 +50,15 @@ class Model(nn.Module):
         super().__init__()
         self.config, self.vocab = config, vocab
         encoding = build_encoding(config.encoding, config, longest)
-        _check(config, encoding)
+        _check_encoding(config, encoding)
         inside = [part for part in encoding.parts if part.hooks - {"input"}]
         own = config.encoding_per == "layer" and any(list(part.parameters()) for part in inside)
         self.embedding = nn.Embedding(vocab, config.width)
         self.encoding = encoding
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        # The first layer takes what all share; what acts on the input needs no copies.
+        self.blocks = nn.ModuleList(TransformerLayer(config) for _ in range(config.layers))
+        # The first layer uses self.encoding; encodings of the input need no copies.
         self.layer_encodings = nn.ModuleList(
-            _copy_of(inside) for _ in range((config.layers - 1) * own)
+            _copy_parts(inside) for _ in range((config.layers - 1) * own)
         )
         self.norm = RMSNorm(config.width)
         self.head = nn.Linear(config.width, vocab, bias=False)
@@ -65,10 +66,10 @@ class Model(nn.Module):
             self.head.weight = self.embedding.weight
 
     def forward(self, tokens: Tensor, *, context_length: int | None = None) -> Tensor:
-        """Logits [B, T, vocab] for tokens [B, T]; context_length is for scalings that follow it."""
+        """Logits [B, T, vocab] of tokens [B, T]; some scalings depend on context_length."""
         axes = self.encoding.position_axes
         positions = None
-        if axes > 1:  # text has one axis: all of them count tokens
+        if axes > 1:  # in text, the position on every axis is the number of the token
             positions = torch.arange(tokens.shape[1], device=tokens.device).expand(axes, -1)
         x = self.encoding.embed(self.embedding(tokens), positions)  # [B, T, E]
         for n, block in enumerate(self.blocks):
@@ -78,16 +79,16 @@ class Model(nn.Module):
         return logits
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy in nats of targets [B, T]; where a target is -1 nothing is asked."""
+        """Mean cross entropy in nats of targets [B, T]; targets of -1 do not count."""
         logits = self(tokens).flatten(0, 1).float()
         return F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
-        """Start afresh: equal names, shapes and seeds give equal weights, whatever the encoding.
+        """Set random weights, which depend on name, shape and seed but not on the encoding.
 
-        Normal with standard deviation 0.02, less where a matrix writes to the residual stream
-        (Radford et al. 2019, GPT-2, section 2.3).
+        They are normal with standard deviation 0.02, less in matrices that write to the residual
+        stream (Radford et al. 2019, GPT-2, section 2.3).
         """
         thin = EMBEDDING_STD / math.sqrt(2 * self.config.layers)
         for name, weight in self.named_parameters():
@@ -96,18 +97,18 @@ class Model(nn.Module):
             if weight.dim() == 1:
                 weight.fill_(1.0)
                 continue
-            source = torch.Generator().manual_seed(seed_of(seed, name, tuple(weight.shape)))
+            source = torch.Generator().manual_seed(derive_seed(seed, name, tuple(weight.shape)))
             std = thin if name.endswith(("out.weight", "down.weight")) else EMBEDDING_STD
             weight.normal_(std=std, generator=source)
         with torch.random.fork_rng(devices=[]):
             for n, encoding in enumerate([self.encoding, *self.layer_encodings]):
-                torch.manual_seed(seed_of(seed, "encoding", n))
+                torch.manual_seed(derive_seed(seed, "encoding", n))
                 for part in encoding.modules():
                     if hasattr(part, "reset_parameters"):
                         part.reset_parameters()
 
-    def part_of(self, name: str) -> str:
-        """Which part of the model a parameter belongs to, for people."""
+    def name_part(self, name: str) -> str:
+        """Part of the model that a parameter belongs to: "attention", "mlp", "norms", ..."""
         if "encoding" in name:
             return "encoding"
         if "norm" in name:
@@ -117,8 +118,8 @@ class Model(nn.Module):
         return name.split(".")[0]
 
 
-class Block(nn.Module):
-    """One layer: attention, then an MLP, each added to what comes in."""
+class TransformerLayer(nn.Module):
+    """One layer: attention, then an MLP, each added to its input."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -185,31 +186,31 @@ class RMSNorm(nn.Module):
         return F.rms_norm(wide, self.weight.shape, weight, NORM_EPS).to(x.dtype)
 
 
-def _copy_of(parts: list[Encoding]) -> Encoding:
-    """The same encodings once more, with parameters of their own."""
+def _copy_parts(parts: list[Encoding]) -> Encoding:
+    """Copies of encodings, with separate parameters."""
     return deepcopy(Composition(*parts) if len(parts) > 1 else parts[0])
 
 
-def _check(config: ModelConfig, encoding: Encoding) -> None:
-    """Refuse what could not run, before anything is trained."""
+def _check_encoding(config: ModelConfig, encoding: Encoding) -> None:
+    """Raise ValueError if this model cannot use the encoding."""
     linear = config.attention == "linear"
     cards = [part.card for part in encoding.parts]
     if linear and any(card is not None and card.linear_attention == "no" for card in cards):
         raise ValueError(
             f"model.encoding {config.encoding!r} scores pairs of tokens, which linear attention"
-            " never forms; choose rope, alibi or an input encoding, or attention = 'softmax'."
+            " never computes; choose rope, alibi or an input encoding, or attention = 'softmax'."
         )
     causal = encoding.causal or (
         linear and any(card is not None and card.linear_attention == "causal" for card in cards)
     )
     if config.kind == "encoder" and causal:
         raise ValueError(
-            f"model.encoding {config.encoding!r} is for causal attention only, and an encoder sees"
-            " both ways; choose another, or kind = 'decoder'."
+            f"model.encoding {config.encoding!r} is for causal attention only, and an encoder is"
+            " not causal; choose another encoding, or kind = 'decoder'."
         )
 
 
-def seed_of(*parts: object) -> int:
-    """A seed made from all parts, the same in every process."""
+def derive_seed(*parts: object) -> int:
+    """A seed that depends on all ``parts``, the same in every process."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:7], "big")

@@ -1,4 +1,4 @@
-"""One step of training, and what it follows from: parameter groups, learning rates, gradients."""
+"""A training step: parameter groups, learning rate, gradients, AdamW."""
 
 import math
 from collections import defaultdict
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .config import TrainingConfig
-from .data import Source
-from .model import Model, seed_of
+from .data import DataSource
+from .model import Model, derive_seed
 
 __all__ = [
     "build_optimizer",
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def build_optimizer(model: Model, training: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW over ``group_parameters``, as Llama is trained: betas 0.9 and 0.95."""
+    """AdamW with the betas of Llama, 0.9 and 0.95, and weight decay for some parameters."""
     decayed, others = group_parameters(model)
     groups = [
         {"params": list(decayed.values()), "weight_decay": training.weight_decay},
@@ -32,16 +32,16 @@ def build_optimizer(model: Model, training: TrainingConfig) -> torch.optim.AdamW
 
 
 def group_parameters(model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters with weight decay, and those without: norms, biases, all that encodings train."""
+    """Parameters with weight decay, and those without: norms, biases, all of the encodings."""
     groups: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
     for name, weight in model.named_parameters():
-        spared = weight.dim() < 2 or "encoding" in name
-        groups[spared][name] = weight
+        without_decay = weight.dim() < 2 or "encoding" in name
+        groups[without_decay][name] = weight
     return groups
 
 
 def compute_learning_rate(training: TrainingConfig, step: int) -> float:
-    """Linear warm-up, then half a cosine down to a tenth; ``step`` counts from 1."""
+    """Learning rate of a step, counted from 1: warm-up, then half a cosine to a tenth."""
     if step <= training.warmup:
         return training.learning_rate * step / training.warmup
     share = (step - training.warmup) / max(1, training.steps - training.warmup)
@@ -49,31 +49,31 @@ def compute_learning_rate(training: TrainingConfig, step: int) -> float:
 
 
 def group_by_part(model: Model) -> dict[str, list[Tensor]]:
-    """Parameters by the part of the model that they are in, such as "mlp"."""
+    """Parameters by the part of the model that they belong to, such as "mlp"."""
     parts: dict[str, list[Tensor]] = defaultdict(list)
     for name, weight in model.named_parameters():
-        parts[model.part_of(name)].append(weight)
+        parts[model.name_part(name)].append(weight)
     return dict(parts)
 
 
 def take_step(
     model: Model,
     optimizer: torch.optim.Optimizer,
-    source: Source,
+    source: DataSource,
     training: TrainingConfig,
     step: int,
     parts: Mapping[str, list[Tensor]],
 ) -> dict[str, Any]:
-    """One update of the weights; returns what is worth a line of metrics."""
+    """Update the weights once; returns the step's line of metrics."""
     rate = compute_learning_rate(training, step)
     for group in optimizer.param_groups:
         group["lr"] = rate
-    questions = source.batch(step)
-    torch.manual_seed(seed_of(training.seed, "dropout", step))
+    questions = source.get_batch(step)
+    torch.manual_seed(derive_seed(training.seed, "dropout", step))
     with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bfloat16"):
         loss = model.loss(questions.tokens, questions.targets)
     loss.backward()  # type: ignore[no-untyped-call]
-    norms = {name: _norm(weights) for name, weights in parts.items()}
+    norms = {name: _compute_norm(weights) for name, weights in parts.items()}
     total = math.sqrt(sum(norm * norm for norm in norms.values()))
     value = float(loss.detach())
     if not math.isfinite(value) or not math.isfinite(total):
@@ -96,7 +96,7 @@ def take_step(
     }
 
 
-def _norm(weights: list[Tensor]) -> float:
+def _compute_norm(weights: list[Tensor]) -> float:
     grads = [weight.grad for weight in weights if weight.grad is not None]
     if not grads:
         return 0.0

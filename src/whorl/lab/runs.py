@@ -1,13 +1,13 @@
-"""A run's folder: what it was made from, and what came of it.
+"""The folder of a run.
 
 config.toml              the run's config
-environment.json         machine, versions, threads, corpus, command; the same of every resumption
-metrics.jsonl            one line per step
-checkpoint.safetensors   weights and optimizer at some step
-evaluation.json          results by length, once training is done; evaluation-NAME.json with
-                         the scaling NAME put in for the evaluation
+environment.json         machine, versions, threads, corpus and command, also of every resumption
+metrics.jsonl            a line for each step
+checkpoint.safetensors   weights and optimizer after some step
+evaluation.json          results by length, after the training; those with the scaling NAME are in
+                         evaluation-NAME.json
 
-All of it has checksums (``integrity``): a run that was changed is refused, by the name of the file.
+All files have checksums (``integrity``). If one was changed, the run is refused with its name.
 """
 
 import json
@@ -22,36 +22,36 @@ from whorl._support.files import remove_parts, write_file_atomically
 from whorl._support.words import quote
 
 from . import files
-from .checkpoint import Checkpoint, SavedState, read_state
+from .checkpoint import CheckpointInfo, SavedCheckpoint, read_checkpoint
 from .config import RunConfig
-from .encodings import title_of
-from .environment import describe_changes, environment
+from .encodings import format_title
+from .environment import describe_changes, describe_environment
 from .integrity import (
     FORMAT,
     add_checksum,
     check_document,
     check_format,
     check_lines,
-    checksum,
+    compute_checksum,
     read_checked,
     write_checked,
 )
 from .model import Model
 
-__all__ = ["Run", "results"]
+__all__ = ["Run", "collect_results"]
 
 
-_OURS = re.compile(
+_RUN_FILES = re.compile(
     r"config\.toml|environment\.json|metrics\.jsonl|checkpoint\.safetensors|evaluation.*\.json"
 )
 
 
 class Run:
-    """One folder. ``prepare`` makes it fit for a config, or says why it is not."""
+    """The folder of one run, its files, and the checks that they belong together."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._saved: SavedState | None = None
+        self._saved: SavedCheckpoint | None = None
 
     @property
     def config_path(self) -> Path:
@@ -72,12 +72,12 @@ class Run:
     def evaluation_path(self, scaling: str | None = None) -> Path:
         return self.folder / ("evaluation.json" if not scaling else f"evaluation-{scaling}.json")
 
-    def config(self) -> RunConfig:
-        """The config that the folder holds."""
+    def load_config(self) -> RunConfig:
+        """The config in the folder; ValueError if it is not the folder of a run."""
         if not self.config_path.is_file():
             raise ValueError(
-                f"{str(self.folder)!r} is no run folder: it has no config.toml; name one that"
-                " whorl train or whorl compare made."
+                f"{str(self.folder)!r} is not the folder of a run: it has no config.toml; choose"
+                " one that whorl train or whorl compare wrote."
             )
         return RunConfig.from_toml(self.config_path)
 
@@ -89,106 +89,109 @@ class Run:
         force: bool = False,
         command: str = "",
     ) -> bool:
-        """Make the folder for ``config`` and the corpus ``about``, or check that it is for them.
+        """Write config and environment to the folder, or check that it holds the same run.
 
-        True if it holds such a run already, to be gone on with.
+        Returns True if the folder holds this run already, which is then resumed. The caller must
+        hold the lock of the folder (``lock``).
 
-        force: what was there for another config is deleted; only files that a run makes. The
-        folder must be ours alone (``held``).
+        about: the corpus. force: delete the run that is in the folder if it is another one; other
+        files stay.
         """
         if self.config_path.exists():
-            problem = self._problem(config, about)
-            if problem is None:  # the checkpoint stays in memory for ``take_saved_state``
-                remove_parts(self.folder, _OURS.pattern)
+            problem = self._find_problem(config, about)
+            if problem is None:  # ``take_checkpoint`` returns the checkpoint that was read
+                remove_parts(self.folder, _RUN_FILES.pattern)
                 return True
             if not force:
                 raise ValueError(
-                    f"{str(self.folder)!r} {problem}. Name another folder with --out, or pass"
-                    " --force to delete that run and start anew."
+                    f"{str(self.folder)!r} {problem}. Choose another folder, or pass force=True to"
+                    " delete that run and start again."
                 )
-            self.take_saved_state()
+            self.take_checkpoint()
             self.clear()
-        elif stray := self._strange():
+        elif stray := self._list_foreign_files():
             raise ValueError(
-                f"{str(self.folder)!r} is not empty and no run folder (it has {stray[0]!r}); name"
-                " another with --out."
+                f"{str(self.folder)!r} is neither empty nor the folder of a run (it has"
+                f" {stray[0]!r}); choose another folder."
             )
-        remove_parts(self.folder, _OURS.pattern)
+        remove_parts(self.folder, _RUN_FILES.pattern)
         text = config.to_toml()
-        start = {"corpus": dict(about), "config": checksum(text), "resumes": []}
-        write_checked(self.environment_path, {"format": FORMAT, **environment(command), **start})
+        start = {"corpus": dict(about), "config": compute_checksum(text), "resumes": []}
+        write_checked(
+            self.environment_path, {"format": FORMAT, **describe_environment(command), **start}
+        )
         write_file_atomically(self.config_path, text.encode())
         return False
 
     def record_resume(self, command: str = "") -> str:
-        """Note in environment.json where the run goes on, after ``prepare``.
+        """Add a resumption to environment.json, after ``prepare``.
 
-        What has changed in the environment since, or nothing.
+        Returns a sentence about what changed in the environment, or an empty text.
         """
         found = read_checked(self.environment_path)
-        step = self._saved.at.step if self._saved is not None else 0
+        step = self._saved.info.step if self._saved is not None else 0
         known = len(describe_changes(found))
-        found["resumes"].append({"step": step, **environment(command)})
+        found["resumes"].append({"step": step, **describe_environment(command)})
         write_checked(self.environment_path, found)
         return "".join(describe_changes(found)[known:])
 
-    def environment_changes(self) -> list[str]:
-        """A sentence for each time that the run went on in another environment than before."""
+    def describe_environment_changes(self) -> list[str]:
+        """A sentence for each resumption in another environment than before."""
         return describe_changes(read_checked(self.environment_path))
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Make the folder if it is not there, and keep other processes out of it."""
+    def lock(self) -> Iterator[None]:
+        """Create the folder if necessary, and hold its lock in a with block."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(
-                f"the folder {str(self.folder)!r} cannot be made: {error.strerror or error}."
+                f"the folder {str(self.folder)!r} cannot be created: {error.strerror or error}."
             ) from None
-        with files.locked(self.folder):
+        with files.lock_folder(self.folder):
             yield
 
-    def _strange(self) -> list[str]:
-        """Files that no run makes. Without config.toml, others may be left of a killed process."""
+    def _list_foreign_files(self) -> list[str]:
+        """Names of files that are not files of a run; a killed process may have left those."""
         names = [path.name for path in self.folder.iterdir()]
-        return [n for n in names if not n.startswith(".") and not _OURS.fullmatch(n)]
+        return [n for n in names if not n.startswith(".") and not _RUN_FILES.fullmatch(n)]
 
-    def _problem(self, config: RunConfig, about: Mapping[str, Any]) -> str | None:
-        """Why this folder's run is not the one that is asked for, or cannot go on."""
+    def _find_problem(self, config: RunConfig, about: Mapping[str, Any]) -> str | None:
+        """Why the run in this folder is another one or cannot be resumed; None if it can."""
         try:
-            other = self.config()
-        except ValueError as error:  # somebody else's config.toml: not ours to delete
+            other = self.load_config()
+        except ValueError as error:  # a config.toml of another program must not be deleted
             raise ValueError(
-                f"{str(self.folder)!r} is no run folder: {str(error).rstrip('.')}. Name another"
-                " with --out."
+                f"{str(self.folder)!r} is not the folder of a run: {str(error).rstrip('.')}. Choose"
+                " another folder."
             ) from None
-        if differing := _differences(other.to_dict(), config.to_dict()):
+        if differing := _describe_differences(other.to_dict(), config.to_dict()):
             return f"holds another run: {differing}"
-        if damage := self._damage():
+        if damage := self._find_damage():
             return damage
         if read_checked(self.environment_path)["corpus"].get("sha256") != about.get("sha256"):
-            return "holds another run: its text was another (files have changed since)"
+            return "holds another run: its text differs (the files have changed since)"
         return None
 
-    def verify(self) -> SavedState | None:
-        """Raise ValueError unless all files are as the run wrote them, and belong together.
+    def verify(self) -> SavedCheckpoint | None:
+        """Raise ValueError unless all files are unchanged and belong together.
 
-        Returns the checkpoint, if there is one, so that nobody must read it again.
+        Returns the checkpoint, or None if there is none yet.
         """
-        self.config()
-        if damage := self._damage():
+        self.load_config()
+        if damage := self._find_damage():
             raise ValueError(
-                f"{str(self.folder)!r} {damage}. Delete that folder, and train the run anew."
+                f"{str(self.folder)!r} {damage}. Delete that folder, and train the run again."
             )
-        return self.take_saved_state()
+        return self.take_checkpoint()
 
-    def take_saved_state(self) -> SavedState | None:
-        """The checkpoint that ``prepare`` has read, if there was one; the run forgets it."""
+    def take_checkpoint(self) -> SavedCheckpoint | None:
+        """The checkpoint that ``prepare`` read, or None; a second call returns None."""
         saved, self._saved = self._saved, None
         return saved
 
-    def _damage(self) -> str | None:
-        """What is wrong with the files, to be read after the name of the folder."""
+    def _find_damage(self) -> str | None:
+        """What is wrong with the files, as words to follow the name of the folder; or None."""
         try:
             found = files.read_json(self.environment_path)
             if not isinstance(found, dict):
@@ -205,22 +208,24 @@ class Run:
         return None
 
     def _check_files(self, config: str) -> None:
-        """Raise unless the files fit together; ``config``: the checksum of config.toml."""
+        """Raise ValueError unless the files belong together; config: checksum of config.toml."""
         self._saved = None
-        if checksum(self.config_path.read_text(encoding="utf-8")) != config:
+        if compute_checksum(self.config_path.read_text(encoding="utf-8")) != config:
             raise ValueError("config.toml has been changed since the run began")
         results = sorted(self.folder.glob("evaluation*.json"))
         if not self.checkpoint_path.exists():
             if results:
-                raise ValueError("it has results and no checkpoint")
+                raise ValueError("it has results but no checkpoint")
             return
-        saved, lines = read_state(self.checkpoint_path), self.metrics()
-        at = saved.at
-        if at.config != config:
-            raise ValueError(f"{self.checkpoint_path.name} is that of another config")
-        check_lines(lines, at.step, at.metrics, self.metrics_path.name)
-        if results and len(lines) > at.step:
-            raise ValueError(f"{self.metrics_path.name} goes on after step {at.step}, the last")
+        saved, lines = read_checkpoint(self.checkpoint_path), self.read_metrics()
+        info = saved.info
+        if info.config != config:
+            raise ValueError(f"{self.checkpoint_path.name} belongs to another config")
+        check_lines(lines, info.step, info.metrics, self.metrics_path.name)
+        if results and len(lines) > info.step:
+            raise ValueError(
+                f"{self.metrics_path.name} has lines after step {info.step}, the last one"
+            )
         for path in results:
             found = files.read_json(path)
             missing = {"by_length", "parameters", "seconds", "frequencies_loss"} - set(found)
@@ -228,30 +233,32 @@ class Run:
                 raise ValueError(f"{path.name} lacks {min(missing)}")
             check_document(found, path.name)
             if self.evaluation_path(found["scaling"]) != path:
-                raise ValueError(f"{path.name} is that of another scaling: {found['scaling']}")
-            if found["checkpoint"] != at.checksum:
-                raise ValueError(f"{path.name} is that of other weights than the checkpoint's")
+                raise ValueError(f"{path.name} belongs to another scaling: {found['scaling']}")
+            if found["checkpoint"] != info.checksum:
+                raise ValueError(f"{path.name} belongs to other weights than the checkpoint")
         self._saved = saved
 
-    def finished(
+    def is_finished(
         self, config: RunConfig, about: Mapping[str, Any], scalings: Sequence[str] = ()
     ) -> bool:
-        """Whether the folder holds all results of ``config`` on the corpus ``about``."""
-        problem = self._problem(config, about) if self.config_path.exists() else "is not there"
-        self.take_saved_state()
+        """Whether the folder has all results of ``config`` on the corpus ``about``."""
+        problem = (
+            self._find_problem(config, about) if self.config_path.exists() else "does not exist"
+        )
+        self.take_checkpoint()
         if problem is not None:
             return False
         return all(self.evaluation_path(name).exists() for name in (None, *scalings))
 
     def clear(self) -> None:
-        """Delete what a run makes; config.toml, by which a run is known, at the end."""
+        """Delete the files of the run; config.toml last, because it marks the folder of a run."""
         for path in sorted(self.folder.iterdir(), key=lambda path: path == self.config_path):
-            if _OURS.fullmatch(path.name):
+            if _RUN_FILES.fullmatch(path.name):
                 path.unlink()
 
     def load_model(self) -> Model:
-        """The model as far as it is trained, from files that ``verify`` accepts."""
-        saved, config = self.verify(), self.config()
+        """The model of the last checkpoint, after ``verify``."""
+        saved, config = self.verify(), self.load_config()
         if saved is None:
             raise ValueError(f"{str(self.folder)!r} has no checkpoint yet; train it first.")
         vocab = saved.tensors["model.embedding.weight"].shape[0]
@@ -259,8 +266,8 @@ class Run:
         saved.load_weights(model)
         return model
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines so far; one that was cut off by a crash is left out."""
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, up to one that a crash cut off."""
         if not self.metrics_path.exists():
             return []
         lines = []
@@ -272,29 +279,29 @@ class Run:
         return lines
 
     def open_metrics(self, step: int) -> IO[str]:
-        """The file of metrics, cut back to ``step``, ready for the lines after it."""
-        kept = self.metrics()[:step]
+        """metrics.jsonl without the lines after ``step``, open for writing more."""
+        lines = self.read_metrics()[:step]
         write_file_atomically(
-            self.metrics_path, "".join(json.dumps(x) + "\n" for x in kept).encode()
+            self.metrics_path, "".join(json.dumps(x) + "\n" for x in lines).encode()
         )
         return open(self.metrics_path, "a", encoding="utf-8")
 
-    def evaluation(self, scaling: str | None = None) -> dict[str, Any] | None:
-        """Results at every length, or None if they are not there yet."""
+    def read_evaluation(self, scaling: str | None = None) -> dict[str, Any] | None:
+        """Results at every length, or None if there are none yet."""
         path = self.evaluation_path(scaling)
         if not path.exists():
             return None
         found = read_checked(path)
         return {key: one for key, one in found.items() if key not in ("checksum", "checkpoint")}
 
-    def write_evaluation(self, found: Mapping[str, Any], at: Checkpoint) -> None:
-        """Keep results, and of which weights they are: those of the checkpoint ``at``."""
+    def write_evaluation(self, found: Mapping[str, Any], info: CheckpointInfo) -> None:
+        """Write results, with the checksum of the checkpoint that they belong to."""
         path = self.evaluation_path(found["scaling"])
-        write_checked(path, {**found, "checkpoint": at.checksum})
+        write_checked(path, {**found, "checkpoint": info.checksum})
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """What differs between two configs, such as "model.width is 64 there, 96 here"."""
+def _describe_differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """Up to three differences of two configs: "model.width is 64 there, 96 here"."""
     words = []
     for table in old.keys() | new.keys():
         was, now = old.get(table, {}), new.get(table, {})
@@ -306,10 +313,10 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     return "; ".join(sorted(words)[:3])
 
 
-def results(run: Run, scalings: Sequence[str] = ()) -> dict[str, Any]:
-    """What a finished run shows, as one plain document."""
-    config, title = run.config(), title_of(run.config().model.encoding)
-    found = {name: run.evaluation(name) for name in (None, *scalings)}
+def collect_results(run: Run, scalings: Sequence[str] = ()) -> dict[str, Any]:
+    """Results of a finished run and its cost, as plain values."""
+    config, title = run.load_config(), format_title(run.load_config().model.encoding)
+    found = {name: run.read_evaluation(name) for name in (None, *scalings)}
     plain = found[None]
     if plain is None:
         raise ValueError(f"{str(run.folder)!r} is not finished; train it first.")

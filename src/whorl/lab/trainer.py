@@ -1,7 +1,7 @@
-"""``train``: one run from its config to its results, in a folder, to be interrupted at any time.
+"""``train``: trains and evaluates one run in a folder; it can be interrupted at any time.
 
-A step depends on the config, its number and the state in the checkpoint, and on nothing else: so a
-run that was stopped, by Ctrl-C or a crash, goes on with the numbers it would have had.
+A step depends only on the config, its number and the state in the checkpoint. So a run that was
+stopped, by Ctrl-C or a crash, continues with the numbers that it would have had without the break.
 """
 
 import json
@@ -19,24 +19,24 @@ import torch
 
 from whorl._support import memory
 
-from .checkpoint import Checkpoint
+from .checkpoint import CheckpointInfo
 from .config import RunConfig
-from .data import Source, open_source
-from .evaluate import evaluate, with_scaling
-from .integrity import add_checksum, checksum
+from .data import DataSource, open_data_source
+from .evaluate import add_scaling, evaluate
+from .integrity import add_checksum, compute_checksum
 from .model import Model
 from .optimization import build_optimizer, group_by_part, take_step
 from .runs import Run
 
-__all__ = ["Interrupted", "Moment", "threads", "train"]
+__all__ = ["Interrupted", "TrainingProgress", "train"]
 
-# At most so much work is lost by a crash.
+# A crash loses at most this much work.
 _SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Where a run is: for progress bars. done and total count steps, or tokens of evaluation."""
+class TrainingProgress:
+    """State of a run, for progress bars; done and total are steps, or tokens of evaluation."""
 
     phase: str  # "training", "evaluation", "evaluation with yarn", ...
     done: int
@@ -44,12 +44,12 @@ class Moment:
     loss: float | None = None
     tokens_per_second: float | None = None
     seconds_left: float | None = None
-    #: What people should know besides, such as that the environment has changed.
+    #: A remark for the user, such as that the environment has changed.
     note: str = ""
 
 
-class Interrupted(Exception):  # noqa: N818  # no error: asked for
-    """The run was asked to stop; its folder holds everything up to here."""
+class Interrupted(Exception):  # noqa: N818  # it is not an error
+    """The run was interrupted by a signal; its checkpoint is saved."""
 
 
 def train(
@@ -57,86 +57,88 @@ def train(
     folder: str | Path,
     *,
     scalings: tuple[str, ...] = (),
-    progress: Callable[[Moment], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
     force: bool = False,
     command: str = "",
 ) -> Run:
-    """Train and evaluate ``config`` in ``folder``, going on where an earlier call stopped.
+    """Train and evaluate ``config`` in ``folder``, or resume where an earlier call stopped.
 
     Args:
-        scalings: put into the trained model one after another, for further evaluations.
-        progress: called with a ``Moment`` after every step.
-        force: delete a run of another config that the folder holds.
-        command: what to note as the command that asked for it.
+        scalings: names of scalings; the trained model is also evaluated with each of them.
+        progress: called with a ``TrainingProgress`` after every step.
+        force: delete a run with another config that is in the folder.
+        command: the command line, for environment.json.
 
     Raises:
-        Interrupted: after SIGINT or SIGTERM; the checkpoint is saved.
-        ValueError: the folder holds another run, or the data do not suffice.
+        Interrupted: after SIGINT or SIGTERM, when the checkpoint is saved.
+        ValueError: the folder holds another run, or there is too little data.
     """
-    models = [with_scaling(config, name) for name in (None, *scalings)]  # bad names fail first
-    source = open_source(config)
+    names = (None, *scalings)
+    models = [add_scaling(config, name) for name in names]  # first: a wrong name fails at once
+    source = open_data_source(config)
     model = Model(config.model, vocab=source.vocab, longest=config.longest)
-    run, tell = Run(folder), progress or _silent
-    with run.held(), _asked_to_stop() as stop:
+    run, show = Run(folder), progress or _show_nothing
+    with run.lock(), _watch_signals() as stop:
         resumed = run.prepare(config, source.about, force=force, command=command)
-        names = (None, *scalings)
-        if all(run.evaluation(name) is not None for name in names):
-            run.take_saved_state()
+        if all(run.read_evaluation(name) is not None for name in names):
+            run.take_checkpoint()
             return run
         if resumed and (note := run.record_resume(command)):
-            tell(Moment("resuming", 0, config.training.steps, note=note))
-        at = _train(model, source, config, run, tell, stop)
+            show(TrainingProgress("resuming", 0, config.training.steps, note=note))
+        info = _train(model, source, config, run, show, stop)
         for name, shape in zip(names, models, strict=True):
-            if run.evaluation(name) is None:
+            if run.read_evaluation(name) is None:
                 other = Model(shape, vocab=source.vocab, longest=config.longest)
                 other.load_state_dict(model.state_dict())
-                found = _evaluate(other, source, config, run, name, tell, stop)
-                run.write_evaluation(found, at)
+                found = _evaluate(other, source, config, run, name, show, stop)
+                run.write_evaluation(found, info)
     return run
 
 
 def _train(
     model: Model,
-    source: Source,
+    source: DataSource,
     config: RunConfig,
     run: Run,
-    tell: Callable[[Moment], None],
+    show: Callable[[TrainingProgress], None],
     stop: threading.Event,
-) -> Checkpoint:
-    """Train ``model`` to the last step; returns the checkpoint that holds its weights."""
+) -> CheckpointInfo:
+    """Train ``model`` to the last step; returns what the checkpoint of its weights says."""
     training = config.training
     before = memory.reset_peak()
     model.reset_parameters(training.seed)
     optimizer = build_optimizer(model, training)
-    at = Checkpoint(0, 0.0, config=checksum(run.config_path.read_text(encoding="utf-8")))
-    if (saved := run.take_saved_state()) is not None:
+    start = CheckpointInfo(
+        0, 0.0, config=compute_checksum(run.config_path.read_text(encoding="utf-8"))
+    )
+    if (saved := run.take_checkpoint()) is not None:
         saved.load(model, optimizer)
-        at = saved.at
-    if at.step >= training.steps:
-        return at
-    reached, saved = at, None
+        start = saved.info
+    if start.step >= training.steps:
+        return start
+    reached, saved = start, None
     tokens = training.batch * training.length
-    parts, chained = group_by_part(model), at.metrics
-    last_saved = begun = time.monotonic()
+    parts, chained = group_by_part(model), start.metrics
+    last_saved = began = time.monotonic()
     model.train()
-    with run.open_metrics(at.step) as metrics:
-        for step in range(at.step + 1, training.steps + 1):
+    with run.open_metrics(start.step) as metrics:
+        for step in range(start.step + 1, training.steps + 1):
             line = take_step(model, optimizer, source, training, step, parts)
             now = time.monotonic()
-            seconds = at.seconds + now - begun
-            speed = (step - at.step) * tokens / (now - begun)
-            line |= {"seconds": round(seconds, 3), "memory_mb": _megabytes(before)}
+            seconds = start.seconds + now - began
+            speed = (step - start.step) * tokens / (now - began)
+            line |= {"seconds": round(seconds, 3), "memory_mb": _measure_growth(before)}
             line = add_checksum(line, chained)
             chained = line["checksum"]
             metrics.write(json.dumps(line) + "\n")
             metrics.flush()
             left = (training.steps - step) * tokens / speed
-            tell(Moment("training", step, training.steps, line["loss"], speed, left))
+            show(TrainingProgress("training", step, training.steps, line["loss"], speed, left))
             stopping = stop.is_set() or step == training.steps
             if stopping or now - last_saved > _SECONDS_BETWEEN_CHECKPOINTS:
-                os.fsync(metrics.fileno())  # a checkpoint never knows steps that metrics lack
-                reached = replace(at, step=step, seconds=seconds, metrics=chained)
-                reached = _save(reached, run, model, optimizer)
+                os.fsync(metrics.fileno())  # before the checkpoint, which must not be ahead
+                reached = replace(start, step=step, seconds=seconds, metrics=chained)
+                reached = _save_checkpoint(reached, run, model, optimizer)
                 last_saved = time.monotonic()
             if stop.is_set():
                 raise Interrupted
@@ -145,25 +147,25 @@ def _train(
 
 def _evaluate(
     model: Model,
-    source: Source,
+    source: DataSource,
     config: RunConfig,
     run: Run,
     scaling: str | None,
-    tell: Callable[[Moment], None],
+    show: Callable[[TrainingProgress], None],
     stop: threading.Event,
 ) -> dict[str, Any]:
     phase = "evaluation" if scaling is None else f"evaluation with {scaling}"
 
-    def show(done: int, total: int) -> None:
-        tell(Moment(phase, done, total))
-        if stop.is_set():  # nothing is kept of it: it takes seconds
+    def show_evaluation(done: int, total: int) -> None:
+        show(TrainingProgress(phase, done, total))
+        if stop.is_set():  # an evaluation takes seconds and is not saved in part
             raise Interrupted
 
-    found = evaluate(model, source, config, progress=show)
-    lines = run.metrics()
+    found = evaluate(model, source, config, progress=show_evaluation)
+    lines = run.read_metrics()
     return found | {
         "scaling": scaling,
-        "frequencies_loss": source.frequencies_loss,
+        "frequencies_loss": source.unigram_loss,
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "encoding_parameters": sum(
             weight.numel() for name, weight in model.named_parameters() if "encoding" in name
@@ -173,26 +175,29 @@ def _evaluate(
     }
 
 
-def _save(at: Checkpoint, run: Run, model: Model, optimizer: torch.optim.Optimizer) -> Checkpoint:
+def _save_checkpoint(
+    info: CheckpointInfo, run: Run, model: Model, optimizer: torch.optim.Optimizer
+) -> CheckpointInfo:
     try:
-        return at.save(run.checkpoint_path, model, optimizer)
+        return info.save(run.checkpoint_path, model, optimizer)
     except OSError as error:
-        kept = "the last checkpoint is whole" if run.checkpoint_path.exists() else "there was none"
+        whole = run.checkpoint_path.exists()
+        last = "the last checkpoint is complete" if whole else "there is no earlier one"
         raise OSError(
             error.errno,
-            f"the checkpoint of step {at.step} could not be written to {str(run.folder)!r}"
-            f" ({error.strerror or error}); {kept}. Make room and run the same command to go on",
+            f"the checkpoint of step {info.step} could not be written to {str(run.folder)!r}"
+            f" ({error.strerror or error}); {last}. Free some space and train again to resume",
         ) from None
 
 
-def _megabytes(before: int) -> float:
-    """By how much the process has grown at its largest."""
+def _measure_growth(before: int) -> float:
+    """Megabytes by which the peak memory of the process exceeds ``before``."""
     return round((memory.read_peak() - before) / 2**20, 1)
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, so that no step is cut in two; twice stops at once."""
+def _watch_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set, so that steps end; the second signal stops at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -211,18 +216,5 @@ def _asked_to_stop() -> Iterator[threading.Event]:
             signal.signal(name, handler)
 
 
-@contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """torch on ``count`` threads inside the block; None leaves it as it is."""
-    if count is not None and count < 1:
-        raise ValueError(f"--threads must be at least 1; got {count}.")
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _silent(moment: Moment) -> None:
+def _show_nothing(moment: TrainingProgress) -> None:
     pass

@@ -135,11 +135,11 @@ def compute_decay(
         raise ValueError("chart 'decay': a run has its own RoPE; leave config out.")
     if not run:
         return analysis.decay(_build_rope(dim, base, config, layer_type), length, seed=seed)
-    from whorl.lab.attention import attention_of, queries_and_keys, rope_of
+    from whorl.lab.attention import collect_queries_and_keys, compute_attention, get_rope
 
-    name, layers = attention_of(run)
-    q, k = queries_and_keys(layers)
-    rope = rope_of(layers)
+    name, layers = compute_attention(run)
+    q, k = collect_queries_and_keys(layers)
+    rope = get_rope(layers)
     return analysis.decay(rope, length, q=q, k=k, name=f"q, k of {name}", seed=seed)
 
 
@@ -191,9 +191,11 @@ def compute_precision(
             "chart 'precision': peers are measured at dim=128 and base=10000; leave config, dim and"
             " base out."
         )
-    from whorl.bench.rotation.accuracy import contestants
+    from whorl.bench.rotation.accuracy import list_table_functions
 
-    others = {n: tables for n, tables in contestants().items() if not n.startswith("whorl")}
+    others = {
+        n: tables for n, tables in list_table_functions().items() if not n.startswith("whorl")
+    }
     return analysis.precision(_build_rope(dim, base, config, layer_type), positions, others=others)
 
 
@@ -245,9 +247,9 @@ def compute_attention(run: str = "", model: str = "", length: int = 0, text: str
         from ._hugging_face import compute_attention_weights
 
         return analysis.attended(**compute_attention_weights(model, length or 256, text))
-    from whorl.lab.attention import attention_of
+    from whorl.lab.attention import compute_attention
 
-    name, layers = attention_of(run, length=length or None)
+    name, layers = compute_attention(run, length=length or None)
     return analysis.attended([layer.weights for layer in layers], name=name)
 
 

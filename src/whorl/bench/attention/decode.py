@@ -1,7 +1,7 @@
-"""Decoding with a cache, one token at a time: streams, and frequencies that follow the length.
+"""Decoding with a cache, one token per call: streaming, and scalings that follow the length.
 
-Every token before the clock starts is generated too, one by one, so that a cache is in the state of
-long use. Token t is entry t modulo the size of a pool.
+The tokens before the timing are generated one by one as well, so that the cache is in the state
+that it has after long use. Token t is entry t modulo ``_POOL`` of a pool of random vectors.
 """
 
 from collections.abc import Iterable
@@ -17,22 +17,22 @@ from whorl.kernels import reference
 from . import oracle
 from .plan import HEAD_DIM, SINKS, Cell, Plan
 
-__all__ = ["stepped", "streaming"]
+__all__ = ["build_stepped", "build_streaming"]
 
 _POOL = 4096
-_STEPS = 16  # for each doubling, of frequencies that follow the length
+_STEPS = 16  # of the frequencies for each doubling of the length
 _FACTOR = 2.0
 
 
 class _Decoder:
-    """Generates tokens with a cache."""
+    """Decodes tokens with a cache, and computes the expected result of the last one."""
 
     def __init__(self, cache: KVCache) -> None:
         self.cache, self.count = cache, 0
-        self.pool = oracle.inputs(_POOL)
+        self.pool = oracle.make_inputs(_POOL)
 
     def run(self, tokens: int) -> Tensor:
-        """Results of the last of so many tokens."""
+        """Output of the last token after decoding ``tokens`` more tokens."""
         cache, out = self.cache, torch.empty(0)
         for _ in range(tokens):
             n = self.count % _POOL
@@ -44,15 +44,15 @@ class _Decoder:
             )  # fmt: skip
         return out
 
-    def right(self, tokens: Iterable[int], inv_freq: Tensor | None = None) -> Tensor:
-        """The right result for the last token if it sees ``tokens``, counted from 0."""
-        seen = torch.tensor([n % _POOL for n in tokens])
-        q, k, v = (x[:, :, seen] for x in self.pool)
-        return oracle.decoded(q[:, :, -1:], k, v, inv_freq)
+    def compute_expected(self, tokens: Iterable[int], inv_freq: Tensor | None = None) -> Tensor:
+        """Output of the last token if it attends to ``tokens``, counted from 0."""
+        visible = torch.tensor([n % _POOL for n in tokens])
+        q, k, v = (x[:, :, visible] for x in self.pool)
+        return oracle.compute_decode(q[:, :, -1:], k, v, inv_freq)
 
 
-def streaming(cell: Cell, plan: Plan) -> ContestantMakers:
-    """A token after so many others, and what a stream costs without whorl's cache."""
+def build_streaming(cell: Cell, plan: Plan) -> ContestantMakers:
+    """One token of a stream after each of ``cell.lengths``, and two ways without whorl's cache."""
     window = plan.window
 
     def make(length: int) -> Contestant:
@@ -60,27 +60,27 @@ def streaming(cell: Cell, plan: Plan) -> ContestantMakers:
         stream = _Decoder(KVCache(rope, window=window, sinks=SINKS, placement="in_cache"))
         stream.run(length - 1)
 
-        def problem() -> str | None:
+        def find_problem() -> str | None:
             out, now = stream.run(1), stream.count
-            kept = range(now) if now <= SINKS + window else range(now - window, now)
+            recent = range(now) if now <= SINKS + window else range(now - window, now)
             sinks = range(SINKS) if now > SINKS + window else range(0)
-            return oracle.difference(out, stream.right([*sinks, *kept]))
+            return oracle.describe_difference(out, stream.compute_expected([*sinks, *recent]))
 
-        return Contestant(str(length), lambda: stream.run(plan.run), problem, plan.run)
+        return Contestant(str(length), lambda: stream.run(plan.run), find_problem, plan.run)
 
     found: ContestantMakers = [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
     return [
         *found,
-        ("recomputed", lambda: _recomputed(window, max(1, plan.run // 32))),
-        ("rotated", lambda: _rotated(window + SINKS, max(1, plan.run // 8))),
+        ("recomputed", lambda: _build_recomputed(window, max(1, plan.run // 32))),
+        ("rotated", lambda: _build_rotated(window + SINKS, max(1, plan.run // 8))),
     ]
 
 
-def stepped(cell: Cell, plan: Plan) -> ContestantMakers:
-    """A token after ``length`` others: fixed frequencies, and those that follow the length.
+def build_stepped(cell: Cell, plan: Plan) -> ContestantMakers:
+    """One token after ``cell.length`` others, with fixed frequencies and with DynamicNTK.
 
-    Caches grow while they are timed, all alike. Every sample is as long as one step, so that each
-    has its share of keys rotated anew.
+    Caches grow during the timing, all by the same number of tokens. A sample is as long as one step
+    of the frequencies, so that every sample pays once for rotating the cached keys again.
     """
     run = max(1, cell.length // _STEPS)
     scaling = DynamicNTK(factor=_FACTOR, original_context=max(2, cell.length // 2))
@@ -91,26 +91,26 @@ def stepped(cell: Cell, plan: Plan) -> ContestantMakers:
         capacity = cell.length + run * (plan.repeats + 2)
         cache = KVCache(rope, frequencies=how, steps=_STEPS, capacity=capacity)  # type: ignore[arg-type]
         decoder = _Decoder(cache)
-        past = oracle.inputs(_POOL)
+        past = oracle.make_inputs(_POOL)
         whole = [torch.cat([x] * -(-cell.length // _POOL), 2)[:, :, : cell.length] for x in past]
         cache.update(*whole)
         decoder.count = cell.length
 
-        def problem() -> str | None:
+        def find_problem() -> str | None:
             out, now = decoder.run(1), decoder.count
-            length = {"fixed": 1, "follows-stepped": _step_up(now)}.get(name, now)
-            freqs = _followed(length, max(2, cell.length // 2))
-            return oracle.difference(out, decoder.right(range(now), freqs))
+            length = {"fixed": 1, "follows-stepped": _round_up_to_step(now)}.get(name, now)
+            freqs = _compute_dynamic_frequencies(length, max(2, cell.length // 2))
+            return oracle.describe_difference(out, decoder.compute_expected(range(now), freqs))
 
-        return Contestant(name, lambda: decoder.run(run), problem, run)
+        return Contestant(name, lambda: decoder.run(run), find_problem, run)
 
     names = ("fixed", "follows-stepped", "follows-exact")
     return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
 
 
-def _recomputed(length: int, times: int) -> Contestant:
-    """The window as a text of its own for every token: no cache."""
-    q, k, v = oracle.inputs(length)
+def _build_recomputed(length: int, times: int) -> Contestant:
+    """No cache: the whole window is computed again for every token."""
+    q, k, v = oracle.make_inputs(length)
     rope = RoPE(HEAD_DIM)
 
     def once() -> Tensor:
@@ -120,41 +120,41 @@ def _recomputed(length: int, times: int) -> Contestant:
         for _ in range(times):
             once()
 
-    def problem() -> str | None:
-        return oracle.difference(once(), oracle.decoded(q[:, :, -1:], k, v))
+    def find_problem() -> str | None:
+        return oracle.describe_difference(once(), oracle.compute_decode(q[:, :, -1:], k, v))
 
-    return Contestant("recomputed", call, problem, times)
+    return Contestant("recomputed", call, find_problem, times)
 
 
-def _rotated(length: int, times: int) -> Contestant:
-    """Unrotated keys in a cache, all rotated for every token: the code of StreamingLLM."""
-    q, k, v = oracle.inputs(length)
-    rope, at = RoPE(HEAD_DIM), torch.arange(length)
+def _build_rotated(length: int, times: int) -> Contestant:
+    """Unrotated keys in the cache, all rotated again for every token, as StreamingLLM does."""
+    q, k, v = oracle.make_inputs(length)
+    rope, positions = RoPE(HEAD_DIM), torch.arange(length)
     token = q[:, :, -1:], k[:, :, -1:], v[:, :, -1:]
 
     def once(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        held = [x[:, :, :SINKS] for x in (keys, values)]
+        sinks = [x[:, :, :SINKS] for x in (keys, values)]
         recent = [x[:, :, SINKS + 1 :] for x in (keys, values)]
         keys, values = (
-            torch.cat(parts, dim=2) for parts in zip(held, recent, token[1:], strict=True)
+            torch.cat(parts, dim=2) for parts in zip(sinks, recent, token[1:], strict=True)
         )
-        new, turned = rope(token[0], keys, at[-1:], at)
-        return F.scaled_dot_product_attention(new, turned, values), keys, values
+        query, rotated = rope(token[0], keys, positions[-1:], positions)
+        return F.scaled_dot_product_attention(query, rotated, values), keys, values
 
     def call() -> None:
         keys, values = k, v
         for _ in range(times):
             _, keys, values = once(keys, values)
 
-    def problem() -> str | None:
+    def find_problem() -> str | None:
         out, keys, values = once(k, v)
-        return oracle.difference(out, oracle.decoded(token[0], keys, values))
+        return oracle.describe_difference(out, oracle.compute_decode(token[0], keys, values))
 
-    return Contestant("rotated", call, problem, times)
+    return Contestant("rotated", call, find_problem, times)
 
 
-def _step_up(length: int) -> int:
-    """``length`` rounded up to one of ``_STEPS`` steps between powers of two."""
+def _round_up_to_step(length: int) -> int:
+    """``length`` rounded up to a step, where a doubling of the length has ``_STEPS`` steps."""
     power = 1
     while power < length:
         power *= 2
@@ -162,8 +162,8 @@ def _step_up(length: int) -> int:
     return -(-length // unit) * unit
 
 
-def _followed(length: int, trained: int) -> Tensor:
+def _compute_dynamic_frequencies(length: int, trained: int) -> Tensor:
     """Inverse frequencies of DynamicNTK at a length: base s^(D / (D - 2))."""
-    stretch = max(1.0, 1 + _FACTOR * (length - trained) / trained)
-    base = 10_000.0 * stretch ** (HEAD_DIM / (HEAD_DIM - 2))
+    factor = max(1.0, 1 + _FACTOR * (length - trained) / trained)
+    base = 10_000.0 * factor ** (HEAD_DIM / (HEAD_DIM - 2))
     return reference.inverse_frequencies(HEAD_DIM, base)

@@ -1,6 +1,4 @@
-"""Linear attention: against SDPA, at doubled lengths, and one token at a time."""
-
-from typing import Literal
+"""Contestants of linear attention: against SDPA, at doubled lengths, and one token per call."""
 
 import torch
 import torch.nn.functional as F
@@ -8,52 +6,53 @@ from torch import Tensor
 
 from whorl import RoPE, linear_attention
 from whorl.bench.contestants import Contestant, ContestantMakers
+from whorl.lab.config import FeatureMapName
 
 from . import oracle
 from .plan import HEAD_DIM, Cell, Plan
 
-__all__ = ["doubling", "linear", "recurrent"]
-
-FeatureMap = Literal["elu", "relu", "cosine"]
+__all__ = ["build_doubling", "build_linear", "build_recurrent"]
 
 
-def linear(cell: Cell, plan: Plan) -> ContestantMakers:
-    """Causal, with RoPE; SDPA does without one and so has less to do."""
-    q, k, v = oracle.inputs(cell.length)
-    rows = oracle.rows_of(cell.length)
+def build_linear(cell: Cell, plan: Plan) -> ContestantMakers:
+    """Causal linear attention with RoPE, and SDPA without RoPE, which has less to compute."""
+    q, k, v = oracle.make_inputs(cell.length)
+    rows = oracle.choose_rows(cell.length)
 
     def sdpa() -> Contestant:
         def call() -> Tensor:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-        def problem() -> str | None:
-            return oracle.difference(call()[:, :, rows], oracle.softmax(q, k, v, rows))
+        def find_problem() -> str | None:
+            return oracle.describe_difference(
+                call()[:, :, rows], oracle.compute_softmax(q, k, v, rows)
+            )
 
-        return Contestant("sdpa", call, problem)
+        return Contestant("sdpa", call, find_problem)
 
     return [
         ("sdpa", sdpa),
-        ("elu", lambda: _whole("elu", "elu", q, k, v)),
-        ("relu", lambda: _whole("relu", "relu", q, k, v)),
-        ("cosine", lambda: _whole("cosine", "cosine", q, k, v)),
+        ("elu", lambda: _build_whole("elu", "elu", q, k, v)),
+        ("relu", lambda: _build_whole("relu", "relu", q, k, v)),
+        ("cosine", lambda: _build_whole("cosine", "cosine", q, k, v)),
     ]
 
 
-def doubling(cell: Cell, plan: Plan) -> ContestantMakers:
-    """The same call at each length."""
-    tensors = oracle.inputs(max(cell.lengths))
+def build_doubling(cell: Cell, plan: Plan) -> ContestantMakers:
+    """The same call of linear attention at each of ``cell.lengths``."""
+    tensors = oracle.make_inputs(max(cell.lengths))
 
     def make(length: int) -> Contestant:
         q, k, v = (x[:, :, :length].contiguous() for x in tensors)
-        return _whole(str(length), "elu", q, k, v)
+        return _build_whole(str(length), "elu", q, k, v)
 
     return [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
 
 
-def recurrent(cell: Cell, plan: Plan) -> ContestantMakers:
-    """A run of tokens, each from the state of those before it."""
+def build_recurrent(cell: Cell, plan: Plan) -> ContestantMakers:
+    """Decoding with a state, one token per call, after each of ``cell.lengths``."""
     rope = RoPE(HEAD_DIM)
-    q, k, v = oracle.inputs(max(cell.lengths) + 1)
+    q, k, v = oracle.make_inputs(max(cell.lengths) + 1)
 
     def make(length: int) -> Contestant:
         past = [x[:, :, :length] for x in (q, k, v)]
@@ -72,25 +71,27 @@ def recurrent(cell: Cell, plan: Plan) -> ContestantMakers:
             for n in range(plan.run):
                 step(n % q.shape[2])
 
-        def problem() -> str | None:
+        def find_problem() -> str | None:
             upto = length + 1
             keys, values = k[:, :, :upto], v[:, :, :upto]
-            expected = oracle.linear(q, keys, values, torch.tensor([length]), "elu")
-            return oracle.difference(step(length), expected)
+            expected = oracle.compute_linear(q, keys, values, torch.tensor([length]), "elu")
+            return oracle.describe_difference(step(length), expected)
 
-        return Contestant(str(length), call, problem, plan.run)
+        return Contestant(str(length), call, find_problem, plan.run)
 
     return [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
 
 
-def _whole(name: str, feature_map: FeatureMap, q: Tensor, k: Tensor, v: Tensor) -> Contestant:
-    rope, rows = RoPE(HEAD_DIM), oracle.rows_of(q.shape[2])
+def _build_whole(
+    name: str, feature_map: FeatureMapName, q: Tensor, k: Tensor, v: Tensor
+) -> Contestant:
+    rope, rows = RoPE(HEAD_DIM), oracle.choose_rows(q.shape[2])
 
     def call() -> Tensor:
         return linear_attention(q, k, v, rope, feature_map=feature_map, causal=True)
 
-    def problem() -> str | None:
-        expected = oracle.linear(q, k, v, rows, feature_map)
-        return oracle.difference(call()[:, :, rows], expected)
+    def find_problem() -> str | None:
+        expected = oracle.compute_linear(q, k, v, rows, feature_map)
+        return oracle.describe_difference(call()[:, :, rows], expected)
 
-    return Contestant(name, call, problem)
+    return Contestant(name, call, find_problem)

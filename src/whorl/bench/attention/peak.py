@@ -1,9 +1,9 @@
-"""Peak memory of one call, measured by the system in a process of its own.
+"""Peak memory of one call, which the system measures in a separate process.
 
     bytes = high-water mark of resident memory after the call - resident memory before it
 
-A small call comes first, so that threads, libraries and their buffers are not counted. A mark that
-cannot be reset, as outside Linux, sees the same here.
+A small call comes first, so that threads, libraries and their buffers do not count. Where the mark
+cannot be reset, as outside Linux, the new process makes the result the same.
 """
 
 import subprocess
@@ -18,15 +18,15 @@ from whorl._support import memory
 from . import oracle, softmax
 from .plan import Cell
 
-__all__ = ["main", "measure_peak", "peak_of"]
+__all__ = ["main", "measure_growth", "measure_peak"]
 
 _WARM = 256
 
 
 def measure_peak(name: str, cell: Cell) -> int:
-    """Bytes that a contestant needs beyond q, k and v; its result is among them."""
+    """Bytes that a contestant needs besides q, k and v; its result counts."""
     if name == "matrix":
-        softmax.check_room(cell.length)
+        softmax.check_memory(cell.length)
     code = f"from {__name__} import main; main()"
     command = [sys.executable, "-c", code, name, str(cell.length), str(cell.threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -37,16 +37,16 @@ def measure_peak(name: str, cell: Cell) -> int:
 
 
 def main() -> None:
-    """In the new process: contestant, length and threads from the command line."""
+    """The separate process: takes contestant, length and threads from the command line."""
     name, length, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     with torch.no_grad():
-        softmax.MEMORY[name](*oracle.inputs(_WARM))()
-        q, k, v = oracle.inputs(int(length))
-        print(peak_of(lambda: softmax.MEMORY[name](q, k, v)()))
+        softmax.MEMORY[name](*oracle.make_inputs(_WARM))()
+        q, k, v = oracle.make_inputs(int(length))
+        print(measure_growth(lambda: softmax.MEMORY[name](q, k, v)()))
 
 
-def peak_of(call: Callable[[], Tensor]) -> int:
+def measure_growth(call: Callable[[], Tensor]) -> int:
     """Bytes by which ``call`` raises the high-water mark above what is resident before it."""
     before = memory.reset_peak()
     call()

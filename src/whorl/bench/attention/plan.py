@@ -1,15 +1,15 @@
-"""What is measured, and how long.
+"""Cells and effort of the attention benchmark.
 
     causal      biased causal attention, forward              a cell for each length
     training    the same with a trained bias, and backward    a cell for each length
     linear      causal linear attention against SDPA          a cell for each length
     memory      peak memory of a causal call                  contestants as in causal
     doubling    linear attention alone                        contestants are lengths
-    recurrent   one token of linear attention                 contestants are tokens before it
-    streaming   one token with sinks and a window             contestants are tokens before it
-    stepped     one token while frequencies follow the length
+    recurrent   one token of linear attention                 contestants are earlier tokens
+    streaming   one token with sinks and a window             contestants are earlier tokens
+    stepped     one token, with frequencies that follow the length
 
-What a target divides stands in one cell, where contestants take turns.
+Two times that a target divides are measured in the same cell, alternately.
 """
 
 from dataclasses import dataclass
@@ -19,38 +19,38 @@ from whorl.bench.cells import BenchmarkCell
 from whorl.bench.plan import BenchmarkPlan
 from whorl.bench.render import format_threads
 
-__all__ = ["HEADS", "HEAD_DIM", "KINDS", "SINKS", "WINDOW", "Cell", "Kind", "Plan"]
+__all__ = ["HEADS", "HEAD_DIM", "KINDS", "SINKS", "WINDOW", "AttentionCellKind", "Cell", "Plan"]
 
-Kind = Literal[
+AttentionCellKind = Literal[
     "causal", "training", "linear", "memory", "doubling", "recurrent", "streaming", "stepped"
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[AttentionCellKind, ...] = get_args(AttentionCellKind)
 
 HEADS, HEAD_DIM = 8, 64
-# Of a stream, see Xiao et al. 2023, https://arxiv.org/abs/2309.17453.
+# Attention sinks and window of streaming: Xiao et al. 2023, https://arxiv.org/abs/2309.17453.
 SINKS, WINDOW = 4, 1024
 
 
 @dataclass(frozen=True)
 class Cell(BenchmarkCell):
-    """One kind of work on so many threads.
+    """One kind of work at one length, on ``threads`` threads.
 
-    length: tokens of the call. lengths: of each contestant, where they differ in that alone.
+    length: tokens of the call. lengths: those of the contestants, if they differ in nothing else.
     """
 
-    kind: Kind
+    kind: AttentionCellKind
     threads: int
     length: int
     lengths: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
-        """Such as "causal/4096/1"; the last part is the number of threads."""
+        """Kind, length and threads: "causal/4096/1"."""
         return f"{self.kind}/{self.length}/{self.threads}"
 
     @property
     def label(self) -> str:
-        """For people: "causal 4096, 1 thread"."""
+        """The same in words: "causal 4096, 1 thread"."""
         return f"{self.kind} {self.length}, {format_threads(self.threads)}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,15 +63,15 @@ class Cell(BenchmarkCell):
 
 @dataclass(frozen=True)
 class Plan(BenchmarkPlan):
-    """Lengths of each kind (none leaves it out), and the effort.
+    """Lengths of each kind of work, none to leave it out, and the effort.
 
     Args:
-        most_quadratic: the longest call in which a bias as a matrix is timed; its memory is
-            measured at any length.
-        most_naive: the same for a matrix kept between calls and for a softmax of all scores.
-        compiled: the lengths at which flex_attention is compiled, which takes seconds each.
-        run: tokens of one sample of decoding, but for stepped.
-        window: of a stream.
+        most_quadratic: longest call in which a bias given as a matrix is timed; its memory is
+            measured at every length.
+        most_naive: the same for a matrix that is built once, and for a softmax of all scores.
+        compiled: lengths at which flex_attention is compiled, which takes seconds each.
+        run: tokens of one sample of decoding, except in stepped.
+        window: window of the streaming cache.
     """
 
     causal: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
@@ -91,13 +91,12 @@ class Plan(BenchmarkPlan):
     sample_seconds: float = 2e-3
     most_seconds: float = 4.0
 
-    NAME: ClassVar[str] = "attention Plan"
     EFFORT: ClassVar[tuple[str, ...]] = (
         *("most_quadratic", "most_naive", "compiled", "window", "run"),
         *BenchmarkPlan.EFFORT,
     )
     PEERS: ClassVar[str] = (
-        "the contestants of attention are parts of PyTorch, all of them are measured"
+        "the attention benchmark compares with PyTorch alone, and always with all its ways"
     )
 
     def __post_init__(self) -> None:
@@ -107,7 +106,7 @@ class Plan(BenchmarkPlan):
 
     @classmethod
     def quick(cls) -> "Plan":
-        """A minute and a half; no target at 16384 tokens, of training or of long decoding."""
+        """Cells for a minute and a half; no 16384 tokens, no long training, no long decoding."""
         return cls(
             causal=(512, 4096),
             training=(1024,),
@@ -124,8 +123,8 @@ class Plan(BenchmarkPlan):
             most_seconds=1.0,
         )
 
-    def cells(self) -> list[Cell]:
-        """The first thread count first; memory and decoding are measured with that one only."""
+    def list_cells(self) -> list[Cell]:
+        """All cells; those for memory and decoding on the first thread count only."""
         found = []
         for threads in self.threads:
             for kind in KINDS:

@@ -1,4 +1,4 @@
-"""What a cell yields: seconds, or bytes, of each contestant."""
+"""Results of an attention cell: seconds or bytes of each contestant."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ from .plan import Cell
 
 __all__ = ["TITLES", "UNIT", "CellResult", "Result"]
 
-# The contestant that others are multiples of.
+# The contestant that the others are divided by.
 UNIT = {"causal": "sdpa", "training": "sdpa", "linear": "sdpa", "memory": "sdpa"}
 UNIT |= {"stepped": "fixed"}
 
@@ -39,7 +39,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Result(BenchmarkResult):
-    """Seconds or bytes, or the problem why there are none."""
+    """Seconds or bytes of a contestant, or the problem why it was not measured."""
 
     name: str
     timing: Timing | None = None
@@ -48,7 +48,7 @@ class Result(BenchmarkResult):
 
     @property
     def title(self) -> str:
-        """What people call the contestant; a number is a length."""
+        """Name of the contestant in tables; a number is a length."""
         return TITLES.get(self.name) or f"{int(self.name):,} tokens"
 
     @property

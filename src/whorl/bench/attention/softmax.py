@@ -1,8 +1,8 @@
-"""Softmax attention under a causal mask: whorl with biases, and the ways PyTorch offers.
+"""Contestants of causal softmax attention: whorl with biases, and what PyTorch offers.
 
-A contestant gets q, k, v and returns the call to be timed. What may be done once for many calls is
-done before: compiling, and for "matrix-ready" making the matrix. "matrix" makes it in the call, as
-every layer must whose bias is its own or is trained.
+A function here takes q, k and v and returns the call that is timed. Work that many calls can share
+is done before that: compiling, and for "matrix-ready" building the matrix of biases. "matrix"
+builds it in each call, as every layer must whose bias is its own or is trained.
 """
 
 import math
@@ -20,28 +20,35 @@ from whorl.encodings import Encoding
 from . import oracle
 from .plan import HEAD_DIM, HEADS, Cell, Plan
 
-__all__ = ["FORWARD", "MEMORY", "causal", "check_room", "matrix_bytes", "training"]
+__all__ = [
+    "FORWARD",
+    "MEMORY",
+    "build_causal",
+    "build_training",
+    "check_memory",
+    "count_matrix_bytes",
+]
 
-Forward = Callable[[], Tensor]
-Maker = Callable[[Tensor, Tensor, Tensor], Forward]
+ForwardCall = Callable[[], Tensor]
+ForwardMaker = Callable[[Tensor, Tensor, Tensor], ForwardCall]
 
 SCALE = HEAD_DIM**-0.5
 
 
-def t5() -> T5Bias:
-    """A causal T5 bias with weights as after training; the scale is that of the others."""
+def build_t5_bias() -> T5Bias:
+    """A causal T5 bias with weights as large as after training, and the usual scale."""
     torch.manual_seed(0)
     return T5Bias(HEADS, direction="causal", scale=None, std=1.0)
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+def _prepare_sdpa(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
     return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def _whorl(encoding: Callable[[], Encoding], padded: bool = False) -> Maker:
-    """padded: with a padding mask that hides nothing, as of a batch of equally long rows."""
+def _make_whorl(encoding: Callable[[], Encoding], padded: bool = False) -> ForwardMaker:
+    """A maker of ``whorl.attention`` calls; padded: with a padding mask that hides no key."""
 
-    def make(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+    def make(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
         built = encoding()
         mask = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool) if padded else None
         return lambda: attention(q, k, v, built, causal=True, mask=mask)
@@ -49,27 +56,27 @@ def _whorl(encoding: Callable[[], Encoding], padded: bool = False) -> Maker:
     return make
 
 
-def _matrix(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+def _prepare_matrix(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
     def call() -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=alibi_matrix(q.shape[2]))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=build_alibi_matrix(q.shape[2]))
 
     return call
 
 
-def _matrix_ready(q: Tensor, k: Tensor, v: Tensor) -> Forward:
-    bias = alibi_matrix(q.shape[2])
+def _prepare_ready_matrix(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
+    bias = build_alibi_matrix(q.shape[2])
     return lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
-def _naive(q: Tensor, k: Tensor, v: Tensor) -> Forward:
-    bias = alibi_matrix(q.shape[2])
+def _prepare_naive(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
+    bias = build_alibi_matrix(q.shape[2])
     return lambda: (q @ k.mT * SCALE + bias).softmax(-1) @ v
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+def _prepare_flex(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    slopes, length = _slopes(), q.shape[2]
+    slopes, length = _compute_slopes(), q.shape[2]
 
     def bias(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return score - slopes[h] * (i - j)
@@ -77,30 +84,30 @@ def _flex(q: Tensor, k: Tensor, v: Tensor) -> Forward:
     def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return i >= j
 
-    torch.compiler.reset()  # compiled code keeps the number of threads it was made for
+    torch.compiler.reset()  # compiled code is bound to the thread count it was compiled for
     mask = create_block_mask(seen, None, None, length, length, device="cpu")
     compiled = torch.compile(flex_attention, dynamic=False)
-    call: Forward = lambda: compiled(q, k, v, score_mod=bias, block_mask=mask)  # noqa: E731
+    call: ForwardCall = lambda: compiled(q, k, v, score_mod=bias, block_mask=mask)  # noqa: E731
     call()
     return call
 
 
-FORWARD: dict[str, Maker] = {
-    "sdpa": _sdpa,
-    "alibi": _whorl(lambda: ALiBi(HEADS)),
-    "alibi-padded": _whorl(lambda: ALiBi(HEADS), padded=True),
-    "t5": _whorl(t5),
-    "matrix": _matrix,
-    "matrix-ready": _matrix_ready,
-    "flex": _flex,
-    "naive": _naive,
+FORWARD: dict[str, ForwardMaker] = {
+    "sdpa": _prepare_sdpa,
+    "alibi": _make_whorl(lambda: ALiBi(HEADS)),
+    "alibi-padded": _make_whorl(lambda: ALiBi(HEADS), padded=True),
+    "t5": _make_whorl(build_t5_bias),
+    "matrix": _prepare_matrix,
+    "matrix-ready": _prepare_ready_matrix,
+    "flex": _prepare_flex,
+    "naive": _prepare_naive,
 }
 
 
-def _and_back(encoding: Encoding | None) -> Maker:
-    def make(q: Tensor, k: Tensor, v: Tensor) -> Forward:
+def _make_forward_and_backward(encoding: Encoding | None) -> ForwardMaker:
+    def make(q: Tensor, k: Tensor, v: Tensor) -> ForwardCall:
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        forward = _trained("sdpa" if encoding is None else "whorl", leaves, encoding)
+        forward = _prepare_trained("sdpa" if encoding is None else "whorl", leaves, encoding)
         weights = [] if encoding is None else list(encoding.parameters())
 
         def call() -> Tensor:
@@ -113,77 +120,83 @@ def _and_back(encoding: Encoding | None) -> Maker:
     return make
 
 
-# What the memory is measured of; Shaw scores by content and so goes through blocks.
-MEMORY: dict[str, Maker] = {
+# Contestants whose memory is measured; Shaw depends on content and so is computed in blocks.
+MEMORY: dict[str, ForwardMaker] = {
     **{name: FORWARD[name] for name in ("sdpa", "alibi", "t5", "matrix")},
-    "shaw": _whorl(lambda: Shaw(HEADS, HEAD_DIM)),
-    "sdpa-trained": _and_back(None),
-    "t5-trained": _and_back(t5()),
+    "shaw": _make_whorl(lambda: Shaw(HEADS, HEAD_DIM)),
+    "sdpa-trained": _make_forward_and_backward(None),
+    "t5-trained": _make_forward_and_backward(build_t5_bias()),
 }
 
 
-def causal(cell: Cell, plan: Plan) -> ContestantMakers:
-    """Names and makers of the contestants of a cell."""
-    q, k, v = oracle.inputs(cell.length)
+def build_causal(cell: Cell, plan: Plan) -> ContestantMakers:
+    """Contestants of a forward call."""
+    q, k, v = oracle.make_inputs(cell.length)
     most = {"naive": plan.most_naive, "matrix-ready": plan.most_naive}
     most["matrix"] = plan.most_quadratic
     names = [n for n in FORWARD if cell.length <= most.get(n, cell.length)]
     names = [n for n in names if n != "flex" or cell.length in plan.compiled]
-    rows = oracle.rows_of(cell.length)
+    rows = oracle.choose_rows(cell.length)
 
     def make(name: str) -> Contestant:
         if name in most:
-            check_room(cell.length, copies=4 if name == "naive" else 1)
+            check_memory(cell.length, copies=4 if name == "naive" else 1)
         call = FORWARD[name](q, k, v)
-        encoding = {"sdpa": None, "t5": t5()}.get(name, ALiBi(HEADS))
+        encoding = {"sdpa": None, "t5": build_t5_bias()}.get(name, ALiBi(HEADS))
 
-        def problem() -> str | None:
-            expected = oracle.softmax(q, k, v, rows, encoding)
-            return oracle.difference(call()[:, :, rows], expected)
+        def find_problem() -> str | None:
+            expected = oracle.compute_softmax(q, k, v, rows, encoding)
+            return oracle.describe_difference(call()[:, :, rows], expected)
 
-        return Contestant(name, call, problem)
+        return Contestant(name, call, find_problem)
 
     return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
 
 
-def training(cell: Cell, plan: Plan) -> ContestantMakers:
-    """Forward and backward, with gradients of q, k, v and of the bias."""
-    tensors = [x.requires_grad_() for x in oracle.inputs(cell.length)]
-    dense = oracle.inputs(cell.length, seed=1)[0]
-    rows = oracle.rows_of(cell.length)
+def build_training(cell: Cell, plan: Plan) -> ContestantMakers:
+    """Contestants of forward and backward, with gradients of q, k, v and the bias."""
+    tensors = [x.requires_grad_() for x in oracle.make_inputs(cell.length)]
+    dense = oracle.make_inputs(cell.length, seed=1)[0]
+    rows = oracle.choose_rows(cell.length)
     sparse = torch.zeros_like(dense)
     sparse[:, :, rows] = dense[:, :, rows]
-    encodings: dict[str, Encoding | None] = {"sdpa": None, "t5": t5(), "kerple": Kerple(HEADS)}
+    encodings: dict[str, Encoding | None] = {
+        "sdpa": None,
+        "t5": build_t5_bias(),
+        "kerple": Kerple(HEADS),
+    }
     if cell.length <= plan.most_quadratic:
-        encodings["matrix"] = t5()
+        encodings["matrix"] = build_t5_bias()
 
     def make(name: str) -> Contestant:
         encoding = encodings[name]
-        forward = _trained(name, tensors, encoding)
+        forward = _prepare_trained(name, tensors, encoding)
         weights = [] if encoding is None else list(encoding.parameters())
 
         def call(cotangent: Tensor = dense) -> tuple[Tensor, ...]:
             return torch.autograd.grad(forward(), [*tensors, *weights], cotangent)
 
-        def problem() -> str | None:
-            # A cotangent that is 0 outside these rows makes their float64 gradients the whole.
-            out = oracle.softmax(tensors[0], tensors[1], tensors[2], rows, encoding)
+        def find_problem() -> str | None:
+            # The cotangent is 0 outside these rows, so that their gradients are all there is.
+            out = oracle.compute_softmax(tensors[0], tensors[1], tensors[2], rows, encoding)
             wanted = torch.autograd.grad(out, [*tensors, *weights], dense[:, :, rows].double())
             for n, (found, right) in enumerate(zip(call(sparse), wanted, strict=True)):
-                # A score's gradient is a difference of larger terms: SDPA's own is off by 43 eps.
-                if wrong := oracle.difference(found, right.double(), f"gradient {n}", slack=256):
+                # A score's gradient is a difference of larger numbers: SDPA's is off by 43 eps.
+                if wrong := oracle.describe_difference(
+                    found, right.double(), f"gradient {n}", slack=256
+                ):
                     return wrong
             return None
 
-        return Contestant(name, call, problem)
+        return Contestant(name, call, find_problem)
 
     return [(name, lambda name=name: make(name)) for name in encodings]  # type: ignore[misc]
 
 
-def alibi_matrix(length: int) -> Tensor:
-    """ALiBi and the causal mask as [1, H, T, T], made block by block to need no more memory."""
+def build_alibi_matrix(length: int) -> Tensor:
+    """ALiBi with the causal mask as [1, H, T, T], built in blocks to save memory."""
     bias = torch.empty(1, HEADS, length, length)
-    at, slopes = torch.arange(length, dtype=torch.float32), _slopes()[:, None, None]
+    at, slopes = torch.arange(length, dtype=torch.float32), _compute_slopes()[:, None, None]
     for first in range(0, length, 256):
         rows = slice(first, first + 256)
         distance = at[rows, None] - at
@@ -191,22 +204,24 @@ def alibi_matrix(length: int) -> Tensor:
     return bias
 
 
-def matrix_bytes(length: int) -> int:
-    """Bytes of a bias for every head, query and key."""
+def count_matrix_bytes(length: int) -> int:
+    """Bytes of a matrix with a bias for every head, query and key."""
     return HEADS * length**2 * 4
 
 
-def check_room(length: int, copies: int = 1) -> None:
-    """Raise MemoryError where so many matrices do not fit beside what runs already."""
-    needed, free = matrix_bytes(length) * copies * 5 // 4, memory.read_available()
+def check_memory(length: int, copies: int = 1) -> None:
+    """Raise MemoryError if ``copies`` matrices do not fit into the free memory."""
+    needed, free = count_matrix_bytes(length) * copies * 5 // 4, memory.read_available()
     if free is not None and free < needed:
         raise MemoryError(f"needs {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free")
 
 
-def _trained(name: str, tensors: Sequence[Tensor], encoding: Encoding | None) -> Forward:
+def _prepare_trained(
+    name: str, tensors: Sequence[Tensor], encoding: Encoding | None
+) -> ForwardCall:
     q, k, v = tensors
     if name == "sdpa":
-        return _sdpa(q, k, v)
+        return _prepare_sdpa(q, k, v)
     assert encoding is not None
     if name != "matrix":
         return lambda: attention(q, k, v, encoding, causal=True)
@@ -223,5 +238,5 @@ def _trained(name: str, tensors: Sequence[Tensor], encoding: Encoding | None) ->
     return call
 
 
-def _slopes() -> Tensor:
+def _compute_slopes() -> Tensor:
     return 2.0 ** (-8.0 * torch.arange(1, HEADS + 1) / HEADS)

@@ -2,8 +2,8 @@
 
     error = max over pairs and nearby positions of |cos - cos*|, |sin - sin*|
 
-A rotation is only as exact as its angle. Angles formed in float32 lose one digit for every tenfold
-position; positions held in bfloat16 are wrong from 257 on.
+A rotation is only as exact as its angle. Angles computed in float32 lose one digit whenever the
+position grows tenfold; positions stored in bfloat16 are wrong from 257 on.
 """
 
 import random
@@ -20,7 +20,13 @@ from whorl.analysis.exact import compute_exact_tables
 from .case import BASE
 from .peers import ALL
 
-__all__ = ["POSITIONS", "Accuracy", "accuracy", "contestants", "exact"]
+__all__ = [
+    "POSITIONS",
+    "Accuracy",
+    "compute_exact_tables",
+    "list_table_functions",
+    "measure_accuracy",
+]
 
 POSITIONS = (
     0, 1, 10, 100, 257, 1_000, 4_000, 16_000, 64_000, 131_071,
@@ -28,12 +34,12 @@ POSITIONS = (
 )  # fmt: skip
 HEAD_DIM = 128
 
-Tables = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+TableFunction = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Largest error of each contestant at and near each position."""
+    """Largest error of each contestant at each position and at positions near it."""
 
     positions: tuple[int, ...]
     errors: dict[str, tuple[float, ...]]
@@ -48,68 +54,70 @@ class Accuracy:
         return cls(tuple(data["positions"]), errors)
 
 
-def accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 7) -> Accuracy:
-    """Measure whorl and every installed peer that forms tables, for head_dim 128, base 10,000.
+def measure_accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 7) -> Accuracy:
+    """Errors of whorl and of every installed peer that has tables, at head_dim 128, base 10,000.
 
-    neighbours: random positions within 1/16 below each position that are measured with it.
+    neighbours: how many random positions, at most 1/16 below each position, are measured with it.
     """
-    groups = [_near(position, neighbours) for position in positions]
+    groups = [_sample_nearby(position, neighbours) for position in positions]
     flat = [position for group in groups for position in group]
-    cos, sin = exact(flat)
+    cos, sin = compute_exact_tables(flat)
     errors = {}
-    for name, tables in contestants().items():
+    for name, tables in list_table_functions().items():
         found_cos, found_sin = (x.double() for x in tables(flat))
         off = torch.maximum((found_cos - cos).abs(), (found_sin - sin).abs()).amax(-1)
         errors[name] = tuple(off.reshape(len(groups), -1).amax(-1).tolist())
     return Accuracy(tuple(positions), errors)
 
 
-def exact(
+def compute_exact_tables(
     positions: Sequence[int], head_dim: int = HEAD_DIM, base: float = BASE
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], right to 1e-15."""
+    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], with an error of at most 1e-15."""
     return compute_exact_tables(positions, head_dim, base)
 
 
-def _near(position: int, count: int) -> list[int]:
-    """The position and some below it, the same ones in every run."""
+def _sample_nearby(position: int, count: int) -> list[int]:
+    """The position and ``count`` random ones just below it, the same in every run."""
     chance = random.Random(position)
     return [position, *(position - chance.randint(0, position // 16) for _ in range(count))]
 
 
-def contestants() -> dict[str, Tables]:
-    """Everyone who forms tables here, by name: positions to cos and sin."""
-    found: dict[str, Tables] = {
+def list_table_functions() -> dict[str, TableFunction]:
+    """Functions from positions to cos and sin, by the name of the library."""
+    found: dict[str, TableFunction] = {
         "whorl": lambda p: RoPE(HEAD_DIM, base=BASE).tables(torch.tensor(p)),
         "whorl float32": lambda p: RoPE(HEAD_DIM, base=BASE, precision="float32").tables(
             torch.tensor(p)
         ),
-        "Meta complex": _meta,
+        "Meta complex": _compute_meta_tables,
     }
-    peers: dict[str, dict[str, Tables]] = {
-        "hf": {"Hugging Face": _hugging_face},
+    peers: dict[str, dict[str, TableFunction]] = {
+        "hf": {"Hugging Face": _compute_hugging_face_tables},
         "ret": {
-            "rotary-embedding-torch": lambda p: _rotary_embedding(p, torch.float32),
-            "rotary-embedding-torch bfloat16": lambda p: _rotary_embedding(p, torch.bfloat16),
+            "rotary-embedding-torch": lambda p: _compute_rotary_embedding_tables(p, torch.float32),
+            "rotary-embedding-torch bfloat16": lambda p: _compute_rotary_embedding_tables(
+                p, torch.bfloat16
+            ),
         },
-        "mlx": {"MLX": _mlx},
+        "mlx": {"MLX": _compute_mlx_tables},
     }
-    installed = {peer.name for peer in ALL if peer.name in peers and peer.missing() is None}
+    installed = {peer.name for peer in ALL if peer.name in peers and peer.explain_missing() is None}
     for name in peers:
         if name in installed:
             found.update(peers[name])
     return found
 
 
-def _meta(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """As Meta's ``precompute_freqs_cis``, in float32 throughout."""
+def _compute_meta_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Tables as Meta's ``precompute_freqs_cis`` computes them, all in float32."""
     freqs = 1.0 / (BASE ** (torch.arange(0, HEAD_DIM, 2).float() / HEAD_DIM))
     angles = torch.outer(torch.tensor(positions).float(), freqs)
     factors = torch.polar(torch.ones_like(angles), angles)
     return factors.real, factors.imag
 
 
-def _hugging_face(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _compute_hugging_face_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     from transformers.models.llama.configuration_llama import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -121,8 +129,10 @@ def _hugging_face(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     return cos[0, :, : HEAD_DIM // 2], sin[0, :, : HEAD_DIM // 2]
 
 
-def _rotary_embedding(positions: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """It holds positions in the dtype of the queries, so that dtype decides."""
+def _compute_rotary_embedding_tables(
+    positions: Sequence[int], dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Tables of rotary-embedding-torch, which stores positions in the dtype of the queries."""
     from rotary_embedding_torch import RotaryEmbedding
 
     rope = RotaryEmbedding(HEAD_DIM, theta=BASE)
@@ -132,22 +142,22 @@ def _rotary_embedding(positions: Sequence[int], dtype: torch.dtype) -> tuple[Ten
     return angles.cos(), angles.sin()
 
 
-def _mlx(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """It has no tables: the vectors (1, 0) of every pair are rotated to (cos, sin)."""
+def _compute_mlx_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Tables of MLX: it has none, so the vector (1, 0) of every pair is rotated to (cos, sin)."""
     import mlx.core as mx
 
-    from .peers.mlx_fast import from_mlx, to_mlx
+    from .peers.mlx_fast import convert_from_mlx, convert_to_mlx
 
     ones = torch.zeros(1, 1, 1, HEAD_DIM)
     ones[..., ::2] = 1.0
-    x = to_mlx(ones)
+    x = convert_to_mlx(ones)
     rows = [
-        from_mlx(
+        convert_from_mlx(
             mx.fast.rope(
                 x, HEAD_DIM, traditional=True, base=BASE, scale=1.0, offset=p, stream=mx.cpu
             )
         )
         for p in positions
     ]
-    turned = torch.cat([row.reshape(1, HEAD_DIM) for row in rows])
-    return turned[:, ::2], turned[:, 1::2]
+    rotated = torch.cat([row.reshape(1, HEAD_DIM) for row in rows])
+    return rotated[:, ::2], rotated[:, 1::2]

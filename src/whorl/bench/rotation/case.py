@@ -1,7 +1,7 @@
-"""The tensors of one cell, the right answer for them, and the judge of a contestant's answer.
+"""The tensors of one rotation cell, and the check of a contestant's results.
 
-Contestants share the inputs and the preallocated outputs, because eight copies of the longest
-prefill would not fit in memory.
+All contestants share the inputs and the preallocated outputs, because eight copies of the longest
+prefill would not fit into memory.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from whorl.kernels import reference
 
 from .plan import DTYPES, Cell
 
-__all__ = ["BASE", "Case"]
+__all__ = ["BASE", "RotationCase"]
 
 BASE = 10_000.0
-# Positions of a long sequence that are compared with the oracle: as many, evenly spread.
+# How many positions of a long sequence are compared with the expected result, evenly spaced.
 _ROWS = 64
 
 
-class Case:
-    """Inputs of a cell, tables of its positions in any form, and the float64 oracle.
+class RotationCase:
+    """Inputs and outputs of a cell, its angles, and the expected results in float64.
 
-    q, k: [B, H, T, D] and [B, G, T, D], normal. q_grad, k_grad: their cotangents in training.
-    q_out, k_out: preallocated results. q_inplace, k_inplace: copies to be overwritten.
+    q, k: random [B, H, T, D] and [B, G, T, D]. q_grad, k_grad: gradients of their rotations, in
+    training. q_out, k_out: preallocated results. q_inplace, k_inplace: copies to overwrite.
     angles: float64 [T, P].
     """
 
@@ -47,25 +47,26 @@ class Case:
         exponents = -torch.arange(pairs, dtype=torch.float64) / pairs
         self.angles = self.positions.double()[:, None] * BASE**exponents  # [T, P]
 
-    def angles_by_channel(self) -> Tensor:
-        """Angles repeated for both channels of each pair, in the cell's layout: [T, D]."""
+    def expand_angles(self) -> Tensor:
+        """The angle of every channel, in the cell's layout: [T, D]."""
         if self.cell.layout == "half":
             return torch.cat((self.angles, self.angles), dim=-1)
         return self.angles.repeat_interleave(2, dim=-1)
 
     def reset(self, fill: float = torch.nan) -> None:
-        """Undo what a contestant wrote; results become NaN so that a missing write shows."""
+        """Undo what a contestant wrote, and fill the outputs: NaN shows what is not written."""
         self.q_out.fill_(fill)
         self.k_out.fill_(fill)
         self.q_inplace.copy_(self.q)
         self.k_inplace.copy_(self.k)
 
-    def problem(self, results: Sequence[Tensor], *, own_angles: bool) -> str | None:
-        """None if ``results`` are what they should be, else what is wrong with them.
+    def find_problem(self, results: Sequence[Tensor], *, own_angles: bool) -> str | None:
+        """What is wrong with ``results``; None if they are right.
 
-        results: rotated q and k; in training also the gradients of q and k. A result may differ by
-        the rounding of table, products and sum to the cell's dtype: at most 3 eps max |x|. A
-        contestant that forms angles itself in float32 may add 2^-20 of its last position.
+        results: rotated q and k, in training also the gradients of q and k. They may be off by
+        3 eps max |x|, from rounding table, products and sum to the cell's dtype.
+        own_angles: the contestant computes angles in float32, which may add 2^-20 of the last
+        position.
         """
         sources = [(self.q, False), (self.k, False)]
         if self.training:
@@ -79,13 +80,13 @@ class Case:
         for name, result, (x, inverse) in zip(names, results, sources, strict=False):
             if result.shape != x.shape or result.dtype != x.dtype:
                 return f"{name} is {result.dtype} {list(result.shape)}, not {x.dtype} {[*x.shape]}"
-            error, limit = self._error(result, x, inverse), slack * float(x.abs().max())
+            error, limit = self._measure_error(result, x, inverse), slack * float(x.abs().max())
             if not error <= limit:  # also when NaN
                 return f"{name} is off by {error:.2g}, more than {limit:.2g}"
         return None
 
-    def _error(self, result: Tensor, x: Tensor, inverse: bool) -> float:
-        """Largest difference from the oracle over the rows that are compared."""
+    def _measure_error(self, result: Tensor, x: Tensor, inverse: bool) -> float:
+        """Largest difference from the expected result, over the rows that are compared."""
         length = x.shape[2]
         rows = torch.linspace(0, length - 1, min(length, _ROWS)).round().long()
         table = reference.table(self.angles[rows])

@@ -1,7 +1,7 @@
-"""What is measured: shapes, dtypes, layouts, threads and peers, and how long.
+"""Cells and effort of the rotation benchmark: shapes, dtypes, layouts, threads and peers.
 
-A cell is one combination of them; all its contestants are timed in turn, so that a busy moment of
-the machine meets all of them alike.
+A cell is one combination of these. Its contestants are timed alternately, so that a busy moment of
+the machine slows all of them down.
 """
 
 import sys
@@ -15,9 +15,9 @@ from whorl.bench.cells import BenchmarkCell
 from whorl.bench.plan import BenchmarkPlan
 from whorl.bench.render import format_threads
 
-__all__ = ["DTYPES", "SHAPES", "Cell", "Kind", "Plan", "Shape"]
+__all__ = ["DTYPES", "SHAPES", "Cell", "Plan", "RotationKind", "Shape"]
 
-Kind = Literal["prefill", "decode", "training"]
+RotationKind = Literal["prefill", "decode", "training"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LAYOUTS = ("half", "interleaved")
@@ -25,15 +25,15 @@ LAYOUTS = ("half", "interleaved")
 # Position of the token that a decode step rotates.
 DECODE_POSITION = 4000
 
-# Positions in the table of a RoPE that is not told otherwise.
+# Default length of the table of a RoPE.
 DEFAULT_TABLE = 4096
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Queries [B, H, T, D] and keys [B, G, T, D], and what is done with them."""
+    """Sizes of queries [B, H, T, D] and keys [B, G, T, D], and the kind of work."""
 
-    kind: Kind
+    kind: RotationKind
     batch: int
     heads: int
     key_heads: int
@@ -42,7 +42,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """Such as "prefill-4096" (T), "training-1024" (T) or "decode-32" (B)."""
+        """Kind and length, or batch size for decode: "prefill-4096", "decode-32"."""
         return f"{self.kind}-{self.batch if self.kind == 'decode' else self.length}"
 
     @property
@@ -60,9 +60,9 @@ class Shape:
 
     @property
     def short_table(self) -> int | None:
-        """Length of a table that ends before the last position; None where that is not measured.
+        """Length of a table that ends before the last position; None if that is not measured.
 
-        It is the default length in a long prefill; a decode step lies just past its table.
+        In a long prefill it is the default length; in decode it ends just before the token.
         """
         if self.kind == "decode":
             return self.first
@@ -83,7 +83,7 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Cell(BenchmarkCell):
-    """One shape in one dtype and layout on so many threads."""
+    """One shape in one dtype and layout, on ``threads`` threads."""
 
     shape: Shape
     dtype: str
@@ -92,12 +92,12 @@ class Cell(BenchmarkCell):
 
     @property
     def key(self) -> str:
-        """Such as "prefill-4096/float32/half/1"; the last part is the number of threads."""
+        """Shape, dtype, layout and threads: "prefill-4096/float32/half/1"."""
         return f"{self.shape.name}/{self.dtype}/{self.layout}/{self.threads}"
 
     @property
     def label(self) -> str:
-        """For people: "prefill-4096 float32 half, 1 thread"."""
+        """The same in words: "prefill-4096 float32 half, 1 thread"."""
         return f"{self.shape.name} {self.dtype} {self.layout}, {format_threads(self.threads)}"
 
     @classmethod
@@ -110,12 +110,12 @@ class Plan(BenchmarkPlan):
     """The cells to measure and the effort for each.
 
     Args:
-        peers: names of peers (``peers.NAMES``); None means every one that imports.
-            whorl itself and ``copy_`` always run.
-        compiled: beginnings of the keys of those cells in which the compiled peer runs, because
-            compiling takes seconds; None means all.
-        accuracy: whether to measure the error of the tables as well.
-        isolated: whether each cell gets a process of its own, on Linux; see ``worker``.
+        peers: names of peers (``peers.NAMES``); None means all that can be imported. whorl itself
+            and ``copy_`` are always measured.
+        compiled: the compiled peer is measured in cells whose keys begin with one of these, because
+            compiling takes seconds; None means all cells.
+        accuracy: whether the error of the tables is measured too.
+        isolated: whether each cell is measured in a separate process, on Linux; see ``worker``.
     """
 
     shapes: tuple[Shape, ...] = SHAPES
@@ -129,18 +129,18 @@ class Plan(BenchmarkPlan):
     EFFORT: ClassVar[tuple[str, ...]] = ("peers", "compiled", *BenchmarkPlan.EFFORT)
 
     def __post_init__(self) -> None:
-        _check("dtypes", self.dtypes, tuple(DTYPES))
-        _check("layouts", self.layouts, LAYOUTS)
+        _check_known("dtypes", self.dtypes, tuple(DTYPES))
+        _check_known("layouts", self.layouts, LAYOUTS)
         if not (self.shapes and self.dtypes and self.layouts):
             raise ValueError(
-                "Plan: there must be a shape, a dtype and a layout to measure; got"
-                f" {len(self.shapes)}, {len(self.dtypes)} and {len(self.layouts)}."
+                "shapes, dtypes and layouts must each have at least one entry, or there is nothing"
+                f" to measure; got {len(self.shapes)}, {len(self.dtypes)} and {len(self.layouts)}."
             )
         self.check_least("repeats and threads", ())
 
     @classmethod
     def quick(cls) -> "Plan":
-        """One thread, float32 and bfloat16, nothing long: one to two minutes."""
+        """Cells for one to two minutes: one thread, float32 and bfloat16, no long shapes."""
         long = ("prefill-8192", "prefill-32768", "training-1024")
         return cls(
             shapes=tuple(s for s in SHAPES if s.name not in long),
@@ -153,7 +153,7 @@ class Plan(BenchmarkPlan):
 
     @classmethod
     def full(cls) -> "Plan":
-        """Everything, on one thread and on all that torch uses; half an hour or more."""
+        """All cells, on one thread and on as many as torch uses: half an hour or more."""
         return cls(
             threads=tuple(sorted({1, torch.get_num_threads()})),
             compiled=("prefill-512", "prefill-4096", "training-1024"),
@@ -161,7 +161,7 @@ class Plan(BenchmarkPlan):
             isolated=True,
         )
 
-    def only(
+    def select(
         self,
         *,
         shapes: Sequence[str] | None = None,
@@ -170,16 +170,16 @@ class Plan(BenchmarkPlan):
         peers: Sequence[str] | None = None,
         threads: Sequence[int] | None = None,
     ) -> "Plan":
-        """The same plan narrowed to some shapes (by name), dtypes, layouts and peers.
+        """The same plan with some of the shapes (by name), dtypes, layouts and peers only.
 
-        ``threads`` replaces the thread counts. A shape of the full plan may be named in any plan.
+        ``threads`` replaces the thread counts. Every plan accepts the shapes of the full plan.
 
-        >>> len(Plan.quick().only(shapes=["decode-1"], dtypes=["float32"]).cells())
+        >>> len(Plan.quick().select(shapes=["decode-1"], dtypes=["float32"]).list_cells())
         2
         """
         known = {shape.name: shape for shape in (*SHAPES, *self.shapes)}
         if shapes is not None:
-            _check("shapes", shapes, tuple(known))
+            _check_known("shapes", shapes, tuple(known))
         return replace(
             self,
             shapes=self.shapes if shapes is None else tuple(known[name] for name in shapes),
@@ -189,8 +189,8 @@ class Plan(BenchmarkPlan):
             threads=self.threads if threads is None else tuple(threads),
         )
 
-    def cells(self) -> list[Cell]:
-        """Single-threaded cells first: they are the figures that count."""
+    def list_cells(self) -> list[Cell]:
+        """All cells, in the order of the thread counts."""
         return [
             Cell(shape, dtype, layout, threads)
             for threads in self.threads
@@ -199,21 +199,21 @@ class Plan(BenchmarkPlan):
             for layout in self.layouts
         ]
 
-    def compiles(self, cell: Cell) -> bool:
-        """Whether the compiled peer runs in ``cell``."""
+    def is_compiled(self, cell: Cell) -> bool:
+        """Whether the compiled peer is measured in ``cell``."""
         return self.compiled is None or any(cell.key.startswith(start) for start in self.compiled)
 
     @property
     def isolates(self) -> bool:
-        """Whether cells do get their own processes: forking is safe, and of use, on Linux."""
+        """Whether cells are measured in separate processes: on Linux, where forking is safe."""
         return self.isolated and sys.platform == "linux"
 
-    def effort(self) -> dict[str, Any]:
-        """What must agree for the cells of two runs to stand side by side."""
-        return {**super().effort(), "isolated": self.isolates}
+    def describe_effort(self) -> dict[str, Any]:
+        """The fields that must be equal in two runs for their cells to be comparable."""
+        return {**super().describe_effort(), "isolated": self.isolates}
 
 
-def _check(what: str, values: Sequence[str], known: tuple[str, ...]) -> None:
+def _check_known(what: str, values: Sequence[str], known: tuple[str, ...]) -> None:
     for value in values:
         if value not in known:
-            raise ValueError(f"Plan: unknown {what} {value!r}; known: {', '.join(known)}.")
+            raise ValueError(f"{what}: {value!r} is unknown; known: {', '.join(known)}.")

@@ -1,4 +1,4 @@
-"""The tables of a report as parts of Markdown pages, and sentences about them."""
+"""Parts of the Markdown pages that show a rotation report, and sentences about it."""
 
 from typing import TYPE_CHECKING
 
@@ -9,18 +9,18 @@ from .tables import build_accuracy_table, build_loss_table, build_speed_tables
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["LEGEND", "readme", "summarize_targets", "summarize_targets_and_losses"]
+__all__ = ["LEGEND", "render_readme_parts", "summarize_targets", "summarize_targets_and_losses"]
 
 LEGEND = (
-    "Medians of samples taken in turn. The number in a shape's name is the batch size for decode,"
-    " else the length; training is forward + backward and stands in the fresh rows. Bound once runs"
-    " on tensors that were shown to it before and never move. whorl in place is judged against each"
-    " peer's fastest form for new tensors, its other forms against the same form."
+    "Medians of samples taken alternately. The number in a shape's name is the batch size for"
+    " decode, else the length; training is forward + backward and is in the fresh rows. Bound once"
+    " is a call that was prepared for its tensors before the timing. whorl in place is compared"
+    " with each peer's fastest mode that accepts new tensors, every other mode with the same mode."
 )
 
 
-def readme(report: "Report") -> dict[str, str]:
-    """Parts of the report for places in Markdown files: "speed", "halves", "accuracy", "losses"."""
+def render_readme_parts(report: "Report") -> dict[str, str]:
+    """Markdown for the README files, by place: "speed", "halves", "accuracy", "losses"."""
     lost = build_loss_table(report)
     tables = [table for table in build_speed_tables(report, merged=True) if table.rows]
     full = [table for table in tables if table.title.startswith("float32")]
@@ -41,9 +41,11 @@ def readme(report: "Report") -> dict[str, str]:
 
 
 def _describe_best(report: "Report") -> list[str]:
-    """One sentence with the figure that most people look for."""
+    """A sentence with the most important figures, or nothing if they were not measured."""
     start = "prefill-4096 float32 in place, "
-    found = {t.name.removeprefix(start): t.measured for t in report.targets() if t.ok is not None}
+    found = {
+        t.name.removeprefix(start): t.measured for t in report.check_targets() if t.ok is not None
+    }
     wanted = ("time / copy_", "times faster than Hugging Face", "times faster than HF compiled")
     if not all(name in found for name in wanted):
         return []
@@ -56,17 +58,19 @@ def _describe_best(report: "Report") -> list[str]:
 
 
 def summarize_targets(report: "Report") -> str:
-    """How many targets were reached and comparisons lost, and which targets were missed."""
-    missed = [f"{t.name}: {t.measured:.3g} ({t.limit})" for t in report.targets() if t.ok is False]
+    """Sentences: how many targets were reached, comparisons lost, and which targets missed."""
+    missed = [
+        f"{t.name}: {t.measured:.3g} ({t.limit})" for t in report.check_targets() if t.ok is False
+    ]
     return summarize_targets_and_losses(report) + (
         f" Missed: {'; '.join(missed)}." if missed else ""
     )
 
 
 def summarize_targets_and_losses(report: "Report") -> str:
-    """How many targets were reached, and how many comparisons were lost."""
-    single = [loss for loss in report.losses() if loss.cell.endswith("/1")]
-    more = len(report.losses()) - len(single)
+    """Sentences: how many targets were reached, and how many comparisons lost."""
+    single = [loss for loss in report.find_losses() if loss.cell.endswith("/1")]
+    more = len(report.find_losses()) - len(single)
     lost = "1 comparison" if len(single) == 1 else f"{len(single) or 'no'} comparisons"
     rest = f", on more threads in {more}" if more else ""
     return f"{count_targets(report)} Slower than a peer beyond noise in {lost}{rest}."

@@ -1,4 +1,4 @@
-"""The outcome of a run of rotation: cells, and the accuracy of the tables."""
+"""Report of the rotation benchmark."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from whorl.bench.render import (
     render_terminal,
 )
 from whorl.bench.report import BenchmarkReport
-from whorl.bench.targets import Target
+from whorl.bench.targets import BenchmarkTarget
 
-from . import judge
+from . import targets
 from .accuracy import Accuracy
 from .render import LEGEND, summarize_targets, summarize_targets_and_losses
 from .results import CellResult
@@ -32,7 +32,7 @@ __all__ = ["Report"]
 
 @dataclass(frozen=True)
 class Report(BenchmarkReport[CellResult]):
-    """Cells with their timings, the accuracy of the tables, and where all that was measured."""
+    """Results of the rotation benchmark, and the accuracy of the tables."""
 
     accuracy: Accuracy | None = None
 
@@ -42,19 +42,19 @@ class Report(BenchmarkReport[CellResult]):
     def with_accuracy(self, accuracy: Accuracy) -> "Report":
         return replace(self, accuracy=accuracy)
 
-    def targets(self) -> list[Target]:
-        return judge.targets(self.cells)
+    def check_targets(self) -> list[BenchmarkTarget]:
+        return targets.check_targets(self.cells)
 
-    def losses(self) -> list[judge.Loss]:
-        """Every comparison in which whorl is slower than a peer beyond noise, the worst first."""
-        return judge.losses(self.cells)
+    def find_losses(self) -> list[targets.PeerComparison]:
+        """Every comparison in which whorl is slower by more than noise, the worst first."""
+        return targets.find_losses(self.cells)
 
     def build_tables(self, *, merged: bool = True) -> list[TextTable]:
-        """Speed and accuracy; merged: both layouts in one table."""
+        """Tables of speed and accuracy; merged: both layouts in one table."""
         return [*build_speed_tables(self, merged=merged), build_accuracy_table(self)]
 
-    def markdown(self) -> str:
-        """Where it was measured, then speed, accuracy, and what was lost or not timed."""
+    def render_markdown(self) -> str:
+        """The report as Markdown: environment, speed, accuracy, what was lost or not timed."""
         judged = [summarize_targets(self)] if build_target_table(self).rows else []
         parts = [
             render_headline(self),
@@ -67,7 +67,7 @@ class Report(BenchmarkReport[CellResult]):
             parts.append(f"{LEGEND} {notes}.")
         return "\n\n".join(parts) + "\n"
 
-    def table(self) -> Iterator[Any]:
+    def build_terminal_tables(self) -> Iterator[Any]:
         found = [*self.build_tables(merged=False), build_target_table(self)]
         found = [table for table in found if table.rows] + self._list_failures()
         end = summarize_targets_and_losses(self) if self.cells else ""
@@ -80,14 +80,14 @@ class Report(BenchmarkReport[CellResult]):
         return [table for table in found if table.rows]
 
     def cell_to_dict(self, cell: CellResult) -> dict[str, Any]:
-        compared = [comparison._asdict() for comparison in judge.comparisons(cell)]
+        compared = [comparison._asdict() for comparison in targets.compare_with_peers(cell)]
         return {**cell.to_dict(), "comparisons": compared}
 
-    def extras(self) -> dict[str, Any]:
+    def build_extras(self) -> dict[str, Any]:
         return {
             "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
-            **super().extras(),
-            "losses": [loss._asdict() for loss in self.losses()],
+            **super().build_extras(),
+            "losses": [loss._asdict() for loss in self.find_losses()],
         }
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a cell yields: one result per contestant and mode."""
+"""Results of a rotation cell: one for each contestant and mode."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,14 +11,14 @@ from .plan import Cell
 
 __all__ = ["FORMS", "CellResult", "Result"]
 
-# What people call the modes of a contestant.
+# Names of the modes in tables.
 FORMS = {"inplace": "in place", "out": "out=", "fresh": "fresh"}
 FORMS |= {"training": "fwd + bwd", "bound": "bound once", "past": "in place, past its table"}
 
 
 @dataclass(frozen=True)
 class Result(BenchmarkResult):
-    """A timing of one mode of a contestant, or the problem why there is none."""
+    """Timing of one mode of a contestant, or the problem why it was not timed."""
 
     name: str
     mode: str
@@ -37,24 +37,24 @@ class CellResult(BenchmarkCellResult[Cell, Result]):
     CELL: ClassVar[type[BenchmarkCell]] = Cell
     RESULT: ClassVar[type[BenchmarkResult]] = Result
 
-    def seconds(self, name: str, mode: str) -> float | None:
+    def get_seconds(self, name: str, mode: str) -> float | None:
         """Median seconds of a call, or None if it was not timed."""
         for result in self.results:
             if (result.name, result.mode) == (name, mode) and result.timing is not None:
                 return result.timing.median
         return None
 
-    def copy_seconds(self) -> float | None:
+    def get_copy_seconds(self) -> float | None:
         """Median seconds of ``copy_``."""
-        return self.seconds(COPY, "out") or self.seconds(COPY, "training")
+        return self.get_seconds(COPY, "out") or self.get_seconds(COPY, "training")
 
-    def to_copy(self, name: str, mode: str) -> float | None:
-        """Time as a multiple of ``copy_`` in the same cell."""
-        seconds, copy = self.seconds(name, mode), self.copy_seconds()
+    def compute_copy_ratio(self, name: str, mode: str) -> float | None:
+        """Time divided by that of ``copy_`` in the same cell."""
+        seconds, copy = self.get_seconds(name, mode), self.get_copy_seconds()
         return None if seconds is None or copy is None else seconds / copy
 
-    def fastest(self, name: str) -> tuple[str, float] | None:
-        """Mode and seconds of a contestant's fastest form that takes new tensors at each call."""
+    def find_fastest(self, name: str) -> tuple[str, float] | None:
+        """The fastest mode that accepts new tensors at each call, and its seconds."""
         timed = [
             (r.mode, r.timing.median)
             for r in self.results
@@ -63,13 +63,13 @@ class CellResult(BenchmarkCellResult[Cell, Result]):
         return min(timed, key=lambda pair: pair[1], default=None)
 
     def has_problem(self, names: tuple[str, ...]) -> bool:
-        """Whether one of these contestants could not be timed in some form."""
+        """Whether one of these contestants could not be timed in one of its modes."""
         return any(r.problem is not None for r in self.results if r.name in names)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was timed, as when its process died."""
+        """Whether nothing was timed, because the cell's process ended early."""
         return all(result.timing is None for result in self.results)
 
     def derive(self, result: Result) -> dict[str, Any]:
-        return {"to_copy": self.to_copy(result.name, result.mode)}
+        return {"to_copy": self.compute_copy_ratio(result.name, result.mode)}

@@ -1,4 +1,4 @@
-"""The tables of a report of the rotation, as plain text."""
+"""Tables of a rotation report, as plain text."""
 
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,14 @@ __all__ = [
     "list_missing_peers",
 ]
 
-# Positions of the accuracy that are shown; a saved report holds all.
+# Positions in the table of accuracy; a saved report has more.
 _SHOWN = (1, 257, 4_000, 131_071, 1_000_000, 2**24 - 1)
 
 
 def build_speed_tables(report: "Report", *, merged: bool) -> list[TextTable]:
-    """Tables of speed for each thread count and dtype.
+    """A table of speed for each thread count and dtype.
 
-    merged: both layouts in one table, as "half / interleaved"; else a narrow table for each.
+    merged: both layouts in one table, as "half / interleaved"; else one for each layout.
     """
     found = []
     cells = [cell.cell for cell in report.cells]
@@ -39,7 +39,7 @@ def build_speed_tables(report: "Report", *, merged: bool) -> list[TextTable]:
 def _build_speed_table(
     report: "Report", threads: int, dtype: str, layouts: tuple[str, ...]
 ) -> TextTable:
-    """Time of ``copy_`` for each shape, and below it the others as multiples of that."""
+    """A table with a column for each shape: seconds of ``copy_``, ratios of the others."""
     cells = [
         cell
         for cell in report.cells
@@ -59,7 +59,7 @@ def _build_speed_table(
 
 
 def build_accuracy_table(report: "Report") -> TextTable:
-    """Largest error of cos and sin at some of the positions."""
+    """Table of the largest errors of cos and sin."""
     title = "Largest error of cos and sin by position"
     found = report.accuracy
     if found is None:
@@ -70,22 +70,22 @@ def build_accuracy_table(report: "Report") -> TextTable:
 
 
 def build_loss_table(report: "Report") -> TextTable:
-    """The comparisons that whorl loses beyond noise."""
+    """Table of the comparisons in which whorl is slower by more than noise."""
     rows = [
         (cell, FORMS[mode], f"{TITLES[peer]} {FORMS[peer_mode]}", f"{value:.2f}")
-        for cell, mode, peer, peer_mode, value, _ in report.losses()
+        for cell, mode, peer, peer_mode, value, _ in report.find_losses()
     ]
     heads = ("cell", "whorl", "peer", "time / peer")
     return TextTable("Slower than a peer", heads, rows, numbers=False)
 
 
 def list_missing_peers(report: "Report") -> list[tuple[str, str, str]]:
-    """Rows of the table of problems for peers that do not import."""
+    """Rows of the table of problems for peers that cannot be imported."""
     return [("all", TITLES[name], why) for name, why in report.environment["missing"].items()]
 
 
 def _list_contestants(cells: list[CellResult]) -> list[tuple[str, str]]:
-    """Contestant and mode of each row; training stands in the row of fresh results."""
+    """Contestant and mode of each row; training is in the rows of fresh results."""
     seen = {
         (r.name, "fresh" if r.mode == "training" else r.mode)
         for cell in cells
@@ -104,7 +104,7 @@ def _shorten(position: int) -> str:
 
 
 def _format_copy(by_layout: dict[str, CellResult]) -> str:
-    copies = [s for cell in by_layout.values() if (s := cell.copy_seconds()) is not None]
+    copies = [s for cell in by_layout.values() if (s := cell.get_copy_seconds()) is not None]
     return format_duration(min(copies)) if copies else "-"
 
 
@@ -121,6 +121,6 @@ def _format_layouts(
     for layout in layouts:
         cell = by_layout.get(layout)
         trains = cell is not None and cell.cell.shape.kind == "training" and mode == "fresh"
-        value = cell and cell.to_copy(name, "training" if trains else mode)
+        value = cell and cell.compute_copy_ratio(name, "training" if trains else mode)
         texts.append(format_ratio(value or None))
     return "-" if set(texts) == {"-"} else " / ".join(texts)

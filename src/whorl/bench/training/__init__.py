@@ -1,16 +1,16 @@
-"""Speed of training: the lab's model with each encoding against a plain GPT of the same shape.
+"""Benchmark of training: the lab's model with each encoding against a plain GPT of its size.
 
-    report = run(Plan.quick(), sink="report.json")    measures, saving after every cell
-    print(report.markdown())
+    report = run(Plan.quick(), sink="report.json")    measures and saves after every cell
+    print(report.render_markdown())
 
-What is timed is a whole step in float32: forward, backward, clipping and AdamW. All contestants
-share optimizer and tokens, so that only the model differs.
+A whole training step in float32 is timed: forward, backward, clipping and AdamW. All contestants
+have the same optimizer and tokens, so that only the model differs.
 """
 
-from .judge import targets
 from .plan import Cell, Plan
 from .report import Report
 from .results import CellResult, Result
 from .runner import run
+from .targets import check_targets
 
-__all__ = ["Cell", "CellResult", "Plan", "Report", "Result", "run", "targets"]
+__all__ = ["Cell", "CellResult", "Plan", "Report", "Result", "check_targets", "run"]

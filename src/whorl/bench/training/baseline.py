@@ -1,4 +1,4 @@
-"""A plain GPT: the model that others are measured against.
+"""A plain GPT: the model that the others are compared with.
 
     x = embedding(tokens) + table(positions)
     per layer:
@@ -6,9 +6,9 @@
       x += down(gelu(up(norm(x))))              four times as wide inside
     logits = head(norm(x))
 
-GPT-2 (Radford et al. 2019, Language Models are Unsupervised Multitask Learners) as small trainers
-write it for speed: LayerNorm before each part, PyTorch's fused causal attention, no biases. The
-head has a matrix of its own, as the lab's has, where GPT-2 uses the embedding's again.
+GPT-2 (Radford et al. 2019, Language Models are Unsupervised Multitask Learners) as small training
+codes write it for speed: LayerNorm before each part, PyTorch's fused causal attention, no biases.
+Unlike GPT-2, but like the lab's model, the head does not share the matrix of the embedding.
 """
 
 import math
@@ -25,19 +25,21 @@ STD = 0.02
 
 
 class Baseline(nn.Module):
-    """Tokens [B, T] to logits [B, T, vocab]."""
+    """A GPT that maps tokens [B, T] to logits [B, T, vocab]."""
 
     def __init__(self, cell: Cell) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCAB, cell.width)
         self.positions = nn.Embedding(cell.length, cell.width)
-        self.blocks = nn.ModuleList(_Block(cell.width, cell.heads) for _ in range(cell.layers))
+        self.blocks = nn.ModuleList(
+            _BaselineLayer(cell.width, cell.heads) for _ in range(cell.layers)
+        )
         self.norm = nn.LayerNorm(cell.width, bias=False)
         self.head = nn.Linear(cell.width, VOCAB, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        at = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.embedding(tokens) + self.positions(at)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.embedding(tokens) + self.positions(positions)
         for block in self.blocks:
             x = block(x)
         logits: Tensor = self.head(self.norm(x))
@@ -45,7 +47,7 @@ class Baseline(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
-        """Normal, and smaller where a matrix writes to the residual stream; norms start at 1."""
+        """Set random weights, smaller in matrices that write to the residual stream; norms 1."""
         source = torch.Generator().manual_seed(seed)
         thin = STD / math.sqrt(2 * len(self.blocks))
         for name, weight in self.named_parameters():
@@ -56,11 +58,11 @@ class Baseline(nn.Module):
                 weight.normal_(std=thin if writes else STD, generator=source)
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy in nats."""
+        """Mean cross entropy of the targets, in nats."""
         return F.cross_entropy(self(tokens).flatten(0, 1), targets.flatten())
 
 
-class _Block(nn.Module):
+class _BaselineLayer(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads

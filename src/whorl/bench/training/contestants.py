@@ -1,4 +1,4 @@
-"""The models that are trained, a step of training, and what must hold before one is timed."""
+"""Contestants of the training benchmark: models, a training step, and checks before timing."""
 
 import math
 from functools import partial
@@ -13,16 +13,16 @@ from whorl.lab.model import Model
 from .baseline import STD, Baseline
 from .plan import BASELINE, VOCAB, Cell, Plan
 
-__all__ = ["Trainer", "contestants", "model_of", "problem_of", "sizes"]
+__all__ = ["Trainer", "build_contestants", "build_model", "count_parameters", "find_model_problem"]
 
 _RATE, _CLIP, _SEED = 1e-3, 1.0, 0
 _STEPS = 3  # after which the loss must be lower
-_NEAR = 0.1  # nats from what a model that knows nothing loses
-_ALIKE = 0.02  # by how much sizes may differ, positions aside
+_NEAR = 0.1  # nats between the first loss and that of an untrained model
+_ALIKE = 0.02  # largest relative difference of parameter counts, without those of positions
 
 
 class Trainer:
-    """A model with its optimizer, and one batch that it is trained on again and again."""
+    """A model with its optimizer, and one batch that it is trained on in every step."""
 
     def __init__(self, model: Baseline | Model, cell: Cell) -> None:
         self.model = model
@@ -42,7 +42,7 @@ class Trainer:
         return self.model.loss(self.tokens, self.targets)
 
     def step(self) -> float:
-        """One update; the loss before it."""
+        """The loss before one update of the weights, which this does."""
         loss = self.loss()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.weights, _CLIP)
@@ -51,33 +51,33 @@ class Trainer:
         return float(loss.detach())
 
 
-def contestants(cell: Cell, plan: Plan) -> ContestantMakers:
-    """Names and makers: the baseline first, then the lab's model with each encoding."""
-    return [(name, partial(_contestant, name, cell)) for name in (BASELINE, *plan.encodings)]
+def build_contestants(cell: Cell, plan: Plan) -> ContestantMakers:
+    """The baseline, then the lab's model with each encoding of the plan."""
+    return [(name, partial(_build_contestant, name, cell)) for name in (BASELINE, *plan.encodings)]
 
 
-def model_of(name: str, cell: Cell) -> Baseline | Model:
-    """The model of a contestant."""
+def build_model(name: str, cell: Cell) -> Baseline | Model:
+    """The model of the contestant ``name``."""
     if name == BASELINE:
         return Baseline(cell)
     config = ModelConfig(encoding=name, layers=cell.layers, width=cell.width, heads=cell.heads)
     return Model(config, vocab=VOCAB, longest=cell.length)
 
 
-def sizes(name: str, cell: Cell) -> tuple[int, int]:
-    """Parameters of a contestant, and those among them that encode positions."""
+def count_parameters(name: str, cell: Cell) -> tuple[int, int]:
+    """Number of parameters of a contestant, and of those that encode positions."""
     with torch.device("meta"):
-        named = list(model_of(name, cell).named_parameters())
+        named = list(build_model(name, cell).named_parameters())
     positional = sum(w.numel() for n, w in named if n.startswith(("positions", "encoding")))
     return sum(w.numel() for _, w in named), positional
 
 
-def problem_of(trainer: Trainer, cell: Cell) -> str | None:
-    """None if it is a causal language model that learns, else what is wrong with it."""
+def find_model_problem(trainer: Trainer, cell: Cell) -> str | None:
+    """What is wrong with a model; None if it is causal and learns."""
     with torch.no_grad():
-        if wrong := _causal(trainer):
+        if wrong := _check_causal(trainer):
             return wrong
-    # Normal logits of variance width std^2 lose half of that more than uniform ones.
+    # With normal logits of variance v = width std^2 the loss is v / 2 above log(vocab).
     know_nothing = math.log(VOCAB) + cell.width * STD**2 / 2
     loss = trainer.loss()
     if not abs(float(loss.detach()) - know_nothing) <= _NEAR:  # also when NaN
@@ -93,26 +93,29 @@ def problem_of(trainer: Trainer, cell: Cell) -> str | None:
     return None
 
 
-def _contestant(name: str, cell: Cell) -> Contestant:
-    trainer = Trainer(model_of(name, cell), cell)
+def _build_contestant(name: str, cell: Cell) -> Contestant:
+    trainer = Trainer(build_model(name, cell), cell)
 
-    def problem() -> str | None:
-        return _unlike(name, cell) or problem_of(trainer, cell)
+    def find_problem() -> str | None:
+        return _compare_size(name, cell) or find_model_problem(trainer, cell)
 
-    return Contestant(name, trainer.step, problem)
+    return Contestant(name, trainer.step, find_problem)
 
 
-def _unlike(name: str, cell: Cell) -> str | None:
-    """Whether the model has as many parameters as the baseline, those of positions aside."""
-    (ours, our_positions), (theirs, their_positions) = sizes(name, cell), sizes(BASELINE, cell)
+def _compare_size(name: str, cell: Cell) -> str | None:
+    """A problem if the model and the baseline differ in size, without parameters of positions."""
+    (ours, our_positions), (theirs, their_positions) = (
+        count_parameters(name, cell),
+        count_parameters(BASELINE, cell),
+    )
     ratio = (ours - our_positions) / (theirs - their_positions)
     if abs(ratio - 1) > _ALIKE:
         return f"has {ratio:.3f} times the parameters of the baseline without those of positions"
     return None
 
 
-def _causal(trainer: Trainer) -> str | None:
-    """A last token that changes must change the last logits and no others."""
+def _check_causal(trainer: Trainer) -> str | None:
+    """A problem unless changing the last token changes the last logits and no others."""
     before = trainer.model(trainer.tokens)
     changed = trainer.tokens.clone()
     changed[:, -1] = (changed[:, -1] + 1) % VOCAB

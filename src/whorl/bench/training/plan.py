@@ -1,6 +1,7 @@
-"""What is measured, and how long: a cell is a shape of model and batch on so many threads.
+"""Cells and effort of the training benchmark.
 
-All encodings and the baseline take turns within a cell.
+A cell is a shape of model and batch on some number of threads. In a cell, all encodings and the
+baseline are timed alternately.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ _MORE = ((6, 384, 6, 256, 8), (2, 768, 12, 2048, 1))
 
 @dataclass(frozen=True)
 class Cell(BenchmarkCell):
-    """A model of ``layers`` of a width and so many heads, on ``batch`` texts of ``length``."""
+    """Sizes of the model and of its batch: ``batch`` texts of ``length`` tokens."""
 
     layers: int
     width: int
@@ -33,12 +34,12 @@ class Cell(BenchmarkCell):
 
     @property
     def key(self) -> str:
-        """Such as "3x96/16x128/1": layers x width, batch x length, threads."""
+        """Layers x width, batch x length, threads: "3x96/16x128/1"."""
         return f"{self.layers}x{self.width}/{self.batch}x{self.length}/{self.threads}"
 
     @property
     def size(self) -> str:
-        """For people: "3 layers of 96, 16 x 128 tokens"."""
+        """The sizes in words: "3 layers of 96, 16 x 128 tokens"."""
         return f"{self.layers} layers of {self.width}, {self.batch} x {self.length} tokens"
 
     @property
@@ -47,7 +48,7 @@ class Cell(BenchmarkCell):
 
     @property
     def tokens(self) -> int:
-        """Of one step."""
+        """Number of tokens in one step."""
         return self.batch * self.length
 
 
@@ -60,9 +61,8 @@ class Plan(BenchmarkPlan):
     sample_seconds: float = 0.2
     most_seconds: float = 20.0
 
-    NAME: ClassVar[str] = "training Plan"
     EFFORT: ClassVar[tuple[str, ...]] = ("encodings", *BenchmarkPlan.EFFORT)
-    PEERS: ClassVar[str] = "the baseline is the one peer of training and is always measured"
+    PEERS: ClassVar[str] = "the training benchmark compares with the baseline alone"
 
     def __post_init__(self) -> None:
         sizes = [n for shape in self.shapes for n in shape]
@@ -70,9 +70,9 @@ class Plan(BenchmarkPlan):
 
     @classmethod
     def quick(cls) -> "Plan":
-        """Two shapes, five encodings, one thread: a minute or two."""
+        """Cells for a minute or two: two shapes, five encodings, one thread."""
         return cls(shapes=_SHAPES, encodings=ENCODINGS, most_seconds=6.0)
 
-    def cells(self) -> list[Cell]:
-        """The first thread count first."""
+    def list_cells(self) -> list[Cell]:
+        """All cells, in the order of the thread counts."""
         return [Cell(*shape, threads) for threads in self.threads for shape in self.shapes]

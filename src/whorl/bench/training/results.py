@@ -1,4 +1,4 @@
-"""What a cell yields: seconds for a step of each contestant, and the size of its model."""
+"""Results of a training cell: seconds of a step of each contestant, and its model's size."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,9 +13,9 @@ __all__ = ["CellResult", "Result"]
 
 @dataclass(frozen=True)
 class Result(BenchmarkResult):
-    """Seconds for a step, or the problem why there are none.
+    """Seconds of a step of a contestant, or the problem why it was not timed.
 
-    parameters: of the whole model. positional: those among them that encode positions.
+    parameters: number of all parameters. positional: of those that encode positions.
     """
 
     name: str
@@ -40,11 +40,11 @@ class CellResult(BenchmarkCellResult[Cell, Result]):
     def unit(self) -> str:
         return BASELINE
 
-    def tokens_per_second(self, name: str) -> float | None:
-        """Tokens of a step over its seconds, or None if it was not timed."""
-        seconds = self.value(name)
+    def compute_speed(self, name: str) -> float | None:
+        """Tokens per second of a contestant, or None if it was not timed."""
+        seconds = self.get_value(name)
         return None if not seconds else self.cell.tokens / seconds
 
     def derive(self, result: Result) -> dict[str, Any]:
-        speed = self.tokens_per_second(result.name)
+        speed = self.compute_speed(result.name)
         return {"tokens_per_second": speed, **super().derive(result)}

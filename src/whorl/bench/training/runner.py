@@ -1,15 +1,13 @@
-"""Runs a plan cell by cell, verifying every model before its steps are timed."""
-
-from pathlib import Path
+"""Measures a plan of the training benchmark; every model is verified before it is timed."""
 
 import torch
 
-from whorl.bench import environment
+from whorl._support.threads import use_threads
 from whorl.bench.contestants import prepare_contestants
-from whorl.bench.measure import settle_allocator, threads
-from whorl.bench.runner import Progress, run_cells
+from whorl.bench.measure import prepare_allocator
+from whorl.bench.runner import make_run
 
-from .contestants import contestants, sizes
+from .contestants import build_contestants, count_parameters
 from .plan import Cell, Plan
 from .report import Report
 from .results import CellResult, Result
@@ -17,33 +15,18 @@ from .results import CellResult, Result
 __all__ = ["measure_cell", "run"]
 
 
-def run(
-    plan: Plan,
-    *,
-    progress: Progress | None = None,
-    sink: str | Path | None = None,
-    resume: str | Path | None = None,
-) -> Report:
-    """Measure ``plan``; the options are those of ``run_cells``."""
-    return run_cells(
-        Report(environment.describe(), plan.effort()),
-        plan.cells(),
-        lambda cell: measure_cell(cell, plan),
-        progress=progress,
-        sink=sink,
-        resume=resume,
-    )
-
-
 def measure_cell(cell: Cell, plan: Plan) -> CellResult:
-    """Set up, verify and time the contestants of one cell."""
-    settle_allocator()
-    with threads(cell.threads), torch.random.fork_rng(devices=[]):
-        able, problems = prepare_contestants(contestants(cell, plan))
-        timings = plan.time([contestant.call for contestant in able])
+    """The results of one cell, whose contestants are verified and then timed."""
+    prepare_allocator()
+    with use_threads(cell.threads), torch.random.fork_rng(devices=[]):
+        able, problems = prepare_contestants(build_contestants(cell, plan))
+        timings = plan.time_calls([contestant.call for contestant in able])
     timed = [
-        Result(contestant.name, timing, *sizes(contestant.name, cell))
+        Result(contestant.name, timing, *count_parameters(contestant.name, cell))
         for contestant, timing in zip(able, timings, strict=True)
     ]
     wrong = [Result(name, problem=problem) for name, problem in problems.items()]
     return CellResult(cell, (*timed, *wrong))
+
+
+run = make_run(Report, lambda cell, plan: measure_cell(cell, plan))

@@ -1,9 +1,9 @@
-"""The columns of a comparison, for Markdown, the terminal and the page alike."""
+"""Columns of the tables of a comparison: Markdown, terminal and page share them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ._reading import MISSING, Reading, number
+from ._view import MISSING, ComparisonView, read_number
 
 __all__ = ["Column", "Row", "build_change_column", "build_field_column", "build_result_columns"]
 
@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 
 class Column(NamedTuple):
-    """A head, and the value of a row as a number and as text.
+    """The head of a column, and functions for the value of a row as a number and as text.
 
     most: whether the largest value is best; None if no value is better than another.
     length: the evaluation length, in columns of results.
@@ -24,7 +24,7 @@ class Column(NamedTuple):
     length: int | None = None
 
     def find_best(self, rows: Sequence[Row]) -> set[int]:
-        """Places of the rows with the best value, and of those that read the same."""
+        """Indices of the rows with the best value, and of those with the same text."""
         values = [self.value(row) for row in rows]
         known = [value for value in values if value is not None]
         if self.most is None or not known:
@@ -34,32 +34,32 @@ class Column(NamedTuple):
         return {n for n, text in enumerate(texts) if text == best}
 
 
-def build_result_columns(reading: Reading) -> list[Column]:
-    """A column for each evaluation length, and the training speed where it was measured."""
-    found = [_build_length_column(reading, length) for length in reading.lengths]
-    if reading.has_speed:
+def build_result_columns(view: ComparisonView) -> list[Column]:
+    """A column for each evaluation length, and the training speed if it was measured."""
+    found = [_build_length_column(view, length) for length in view.lengths]
+    if view.has_speed:
         speed = build_field_column("tokens/s", "tokens_per_second", ",.0f", most=True)
-        found.append(speed._replace(words=reading.speed))
+        found.append(speed._replace(words=view.format_speed))
     return found
 
 
-def build_change_column(reading: Reading) -> Column:
-    """The change from the training length to the longest one."""
-    sign = -1 if reading.accuracy else 1
+def build_change_column(view: ComparisonView) -> Column:
+    """The column of the change from the training length to the longest one."""
+    sign = -1 if view.is_accuracy else 1
 
     def value(row: Row) -> float | None:
-        worse = reading.loss_of(row)
+        worse = view.compute_degradation(row)
         return None if worse is None else sign * worse
 
-    head = f"{reading.near} to {reading.far}"
-    return Column(head, value, reading.change, reading.accuracy)
+    head = f"{view.trained_length} to {view.longest}"
+    return Column(head, value, view.format_change, view.is_accuracy)
 
 
 def build_field_column(head: str, key: str, form: str, *, most: bool | None = None) -> Column:
-    """A number that every row holds under ``key``, in the format ``form``."""
+    """The column of the numbers under ``key``, in the format ``form``."""
 
     def value(row: Row) -> float | None:
-        return number(row.get(key))
+        return read_number(row.get(key))
 
     def words(row: Row) -> str:
         found = value(row)
@@ -68,12 +68,12 @@ def build_field_column(head: str, key: str, form: str, *, most: bool | None = No
     return Column(head, value, words, most)
 
 
-def _build_length_column(reading: Reading, length: int) -> Column:
+def _build_length_column(view: ComparisonView, length: int) -> Column:
     def value(row: Row) -> float | None:
-        return reading.value(row, length)
+        return view.get_value(row, length)
 
     def words(row: Row) -> str:
-        return reading.words(value(row))
+        return view.format_value(value(row))
 
-    head = f"{length} (trained)" if length == reading.near else str(length)
-    return Column(head, value, words, reading.accuracy, length)
+    head = f"{length} (trained)" if length == view.trained_length else str(length)
+    return Column(head, value, words, view.is_accuracy, length)

@@ -1,4 +1,4 @@
-"""Style and script of the report page. Its grounds are those of the charts, so that they blend."""
+"""Style and script of the report page, with the background colors of the charts."""
 
 __all__ = ["SCRIPT", "STYLE"]
 
@@ -74,7 +74,7 @@ footer { margin-top: 3.5rem; border-top: 1px solid var(--line); padding-top: 1re
   th button::after { content: none; } td.heat { print-color-adjust: exact; } }
 """
 
-# A click sorts by the column, a second one turns the order; cells without a value stay last.
+# A click sorts by the column, a second one reverses the order; cells without a value stay last.
 SCRIPT = """
 document.querySelectorAll("th button").forEach((button) => button.addEventListener("click", () => {
   const head = button.parentElement, body = head.closest("table").tBodies[0];

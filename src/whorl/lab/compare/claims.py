@@ -1,10 +1,10 @@
-"""Published claims, each put to the test of a comparison: reproduced, not, or inconclusive.
+"""Published claims, and whether a comparison reproduces them.
 
-A claim is a number that should be above a bound, such as the loss at 4 times the training length
-minus the loss at it. It is reproduced if the whole 95 % interval is above the bound, not reproduced
-if it is below, else inconclusive; a claim about how much of RoPE's rise is spared needs such a rise
-to begin with. With several seeds differences are paired by seed; with one, by window of text, which
-leaves the luck of the seed out.
+A claim is about a number that should be above a bound, such as the loss at 4 times the training
+length minus the loss at the training length. It is reproduced if the whole 95 % interval is above
+the bound, not reproduced if it is below, else inconclusive. A claim that an encoding rises less
+than RoPE is inconclusive unless RoPE rises. With several seeds, differences are paired by seed;
+with one seed, by window of text, and the interval does not contain the variation between seeds.
 """
 
 import math
@@ -15,50 +15,53 @@ from typing import Any
 
 from whorl.lab.config import RunConfig
 
-from .gather import Entry
+from .gather import EncodingResults
 from .statistics import Estimate, estimate
 from .thresholds import HOLDS, SEED_NOISE
 
-__all__ = ["CLAIMS", "Claim", "judge"]
+__all__ = ["CLAIMS", "Claim", "check_claims"]
 
 _DEGRADES = HOLDS["loss"]
 _FAR = 4  # times the training length
-_UNKNOWN = "inconclusive"
-# Nats below the loss of token frequencies that a model must reach before it is judged.
-_TAUGHT = 0.5
+_INCONCLUSIVE = "inconclusive"
+# A model counts as trained if its loss is this many nats below that of token frequencies.
+_LEAST_GAIN = 0.5
 
-#: Loss of an encoding at a multiple of the training length, in one seed or one window.
-Loss = Callable[[str, int], float]
+#: Function of an encoding and a multiple of the training length: the loss of one seed or window.
+LossFunction = Callable[[str, int], float]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """value(loss) is above a bound where the claim holds; ``shown`` says what it is."""
+    """A published claim; it holds if value(loss) is above ``bound``.
+
+    published: who reported it. needs: the encodings that it compares. label: what the value is.
+    """
 
     id: str
     claim: str
     published: str
     url: str
     needs: tuple[str, ...]
-    value: Callable[[Loss], float]
-    shown: str
+    value: Callable[[LossFunction], float]
+    label: str
     bound: float = 0.0
-    #: Says nothing unless RoPE degrades as well.
-    spares: bool = False
-    #: Between two encodings at one length, where one seed may turn a small difference round.
-    between: bool = False
+    #: Whether the claim is inconclusive unless RoPE's loss rises.
+    needs_rope_rise: bool = False
+    #: Whether it compares two encodings at one length; one seed can reverse a small difference.
+    between_encodings: bool = False
 
 
-def _rise(loss: Loss, name: str) -> float:
+def _compute_rise(loss: LossFunction, name: str) -> float:
     return loss(name, _FAR) - loss(name, 1)
 
 
-def _risen(name: str) -> Callable[[Loss], float]:
-    return lambda loss: _rise(loss, name)
+def _build_rise(name: str) -> Callable[[LossFunction], float]:
+    return lambda loss: _compute_rise(loss, name)
 
 
-def _holds(name: str) -> Callable[[Loss], float]:
-    return lambda loss: 0.5 * _rise(loss, "rope") - _rise(loss, name)
+def _build_spared_rise(name: str) -> Callable[[LossFunction], float]:
+    return lambda loss: 0.5 * _compute_rise(loss, "rope") - _compute_rise(loss, name)
 
 
 _PRESS = "https://arxiv.org/abs/2108.12409"
@@ -76,7 +79,7 @@ CLAIMS = (
         "by construction: no row past the training length was ever trained",
         "",
         ("learned",),
-        _risen("learned"),
+        _build_rise("learned"),
         f"rise at {_FAR}x",
         _DEGRADES,
     ),
@@ -86,7 +89,7 @@ CLAIMS = (
         "Press et al. 2021, Figure 1: perplexity rises soon after the training length",
         _PRESS,
         ("sinusoidal",),
-        _risen("sinusoidal"),
+        _build_rise("sinusoidal"),
         f"rise at {_FAR}x",
         _DEGRADES,
     ),
@@ -97,7 +100,7 @@ CLAIMS = (
         " 2.65 with YaRN",
         _YARN,
         ("rope",),
-        _risen("rope"),
+        _build_rise("rope"),
         f"rise at {_FAR}x",
         _DEGRADES,
     ),
@@ -108,9 +111,9 @@ CLAIMS = (
         " perplexity of a sinusoidal model trained on 2048",
         _PRESS,
         ("alibi", "rope"),
-        _holds("alibi"),
+        _build_spared_rise("alibi"),
         f"half of RoPE's rise at {_FAR}x, less ALiBi's",
-        spares=True,
+        needs_rope_rise=True,
     ),
     Claim(
         "kerple-holds",
@@ -118,9 +121,9 @@ CLAIMS = (
         "Chi et al. 2022: trained on 512 tokens, evaluated up to 16k, the logarithmic variant best",
         "https://arxiv.org/abs/2205.09921",
         ("kerple", "rope"),
-        _holds("kerple"),
+        _build_spared_rise("kerple"),
         f"half of RoPE's rise at {_FAR}x, less Kerple's",
-        spares=True,
+        needs_rope_rise=True,
     ),
     Claim(
         "t5-holds",
@@ -128,9 +131,9 @@ CLAIMS = (
         "Press et al. 2021, Figure 1: T5's bias extrapolates further than rotary",
         _PRESS,
         ("t5", "rope"),
-        _holds("t5"),
+        _build_spared_rise("t5"),
         f"half of RoPE's rise at {_FAR}x, less T5's",
-        spares=True,
+        needs_rope_rise=True,
     ),
     Claim(
         "yarn-carries",
@@ -139,9 +142,11 @@ CLAIMS = (
         " (fine-tuned for it; here as it is)",
         _YARN,
         ("rope", "rope+yarn"),
-        lambda loss: 0.5 * _rise(loss, "rope") - (loss("rope+yarn", _FAR) - loss("rope", 1)),
+        lambda loss: (
+            0.5 * _compute_rise(loss, "rope") - (loss("rope+yarn", _FAR) - loss("rope", 1))
+        ),
         f"half of RoPE's rise at {_FAR}x, less what remains of it with YaRN",
-        spares=True,
+        needs_rope_rise=True,
     ),
     Claim(
         "rope-beats-learned",
@@ -151,7 +156,7 @@ CLAIMS = (
         ("rope", "learned"),
         lambda loss: loss("learned", 1) - loss("rope", 1),
         "loss of learned at 1x, less RoPE's",
-        between=True,
+        between_encodings=True,
     ),
     Claim(
         "rope-beats-t5",
@@ -161,15 +166,15 @@ CLAIMS = (
         ("rope", "t5"),
         lambda loss: loss("t5", 1) - loss("rope", 1),
         "loss of T5 at 1x, less RoPE's",
-        between=True,
+        between_encodings=True,
     ),
 )
 
 
-def judge(entries: Sequence[Entry], config: RunConfig) -> list[dict[str, Any]]:
-    """Every claim whose encodings and lengths the comparison has, as plain values.
+def check_claims(entries: Sequence[EncodingResults], config: RunConfig) -> list[dict[str, Any]]:
+    """Every claim whose encodings and lengths the comparison has, with its outcome.
 
-    They are about decoders with softmax attention; an encoder has none.
+    All claims are about decoders with softmax attention; other models have none.
     """
     if config.model.kind != "decoder" or config.model.attention != "softmax":
         return []
@@ -178,27 +183,34 @@ def judge(entries: Sequence[Entry], config: RunConfig) -> list[dict[str, Any]]:
         return []
     known = {entry.name: entry for entry in entries}
     return [
-        _judged(claim, {name: known[name] for name in claim.needs}, at)
+        _check_claim(claim, {name: known[name] for name in claim.needs}, at)
         for claim in CLAIMS
         if set(claim.needs) <= known.keys()
         and ("rope+yarn" not in claim.needs or config.evaluation.factor == _FAR)
     ]
 
 
-def _judged(claim: Claim, entries: Mapping[str, Entry], at: Mapping[int, int]) -> dict[str, Any]:
-    value, over = _estimate(claim.value, entries, at)
-    shown, bound = claim.shown, claim.bound
-    noise = SEED_NOISE if claim.between and over.startswith("one seed") else 0.0
-    outcome = _outcome(value, bound, noise)
-    if claim.spares:
-        rise, _ = _estimate(_risen("rope"), entries, at)
-        if _outcome(rise, _DEGRADES) != "reproduced":
-            outcome, shown, value, bound = _UNKNOWN, f"RoPE's own rise at {_FAR}x", rise, _DEGRADES
-    losses = ", ".join(f"{name} {_losses(entry, at)}" for name, entry in entries.items())
+def _check_claim(
+    claim: Claim, entries: Mapping[str, EncodingResults], at: Mapping[int, int]
+) -> dict[str, Any]:
+    value, over = _estimate_value(claim.value, entries, at)
+    shown, bound = claim.label, claim.bound
+    noise = SEED_NOISE if claim.between_encodings and over.startswith("one seed") else 0.0
+    outcome = _compare_with_bound(value, bound, noise)
+    if claim.needs_rope_rise:
+        rise, _ = _estimate_value(_build_rise("rope"), entries, at)
+        if _compare_with_bound(rise, _DEGRADES) != "reproduced":
+            outcome, shown, value, bound = (
+                _INCONCLUSIVE,
+                f"RoPE's own rise at {_FAR}x",
+                rise,
+                _DEGRADES,
+            )
+    losses = ", ".join(f"{name} {_format_losses(entry, at)}" for name, entry in entries.items())
     evidence = f"{losses}; {shown}: {value}, to be above {bound + noise:g} ({over})"
-    if untaught := [name for name, entry in entries.items() if not _taught(entry, at[1])]:
-        outcome = _UNKNOWN
-        evidence = f"{', '.join(untaught)} learnt hardly more than how often each token comes"
+    if untrained := [name for name, entry in entries.items() if not _has_learned(entry, at[1])]:
+        outcome = _INCONCLUSIVE
+        evidence = f"{', '.join(untrained)}: the loss is hardly below that of token frequencies"
     return {
         "id": claim.id,
         "claim": claim.claim,
@@ -210,65 +222,67 @@ def _judged(claim: Claim, entries: Mapping[str, Entry], at: Mapping[int, int]) -
     }
 
 
-def _taught(entry: Entry, length: int) -> bool:
-    """Whether a model knows more than frequencies of tokens: else positions cannot matter."""
+def _has_learned(entry: EncodingResults, length: int) -> bool:
+    """Whether a model predicts better than token frequencies; else positions do not matter."""
     return all(
-        loss < entry.evaluations[seed]["frequencies_loss"] - _TAUGHT
-        for seed, loss in entry.by_seed(length, "loss").items()
+        loss < entry.evaluations[seed]["frequencies_loss"] - _LEAST_GAIN
+        for seed, loss in entry.get_by_seed(length, "loss").items()
     )
 
 
-def _losses(entry: Entry, at: Mapping[int, int]) -> str:
-    """Mean losses at the training length and far past it: 1.75 to 2.63."""
-    means = (fmean(entry.by_seed(length, "loss").values()) for length in at.values())
+def _format_losses(entry: EncodingResults, at: Mapping[int, int]) -> str:
+    """Mean losses at the training length and at 4 times that length: "1.75 to 2.63"."""
+    means = (fmean(entry.get_by_seed(length, "loss").values()) for length in at.values())
     return " to ".join(f"{mean:.2f}" for mean in means)
 
 
-def _estimate(
-    value: Callable[[Loss], float], entries: Mapping[str, Entry], at: Mapping[int, int]
+def _estimate_value(
+    value: Callable[[LossFunction], float],
+    entries: Mapping[str, EncodingResults],
+    at: Mapping[int, int],
 ) -> tuple[Estimate, str]:
-    """A claim's value over seeds, or over windows if there is one seed; and over which."""
+    """Estimate of a claim's value over seeds, or windows if there is one seed; and which."""
     seeds = sorted(set.intersection(*(set(entry.evaluations) for entry in entries.values())))
     if len(seeds) > 1:
         losses = {
-            (name, times): entry.by_seed(length, "loss")
+            (name, times): entry.get_by_seed(length, "loss")
             for name, entry in entries.items()
             for times, length in at.items()
         }
-        return estimate(_each(value, losses, seeds)), f"{len(seeds)} seeds"
+        return estimate(_compute_each(value, losses, seeds)), f"{len(seeds)} seeds"
     if not seeds:
         return Estimate(float("nan")), "no seed in common"
     windows = {
-        (name, times): dict(enumerate(_windows(entry, seeds[0], length)))
+        (name, times): dict(enumerate(_get_windows(entry, seeds[0], length)))
         for name, entry in entries.items()
         for times, length in at.items()
     }
-    places = list(next(iter(windows.values())))
-    return estimate(_each(value, windows, places)), f"one seed, {len(places)} windows"
+    numbers = list(next(iter(windows.values())))
+    return estimate(_compute_each(value, windows, numbers)), f"one seed, {len(numbers)} windows"
 
 
-def _each(
-    value: Callable[[Loss], float],
+def _compute_each(
+    value: Callable[[LossFunction], float],
     losses: Mapping[tuple[str, int], Mapping[int, float]],
     which: Sequence[int],
 ) -> list[float]:
-    """The value in each seed, or in each window."""
+    """The value of a claim in each seed, or in each window."""
 
-    def at(n: int) -> Loss:
+    def at(n: int) -> LossFunction:
         return lambda name, times: losses[name, times][n]
 
     return [value(at(n)) for n in which]
 
 
-def _windows(entry: Entry, seed: int, length: int) -> list[float]:
+def _get_windows(entry: EncodingResults, seed: int, length: int) -> list[float]:
     found = entry.evaluations[seed]["by_length"][str(length)]["windows"]
     return [math.nan if loss is None else loss for loss in found]
 
 
-def _outcome(estimate: Estimate, bound: float, noise: float = 0.0) -> str:
-    """What an interval says of a bound that is uncertain by ``noise`` to both sides."""
+def _compare_with_bound(estimate: Estimate, bound: float, noise: float = 0.0) -> str:
+    """The outcome of a claim; within ``noise`` of the bound it is inconclusive."""
     if estimate.low is None or estimate.high is None:
-        return _UNKNOWN
+        return _INCONCLUSIVE
     if estimate.low > bound + noise:
         return "reproduced"
-    return "not reproduced" if estimate.high < bound - noise else _UNKNOWN
+    return "not reproduced" if estimate.high < bound - noise else _INCONCLUSIVE

@@ -1,6 +1,6 @@
-"""From run folders to one plain document: rows by encoding, settings, claims.
+"""The comparison of some runs as one document of plain values: rows, settings, claims.
 
-The document is all that tables, charts and the report are made from; ``comparison.json`` holds it.
+Tables, charts and the report are made from this document only; ``comparison.json`` contains it.
 """
 
 import dataclasses
@@ -13,27 +13,27 @@ from typing import Any
 
 from whorl.lab import files
 from whorl.lab.config import RunConfig
-from whorl.lab.encodings import title_of
+from whorl.lab.encodings import format_title
 from whorl.lab.integrity import read_checked
 from whorl.lab.runs import Run
 
 from .plan import BUDGETS
 from .statistics import Estimate, estimate
 
-__all__ = ["FORMAT", "Entry", "document", "find", "load"]
+__all__ = ["FORMAT", "EncodingResults", "build_comparison", "find_runs", "load_comparison"]
 
 FORMAT = 1
 # Points of a training curve: enough for a line, few enough for a page.
-_CURVE = 120
-# What else must agree for numbers to be comparable.
-_SAME = ("threads", "torch", "whorl")
-# What environment.json holds besides the environment.
-_OF_THE_RUN = {"format", "corpus", "config", "resumes", "checksum"}
+_CURVE_POINTS = 120
+# Entries of the environment that must be equal for numbers to be comparable.
+_COMPARED = ("threads", "torch", "whorl")
+# Entries of environment.json that do not describe the environment.
+_RUN_KEYS = {"format", "corpus", "config", "resumes", "checksum"}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """All seeds of one encoding, perhaps with a scaling put in for the evaluation."""
+class EncodingResults:
+    """Results of one encoding in all seeds, perhaps with a scaling in the evaluation."""
 
     name: str
     encoding: str
@@ -44,11 +44,11 @@ class Entry:
 
     @property
     def trained_as(self) -> str:
-        """The name of what was trained: this one without its scaling."""
+        """Name of the encoding that was trained, which is this one without its scaling."""
         return self.name if self.scaling is None else self.name.replace(f"+{self.scaling}", "", 1)
 
-    def by_seed(self, length: int, measure: str) -> dict[int, float]:
-        """The result of every seed at ``length``."""
+    def get_by_seed(self, length: int, measure: str) -> dict[int, float]:
+        """Loss or accuracy at ``length`` by seed; NaN if it is not finite."""
         values = {
             seed: found["by_length"][str(length)][measure]
             for seed, found in self.evaluations.items()
@@ -56,60 +56,62 @@ class Entry:
         return {seed: math.nan if value is None else value for seed, value in values.items()}
 
 
-def find(folder: Path) -> list[Run]:
-    """Every run folder below ``folder``, in the order in which compare makes them."""
+def find_runs(folder: Path) -> list[Run]:
+    """All runs below ``folder``, in the order in which ``compare`` trains them."""
     if not folder.is_dir():
-        raise ValueError(f"{str(folder)!r} is no folder; name one that whorl compare made.")
+        raise ValueError(f"{str(folder)!r} is not a folder; choose one that whorl compare wrote.")
     found = [Run(path.parent) for path in sorted(folder.glob("*/config.toml"))]
     if not found:
-        raise ValueError(f"{str(folder)!r} holds no runs; name a folder that whorl compare made.")
+        raise ValueError(
+            f"{str(folder)!r} contains no runs; choose a folder that whorl compare wrote."
+        )
     order = list(BUDGETS["full"]().encodings)
 
-    def place(run: Run) -> tuple[int, int, str]:
-        config = run.config()
-        spec = title_of(config.model.encoding)
+    def rank(run: Run) -> tuple[int, int, str]:
+        config = run.load_config()
+        spec = format_title(config.model.encoding)
         known = order.index(spec) if spec in order else len(order)
         return config.training.seed, known, run.folder.name
 
-    return sorted(found, key=place)
+    return sorted(found, key=rank)
 
 
-def load(path: Path) -> dict[str, Any]:
-    """A document that was saved before."""
+def load_comparison(path: Path) -> dict[str, Any]:
+    """The comparison in a file comparison.json."""
     found: Any = files.read_json(path)
     rows = found.get("rows") if isinstance(found, dict) and found.get("format") == FORMAT else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{str(path)!r} is no comparison of this version of whorl.")
-    if not found.get("speed"):  # whorl 0.1.0 gave the speed of runs that shared the machine
+        raise ValueError(f"{str(path)!r} is not a comparison of this version of whorl.")
+    if not found.get("speed"):  # in whorl 0.1.0 the speed was that of runs that shared the machine
         for row in rows:
             row["tokens_per_second"] = None
     return dict(found)
 
 
-def document(
+def build_comparison(
     runs: Sequence[Run], *, command: str = "", speed: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Everything that finished ``runs`` show; they may differ in encoding, rate and seed only.
+    """The comparison of ``runs``, which may differ in encoding, learning rate and seed only.
 
-    speed: what ``measure_speed`` or ``read_speed`` gave. Without it no row has a speed: what runs
-    took while they shared the machine is none.
+    speed: the result of ``measure_speed`` or ``read_speed``. Without it no row has a speed, because
+    the runs shared the machine while they were trained.
     """
-    from .claims import judge
+    from .claims import check_claims
 
     for run in runs:
         run.verify()
-    configs = [run.config() for run in runs]
-    places = [read_checked(run.environment_path) for run in runs]
-    _check_alike(runs, configs, places)
-    entries, unfinished = _entries(runs, configs)
+    configs = [run.load_config() for run in runs]
+    environments = [read_checked(run.environment_path) for run in runs]
+    _check_alike(runs, configs, environments)
+    entries, unfinished = _group_runs(runs, configs)
     if not entries:
-        raise ValueError("none of the runs is finished; run the same command again to go on.")
+        raise ValueError("none of the runs is finished; compare again to continue them.")
     config = configs[0]
-    corpus = places[0]["corpus"]
-    environment = {key: value for key, value in places[0].items() if key not in _OF_THE_RUN}
+    corpus = environments[0]["corpus"]
+    environment = {key: value for key, value in environments[0].items() if key not in _RUN_KEYS}
     measure = "loss" if config.data.task == "text" else "accuracy"
     environment["command"] = command or environment["command"]
-    windows = len(_first(entries)["by_length"][str(config.longest)]["windows"])
+    windows = len(_get_first_evaluation(entries)["by_length"][str(config.longest)]["windows"])
     seeds = sorted({seed for entry in entries for seed in entry.evaluations})
     return {
         "format": FORMAT,
@@ -132,72 +134,80 @@ def document(
         "corpus": corpus,
         "environment": environment,
         "rows": [
-            _row(entry, config, measure, speed) | _against(entry, entries, config, measure)
+            _build_row(entry, config, measure, speed)
+            | _compare_with_reference(entry, entries, config, measure)
             for entry in entries
         ],
-        "claims": judge(entries, config) if measure == "loss" else [],
+        "claims": check_claims(entries, config) if measure == "loss" else [],
         "unfinished": unfinished,
         "speed": speed and {key: speed[key] for key in ("rounds", "steps", "date")},
         "notes": [
-            *_notes(seeds, config, windows),
-            _speed_note(speed),
-            *(f"{run.folder.name} {text}." for run in runs for text in run.environment_changes()),
+            *_list_notes(seeds, config, windows),
+            _describe_speed(speed),
+            *(
+                f"{run.folder.name} {text}."
+                for run in runs
+                for text in run.describe_environment_changes()
+            ),
         ],
     }
 
 
 def _check_alike(
-    runs: Sequence[Run], configs: Sequence[RunConfig], places: Sequence[dict[str, Any]]
+    runs: Sequence[Run], configs: Sequence[RunConfig], environments: Sequence[dict[str, Any]]
 ) -> None:
     def common(config: RunConfig) -> RunConfig:
         model = dataclasses.replace(config.model, encoding="nope")
         training = dataclasses.replace(config.training, learning_rate=1.0, seed=0)
         return dataclasses.replace(config, model=model, training=training)
 
-    def where(place: dict[str, Any]) -> tuple[Any, ...]:
-        return (place["corpus"].get("sha256"), *(place[name] for name in _SAME))
+    def where(environment: dict[str, Any]) -> tuple[Any, ...]:
+        return (
+            environment["corpus"].get("sha256"),
+            *(environment[name] for name in _COMPARED),
+        )
 
     first = common(configs[0])
-    for run, config, place in zip(runs, configs, places, strict=True):
-        if common(config) != first or where(place) != where(places[0]):
+    for run, config, environment in zip(runs, configs, environments, strict=True):
+        if common(config) != first or where(environment) != where(environments[0]):
             what = "more than encoding, learning rate and seed"
             what = what if common(config) != first else "text, threads or versions"
             raise ValueError(
                 f"{run.folder.name!r} and {runs[0].folder.name!r} differ in {what}, so they cannot"
-                " be compared; move one of them away."
+                " be compared; move one of them to another folder."
             )
 
 
-def _entries(
+def _group_runs(
     runs: Sequence[Run], configs: Sequence[RunConfig]
-) -> tuple[list[Entry], list[dict[str, str]]]:
+) -> tuple[list[EncodingResults], list[dict[str, str]]]:
     groups: dict[tuple[str, float], dict[int, Run]] = {}
     rates: dict[str, set[float]] = {}
     unfinished = []
     for run, config in zip(runs, configs, strict=True):
-        if run.evaluation() is None:
+        if run.read_evaluation() is None:
             unfinished.append({"name": run.folder.name, "reason": "not finished"})
             continue
-        name, rate = title_of(config.model.encoding), config.training.learning_rate
+        name, rate = format_title(config.model.encoding), config.training.learning_rate
         rates.setdefault(name, set()).add(rate)
         groups.setdefault((name, rate), {})[config.training.seed] = run
     entries = []
     for (encoding, rate), group in groups.items():
         swept = f" at {rate:g}" if len(rates[encoding]) > 1 else ""
-        for scaling in (None, *_scalings(group.values())):
+        for scaling in (None, *_list_scalings(group.values())):
             name = encoding if scaling is None else f"{encoding}+{scaling}"
-            found = {seed: run.evaluation(scaling) for seed, run in sorted(group.items())}
+            found = {seed: run.read_evaluation(scaling) for seed, run in sorted(group.items())}
             have = {seed: one for seed, one in found.items() if one is not None}
             mine = {seed: group[seed] for seed in have}
-            entries.append(Entry(name + swept, encoding, scaling, rate, mine, have))
+            entries.append(EncodingResults(name + swept, encoding, scaling, rate, mine, have))
     return entries, unfinished
 
 
-def _first(entries: Sequence[Entry]) -> dict[str, Any]:
+def _get_first_evaluation(entries: Sequence[EncodingResults]) -> dict[str, Any]:
     return next(iter(entries[0].evaluations.values()))
 
 
-def _scalings(runs: Iterable[Run]) -> list[str]:
+def _list_scalings(runs: Iterable[Run]) -> list[str]:
     names: dict[str, None] = {}
     for run in runs:
         for path in sorted(run.folder.glob("evaluation-*.json")):
@@ -205,8 +215,8 @@ def _scalings(runs: Iterable[Run]) -> list[str]:
     return list(names)
 
 
-def _row(
-    entry: Entry, config: RunConfig, measure: str, speed: Mapping[str, Any] | None
+def _build_row(
+    entry: EncodingResults, config: RunConfig, measure: str, speed: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     found = list(entry.evaluations.values())
     first = found[0]
@@ -224,7 +234,9 @@ def _row(
         "seconds": seconds if trained else None,
         "tokens_per_second": speeds.get(entry.encoding) if trained else None,
         "memory_mb": fmean(one["memory_mb"] for one in found) if trained else None,
-        "by_length": {str(length): _by_length(entry, length, measure) for length in config.lengths},
+        "by_length": {
+            str(length): _summarize_length(entry, length, measure) for length in config.lengths
+        },
     }
     profiles = [one["by_position"] for one in found]
     if all(profiles):
@@ -233,55 +245,55 @@ def _row(
             "loss": [fmean(column) for column in zip(*(p["loss"] for p in profiles), strict=True)],
         }
     if trained:
-        row["curve"] = _curve(entry)
+        row["curve"] = _average_curve(entry)
     return row
 
 
-def _by_length(entry: Entry, length: int, measure: str) -> dict[str, Any]:
-    values = list(entry.by_seed(length, measure).values())
+def _summarize_length(entry: EncodingResults, length: int, measure: str) -> dict[str, Any]:
+    values = list(entry.get_by_seed(length, measure).values())
     found: Estimate = estimate(values)
     return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": values}
 
 
-def _against(
-    entry: Entry, entries: Sequence[Entry], config: RunConfig, measure: str
+def _compare_with_reference(
+    entry: EncodingResults, entries: Sequence[EncodingResults], config: RunConfig, measure: str
 ) -> dict[str, Any]:
-    """Differences to RoPE, or to the first row, seed by seed: what seeds share cancels out."""
+    """Differences to RoPE, or to the first row, paired by seed."""
     reference = next((one for one in entries if one.name == "rope"), entries[0])
     seeds = sorted(entry.evaluations.keys() & reference.evaluations.keys())
     if len(seeds) < 2 or entry is reference:
         return {}
     found = {}
     for length in config.lengths:
-        ours, theirs = (one.by_seed(length, measure) for one in (entry, reference))
+        ours, theirs = (one.get_by_seed(length, measure) for one in (entry, reference))
         pair = estimate([ours[seed] - theirs[seed] for seed in seeds])
         found[str(length)] = {"mean": pair.mean, "low": pair.low, "high": pair.high}
     return {"against": {"name": reference.name, "by_length": found}}
 
 
-def _curve(entry: Entry) -> dict[str, list[float]]:
-    """Training loss over all seeds, each point the mean of a stretch of steps."""
-    runs = [[line["loss"] for line in run.metrics()] for run in entry.runs.values()]
+def _average_curve(entry: EncodingResults) -> dict[str, list[float]]:
+    """Training loss averaged over all seeds; each point is the mean of several steps."""
+    runs = [[line["loss"] for line in run.read_metrics()] for run in entry.runs.values()]
     steps = min(map(len, runs))
-    stretch = max(1, -(-steps // _CURVE))
-    points = range(0, steps - stretch + 1, stretch)
+    width = max(1, -(-steps // _CURVE_POINTS))
+    points = range(0, steps - width + 1, width)
     return {
-        "step": [n + stretch for n in points],
-        "loss": [fmean(x for run in runs for x in run[n : n + stretch]) for n in points],
+        "step": [n + width for n in points],
+        "loss": [fmean(x for run in runs for x in run[n : n + width]) for n in points],
     }
 
 
-def _speed_note(speed: Mapping[str, Any] | None) -> str:
+def _describe_speed(speed: Mapping[str, Any] | None) -> str:
     if speed is None:
         return "Training speed was not measured."
     return (
         f"tokens/s: the median of {speed['rounds'] * speed['steps']} training steps on one thread,"
         f" in {speed['rounds']} rounds over all encodings, while no run was active; measured once,"
-        f" on {speed['date']} (speed.json)." + _missing_note(speed.get("missing", []))
+        f" on {speed['date']} (speed.json)." + _describe_missing(speed.get("missing", []))
     )
 
 
-def _missing_note(names: Sequence[str]) -> str:
+def _describe_missing(names: Sequence[str]) -> str:
     if not names:
         return ""
     return (
@@ -290,20 +302,20 @@ def _missing_note(names: Sequence[str]) -> str:
     )
 
 
-def _notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[str]:
+def _list_notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[str]:
     notes = [
-        "Every length is judged on the same last"
+        "Every length is evaluated on the same last"
         f" {config.lengths[0]} tokens of {windows} held-out windows, with more"
-        " and more text before them."
+        " or less text before them."
         if config.data.task == "text"
-        else "Every length is judged on questions of its own, the same for every encoding."
+        else "Every length has its own examples, the same for every encoding."
     ]
     if config.training.precision == "bfloat16":
         notes.append("Trained in bfloat16, evaluated in float32.")
     if len(seeds) == 1:
         notes.append(
             "One seed: another could change small differences. Intervals of claims are over windows"
-            " of text, not over seeds; --seeds 3 gives both."
+            " of text; with several seeds they are over seeds."
         )
     else:
         notes.append(

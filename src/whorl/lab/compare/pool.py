@@ -1,6 +1,6 @@
-"""Runs of a comparison side by side: one process per core, each on one thread.
+"""Trains the runs of a comparison in parallel: one process per core, each on one thread.
 
-A run on one thread gives the same numbers whatever else runs beside it.
+A run on one thread gives the same numbers, whatever else runs at the same time.
 """
 
 import json
@@ -19,20 +19,20 @@ from typing import IO, Any, Literal
 
 from whorl.lab.runs import Run
 
-from .plan import Job
+from .plan import PlannedRun
 
-__all__ = ["Lane", "cores", "describe_death", "run_all"]
+__all__ = ["RunStatus", "count_cores", "describe_exit", "run_all"]
 
-State = Literal["waiting", "running", "done", "failed", "interrupted"]
+RunState = Literal["waiting", "running", "done", "failed", "interrupted"]
 _SECONDS_TO_STOP = 60.0
 
 
 @dataclass(frozen=True)
-class Lane:
-    """How one job stands, for people to look at."""
+class RunStatus:
+    """Status of one run, for display."""
 
     name: str
-    state: State = "waiting"
+    state: RunState = "waiting"
     phase: str = ""
     done: int = 0
     total: int = 1
@@ -40,72 +40,75 @@ class Lane:
     tokens_per_second: float | None = None
     seconds_left: float | None = None
     reason: str = ""
-    #: False for what is shown beside the runs.
+    #: False for the measurement of speed, which is shown beside the runs.
     is_run: bool = True
 
 
-Show = Callable[[Sequence[Lane]], None]
+ShowStatus = Callable[[Sequence[RunStatus]], None]
 
 
-def cores() -> int:
-    """Cores that this process may use."""
+def count_cores() -> int:
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def run_all(
-    jobs: Sequence[Job],
+    runs: Sequence[PlannedRun],
     folder: Path,
     about: Mapping[str, Any],
     *,
     workers: int,
-    show: Show,
+    show: ShowStatus,
     force: bool = False,
     command: str = "",
-) -> list[Lane]:
-    """Run every job in its folder below ``folder``; a failed one does not stop the others.
+) -> list[RunStatus]:
+    """Train every run in its folder below ``folder``; returns their statuses.
 
-    Jobs whose folders hold all results on the corpus ``about`` are done already.
-    KeyboardInterrupt asks all of them to stop, waits until they have saved, and is raised again.
+    A run that fails does not stop the others. Runs whose folders have all results on the corpus
+    ``about`` are not trained again. After KeyboardInterrupt, all runs are stopped and saved before
+    it is raised again.
     """
-    pool = _Pool(jobs, folder, about, force, command)
-    show(pool.lanes)
+    pool = _WorkerPool(runs, folder, about, force, command)
+    show(pool.statuses)
     try:
         while pool.waiting or pool.busy:
             while pool.waiting and len(pool.busy) < workers:
                 pool.start()
-            pool.listen()
-            show(pool.lanes)
+            pool.receive()
+            show(pool.statuses)
     except KeyboardInterrupt:
         pool.stop()
-        show(pool.lanes)
+        show(pool.statuses)
         raise
     finally:
         pool.kill()
-    return pool.lanes
+    return pool.statuses
 
 
-class _Pool:
+class _WorkerPool:
+    """Processes that train runs, and the status of every run."""
+
     def __init__(
         self,
-        jobs: Sequence[Job],
+        runs: Sequence[PlannedRun],
         folder: Path,
         about: Mapping[str, Any],
         force: bool,
         command: str,
     ) -> None:
-        self.jobs, self.folder, self.force, self.command = list(jobs), folder, force, command
-        self.lanes = [_lane(job, folder, about) for job in jobs]
-        self.waiting = [n for n, lane in enumerate(self.lanes) if lane.state == "waiting"]
+        self.runs, self.folder, self.force, self.command = list(runs), folder, force, command
+        self.statuses = [_read_status(run, folder, about) for run in runs]
+        self.waiting = [n for n, status in enumerate(self.statuses) if status.state == "waiting"]
         self.busy: dict[int, subprocess.Popen[str]] = {}
-        self._words: dict[int, IO[str]] = {}  # what each prints to standard error
+        self._stderr: dict[int, IO[str]] = {}  # files with the standard error of each process
         self._stopping = False
-        self._heard: queue.Queue[tuple[int, str | None]] = queue.Queue()
+        self._received: queue.Queue[tuple[int, str | None]] = queue.Queue()
 
     def start(self) -> None:
         n = self.waiting.pop(0)
-        job = self.jobs[n]
+        run = self.runs[n]
         words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # until it ends
         process = subprocess.Popen(
             [sys.executable, "-m", "whorl.lab.worker"],
@@ -114,31 +117,31 @@ class _Pool:
             stderr=words,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,  # Ctrl-C reaches this process only, which tells the others
+            start_new_session=True,  # Ctrl-C reaches this process only, which stops the others
         )
         assert process.stdin is not None
-        order = {
-            "folder": str(self.folder / job.name),
-            "config": job.config.to_dict(),
-            "scalings": list(job.scalings),
+        request = {
+            "folder": str(self.folder / run.name),
+            "config": run.config.to_dict(),
+            "scalings": list(run.scalings),
             "force": self.force,
             "command": self.command,
         }
-        process.stdin.write(json.dumps(order))
+        process.stdin.write(json.dumps(request))
         process.stdin.close()
-        self.busy[n], self._words[n] = process, words
-        self._set(n, state="running", phase="starting")
-        threading.Thread(target=self._follow, args=(n, process), daemon=True).start()
+        self.busy[n], self._stderr[n] = process, words
+        self._update(n, state="running", phase="starting")
+        threading.Thread(target=self._read_lines, args=(n, process), daemon=True).start()
 
-    def listen(self) -> None:
-        """Take in what workers said, waiting a moment if they said nothing."""
+    def receive(self) -> None:
+        """Handle the messages of the workers; wait 0.2 s if there is none."""
         with suppress(queue.Empty):
-            self._take(*self._heard.get(timeout=0.2))
+            self._handle_line(*self._received.get(timeout=0.2))
             while True:
-                self._take(*self._heard.get_nowait())
+                self._handle_line(*self._received.get_nowait())
 
     def stop(self) -> None:
-        """Ask workers to save and end; wait until they have, or a second Ctrl-C."""
+        """Ask workers to save and end; wait for them, or until a second Ctrl-C."""
         self._stopping = True
         for process in self.busy.values():
             with suppress(OSError):
@@ -146,54 +149,54 @@ class _Pool:
         with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
             for process in list(self.busy.values()):
                 process.wait(timeout=_SECONDS_TO_STOP)
-        self.listen()
+        self.receive()
 
     def kill(self) -> None:
         for process in self.busy.values():
             with suppress(OSError):
                 process.kill()
 
-    def _follow(self, n: int, process: "subprocess.Popen[str]") -> None:
+    def _read_lines(self, n: int, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                self._heard.put((n, line))
+                self._received.put((n, line))
         process.wait()
-        self._heard.put((n, None))
+        self._received.put((n, None))
 
-    def _take(self, n: int, line: str | None) -> None:
+    def _handle_line(self, n: int, line: str | None) -> None:
         if line is None:
             process = self.busy.pop(n)
-            with self._words.pop(n) as words:
-                if self.lanes[n].state == "running":  # it ended without a word
+            with self._stderr.pop(n) as words:
+                if self.statuses[n].state == "running":  # it ended without a message
                     words.seek(0)
                     end = {
                         "state": "failed",
-                        "reason": describe_death(process.returncode, words.read()),
+                        "reason": describe_exit(process.returncode, words.read()),
                     }
-                    self._set(n, **({"state": "interrupted"} if self._stopping else end))
+                    self._update(n, **({"state": "interrupted"} if self._stopping else end))
             return
-        said = json.loads(line)
-        said.pop("note", None)  # the notes of the report say it
-        if "end" in said:
-            self._set(n, state=said["end"], reason=said.get("reason", ""))
+        message = json.loads(line)
+        message.pop("note", None)  # the notes of the report contain it
+        if "end" in message:
+            self._update(n, state=message["end"], reason=message.get("reason", ""))
         else:
-            if said["loss"] is None:  # an evaluation: the loss of training stays in view
-                del said["loss"]
-            self._set(n, **said)
+            if message["loss"] is None:  # an evaluation: the last training loss stays
+                del message["loss"]
+            self._update(n, **message)
 
-    def _set(self, n: int, **changes: Any) -> None:
-        self.lanes[n] = replace(self.lanes[n], **changes)
-
-
-def _lane(job: Job, folder: Path, about: Mapping[str, Any]) -> Lane:
-    done = Run(folder / job.name).finished(job.config, about, job.scalings)
-    return Lane(job.name, "done", done=1) if done else Lane(job.name)
+    def _update(self, n: int, **changes: Any) -> None:
+        self.statuses[n] = replace(self.statuses[n], **changes)
 
 
-def describe_death(code: int, words: str) -> str:
-    """Why a process ended that should not have: its signal, or the last line that it printed."""
+def _read_status(run: PlannedRun, folder: Path, about: Mapping[str, Any]) -> RunStatus:
+    done = Run(folder / run.name).is_finished(run.config, about, run.scalings)
+    return RunStatus(run.name, "done", done=1) if done else RunStatus(run.name)
+
+
+def describe_exit(code: int, words: str) -> str:
+    """Why a process ended early: its signal, or its exit code and the last line it printed."""
     if code < 0:
-        return f"its process was killed by signal {-code} (out of memory?); run again to go on"
-    last = (words.strip().splitlines() or ["without a word"])[-1]
+        return f"its process was killed by signal {-code} (out of memory?); run again to continue"
+    last = (words.strip().splitlines() or ["it printed nothing"])[-1]
     return f"its process ended with code {code}: {last}"

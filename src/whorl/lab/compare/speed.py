@@ -1,11 +1,11 @@
-"""Training speed of each encoding, measured apart from the runs, which share the machine.
+"""Training speed of each encoding, measured after the runs, because those share the machine.
 
-One process on one thread, while no run is active. Encodings take turns: a few steps each, several
-rounds, so that what slows the machine down for a while slows all of them. The median of an
-encoding's steps counts. It is measured once and kept in speed.json, beside the runs.
+One process on one thread measures it. In each of several rounds, every encoding trains a few steps,
+so that a slow moment of the machine slows all encodings down. The speed of an encoding is that of
+its median step. It is measured once and stored in speed.json, beside the runs.
 
-``python -m whorl.lab.compare.speed`` is that process: configs by name as JSON on standard input,
-lines of JSON on standard output, first how far it is, then the seconds of each step.
+``python -m whorl.lab.compare.speed`` is that process. It reads configs by name as JSON from
+standard input and writes lines of JSON to standard output: its progress, then all seconds.
 """
 
 import json
@@ -21,49 +21,49 @@ from statistics import median
 from typing import Any
 
 from whorl.lab.config import RunConfig
-from whorl.lab.encodings import title_of
-from whorl.lab.environment import environment
-from whorl.lab.integrity import checksum, read_checked, write_checked
+from whorl.lab.encodings import format_title
+from whorl.lab.environment import describe_environment
+from whorl.lab.integrity import compute_checksum, read_checked, write_checked
 
-from .plan import Job
-from .pool import Lane, describe_death
+from .plan import PlannedRun
+from .pool import RunStatus, describe_exit
 
-__all__ = ["TURNS", "measure_speed", "read_speed", "take_times"]
+__all__ = ["STEPS_PER_ENCODING", "measure_speed", "read_speed", "time_steps"]
 
 ROUNDS, STEPS = 5, 3
-#: Steps that an encoding takes in all; the first of each turn is not timed.
-TURNS = ROUNDS * (STEPS + 1)
+#: Steps of an encoding in all rounds; the first of each round is not timed.
+STEPS_PER_ENCODING = ROUNDS * (STEPS + 1)
 _FILE = "speed.json"
-_LANE = Lane("speed", "running", "measuring", is_run=False)
-# Elsewhere it would be another speed.
-_DECIDING = ("torch", "cpu", "kernel", "whorl")
+_MEASURING = RunStatus("speed", "running", "measuring", is_run=False)
+# Entries of the environment that the speed depends on.
+_COMPARED = ("torch", "cpu", "kernel", "whorl")
 
 
 def measure_speed(
-    jobs: Sequence[Job], folder: Path, show: Callable[[Lane], None]
-) -> tuple[dict[str, Any] | None, Lane]:
-    """What speed.json in ``folder`` says of the encodings of ``jobs``; measured if it does not.
+    runs: Sequence[PlannedRun], folder: Path, show: Callable[[RunStatus], None]
+) -> tuple[dict[str, Any] | None, RunStatus]:
+    """The speed of the encodings of ``runs``, from speed.json or measured, and its status.
 
-    None with the reason in the lane if the process fails.
+    If the measurement fails, the speed is None and the status says why.
     """
-    configs = {title_of(job.config.model.encoding): job.config for job in reversed(jobs)}
+    configs = {format_title(run.config.model.encoding): run.config for run in reversed(runs)}
     configs = dict(reversed(configs.items()))
-    kept = _kept(folder, configs)
-    if kept is not None:
-        lane = Lane("speed", "done", reason=f"kept, measured on {kept['date']}", is_run=False)
-        show(lane)
-        return kept, lane
-    seconds, lane = _run(configs, show)
-    show(lane)
+    earlier = _read_earlier(folder, configs)
+    if earlier is not None:
+        status = RunStatus("speed", "done", reason=f"measured on {earlier['date']}", is_run=False)
+        show(status)
+        return earlier, status
+    seconds, status = _run_process(configs, show)
+    show(status)
     if seconds is None:
-        return None, lane
-    here = environment()
+        return None, status
+    here = describe_environment()
     found = {
         "rounds": ROUNDS,
         "steps": STEPS,
         "date": here["date"],
-        "environment": {key: here[key] for key in _DECIDING},
-        "asked": {name: _key(config) for name, config in configs.items()},
+        "environment": {key: here[key] for key in _COMPARED},
+        "asked": {name: _hash_config(config) for name, config in configs.items()},
         "seconds": seconds,
         "tokens_per_second": {
             name: config.training.batch * config.training.length / median(seconds[name])
@@ -71,14 +71,14 @@ def measure_speed(
         },
     }
     write_checked(folder / _FILE, found)
-    return found, lane
+    return found, status
 
 
 def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | None:
-    """What was measured, without encodings that have another config now than when it was.
+    """The content of speed.json, without encodings whose config has changed since.
 
-    "missing" names those of ``configs`` that have no speed; None if all are. ValueError if the file
-    was changed.
+    Under "missing" are the names of encodings without a speed; None if no encoding has one.
+    ValueError if the file was changed.
     """
     path = folder / _FILE
     if not path.exists():
@@ -88,30 +88,30 @@ def read_speed(folder: Path, configs: Sequence[RunConfig]) -> dict[str, Any] | N
     except ValueError as error:
         raise ValueError(
             f"{str(path)!r} is damaged: {str(error).rstrip('.')}. Delete it; whorl compare then"
-            " measures it anew."
+            " measures the speed again."
         ) from None
-    asked = {title_of(config.model.encoding): _key(config) for config in configs}
+    asked = {format_title(config.model.encoding): _hash_config(config) for config in configs}
     missing = [name for name, key in asked.items() if found["asked"].get(name) != key]
     if len(missing) == len(asked):
         return None
     speeds = found["tokens_per_second"].items()
-    kept = {name: speed for name, speed in speeds if name not in missing}
-    return {**found, "tokens_per_second": kept, "missing": missing}
+    known = {name: speed for name, speed in speeds if name not in missing}
+    return {**found, "tokens_per_second": known, "missing": missing}
 
 
-def take_times(
+def time_steps(
     configs: Mapping[str, RunConfig], progress: Callable[[int, int], None]
 ) -> dict[str, list[float]]:
-    """Seconds of every timed step of every encoding, on the threads that torch has here."""
-    from whorl.lab.data import open_source
+    """Seconds of every timed step by encoding, on as many threads as torch uses now."""
+    from whorl.lab.data import open_data_source
     from whorl.lab.model import Model
     from whorl.lab.optimization import build_optimizer, group_by_part, take_step
 
     found: dict[str, list[float]] = {name: [] for name in configs}
-    source = open_source(next(iter(configs.values())))
-    for turn in range(ROUNDS):
-        names = list(configs)[:: 1 if turn % 2 == 0 else -1]
-        for place, name in enumerate(names):
+    source = open_data_source(next(iter(configs.values())))
+    for number in range(ROUNDS):
+        names = list(configs)[:: 1 if number % 2 == 0 else -1]
+        for n, name in enumerate(names):
             config = configs[name]
             model = Model(config.model, vocab=source.vocab, longest=config.longest)
             model.reset_parameters(config.training.seed)
@@ -120,14 +120,14 @@ def take_times(
             for step in range(STEPS + 1):
                 start = time.perf_counter()
                 take_step(model, optimizer, source, config.training, step + 1, parts)
-                if step:  # the first makes room for the optimizer's state
+                if step:  # the first allocates the optimizer's state
                     found[name].append(time.perf_counter() - start)
-            progress(turn * len(names) + place + 1, ROUNDS * len(names))
+            progress(number * len(names) + n + 1, ROUNDS * len(names))
     return found
 
 
 def main() -> None:
-    """The process of its own."""
+    """The separate process."""
     configs = {name: RunConfig.from_dict(one) for name, one in json.load(sys.stdin).items()}
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -135,37 +135,37 @@ def main() -> None:
 
     torch.set_num_threads(1)
 
-    def tell(done: int, total: int) -> None:
+    def send_progress(done: int, total: int) -> None:
         print(json.dumps({"done": done, "total": total}), file=answers, flush=True)
 
-    with suppress(BrokenPipeError):  # whoever asked is gone
-        print(json.dumps({"seconds": take_times(configs, tell)}), file=answers, flush=True)
+    with suppress(BrokenPipeError):  # the parent has ended
+        print(json.dumps({"seconds": time_steps(configs, send_progress)}), file=answers, flush=True)
 
 
-def _kept(folder: Path, configs: Mapping[str, RunConfig]) -> dict[str, Any] | None:
-    """What was measured here before, if it is whole and holds every one of ``configs``."""
+def _read_earlier(folder: Path, configs: Mapping[str, RunConfig]) -> dict[str, Any] | None:
+    """The content of speed.json if it was measured here and has all of ``configs``, else None."""
     try:
         found = read_speed(folder, list(configs.values()))
     except ValueError:
         return None
-    here = environment()
+    here = describe_environment()
     if found is None or found["missing"]:
         return None
-    return found if found["environment"] == {key: here[key] for key in _DECIDING} else None
+    return found if found["environment"] == {key: here[key] for key in _COMPARED} else None
 
 
-def _key(config: RunConfig) -> str:
-    """All of a config that its speed depends on."""
+def _hash_config(config: RunConfig) -> str:
+    """Checksum of the options that the speed depends on."""
     table = config.to_dict()
     training = {key: table["training"].get(key) for key in ("batch", "length", "precision")}
-    return checksum(table["model"], training, table["data"])
+    return compute_checksum(table["model"], training, table["data"])
 
 
-def _run(
-    configs: Mapping[str, RunConfig], show: Callable[[Lane], None]
-) -> tuple[dict[str, list[float]] | None, Lane]:
-    show(_LANE)
-    seconds, lane = None, _LANE
+def _run_process(
+    configs: Mapping[str, RunConfig], show: Callable[[RunStatus], None]
+) -> tuple[dict[str, list[float]] | None, RunStatus]:
+    show(_MEASURING)
+    seconds, status = None, _MEASURING
     with (
         tempfile.TemporaryFile("w+", errors="replace") as words,
         subprocess.Popen(
@@ -175,7 +175,7 @@ def _run(
             stderr=words,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,  # Ctrl-C reaches this process only, which ends the other
+            start_new_session=True,  # Ctrl-C reaches this process only, which stops the other
         ) as process,
     ):
         assert process.stdin is not None
@@ -184,18 +184,18 @@ def _run(
             with suppress(BrokenPipeError), process.stdin:
                 json.dump({name: one.to_dict() for name, one in configs.items()}, process.stdin)
             for line in process.stdout:
-                said = json.loads(line)
-                seconds = said.pop("seconds", None)
-                lane = Lane(**{**vars(lane), **said})
-                show(lane)
+                message = json.loads(line)
+                seconds = message.pop("seconds", None)
+                status = RunStatus(**{**vars(status), **message})
+                show(status)
             process.wait()
         finally:
             process.kill()
         if seconds is None:
             words.seek(0)
-            reason = describe_death(process.returncode, words.read())
-            return None, Lane("speed", "failed", reason=reason, is_run=False)
-    return seconds, Lane("speed", "done", is_run=False)
+            reason = describe_exit(process.returncode, words.read())
+            return None, RunStatus("speed", "failed", reason=reason, is_run=False)
+    return seconds, RunStatus("speed", "done", is_run=False)
 
 
 if __name__ == "__main__":

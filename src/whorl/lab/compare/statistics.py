@@ -1,4 +1,4 @@
-"""Means with intervals, for few seeds."""
+"""Means with 95 % intervals, for few seeds."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _NORMAL = 1.95996
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its 95 % interval, whose ends are None where one value gives none."""
+    """A mean and its 95 % interval; low and high are None if there is one value."""
 
     mean: float
     low: float | None = None
@@ -27,7 +27,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and interval by Student's t.
+    """Mean of ``values``, and its interval by Student's t distribution.
 
     >>> print(estimate([1.0, 1.1, 1.2]))
     1.10 [0.85, 1.35]
@@ -37,12 +37,12 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean = fmean(values)
     if len(values) < 2:
         return Estimate(mean)
-    half = _t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    half = _compute_t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return Estimate(mean, mean - half, mean + half)
 
 
-def _t(degrees: int) -> float:
-    """Exact for few degrees of freedom; for more, two terms of an expansion, to three digits."""
+def _compute_t_quantile(degrees: int) -> float:
+    """97.5 % point of Student's t: from a table, for many degrees of freedom from a series."""
     if degrees <= len(_T):
         return _T[degrees - 1]
     z = _NORMAL

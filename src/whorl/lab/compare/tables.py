@@ -1,4 +1,4 @@
-"""A comparison as Markdown for a README and as tables for the terminal."""
+"""A comparison as Markdown, and as tables for the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -7,67 +7,72 @@ from typing import Any
 from whorl._support.markdown import render_table as markdown_table
 
 from ._columns import Column, Row, build_field_column, build_result_columns
-from ._reading import Reading
+from ._view import ComparisonView
 
-__all__ = ["describe_outcome", "headline", "markdown", "terminal"]
+__all__ = ["build_terminal_tables", "describe_outcome", "format_headline", "render_markdown"]
 
 _OUTCOMES = {"reproduced": "green", "not reproduced": "red", "inconclusive": "yellow"}
 
 
-def markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> str:
-    """Where it was measured, what is judged, then rows by lengths; the best of a column is bold.
+def render_markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> str:
+    """The comparison as Markdown: environment, settings, values by length, the best in bold.
 
-    claims: also what became of published claims.
+    claims: also the published claims and their outcomes.
     """
-    reading = Reading(comparison)
-    rows, columns = reading.rows, build_result_columns(reading)
+    view = ComparisonView(comparison)
+    rows, columns = view.rows, build_result_columns(view)
     cells = [_mark_best(column, rows) for column in columns]
-    body = [(_plain(row["name"]), *texts) for row, *texts in zip(rows, *cells, strict=True)]
+    body = [
+        (_escape_markdown(row["name"]), *texts) for row, *texts in zip(rows, *cells, strict=True)
+    ]
     found = [
-        _plain(headline(comparison)),
-        f"{_plain(_what(reading))}.",
+        _escape_markdown(format_headline(comparison)),
+        f"{_escape_markdown(_describe_table(view))}.",
         markdown_table(["encoding", *(column.head for column in columns)], body),
     ]
-    if differences := reading.differences():
+    if differences := view.list_differences():
         title, tops, lines = differences
         found += [
-            f"{_plain(title)}:",
-            markdown_table(tops, [[_plain(cell) for cell in line] for line in lines]),
+            f"{_escape_markdown(title)}:",
+            markdown_table(tops, [[_escape_markdown(cell) for cell in line] for line in lines]),
         ]
     if claims and comparison.get("claims"):
         lines = [
-            [_plain(cell) for cell in (claim["claim"], reading.outcome(claim), claim["evidence"])]
+            [
+                _escape_markdown(cell)
+                for cell in (claim["claim"], view.describe_outcome(claim), claim["evidence"])
+            ]
             for claim in comparison["claims"]
         ]
         found += ["Published claims:", markdown_table(["claim", "here", "evidence"], lines)]
-    found += [_plain(text) for text in _ends(comparison)]
+    found += [_escape_markdown(text) for text in _list_notes(comparison)]
     return "\n\n".join(found) + "\n"
 
 
-def terminal(comparison: Mapping[str, Any]) -> Iterator[Any]:
-    """Renderables of the same, with the claims; needs rich."""
+def build_terminal_tables(comparison: Mapping[str, Any]) -> Iterator[Any]:
+    """The comparison with its claims, as objects that rich can print."""
     from rich.text import Text
 
-    yield Text(headline(comparison), style="bold")
+    yield Text(format_headline(comparison), style="bold")
     if comparison["rows"]:
-        yield _build_results(Reading(comparison))
+        yield _build_results(ComparisonView(comparison))
     if any(row.get("by_position") for row in comparison["rows"]):
-        yield _build_positions(Reading(comparison))
-    if differences := Reading(comparison).differences():
+        yield _build_positions(ComparisonView(comparison))
+    if differences := ComparisonView(comparison).list_differences():
         yield _build_differences(*differences)
-    yield Text(f"{Reading(comparison).summary()}\n")
+    yield Text(f"{ComparisonView(comparison).summarize()}\n")
     if comparison.get("claims"):
         yield _build_claims(comparison)
-    for text in _ends(comparison):
+    for text in _list_notes(comparison):
         yield Text(text, style="dim")
 
 
 def describe_outcome(comparison: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
-    """What became of a claim, and on how little that rests: "reproduced (1 seed, 3 layers)"."""
-    return Reading(comparison).outcome(claim)
+    """The outcome of a claim with its basis: "reproduced (1 seed, 3 layers)"."""
+    return ComparisonView(comparison).describe_outcome(claim)
 
 
-def headline(comparison: Mapping[str, Any]) -> str:
+def format_headline(comparison: Mapping[str, Any]) -> str:
     """CPU, date, versions and command in one paragraph."""
     where = comparison["environment"]
     cores = where["cores"]
@@ -78,32 +83,32 @@ def headline(comparison: Mapping[str, Any]) -> str:
     return f"{text} Command: `{where['command']}`." if where.get("command") else text
 
 
-def _what(reading: Reading) -> str:
-    """What the numbers of the table are."""
-    settings = reading.settings
-    corpus = reading.comparison.get("corpus") or {}
+def _describe_table(view: ComparisonView) -> str:
+    """Title of the table: task, measure, model and training."""
+    settings = view.settings
+    corpus = view.comparison.get("corpus") or {}
     task = corpus.get("title") or "text" if settings["task"] == "text" else settings["task"]
-    measure = "accuracy" if reading.accuracy else f"loss in {reading.nats}"
+    measure = "accuracy" if view.is_accuracy else f"loss in {view.loss_unit}"
     seeds = len(settings["seeds"])
     return (
-        f"{task}: {measure} by evaluation length; {reading.shape}, trained for"
-        f" {settings['steps']} steps at {reading.near} {reading.unit},"
+        f"{task}: {measure} by evaluation length; {view.shape}, trained for"
+        f" {settings['steps']} steps at {view.trained_length} {view.unit},"
         f" {seeds} seed{'' if seeds == 1 else 's'}"
     )
 
 
-def _build_results(reading: Reading) -> Any:
+def _build_results(view: ComparisonView) -> Any:
     from rich.text import Text
 
-    rows = reading.rows
+    rows = view.rows
     columns = [
-        *build_result_columns(reading),
+        *build_result_columns(view),
         build_field_column("MB", "memory_mb", ",.0f"),
         build_field_column("params", "parameters", ",.0f"),
     ]
     heads = [column.head.replace(" (trained)", "*") for column in columns]
-    table = _build_table(_what(reading), ["encoding", *heads])
-    table.collapse_padding = True  # so that names fit 80 columns whole
+    table = _build_table(_describe_table(view), ["encoding", *heads])
+    table.collapse_padding = True  # so that names fit into 80 columns
     table.caption, table.caption_justify = "* the training length", "left"
     best = [column.find_best(rows) if column.length else () for column in columns]
     for n, row in enumerate(rows):
@@ -115,15 +120,15 @@ def _build_results(reading: Reading) -> Any:
     return table
 
 
-def _build_positions(reading: Reading) -> Any:
-    """Loss by position in the longest windows, between one length and the next."""
+def _build_positions(view: ComparisonView) -> Any:
+    """Table of the loss between one length and the next, in the longest windows."""
     from rich.text import Text
 
-    title = f"Loss by position, in windows of {reading.far} {reading.unit}"
-    spans = list(pairwise([0, *reading.lengths]))
+    title = f"Loss by position, in windows of {view.longest} {view.unit}"
+    spans = list(pairwise([0, *view.lengths]))
     table = _build_table(title, ["encoding", *(f"{start}-{end - 1}" for start, end in spans)])
-    for row in reading.rows:
-        cells = [reading.words(reading.between(row, *span)) for span in spans]
+    for row in view.rows:
+        cells = [view.format_value(view.average_loss_between(row, *span)) for span in spans]
         table.add_row(Text(str(row["name"])), *cells)
     return table
 
@@ -168,14 +173,14 @@ def _build_table(title: str, heads: Sequence[str], *, no_wrap: bool = True) -> A
 
 
 def _mark_best(column: Column, rows: Sequence[Row]) -> list[str]:
-    """The texts of a column, the best in bold where lengths are compared."""
+    """The texts of a column; in columns of results the best is bold."""
     best = column.find_best(rows) if column.length else ()
     texts = [column.words(row) for row in rows]
     return [f"**{text}**" if n in best else text for n, text in enumerate(texts)]
 
 
-def _ends(comparison: Mapping[str, Any]) -> list[str]:
-    """What is missing, and the notes."""
+def _list_notes(comparison: Mapping[str, Any]) -> list[str]:
+    """Sentences about unfinished runs, and the notes of the comparison."""
     missing = [
         f"Not finished: {one['name']} ({one['reason']})."
         for one in comparison.get("unfinished", ())
@@ -183,6 +188,6 @@ def _ends(comparison: Mapping[str, Any]) -> list[str]:
     return missing + [str(note) for note in comparison.get("notes", ())]
 
 
-def _plain(text: object) -> str:
-    """Text that Markdown shows as it is, on one line."""
+def _escape_markdown(text: object) -> str:
+    """``text`` on one line, without what Markdown would take for HTML."""
     return " ".join(str(text).split()).replace("<", "&lt;")

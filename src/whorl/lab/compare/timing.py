@@ -1,4 +1,4 @@
-"""How many steps fit into some minutes on this machine."""
+"""How many training steps fit into some minutes on this machine."""
 
 import dataclasses
 import math
@@ -9,53 +9,55 @@ import torch
 
 from whorl.lab import files
 from whorl.lab.config import RunConfig
-from whorl.lab.data import Source, open_source
+from whorl.lab.data import DataSource, open_data_source
 from whorl.lab.model import Model
 
-from .plan import Plan
-from .speed import TURNS
+from .plan import ComparisonPlan
+from .speed import STEPS_PER_ENCODING
 
-__all__ = ["steps_for", "within"]
+__all__ = ["estimate_steps", "fit_plan"]
 
-_LEAST = 40
-_STEPS = 3
-# Imports, data and folders of one run, and the slowdown of cores that share their cache.
-_SECONDS_A_RUN = 5.0
-_CROWDED = 1.25
+_LEAST_STEPS = 40
+_TIMED_STEPS = 3
+# Seconds of imports, data and files of a run; and the slowdown of cores that share a cache.
+_SECONDS_PER_RUN = 5.0
+_SHARED_CACHE_FACTOR = 1.25
 
 
-def steps_for(plan: Plan, minutes: float, workers: int) -> int:
-    """Steps of every run such that the whole plan takes about ``minutes``; times a few steps.
+def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
+    """Steps of each run so that the whole plan takes about ``minutes``; times a few steps.
 
-    Never fewer than 40, below which nothing is learnt; so a very short time is exceeded.
+    At least 40, because fewer steps teach a model nothing; a very short time is exceeded.
     """
     if not 0 < minutes < math.inf:
-        raise ValueError(f"--minutes must be above 0; got {minutes:g}.")
+        raise ValueError(f"minutes must be above 0; got {minutes:g}.")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        jobs = [job for job in plan.jobs() if job.config.training.seed == 0]
-        source = open_source(jobs[0].config)
+        runs = [run for run in plan.list_runs() if run.config.training.seed == 0]
+        source = open_data_source(runs[0].config)
         per_step = fixed = 0.0
-        for job in jobs:
-            model = Model(job.config.model, vocab=source.vocab, longest=job.config.longest)
+        for run in runs:
+            model = Model(run.config.model, vocab=source.vocab, longest=run.config.longest)
             model.reset_parameters(0)
-            per_step += _seconds_of_step(model, source)
-            evaluations = 1 + len(job.scalings)
-            fixed += _SECONDS_A_RUN + evaluations * _seconds_of_evaluation(
-                model, source, job.config
-            )
+            per_step += _time_step(model, source)
+            evaluations = 1 + len(run.scalings)
+            fixed += _SECONDS_PER_RUN + evaluations * _time_evaluation(model, source, run.config)
     finally:
         torch.set_num_threads(threads)
-    alone = TURNS * per_step  # speed is measured when the runs are done
-    room = (minutes * 60 - alone) * min(workers, len(plan.jobs())) / (plan.seeds * _CROWDED)
-    return max(_LEAST, int((room - fixed) / per_step))
+    alone = STEPS_PER_ENCODING * per_step  # speed is measured after the runs
+    room = (
+        (minutes * 60 - alone)
+        * min(workers, len(plan.list_runs()))
+        / (plan.seeds * _SHARED_CACHE_FACTOR)
+    )
+    return max(_LEAST_STEPS, int((room - fixed) / per_step))
 
 
-def _seconds_of_step(model: Model, source: Source) -> float:
+def _time_step(model: Model, source: DataSource) -> float:
     best = float("inf")
-    for step in range(1, _STEPS + 1):
-        questions = source.batch(step)
+    for step in range(1, _TIMED_STEPS + 1):
+        questions = source.get_batch(step)
         start = time.perf_counter()
         model.loss(questions.tokens, questions.targets).backward()  # type: ignore[no-untyped-call]
         best = min(best, time.perf_counter() - start)
@@ -63,18 +65,18 @@ def _seconds_of_step(model: Model, source: Source) -> float:
 
 
 @torch.no_grad()
-def _seconds_of_evaluation(model: Model, source: Source, config: RunConfig) -> float:
-    """From one window of the longest length, which takes as long as the others together."""
-    questions = source.evaluation(config.longest)
+def _time_evaluation(model: Model, source: DataSource, config: RunConfig) -> float:
+    """Seconds of an evaluation: twice those of the longest length, from one window of it."""
+    questions = source.get_evaluation(config.longest)
     start = time.perf_counter()
     model(questions.tokens[:1], context_length=config.longest)
     return 2 * config.evaluation.windows * (time.perf_counter() - start)
 
 
-def within(plan: Plan, minutes: float, folder: Path, workers: int) -> Plan:
+def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -> ComparisonPlan:
     """``plan`` with as many steps as fit into ``minutes``.
 
-    The number is kept in ``folder``, so that the same call goes on with the same plan.
+    The number is stored in ``folder``, so that the same call continues with the same plan.
     """
     note = folder / "minutes.json"
     asked = {
@@ -86,15 +88,15 @@ def within(plan: Plan, minutes: float, folder: Path, workers: int) -> Plan:
         "base": plan.base.to_dict(),
     }
     if note.exists() and (found := files.read_json(note)).get("asked") == asked:
-        return _with_steps(plan, found["steps"])
-    steps = steps_for(plan, minutes, workers)
+        return _set_steps(plan, found["steps"])
+    steps = estimate_steps(plan, minutes, workers)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(note, {"asked": asked, "steps": steps})
-    return _with_steps(plan, steps)
+    return _set_steps(plan, steps)
 
 
-def _with_steps(plan: Plan, steps: int) -> Plan:
-    """A tenth of the steps at most are warm-up."""
+def _set_steps(plan: ComparisonPlan, steps: int) -> ComparisonPlan:
+    """``plan`` with that many steps, of which at most a tenth are warm-up."""
     training = plan.base.training
     training = dataclasses.replace(training, steps=steps, warmup=min(training.warmup, steps // 10))
     return dataclasses.replace(plan, base=dataclasses.replace(plan.base, training=training))

@@ -1,6 +1,6 @@
-"""The contestants, one adapter per file."""
+"""The contestants of the rotation benchmark, one file for each."""
 
-from .base import Entry, Mode, Peer
+from .base import CallMode, Peer, PeerCall
 from .huggingface import HuggingFace, HuggingFaceCompiled
 from .meta import Meta
 from .mlx_fast import MLX
@@ -9,7 +9,7 @@ from .rotary_embedding import RotaryEmbeddingTorch
 from .torchtune import Torchtune
 from .whorl import Copy, Whorl
 
-__all__ = ["ALL", "COPY", "NAMES", "OURS", "TITLES", "Entry", "Mode", "Peer", "chosen"]
+__all__ = ["ALL", "COPY", "NAMES", "OURS", "TITLES", "CallMode", "Peer", "PeerCall", "select_peers"]
 
 COPY, OURS = Copy.name, Whorl.name
 
@@ -26,10 +26,10 @@ NAMES = tuple(peer.name for peer in ALL)
 TITLES = {peer.name: peer.title for peer in (Copy(), Whorl(), *ALL)}
 
 
-def chosen(names: tuple[str, ...] | None) -> tuple[Peer, ...]:
-    """``copy_``, whorl and the named peers; all peers for None."""
+def select_peers(names: tuple[str, ...] | None) -> tuple[Peer, ...]:
+    """``copy_``, whorl and the peers with these names; None means all peers."""
     for name in names or ():
         if name not in NAMES:
-            raise ValueError(f"unknown peer {name!r}; known: {', '.join(NAMES)}.")
+            raise ValueError(f"peers: {name!r} is unknown; known: {', '.join(NAMES)}.")
     peers = ALL if names is None else tuple(peer for peer in ALL if peer.name in names)
     return (Copy(), Whorl(), *peers)

@@ -1,4 +1,4 @@
-"""What a contestant is: the calls it offers for a cell, and what it says about itself."""
+"""Base class of the contestants: their calls for a cell, and what is reported about them."""
 
 import importlib
 from abc import ABC, abstractmethod
@@ -10,38 +10,38 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 from whorl.bench.rotation.plan import Cell
 
-__all__ = ["Entry", "Mode", "Peer", "torch_entry"]
+__all__ = ["CallMode", "Peer", "PeerCall", "build_torch_call"]
 
 # "inplace" overwrites its inputs, "out" writes to given tensors, "fresh" allocates its results,
-# "training" is fresh with the backward pass. "bound" is "out" on tensors that it was shown before
-# the clock started and that never move; every other mode must take new ones at each call. "past" is
+# "training" is fresh with the backward pass. "bound" is "out" on tensors that it knows before the
+# timing and that never move; every other mode must accept new ones at each call. "past" is
 # "inplace" with a table that ends before the last position.
-Mode = Literal["inplace", "out", "fresh", "training", "bound", "past"]
+CallMode = Literal["inplace", "out", "fresh", "training", "bound", "past"]
 
-Turn = Callable[[Tensor, Tensor], Sequence[Tensor]]
+RotateFunction = Callable[[Tensor, Tensor], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One way to do a cell's work.
+class PeerCall:
+    """One way in which a peer does the work of a cell.
 
-    call: does it once; this is what is timed.
-    results: does it once and returns q, k (and their gradients) as [B, H, T, D] torch tensors.
+    call: does the work once; this is timed.
+    results: does the work once and returns q, k (and their gradients) as [B, H, T, D] tensors.
     """
 
-    mode: Mode
+    mode: CallMode
     call: Callable[[], object]
     results: Callable[[], Sequence[Tensor]]
 
 
 class Peer(ABC):
-    """An implementation to compare with.
+    """An implementation of the rotation.
 
-    module: what must import. package: the distribution whose version is reported.
-    own_angles: whether it forms angles in float32 by itself instead of taking tables.
+    module: what must be importable. package: the distribution whose version is reported.
+    own_angles: whether it computes angles in float32 itself, instead of taking tables.
     """
 
     name: ClassVar[str]
@@ -54,18 +54,18 @@ class Peer(ABC):
     own_angles: ClassVar[bool] = False
     note: ClassVar[str] = ""
 
-    def missing(self) -> str | None:
-        """None if it can be used here, else why not."""
+    def explain_missing(self) -> str | None:
+        """Why the peer cannot be used here; None if it can."""
         if self.module is None:
             return None
         try:
             importlib.import_module(self.module)
-        except Exception as error:  # a peer's broken installation must not end the run
+        except Exception as error:  # a broken installation of a peer must not end the benchmark
             return f"{type(error).__name__}: {error}"
         return None
 
-    def version(self) -> str | None:
-        """Version of the package, where there is one."""
+    def read_version(self) -> str | None:
+        """Version of the peer's package, or None."""
         if self.package is None:
             return None
         try:
@@ -74,19 +74,21 @@ class Peer(ABC):
             return None
 
     def supports(self, cell: Cell) -> bool:
-        """Whether it can do this cell at all."""
+        """Whether the peer can do the work of this cell."""
         fits = cell.layout in self.layouts and cell.dtype in self.dtypes
         return fits and (self.trains or cell.shape.kind != "training")
 
     @abstractmethod
-    def entries(self, case: Case) -> list[Entry]:
-        """Set up everything that is not timed, and return the ways to do the work."""
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
+        """The peer's calls for a cell; everything that is not timed is done here."""
 
 
-def torch_entry(case: Case, turn: Turn, *, heads_last: bool = False) -> Entry:
-    """The entry of a torch function (q, k) -> (q', k'): with the backward pass in training.
+def build_torch_call(
+    case: RotationCase, rotate: RotateFunction, *, heads_last: bool = False
+) -> PeerCall:
+    """The call of a torch function (q, k) -> (q', k'), in training with the backward pass.
 
-    heads_last: it takes [B, T, H, D], and gets contiguous tensors of that shape.
+    heads_last: the function gets contiguous tensors [B, T, H, D].
     """
 
     def own(x: Tensor) -> Tensor:
@@ -97,12 +99,12 @@ def torch_entry(case: Case, turn: Turn, *, heads_last: bool = False) -> Entry:
 
     q, k = own(case.q), own(case.k)
     if not case.training:
-        return Entry("fresh", lambda: turn(q, k), lambda: common(turn(q, k)))
+        return PeerCall("fresh", lambda: rotate(q, k), lambda: common(rotate(q, k)))
     q, k = q.detach().requires_grad_(), k.detach().requires_grad_()
     grads = own(case.q_grad), own(case.k_grad)
 
     def train() -> list[Tensor]:
-        outs = turn(q, k)
+        outs = rotate(q, k)
         return [*outs, *torch.autograd.grad(outs, (q, k), grads)]
 
-    return Entry("training", train, lambda: common(train()))
+    return PeerCall("training", train, lambda: common(train()))

@@ -5,17 +5,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl.bench.rotation.case import BASE, Case
+from whorl.bench.rotation.case import BASE, RotationCase
 
-from .base import Entry, Peer
+from .base import Peer, PeerCall
 
-__all__ = ["MLX", "from_mlx", "to_mlx"]
+__all__ = ["MLX", "convert_from_mlx", "convert_to_mlx"]
 
 
 class MLX(Peer):
-    """It takes a base and an offset, so cos and sin are formed at every call.
+    """``mx.fast.rope``, which takes a base and an offset and computes cos and sin at every call.
 
-    Arrays are made beforehand. The number of threads cannot be set.
+    Arrays are converted before the timing. The number of threads cannot be set.
     """
 
     name = "mlx"
@@ -25,13 +25,13 @@ class MLX(Peer):
     own_angles = True
     note = "forms cos and sin at every call; its threads cannot be set"
 
-    def entries(self, case: Case) -> list[Entry]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         import mlx.core as mx
 
         shape, traditional = case.cell.shape, case.cell.layout == "interleaved"
-        q, k = to_mlx(case.q), to_mlx(case.k)
+        q, k = convert_to_mlx(case.q), convert_to_mlx(case.k)
 
-        def turn(x: Any) -> Any:
+        def rotate(x: Any) -> Any:
             return mx.fast.rope(
                 x,
                 shape.head_dim,
@@ -43,25 +43,25 @@ class MLX(Peer):
             )
 
         def fresh() -> list[Any]:
-            done = [turn(q), turn(k)]
+            done = [rotate(q), rotate(k)]
             mx.eval(done)
             return done
 
         if not case.training:
-            return [Entry("fresh", fresh, lambda: [from_mlx(x) for x in fresh()])]
-        grads = [to_mlx(case.q_grad), to_mlx(case.k_grad)]
+            return [PeerCall("fresh", fresh, lambda: [convert_from_mlx(x) for x in fresh()])]
+        grads = [convert_to_mlx(case.q_grad), convert_to_mlx(case.k_grad)]
 
         def train() -> list[Any]:
-            outs, cotangents = mx.vjp(lambda q, k: [turn(q), turn(k)], [q, k], grads)
+            outs, cotangents = mx.vjp(lambda q, k: [rotate(q), rotate(k)], [q, k], grads)
             done = [*outs, *cotangents]
             mx.eval(done)
             return done
 
-        return [Entry("training", train, lambda: [from_mlx(x) for x in train()])]
+        return [PeerCall("training", train, lambda: [convert_from_mlx(x) for x in train()])]
 
 
-def to_mlx(x: Tensor) -> Any:
-    """A copy as an MLX array; numpy has no bfloat16, so its bits travel as integers."""
+def convert_to_mlx(x: Tensor) -> Any:
+    """A tensor copied to an MLX array; bfloat16 as integers, because numpy does not have it."""
     import mlx.core as mx
 
     if x.dtype == torch.bfloat16:
@@ -72,8 +72,8 @@ def to_mlx(x: Tensor) -> Any:
     return array
 
 
-def from_mlx(array: Any) -> Tensor:
-    """A copy as a torch tensor."""
+def convert_from_mlx(array: Any) -> Tensor:
+    """An MLX array copied to a tensor."""
     import mlx.core as mx
     import numpy as np
 

@@ -1,22 +1,22 @@
-"""onnxruntime: its fused RotaryEmbedding on bound, preallocated tensors, so nothing is copied."""
+"""onnxruntime: its fused RotaryEmbedding, on preallocated tensors so that nothing is copied."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 
-from .base import Entry, Peer
+from .base import Peer, PeerCall
 
 __all__ = ["OnnxRuntime"]
 
 
 class OnnxRuntime(Peer):
-    """The com.microsoft operator on q and on k in one graph; tables are given in the dtype of q.
+    """The com.microsoft operator for q and k in one graph, with tables in the dtype of q.
 
-    Queries, keys and results are bound at every call, as a caller with new tensors must, or once;
-    tables stay bound. The runtime gets as many threads as the cell has. There is no bfloat16 kernel
+    Queries, keys and results are bound at every call, as a caller with new tensors must do, or
+    once; tables stay bound. The runtime gets as many threads as the cell. It has no bfloat16 kernel
     for the CPU.
     """
 
@@ -28,8 +28,8 @@ class OnnxRuntime(Peer):
     trains = False
     note = "com.microsoft.RotaryEmbedding on preallocated memory"
 
-    def missing(self) -> str | None:
-        problem = super().missing()
+    def explain_missing(self) -> str | None:
+        problem = super().explain_missing()
         if problem is None:
             try:
                 import onnx  # noqa: F401  # builds the graph
@@ -37,14 +37,14 @@ class OnnxRuntime(Peer):
                 return f"ImportError: {error}"
         return problem
 
-    def entries(self, case: Case) -> list[Entry]:
-        session = _session(case)
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
+        session = _build_session(case)
         binding, run = session.io_binding(), session.run_with_iobinding
         cos, sin = case.angles.cos().to(case.dtype), case.angles.sin().to(case.dtype)
         first = torch.zeros(1).long()
         for name, x in (("cos", cos), ("sin", sin), ("first", first)):
-            binding.bind_input(name, "cpu", 0, _kind(x), list(x.shape), x.data_ptr())
-        kind, q, k, q_out, k_out = _kind(case.q), case.q, case.k, case.q_out, case.k_out
+            binding.bind_input(name, "cpu", 0, _get_numpy_type(x), list(x.shape), x.data_ptr())
+        kind, q, k, q_out, k_out = _get_numpy_type(case.q), case.q, case.k, case.q_out, case.k_out
 
         def bind() -> None:
             binding.bind_input("q", "cpu", 0, kind, q.shape, q.data_ptr())
@@ -52,7 +52,7 @@ class OnnxRuntime(Peer):
             binding.bind_output("q_out", "cpu", 0, kind, q_out.shape, q_out.data_ptr())
             binding.bind_output("k_out", "cpu", 0, kind, k_out.shape, k_out.data_ptr())
 
-        # The binding holds addresses only; as a default the tables live as long as the call.
+        # The binding holds addresses only; the default argument keeps the tables alive.
         def run_bound(alive: object = (cos, sin, first)) -> tuple[Tensor, Tensor]:
             run(binding)
             return q_out, k_out
@@ -62,10 +62,10 @@ class OnnxRuntime(Peer):
             return run_bound()
 
         bind()
-        return [Entry("out", call, call), Entry("bound", run_bound, run_bound)]
+        return [PeerCall("out", call, call), PeerCall("bound", run_bound, run_bound)]
 
 
-def _session(case: Case) -> Any:
+def _build_session(case: RotationCase) -> Any:
     import onnxruntime
     from onnx import TensorProto, helper
 
@@ -98,7 +98,7 @@ def _session(case: Case) -> Any:
     )
 
 
-def _kind(x: Tensor) -> Any:
+def _get_numpy_type(x: Tensor) -> Any:
     import numpy as np
 
     return {torch.float32: np.float32, torch.float16: np.float16, torch.int64: np.int64}[x.dtype]

@@ -1,16 +1,16 @@
-"""rotary-embedding-torch: ``apply_rotary_emb`` with ready-made angles, its shortest way."""
+"""rotary-embedding-torch: ``apply_rotary_emb`` with given angles, its fastest way."""
 
 import torch
 
-from whorl.bench.rotation.case import Case
+from whorl.bench.rotation.case import RotationCase
 
-from .base import Entry, Peer, torch_entry
+from .base import Peer, PeerCall, build_torch_call
 
 __all__ = ["RotaryEmbeddingTorch"]
 
 
 class RotaryEmbeddingTorch(Peer):
-    """It caches angles, not their cos and sin, and takes those at every call."""
+    """``apply_rotary_emb``, which caches angles and computes cos and sin at every call."""
 
     name = "ret"
     title = "rotary-embedding-torch"
@@ -20,10 +20,12 @@ class RotaryEmbeddingTorch(Peer):
     own_angles = True
     note = "given the angles of its cache; cos and sin are taken at every call"
 
-    def entries(self, case: Case) -> list[Entry]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         from rotary_embedding_torch import apply_rotary_emb
 
-        freqs = case.angles_by_channel().to(torch.float32)  # [T, D]
+        freqs = case.expand_angles().to(torch.float32)  # [T, D]
         return [
-            torch_entry(case, lambda q, k: (apply_rotary_emb(freqs, q), apply_rotary_emb(freqs, k)))
+            build_torch_call(
+                case, lambda q, k: (apply_rotary_emb(freqs, q), apply_rotary_emb(freqs, k))
+            )
         ]

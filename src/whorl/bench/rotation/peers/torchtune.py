@@ -1,16 +1,16 @@
-"""torchtune: ``RotaryPositionalEmbeddings``, where its dependencies resolve."""
+"""torchtune: ``RotaryPositionalEmbeddings``."""
 
 import torch
 
-from whorl.bench.rotation.case import BASE, Case
+from whorl.bench.rotation.case import BASE, RotationCase
 
-from .base import Entry, Peer, torch_entry
+from .base import Peer, PeerCall, build_torch_call
 
 __all__ = ["Torchtune"]
 
 
 class Torchtune(Peer):
-    """Interleaved on [B, T, H, D], in float32, from a table it makes itself."""
+    """Interleaved layout on [B, T, H, D], in float32, with a table of its own."""
 
     name = "torchtune"
     title = "torchtune"
@@ -20,7 +20,7 @@ class Torchtune(Peer):
     own_angles = True
     note = "on contiguous [B, T, H, D]; decode passes input_pos"
 
-    def entries(self, case: Case) -> list[Entry]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         from torchtune.modules import RotaryPositionalEmbeddings
 
         shape = case.cell.shape
@@ -29,7 +29,7 @@ class Torchtune(Peer):
         if shape.first:
             at = case.positions.expand(shape.batch, -1)  # [B, T]
         return [
-            torch_entry(
+            build_torch_call(
                 case,
                 lambda q, k: (rope(q, input_pos=at), rope(k, input_pos=at)),
                 heads_last=True,

@@ -1,23 +1,23 @@
-"""The memory limit, and whorl in all its forms."""
+"""``copy_``, which all times are divided by, and whorl in all its modes."""
 
 from whorl import Layout, RoPE
-from whorl.bench.rotation.case import BASE, Case
+from whorl.bench.rotation.case import BASE, RotationCase
 
-from .base import Entry, Peer, torch_entry
+from .base import Peer, PeerCall, build_torch_call
 
 __all__ = ["Copy", "Whorl"]
 
 
 class Copy(Peer):
-    """``copy_`` of the same tensors into preallocated ones; in training, of the gradients too.
+    """``copy_`` of q and k into preallocated tensors; in training, of the gradients too.
 
-    Every ratio has it as denominator. It is the one contestant that is not verified.
+    Times are divided by that of ``copy_``. It is the only contestant that is not verified.
     """
 
     name = "copy"
     title = "copy_"
 
-    def entries(self, case: Case) -> list[Entry]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         pairs = [(case.q_out, case.q), (case.k_out, case.k)]
         if case.training:
             pairs += [(case.q_inplace, case.q_grad), (case.k_inplace, case.k_grad)]
@@ -26,18 +26,18 @@ class Copy(Peer):
             for target, source in pairs:
                 target.copy_(source)
 
-        return [Entry("training" if case.training else "out", call, lambda: ())]
+        return [PeerCall("training" if case.training else "out", call, lambda: ())]
 
 
 class Whorl(Peer):
-    """RoPE with a table as long as the cell needs, and once with a shorter one."""
+    """RoPE with a table that is long enough for the cell, and with a shorter one."""
 
     name = "whorl"
     title = "whorl"
     package = "whorl"
     note = "decode: cos and sin looked up from the offset, where peers get them ready-made"
 
-    def entries(self, case: Case) -> list[Entry]:
+    def build_calls(self, case: RotationCase) -> list[PeerCall]:
         cell, shape = case.cell, case.cell.shape
         first = shape.first
         layout: Layout = "half" if cell.layout == "half" else "interleaved"
@@ -46,7 +46,7 @@ class Whorl(Peer):
             for length in (first + shape.length, shape.short_table or 0)
         ]
         rope, short = ropes
-        fresh = torch_entry(case, lambda q, k: rope(q, k, offset=first))
+        fresh = build_torch_call(case, lambda q, k: rope(q, k, offset=first))
         if case.training:
             return [fresh]
         q, k, q_out, k_out = case.q, case.k, case.q_out, case.k_out
@@ -63,11 +63,11 @@ class Whorl(Peer):
 
         bound = rope.bind(q, k, out=(q_out, k_out))
         entries = [
-            Entry("inplace", inplace, lambda: (inplace(), (q_own, k_own))[1]),
-            Entry("out", out, lambda: (out(), (q_out, k_out))[1]),
+            PeerCall("inplace", inplace, lambda: (inplace(), (q_own, k_own))[1]),
+            PeerCall("out", out, lambda: (out(), (q_out, k_out))[1]),
             fresh,
-            Entry("bound", lambda: bound(first), lambda: bound(first)),
+            PeerCall("bound", lambda: bound(first), lambda: bound(first)),
         ]
         if shape.short_table is not None:
-            entries.append(Entry("past", past, lambda: (past(), (q_own, k_own))[1]))
+            entries.append(PeerCall("past", past, lambda: (past(), (q_own, k_own))[1]))
         return entries

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from whorl.bench import Shape, Target
-from whorl.bench.rotation.judge import comparisons, losses, targets
+from whorl.bench import BenchmarkTarget, Shape
 from whorl.bench.rotation.peers import TITLES
 from whorl.bench.rotation.results import CellResult, Result
+from whorl.bench.rotation.targets import check_targets, compare_with_peers, find_losses
 
 from .conftest import cell_of
 
@@ -17,15 +17,15 @@ TRAINING = Shape("training", 8, 12, 12, 128, 64)
 SHORT = Shape("prefill", 1, 32, 8, 512, 128)
 
 
-def target(name: str, *cells: object) -> Target:
-    found = [t for t in targets(cells) if t.name == name]  # type: ignore[arg-type]
-    assert len(found) == 1, [t.name for t in targets([])]
+def target(name: str, *cells: object) -> BenchmarkTarget:
+    found = [t for t in check_targets(cells) if t.name == name]  # type: ignore[arg-type]
+    assert len(found) == 1, [t.name for t in check_targets([])]
     return found[0]
 
 
 def test_like_meets_like() -> None:
     cell = cell_of({**OURS_ALL, ("hf", "fresh"): 40e-3, ("ort", "out"): 10e-3})
-    found = {(c.mode, c.peer, c.peer_mode): c.ratio for c in comparisons(cell)}
+    found = {(c.mode, c.peer, c.peer_mode): c.ratio for c in compare_with_peers(cell)}
     assert found == pytest.approx(
         {
             ("inplace", "hf", "fresh"): 0.2,
@@ -38,7 +38,7 @@ def test_like_meets_like() -> None:
 
 def test_in_place_meets_the_fastest_form_of_a_peer() -> None:
     cell = cell_of({("whorl", "inplace"): 8e-3, ("mlx", "fresh"): 9e-3, ("mlx", "out"): 4e-3})
-    (found,) = comparisons(cell)
+    (found,) = compare_with_peers(cell)
     assert (found.peer_mode, found.ratio) == ("out", 2.0)
 
 
@@ -53,12 +53,12 @@ def test_in_place_meets_the_fastest_form_of_a_peer() -> None:
 )
 def test_loss_begins_beyond_noise(ours: float, theirs: float, lost: bool) -> None:
     cell = cell_of({("whorl", "fresh"): ours, ("hf", "fresh"): theirs})
-    assert bool(losses([cell])) is lost
+    assert bool(find_losses([cell])) is lost
 
 
 def test_losses_come_worst_first() -> None:
     cell = cell_of({("whorl", "fresh"): 3.0, ("hf", "fresh"): 2.0, ("meta", "fresh"): 1.0})
-    assert [(loss.peer, loss.ratio) for loss in losses([cell])] == [("meta", 3.0), ("hf", 1.5)]
+    assert [(loss.peer, loss.ratio) for loss in find_losses([cell])] == [("meta", 3.0), ("hf", 1.5)]
 
 
 @pytest.mark.parametrize(("inplace", "ok"), [(8.9e-3, True), (9.1e-3, False)])
@@ -100,7 +100,7 @@ def test_targets_past_the_table(shape: Shape, name: str, limit: float, ok: bool)
     assert found.limit == f"<= {limit:g}"
     assert found.measured == pytest.approx(past / inside)
     assert found.ok is ok
-    assert not comparisons(cells[0])  # peers have no such form
+    assert not compare_with_peers(cells[0])  # peers have no such form
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_unmeasured_and_multithreaded_cells_decide_nothing() -> None:
     cell = cell_of(
         {("copy", "out"): 1.0, ("whorl", "inplace"): 9.0, ("hf", "fresh"): 1.0}, threads=2
     )
-    assert all(t.measured is None and t.ok is None for t in targets([cell]))
-    assert len(targets([])) == len(targets([cell]))
-    assert losses([cell])  # a loss on many threads is still told
+    assert all(t.measured is None and t.ok is None for t in check_targets([cell]))
+    assert len(check_targets([])) == len(check_targets([cell]))
+    assert find_losses([cell])  # a loss on many threads is still told
 
 
 @pytest.mark.parametrize(("theirs", "count"), [(2.0, 0), (0.5, 1)])
@@ -146,7 +146,7 @@ def test_no_comparison_may_be_lost(theirs: float, count: int) -> None:
 def test_bound_once_is_set_against_bound_once_only() -> None:
     ours = {("whorl", "inplace"): 8e-6, ("whorl", "bound"): 5e-6}
     cell = cell_of({**ours, ("ort", "out"): 9e-6, ("ort", "bound"): 4e-6})
-    found = {(c.mode, c.peer_mode): c.ratio for c in comparisons(cell)}
+    found = {(c.mode, c.peer_mode): c.ratio for c in compare_with_peers(cell)}
     assert found == {
         ("inplace", "out"): pytest.approx(8 / 9),
         ("bound", "bound"): pytest.approx(5 / 4),
