@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.configs.diagnosis.cases import write_config, write_safetensors
+from tests.configs.diagnosis.examples import write_config, write_safetensors
 from tests.weights.test_mixed import CROSSED, HALF, OTHER, folder_of
 from whorl.configs import diagnosis
 from whorl.configs.diagnosis.checkpoint import PICKLES, open_weights

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from whorl.configs import diagnosis, read_config
-from whorl.configs.diagnosis import RULES, fix, ward
+from whorl.configs.diagnosis import RULES, fix, model as ward
 from whorl.configs.diagnosis.engine import LLAMA, Edit, Symptom
-from whorl.configs.diagnosis.patient import Patient
+from whorl.configs.diagnosis.model import Patient
 
 TWO = {**LLAMA, "rope_scaling": {"factor": 4.0, "attn": 1}}
 

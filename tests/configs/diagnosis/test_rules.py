@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.configs.diagnosis.cases import examine_case
+from tests.configs.diagnosis.examples import examine_case
 from whorl.configs import diagnosis
 from whorl.configs.diagnosis import RULES, SEVERITIES, Rule, page
 from whorl.configs.diagnosis.engine import Case
 
-PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
+PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
 EVERY = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 
 

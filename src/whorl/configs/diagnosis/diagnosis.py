@@ -10,7 +10,7 @@ from whorl.configs.model import ModelPositions
 from . import fix
 from .checkpoint import Weights
 from .engine import SEVERITIES, Finding, Severity, put
-from .ward import admit
+from .model import admit
 
 __all__ = ["Diagnosis", "diagnose"]
 

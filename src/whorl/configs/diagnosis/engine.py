@@ -19,7 +19,7 @@ from typing import Any, Literal
 from whorl._support.words import escape_controls, quote, shorten, suggest_name
 from whorl.types import Layout
 
-from .patient import Patient
+from .model import Patient
 
 __all__ = [
     "LLAMA",

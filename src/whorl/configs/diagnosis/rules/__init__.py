@@ -15,7 +15,7 @@ from . import (
     shares,
     spelling,
     stored,
-    target,
+    target_length,
     values,
 )
 
@@ -24,5 +24,5 @@ __all__ = ["SUBJECTS"]
 #: In the order of docs/doctor.md.
 SUBJECTS = (
     *(families, keys, spelling, values, nested, loading, parity, bases, lengths, scalings),
-    *(attention_scale, heads, shares, target, stored, layouts),
+    *(attention_scale, heads, shares, target_length, stored, layouts),
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from whorl._support.words import shorten
-from whorl.configs.diagnosis.patient import Block, number, shown
+from whorl.configs.diagnosis.parts import Block, number, shown
 from whorl.configs.huggingface.nd import MROPE
 
 __all__ = [

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, shown
 from whorl.scaling.yarn import mscale
 
 __all__: list[str] = []

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, Tower, number, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, Tower, number, shown
 from whorl.configs.huggingface.write import dialect_lines, lost_words
 
-from ._beside import disagreements
+from ._disagreement import disagreements
 
 __all__: list[str] = []
 

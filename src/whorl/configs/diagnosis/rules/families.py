@@ -5,7 +5,8 @@ import unicodedata
 from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import shown
 from whorl.configs.huggingface import defaults
 
 from ._vocabulary import spelt

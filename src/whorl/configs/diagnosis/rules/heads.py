@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient, shown, whole
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import shown, whole
 from whorl.configs.huggingface import classes
 
 __all__: list[str] = []

@@ -6,7 +6,8 @@ from typing import Any
 from whorl._support.numerals import parse_number
 from whorl.configs import ConfigError, read_config
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, Tower, number, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, Tower, number, shown
 
 from ._vocabulary import ALIASES, KNOWN, READ, SECTIONS, is_neutral, knows_type, read_by
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient
+from whorl.configs.diagnosis.model import Patient
 from whorl.weights.config_file import read_stated_layout
 
 __all__: list[str] = []

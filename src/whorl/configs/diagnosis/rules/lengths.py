@@ -8,10 +8,11 @@ f o. M means that reach in some configs (DeepSeek-V3, gpt-oss) and the trained l
 from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, shown
 from whorl.configs.limits import MOST_TOKENS
 
-from ._beside import disagreements
+from ._disagreement import disagreements
 from ._vocabulary import ORIGINAL
 
 __all__: list[str] = []

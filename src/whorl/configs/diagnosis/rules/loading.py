@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient, number, shown, whole
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import number, shown, whole
 from whorl.configs.huggingface import classes
 
 from ._vocabulary import READ, SIZES

@@ -7,7 +7,8 @@ from typing import Any
 from whorl._support.words import suggest_name
 from whorl.configs import ConfigError, read_config
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, Tower, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, Tower, shown
 
 __all__: list[str] = []
 

@@ -8,7 +8,7 @@ and keep quiet where one does (``engine.put``).
 from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient
+from whorl.configs.diagnosis.model import Patient
 from whorl.configs.huggingface import defaults
 from whorl.configs.inspection.frameworks.transformers import refusal
 

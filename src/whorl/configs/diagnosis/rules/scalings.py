@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, number, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, number, shown
 
 __all__: list[str] = []
 

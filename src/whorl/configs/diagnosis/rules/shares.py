@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, number, shown, whole
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, number, shown, whole
 
-from ._beside import disagreements
+from ._disagreement import disagreements
 
 __all__: list[str] = []
 

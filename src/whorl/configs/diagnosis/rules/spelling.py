@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from whorl._support.words import list_quoted, suggest_name
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, shown
 
 from ._vocabulary import ALIASES, KNOWN, LISTS, READ, knows_type, read_by, spelt
 

@@ -6,8 +6,8 @@ import torch
 
 from whorl.configs.diagnosis.checkpoint import Stored
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient
-from whorl.configs.diagnosis.turning import Turning
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.rotary_groups import Turning
 from whorl.weights.shards import INDEX
 
 __all__: list[str] = []

@@ -6,7 +6,8 @@ from typing import Any
 
 from whorl._support.numerals import TextNumber, is_json_number, parse_number
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, Tower, number, shown
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import Block, Tower, number, shown
 from whorl.configs.huggingface import classes
 from whorl.configs.huggingface.families import FAMILIES
 from whorl.configs.huggingface.schema import by_layer

@@ -8,8 +8,8 @@ Rules must not need a config that can be read, so everything here takes any valu
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,14 +17,10 @@ from whorl._support import words
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.families import FAMILIES
 from whorl.configs.huggingface.schema import always_10000, hard_coded
-from whorl.configs.model import Kind, LayerGroup, ModelPositions
+from whorl.configs.model import LayerGroup, ModelPositions
 
-from .checkpoint import Weights
-from .turning import Turning, turnings
+__all__ = ["Block", "Tower", "number", "shown", "whole"]
 
-__all__ = ["Block", "Patient", "Tower", "number", "shown", "whole"]
-
-_MOST_DEPTH = 4
 #: What families call the tokens that they claim.
 _CONTEXT_KEYS = (
     "max_position_embeddings",
@@ -209,100 +205,3 @@ class Tower:
     @property
     def nested(self) -> bool:
         return any(block.label is not None for block in self.blocks)
-
-
-@dataclass(frozen=True)
-class Patient:
-    """One model as the rules see it.
-
-    data: the keys as they were written; empty for a checkpoint without a config.
-    reading, faithful: what read_config makes of them, as it should be and as transformers does;
-        faithful is None where transformers refuses.
-    refusal: why read_config makes nothing of them.
-    length: the length that the model is to be used at, where the caller said one.
-    """
-
-    kind: Kind | None
-    data: Mapping[str, Any]
-    reading: ModelPositions | None = None
-    faithful: ModelPositions | None = None
-    refusal: str | None = None
-    length: int | None = None
-    weights: Weights = field(default_factory=Weights)
-
-    @cached_property
-    def towers(self) -> tuple[Tower, ...]:
-        """The top and every part, for configs whose keys are those of transformers."""
-        if self.kind not in ("transformers", "mlx"):
-            return ()
-        return tuple(_towers(self.data, (), self.reading))
-
-    @property
-    def blocks(self) -> Iterator[Block]:
-        for tower in self.towers:
-            yield from tower.blocks
-
-    @property
-    def every_block(self) -> Iterator[Block]:
-        """Also those that the model's class does not read, for rules about keys alone."""
-        for tower in self.towers:
-            yield from tower.every_block
-
-    @cached_property
-    def readings(self) -> tuple[tuple[str, ModelPositions], ...]:
-        """What was read of each config, with its path."""
-        if self.towers:
-            return tuple((t.path(), t.reading) for t in self.towers if t.reading is not None)
-        return () if self.reading is None else (("", self.reading),)
-
-    @cached_property
-    def compared(self) -> tuple[tuple[tuple[str, ...], ModelPositions, ModelPositions], ...]:
-        """The path of each config, its reading as it should be, and as transformers does it."""
-        if self.reading is None or self.faithful is None:
-            return ()
-        return tuple(_pairwise(self.reading, self.faithful, ()))
-
-    def rotates(self, tower: Tower) -> bool:
-        """Whether a tower has rotary layers, as far as one can tell."""
-        if self.reading is None:
-            keys = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
-            return not tower.where or any(tower.config.get(k) is not None for k in keys)
-        groups = () if tower.reading is None else tower.reading.groups
-        return any(group.rotation is not None or group.refusal for group in groups)
-
-    @cached_property
-    def turning(self) -> tuple[Turning, ...]:
-        """The groups of layers whose frequencies are known."""
-        return turnings(self.readings)
-
-
-def _towers(
-    data: Mapping[str, Any], where: tuple[str, ...], reading: ModelPositions | None
-) -> Iterator[Tower]:
-    parts = {} if reading is None else reading.parts
-    yield Tower(where, data, _own(reading, data))
-    if len(where) < _MOST_DEPTH:
-        for name, inner in data.items():
-            named = isinstance(name, str) and (name.endswith("_config") or name in parts)
-            if named and isinstance(inner, Mapping):
-                yield from _towers(inner, (*where, name), parts.get(name))
-
-
-def _pairwise(
-    a: ModelPositions, b: ModelPositions, where: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], ModelPositions, ModelPositions]]:
-    if not a.parts:
-        yield where, a, b
-    for name in a.parts:
-        if name in b.parts:
-            yield from _pairwise(a.parts[name], b.parts[name], (*where, name))
-
-
-def _own(reading: ModelPositions | None, data: Mapping[str, Any]) -> ModelPositions | None:
-    """The reading of the keys that stand here themselves, not in a part."""
-    if reading is None:
-        return None
-    for name, part in reading.parts.items():
-        if part.groups is reading.groups:  # a model with parts reads as one of them
-            return None if isinstance(data.get(name), Mapping) else part
-    return reading

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Symptom
-from whorl.configs.diagnosis.patient import Tower, shown
+from whorl.configs.diagnosis.parts import Tower, shown
 
 __all__ = ["disagreements"]
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient, number, whole
-from whorl.configs.diagnosis.turning import Turning
+from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.parts import number, whole
+from whorl.configs.diagnosis.rotary_groups import Turning
 from whorl.configs.inspection.pairs import angle_error
 from whorl.scaling.aliasing import alike
 
