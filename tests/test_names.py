@@ -24,7 +24,7 @@ VERBS = set(re.findall(r"\w+", re.sub(r"\*\*.*?\*\*", "", GLOSSARY.split("are no
 #: Names that contain a banned word, and why they stay.
 ALLOWED: dict[str, str] = {}
 #: Rooms whose functions are still to be renamed; this list only becomes shorter.
-UNFINISHED = {"analysis", "attention", "bench", "configs", "configs.diagnosis"}
+UNFINISHED = {"analysis", "attention", "bench", "configs"}
 UNFINISHED |= {"configs.inspection", "encodings", "explore", "functions", "info", "kernels", "lab"}
 UNFINISHED |= {"plots", "positions", "scaling", "testing"}
 #: Functions that may be nouns: what users type, charts, analysis quantities, and commands.

@@ -102,7 +102,8 @@ def test_fix(whorl: Whorl, config: Callable[..., str]) -> None:
 
     again = whorl("doctor", path, "--fix")
     assert again.code == 2
-    assert again.err.endswith("config.fixed.json' is there already; --force overwrites it.\n")
+    said = "config.fixed.json' exists already; overwrite it with force=True (--force).\n"
+    assert again.err.endswith(said)
     forced = whorl("doctor", path, "--fix", "--force", "--json")
     assert json.loads(forced.out)["fixed"] == str(fixed)
     assert json.loads(forced.out)["diff"].startswith("--- config.json\n+++ config.fixed.json\n")
@@ -159,7 +160,7 @@ def test_explain(whorl: Whorl) -> None:
     [
         ([], "doctor: name a config.json, a folder, a file or a preset; see --help."),
         (["x.json", "--force"], "--force lets --fix overwrite a file; add --fix."),
-        (["model.bin"], "holds pickles, which run code when they are opened"),
+        (["model.bin"], "is a pickle file, which can run any code when it is opened"),
         (["nowhere.json"], "nowhere.json"),
     ],
 )

@@ -19,7 +19,7 @@ from whorl._support.words import shorten
 from ._console import Console
 
 if TYPE_CHECKING:
-    from whorl.configs.diagnosis import Diagnosis, Finding, Rule
+    from whorl.configs.diagnosis import ConfigDiagnosis, DiagnosisRule, Finding
 
 __all__ = ["Correction", "print_diagnosis", "print_rule", "print_rules"]
 
@@ -32,7 +32,7 @@ class Correction:
 
     path: Path | None
     changes: str
-    remaining: Diagnosis
+    remaining: ConfigDiagnosis
 
     def to_dict(self) -> dict[str, Any]:
         left = self.remaining.to_dict()
@@ -43,7 +43,7 @@ class Correction:
         }
 
 
-def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> None:
+def print_diagnosis(target: str, found: ConfigDiagnosis, fixed: Correction | None) -> None:
     """The findings by severity, what ``--fix`` changed and left, and a last line with counts."""
     console = Console(highlight=False)
     family = None if found.reading is None else found.reading.model_type
@@ -66,7 +66,7 @@ def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> 
     _print_findings(console, fixed.remaining)
 
 
-def _print_findings(console: Console, found: Diagnosis) -> None:
+def _print_findings(console: Console, found: ConfigDiagnosis) -> None:
     for finding in found.findings:
         for line in _render_finding(finding):
             console.print(line)
@@ -84,7 +84,7 @@ def _render_finding(finding: Finding) -> Iterator[RenderableType]:
     yield Padding(remedy, (0, 0, 0, 2))
 
 
-def _summarize(found: Diagnosis, fixing: bool) -> Iterator[Text]:
+def _summarize(found: ConfigDiagnosis, fixing: bool) -> Iterator[Text]:
     if not found.findings:
         yield Text("nothing found.", "green")
         return
@@ -94,15 +94,15 @@ def _summarize(found: Diagnosis, fixing: bool) -> Iterator[Text]:
     yield Text("whorl doctor --explain ID says why, with an example.", "dim")
 
 
-def _count_by_severity(found: Diagnosis) -> str:
+def _count_by_severity(found: ConfigDiagnosis) -> str:
     """How many there are of each severity: "2 errors, 1 note"."""
     from whorl.configs.diagnosis import SEVERITIES
 
-    counts = [(len(found.of(severity)), severity) for severity in SEVERITIES]
+    counts = [(len(found.select(severity)), severity) for severity in SEVERITIES]
     return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
 
 
-def print_rules(rules: Iterable[Rule]) -> None:
+def print_rules(rules: Iterable[DiagnosisRule]) -> None:
     """A line for each rule, the worst first."""
     from whorl.configs.diagnosis import SEVERITIES
 
@@ -117,7 +117,7 @@ def print_rules(rules: Iterable[Rule]) -> None:
     console.print(table)
 
 
-def print_rule(rule: Rule) -> None:
+def print_rule(rule: DiagnosisRule) -> None:
     """All that there is to say about a rule."""
     console = Console(highlight=False)
     console.print(Text.assemble((rule.severity, _STYLES[rule.severity]), "  ", (rule.id, "bold")))

@@ -12,7 +12,7 @@ from ._lengths import make_length_option
 from ._lists import split_words
 
 if TYPE_CHECKING:
-    from whorl.configs.diagnosis import Diagnosis
+    from whorl.configs.diagnosis import ConfigDiagnosis
 
 __all__ = ["FAILED", "doctor"]
 
@@ -56,7 +56,7 @@ def doctor(
         raise ValueError("--force lets --fix overwrite a file; add --fix.")
     from whorl.configs import diagnosis
 
-    found = diagnosis.examine(target, length=length, ignore=split_words(ignore) or ())
+    found = diagnosis.diagnose(target, length=length, ignore=split_words(ignore) or ())
     fixed = _fix(found, force) if fix_it else None
     if as_json:
         print_json({**found.to_dict(), **({} if fixed is None else fixed.to_dict())})
@@ -78,16 +78,18 @@ def _print_rules(explain: str | None, as_json: bool) -> None:
         print_rule(chosen[0])
 
 
-def _fix(found: Diagnosis, force: bool) -> Correction:
+def _fix(found: ConfigDiagnosis, force: bool) -> Correction:
     """Write the corrected config, if anything is to correct, and say what remains wrong with it."""
     from whorl.configs import diagnosis
 
     remaining = found.correct()
     if found.path is None:
         return Correction(None, "", remaining)
-    path = diagnosis.fix.fixed_path(found.path)
-    changes = diagnosis.fix.difference(found.config, remaining.config, (found.path.name, path.name))
+    path = diagnosis.fix.get_fixed_path(found.path)
+    changes = diagnosis.fix.format_diff(
+        found.config, remaining.config, (found.path.name, path.name)
+    )
     if not changes:
         return Correction(None, "", remaining)
-    diagnosis.fix.write(path, remaining.config, force=force)
+    diagnosis.fix.write_config(path, remaining.config, force=force)
     return Correction(path, changes, remaining)

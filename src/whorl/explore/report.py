@@ -183,7 +183,7 @@ def _frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
 
 
 def _findings(x: Any, length: int | None) -> dict[str, Any]:
-    found = diagnosis.examine(x, length=length).to_dict()
+    found = diagnosis.diagnose(x, length=length).to_dict()
     return {"findings": found["findings"], "counts": found["counts"]}
 
 

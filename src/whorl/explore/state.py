@@ -23,7 +23,7 @@ MOST_CHANNELS = 4096
 
 @dataclass(frozen=True, eq=False)  # hashed as the object that it is
 class Subject:
-    """A config: its name, what ``inspect`` and ``examine`` take, its keys and the reading.
+    """A config: its name, what ``inspect`` and ``diagnose`` take, its keys and the reading.
 
     problem: why it cannot be read; then there is no model.
     """

@@ -1,4 +1,11 @@
-"""From what the caller has to a patient: load the config, read it, look for stored frequencies."""
+"""The model that the rules diagnose: its config as it was written, how it reads, its checkpoint.
+
+    DiagnosedModel      the whole model
+      ConfigPart        a config with its own positions: the whole, or a part such as text_config
+        RopeParameters  one dictionary of rope parameters, of all layers or of one layer type
+
+``load_model`` makes one from what the caller has: a path, a dict, the name of a preset.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -8,157 +15,166 @@ from pathlib import Path
 from typing import Any
 
 from whorl._support.words import quote
-from whorl.configs import ConfigError, ModelPositions, load, presets, read_config
-from whorl.configs.model import Kind, Parity
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, load, presets, read_config
+from whorl.configs.model import Parity
 from whorl.configs.source import Document
 
-from .checkpoint import Weights, config_beside, open_weights, refuse_pickle
-from .parts import Block, Tower
-from .rotary_groups import Turning, turnings
+from .checkpoint import CheckpointSummary, find_config_beside, read_checkpoint, refuse_pickle
+from .parts import ConfigPart, RopeParameters
+from .rotary_groups import RotaryGroup, find_rotary_groups
 
-__all__ = ["Patient", "admit"]
+__all__ = ["DiagnosedModel", "load_model"]
 
 _MOST_DEPTH = 4
 
 
 @dataclass(frozen=True)
-class Patient:
+class DiagnosedModel:
     """One model as the rules see it.
 
-    data: the keys as they were written; empty for a checkpoint without a config.
-    reading, faithful: what read_config makes of them, as it should be and as transformers does;
-        faithful is None where transformers refuses.
-    refusal: why read_config makes nothing of them.
-    length: the length that the model is to be used at, where the caller said one.
+    document: the config as it was written; None for a checkpoint without a config.
+    reading: what ``read_config`` makes of it; None where it raises.
+    read_error: the message that ``read_config`` raised.
+    length: the length that the model is to be used at, where the caller named one.
+    checkpoint: what the weights beside the config say about positions.
     """
 
-    kind: Kind | None
-    data: Mapping[str, Any]
+    document: Document | None
     reading: ModelPositions | None = None
-    faithful: ModelPositions | None = None
-    refusal: str | None = None
+    read_error: str | None = None
     length: int | None = None
-    weights: Weights = field(default_factory=Weights)
+    checkpoint: CheckpointSummary = field(default_factory=CheckpointSummary)
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The keys of the config, empty without a config."""
+        return {} if self.document is None else self.document.data
 
     @cached_property
-    def towers(self) -> tuple[Tower, ...]:
-        """The top and every part, for configs whose keys are those of transformers."""
-        if self.kind not in ("transformers", "mlx"):
+    def parts(self) -> tuple[ConfigPart, ...]:
+        """The whole config and every part of it; none where the keys are not transformers' keys."""
+        if self.document is None or self.document.kind not in ("transformers", "mlx"):
             return ()
-        return tuple(_towers(self.data, (), self.reading))
+        return tuple(_find_parts(self.data, (), self.reading))
 
     @property
-    def blocks(self) -> Iterator[Block]:
-        for tower in self.towers:
-            yield from tower.blocks
+    def used_parameters(self) -> Iterator[RopeParameters]:
+        """The rope parameters that the classes of transformers read."""
+        for part in self.parts:
+            yield from part.used_parameters
 
     @property
-    def every_block(self) -> Iterator[Block]:
-        """Also those that the model's class does not read, for rules about keys alone."""
-        for tower in self.towers:
-            yield from tower.every_block
+    def written_parameters(self) -> Iterator[RopeParameters]:
+        """All rope parameters, also those that no class reads, for rules about keys alone."""
+        for part in self.parts:
+            yield from part.written_parameters
 
     @cached_property
     def readings(self) -> tuple[tuple[str, ModelPositions], ...]:
-        """What was read of each config, with its path."""
-        if self.towers:
-            return tuple((t.path(), t.reading) for t in self.towers if t.reading is not None)
+        """The path of each part, and what was read of it."""
+        if self.parts:
+            return tuple((p.path(), p.reading) for p in self.parts if p.reading is not None)
         return () if self.reading is None else (("", self.reading),)
 
     @cached_property
-    def compared(self) -> tuple[tuple[tuple[str, ...], ModelPositions, ModelPositions], ...]:
-        """The path of each config, its reading as it should be, and as transformers does it."""
-        if self.reading is None or self.faithful is None:
-            return ()
-        return tuple(_pairwise(self.reading, self.faithful, ()))
+    def compared_readings(
+        self,
+    ) -> tuple[tuple[tuple[str, ...], ModelPositions, tuple[LayerGroup, ...]], ...]:
+        """The path of each part, its reading, and its layer groups as transformers reads them.
 
-    def rotates(self, tower: Tower) -> bool:
-        """Whether a tower has rotary layers, as far as one can tell."""
-        if self.reading is None:
-            keys = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
-            return not tower.where or any(tower.config.get(k) is not None for k in keys)
-        groups = () if tower.reading is None else tower.reading.groups
-        return any(group.rotation is not None or group.refusal for group in groups)
+        For most families ``read_config`` has read both; the others are read a second time here.
+        """
+        if self.reading is None or not self.parts:
+            return ()
+        leaves = [(path, leaf) for path, leaf in _find_leaves(self.reading, ()) if leaf.groups]
+        if all(leaf.transformers_groups is not None for _, leaf in leaves):
+            return tuple((path, leaf, leaf.transformers_groups or ()) for path, leaf in leaves)
+        assert self.document is not None
+        second, _ = _try_reading(self.document, "transformers")
+        theirs = {} if second is None else dict(_find_leaves(second, ()))
+        return tuple((path, leaf, theirs[path].groups) for path, leaf in leaves if path in theirs)
 
     @cached_property
-    def turning(self) -> tuple[Turning, ...]:
-        """The groups of layers whose frequencies are known."""
-        return turnings(self.readings)
+    def rotary_groups(self) -> tuple[RotaryGroup, ...]:
+        """The layer groups whose frequencies are known."""
+        return find_rotary_groups(self.readings)
+
+    def has_rotary_layers(self, part: ConfigPart) -> bool:
+        """Whether a part has rotary layers, as far as its keys show it."""
+        if self.reading is None:
+            keys = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
+            return not part.where or any(part.config.get(k) is not None for k in keys)
+        groups = () if part.reading is None else part.reading.groups
+        return any(group.rotation is not None or group.refusal for group in groups)
 
 
-def admit(
-    x: Any, length: int | None, weights: Weights | None = None
-) -> tuple[Patient, Path | None]:
-    """The patient, and the file that its config came from; ``weights``: where they are known."""
-    if weights is not None:
-        return _read(x, length, weights)
+def load_model(
+    x: Any, length: int | None, checkpoint: CheckpointSummary | None = None
+) -> DiagnosedModel:
+    """Load and read what the caller has; ``checkpoint`` None looks for weights beside it."""
+    if checkpoint is not None:
+        return _read_model(x, length, checkpoint)
     if isinstance(x, str) and not x:
         raise ConfigError("doctor: the name of the model is empty; pass a path or a preset.")
     if isinstance(x, (str, Path)):
         refuse_pickle(Path(x))
-    weights, x = Weights(), presets.resolve(x, "doctor")
+    checkpoint, x = CheckpointSummary(), presets.resolve(x, "doctor")
     if isinstance(x, (str, Path)):
         path = Path(x)
         if path.suffix == ".safetensors":
-            weights, x = open_weights(path), config_beside(path)
+            checkpoint, x = read_checkpoint(path), find_config_beside(path)
         elif os.path.isdir(path):  # unlike Path.is_dir, for names of any length
-            weights = open_weights(path)
+            checkpoint = read_checkpoint(path)
     if x is None:
-        return Patient(None, {}, length=length, weights=weights), None
-    return _read(x, length, weights)
+        return DiagnosedModel(None, length=length, checkpoint=checkpoint)
+    return _read_model(x, length, checkpoint)
 
 
-def _read(x: Any, length: int | None, weights: Weights) -> tuple[Patient, Path | None]:
+def _read_model(x: Any, length: int | None, checkpoint: CheckpointSummary) -> DiagnosedModel:
     document = load(x)
-    reading, refusal = _reading(document, None)
-    faithful, _ = _reading(document, "transformers")
-    patient = Patient(
-        document.kind,
-        document.data,
-        reading,
-        faithful,
-        refusal,
-        length,
-        weights,
-    )
-    return patient, document.path
+    reading, error = _try_reading(document, None)
+    return DiagnosedModel(document, reading, error, length, checkpoint)
 
 
-def _reading(document: Document, parity: Parity | None) -> tuple[ModelPositions | None, str | None]:
-    """What the config says, or why that cannot be read."""
+def _try_reading(
+    document: Document, parity: Parity | None
+) -> tuple[ModelPositions | None, str | None]:
+    """What the config says, or the error that stopped the reading."""
     try:
         return read_config(document, parity=parity), None
     except ConfigError as error:
         return None, str(error)
-    except Exception as error:  # a mistake of whorl, which must not cost the other findings
+    except Exception as error:  # a bug of whorl, which must not hide the other findings
         name = type(error).__name__
         return None, f"whorl failed to read it ({name}: {quote(str(error))}); please report that."
 
 
-def _towers(
+def _find_parts(
     data: Mapping[str, Any], where: tuple[str, ...], reading: ModelPositions | None
-) -> Iterator[Tower]:
+) -> Iterator[ConfigPart]:
     parts = {} if reading is None else reading.parts
-    yield Tower(where, data, _own(reading, data))
+    yield ConfigPart(where, data, _select_own_reading(reading, data))
     if len(where) < _MOST_DEPTH:
         for name, inner in data.items():
             named = isinstance(name, str) and (name.endswith("_config") or name in parts)
             if named and isinstance(inner, Mapping):
-                yield from _towers(inner, (*where, name), parts.get(name))
+                yield from _find_parts(inner, (*where, name), parts.get(name))
 
 
-def _pairwise(
-    a: ModelPositions, b: ModelPositions, where: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], ModelPositions, ModelPositions]]:
-    if not a.parts:
-        yield where, a, b
-    for name in a.parts:
-        if name in b.parts:
-            yield from _pairwise(a.parts[name], b.parts[name], (*where, name))
+def _find_leaves(
+    reading: ModelPositions, where: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], ModelPositions]]:
+    """The path and the reading of every part that has no parts itself."""
+    if not reading.parts:
+        yield where, reading
+    for name, part in reading.parts.items():
+        yield from _find_leaves(part, (*where, name))
 
 
-def _own(reading: ModelPositions | None, data: Mapping[str, Any]) -> ModelPositions | None:
-    """The reading of the keys that stand here themselves, not in a part."""
+def _select_own_reading(
+    reading: ModelPositions | None, data: Mapping[str, Any]
+) -> ModelPositions | None:
+    """The reading of the keys at this level, None if they were read inside a part."""
     if reading is None:
         return None
     for name, part in reading.parts.items():

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Symptom
-from whorl.configs.diagnosis.parts import Tower, shown
+from whorl.configs.diagnosis.engine import Problem
+from whorl.configs.diagnosis.parts import ConfigPart, format_value
 
-__all__ = ["disagreements"]
+__all__ = ["find_disagreements"]
 
 
-def disagreements(tower: Tower, name: str) -> Iterator[Symptom]:
+def find_disagreements(part: ConfigPart, name: str) -> Iterator[Problem]:
     """One for each block whose ``name`` is another number than the tower's own."""
-    beside = tower.number(name)
-    for block in () if beside is None or tower.nested else tower.blocks:
-        inside = block.number(name)
+    beside = part.get_number(name)
+    for rope in () if beside is None or part.has_layer_types else part.used_parameters:
+        inside = rope.get_number(name)
         if inside is not None and inside != beside:
-            yield Symptom(
-                block.path(name),
-                f"{name} is {shown(inside)} here and {shown(beside)} at {tower.path(name)}.",
+            yield Problem(
+                rope.path(name),
+                f"{name} is {format_value(inside)} here and {format_value(beside)} at {part.path(name)}.",
             )

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
-from whorl.configs.diagnosis.parts import shown, whole
+from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import format_value, read_whole
 from whorl.configs.huggingface import classes
 
 __all__: list[str] = []
@@ -21,22 +21,22 @@ __all__: list[str] = []
         "https://github.com/allenai/OLMo-core/pull/555",
         "https://github.com/ohdearquant/lattice/issues/401",
     ),
-    trigger=Case({"hidden_size": 2016, "num_attention_heads": 32}),
-    near_miss=Case({"hidden_size": 2048, "num_attention_heads": 32}),
+    trigger=RuleExample({"hidden_size": 2016, "num_attention_heads": 32}),
+    near_miss=RuleExample({"hidden_size": 2048, "num_attention_heads": 32}),
 )
-def odd_head(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        if not patient.rotates(tower):
+def check_odd_head(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        if not model.has_rotary_layers(part):
             continue
-        head = tower.head_dim
-        shares = [(b.share, b.kind) for b in tower.blocks]
-        shares = shares or [(tower.number("partial_rotary_factor") or 1.0, "default")]
+        head = part.head_dim
+        shares = [(b.rotated_share, b.rope_type) for b in part.used_parameters]
+        shares = shares or [(part.get_number("partial_rotary_factor") or 1.0, "default")]
         for share, kind in shares:
             width = None if head is None or not 0 < share <= 1 else int(head * share)
             if width is not None and width % 2 and (width == head or kind == "yarn"):
-                key = "qk_rope_head_dim" if tower.config.get("qk_rope_head_dim") else "head_dim"
-                yield Symptom(
-                    tower.path(key),
+                key = "qk_rope_head_dim" if part.config.get("qk_rope_head_dim") else "head_dim"
+                yield Problem(
+                    part.path(key),
                     f"{width} of the {head} channels of a head rotate, and {width} is odd.",
                     remedy=f"Make {key} even; for an odd share of it, change"
                     " partial_rotary_factor.",
@@ -52,14 +52,14 @@ def odd_head(patient: Patient) -> Iterator[Symptom]:
     " differs, because the exponent is divided by the width.",
     remedy="Choose a partial_rotary_factor that gives an even width.",
     seen=("https://github.com/ohdearquant/lattice/issues/401",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "glm4_moe",
             "head_dim": 42,
             "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "glm4_moe",
             "head_dim": 128,
@@ -67,16 +67,16 @@ def odd_head(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def odd_share(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        head, share = block.tower.head_dim, block.share
-        if head is None or not 0 < share < 1 or block.kind in ("yarn", "proportional"):
+def check_odd_share(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        head, share = rope.part.head_dim, rope.rotated_share
+        if head is None or not 0 < share < 1 or rope.rope_type in ("yarn", "proportional"):
             continue
         width = int(head * share)
         if width % 2:
-            yield Symptom(
-                block.path("partial_rotary_factor"),
-                f"{shown(share)} of {head} channels are {width}; transformers rotates {width + 1}.",
+            yield Problem(
+                rope.path("partial_rotary_factor"),
+                f"{format_value(share)} of {head} channels are {width}; transformers rotates {width + 1}.",
             )
 
 
@@ -88,19 +88,21 @@ def odd_share(patient: Patient) -> Iterator[Symptom]:
     " stop, or take a width that the projections do not have.",
     remedy="Write head_dim.",
     seen=("https://github.com/huggingface/transformers/pull/32495",),
-    trigger=Case({"model_type": "mistral", "hidden_size": 4100}),
-    near_miss=Case({"model_type": "mistral", "hidden_size": 4100, "head_dim": 128}),
+    trigger=RuleExample({"model_type": "mistral", "hidden_size": 4100}),
+    near_miss=RuleExample({"model_type": "mistral", "hidden_size": 4100, "head_dim": 128}),
 )
-def head_not_whole(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        hidden, heads = (whole(tower.config.get(k)) for k in ("hidden_size", "num_attention_heads"))
-        named = any(tower.config.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
-        named = named or tower.config.get("attention_head_dim") is not None
-        if tower.family in classes.HEADS_DIVIDE:
+def check_head_not_whole(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        hidden, heads = (
+            read_whole(part.config.get(k)) for k in ("hidden_size", "num_attention_heads")
+        )
+        named = any(part.config.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
+        named = named or part.config.get("attention_head_dim") is not None
+        if part.family in classes.HEADS_DIVIDE:
             continue  # heads-refused says it
-        if hidden and heads and hidden % heads and not named and patient.rotates(tower):
-            yield Symptom(
-                tower.path("hidden_size"),
+        if hidden and heads and hidden % heads and not named and model.has_rotary_layers(part):
+            yield Problem(
+                part.path("hidden_size"),
                 f"{hidden} / {heads} = {hidden / heads:.4g}, and no head_dim says the width.",
             )
 
@@ -117,18 +119,18 @@ def head_not_whole(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/InternLM/lmdeploy/pull/2761",
         "https://github.com/huggingface/transformers/pull/32495",
     ),
-    trigger=Case({"hidden_size": 5120, "head_dim": 128}),
-    near_miss=Case({"hidden_size": 4096, "head_dim": 128}),
+    trigger=RuleExample({"hidden_size": 5120, "head_dim": 128}),
+    near_miss=RuleExample({"hidden_size": 4096, "head_dim": 128}),
 )
-def head_dim_explicit(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
+def check_head_dim_explicit(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
         names = ("head_dim", "hidden_size", "num_attention_heads")
-        head, hidden, heads = (whole(tower.config.get(k)) for k in names)
-        if not (head and hidden and heads) or tower.config.get("qk_rope_head_dim") is not None:
+        head, hidden, heads = (read_whole(part.config.get(k)) for k in names)
+        if not (head and hidden and heads) or part.config.get("qk_rope_head_dim") is not None:
             continue
-        if head * heads != hidden and patient.rotates(tower):
-            yield Symptom(
-                tower.path("head_dim"),
+        if head * heads != hidden and model.has_rotary_layers(part):
+            yield Problem(
+                part.path("head_dim"),
                 f"head_dim is {head}, and {hidden} / {heads} = {hidden / heads:.4g}.",
             )
 
@@ -146,7 +148,7 @@ def head_dim_explicit(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/gradients-ai/G.O.D/pull/1229",
         "https://github.com/vllm-project/vllm/pull/18443",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "mixtral",
             "head_dim": None,
@@ -157,17 +159,17 @@ def head_dim_explicit(patient: Patient) -> Iterator[Symptom]:
             },
         }
     ),
-    near_miss=Case({"model_type": "mixtral", "head_dim": None, "rope_theta": 1000000.0}),
+    near_miss=RuleExample({"model_type": "mixtral", "head_dim": None, "rope_theta": 1000000.0}),
 )
-def head_dim_null(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        tower = block.tower
-        if classes.null_head(tower.config, tower.family, block.kind):
-            head, edits = tower.head_dim, ()
-            yield Symptom(
-                tower.path("head_dim"),
-                f"{tower.family} with rope_type {block.kind} does not load without a head_dim.",
-                edits=(Edit("set", (*tower.where, "head_dim"), head),) if head else edits,
+def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        part = rope.part
+        if classes.null_head(part.config, part.family, rope.rope_type):
+            head, edits = part.head_dim, ()
+            yield Problem(
+                part.path("head_dim"),
+                f"{part.family} with rope_type {rope.rope_type} does not load without a head_dim.",
+                edits=(Edit("set", (*part.where, "head_dim"), head),) if head else edits,
             )
 
 
@@ -182,13 +184,13 @@ def head_dim_null(patient: Patient) -> Iterator[Symptom]:
     remedy="Remove head_dim; with latent attention the widths are qk_rope_head_dim and"
     " qk_nope_head_dim.",
     seen=("https://github.com/ggml-org/llama.cpp/pull/14103",),
-    trigger=Case({"model_type": "deepseek_v3", "head_dim": 128, "qk_rope_head_dim": 64}),
-    near_miss=Case({"model_type": "deepseek_v3", "head_dim": 64, "qk_rope_head_dim": 64}),
+    trigger=RuleExample({"model_type": "deepseek_v3", "head_dim": 128, "qk_rope_head_dim": 64}),
+    near_miss=RuleExample({"model_type": "deepseek_v3", "head_dim": 64, "qk_rope_head_dim": 64}),
 )
-def head_dim_refused(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        why = classes.wrong_head(tower.config, tower.family)
-        why = why or classes.replaced_head(tower.config, tower.family)
+def check_head_dim_refused(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        why = classes.wrong_head(part.config, part.family)
+        why = why or classes.replaced_head(part.config, part.family)
         if why is not None:
-            edits = (Edit("remove", (*tower.where, "head_dim")),)
-            yield Symptom(tower.path("head_dim"), f"{why}.", edits=edits)
+            edits = (Edit("remove", (*part.where, "head_dim")),)
+            yield Problem(part.path("head_dim"), f"{why}.", edits=edits)

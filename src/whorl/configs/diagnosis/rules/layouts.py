@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
-from whorl.weights.config_file import read_stated_layout
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.weights.config_file import find_layout
 
 __all__: list[str] = []
 
@@ -24,14 +24,14 @@ _SMALL = {"hidden_size": 256, "num_attention_heads": 2}
         "https://github.com/pytorch/torchtitan/issues/335",
         "https://github.com/huggingface/transformers/issues/25199",
     ),
-    trigger=Case(_SMALL, trained="interleaved"),
-    near_miss=Case(_SMALL, trained="half"),
+    trigger=RuleExample(_SMALL, trained="interleaved"),
+    near_miss=RuleExample(_SMALL, trained="half"),
 )
-def layout_disagrees(patient: Patient) -> Iterator[Symptom]:
-    weights = patient.weights
-    said = read_stated_layout(patient.data) if patient.reading is not None else None
+def check_layout_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
+    weights = model.checkpoint
+    said = find_layout(model.reading.groups) if model.reading is not None else None
     if weights.layout is not None and said is not None and said != weights.layout:
-        yield Symptom(
+        yield Problem(
             "q and k",
             f"the weights show the {weights.layout} layout ({weights.confidence:.0%} sure), and"
             f" the config stands for {said}.",
@@ -49,13 +49,13 @@ def layout_disagrees(patient: Patient) -> Iterator[Symptom]:
     " convert those that differ: whorl convert FOLDER OUT --to half, which stops here, prints the"
     " command that does so.",
     seen=("https://github.com/huggingface/transformers/pull/31788",),
-    trigger=Case(_SMALL, trained=("half", "interleaved")),
-    near_miss=Case(_SMALL, trained=("half", "half")),
+    trigger=RuleExample(_SMALL, trained=("half", "interleaved")),
+    near_miss=RuleExample(_SMALL, trained=("half", "half")),
 )
-def layout_mixed(patient: Patient) -> Iterator[Symptom]:
-    if patient.weights.different:
-        yield Symptom(
-            "q and k", f"the weights show different layouts: {patient.weights.different}."
+def check_layout_mixed(model: DiagnosedModel) -> Iterator[Problem]:
+    if model.checkpoint.layout_conflict:
+        yield Problem(
+            "q and k", f"the weights show different layouts: {model.checkpoint.layout_conflict}."
         )
 
 
@@ -72,13 +72,13 @@ def layout_mixed(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/huggingface/transformers/issues/25199",
         "https://github.com/ml-explore/mlx-lm/blob/main/mlx_lm/models/llama.py",
     ),
-    trigger=Case({**_SMALL, "rope_traditional": True}),
-    near_miss=Case({**_SMALL, "rope_traditional": False}),
+    trigger=RuleExample({**_SMALL, "rope_traditional": True}),
+    near_miss=RuleExample({**_SMALL, "rope_traditional": False}),
 )
-def layout_unread(patient: Patient) -> Iterator[Symptom]:
-    for where, reading in patient.readings:
+def check_layout_unread(model: DiagnosedModel) -> Iterator[Problem]:
+    for where, reading in model.readings:
         for note in reading.notes:
             if note.id == "layout-unread":
-                yield Symptom(
+                yield Problem(
                     f"{where}.rope_traditional" if where else "rope_traditional", note.text
                 )

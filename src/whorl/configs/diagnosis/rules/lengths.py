@@ -7,28 +7,32 @@ f o. M means that reach in some configs (DeepSeek-V3, gpt-oss) and the trained l
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
-from whorl.configs.diagnosis.parts import Block, shown
+from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import RopeParameters, format_value
 from whorl.configs.limits import MOST_TOKENS
 
-from ._disagreement import disagreements
+from ._disagreement import find_disagreements
 from ._vocabulary import ORIGINAL
 
 __all__: list[str] = []
 
-_DUAL = "https://github.com/NVIDIA/Megatron-LM/issues/1418"
-_STRETCHED = ("linear", "yarn", "longrope")
+_TWO_CONVENTIONS = "https://github.com/NVIDIA/Megatron-LM/issues/1418"
+_EXTENDING_TYPES = ("linear", "yarn", "longrope")
 
 
-def _yarn(factor: float, **more: object) -> dict[str, object]:
+def _build_yarn(factor: float, **more: object) -> dict[str, object]:
     return {"rope_type": "yarn", "factor": factor, **more}
 
 
-def _lengths(block: Block) -> tuple[int, int, float] | None:
+def _read_lengths(rope: RopeParameters) -> tuple[int, int, float] | None:
     """M, o and f of a stretched block that says all of them."""
-    context, original, factor = block.tower.context, block.original, block.number("factor")
-    if block.kind not in (*_STRETCHED, "llama3") or context is None or original is None:
+    context, original, factor = (
+        rope.part.context_length,
+        rope.trained_length,
+        rope.get_number("factor"),
+    )
+    if rope.rope_type not in (*_EXTENDING_TYPES, "llama3") or context is None or original is None:
         return None
     if factor is None or factor < 1 or factor * original > MOST_TOKENS:
         return None  # factor-below-one and impossible-value say it
@@ -48,28 +52,28 @@ def _lengths(block: Block) -> tuple[int, int, float] | None:
         "https://github.com/huggingface/transformers/issues/38224",
         "https://github.com/QwenLM/Qwen3/issues/1424",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 40960,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
 )
-def factor_mismatch(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        found = _lengths(block)
-        if found and block.kind == "llama3":
+def check_factor_mismatch(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        found = _read_lengths(rope)
+        if found and rope.rope_type == "llama3":
             context, original, factor = found
             if context == original and factor > 1:
-                yield Symptom(
-                    block.path("factor"),
-                    f"factor is {shown(factor)}, which extends the model, but"
+                yield Problem(
+                    rope.path("factor"),
+                    f"factor is {format_value(factor)}, which extends the model, but"
                     " max_position_embeddings and original_max_position_embeddings are both"
                     f" {original}, which says that it is not extended.",
                     remedy="Write the max_position_embeddings of the published config (Llama 3.1:"
@@ -77,9 +81,9 @@ def factor_mismatch(patient: Patient) -> Iterator[Symptom]:
                 )
         elif found and found[1] < found[0] < 0.99 * found[1] * found[2]:
             context, original, factor = found
-            yield Symptom(
-                block.path("factor"),
-                f"factor is {shown(factor)}, but {context} / {original} ="
+            yield Problem(
+                rope.path("factor"),
+                f"factor is {format_value(factor)}, but {context} / {original} ="
                 f" {context / original:.4g}: max_position_embeddings is neither the trained length"
                 f" nor {factor * original:.0f}, what the factor reaches.",
             )
@@ -93,28 +97,30 @@ def factor_mismatch(patient: Patient) -> Iterator[Symptom]:
     " times the trained length. Past it they come to new angles, which is what the scaling was to"
     " prevent.",
     remedy="Raise factor to the ratio of the lengths, or lower max_position_embeddings.",
-    seen=(_DUAL, "https://github.com/vllm-project/vllm/issues/10293"),
-    trigger=Case(
+    seen=(_TWO_CONVENTIONS, "https://github.com/vllm-project/vllm/issues/10293"),
+    trigger=RuleExample(
         {
             "max_position_embeddings": 32768,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 32768,
-            "rope_scaling": _yarn(8.0, original_max_position_embeddings=4096),
+            "rope_scaling": _build_yarn(8.0, original_max_position_embeddings=4096),
         }
     ),
 )
-def beyond_factor(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        found = _lengths(block) if block.kind != "llama3" else None  # reaches more than its factor
+def check_beyond_factor(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        found = (
+            _read_lengths(rope) if rope.rope_type != "llama3" else None
+        )  # reaches more than its factor
         if found and found[0] > 1.01 * found[1] * found[2]:
             context, original, factor = found
-            yield Symptom(
-                block.path("factor"),
-                f"factor {shown(factor)} reaches {factor * original:.0f} tokens from {original};"
+            yield Problem(
+                rope.path("factor"),
+                f"factor {format_value(factor)} reaches {factor * original:.0f} tokens from {original};"
                 f" max_position_embeddings is {context}.",
             )
 
@@ -128,28 +134,28 @@ def beyond_factor(patient: Patient) -> Iterator[Symptom]:
     " that the scaling starts from.",
     remedy="Nothing to do where your software multiplies; else set max_position_embeddings to"
     " factor times original_max_position_embeddings.",
-    seen=(_DUAL, "https://github.com/jquesnelle/yarn/issues/34"),
-    trigger=Case(
+    seen=(_TWO_CONVENTIONS, "https://github.com/jquesnelle/yarn/issues/34"),
+    trigger=RuleExample(
         {
             "max_position_embeddings": 32768,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
 )
-def max_is_trained(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        found = _lengths(block)
-        if found and found[0] == found[1] and found[2] > 1 and block.kind in ("linear", "yarn"):
+def check_max_is_trained(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        found = _read_lengths(rope)
+        if found and found[0] == found[1] and found[2] > 1 and rope.rope_type in ("linear", "yarn"):
             context, original, factor = found
-            yield Symptom(
-                block.tower.path("max_position_embeddings"),
-                f"it is {context}, the trained length; factor {shown(factor)} reaches"
+            yield Problem(
+                rope.part.path("max_position_embeddings"),
+                f"it is {context}, the trained length; factor {format_value(factor)} reaches"
                 f" {factor * original:.0f}.",
             )
 
@@ -167,8 +173,8 @@ def max_is_trained(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/NVIDIA-NeMo/Speech/issues/14686",
         "https://github.com/jquesnelle/yarn/issues/40",
     ),
-    trigger=Case({"max_position_embeddings": 131072, "rope_scaling": _yarn(4.0)}),
-    near_miss=Case(
+    trigger=RuleExample({"max_position_embeddings": 131072, "rope_scaling": _build_yarn(4.0)}),
+    near_miss=RuleExample(
         {
             "model_type": "phi3",
             "max_position_embeddings": 131072,
@@ -181,18 +187,18 @@ def max_is_trained(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def original_missing(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        context = block.tower.context
-        if patient.reading is not None and block.tower.reading is None:
+def check_original_missing(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        context = rope.part.context_length
+        if model.reading is not None and rope.part.reading is None:
             continue  # beside-the-text says it
-        given = block.keys.get(ORIGINAL), block.tower.config.get(ORIGINAL)
+        given = rope.keys.get(ORIGINAL), rope.part.config.get(ORIGINAL)
         absent = all(value is None for value in given)  # what is wrong with one, others say
-        if block.kind in ("yarn", "longrope", "llama3") and absent:
+        if rope.rope_type in ("yarn", "longrope", "llama3") and absent:
             said = "" if context is None else f", {context},"
-            yield Symptom(
-                block.path("original_max_position_embeddings"),
-                f"{block.kind} starts from it; without it max_position_embeddings{said} is taken"
+            yield Problem(
+                rope.path("original_max_position_embeddings"),
+                f"{rope.rope_type} starts from it; without it max_position_embeddings{said} is taken"
                 " for the trained length.",
             )
 
@@ -206,29 +212,35 @@ def original_missing(patient: Patient) -> Iterator[Symptom]:
     " LongRoPE and a missing factor compute.",
     remedy="Keep the published lengths, and limit the length where the model is served.",
     seen=("https://github.com/huggingface/optimum-habana/pull/1923",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 4096,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 32768,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
 )
-def original_beyond_max(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        context, original = block.tower.context, block.original
-        if context is None or original is None or block.kind not in (*_STRETCHED, "llama3"):
+def check_original_beyond_max(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        context, original = rope.part.context_length, rope.trained_length
+        if (
+            context is None
+            or original is None
+            or rope.rope_type not in (*_EXTENDING_TYPES, "llama3")
+        ):
             continue
         if original > context:
-            factor = block.number("factor") or 1.0
-            more = f", although factor {shown(factor)} extends the model" if factor > 1 else ""
-            yield Symptom(
-                block.path("original_max_position_embeddings"),
+            factor = rope.get_number("factor") or 1.0
+            more = (
+                f", although factor {format_value(factor)} extends the model" if factor > 1 else ""
+            )
+            yield Problem(
+                rope.path("original_max_position_embeddings"),
                 f"it is {original}, and max_position_embeddings is {context}{more}.",
             )
 
@@ -243,25 +255,25 @@ def original_beyond_max(patient: Patient) -> Iterator[Symptom]:
     " follows from it.",
     remedy="Remove the wrong one.",
     seen=("https://github.com/huggingface/transformers/pull/42513",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 16384,
             "original_max_position_embeddings": 8192,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 16384,
             "original_max_position_embeddings": 4096,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
         }
     ),
 )
-def original_disagrees(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        if any(block.kind in ("yarn", "longrope", "llama3") for block in tower.blocks):
-            yield from disagreements(tower, ORIGINAL)
+def check_original_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        if any(rope.rope_type in ("yarn", "longrope", "llama3") for rope in part.used_parameters):
+            yield from find_disagreements(part, ORIGINAL)
 
 
 @rule(
@@ -276,15 +288,15 @@ def original_disagrees(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/jquesnelle/yarn/issues/6",
         "https://github.com/axolotl-ai-cloud/axolotl/issues/342",
     ),
-    trigger=Case({"rope_scaling": {"rope_type": "linear", "factor": 0.25}}),
-    near_miss=Case({"rope_scaling": {"rope_type": "linear", "factor": 4}}),
+    trigger=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": 0.25}}),
+    near_miss=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": 4}}),
 )
-def factor_below_one(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.every_block:
-        factor = block.number("factor")
-        if factor is not None and factor < 1 and block.kind not in ("default", "axial"):
+def check_factor_below_one(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.written_parameters:
+        factor = rope.get_number("factor")
+        if factor is not None and factor < 1 and rope.rope_type not in ("default", "axial"):
             inverse = f"; did you mean {1 / factor:.6g}?" if factor > 1e-6 else "."
-            yield Symptom(block.path("factor"), f"factor is {shown(factor)}{inverse}")
+            yield Problem(rope.path("factor"), f"factor is {format_value(factor)}{inverse}")
 
 
 @rule(
@@ -295,7 +307,7 @@ def factor_below_one(patient: Patient) -> Iterator[Symptom]:
     " readers stop.",
     remedy="Write that ratio.",
     seen=("https://github.com/huggingface/transformers/issues/38224",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {
@@ -305,19 +317,19 @@ def factor_below_one(patient: Patient) -> Iterator[Symptom]:
             },
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
 )
-def factor_missing(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        if block.kind != "yarn" or "factor" not in block.keys or block.has("factor"):
+def check_factor_missing(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        if rope.rope_type != "yarn" or "factor" not in rope.keys or rope.has("factor"):
             continue
-        context, original = block.tower.context, block.original
+        context, original = rope.part.context_length, rope.trained_length
         edits: tuple[Edit, ...] = ()
         if context and original and context > original:
-            edits = (Edit("set", (*block.where, "factor"), context / original),)
-        yield Symptom(block.path("factor"), "factor is null.", edits=edits)
+            edits = (Edit("set", (*rope.where, "factor"), context / original),)
+        yield Problem(rope.path("factor"), "factor is null.", edits=edits)

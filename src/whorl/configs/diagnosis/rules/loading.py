@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 
-from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
-from whorl.configs.diagnosis.parts import number, shown, whole
+from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import format_value, read_number, read_whole
 from whorl.configs.huggingface import classes
 
-from ._vocabulary import READ, SIZES
+from ._vocabulary import KEYS_BY_TYPE, SIZE_KEYS
 
 __all__ = ["LONGROPE_ONLY"]
 
 #: Families that take no scaling but longrope.
 LONGROPE_ONLY = ("phi3", "phi4_multimodal", "phimoe")
 
-_LISTS = [1.0] * 48
+_FACTORS = [1.0] * 48
 
 
 @rule(
@@ -28,20 +28,20 @@ _LISTS = [1.0] * 48
         "https://github.com/huggingface/transformers/pull/45007",
         "https://github.com/sgl-project/sglang/issues/26674",
     ),
-    trigger=Case({"max_position_embeddings": 131072.0}),
-    near_miss=Case({"max_position_embeddings": 131072, "rope_theta": 10000.0}),
+    trigger=RuleExample({"max_position_embeddings": 131072.0}),
+    near_miss=RuleExample({"max_position_embeddings": 131072, "rope_theta": 10000.0}),
 )
-def not_an_integer(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        for name, value in classes.not_of_type(tower.config, tower.family, int):
-            if name in SIZES and isinstance(value, str):
+def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        for name, value in classes.not_of_type(part.config, part.family, int):
+            if name in SIZE_KEYS and isinstance(value, str):
                 continue  # quoted-number says it
-            good = whole(value)
-            yield Symptom(
-                tower.path(name),
-                f"{name} is {'null' if value is None else shown(value)}; transformers'"
-                f" {tower.family} takes an integer only.",
-                edits=(Edit("set", (*tower.where, name), good),) if good else (),
+            good = read_whole(value)
+            yield Problem(
+                part.path(name),
+                f"{name} is {'null' if value is None else format_value(value)}; transformers'"
+                f" {part.family} takes an integer only.",
+                edits=(Edit("set", (*part.where, name), good),) if good else (),
             )
 
 
@@ -56,18 +56,22 @@ def not_an_integer(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/huggingface/transformers/issues/37479",
         "https://github.com/vllm-project/vllm/pull/19997",
     ),
-    trigger=Case({"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": 4}),
-    near_miss=Case({"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": True}),
+    trigger=RuleExample(
+        {"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": 4}
+    ),
+    near_miss=RuleExample(
+        {"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": True}
+    ),
 )
-def not_a_boolean(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        for name, value in classes.not_of_type(tower.config, tower.family, bool):
+def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        for name, value in classes.not_of_type(part.config, part.family, bool):
             words = {"true": True, "false": False}
             good = words.get(value.lower()) if isinstance(value, str) else bool(value)
-            yield Symptom(
-                tower.path(name),
-                f"{name} is {shown(value)}; transformers' {tower.family} takes true or false only.",
-                edits=() if good is None else (Edit("set", (*tower.where, name), good),),
+            yield Problem(
+                part.path(name),
+                f"{name} is {format_value(value)}; transformers' {part.family} takes true or false only.",
+                edits=() if good is None else (Edit("set", (*part.where, name), good),),
             )
 
 
@@ -80,23 +84,27 @@ def not_a_boolean(patient: Patient) -> Iterator[Symptom]:
     " layers are cut from a model or added to it.",
     remedy="Cut or lengthen the list together with num_hidden_layers.",
     seen=("https://github.com/huggingface/transformers/pull/46220",),
-    trigger=Case({"model_type": "qwen3", "head_dim": 128, "layer_types": ["full_attention"]}),
-    near_miss=Case({"model_type": "qwen3", "head_dim": 128, "layer_types": ["full_attention"] * 2}),
+    trigger=RuleExample(
+        {"model_type": "qwen3", "head_dim": 128, "layer_types": ["full_attention"]}
+    ),
+    near_miss=RuleExample(
+        {"model_type": "qwen3", "head_dim": 128, "layer_types": ["full_attention"] * 2}
+    ),
 )
-def layer_list_length(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        declared = classes.declared(tower.family, "num_hidden_layers")
-        layers = tower.config.get("num_hidden_layers", declared)
-        if not tower.known_family or type(layers) is not int:
+def check_layer_list_length(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        declared = classes.declared(part.family, "num_hidden_layers")
+        layers = part.config.get("num_hidden_layers", declared)
+        if not part.is_known_family or type(layers) is not int:
             continue
         for name in ("layer_types", "no_rope_layers"):
-            given = tower.config.get(name)
+            given = part.config.get(name)
             if not isinstance(given, (list, tuple)) or not given:
                 continue
             short = len(given) < layers
             if short or (name == "layer_types" and len(given) != layers):
-                yield Symptom(
-                    tower.path(name), f"{name} has {len(given)} values for {layers} layers."
+                yield Problem(
+                    part.path(name), f"{name} has {len(given)} values for {layers} layers."
                 )
 
 
@@ -112,16 +120,18 @@ def layer_list_length(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/huggingface/transformers/pull/46211",
         "https://github.com/huggingface/transformers/pull/47707",
     ),
-    trigger=Case({"num_attention_heads": 33}),
-    near_miss=Case({"model_type": "qwen3", "num_attention_heads": 33, "head_dim": 128}),
+    trigger=RuleExample({"num_attention_heads": 33}),
+    near_miss=RuleExample({"model_type": "qwen3", "num_attention_heads": 33, "head_dim": 128}),
 )
-def heads_refused(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        hidden, heads = (whole(tower.config.get(k)) for k in ("hidden_size", "num_attention_heads"))
-        if tower.family in classes.HEADS_DIVIDE and hidden and heads and hidden % heads:
-            yield Symptom(
-                tower.path("num_attention_heads"),
-                f"{hidden} / {heads} = {hidden / heads:.4g}; transformers' {tower.family} does not"
+def check_heads_refused(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        hidden, heads = (
+            read_whole(part.config.get(k)) for k in ("hidden_size", "num_attention_heads")
+        )
+        if part.family in classes.HEADS_DIVIDE and hidden and heads and hidden % heads:
+            yield Problem(
+                part.path("num_attention_heads"),
+                f"{hidden} / {heads} = {hidden / heads:.4g}; transformers' {part.family} does not"
                 " load.",
             )
 
@@ -136,35 +146,37 @@ def heads_refused(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/huggingface/transformers/pull/31966",
         "https://github.com/sgl-project/sglang/issues/26674",
     ),
-    trigger=Case({"model_type": "phi3", "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
-    near_miss=Case(
+    trigger=RuleExample(
+        {"model_type": "phi3", "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+    ),
+    near_miss=RuleExample(
         {
             "model_type": "phi3",
             "hidden_size": 3072,
             "original_max_position_embeddings": 2048,
             "rope_scaling": {
                 "rope_type": "longrope",
-                "short_factor": _LISTS,
-                "long_factor": _LISTS,
+                "short_factor": _FACTORS,
+                "long_factor": _FACTORS,
             },
         }
     ),
 )
-def type_refused(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        family, kind = block.tower.family, block.kind
-        if family in LONGROPE_ONLY and kind in READ and kind not in ("default", "longrope"):
-            name = "rope_type" if block.has("rope_type") else "type"
-            yield Symptom(block.path(name), f"{family} does not load with rope_type {kind}.")
+def check_type_refused(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        family, kind = rope.part.family, rope.rope_type
+        if family in LONGROPE_ONLY and kind in KEYS_BY_TYPE and kind not in ("default", "longrope"):
+            name = "rope_type" if rope.has("rope_type") else "type"
+            yield Problem(rope.path(name), f"{family} does not load with rope_type {kind}.")
 
 
-def _su(**more: object) -> Mapping[str, object]:
+def _build_phi3(**more: object) -> Mapping[str, object]:
     return {
         "model_type": "phi3",
         "hidden_size": 3072,
         "max_position_embeddings": 131072,
         "original_max_position_embeddings": 4096,
-        "rope_scaling": {"short_factor": _LISTS, "long_factor": [2.0] * 48, **more},
+        "rope_scaling": {"short_factor": _FACTORS, "long_factor": [2.0] * 48, **more},
     }
 
 
@@ -179,18 +191,18 @@ def _su(**more: object) -> Mapping[str, object]:
         "https://github.com/huggingface/transformers/pull/42513",
         "https://github.com/huggingface/text-generation-inference/issues/2172",
     ),
-    trigger=Case(_su(type="su")),
-    near_miss=Case(_su(type="longrope")),
+    trigger=RuleExample(_build_phi3(type="su")),
+    near_miss=RuleExample(_build_phi3(type="longrope")),
 )
-def su_original(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        name = "rope_type" if block.has("rope_type") else "type"
-        inside = number(block.keys.get("original_max_position_embeddings"))
-        phi = block.tower.family in LONGROPE_ONLY[:2]
-        if phi and block.keys.get(name) == "su" and inside is None:
-            yield Symptom(
-                block.path(name),
+def check_su_original(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        name = "rope_type" if rope.has("rope_type") else "type"
+        inside = read_number(rope.keys.get("original_max_position_embeddings"))
+        phi = rope.part.family in LONGROPE_ONLY[:2]
+        if phi and rope.keys.get(name) == "su" and inside is None:
+            yield Problem(
+                rope.path(name),
                 f"{name} is 'su', and original_max_position_embeddings is not in"
-                f" {block.path()}: KeyError when {shown(block.tower.family)} loads.",
-                edits=(Edit("set", (*block.where, name), "longrope"),),
+                f" {rope.path()}: KeyError when {format_value(rope.part.family)} loads.",
+                edits=(Edit("set", (*rope.where, name), "longrope"),),
             )

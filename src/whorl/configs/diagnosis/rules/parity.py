@@ -7,8 +7,8 @@ and keep quiet where one does (``engine.put``).
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.huggingface import defaults
 from whorl.configs.inspection.frameworks.transformers import refusal
 
@@ -27,13 +27,13 @@ __all__: list[str] = []
         "https://github.com/huggingface/transformers/pull/32182",
         "https://github.com/huggingface/transformers/pull/45887",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 8192},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {
@@ -44,9 +44,9 @@ __all__: list[str] = []
         }
     ),
 )
-def transformers_refuses(patient: Patient) -> Iterator[Symptom]:
-    for where, text in _noted(patient, "transformers-refuses"):
-        yield Symptom(where, f"transformers {defaults.version()} refuses it: {refusal(text)}.")
+def check_transformers_refuses(model: DiagnosedModel) -> Iterator[Problem]:
+    for where, text in _find_notes(model, "transformers-refuses"):
+        yield Problem(where, f"transformers {defaults.version()} refuses it: {refusal(text)}.")
 
 
 @rule(
@@ -64,22 +64,22 @@ def transformers_refuses(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/huggingface/transformers/issues/48392",
         "https://github.com/deepspeedai/DeepSpeed/pull/8345",
     ),
-    trigger=Case({"model_type": "olmo3", "rope_theta": 1000000.0}),
-    near_miss=Case({"model_type": "olmo3", "rope_theta": 500000.0}),
+    trigger=RuleExample({"model_type": "olmo3", "rope_theta": 1000000.0}),
+    near_miss=RuleExample({"model_type": "olmo3", "rope_theta": 500000.0}),
 )
-def transformers_differs(patient: Patient) -> Iterator[Symptom]:
-    for where, text in _noted(patient, "transformers-differs"):
-        yield Symptom(where, text.removesuffix(" parity='transformers' follows it."))
+def check_transformers_differs(model: DiagnosedModel) -> Iterator[Problem]:
+    for where, text in _find_notes(model, "transformers-differs"):
+        yield Problem(where, text.removesuffix(" parity='transformers' follows it."))
 
 
-def _noted(patient: Patient, id: str) -> Iterator[tuple[str, str]]:
+def _find_notes(model: DiagnosedModel, id: str) -> Iterator[tuple[str, str]]:
     """The notes of an id, with the key that speaks of the rotation where they stand."""
-    towers = {tower.path(): tower for tower in patient.towers}
-    for where, reading in patient.readings:
+    parts = {part.path(): part for part in model.parts}
+    for where, reading in model.readings:
         for note in reading.notes:
             if note.id != id:
                 continue
-            tower = towers.get(where)
+            part = parts.get(where)
             keys = ("rope_scaling", "rope_parameters", "rope_theta")
-            own = [tower.path(key) for key in keys if tower is not None and tower.config.get(key)]
+            own = [part.path(key) for key in keys if part is not None and part.config.get(key)]
             yield (own[0] if own else where), note.text

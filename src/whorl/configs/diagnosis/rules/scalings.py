@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
-from whorl.configs.diagnosis.parts import Block, number, shown
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import RopeParameters, format_value, read_number
 
 __all__: list[str] = []
 
 
-def _yarn(**more: object) -> dict[str, object]:
+def _build_yarn(**more: object) -> dict[str, object]:
     return {
         "rope_type": "yarn",
         "factor": 4.0,
@@ -18,7 +18,7 @@ def _yarn(**more: object) -> dict[str, object]:
     }
 
 
-def _llama3(low: float, high: float) -> dict[str, object]:
+def _build_llama3(low: float, high: float) -> dict[str, object]:
     return {
         "rope_type": "llama3",
         "factor": 8.0,
@@ -39,17 +39,17 @@ def _llama3(low: float, high: float) -> dict[str, object]:
     remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. Equal ones, as"
     " Kimi-K2 has them, make a switch of the ramp.",
     seen=("https://github.com/pytorch/torchtitan/pull/3787",),
-    trigger=Case({"rope_scaling": _yarn(beta_fast=1, beta_slow=32)}),
-    near_miss=Case({"rope_scaling": _yarn(beta_fast=1.0, beta_slow=1.0)}),
+    trigger=RuleExample({"rope_scaling": _build_yarn(beta_fast=1, beta_slow=32)}),
+    near_miss=RuleExample({"rope_scaling": _build_yarn(beta_fast=1.0, beta_slow=1.0)}),
 )
-def beta_order(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.every_block:
-        fast = block.number("beta_fast") or 32.0
-        slow = block.number("beta_slow") or 1.0
-        if block.kind == "yarn" and 0 < fast < slow:
-            yield Symptom(
-                block.path("beta_fast"),
-                f"beta_fast is {shown(fast)}, beta_slow is {shown(slow)}: transformers runs it and"
+def check_beta_order(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.written_parameters:
+        fast = rope.get_number("beta_fast") or 32.0
+        slow = rope.get_number("beta_slow") or 1.0
+        if rope.rope_type == "yarn" and 0 < fast < slow:
+            yield Problem(
+                rope.path("beta_fast"),
+                f"beta_fast is {format_value(fast)}, beta_slow is {format_value(slow)}: transformers runs it and"
                 " slows the fast pairs in place of the slow ones.",
             )
 
@@ -63,16 +63,16 @@ def beta_order(patient: Patient) -> Iterator[Symptom]:
     " they are swapped. Equal ones, as in Llama 4 Scout, leave nothing between.",
     remedy="Llama 3.1 has low_freq_factor 1 and high_freq_factor 4.",
     seen=("https://github.com/ml-explore/mlx-examples/pull/907",),
-    trigger=Case({"rope_scaling": _llama3(4.0, 1.0)}),
-    near_miss=Case({"rope_scaling": _llama3(1.0, 1.0)}),
+    trigger=RuleExample({"rope_scaling": _build_llama3(4.0, 1.0)}),
+    near_miss=RuleExample({"rope_scaling": _build_llama3(1.0, 1.0)}),
 )
-def low_high_order(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.every_block:
-        low, high = block.number("low_freq_factor"), block.number("high_freq_factor")
-        if block.kind == "llama3" and low is not None and high is not None and low > high:
-            yield Symptom(
-                block.path("low_freq_factor"),
-                f"low_freq_factor is {shown(low)}, high_freq_factor is {shown(high)}.",
+def check_low_high_order(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.written_parameters:
+        low, high = rope.get_number("low_freq_factor"), rope.get_number("high_freq_factor")
+        if rope.rope_type == "llama3" and low is not None and high is not None and low > high:
+            yield Problem(
+                rope.path("low_freq_factor"),
+                f"low_freq_factor is {format_value(low)}, high_freq_factor is {format_value(high)}.",
             )
 
 
@@ -96,7 +96,7 @@ _PHI4 = {
         "https://github.com/microsoft/Olive/issues/1873",
         "https://github.com/mlc-ai/relax/pull/337",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             **_PHI4,
             "rope_scaling": {
@@ -106,7 +106,7 @@ _PHI4 = {
             },
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             **_PHI4,
             "rope_scaling": {
@@ -117,28 +117,28 @@ _PHI4 = {
         }
     ),
 )
-def factor_list_length(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        pairs = _pairs(block)
-        if block.kind != "longrope" or pairs is None or block.tower.reading is not None:
+def check_factor_list_length(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        pairs = _count_pairs(rope)
+        if rope.rope_type != "longrope" or pairs is None or rope.part.reading is not None:
             continue  # lists that fit were read
         for name in ("short_factor", "long_factor"):
-            given = block.keys.get(name)
+            given = rope.keys.get(name)
             if isinstance(given, (list, tuple)) and len(given) != pairs:
-                yield Symptom(
-                    block.path(name),
+                yield Problem(
+                    rope.path(name),
                     f"{name} has {len(given)} numbers; {2 * pairs} rotated channels are {pairs}"
                     " pairs.",
                 )
 
 
-def _pairs(block: Block) -> int | None:
+def _count_pairs(rope: RopeParameters) -> int | None:
     """Rotated pairs as the keys say them."""
-    head, share = block.tower.head_dim, block.share
+    head, share = rope.part.head_dim, rope.rotated_share
     return None if head is None or not 0 < share <= 1 else int(head * share) // 2
 
 
-def _long(short: float, long: float) -> dict[str, object]:
+def _build_longrope(short: float, long: float) -> dict[str, object]:
     return {
         "max_position_embeddings": 131072,
         "rope_scaling": {
@@ -150,9 +150,9 @@ def _long(short: float, long: float) -> dict[str, object]:
     }
 
 
-def _phimoe(long: float) -> dict[str, object]:
+def _build_phimoe(long: float) -> dict[str, object]:
     scales = {"short_mscale": 1.25, "long_mscale": 1.25}
-    given = _long(1.0, long)
+    given = _build_longrope(1.0, long)
     scaling = given["rope_scaling"]
     assert isinstance(scaling, dict)
     return {**given, "model_type": "phimoe", "rope_scaling": {**scaling, **scales}}
@@ -170,24 +170,26 @@ def _phimoe(long: float) -> dict[str, object]:
         "https://github.com/lablup/mlxcel/issues/1358",
         "https://github.com/ggml-org/llama.cpp/issues/24823",
     ),
-    trigger=Case(_long(8.0, 1.0)),
-    near_miss=Case(_long(1.0, 8.0)),
+    trigger=RuleExample(_build_longrope(8.0, 1.0)),
+    near_miss=RuleExample(_build_longrope(1.0, 8.0)),
 )
-def factor_lists_swapped(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        if block.kind != "longrope":
+def check_factor_lists_swapped(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        if rope.rope_type != "longrope":
             continue
-        short, long = (_total(block.keys.get(name)) for name in ("short_factor", "long_factor"))
+        short, long = (
+            _sum_numbers(rope.keys.get(name)) for name in ("short_factor", "long_factor")
+        )
         if short is not None and long is not None and short > long:
-            yield Symptom(
-                block.path("short_factor"),
-                f"short_factor adds up to {shown(short)}, long_factor to {shown(long)}.",
+            yield Problem(
+                rope.path("short_factor"),
+                f"short_factor adds up to {format_value(short)}, long_factor to {format_value(long)}.",
             )
 
 
-def _total(given: object) -> float | None:
+def _sum_numbers(given: object) -> float | None:
     """The sum of a list of numbers; None for anything else."""
-    found = [number(value) for value in given] if isinstance(given, (list, tuple)) else []
+    found = [read_number(value) for value in given] if isinstance(given, (list, tuple)) else []
     known = [value for value in found if value is not None]
     return sum(known) if found and len(known) == len(found) else None  # fsum overflows
 
@@ -203,17 +205,17 @@ def _total(given: object) -> float | None:
     " llama.cpp, or correct the rotary module; the config is right. Shorter texts are not"
     " concerned.",
     seen=("https://github.com/huggingface/transformers/pull/33363",),
-    trigger=Case(_phimoe(8.0)),
-    near_miss=Case(_phimoe(1.0)),
+    trigger=RuleExample(_build_phimoe(8.0)),
+    near_miss=RuleExample(_build_phimoe(1.0)),
 )
-def long_factor_unused(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        same = block.keys.get("short_factor") == block.keys.get("long_factor")
-        if block.tower.family == "phimoe" and block.kind == "longrope" and not same:
-            yield Symptom(
-                block.path("long_factor"),
+def check_long_factor_unused(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        same = rope.keys.get("short_factor") == rope.keys.get("long_factor")
+        if rope.part.family == "phimoe" and rope.rope_type == "longrope" and not same:
+            yield Problem(
+                rope.path("long_factor"),
                 "transformers' phimoe takes short_factor for every text, also past"
-                f" {shown(block.original)} tokens.",
+                f" {format_value(rope.trained_length)} tokens.",
             )
 
 
@@ -231,17 +233,19 @@ def long_factor_unused(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/huggingface/transformers/issues/25104",
         "https://github.com/vllm-project/vllm/issues/5093",
     ),
-    trigger=Case({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
-    near_miss=Case({"use_cache": False, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    trigger=RuleExample({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    near_miss=RuleExample(
+        {"use_cache": False, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
+    ),
 )
-def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        alpha = number(block.keys.get("alpha"))  # Hunyuan: a fixed stretch under the same name
-        cached = block.tower.config.get("use_cache") is not False
-        if block.kind == "dynamic" and not alpha and cached and block.number("factor") != 1:
-            yield Symptom(
-                block.path("rope_type"),
-                f"past {shown(block.tower.context)} tokens every step has new frequencies.",
+def check_dynamic_cache(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        alpha = read_number(rope.keys.get("alpha"))  # Hunyuan: a fixed stretch under the same name
+        cached = rope.part.config.get("use_cache") is not False
+        if rope.rope_type == "dynamic" and not alpha and cached and rope.get_number("factor") != 1:
+            yield Problem(
+                rope.path("rope_type"),
+                f"past {format_value(rope.part.context_length)} tokens every step has new frequencies.",
             )
 
 
@@ -259,7 +263,7 @@ def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/huggingface/transformers/pull/33129",
         "https://github.com/ggml-org/llama.cpp/issues/8995",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {
@@ -270,7 +274,7 @@ def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
             },
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {
@@ -282,12 +286,12 @@ def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def longrope_switch(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        same = block.keys.get("short_factor") == block.keys.get("long_factor")
-        if block.kind == "longrope" and not same and block.original is not None:
-            yield Symptom(
-                block.path("long_factor"),
-                f"texts of more than {block.original} tokens take long_factor, others"
+def check_longrope_switch(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        same = rope.keys.get("short_factor") == rope.keys.get("long_factor")
+        if rope.rope_type == "longrope" and not same and rope.trained_length is not None:
+            yield Problem(
+                rope.path("long_factor"),
+                f"texts of more than {rope.trained_length} tokens take long_factor, others"
                 " short_factor.",
             )

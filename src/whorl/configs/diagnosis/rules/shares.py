@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
-from whorl.configs.diagnosis.parts import Block, number, shown, whole
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import RopeParameters, format_value, read_number, read_whole
 
-from ._disagreement import disagreements
+from ._disagreement import find_disagreements
 
 __all__: list[str] = []
 
@@ -26,28 +26,28 @@ _PROPORTIONAL = ("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text")
         "https://github.com/huggingface/transformers/pull/48652",
         "https://github.com/ml-explore/mlx-lm/pull/1698",
     ),
-    trigger=Case({"partial_rotary_factor": 0.5, "rope_theta": 10000.0}),
-    near_miss=Case(
+    trigger=RuleExample({"partial_rotary_factor": 0.5, "rope_theta": 10000.0}),
+    near_miss=RuleExample(
         {"model_type": "stablelm", "partial_rotary_factor": 0.25, "rope_theta": 10000.0}
     ),
 )
-def partial_ignored(patient: Patient) -> Iterator[Symptom]:
-    for where, a, b in patient.compared:
-        for mine, other in zip(a.groups, b.groups, strict=False):
+def check_partial_ignored(model: DiagnosedModel) -> Iterator[Problem]:
+    for where, reading, theirs in model.compared_readings:
+        for mine, other in zip(reading.groups, theirs, strict=False):
             if mine.rotation is None or other.rotation is None:
                 continue
-            one, two = (_width(r.options) for r in (mine.rotation, other.rotation))
+            one, two = (_read_width(r.options) for r in (mine.rotation, other.rotation))
             if one is not None and two is not None and one != two:
-                yield Symptom(
+                yield Problem(
                     ".".join((*where, "partial_rotary_factor")),
-                    f"the config says {one} rotated channels; transformers' {a.model_type}"
+                    f"the config says {one} rotated channels; transformers' {reading.model_type}"
                     f" rotates {two}.",
                 )
                 break
 
 
-def _width(options: Any) -> int | None:
-    return whole(options.get("rotary_dim") or options.get("head_dim"))
+def _read_width(options: Any) -> int | None:
+    return read_whole(options.get("rotary_dim") or options.get("head_dim"))
 
 
 @rule(
@@ -61,14 +61,14 @@ def _width(options: Any) -> int | None:
         "https://github.com/chrishayuk/larql/pull/404",
         "https://github.com/vllm-project/vllm/pull/29966",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "stablelm",
             "partial_rotary_factor": 0.5,
             "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "stablelm",
             "partial_rotary_factor": 0.25,
@@ -76,9 +76,9 @@ def _width(options: Any) -> int | None:
         }
     ),
 )
-def share_disagrees(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        yield from disagreements(tower, "partial_rotary_factor")
+def check_share_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        yield from find_disagreements(part, "partial_rotary_factor")
 
 
 @rule(
@@ -92,8 +92,10 @@ def share_disagrees(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/NVIDIA-NeMo/Megatron-Bridge/issues/4195",
         "https://github.com/apple/coreai-models/issues/66",
     ),
-    trigger=Case({"rope_parameters": {"rope_type": "proportional", "rope_theta": 1000000.0}}),
-    near_miss=Case(
+    trigger=RuleExample(
+        {"rope_parameters": {"rope_type": "proportional", "rope_theta": 1000000.0}}
+    ),
+    near_miss=RuleExample(
         {
             "rope_parameters": {
                 "rope_type": "proportional",
@@ -103,12 +105,16 @@ def share_disagrees(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def proportional_whole(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        beside = block.tower.config.get("partial_rotary_factor")
-        if block.kind == "proportional" and not block.has("partial_rotary_factor") and not beside:
-            yield Symptom(
-                block.path("partial_rotary_factor"), "it is missing, so that every pair turns."
+def check_proportional_whole(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        beside = rope.part.config.get("partial_rotary_factor")
+        if (
+            rope.rope_type == "proportional"
+            and not rope.has("partial_rotary_factor")
+            and not beside
+        ):
+            yield Problem(
+                rope.path("partial_rotary_factor"), "it is missing, so that every pair turns."
             )
 
 
@@ -125,7 +131,7 @@ def proportional_whole(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/pie-project/pie/pull/603",
         "https://github.com/jagmarques/nexusquant/pull/12",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "gemma4_text",
             "layer_types": ["sliding_attention", "full_attention"],
@@ -139,7 +145,7 @@ def proportional_whole(patient: Patient) -> Iterator[Symptom]:
             },
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "gemma4_text",
             "layer_types": ["sliding_attention", "full_attention"],
@@ -154,13 +160,13 @@ def proportional_whole(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def partial_for_proportional(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        share = number(block.keys.get("partial_rotary_factor"))
-        part = block.tower.family in _PROPORTIONAL and share is not None and share < 1
-        if part and block.kind != "proportional":
-            path = block.path("rope_type")
-            yield Symptom(path, f"it is {block.kind}, with partial_rotary_factor {share:g}.")
+def check_partial_for_proportional(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        share = read_number(rope.keys.get("partial_rotary_factor"))
+        partial = rope.part.family in _PROPORTIONAL and share is not None and share < 1
+        if partial and rope.rope_type != "proportional":
+            path = rope.path("rope_type")
+            yield Problem(path, f"it is {rope.rope_type}, with partial_rotary_factor {share:g}.")
 
 
 @rule(
@@ -174,36 +180,36 @@ def partial_for_proportional(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/pytorch/torchtitan/pull/4286",
         "https://github.com/vllm-project/vllm-gaudi/pull/1437",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "qwen2_vl_text",
             "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 32]},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "qwen2_vl_text",
             "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
         }
     ),
 )
-def sections(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        pairs = _pairs(block)
+def check_sections(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        pairs = _count_pairs(rope)
         for name in ("mrope_section", "xdrope_section"):
-            given = block.keys.get(name)
+            given = rope.keys.get(name)
             if not isinstance(given, (list, tuple)) or pairs is None:
                 continue
-            counts = [found for value in given if (found := number(value)) is not None]
+            counts = [found for value in given if (found := read_number(value)) is not None]
             if len(counts) == len(given) and sum(counts) != pairs:
-                yield Symptom(
-                    block.path(name),
-                    f"{shown(list(given))} adds up to {shown(sum(counts))}; there are {pairs}"
+                yield Problem(
+                    rope.path(name),
+                    f"{format_value(list(given))} adds up to {format_value(sum(counts))}; there are {pairs}"
                     " pairs.",
                 )
 
 
-def _visual(interleaved: bool) -> Mapping[str, object]:
+def _build_qwen3_vl(interleaved: bool) -> Mapping[str, object]:
     sections = [24, 20, 20]
     return {
         "model_type": "qwen3_vl_text",
@@ -228,29 +234,29 @@ def _visual(interleaved: bool) -> Mapping[str, object]:
         "https://github.com/alibaba/MNN/pull/4133",
         "https://github.com/Blaizzy/mlx-vlm/pull/576",
     ),
-    trigger=Case(_visual(False)),
-    near_miss=Case(_visual(True)),
+    trigger=RuleExample(_build_qwen3_vl(False)),
+    near_miss=RuleExample(_build_qwen3_vl(True)),
 )
-def section_order(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        said = block.keys.get("mrope_interleaved")
+def check_section_order(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        said = rope.keys.get("mrope_interleaved")
         orders = {
             group.rotation.options.get("order", "chunked")
-            for group in block.groups
+            for group in rope.layer_groups
             if group.rotation is not None and group.rotation.encoding == "mrope"
         }
         if isinstance(said, bool) and orders and ("interleaved" in orders) != said:
-            yield Symptom(
-                block.path("mrope_interleaved"),
-                f"it is {shown(said).lower()}; {block.tower.family} deals its sections"
+            yield Problem(
+                rope.path("mrope_interleaved"),
+                f"it is {format_value(said).lower()}; {rope.part.family} deals its sections"
                 f" {'in turn' if 'interleaved' in orders else 'in another order'} regardless.",
             )
 
 
-def _pairs(block: Block) -> int | None:
+def _count_pairs(rope: RopeParameters) -> int | None:
     """Rotated pairs, as they were read or else as the keys say them."""
-    for group in block.groups:
-        if group.rotation is not None and (width := _width(group.rotation.options)):
+    for group in rope.layer_groups:
+        if group.rotation is not None and (width := _read_width(group.rotation.options)):
             return width // 2
-    head, share = block.tower.head_dim, block.share
+    head, share = rope.part.head_dim, rope.rotated_share
     return None if head is None or not 0 < share <= 1 else int(head * share) // 2

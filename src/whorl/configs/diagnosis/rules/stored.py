@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import torch
 
-from whorl.configs.diagnosis.checkpoint import Stored
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
-from whorl.configs.diagnosis.rotary_groups import Turning
+from whorl.configs.diagnosis.checkpoint import StoredTensor
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.rotary_groups import RotaryGroup
 from whorl.weights.shards import INDEX
 
 __all__: list[str] = []
@@ -19,25 +19,25 @@ _ROUNDING = {"F64": (1e-4, 0.0), "F32": (1e-4, 0.0), "F16": (2e-3, 1e-7), "BF16"
 _ROUNDING |= {"F8_E4M3": (0.07, 2e-3), "F8_E5M2": (0.13, 2e-5)}
 
 
-def _ladder(base: float = 10_000.0) -> tuple[float, ...]:
+def _compute_frequencies(base: float = 10_000.0) -> tuple[float, ...]:
     return tuple(base ** (-i / 64) for i in range(64))
 
 
-def _remains(values: tuple[float, ...]) -> bool:
+def _is_uninitialised(values: tuple[float, ...]) -> bool:
     """Whether values can only be what happened to be in memory."""
     size = max(map(abs, values))
     return not size < 7.0 or size < 1e-6
 
 
-def _impossible(stored: Stored) -> str | None:
+def _explain_impossible(stored: StoredTensor) -> str | None:
     """Why nothing can rotate by it."""
     if stored.dtype[:1] in ("I", "U"):
         return f"{stored.file} stores it as {stored.dtype}; frequencies are fractions of 1."
     if not stored.values:
         return None
-    if not stored.finite:
+    if not stored.is_finite:
         return f"{stored.file} stores values that are not finite."
-    if not _remains(stored.values):
+    if not _is_uninitialised(stored.values):
         return None
     low, high = min(stored.values), max(stored.values)
     return (
@@ -59,14 +59,14 @@ def _impossible(stored: Stored) -> str | None:
         "https://github.com/huggingface/transformers/issues/34234",
         "https://github.com/Synthyra/FastPLMs/pull/47",
     ),
-    trigger=Case(stored={_NAME: ("F32", (float("nan"),) * 64)}),
-    near_miss=Case(stored={_NAME: ("F32", _ladder())}),
+    trigger=RuleExample(stored={_NAME: ("F32", (float("nan"),) * 64)}),
+    near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
 )
-def stored_uninitialised(patient: Patient) -> Iterator[Symptom]:
-    for stored in patient.weights.stored:
-        why = _impossible(stored)
+def check_stored_uninitialised(model: DiagnosedModel) -> Iterator[Problem]:
+    for stored in model.checkpoint.frequencies:
+        why = _explain_impossible(stored)
         if why is not None:
-            yield Symptom(stored.name, why)
+            yield Problem(stored.name, why)
 
 
 @rule(
@@ -82,14 +82,14 @@ def stored_uninitialised(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/NVIDIA-NeMo/Automodel/pull/2549",
         "https://github.com/huggingface/transformers/issues/29496",
     ),
-    trigger=Case(stored={_NAME: ("BF16", _ladder())}),
-    near_miss=Case(stored={_NAME: ("F32", _ladder())}),
+    trigger=RuleExample(stored={_NAME: ("BF16", _compute_frequencies())}),
+    near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
 )
-def stored_half(patient: Patient) -> Iterator[Symptom]:
-    for stored in patient.weights.stored:
+def check_stored_half(model: DiagnosedModel) -> Iterator[Problem]:
+    for stored in model.checkpoint.frequencies:
         if stored.dtype in ("F16", "BF16") or stored.dtype.startswith("F8"):
-            off = _radians(patient, stored)
-            yield Symptom(
+            off = _measure_error(model, stored)
+            yield Problem(
                 stored.name,
                 f"{stored.file} stores it as {stored.dtype}"
                 + (
@@ -100,16 +100,16 @@ def stored_half(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-def _radians(patient: Patient, stored: Stored) -> float | None:
+def _measure_error(model: DiagnosedModel, stored: StoredTensor) -> float | None:
     """How far the stored angles are off at the end of the context, where that is known."""
-    if stored.values is None or not stored.finite:
+    if stored.values is None or not stored.is_finite:
         return None
     given = torch.tensor(stored.values, dtype=torch.float64)
     errors = [
         float((given - exact).abs().max()) * length
-        for turned in patient.turning
-        if (length := patient.length or turned.model.context)
-        and len(exact := turned.frequencies(None)) == len(given)
+        for rotary in model.rotary_groups
+        if (length := model.length or rotary.reading.context)
+        and len(exact := rotary.get_frequencies(None)) == len(given)
     ]
     return min(errors, default=None)
 
@@ -127,18 +127,20 @@ def _radians(patient: Patient, stored: Stored) -> float | None:
         "https://github.com/Zymrael/vortex/pull/73",
         "https://github.com/EleutherAI/gpt-neox/pull/1168",
     ),
-    trigger=Case(stored={_NAME: ("F32", _ladder(500_000.0))}),
-    near_miss=Case({"rope_theta": 500000.0}, stored={_NAME: ("F32", _ladder(500_000.0))}),
+    trigger=RuleExample(stored={_NAME: ("F32", _compute_frequencies(500_000.0))}),
+    near_miss=RuleExample(
+        {"rope_theta": 500000.0}, stored={_NAME: ("F32", _compute_frequencies(500_000.0))}
+    ),
 )
-def stored_differs(patient: Patient) -> Iterator[Symptom]:
-    groups = [group for _, model in patient.readings for group in model.groups]
+def check_stored_differs(model: DiagnosedModel) -> Iterator[Problem]:
+    groups = [group for _, reading in model.readings for group in reading.groups]
     encodings = {g.rotation.encoding for g in groups if g.rotation is not None}
-    if not patient.weights.stored or encodings != {"rope"} or any(g.refusal for g in groups):
+    if not model.checkpoint.frequencies or encodings != {"rope"} or any(g.refusal for g in groups):
         return  # other towers may store frequencies of their own
-    for stored in patient.weights.stored:
-        meant = _meant(patient, stored)
-        known = [f for t in meant for n in (None, 2**40) if len(f := t.frequencies(n))]
-        if stored.values is None or _impossible(stored) is not None or not known:
+    for stored in model.checkpoint.frequencies:
+        meant = _select_groups(model, stored)
+        known = [f for t in meant for n in (None, 2**40) if len(f := t.get_frequencies(n))]
+        if stored.values is None or _explain_impossible(stored) is not None or not known:
             continue
         given = torch.tensor(stored.values, dtype=torch.float64).abs()
         relative, least = _ROUNDING[stored.dtype]
@@ -147,24 +149,24 @@ def stored_differs(patient: Patient) -> Iterator[Symptom]:
             for f in known
         ):
             continue
-        yield Symptom(
+        yield Problem(
             stored.name,
             f"{stored.file} stores {len(given)} frequencies down to {float(given.min()):.4g}; the"
             f" config gives {len(known[0])} down to {float(known[0].min()):.4g}.",
         )
 
 
-def _meant(patient: Patient, stored: Stored) -> list[Turning]:
+def _select_groups(model: DiagnosedModel, stored: StoredTensor) -> list[RotaryGroup]:
     """The layers that a tensor is for, by its name where that says so; else all of them."""
-    label = next((t.group.name for t in patient.turning if _is_named(stored.name, t)), None)
-    names = [one.name for one in patient.weights.stored]
+    label = next((t.group.name for t in model.rotary_groups if _matches_name(stored.name, t)), None)
+    names = [one.name for one in model.checkpoint.frequencies]
     if label is None and any(_LOCAL in name for name in names):  # Gemma 3 of transformers 4
         label = "sliding_attention" if _LOCAL in stored.name else "full_attention"
-    return [t for t in patient.turning if t.group.name == label] or list(patient.turning)
+    return [t for t in model.rotary_groups if t.group.name == label] or list(model.rotary_groups)
 
 
-def _is_named(name: str, turned: Turning) -> bool:
-    return turned.group.name is not None and name.endswith(f"{turned.group.name}_inv_freq")
+def _matches_name(name: str, rotary: RotaryGroup) -> bool:
+    return rotary.group.name is not None and name.endswith(f"{rotary.group.name}_inv_freq")
 
 
 @rule(
@@ -178,15 +180,15 @@ def _is_named(name: str, turned: Turning) -> bool:
         "https://github.com/huggingface/transformers/issues/25681",
         "https://github.com/huggingface/transformers/pull/19991",
     ),
-    trigger=Case(stored={"model.rotary_emb.cos_cached": ("BF16", (1.0,) * 64)}),
-    near_miss=Case(stored={_NAME: ("F32", _ladder())}),
+    trigger=RuleExample(stored={"model.rotary_emb.cos_cached": ("BF16", (1.0,) * 64)}),
+    near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
 )
-def stored_table(patient: Patient) -> Iterator[Symptom]:
-    tables = patient.weights.tables
+def check_stored_table(model: DiagnosedModel) -> Iterator[Problem]:
+    tables = model.checkpoint.tables
     if tables:
         kinds = " and ".join(sorted({table.dtype for table in tables}))
         files = " and ".join(sorted({table.file for table in tables})[:2])
-        yield Symptom(tables[0].name, f"{files} stores {len(tables)} such tables, as {kinds}.")
+        yield Problem(tables[0].name, f"{files} stores {len(tables)} such tables, as {kinds}.")
 
 
 @rule(
@@ -197,12 +199,12 @@ def stored_table(patient: Patient) -> Iterator[Symptom]:
     " were not looked for.",
     remedy="Convert the weights to safetensors to have them looked at.",
     seen=("https://github.com/huggingface/safetensors#yet-another-format-",),
-    trigger=Case(stored={"pytorch_model.bin": ("pickle", ())}),
-    near_miss=Case(stored={_NAME: ("F32", _ladder())}),
+    trigger=RuleExample(stored={"pytorch_model.bin": ("pickle", ())}),
+    near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
 )
-def weights_unread(patient: Patient) -> Iterator[Symptom]:
-    if patient.weights.unread and not patient.weights.read:
-        yield Symptom(patient.weights.unread[0], "it holds pickles and was not opened.")
+def check_weights_unread(model: DiagnosedModel) -> Iterator[Problem]:
+    if model.checkpoint.pickle_files and not model.checkpoint.files_read:
+        yield Problem(model.checkpoint.pickle_files[0], "it holds pickles and was not opened.")
 
 
 @rule(
@@ -218,9 +220,9 @@ def weights_unread(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/microsoft/OmniParser/issues/34",
         "https://github.com/deepseek-ai/DeepSeek-V3/issues/557",
     ),
-    trigger=Case(stored={"model.safetensors": ("broken", ())}),
-    near_miss=Case(stored={_NAME: ("F32", _ladder())}),
+    trigger=RuleExample(stored={"model.safetensors": ("broken", ())}),
+    near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
 )
-def weights_unreadable(patient: Patient) -> Iterator[Symptom]:
-    for name, words in patient.weights.unreadable:
-        yield Symptom(name, words, severity="warning" if name.endswith(INDEX) else None)
+def check_weights_unreadable(model: DiagnosedModel) -> Iterator[Problem]:
+    for name, words in model.checkpoint.broken_files:
+        yield Problem(name, words, severity="warning" if name.endswith(INDEX) else None)

@@ -6,39 +6,39 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.model import Patient
-from whorl.configs.diagnosis.parts import number, whole
-from whorl.configs.diagnosis.rotary_groups import Turning
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import read_number, read_whole
+from whorl.configs.diagnosis.rotary_groups import RotaryGroup
 from whorl.configs.inspection.pairs import angle_error
 from whorl.scaling.aliasing import alike
 
 __all__: list[str] = []
 
-_BOUND = "https://arxiv.org/abs/2405.14591"
+_BASE_BOUND_PAPER = "https://arxiv.org/abs/2405.14591"
 _FLOAT32_COUNTS = 2**24
 #: Contexts this many times the bound are noted unasked.
 _FAR_BEYOND = 16
 
 
-def _length(patient: Patient, turned: Turning) -> int | None:
-    return patient.length or turned.model.context
+def _choose_length(model: DiagnosedModel, rotary: RotaryGroup) -> int | None:
+    return model.length or rotary.reading.context
 
 
-def _frequencies(turned: Turning, length: int) -> Tensor:
+def _get_frequencies(rotary: RotaryGroup, length: int) -> Tensor:
     """Of the pairs that turn."""
-    found = turned.frequencies(length)
+    found = rotary.get_frequencies(length)
     return found[found > 0]
 
 
-def _claimed_context(turned: Turning) -> int | None:
+def _compute_claimed_context(rotary: RotaryGroup) -> int | None:
     """The length that the model says it is good for, whichever of its keys says so.
 
     None where it does not say, or where the frequencies follow the length without end.
     """
-    parameters, context = turned.group.parameters, turned.model.context
-    kind, factor = parameters.get("rope_type"), number(parameters.get("factor")) or 1.0
-    original = whole(parameters.get("original_max_position_embeddings"))
+    parameters, context = rotary.group.parameters, rotary.reading.context
+    kind, factor = parameters.get("rope_type"), read_number(parameters.get("factor")) or 1.0
+    original = read_whole(parameters.get("original_max_position_embeddings"))
     if context is None or kind == "dynamic":
         return None
     start = original if original is not None else context
@@ -55,8 +55,8 @@ def _claimed_context(turned: Turning) -> int | None:
     " worse within a few hundred tokens.",
     remedy="Extend the model: whorl inspect CONFIG --extend yarn --factor F shows what to write.",
     seen=("https://arxiv.org/abs/2306.15595", "https://arxiv.org/abs/2309.00071"),
-    trigger=Case({}, length=8192),
-    near_miss=Case(
+    trigger=RuleExample({}, length=8192),
+    near_miss=RuleExample(
         {
             "rope_scaling": {
                 "rope_type": "yarn",
@@ -67,16 +67,16 @@ def _claimed_context(turned: Turning) -> int | None:
         length=8192,
     ),
 )
-def beyond_seen(patient: Patient) -> Iterator[Symptom]:
-    for turned in patient.turning:
-        context, length = _claimed_context(turned), patient.length
-        if context is None or length is None or turned.reach(length) <= context:
+def check_beyond_seen(model: DiagnosedModel) -> Iterator[Problem]:
+    for rotary in model.rotary_groups:
+        context, length = _compute_claimed_context(rotary), model.length
+        if context is None or length is None or rotary.get_longest_distance(length) <= context:
             continue
-        inv_freq = _frequencies(turned, length)
+        inv_freq = _get_frequencies(rotary, length)
         unfinished = int((inv_freq * context < 2 * torch.pi).sum())
         if unfinished:
-            yield Symptom(
-                turned.path("max_position_embeddings"),
+            yield Problem(
+                rotary.path("max_position_embeddings"),
                 f"at {length} tokens {unfinished} of {len(inv_freq)} pairs come to angles that"
                 f" {context} tokens never showed; that is a factor of {length / context:.3g}.",
             )
@@ -90,20 +90,20 @@ def beyond_seen(patient: Patient) -> Iterator[Symptom]:
     " base they all come back to their start together, and a far token then scores like a near"
     " one. Looked for within 32,768 tokens for 64 pairs, farther for fewer.",
     remedy="Raise rope_theta before training, rotate more channels, or use a shorter context.",
-    seen=(_BOUND,),
-    trigger=Case({"head_dim": 8, "num_attention_heads": 512, "rope_theta": 10.0}),
-    near_miss=Case({"head_dim": 64, "num_attention_heads": 64, "rope_theta": 10000.0}),
+    seen=(_BASE_BOUND_PAPER,),
+    trigger=RuleExample({"head_dim": 8, "num_attention_heads": 512, "rope_theta": 10.0}),
+    near_miss=RuleExample({"head_dim": 64, "num_attention_heads": 64, "rope_theta": 10000.0}),
 )
-def aliasing(patient: Patient) -> Iterator[Symptom]:
-    for turned in patient.turning:
-        length, rotation = _length(patient, turned), turned.group.rotation
+def check_aliasing(model: DiagnosedModel) -> Iterator[Problem]:
+    for rotary in model.rotary_groups:
+        length, rotation = _choose_length(model, rotary), rotary.group.rotation
         if length is None or rotation is None or rotation.encoding != "rope":
             continue  # pairs of different axes do not move together
-        inv_freq = _frequencies(turned, length)
-        found = alike(inv_freq, turned.reach(length))
+        inv_freq = _get_frequencies(rotary, length)
+        found = alike(inv_freq, rotary.get_longest_distance(length))
         if found is not None:
-            yield Symptom(
-                turned.path("rope_theta"),
+            yield Problem(
+                rotary.path("rope_theta"),
                 f"tokens {found.distance} apart look {found.similarity:.2f} alike, those 2 apart"
                 f" {found.near:.2f}.",
             )
@@ -121,28 +121,30 @@ def aliasing(patient: Patient) -> Iterator[Symptom]:
     " that distance.",
     remedy="Nothing, where text far back need not be found again. Else a larger rope_theta for that"
     " length, or a scaling; trained models need further training with it.",
-    seen=(_BOUND,),
-    trigger=Case({"rope_theta": 10000.0}, length=32768),
-    near_miss=Case({"rope_theta": 5000000.0, "max_position_embeddings": 32768}, length=32768),
+    seen=(_BASE_BOUND_PAPER,),
+    trigger=RuleExample({"rope_theta": 10000.0}, length=32768),
+    near_miss=RuleExample(
+        {"rope_theta": 5000000.0, "max_position_embeddings": 32768}, length=32768
+    ),
 )
-def base_bound(patient: Patient) -> Iterator[Symptom]:
-    for turned in patient.turning:
-        asked = _length(patient, turned)
+def check_base_bound(model: DiagnosedModel) -> Iterator[Problem]:
+    for rotary in model.rotary_groups:
+        asked = _choose_length(model, rotary)
         if asked is None:
             continue
-        inv_freq, length = _frequencies(turned, asked), turned.reach(asked)
+        inv_freq, length = _get_frequencies(rotary, asked), rotary.get_longest_distance(asked)
         if not 0 < len(inv_freq) <= 4096:
             continue
-        first = _first_below_zero(inv_freq, length)
-        if first is not None and (patient.length is not None or length > _FAR_BEYOND * first):
-            yield Symptom(
-                turned.path("rope_theta"),
+        first = _find_first_below_zero(inv_freq, length)
+        if first is not None and (model.length is not None or length > _FAR_BEYOND * first):
+            yield Problem(
+                rotary.path("rope_theta"),
                 "a token that matches the query exactly can score below an unrelated one from about"
                 f" {first} tokens away on; texts have up to {length}.",
             )
 
 
-def _first_below_zero(inv_freq: Tensor, length: int) -> int | None:
+def _find_first_below_zero(inv_freq: Tensor, length: int) -> int | None:
     """The first distance whose mean cosine is below 0: exact up to 16,384, to a per cent beyond."""
     near = torch.arange(1, min(length, 16_384) + 1, dtype=torch.float64)
     far = torch.arange(math.log(16_384), max(math.log(length), 9.71), 0.01, dtype=torch.float64)
@@ -165,19 +167,19 @@ def _first_below_zero(inv_freq: Tensor, length: int) -> int | None:
         "https://github.com/EleutherAI/gpt-neox/issues/1003",
         "https://github.com/huggingface/transformers/pull/29285",
     ),
-    trigger=Case({"rope_theta": 500000.0}, length=1_048_576),
-    near_miss=Case({"rope_theta": 500000.0}, length=131_072),
+    trigger=RuleExample({"rope_theta": 500000.0}, length=1_048_576),
+    near_miss=RuleExample({"rope_theta": 500000.0}, length=131_072),
 )
-def float32_angles(patient: Patient) -> Iterator[Symptom]:
-    for turned in patient.turning:
-        length = _length(patient, turned)
+def check_float32_angles(model: DiagnosedModel) -> Iterator[Problem]:
+    for rotary in model.rotary_groups:
+        length = _choose_length(model, rotary)
         if length is None or length > 2**53:
             continue
-        inv_freq = _frequencies(turned, length)
+        inv_freq = _get_frequencies(rotary, length)
         error = angle_error(inv_freq, length)
         if error > 0.02:
-            yield Symptom(
-                turned.path("max_position_embeddings"),
+            yield Problem(
+                rotary.path("max_position_embeddings"),
                 f"near {length} tokens float32 angles are off by up to {min(error, 3.15):.2g}"
                 " radians.",
             )
@@ -191,15 +193,15 @@ def float32_angles(patient: Patient) -> Iterator[Symptom]:
     " other get the same position in every framework that converts positions to float32.",
     remedy="Keep positions whole until they are multiplied, in float64, as whorl does.",
     seen=("https://github.com/NVIDIA/Megatron-LM/issues/535",),
-    trigger=Case({"rope_theta": 500000.0}, length=33_554_432),
-    near_miss=Case({"rope_theta": 500000.0}, length=16_777_216),
+    trigger=RuleExample({"rope_theta": 500000.0}, length=33_554_432),
+    near_miss=RuleExample({"rope_theta": 500000.0}, length=16_777_216),
 )
-def uncountable_positions(patient: Patient) -> Iterator[Symptom]:
-    for turned in patient.turning:
-        length = _length(patient, turned)
+def check_uncountable_positions(model: DiagnosedModel) -> Iterator[Problem]:
+    for rotary in model.rotary_groups:
+        length = _choose_length(model, rotary)
         if length is not None and length > _FLOAT32_COUNTS:
-            yield Symptom(
-                turned.path("max_position_embeddings"),
+            yield Problem(
+                rotary.path("max_position_embeddings"),
                 f"{length} positions; float32 counts to {_FLOAT32_COUNTS}.",
             )
 
@@ -219,21 +221,21 @@ def uncountable_positions(patient: Patient) -> Iterator[Symptom]:
         "https://github.com/huggingface/transformers/issues/25681",
         "https://github.com/sgl-project/sglang-jax/issues/1472",
     ),
-    trigger=Case({"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "modeling_x.X"}}),
-    near_miss=Case({"torch_dtype": "bfloat16"}),
+    trigger=RuleExample({"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "modeling_x.X"}}),
+    near_miss=RuleExample({"torch_dtype": "bfloat16"}),
 )
-def half_positions(patient: Patient) -> Iterator[Symptom]:
+def check_half_positions(model: DiagnosedModel) -> Iterator[Problem]:
     counts = {"bfloat16": 256, "float16": 2048}
-    for tower in patient.towers:
-        name = "dtype" if tower.config.get("dtype") is not None else "torch_dtype"
-        given = tower.config.get(name)
+    for part in model.parts:
+        name = "dtype" if part.config.get("dtype") is not None else "torch_dtype"
+        given = part.config.get(name)
         most = counts.get(given) if isinstance(given, str) else None
-        length = patient.length or tower.context
-        if not tower.config.get("auto_map") or not patient.rotates(tower):
+        length = model.length or part.context_length
+        if not part.config.get("auto_map") or not model.has_rotary_layers(part):
             continue  # indices of learned positions are integers; ALiBi has no tables
         if most and length and length > most:
-            yield Symptom(
-                tower.path(name),
+            yield Problem(
+                part.path(name),
                 f"the model runs in {given}, which is exact for whole numbers up to {most}, and has"
                 f" up to {length} positions; whether its own code (auto_map) computes positions in"
                 f" {given} is not known.",
