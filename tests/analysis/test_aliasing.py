@@ -45,7 +45,7 @@ def test_the_alias_is_the_one_of_the_doctor(dim: int, base: float, length: int) 
     said = [each for each in diagnosis.diagnose(config).findings if each.rule == "aliasing"]
     assert bool(said) is (found.alias is not None) is (dim == 8)
     if found.alias is not None:
-        assert f"tokens {found.alias.distance} apart look" in said[0].message
+        assert f"tokens at distance {found.alias.distance} have" in said[0].message
         assert found.alias.near == found.near <= found.alias.similarity
         theta = [base ** (-2 * i / dim) for i in range(dim // 2)]
         near = sum(math.cos(2 * t) for t in theta) / len(theta)

@@ -1,4 +1,4 @@
-"""A diagnosis for the terminal: what is wrong, where, and what to do."""
+"""Print a diagnosis to the terminal: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
 
 @dataclass(frozen=True)
 class Correction:
-    """What ``--fix`` did: the file written, if any, the diff, and the diagnosis of the result."""
+    """What ``--fix`` did: the file that it wrote, if any, the diff, and the new diagnosis."""
 
     path: Path | None
     changes: str
@@ -44,14 +44,14 @@ class Correction:
 
 
 def print_diagnosis(target: str, found: ConfigDiagnosis, fixed: Correction | None) -> None:
-    """The findings by severity, what ``--fix`` changed and left, and a last line with counts."""
+    """Print the findings by severity, what ``--fix`` changed and what remains, and the counts."""
     console = Console(highlight=False)
     family = None if found.reading is None else found.reading.model_type
     console.print(Text(target, "bold") + Text(f"  {shorten(family)}" if family else "", "dim"))
     _print_findings(console, found)
     console.print()
     if fixed is not None and fixed.path is None:
-        console.print("nothing here has one safe correction; no file was written.")
+        console.print("no finding here can be corrected automatically; no file was written.")
     if fixed is None or fixed.path is None:
         for sentence in _summarize(found, fixing=fixed is not None):
             console.print(sentence)
@@ -60,7 +60,7 @@ def print_diagnosis(target: str, found: ConfigDiagnosis, fixed: Correction | Non
     console.print(Text(f"\nwritten to {fixed.path}"))
     console.print(Text(f"before: {_count_by_severity(found)}."))
     if not fixed.remaining.findings:
-        console.print(Text("in the corrected config nothing is found.", "green"))
+        console.print(Text("the corrected config has no findings.", "green"))
         return
     console.print(Text(f"in the corrected config: {_count_by_severity(fixed.remaining)}."))
     _print_findings(console, fixed.remaining)
@@ -91,11 +91,11 @@ def _summarize(found: ConfigDiagnosis, fixing: bool) -> Iterator[Text]:
     fixable = sum(finding.fixable for finding in found.findings)
     more = f"; --fix corrects {fixable} of them" if fixable and not fixing else ""
     yield Text(f"{_count_by_severity(found)}{more}.")
-    yield Text("whorl doctor --explain ID says why, with an example.", "dim")
+    yield Text("whorl doctor --explain ID gives the reason and an example.", "dim")
 
 
 def _count_by_severity(found: ConfigDiagnosis) -> str:
-    """How many there are of each severity: "2 errors, 1 note"."""
+    """The number of findings of each severity: "2 errors, 1 note"."""
     from whorl.configs.diagnosis import SEVERITIES
 
     counts = [(len(found.select(severity)), severity) for severity in SEVERITIES]
@@ -103,7 +103,7 @@ def _count_by_severity(found: ConfigDiagnosis) -> str:
 
 
 def print_rules(rules: Iterable[DiagnosisRule]) -> None:
-    """A line for each rule, the worst first."""
+    """Print one line for each rule, errors first."""
     from whorl.configs.diagnosis import SEVERITIES
 
     console = Console(highlight=False)
@@ -118,7 +118,7 @@ def print_rules(rules: Iterable[DiagnosisRule]) -> None:
 
 
 def print_rule(rule: DiagnosisRule) -> None:
-    """All that there is to say about a rule."""
+    """Print everything about one rule: what, why, remedy, links and examples."""
     console = Console(highlight=False)
     console.print(Text.assemble((rule.severity, _STYLES[rule.severity]), "  ", (rule.id, "bold")))
     table = Table.grid(padding=(0, 2))

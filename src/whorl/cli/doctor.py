@@ -18,21 +18,21 @@ __all__ = ["FAILED", "doctor"]
 
 FAILED = 3
 
-Target = typer.Argument(
+Model = typer.Argument(
     metavar="MODEL",
     help="config.json, a checkpoint's folder, a .safetensors or .gguf file, or a preset.",
 )
-Length = make_length_option("Tokens that the model is to be used with; else its own context.")
-Fix = typer.Option("--fix", help="Write a corrected config beside the original, and show how.")
+Length = make_length_option("Tokens that the model is to be used with (default: its own context).")
+Fix = typer.Option("--fix", help="Write a corrected config beside the original, and show the diff.")
 Force = typer.Option("--force", help="With --fix: overwrite an earlier corrected config.")
 Ignore = typer.Option(metavar="ID,ID", help="Rules to leave out.")
-Strict = typer.Option("--strict", help="Let warnings fail too, for CI.")
-List = typer.Option("--list", help="Print a line for each rule, and stop.")
-Explain = typer.Option(metavar="ID", help="Say what a rule looks for and why, and stop.")
+Strict = typer.Option("--strict", help="Fail for warnings too (for CI).")
+List = typer.Option("--list", help="Print one line for each rule, and stop.")
+Explain = typer.Option(metavar="ID", help="Explain one rule, and stop.")
 
 
 def doctor(
-    target: Annotated[str | None, Target] = None,
+    target: Annotated[str | None, Model] = None,
     length: Annotated[int | None, Length] = None,
     fix_it: Annotated[bool, Fix] = False,
     force: Annotated[bool, Force] = False,
@@ -45,7 +45,7 @@ def doctor(
     """Say what is wrong with the rotary config of a model.
 
     Exit code 0 if there are no errors (with --strict, no warnings either), 3 if there are, and 2
-    if it could not be looked at.
+    if the config could not be diagnosed.
     """
     if list_rules or explain is not None:
         _print_rules(explain, as_json)
@@ -79,7 +79,7 @@ def _print_rules(explain: str | None, as_json: bool) -> None:
 
 
 def _fix(found: ConfigDiagnosis, force: bool) -> Correction:
-    """Write the corrected config, if anything is to correct, and say what remains wrong with it."""
+    """Write the corrected config, if there is something to correct, and diagnose it again."""
     from whorl.configs import diagnosis
 
     remaining = found.correct()

@@ -43,7 +43,9 @@ def test_a_folder_and_a_file_are_looked_at_alike(tmp_path: Path) -> None:
     assert rules(tmp_path) == rules(file) == ["stored-half"]
     (finding,) = diagnosis.diagnose(tmp_path).findings
     assert finding.where == NAME
-    assert "model.safetensors stores it as BF16, which is off by 5 radians at" in finding.message
+    assert (
+        "model.safetensors stores it as BF16: angles are wrong by 5 radians at" in finding.message
+    )
 
 
 def test_weights_without_a_config(tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_eight_bits_are_reported_and_no_other_frequencies(tmp_path: Path, dtype:
     write_safetensors(tmp_path / "model.safetensors", {NAME: (dtype, LADDER)})
     (finding,) = diagnosis.diagnose(tmp_path).warnings
     assert finding.rule == "stored-half"
-    assert f"stores it as {dtype}, which is off by" in finding.message
+    assert f"stores it as {dtype}: angles are wrong by" in finding.message
 
 
 def test_eight_bits_of_another_base_differ(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ def test_integers_are_no_frequencies(tmp_path: Path) -> None:
     write_config(tmp_path, LLAMA)
     (finding,) = diagnosis.diagnose(tmp_path).errors
     assert finding.rule == "stored-uninitialised"
-    assert finding.message == "model.safetensors stores it as I64; frequencies are fractions of 1."
+    assert finding.message == "model.safetensors stores it as I64; frequencies are not integers."
 
 
 GEMMA = {
@@ -254,7 +256,7 @@ def test_tables_are_told_once(tmp_path: Path) -> None:
             [HALF] * 17 + [OTHER] + [HALF] * 12,
             "half in layers 0-16, 18-29; interleaved in layer 17",
         ),
-        ([CROSSED] * 2, "the weights show different layouts: q half, k interleaved."),
+        ([CROSSED] * 2, "the weights have different layouts: q half, k interleaved."),
     ],
     ids=["layers", "one layer", "q and k"],
 )

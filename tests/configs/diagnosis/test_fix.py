@@ -123,7 +123,7 @@ def test_a_config_of_version_4_in_the_words_of_5_is_rewritten() -> None:
     found = diagnosis.diagnose(VERSION_4)
     (finding,) = found.findings
     assert (finding.rule, finding.severity) == ("theta-inside-only", "warning")
-    assert "loses rope_theta 500000 and the yarn scaling" in finding.message
+    assert "does not find rope_theta 500000 and the yarn scaling" in finding.message
     fixed = found.fixed()
     assert "rope_parameters" not in fixed
     assert fixed["rope_theta"] == 500000.0

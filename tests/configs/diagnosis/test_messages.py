@@ -29,8 +29,8 @@ def said_of(config: dict[str, Any]) -> list[tuple[str, str]]:
     [
         ("YaRN", "rope_type 'YaRN' is not known; did you mean 'yarn'?"),
         ("Llama3", "rope_type 'Llama3' is not known; did you mean 'llama3'?"),
-        ("mrope", "rope_type 'mrope' is not one that llama takes."),
-        ("su", "rope_type 'su' is what longrope was called; llama knows longrope only."),
+        ("mrope", "rope_type 'mrope' is not a type that llama knows."),
+        ("su", "rope_type 'su' is the old name of longrope; llama knows longrope only."),
     ],
 )
 def test_a_wrong_type_is_one_finding(given: str, message: str) -> None:
@@ -52,14 +52,14 @@ def test_case_and_old_names_of_types_are_fixed() -> None:
 def test_an_unknown_family_is_told(model_type: str, end: str) -> None:
     words = f"{model_type!r} is not known{end}"
     assert said(model_type=model_type, rope_theta=1e4) == [("unknown-family", words)]
-    more = " No key speaks of a rotary embedding either, so whether it rotates is not known."
+    more = " It has no key of a rotary embedding either, so whether it rotates is not known."
     assert said(model_type=model_type) == [("unknown-family", words + more)]
 
 
 def test_keys_of_an_unknown_family_are_named() -> None:
     ((rule, message),) = said(model_type="zzzz", rotary_pct=0.25)
     assert rule == "unknown-family"
-    assert message.endswith("known. What its code makes of rotary_pct is a guess.")
+    assert message.endswith("known. How its code uses rotary_pct is a guess.")
 
 
 def test_no_model_type_is_no_unknown_one() -> None:
@@ -80,7 +80,7 @@ def test_whether_an_unknown_type_rotates_is_not_known() -> None:
     ((rule, message),) = said_of({"model_type": "foo_bar"})
     assert rule == "unknown-family"
     assert message == (
-        "'foo_bar' is not known. No key speaks of a rotary embedding either, so whether it rotates"
+        "'foo_bar' is not known. It has no key of a rotary embedding either, so whether it rotates"
         " is not known."
     )
     part = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"model_type": "foo"}}
@@ -158,13 +158,13 @@ def test_an_empty_name_is_not_this_folder() -> None:
         (
             {"model_type": "gptj", "rotary_dim": 64, "rope_scaling": {"rope_type": "dynamic"}},
             "in-code",
-            "gptj has its frequencies in its code and does not read rope_scaling, which is"
+            "the code of gptj fixes the frequencies and does not read rope_scaling, which is"
             " {'rope_type': 'dynamic'} here.",
         ),
         (
             {"model_type": "llama4_text", "attn_temperature_tuning": 4},
             "not-a-boolean",
-            "attn_temperature_tuning is 4; transformers' llama4_text takes true or false only.",
+            "attn_temperature_tuning is 4; transformers' llama4_text accepts true or false only.",
         ),
         (
             {"model_type": "falcon", "head_dim": 64},
@@ -180,7 +180,7 @@ def test_an_empty_name_is_not_this_folder() -> None:
         (
             {"model_type": "qwen3", "head_dim": None},
             "not-an-integer",
-            "head_dim is null; transformers' qwen3 takes an integer only.",
+            "head_dim is null; transformers' qwen3 accepts an integer only.",
         ),
         (
             {"model_type": "gpt_neox", "rotary_emb_base": 1e6, "rope_theta": 1e4},
@@ -244,7 +244,7 @@ def test_the_factor_of_linear_must_reach_the_claim(context: int) -> None:
     scaling = {"rope_type": "linear", "factor": 2.0, "original_max_position_embeddings": 4096}
     keys = {"max_position_embeddings": context, "rope_scaling": scaling}
     message = (
-        "factor 2 reaches 8192 tokens from 4096; max_position_embeddings is"
+        "factor 2 extends 4096 tokens to 8192; max_position_embeddings is"
         f" {keys['max_position_embeddings']}."
     )
     assert said(**keys) == [("beyond-factor", message)]
@@ -258,7 +258,7 @@ def test_llama3_with_two_equal_lengths_contradicts_its_factor() -> None:
     keys = {"rope_theta": 5e5, "max_position_embeddings": 8192, "rope_scaling": LLAMA3}
     message = (
         "factor is 8, which extends the model, but max_position_embeddings and"
-        " original_max_position_embeddings are both 8192, which says that it is not extended."
+        " original_max_position_embeddings are both 8192, as in a model without an extension."
     )
     assert said(**keys) == [("factor-mismatch", message)]
     for context in (16384, 65536, 131072):  # no ratio is usual
@@ -291,8 +291,8 @@ def test_latent_attention_needs_mscale_all_dim(written: bool) -> None:
     sizes = {"qk_rope_head_dim": 64} if written else {}
     config = {"model_type": "deepseek_v3", "max_position_embeddings": 163840, **sizes}
     message = (
-        "mscale is 1 and mscale_all_dim is missing, so that latent attention does not scale its"
-        " softmax; with mscale_all_dim 1 it would, by 1.874."
+        "mscale is 1 and mscale_all_dim is missing, so latent attention does not scale its"
+        " softmax; with mscale_all_dim 1 it would scale it by 1.874."
     )
     assert said_of({**config, "rope_scaling": alone}) == [("mscale-alone", message)]
     assert said_of({**config, "rope_scaling": DEEPSEEK}) == []
@@ -307,8 +307,8 @@ def test_the_advice_about_a_lone_mscale_has_its_value() -> None:
         (found,) = diagnosis.diagnose({**config, "rope_scaling": scaling}).warnings
         assert found.rule == "mscale-alone"
         assert found.remedy == (
-            f"Write mscale_all_dim {other} too if the model was trained so (DeepSeek-V2 and -V3"
-            " have two equal values); else remove mscale."
+            f"Add mscale_all_dim {other} if the model was trained like this (DeepSeek-V2 and -V3"
+            " have two equal values); otherwise remove mscale."
         )
 
 
@@ -341,8 +341,8 @@ def test_bases_that_changed_places() -> None:
             f" window ({whole})."
         )
         assert found.remedy == (
-            "Change the two about, if the model was trained with 10000 in the window and 1000000"
-            " without."
+            "Swap the two, if the model was trained with 10000 in layers with a window and 1000000"
+            " in the others."
         )
     same = {"rope_theta": 1e4, "rope_local_base_freq": 1e4}
     assert said_of({"model_type": "gemma3_text", "head_dim": 128, **same}) == []
@@ -376,8 +376,8 @@ def test_quoted_numbers_in_lists_and_words_for_switches() -> None:
     )
     assert [f.rule for f in found.errors] == ["quoted-number"] * 2
     assert [f.message for f in found.errors] == [
-        "long_factor holds strings in place of numbers, the first at index 63: '08.0'.",
-        "short_factor holds strings in place of numbers, the first at index 0: '1.0'.",
+        "long_factor contains strings instead of numbers, the first at index 63: '08.0'.",
+        "short_factor contains strings instead of numbers, the first at index 0: '1.0'.",
     ]
     fixed = found.fixed()["rope_scaling"]
     assert (fixed["short_factor"], fixed["long_factor"]) == ([1.0] * 64, [8.0] * 64)
@@ -394,20 +394,20 @@ def test_quoted_numbers_in_lists_and_words_for_switches() -> None:
             {"rope_theta": "4k"},
             "rope_theta",
             "'4k', perhaps 4000 (k = 1000).",
-            "Write 4000 if that is meant, without quotes; --fix does not guess.",
+            "Write 4000 without quotes, if you mean that; --fix does not guess.",
         ),
         (
             {"max_position_embeddings": "4k"},
             "max_position_embeddings",
             "'4k', perhaps 4096 (k = 1024).",
-            "Write 4096 if that is meant, without quotes; --fix does not guess.",
+            "Write 4096 without quotes, if you mean that; --fix does not guess.",
         ),
         *(
             (
                 {"rope_theta": odd},
                 "rope_theta",
                 f"{odd!r}.",
-                "Write the number that is meant, without quotes.",
+                "Write the number that you mean, without quotes.",
             )
             for odd in ("nan", "", "0x10", "four", "\uff14")
         ),
@@ -484,12 +484,12 @@ def test_both_dictionaries_are_examined_and_corrected() -> None:
     [
         (
             "llama",
-            "transformers 4 and 5 both use rope_scaling here; software that knows rope_parameters"
-            " only uses that.",
+            "transformers 4 and 5 both use rope_scaling here; software that reads rope_parameters"
+            " only uses that one.",
         ),
         (
             "zzzz",
-            "transformers 4 and 5 both use rope_scaling, unless the model brings its own code.",
+            "transformers 4 and 5 both use rope_scaling, unless the model has its own code.",
         ),
         (
             "cohere2_moe",
@@ -497,7 +497,7 @@ def test_both_dictionaries_are_examined_and_corrected() -> None:
         ),
         (
             "gemma3_text",
-            "transformers 5 uses rope_scaling laid over rope_parameters in gemma3_text;"
+            "transformers 5 uses rope_scaling merged into rope_parameters in gemma3_text;"
             " transformers 4 uses rope_scaling.",
         ),
     ],
@@ -564,7 +564,7 @@ def test_which_of_two_dictionaries_counts(family: str, end: str) -> None:
         (
             {"rope_scaling": {"rope_type": "yarn", **YARN, "factor": 1e308}},
             "rope_scaling.factor",
-            "factor is 1e+308, and 1024 tokens times that are more than any text has.",
+            "factor is 1e+308, and 1024 tokens times 1e+308 is more than any text has.",
         ),
         (
             {"rope_scaling": {"rope_type": "longrope", **YARN, **LISTS, "short_factor": 1.0}},
@@ -636,7 +636,7 @@ def test_phi_moe_is_not_told_to_change_its_config() -> None:
     (finding,) = found.warnings
     assert finding.rule == "long-factor-unused"
     assert finding.message == (
-        "transformers' phimoe takes short_factor for every text, also past 4096 tokens."
+        "transformers' phimoe uses short_factor for every text, also beyond 4096 tokens."
     )
     assert "the config is right" in finding.remedy
 
@@ -665,7 +665,7 @@ def test_half_positions_is_about_rotary_models() -> None:
     turning = {**alibi, "attn_config": {"rope": True, "rope_theta": 10000.0}}
     (note,) = [f for f in diagnosis.diagnose(turning).findings if f.rule == "half-positions"]
     assert note.message == (
-        "the model runs in bfloat16, which is exact for whole numbers up to 256, and has up to"
+        "the model runs in bfloat16, which is exact for integers up to 256, and has up to"
         " 65536 positions; whether its own code (auto_map) computes positions in bfloat16 is not"
         " known."
     )
@@ -679,8 +679,8 @@ def test_the_bound_of_the_base_in_words(length: int) -> None:
     assert ((distance * frequencies).cos().mean(-1) < 0).nonzero().tolist() == [[1706]]
     (note,) = [f for f in diagnosis.diagnose(LLAMA, length=length).notes if f.rule == "base-bound"]
     assert note.message == (
-        "a token that matches the query exactly can score below an unrelated one from about 1707"
-        f" tokens away on; texts have up to {length}."
+        "a token that matches the query exactly can score below an unrelated one from a distance of"
+        f" about 1707 tokens on; distances are up to {length}."
     )
 
 
@@ -716,7 +716,7 @@ def test_an_empty_model_type_is_none(name: str) -> None:
     (finding,) = diagnosis.diagnose({**LLAMA, "model_type": name}).errors
     assert (finding.rule, finding.message) == (
         "no-model-type",
-        f"it is {name!r}, which names none.",
+        f"it is {name!r}, which is no name.",
     )
 
 
@@ -746,8 +746,8 @@ def test_an_unknown_key_is_renamed_only_to_what_its_value_fits() -> None:
 def test_an_unknown_key_beside_the_right_one() -> None:
     scaling = {"rope_type": "linear", "factor": 4.0, "Factor": 8.0}
     (found,) = diagnosis.diagnose({**LLAMA, "rope_scaling": scaling}).warnings
-    assert found.message == "nothing reads 'Factor'; 'factor' is there already, and is read."
-    assert found.remedy == "Keep the right one of the two values."
+    assert found.message == "nothing reads 'Factor'; 'factor' is also there, and read."
+    assert found.remedy == "Keep the correct one of the two values."
     assert not found.fixable
 
 
@@ -787,7 +787,7 @@ def test_a_slip_in_layer_types_is_named_there() -> None:
     found = diagnosis.diagnose(config)
     (error,) = found.errors
     assert (error.rule, error.where) == ("unused-parameters", "layer_types")
-    assert error.message == "layer_types holds 'full_atention'; did you mean 'full_attention'?"
+    assert error.message == "layer_types contains 'full_atention'; did you mean 'full_attention'?"
     assert found.fixed() == RULES["unused-parameters"].near_miss.config
 
 
@@ -802,7 +802,7 @@ def test_parameters_beside_those_of_layer_types() -> None:
         )
         for name, value in (("factor", 8), ("rope_theta", 5))
     ]
-    assert found[0].remedy == "Write it into the parameters of each layer type that it is for."
+    assert found[0].remedy == "Move it into the parameters of each layer type that it is for."
 
 
 def test_layer_types_that_do_not_rotate_are_no_unknown_keys() -> None:

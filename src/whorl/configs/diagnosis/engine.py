@@ -57,7 +57,7 @@ LLAMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of a config: the key at ``path`` is set to ``value``, renamed to it, or removed."""
+    """One change of a config: the key at ``path`` is set to ``value``, renamed to it or removed."""
 
     do: Literal["set", "remove", "rename"]
     path: tuple[str, ...]

@@ -82,17 +82,19 @@ class DiagnosedModel:
     ) -> tuple[tuple[tuple[str, ...], ModelPositions, tuple[LayerGroup, ...]], ...]:
         """The path of each part, its reading, and its layer groups as transformers reads them.
 
-        For most families ``read_config`` has read both; the others are read a second time here.
+        Parts that transformers refuses are left out. For most families ``read_config`` has read
+        both; the others are read a second time here.
         """
         if self.reading is None or not self.parts:
             return ()
         leaves = [(path, leaf) for path, leaf in _find_leaves(self.reading, ()) if leaf.groups]
-        if all(leaf.transformers_groups is not None for _, leaf in leaves):
-            return tuple((path, leaf, leaf.transformers_groups or ()) for path, leaf in leaves)
-        assert self.document is not None
-        second, _ = _try_reading(self.document, "transformers")
-        theirs = {} if second is None else dict(_find_leaves(second, ()))
-        return tuple((path, leaf, theirs[path].groups) for path, leaf in leaves if path in theirs)
+        theirs = {path: leaf.transformers_groups for path, leaf in leaves}
+        if None in theirs.values():
+            assert self.document is not None
+            second, _ = _try_reading(self.document, "transformers")
+            found = () if second is None else _find_leaves(second, ())
+            theirs = {path: leaf.groups for path, leaf in found}
+        return tuple((path, leaf, groups) for path, leaf in leaves if (groups := theirs.get(path)))
 
     @cached_property
     def rotary_groups(self) -> tuple[RotaryGroup, ...]:

@@ -21,7 +21,7 @@ from . import (
 
 __all__ = ["SUBJECTS"]
 
-#: In the order of docs/doctor.md.
+#: The files of rules, in the order of docs/doctor.md.
 SUBJECTS = (
     *(families, keys, spelling, values, nested, loading, parity, bases, lengths, scalings),
     *(attention_scale, heads, shares, target_length, stored, layouts),

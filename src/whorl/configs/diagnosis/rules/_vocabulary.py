@@ -26,7 +26,7 @@ __all__ = [
 
 ORIGINAL = "original_max_position_embeddings"
 
-#: What each type computes with, beside rope_theta and partial_rotary_factor.
+#: The keys that each rope_type reads, besides rope_theta and partial_rotary_factor.
 KEYS_BY_TYPE: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "axial": frozenset(),
@@ -53,7 +53,7 @@ SIZE_KEYS = (
     *("num_hidden_layers", "num_key_value_heads", "original_max_position_embeddings"),
     *("qk_rope_head_dim", "rotary_dim", "sliding_window"),
 )
-#: Names of the base, and of the rotated share, beside the rope parameters and in them.
+#: Names of the base, and of the rotated share, beside the rope parameters and inside them.
 BASE_KEYS = (
     *("rope_theta", "rope_local_base_freq", "global_rope_theta", "local_rope_theta"),
     *("compress_rope_theta", "rotary_emb_base"),
@@ -61,12 +61,12 @@ BASE_KEYS = (
 SHARE_KEYS = ("partial_rotary_factor", "rotary_emb_fraction", "rotary_pct")
 SWITCH_KEYS = ("apply_yarn_scaling", "finetuned", "mrope_interleaved", "truncate")
 LIST_KEYS = ("short_factor", "long_factor", "mrope_section", "xdrope_section")
-#: Values of rope_type that some family takes, and what it makes of them.
+#: Values of rope_type that only some families know, and the types that they stand for.
 TYPE_ALIASES = {"su": "longrope", "mrope": "default", "xdrope": "dynamic"}
 SECTION_KEYS = ("mrope_section", "xdrope_section")
 
 _KEYS_OF_EVERY_TYPE = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
-#: Keys that one family or another reads, or that only inform: no fault anywhere.
+#: Keys that some family reads, or that are only information; they are never reported as unknown.
 _OTHER_KEYS = frozenset(
     {
         *SECTION_KEYS,
@@ -76,7 +76,7 @@ _OTHER_KEYS = frozenset(
 )
 KNOWN_KEYS = frozenset().union(_KEYS_OF_EVERY_TYPE, _OTHER_KEYS, *KEYS_BY_TYPE.values())
 
-#: Values at which a key changes nothing, whoever reads it.
+#: Values with which a key changes nothing.
 _NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "factor": (1,),
     "beta_fast": (32,),
@@ -98,16 +98,13 @@ def is_neutral(name: str, value: Any) -> bool:
 
 
 def quote_name(name: str) -> str:
-    """A name for a message, with the codes of letters that look like others."""
-    return (
-        format_value(name)
-        if name.isascii()
-        else f"{format_value(name)} (written {shorten(ascii(name))})"
-    )
+    """A name in quotes, with the codes of its letters if some are not ASCII."""
+    quoted = format_value(name)
+    return quoted if name.isascii() else f"{quoted} (written {shorten(ascii(name))})"
 
 
 def list_read_keys(rope: RopeParameters) -> frozenset[str]:
-    """The keys that count in this block."""
+    """The keys that the rope_type of this dictionary reads."""
     own = KEYS_BY_TYPE.get(rope.rope_type, frozenset())
     more = {ORIGINAL} if rope.rope_type in ("default", "linear", "proportional", "axial") else set()
     if (rope.part.family or "").startswith("hunyuan") or not rope.part.is_known_family:
@@ -116,13 +113,13 @@ def list_read_keys(rope: RopeParameters) -> frozenset[str]:
 
 
 def is_known_type(rope: RopeParameters) -> bool:
-    """Whether the family takes the rope_type that is written, or none is."""
+    """Whether the family knows the rope_type that is written; also true if none is written."""
     given = rope.keys.get("rope_type")
     given = rope.keys.get("type", "default") if given is None else given
     if not isinstance(given, str) or given in KEYS_BY_TYPE:
         return isinstance(given, str) or given is None
     family = rope.part.family or ""
-    # Families that take a name of their own; an unknown family may.
+    # Some families know one of these names; an unknown family may know any of them.
     takes = {
         "su": family.startswith("phi"),
         "xdrope": family.startswith("hunyuan"),

@@ -1,4 +1,4 @@
-"""YaRN's second half, a factor on the scores, which every framework reads from other keys."""
+"""YaRN's factor on the attention scores, which frameworks read from different keys."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def _build_yarn(**more: object) -> dict[str, Any]:
 
 
 def _compute_default_factor(rope: RopeParameters) -> float | None:
-    """The attention factor of a reader that does not know the key."""
+    """The attention factor of software that does not read attention_factor."""
     factor = rope.get_number("factor")
     context, original = rope.part.context_length, rope.trained_length
     if factor is None and context and original:
@@ -44,11 +44,11 @@ def _compute_default_factor(rope: RopeParameters) -> float | None:
     "attention-factor-dropped",
     "warning",
     what="An attention_factor that some frameworks do not read.",
-    why="transformers multiplies queries and keys by it. vLLM long computed its own from factor and"
-    " mscale (0.32 still does for gpt-oss and DeepSeek), mlx-lm did so too, and llama.cpp has a"
-    " third rule: scores differ by the square of the ratio.",
-    remedy="Check that your software reads it (whorl inspect shows what each does), or leave it out"
-    " if the implied value will do.",
+    why="transformers multiplies queries and keys by it. vLLM used to compute its own value from"
+    " factor and mscale (0.32 still does so for gpt-oss and DeepSeek), and so did mlx-lm;"
+    " llama.cpp has a third rule. The scores differ by the square of the ratio.",
+    remedy="Check that your software reads it (whorl inspect shows what each does), or leave it"
+    " out if the computed value is good enough.",
     seen=(
         "https://github.com/vllm-project/vllm/pull/48351",
         "https://github.com/ml-explore/mlx-lm/pull/1507",
@@ -64,11 +64,11 @@ def check_attention_factor_dropped(model: DiagnosedModel) -> Iterator[Problem]:
             continue
         implied = _compute_default_factor(rope)
         if given == rope.part.get_class_default("attention_factor"):
-            continue  # software that runs this family knows it
+            continue  # software that runs this family reads it
         if implied is not None and abs(given - implied) > 1e-3 * abs(implied):
             yield Problem(
                 rope.path("attention_factor"),
-                f"attention_factor is {format_value(given)}; a reader that drops it computes"
+                f"attention_factor is {format_value(given)}; software that does not read it uses"
                 f" {format_value(implied)}.",
             )
 
@@ -77,9 +77,9 @@ def check_attention_factor_dropped(model: DiagnosedModel) -> Iterator[Problem]:
     "attention-factor-whole",
     "note",
     what="An attention_factor without a decimal point.",
-    why="transformers asks for a float and warns about a whole number each time it loads; the"
-    " result is the same.",
-    remedy="Write 1.0 for 1.",
+    why="transformers expects a float and warns about an integer each time it loads the config;"
+    " the result is the same.",
+    remedy="Write 1.0 instead of 1.",
     seen=("https://github.com/huggingface/transformers/pull/37139",),
     trigger=RuleExample({"rope_scaling": _build_yarn(attention_factor=1)}),
     near_miss=RuleExample({"rope_scaling": _build_yarn(attention_factor=1.0)}),
@@ -100,11 +100,12 @@ def check_attention_factor_whole(model: DiagnosedModel) -> Iterator[Problem]:
     "warning",
     what="Only one of mscale and mscale_all_dim is there, or one of them is 0.",
     why="transformers divides one by the other if both are there and not 0, and otherwise ignores"
-    " both: an mscale on its own does nothing. DeepSeek's own code and vLLM put 1 and 0 for the"
-    " missing one and so get another scale. In models with latent attention mscale_all_dim is also"
-    " what the softmax is scaled by: without it DeepSeek-V3 scores unrotated channels 1.9 times too"
-    " low.",
-    remedy="Give both the same value, as DeepSeek-V2 (0.707) and DeepSeek-V3 (1.0) do, or neither.",
+    " both: an mscale alone does nothing. DeepSeek's own code and vLLM use 1 for a missing mscale"
+    " and 0 for a missing mscale_all_dim, and get another scale. In models with latent attention"
+    " mscale_all_dim also scales the softmax: without it, the scores of the unrotated channels of"
+    " DeepSeek-V3 are too low by a factor of 1.9.",
+    remedy="Give both the same value, as DeepSeek-V2 (0.707) and DeepSeek-V3 (1.0) do, or remove"
+    " both.",
     seen=(
         "https://github.com/turboderp-org/exllamav3/issues/259",
         "https://github.com/NVIDIA/Megatron-LM/issues/1429",
@@ -127,27 +128,28 @@ def check_mscale_alone(model: DiagnosedModel) -> Iterator[Problem]:
             scale = mscale(rope.get_number("factor") or 1.0, weight)
             lost = scale * scale  # infinite where ** 2 would raise
             more = (
-                ", so that latent attention does not scale its softmax; with mscale_all_dim"
-                f" {format_value(weight)} it would, by {lost:.4g}"
+                ", so latent attention does not scale its softmax; with mscale_all_dim"
+                f" {format_value(weight)} it would scale it by {lost:.4g}"
             )
             yield Problem(
                 rope.path(name),
                 f"{name} is {format_value(given[name])} and {other} is"
                 f" {format_value(rope.keys.get(other)) if other in rope.keys else 'missing'}"
                 f"{more if latent and lost > 1 else ''}.",
-                remedy=f"Write {other} {weight:g} too if the model was trained so (DeepSeek-V2 and"
-                f" -V3 have two equal values); else remove {name}.",
+                remedy=f"Add {other} {weight:g} if the model was trained like this (DeepSeek-V2 and"
+                f" -V3 have two equal values); otherwise remove {name}.",
             )
 
 
 @rule(
     "mscale-without-mla",
     "note",
-    what="mscale_all_dim in a model whose softmax is not corrected by it.",
-    why="With mscale equal to mscale_all_dim the rotation itself is not scaled, because DeepSeek's"
-    " attention (MLA) scales the softmax by mscale_all_dim instead. Other attention does not, so"
-    " YaRN's temperature is left out altogether; some engines put it back.",
-    remedy="Nothing to do if the model was trained so; else leave both out, for 0.1 ln factor + 1.",
+    what="mscale_all_dim in a model whose attention does not scale its softmax by it.",
+    why="If mscale equals mscale_all_dim, the rotation itself is not scaled, because DeepSeek's"
+    " attention (MLA) scales the softmax by mscale_all_dim instead. Other attention does not do"
+    " that, so YaRN's temperature is lost completely; some engines add it again.",
+    remedy="Nothing to do if the model was trained like this; otherwise remove both, which gives"
+    " 0.1 ln factor + 1.",
     seen=(
         "https://github.com/ggml-org/llama.cpp/pull/17945",
         "https://github.com/sgl-project/sglang/pull/33558",
@@ -169,12 +171,13 @@ def check_mscale_without_mla(model: DiagnosedModel) -> Iterator[Problem]:
             continue
         yield Problem(
             rope.path("mscale_all_dim"),
-            f"the attention scale is {format_value(implied)}, where YaRN alone has {format_value(plain)}.",
+            f"the attention scale is {format_value(implied)}; YaRN alone would use"
+            f" {format_value(plain)}.",
         )
 
 
 def _is_mla(rope: RopeParameters) -> bool:
-    """Whether the model has latent attention, by its keys or by those of its class."""
+    """Whether the model has latent attention, by its keys or by the keys of its class."""
     known = rope.part.class_entry.get("keys", {})
     return any(keys.get("qk_rope_head_dim") is not None for keys in (rope.part.config, known))
 
@@ -182,10 +185,10 @@ def _is_mla(rope: RopeParameters) -> bool:
 @rule(
     "truncate-nested",
     "warning",
-    what="truncate false inside the parameters of one layer type.",
-    why="transformers 5 reads truncate from the outer dictionary even when parameters are per layer"
-    " type, so the inner one is ignored and the ramp is rounded: frequencies differ by up to 43 %"
-    " (measured, transformers 5.22.2).",
+    what="truncate is false inside the parameters of one layer type.",
+    why="transformers 5 reads truncate from the outer dictionary, even if there are parameters for"
+    " each layer type. The inner one is ignored and the ends of the ramp are rounded: frequencies"
+    " differ by up to 43 % (measured with transformers 5.22.2).",
     remedy='Add "truncate": false to the outer dictionary too.',
     seen=("https://github.com/vllm-project/vllm/issues/27722",),
     trigger=RuleExample(
@@ -220,9 +223,9 @@ def check_truncate_nested(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "truncate-dropped",
     "note",
-    what="truncate false, which not every framework knows.",
-    why="gpt-oss keeps the ends of YaRN's ramp unrounded. A reader that rounds them gets"
-    " frequencies that are off by several per cent in the middle of the ramp.",
+    what="truncate is false, and not every framework reads it.",
+    why="gpt-oss does not round the ends of YaRN's ramp. In software that rounds them, frequencies"
+    " in the middle of the ramp are wrong by several per cent.",
     remedy="Nothing in the config: check that your software reads truncate (whorl inspect).",
     seen=(
         "https://github.com/vllm-project/vllm/issues/27722",
@@ -235,4 +238,6 @@ def check_truncate_nested(model: DiagnosedModel) -> Iterator[Problem]:
 def check_truncate_dropped(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
         if rope.rope_type == "yarn" and rope.keys.get("truncate") is False:
-            yield Problem(rope.path("truncate"), "software that does not know it rounds the ramp.")
+            yield Problem(
+                rope.path("truncate"), "software that does not read it rounds the ends of the ramp."
+            )

@@ -1,4 +1,4 @@
-"""The base of the frequencies, rope_theta, which every change of schema loses somewhere."""
+"""The base of the frequencies, rope_theta."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from ._disagreement import find_disagreements
 __all__: list[str] = []
 
 _MOVED_BASE = "https://github.com/deepspeedai/DeepSpeed/pull/8345"
-#: Names that other projects have for the base or the rotated share, and who reads them here.
+#: Names of other projects for the base, the share or the layout, and the families that read them.
 _FOREIGN_KEYS: Mapping[str, tuple[str, ...]] = {
     "rotary_emb_base": ("gpt_neox", "gpt_neox_japanese"),
     "rotary_pct": ("gpt_neox", "gpt_neox_japanese"),
@@ -27,15 +27,15 @@ _FOREIGN_KEYS: Mapping[str, tuple[str, ...]] = {
     "rotary_emb_interleaved": (),
     "rotary_scaling_factor": (),
     "rope_freq_constant": (),
-    # minimax_m3_vl_text declares it with a default and does not read it: no fault of the config.
+    # minimax_m3_vl_text declares it with a default and does not read it: the config is right.
     "rotary_dim": ("gptj", "codegen", "minimax_m2", "minimax_m3_vl_text"),
 }
-#: Those at which 1 changes nothing.
+#: Those of them that change nothing if they are 1.
 _FOREIGN_SHARES = (
     *("rotary_pct", "rope_pct", "rotary_percent", "rope_ratio"),
     *("rotary_emb_fraction", "rotary_scaling_factor"),
 )
-#: Six layers, of which the last has no window.
+#: Keys of six layers; the last one has full attention.
 _GEMMA: Mapping[str, Any] = {
     "model_type": "gemma3_text",
     "head_dim": 128,
@@ -48,11 +48,11 @@ _GEMMA: Mapping[str, Any] = {
     "theta-missing",
     "warning",
     what="rope_parameters without a rope_theta, or a llama3 scaling without one.",
-    why="transformers 5 keeps rope_theta inside rope_parameters and writes it always; without"
-    " it the class falls back to its default, 10,000 for most. A config that was edited by"
-    " hand, or whose rope_scaling was assigned after construction, loses it without an error. A"
-    " rope_scaling of version 4 may lack it, as Llama 2 does, but not one of type llama3, whose"
-    " models were trained with 500,000.",
+    why="transformers 5 stores rope_theta inside rope_parameters and always writes it. If it is"
+    " missing, the class uses its default, 10,000 in most cases. A config that was edited by hand,"
+    " or whose rope_scaling was assigned after it was created, loses rope_theta without an error."
+    " A rope_scaling of version 4 may have no rope_theta, as in Llama 2, but not one of type"
+    " llama3, because these models were trained with 500,000.",
     remedy="Write the rope_theta that the model was trained with into rope_parameters.",
     seen=(_MOVED_BASE, "https://github.com/sgl-project/sglang/pull/14745"),
     trigger=RuleExample({"rope_parameters": {"rope_type": "linear", "factor": 4.0}}),
@@ -67,15 +67,14 @@ def check_theta_missing(model: DiagnosedModel) -> Iterator[Problem]:
         for rope in part.used_parameters:
             if part.used_key != "rope_parameters" and not _is_llama3_of_10000(rope):
                 continue
-            null = (
-                "rope_theta" in rope.keys and part.is_known_family
-            )  # transformers-refuses says it
+            # transformers-refuses reports a null in a known family.
+            null = "rope_theta" in rope.keys and part.is_known_family
             old = part.used_key == "rope_scaling"
             if not rope.has("rope_theta") and not null:
                 yield Problem(
                     part.path("rope_theta") if old else rope.path("rope_theta"),
-                    "no rope_theta here or beside it, so the default of the class is used, 10000"
-                    " for most.",
+                    "there is no rope_theta here or beside it, so the default of the class is used,"
+                    " 10000 in most cases.",
                     remedy="Write the rope_theta that the model was trained with beside"
                     " rope_scaling; Llama 3 has 500000.0."
                     if old
@@ -84,7 +83,7 @@ def check_theta_missing(model: DiagnosedModel) -> Iterator[Problem]:
 
 
 def _is_llama3_of_10000(rope: RopeParameters) -> bool:
-    """Whether a scaling of Llama 3 was read with the base of Llama 2."""
+    """Whether a llama3 scaling was read with base 10,000, which is Llama 2's."""
     bases = [read_number(group.parameters.get("rope_theta")) for group in rope.layer_groups]
     return rope.rope_type == "llama3" and 10_000.0 in bases
 
@@ -92,10 +91,11 @@ def _is_llama3_of_10000(rope: RopeParameters) -> bool:
 @rule(
     "theta-disagrees",
     "error",
-    what="The base twice, with different values: inside and beside the rope parameters, or under"
-    " two names.",
-    why="transformers 5 takes the one inside; whatever reads config.rope_theta, as all code for"
-    " version 4 does, takes the other. GPT-NeoX reads rotary_emb_base, other software rope_theta.",
+    what="The base is there twice with different values: inside and beside the rope parameters, or"
+    " under two names.",
+    why="transformers 5 uses the one inside. Software that reads config.rope_theta, as all code"
+    " for version 4 does, uses the other one. GPT-NeoX reads rotary_emb_base, other software reads"
+    " rope_theta.",
     remedy="Remove the wrong one.",
     seen=("https://github.com/vllm-project/vllm/pull/44158", _MOVED_BASE),
     trigger=RuleExample(
@@ -125,11 +125,12 @@ def check_theta_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "local-base-larger",
     "warning",
-    what="Layers with a sliding window have a larger base than layers that see the whole text.",
-    why="A larger base is for longer distances: Gemma 3, ModernBERT and MiMo-V2 have 10,000 for"
-    " their windows and 160,000 to 5,000,000 for the layers without. The other way round the two"
-    " are most likely swapped, and every layer rotates by angles that it was not trained with.",
-    remedy="Change the two bases about (Gemma 3: rope_theta 1000000, rope_local_base_freq 10000;"
+    what="Layers with a sliding window have a larger base than layers with full attention.",
+    why="A larger base is for longer distances: Gemma 3, ModernBERT and MiMo-V2 use 10,000 in"
+    " layers with a window and 160,000 to 5,000,000 in the others. If the larger base is in the"
+    " layers with a window, the two are probably swapped, and every layer rotates by angles that"
+    " it was not trained with.",
+    remedy="Swap the two bases (Gemma 3: rope_theta 1000000, rope_local_base_freq 10000;"
     " ModernBERT: global_rope_theta 160000, local_rope_theta 10000).",
     seen=(
         "https://github.com/vllm-project/vllm/pull/29111",
@@ -147,13 +148,12 @@ def check_local_base_larger(model: DiagnosedModel) -> Iterator[Problem]:
                 bases[group.window is not None].add(base)
         local, full = bases[True], bases[False]
         if local and full and min(local) > max(full):
-            part = next((t for t in model.parts if t.path() == where), None)
+            part = next((p for p in model.parts if p.path() == where), None)
+            inside, outside = format_value(min(local)), format_value(max(full))
             yield Problem(
-                *_describe_two_bases(
-                    part, where, format_value(min(local)), format_value(max(full))
-                ),
-                remedy=f"Change the two about, if the model was trained with {format_value(max(full))} in"
-                f" the window and {format_value(min(local))} without.",
+                *_describe_two_bases(part, where, inside, outside),
+                remedy=f"Swap the two, if the model was trained with {outside} in layers with a"
+                f" window and {inside} in the others.",
             )
 
 
@@ -164,7 +164,7 @@ _BASE_KEYS = (("local_rope_theta", "global_rope_theta"), ("rope_local_base_freq"
 def _describe_two_bases(
     part: ConfigPart | None, where: str, local: str, full: str
 ) -> tuple[str, str]:
-    """The key of the local base, and which key has which base, as they are written."""
+    """The path of the key of the local base, and a sentence that says which key has which base."""
     names: list[str | None] = [None, None]
     if part is not None:
         for n, keys in enumerate(zip(*_BASE_KEYS, strict=True)):
@@ -184,10 +184,12 @@ def _describe_two_bases(
 @rule(
     "class-default-wins",
     "error",
-    what="A base or a share beside the rope parameters that the class has by default.",
-    why="Some classes of transformers 5 come with rope_parameters of their own (Apertus, CWM,"
-    " Gemma 4, Laguna, MiMo-V2-Flash, Ministral 3) or have other names for the base (ModernBERT)."
-    " A rope_theta or partial_rotary_factor beside them, as version 4 wrote it, is not read.",
+    what="A base or a rotated share beside the rope parameters, where the class uses its default"
+    " instead.",
+    why="Some classes of transformers 5 have default rope_parameters of their own (Apertus, CWM,"
+    " Gemma 4, Laguna, MiMo-V2-Flash, Ministral 3) or other names for the base (ModernBERT). They"
+    " do not read a rope_theta or partial_rotary_factor at the top level, where version 4 wrote"
+    " it.",
     remedy="Write rope_parameters, with the base and the share inside.",
     seen=(_MOVED_BASE, "https://github.com/sgl-project/sglang/pull/14745"),
     trigger=RuleExample({"model_type": "apertus", "rope_theta": 500000.0}),
@@ -207,7 +209,7 @@ def check_class_default_wins(model: DiagnosedModel) -> Iterator[Problem]:
         groups = [*theirs, *ours.groups]
         rotating = [group.parameters for group in groups if group.rotation is not None]
         if part.config.get("rotary_emb_base") is not None:
-            continue  # theta-disagrees says it
+            continue  # theta-disagrees reports it
         for name in ("rope_theta", "partial_rotary_factor"):
             given, used = part.get_number(name), [keys.get(name) for keys in rotating]
             if given is None or not rotating or given in used or None in used:
@@ -215,22 +217,22 @@ def check_class_default_wins(model: DiagnosedModel) -> Iterator[Problem]:
             values = " and ".join(dict.fromkeys(map(format_value, used)))
             yield Problem(
                 part.path(name),
-                f"{name} is {format_value(given)}; transformers' {part.family} does not read it here, and"
-                f" takes {values}.",
+                f"{name} is {format_value(given)}; transformers' {part.family} does not read it"
+                f" here and uses {values}.",
             )
 
 
 @rule(
     "theta-inside-only",
     "warning",
-    what="rope_theta and the scaling stand inside rope_parameters only.",
-    why="That is the schema of transformers 5. Software written for version 4 asks for"
-    " rope_theta and rope_scaling beside it, finds neither, and silently runs with 10,000 and"
-    " no scaling. A config whose transformers_version is 5 or later says which software it is for;"
-    " there it is a note.",
-    remedy="For such software, repeat rope_theta at the top level, which transformers 5 does not"
-    " mind; a scaling has to go back into rope_scaling. Where transformers_version is 4, --fix does"
-    " that.",
+    what="rope_theta and the scaling are inside rope_parameters only.",
+    why="This is the format of transformers 5. Software for version 4 looks for rope_theta and"
+    " rope_scaling at the top level, finds neither, and runs with base 10,000 and no scaling,"
+    " without a message. If transformers_version is 5 or later, the config says which software it"
+    " is for, and this is a note.",
+    remedy="For such software, repeat rope_theta at the top level, which does no harm in"
+    " transformers 5; a scaling has to move back to rope_scaling. If transformers_version is 4,"
+    " --fix does that.",
     seen=(
         "https://github.com/Open-Athena/MarinFold/pull/198",
         _MOVED_BASE,
@@ -252,14 +254,14 @@ def check_theta_inside_only(model: DiagnosedModel) -> Iterator[Problem]:
             if lost:
                 yield Problem(
                     rope.path(),
-                    f"code for transformers 4 does not look here and loses {lost}.",
+                    f"code for transformers 4 does not look here and does not find {lost}.",
                     edits=_write_for_version_4(model, part),
                     severity="note" if _read_version(model, part) >= 5 else None,
                 )
 
 
 def _read_version(model: DiagnosedModel, part: ConfigPart) -> int:
-    """The first number of transformers_version; 0 where the config does not say."""
+    """The first number of transformers_version; 0 if the config does not have it."""
     for config in (part.config, model.data):
         first = str(config.get("transformers_version") or "").partition(".")[0]
         if first.isdecimal():
@@ -268,7 +270,7 @@ def _read_version(model: DiagnosedModel, part: ConfigPart) -> int:
 
 
 def _write_for_version_4(model: DiagnosedModel, part: ConfigPart) -> tuple[Edit, ...]:
-    """What makes a config of transformers 4 out of one that says it is one; reads the same in 5."""
+    """Edits to the format of version 4 for a config of that version; it reads the same in 5."""
     if _read_version(model, part) != 4 or part.reading is None or not part.is_known_family:
         return ()
     keys = {"rope_type": part.used_parameters[0].rope_type, **part.used_parameters[0].keys}
@@ -285,11 +287,11 @@ def _write_for_version_4(model: DiagnosedModel, part: ConfigPart) -> tuple[Edit,
 @rule(
     "foreign-name",
     "warning",
-    what="The base, the rotated share or the layout under a name of another project.",
-    why="GPT-NeoX says rotary_pct and rotary_emb_base, Nomic's own code rotary_emb_base,"
+    what="The base, the rotated share or the layout has the name that another project uses.",
+    why="GPT-NeoX uses rotary_pct and rotary_emb_base, Nomic's own code rotary_emb_base,"
     " rotary_emb_fraction and rotary_emb_interleaved, GPT-J and MiniMax rotary_dim, others"
-    " rope_base. A class that reads none of them keeps the value and rotates by its default:"
-    " MiniMax-M2 rotated whole heads that way.",
+    " rope_base. A class that does not read the name keeps the value and rotates with its default."
+    " This is how MiniMax-M2 came to rotate whole heads.",
     remedy="Use rope_theta, partial_rotary_factor and rope_scaling; few classes have a key for the"
     " layout.",
     seen=(
@@ -319,7 +321,7 @@ def check_foreign_name(model: DiagnosedModel) -> Iterator[Problem]:
 
 
 def _is_without_effect(name: str, value: Any, part: ConfigPart) -> bool:
-    """Whether the model does what the key says without reading it."""
+    """Whether the model does what the key says although it does not read it."""
     if name == "rotary_dim":
         return bool(value == part.head_dim)
     if name == "rotary_emb_interleaved":
@@ -339,11 +341,11 @@ def _is_without_effect(name: str, value: Any, part: ConfigPart) -> bool:
 @rule(
     "remote-default",
     "note",
-    what="rope_type default in a model that brings its own code.",
-    why='transformers 5 has no entry "default" in its table of rope functions any more, and code'
-    " for version 4 looks it up there: KeyError: 'default'.",
-    remedy="Load it with the version of transformers that its code was written for, or update the"
-    " code.",
+    what="rope_type default in a model that has its own code.",
+    why='The table of rope functions in transformers 5 no longer has the entry "default". Code for'
+    " version 4 looks it up there and stops with KeyError: 'default'.",
+    remedy="Load the model with the version of transformers that its code was written for, or"
+    " update the code.",
     seen=(
         "https://github.com/allenai/molmo2/issues/22",
         "https://github.com/huggingface/diffusers/issues/13357",
@@ -365,5 +367,6 @@ def check_remote_default(model: DiagnosedModel) -> Iterator[Problem]:
             if rope.keys.get("rope_type", rope.keys.get("type")) == "default":
                 yield Problem(
                     rope.path("rope_type"),
-                    "the model's own code may look up 'default', which transformers 5 has not.",
+                    "the model's own code may look up 'default', which transformers 5 does not"
+                    " have.",
                 )

@@ -1,4 +1,4 @@
-"""How wide a head is, and that its channels rotate in pairs."""
+"""The width of a head, whose channels rotate in pairs."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,11 @@ __all__: list[str] = []
     "odd-head",
     "error",
     what="An odd number of rotated channels.",
-    why="Channels rotate in pairs. transformers refuses an odd head that is rotated whole, and its"
-    " YaRN stops on any odd width; other code leaves the last channel out without a word.",
-    remedy="Make head_dim even; for an odd share of it, change partial_rotary_factor.",
+    why="Channels rotate in pairs. transformers refuses an odd head_dim if the whole head rotates,"
+    " and its YaRN stops for any odd width; other code leaves out the last channel without a"
+    " message.",
+    remedy="Make head_dim even; if only the rotated share of it is odd, change"
+    " partial_rotary_factor.",
     seen=(
         "https://github.com/allenai/OLMo-core/pull/555",
         "https://github.com/ohdearquant/lattice/issues/401",
@@ -38,7 +40,7 @@ def check_odd_head(model: DiagnosedModel) -> Iterator[Problem]:
                 yield Problem(
                     part.path(key),
                     f"{width} of the {head} channels of a head rotate, and {width} is odd.",
-                    remedy=f"Make {key} even; for an odd share of it, change"
+                    remedy=f"Make {key} even; if only the rotated share of it is odd, change"
                     " partial_rotary_factor.",
                 )
                 break
@@ -47,8 +49,8 @@ def check_odd_head(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "odd-share",
     "note",
-    what="partial_rotary_factor makes an odd number of channels.",
-    why="transformers rounds up to a whole pair, other readers round down, and then every frequency"
+    what="partial_rotary_factor gives an odd number of channels.",
+    why="transformers rounds up to a whole pair, other software rounds down. Then every frequency"
     " differs, because the exponent is divided by the width.",
     remedy="Choose a partial_rotary_factor that gives an even width.",
     seen=("https://github.com/ohdearquant/lattice/issues/401",),
@@ -76,16 +78,17 @@ def check_odd_share(model: DiagnosedModel) -> Iterator[Problem]:
         if width % 2:
             yield Problem(
                 rope.path("partial_rotary_factor"),
-                f"{format_value(share)} of {head} channels are {width}; transformers rotates {width + 1}.",
+                f"{format_value(share)} of {head} channels are {width}; transformers rotates"
+                f" {width + 1}.",
             )
 
 
 @rule(
     "head-not-whole",
     "note",
-    what="hidden_size is no multiple of num_attention_heads, and head_dim is missing.",
-    why="transformers takes hidden_size // num_attention_heads, rounded down; other readers"
-    " stop, or take a width that the projections do not have.",
+    what="hidden_size is not a multiple of num_attention_heads, and head_dim is missing.",
+    why="transformers uses hidden_size // num_attention_heads, rounded down; other software stops,"
+    " or uses a width that does not match the projections.",
     remedy="Write head_dim.",
     seen=("https://github.com/huggingface/transformers/pull/32495",),
     trigger=RuleExample({"model_type": "mistral", "hidden_size": 4100}),
@@ -99,11 +102,11 @@ def check_head_not_whole(model: DiagnosedModel) -> Iterator[Problem]:
         named = any(part.config.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
         named = named or part.config.get("attention_head_dim") is not None
         if part.family in classes.HEADS_DIVIDE:
-            continue  # heads-refused says it
+            continue  # heads-refused reports it
         if hidden and heads and hidden % heads and not named and model.has_rotary_layers(part):
             yield Problem(
                 part.path("hidden_size"),
-                f"{hidden} / {heads} = {hidden / heads:.4g}, and no head_dim says the width.",
+                f"{hidden} / {heads} = {hidden / heads:.4g}, and there is no head_dim.",
             )
 
 
@@ -111,8 +114,8 @@ def check_head_not_whole(model: DiagnosedModel) -> Iterator[Problem]:
     "head-dim-explicit",
     "note",
     what="head_dim is not hidden_size / num_attention_heads.",
-    why="That is allowed, and Gemma, Qwen3 and Mistral-Nemo do it. Software that divides instead of"
-    " reading head_dim builds the ladder of another width.",
+    why="That is allowed, and Gemma, Qwen3 and Mistral-Nemo do it. Software that divides instead"
+    " of reading head_dim computes frequencies for another width.",
     remedy="Nothing in the config: check that your software reads head_dim.",
     seen=(
         "https://github.com/huggingface/candle/issues/2358",
@@ -131,18 +134,18 @@ def check_head_dim_explicit(model: DiagnosedModel) -> Iterator[Problem]:
         if head * heads != hidden and model.has_rotary_layers(part):
             yield Problem(
                 part.path("head_dim"),
-                f"head_dim is {head}, and {hidden} / {heads} = {hidden / heads:.4g}.",
+                f"head_dim is {head}, but {hidden} / {heads} = {hidden / heads:.4g}.",
             )
 
 
 @rule(
     "head-dim-null",
     "error",
-    what="head_dim null with a scaling that needs it.",
-    why="The dynamic, yarn and longrope functions of transformers take head_dim as it is when the"
-    " attribute exists; null times partial_rotary_factor is a TypeError when the model is built."
-    " Most classes keep a null that is written; Mixtral, MiniMax, Ministral and Hunyuan have one"
-    " where a config says nothing.",
+    what="head_dim is null, and the scaling needs it.",
+    why="The dynamic, yarn and longrope functions of transformers use the attribute head_dim if"
+    " there is one; null times partial_rotary_factor is a TypeError when the model is built. Most"
+    " classes keep a null that is written in the config; Mixtral, MiniMax, Ministral and Hunyuan"
+    " have null by default.",
     remedy="Write head_dim = hidden_size / num_attention_heads.",
     seen=(
         "https://github.com/gradients-ai/G.O.D/pull/1229",
@@ -176,11 +179,11 @@ def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "head-dim-refused",
     "error",
-    what="A head_dim in a class that computes it, or another than its rotated part.",
-    why="Falcon's config has a property of that name, which cannot be set: AttributeError;"
-    " DeepSeek-OCR-2 puts its own in place of it. Classes with latent attention take head_dim for"
-    " the width of the rotated part, so that one which does not fit qk_rope_head_dim makes a table"
-    " of another width, and the first text stops.",
+    what="A head_dim in a class that computes it, or one that differs from the rotated part.",
+    why="Falcon's config has a property with this name that cannot be set: AttributeError."
+    " DeepSeek-OCR-2 replaces it by its own value. Classes with latent attention take head_dim for"
+    " the width of the rotated part; if it differs from qk_rope_head_dim, their table has the"
+    " wrong width, and the model stops at the first text.",
     remedy="Remove head_dim; with latent attention the widths are qk_rope_head_dim and"
     " qk_nope_head_dim.",
     seen=("https://github.com/ggml-org/llama.cpp/pull/14103",),

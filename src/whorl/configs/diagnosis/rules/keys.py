@@ -26,8 +26,8 @@ __all__: list[str] = []
     "unreadable",
     "error",
     what="The config cannot be read.",
-    why="A size or a parameter is missing or impossible, so that no frequencies follow from it."
-    " Where another error says why, this one is left out.",
+    why="A size or a parameter is missing or impossible, so the frequencies cannot be computed."
+    " This finding is left out if another error gives the reason.",
     remedy="Correct the key that the message names.",
     seen=(
         "https://github.com/huggingface/transformers/issues/32167",
@@ -44,12 +44,12 @@ def check_unreadable(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "two-dictionaries",
     "error",
-    what="rope_scaling and rope_parameters both stand there, and differ.",
-    why="transformers 4 knows rope_scaling only, and transformers 5 lets one that is not empty"
-    " replace rope_parameters entirely, in most classes; software that knows the new name only does"
-    " the opposite. Each runs, with other angles.",
-    remedy="Keep the one that the model was trained with: as rope_parameters for transformers 5, as"
-    " rope_scaling for older software too.",
+    what="rope_scaling and rope_parameters are both there, and they differ.",
+    why="transformers 4 reads rope_scaling only. In transformers 5 a rope_scaling that is not"
+    " empty replaces rope_parameters completely, in most classes. Software that reads"
+    " rope_parameters only does the opposite. All of them run, with different angles.",
+    remedy="Keep the one that the model was trained with: as rope_parameters for transformers 5,"
+    " or as rope_scaling if older software must read it too.",
     seen=("https://github.com/vllm-project/vllm/pull/28542",),
     trigger=RuleExample(
         {
@@ -72,13 +72,13 @@ def check_two_dictionaries(model: DiagnosedModel) -> Iterator[Problem]:
         if _normalize_dictionary(new, part.config) != _normalize_dictionary(old, part.config):
             yield Problem(
                 part.path("rope_scaling"),
-                f"rope_scaling says {format_value(dict(old))}, rope_parameters {format_value(dict(new))}."
-                f" {_describe_used_dictionary(part)}",
+                f"rope_scaling is {format_value(dict(old))}, rope_parameters is"
+                f" {format_value(dict(new))}. {_describe_used_dictionary(part)}",
             )
 
 
 def _describe_used_dictionary(part: ConfigPart) -> str:
-    """Which of the two dictionaries versions 4 and 5 of transformers use."""
+    """A sentence that says which of the two dictionaries transformers 4 and 5 use."""
     without = {}
     for name in ("rope_scaling", "rope_parameters", None):
         keys = {k: v for k, v in part.config.items() if k != name}
@@ -90,19 +90,19 @@ def _describe_used_dictionary(part: ConfigPart) -> str:
     used = "rope_scaling"
     if None in without and without[None] != without.get("rope_parameters"):
         same = without[None] == without.get("rope_scaling")
-        used = "rope_parameters" if same else "rope_scaling laid over rope_parameters"
+        used = "rope_parameters" if same else "rope_scaling merged into rope_parameters"
     if not part.is_known_family:
-        return "transformers 4 and 5 both use rope_scaling, unless the model brings its own code."
+        return "transformers 4 and 5 both use rope_scaling, unless the model has its own code."
     if used == "rope_scaling":
         return (
-            "transformers 4 and 5 both use rope_scaling here; software that knows rope_parameters"
-            " only uses that."
+            "transformers 4 and 5 both use rope_scaling here; software that reads rope_parameters"
+            " only uses that one."
         )
     return f"transformers 5 uses {used} in {part.family}; transformers 4 uses rope_scaling."
 
 
 def _normalize_dictionary(keys: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a dictionary says, in one spelling."""
+    """The parameters of a dictionary, with one spelling for equal meanings."""
     kind = keys.get("rope_type", keys.get("type", "default"))
     rest = {
         k: _convert_number(v)
@@ -112,13 +112,13 @@ def _normalize_dictionary(keys: Mapping[str, Any], config: Mapping[str, Any]) ->
     for name in ("rope_theta", "partial_rotary_factor"):
         if name not in rest and config.get(name) is not None:
             rest[name] = _convert_number(config[name])
-    if rest.get("rope_theta") == 10000:  # what stands for a missing one
+    if rest.get("rope_theta") == 10000:  # the default of a missing one
         del rest["rope_theta"]
     return {**rest, "rope_type": _normalize_type(kind)}
 
 
 def _convert_number(value: Any) -> Any:
-    """The number that a string can only stand for; anything else as it is."""
+    """The number that a string means, if it can mean only one; anything else unchanged."""
     found = parse_number(value, large=True) if isinstance(value, str) else None
     return found.value if found is not None and found.certain else value
 
@@ -131,10 +131,10 @@ def _normalize_type(kind: Any) -> Any:
     "two-types",
     "error",
     what="type and rope_type name different scalings.",
-    why="transformers takes rope_type and keeps type unread; software of 2023 and 2024 takes"
-    " type. When Llama 3.1 came with rope_type, such software stopped for want of a type, and"
-    " one that was added to make it load is read there ever since.",
-    remedy="Remove type, or make it the same as rope_type.",
+    why="transformers reads rope_type and ignores type; software from 2023 and 2024 reads type."
+    " When Llama 3.1 introduced rope_type, that software stopped because type was missing. Users"
+    " then added a type to make the config load, and that software has read this type ever since.",
+    remedy="Remove type, or give it the value of rope_type.",
     seen=(
         "https://github.com/meta-llama/llama3/issues/299",
         "https://github.com/lablup/mlxcel/issues/1355",
@@ -152,18 +152,19 @@ def check_two_types(model: DiagnosedModel) -> Iterator[Problem]:
         if old is not None and new is not None and _normalize_type(old) != _normalize_type(new):
             yield Problem(
                 rope.path("type"),
-                f"type is {format_value(old)}, rope_type is {format_value(new)}; transformers 5 takes"
-                f" {format_value(new)}.",
+                f"type is {format_value(old)}, rope_type is {format_value(new)}; transformers 5"
+                f" uses {format_value(new)}.",
             )
 
 
 @rule(
     "lone-factor",
     "error",
-    what="A factor without a rope_type stretches nothing.",
-    why="Without a type the parameters count as default, which has no factor: the model runs at its"
-    " trained length and says nothing. vLLM and KBLaM stop instead, because the key is missing.",
-    remedy='Add the type that is meant: "rope_type": "linear", "dynamic" or "yarn".',
+    what="There is a factor but no rope_type, so the context is not extended.",
+    why="Without a rope_type the parameters count as type default, which has no factor: the model"
+    " runs without any scaling, and no message says so. vLLM and KBLaM stop instead, because the"
+    " key is missing.",
+    remedy='Add the type that you mean: "rope_type": "linear", "dynamic" or "yarn".',
     seen=(
         "https://github.com/huggingface/transformers/issues/32167",
         "https://github.com/OpenBMB/MiniCPM/issues/269",
@@ -177,7 +178,7 @@ def check_lone_factor(model: DiagnosedModel) -> Iterator[Problem]:
         if not typed and rope.has("factor") and not is_neutral("factor", rope.keys["factor"]):
             yield Problem(
                 rope.path("factor"),
-                f"factor is {format_value(rope.keys['factor'])}, and no rope_type says what to do with"
+                f"factor is {format_value(rope.keys['factor'])}, but no rope_type says how to use"
                 " it.",
             )
 
@@ -186,8 +187,8 @@ def check_lone_factor(model: DiagnosedModel) -> Iterator[Problem]:
     "ignored-key",
     "warning",
     what="A key that its rope_type does not read.",
-    why="The value looks as if it did something. transformers warns once in the log and goes on;"
-    " most often the type is not the one that was meant.",
+    why="The value seems to do something, but has no effect. transformers writes one warning to"
+    " the log and continues. In most cases the rope_type is not the intended one.",
     remedy="Remove the key, or choose the rope_type that reads it.",
     seen=(
         "https://github.com/sgl-project/sglang/issues/2943",
@@ -204,7 +205,7 @@ def check_ignored_key(model: DiagnosedModel) -> Iterator[Problem]:
     yield from _find_keys_beside_layer_types(model)
     for rope in model.used_parameters:
         if rope.rope_type not in KEYS_BY_TYPE or not is_known_type(rope):
-            continue  # unknown-type says it
+            continue  # unknown-type reports it
         read = list_read_keys(rope)
         for name in rope.keys:
             if name not in KNOWN_KEYS or name in read or is_neutral(name, rope.keys[name]):
@@ -212,7 +213,7 @@ def check_ignored_key(model: DiagnosedModel) -> Iterator[Problem]:
             if name in SECTION_KEYS and _can_read_sections(rope):
                 continue
             if name == "factor" and not (rope.has("rope_type") or rope.has("type")):
-                continue  # lone-factor says it
+                continue  # lone-factor reports it
             yield Problem(
                 rope.path(name),
                 f"rope_type {rope.rope_type} does not read {name}, which is"
@@ -221,22 +222,23 @@ def check_ignored_key(model: DiagnosedModel) -> Iterator[Problem]:
 
 
 def _find_keys_beside_layer_types(model: DiagnosedModel) -> Iterator[Problem]:
-    """Parameters that stand beside those of layer types, where only truncate is read."""
+    """Parameters beside those of the layer types, where only truncate is read."""
     for part in model.parts:
         outer = part.config[part.used_key] if part.used_key and part.has_layer_types else {}
         if len(part.used_parameters) == 1 and not part.config.get("layer_types"):
-            continue  # unused-parameters says it
+            continue  # unused-parameters reports it
         for name in sorted(KNOWN_KEYS - {"truncate", "rope_type", "type"}):
             if outer.get(name) is not None and not is_neutral(name, outer[name]):
                 yield Problem(
                     part.path(str(part.used_key), name),
-                    f"{name} is {format_value(outer[name])} beside the parameters of layer types, where"
-                    " nothing reads it.",
-                    remedy="Write it into the parameters of each layer type that it is for.",
+                    f"{name} is {format_value(outer[name])} beside the parameters of layer types,"
+                    " where nothing reads it.",
+                    remedy="Move it into the parameters of each layer type that it is for.",
                 )
 
 
 def _can_read_sections(rope: RopeParameters) -> bool:
+    """Whether the layers may use sections of M-RoPE; true for an unknown family."""
     if not rope.part.is_known_family:
         return True
     rotations = [group.rotation for group in rope.layer_groups if group.rotation is not None]
@@ -249,11 +251,12 @@ _IGNORED_IN_CODE = ("rope_theta", "rope_scaling", "rope_parameters", "partial_ro
 @rule(
     "in-code",
     "error",
-    what="Rope parameters in a family whose frequencies stand in its code.",
-    why="GPT-J, CodeGen, RoFormer, CLVP, ESM and the Conformers were written before there were rope"
-    " parameters. Their classes keep the keys and rotate as ever, by the base 10,000 and unscaled;"
-    " ESM reads rope_theta, the Conformers rotary_embedding_base.",
-    remedy="Remove the keys; to extend the model, its code has to change.",
+    what="Rope parameters in a family whose code fixes the frequencies.",
+    why="GPT-J, CodeGen, RoFormer, CLVP, ESM and the Conformers are older than rope parameters."
+    " Their classes keep the keys but do not use them: they rotate with base 10,000 and without"
+    " scaling. Two exceptions: ESM reads rope_theta, and the Conformers read"
+    " rotary_embedding_base.",
+    remedy="Remove the keys. To extend such a model, change its code.",
     seen=(
         "https://github.com/huggingface/transformers/issues/24472",
         "https://github.com/huggingface/transformers/pull/24653",
@@ -272,13 +275,13 @@ def check_in_code(model: DiagnosedModel) -> Iterator[Problem]:
                 continue
             yield Problem(
                 part.path(name),
-                f"{part.family} has its frequencies in its code and does not read {name}, which is"
-                f" {format_value(dict(value) if isinstance(value, Mapping) else value)} here.",
+                f"the code of {part.family} fixes the frequencies and does not read {name}, which"
+                f" is {format_value(dict(value) if isinstance(value, Mapping) else value)} here.",
             )
 
 
 def _is_usual_value(value: Any) -> bool:
-    """Whether a value asks for what such code does anyway."""
+    """Whether a value asks for base 10,000, the whole head and no scaling, as such code has it."""
     if not isinstance(value, Mapping):
         return read_number(value) in (1, 10_000)
     kind = value.get("rope_type", value.get("type", "default"))
@@ -290,9 +293,9 @@ def _is_usual_value(value: Any) -> bool:
     "rope-unused",
     "note",
     what="Rope parameters in a model without rotary layers.",
-    why="Some families carry the keys along and build rotary layers only on request, or not at all"
-    " (Zamba2, GraniteMoeHybrid, Kimi-Linear): changing them changes nothing.",
-    remedy="Nothing to do, unless the model was meant to rotate.",
+    why="Some families have these keys but build rotary layers only on request, or never (Zamba2,"
+    " GraniteMoeHybrid, Kimi-Linear). Changing the keys changes nothing.",
+    remedy="Nothing to do, unless the model should have rotary layers.",
     seen=("https://github.com/huggingface/transformers/pull/34517",),
     trigger=RuleExample({"model_type": "kimi_linear", "rope_theta": 10000.0}),
     near_miss=RuleExample({"model_type": "kimi_linear"}),
@@ -302,7 +305,7 @@ def check_rope_unused(model: DiagnosedModel) -> Iterator[Problem]:
         if part.reading is None or any(g.rotation or g.refusal for g in part.reading.groups):
             continue
         if part.family is None:
-            continue  # settings of its attention, such as attn_config of DBRX: no model
+            continue  # settings of the attention, such as attn_config of DBRX, are no model
         for name in ("rope_parameters", "rope_scaling", "rope_theta"):
             if part.config.get(name):
                 yield Problem(

@@ -14,12 +14,13 @@ _SMALL = {"hidden_size": 256, "num_attention_heads": 2}
 @rule(
     "layout-disagrees",
     "error",
-    what="Weights of q and k that were trained in another layout than the model rotates in.",
-    why="Pairs of channels turn together: neighbours in Meta's code, half a head apart in Hugging"
-    " Face's. Weights carried over without moving the rows of q and k load without complaint and"
-    " write fluent nonsense.",
-    remedy="whorl convert moves the rows, whorl detect shows the evidence by layer; or correct"
-    " rope_interleave or rope_traditional, if the config is what is wrong.",
+    what="The weights of q and k were trained in another layout than the one that the model"
+    " rotates in.",
+    why="Two channels rotate together as a pair: neighbours in Meta's code, half a head apart in"
+    " Hugging Face's. Weights that were converted without moving the rows of q and k load without"
+    " an error and produce fluent nonsense.",
+    remedy="whorl convert moves the rows, and whorl detect shows the evidence for each layer. If"
+    " the config is wrong, correct rope_interleave or rope_traditional.",
     seen=(
         "https://github.com/pytorch/torchtitan/issues/335",
         "https://github.com/huggingface/transformers/issues/25199",
@@ -33,21 +34,21 @@ def check_layout_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     if weights.layout is not None and said is not None and said != weights.layout:
         yield Problem(
             "q and k",
-            f"the weights show the {weights.layout} layout ({weights.confidence:.0%} sure), and"
-            f" the config stands for {said}.",
+            f"the weights have the {weights.layout} layout (confidence {weights.confidence:.0%}),"
+            f" but the config means {said}.",
         )
 
 
 @rule(
     "layout-mixed",
     "error",
-    what="Weights of which some have one layout and some the other.",
-    why="A program rotates all layers, and q and k, in one layout. Weights that were converted in"
-    " part, by a script that missed some layers or one of q and k, load without complaint, and what"
-    " has the other layout computes nonsense. Every layer is looked at.",
-    remedy="whorl detect shows the evidence by layer. Take the weights from the original again, or"
-    " convert those that differ: whorl convert FOLDER OUT --to half, which stops here, prints the"
-    " command that does so.",
+    what="Some of the weights have one layout and some the other.",
+    why="Software rotates all layers, and both q and k, in one layout. Weights that were converted"
+    " only in part, by a script that missed some layers or one of q and k, load without an error,"
+    " and those in the other layout compute nonsense. Every layer is checked.",
+    remedy="whorl detect shows the evidence for each layer. Take the weights from the original"
+    " again, or convert the ones that differ: whorl convert FOLDER OUT --to half stops here, and"
+    " prints the command that does it.",
     seen=("https://github.com/huggingface/transformers/pull/31788",),
     trigger=RuleExample(_SMALL, trained=("half", "interleaved")),
     near_miss=RuleExample(_SMALL, trained=("half", "half")),
@@ -55,19 +56,19 @@ def check_layout_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
 def check_layout_mixed(model: DiagnosedModel) -> Iterator[Problem]:
     if model.checkpoint.layout_conflict:
         yield Problem(
-            "q and k", f"the weights show different layouts: {model.checkpoint.layout_conflict}."
+            "q and k", f"the weights have different layouts: {model.checkpoint.layout_conflict}."
         )
 
 
 @rule(
     "layout-unread",
     "warning",
-    what="A layout that only mlx-lm reads from the config.",
-    why="rope_traditional is a key of mlx-lm, and whorl convert writes it where a family has no"
-    " key of its own. transformers, vLLM and llama.cpp's converter pass it by and pair channels as"
-    " the family does: they load these weights without complaint and write fluent nonsense.",
-    remedy="Nothing, for mlx-lm and whorl. For anything else move the rows back: whorl convert"
-    " FOLDER OUT --to half, or --to interleaved where the family pairs neighbours.",
+    what="The config states the layout with a key that only mlx-lm reads.",
+    why="rope_traditional is a key of mlx-lm, and whorl convert writes it if a family has no such"
+    " key itself. transformers, vLLM and llama.cpp's converter ignore it and pair channels as the"
+    " family does: they load these weights without an error and produce fluent nonsense.",
+    remedy="Nothing to do for mlx-lm and whorl. For other software move the rows back: whorl"
+    " convert FOLDER OUT --to half, or --to interleaved if the family pairs neighbours.",
     seen=(
         "https://github.com/huggingface/transformers/issues/25199",
         "https://github.com/ml-explore/mlx-lm/blob/main/mlx_lm/models/llama.py",

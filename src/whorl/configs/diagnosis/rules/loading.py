@@ -1,4 +1,4 @@
-"""Configs that transformers 5.22.2 refuses: it checks types and sizes when a config is made."""
+"""Configs that transformers 5.22.2 refuses, because it checks types and sizes."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +11,7 @@ from ._vocabulary import KEYS_BY_TYPE, SIZE_KEYS
 
 __all__ = ["LONGROPE_ONLY"]
 
-#: Families that take no scaling but longrope.
+#: Families that accept no scaling but longrope.
 LONGROPE_ONLY = ("phi3", "phi4_multimodal", "phimoe")
 
 _FACTORS = [1.0] * 48
@@ -20,10 +20,10 @@ _FACTORS = [1.0] * 48
 @rule(
     "not-an-integer",
     "error",
-    what="A size or a length that is not written as an integer.",
-    why="transformers 5 checks the type of every key: a length of null, 131072.0 or 1e5 does not"
-    " load, where version 4 took it.",
-    remedy="Write an integer; leave the key out for the default of the class.",
+    what="A size or a length is not written as an integer.",
+    why="transformers 5 checks the type of every key. A config with a length of null, 131072.0 or"
+    " 1e5 does not load; version 4 accepted it.",
+    remedy="Write an integer, or leave the key out to use the default of the class.",
     seen=(
         "https://github.com/huggingface/transformers/pull/45007",
         "https://github.com/sgl-project/sglang/issues/26674",
@@ -35,12 +35,12 @@ def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
         for name, value in classes.not_of_type(part.config, part.family, int):
             if name in SIZE_KEYS and isinstance(value, str):
-                continue  # quoted-number says it
+                continue  # quoted-number reports it
             good = read_whole(value)
             yield Problem(
                 part.path(name),
                 f"{name} is {'null' if value is None else format_value(value)}; transformers'"
-                f" {part.family} takes an integer only.",
+                f" {part.family} accepts an integer only.",
                 edits=(Edit("set", (*part.where, name), good),) if good else (),
             )
 
@@ -48,9 +48,9 @@ def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "not-a-boolean",
     "error",
-    what="A switch that is not written as true or false.",
-    why="transformers 5 takes no 1 for true: such a config does not load, where version 4 took it."
-    " The first configs of Llama 4 have attn_temperature_tuning 4.",
+    what="A switch is not written as true or false.",
+    why="transformers 5 does not accept 1 for true: such a config does not load; version 4"
+    " accepted it. The first configs of Llama 4 have attn_temperature_tuning 4.",
     remedy="Write true or false.",
     seen=(
         "https://github.com/huggingface/transformers/issues/37479",
@@ -70,7 +70,8 @@ def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
             good = words.get(value.lower()) if isinstance(value, str) else bool(value)
             yield Problem(
                 part.path(name),
-                f"{name} is {format_value(value)}; transformers' {part.family} takes true or false only.",
+                f"{name} is {format_value(value)}; transformers' {part.family} accepts true or"
+                " false only.",
                 edits=() if good is None else (Edit("set", (*part.where, name), good),),
             )
 
@@ -78,11 +79,11 @@ def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "layer-list-length",
     "error",
-    what="A list with a value for each layer that is not as long as there are layers.",
-    why="transformers refuses layer_types of another length than num_hidden_layers; too short a"
-    " no_rope_layers stops when the first layer past its end is built. Both are left over when"
-    " layers are cut from a model or added to it.",
-    remedy="Cut or lengthen the list together with num_hidden_layers.",
+    what="A list with one value per layer has a different length than the number of layers.",
+    why="transformers refuses a layer_types list whose length is not num_hidden_layers. If"
+    " no_rope_layers is too short, it stops when it builds the first layer after the end of the"
+    " list. Such lists remain when someone removes layers from a model or adds layers to it.",
+    remedy="Shorten or extend the list together with num_hidden_layers.",
     seen=("https://github.com/huggingface/transformers/pull/46220",),
     trigger=RuleExample(
         {"model_type": "qwen3", "head_dim": 128, "layer_types": ["full_attention"]}
@@ -104,18 +105,19 @@ def check_layer_list_length(model: DiagnosedModel) -> Iterator[Problem]:
             short = len(given) < layers
             if short or (name == "layer_types" and len(given) != layers):
                 yield Problem(
-                    part.path(name), f"{name} has {len(given)} values for {layers} layers."
+                    part.path(name),
+                    f"{name} has {len(given)} values; the model has {layers} layers.",
                 )
 
 
 @rule(
     "heads-refused",
     "error",
-    what="hidden_size is no multiple of num_attention_heads, and the class insists.",
-    why="Llama, Gemma and the classes made from them check it when the config is made, whether"
-    " head_dim is written or not.",
-    remedy="Correct hidden_size or num_attention_heads; with a head_dim that fits the weights the"
-    " config is right, and only another version of transformers loads it.",
+    what="hidden_size is not a multiple of num_attention_heads, and the class refuses that.",
+    why="Llama, Gemma and the classes derived from them check this when the config is created,"
+    " whether there is a head_dim or not.",
+    remedy="Correct hidden_size or num_attention_heads. If there is a head_dim and it matches the"
+    " weights, the config is right, and only another version of transformers loads it.",
     seen=(
         "https://github.com/huggingface/transformers/pull/46211",
         "https://github.com/huggingface/transformers/pull/47707",
@@ -139,9 +141,9 @@ def check_heads_refused(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "type-refused",
     "error",
-    what="A scaling that the model's class refuses.",
-    why="Phi-3, Phi-4-multimodal and Phi-3.5-MoE take longrope and nothing else.",
-    remedy="Use longrope, with a short_factor and a long_factor for each pair.",
+    what="The class of the model refuses this scaling.",
+    why="Phi-3, Phi-4-multimodal and Phi-3.5-MoE accept longrope and no other scaling.",
+    remedy="Use longrope, with one short_factor and one long_factor for each pair.",
     seen=(
         "https://github.com/huggingface/transformers/pull/31966",
         "https://github.com/sgl-project/sglang/issues/26674",
@@ -183,10 +185,11 @@ def _build_phi3(**more: object) -> Mapping[str, object]:
 @rule(
     "su-original",
     "error",
-    what="The old name su, with the trained length outside the rope parameters.",
+    what="The old type name su, while original_max_position_embeddings is outside the rope"
+    " parameters.",
     why="transformers 5 copies original_max_position_embeddings into the parameters of longrope"
-    " before it takes su for longrope, so that the first Phi-3 configs stop with a KeyError.",
-    remedy="Write longrope for su.",
+    " before it renames su to longrope. The first Phi-3 configs therefore stop with a KeyError.",
+    remedy="Write longrope instead of su.",
     seen=(
         "https://github.com/huggingface/transformers/pull/42513",
         "https://github.com/huggingface/text-generation-inference/issues/2172",
@@ -203,6 +206,6 @@ def check_su_original(model: DiagnosedModel) -> Iterator[Problem]:
             yield Problem(
                 rope.path(name),
                 f"{name} is 'su', and original_max_position_embeddings is not in"
-                f" {rope.path()}: KeyError when {format_value(rope.part.family)} loads.",
+                f" {rope.path()}: {format_value(rope.part.family)} stops with a KeyError.",
                 edits=(Edit("set", (*rope.where, name), "longrope"),),
             )

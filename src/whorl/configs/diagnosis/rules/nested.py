@@ -1,4 +1,4 @@
-"""Parameters by layer type, and parameters beside the part that they are for."""
+"""Parameters for layer types, and parameters outside the part that they belong to."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from whorl.configs.diagnosis.parts import ConfigPart, RopeParameters, format_val
 
 __all__: list[str] = []
 
-#: What DeepSeek-V4 calls its two ropes, which are no layer types.
+#: Labels of the two kinds of RoPE in DeepSeek-V4, which are no layer types.
 _ROPE_LABELS = ("main", "compress")
 _USUAL_TYPES = {"full_attention", "sliding_attention", "chunked_attention", "linear_attention"}
 _ROPE_KEYS = ("rope_parameters", "rope_scaling")
@@ -32,11 +32,12 @@ def _build_gemma(**parameters: Mapping[str, Any]) -> dict[str, Any]:
     "unused-parameters",
     "error",
     what="Parameters for a layer type that no layer has.",
-    why="Parameters are looked up by the names in layer_types. A dictionary under another name is"
-    " not read. If none has a right name, and in every class without layer types, such as Llama's,"
-    " the whole is taken for one flat dictionary that says nothing: no scaling, and a base of"
-    " 10,000 unless rope_theta stands beside it.",
-    remedy="Use the names that layer_types has; in a class without them, one flat dictionary.",
+    why="Parameters are looked up by the names in layer_types; a dictionary under any other name"
+    " is not read. If no name matches, or if the class has no layer types, as Llama's has none,"
+    " the whole is taken for one flat dictionary without any parameters: no scaling, and base"
+    " 10,000 unless there is a rope_theta beside it.",
+    remedy="Use the names that are in layer_types; in a class without layer types, use one flat"
+    " dictionary.",
     seen=(
         "https://github.com/huggingface/transformers/issues/48392",
         "https://github.com/vllm-project/speculators/pull/649",
@@ -72,11 +73,13 @@ def check_unused_parameters(model: DiagnosedModel) -> Iterator[Problem]:
             slip = difflib.get_close_matches(rope.layer_type or "", used, n=1, cutoff=0.85)
             if rope.layer_type not in used and (slip or not right):
                 hint = suggest_name(rope.layer_type, used)
-                yield Problem(rope.path(), f"no layer is {format_value(rope.layer_type)}{hint}")
+                yield Problem(
+                    rope.path(), f"no layer has the type {format_value(rope.layer_type)}{hint}"
+                )
 
 
 def _find_misspelt_layer_types(part: ConfigPart) -> dict[str, str]:
-    """Names in layer_types that can only be slips for a label of the parameters, and the label."""
+    """Misspelt names in layer_types, each with the layer type of the parameters that it means."""
     given = part.config.get("layer_types")
     names = {name for name in given if isinstance(name, str)} if isinstance(given, list) else set()
     labels = sorted(_USUAL_TYPES & {str(rope.layer_type) for rope in part.used_parameters})
@@ -94,14 +97,14 @@ def _report_misspelt_layer_types(part: ConfigPart, slips: Mapping[str, str]) -> 
     right = [slips.get(t, t) if isinstance(t, str) else t for t in part.config["layer_types"]]
     return Problem(
         part.path("layer_types"),
-        f"layer_types holds {said}",
+        f"layer_types contains {said}",
         remedy="Correct the name in layer_types.",
         edits=(Edit("set", (*part.where, "layer_types"), right),),
     )
 
 
 def _read_layer_types(part: ConfigPart) -> set[str] | None:
-    """The layer types of a model; none where its class has none, None where that is not known."""
+    """The layer types of a model; empty if its class has none, None if that is not known."""
     given = part.config.get("layer_types")
     said = {name for name in given if isinstance(name, str)} if isinstance(given, list) else set()
     if not part.is_known_family:
@@ -115,7 +118,7 @@ def _read_layer_types(part: ConfigPart) -> set[str] | None:
 
 
 def _has_effect(rope: RopeParameters) -> bool:
-    """Whether something is lost with parameters that are not read."""
+    """Whether ignoring these parameters changes the rotation."""
     base, beside = rope.get_number("rope_theta"), rope.part.get_number("rope_theta")
     known = rope.part.class_entry.get("keys", {}).get("default_theta", 10_000.0)
     return rope.rope_type != "default" or base not in (None, known if beside is None else beside)
@@ -143,9 +146,10 @@ def _report_unread_layer_types(part: ConfigPart) -> Problem:
     "old-type-key",
     "error",
     what="A scaling under the old key type, in a class that reads rope_type only.",
-    why="Gemma 3, ModernBERT and OLMo 3 lay rope_scaling over parameters that have a rope_type of"
-    " default already, which wins over type: transformers 5 does not scale, and says nothing.",
-    remedy="Write rope_type for type.",
+    why="Gemma 3, ModernBERT and OLMo 3 merge rope_scaling into parameters that already have the"
+    " rope_type default, and rope_type has priority over type: transformers 5 does not scale, and"
+    " no message says so.",
+    remedy="Rename type to rope_type.",
     seen=("https://github.com/lablup/mlxcel/pull/1386",),
     trigger=RuleExample(
         {
@@ -178,8 +182,8 @@ def check_old_type_key(model: DiagnosedModel) -> Iterator[Problem]:
             if rope.has("type") and not rope.has("rope_type"):
                 yield Problem(
                     rope.path("type"),
-                    f"type {format_value(lost[0])} is not read: transformers' {ours.model_type} rotates"
-                    " unscaled.",
+                    f"type {format_value(lost[0])} is not read: transformers' {ours.model_type}"
+                    " rotates unscaled.",
                     edits=(Edit("rename", (*rope.where, "type"), "rope_type"),),
                 )
 
@@ -190,10 +194,10 @@ _TEXT = {"model_type": "qwen2", "hidden_size": 4096, "num_attention_heads": 32}
 @rule(
     "beside-the-text",
     "error",
-    what="Rope parameters at the top of a model whose text has a config of its own.",
-    why="The class of the text reads text_config. A rope_scaling beside it is ignored, or stops the"
-    " config from loading because keys that it needs are not there.",
-    remedy="Move it into text_config.",
+    what="Rope parameters at the top level of a model whose text part has its own config.",
+    why="The class of the text part reads text_config. A rope_scaling at the top level is ignored,"
+    " or the config does not load because keys that it needs are missing there.",
+    remedy="Move the parameters into text_config.",
     seen=("https://github.com/vllm-project/vllm-ascend/pull/14297",),
     trigger=RuleExample(
         {
@@ -213,7 +217,7 @@ def check_beside_the_text(model: DiagnosedModel) -> Iterator[Problem]:
     if model.reading is None:
         return
     for part in model.parts:
-        rotates = "default_theta" in part.class_entry.get("keys", {})  # beside its text
+        rotates = "default_theta" in part.class_entry.get("keys", {})  # not only its text
         if part.reading is not None or not part.is_known_family or rotates:
             continue
         inner = [p for p in model.parts if p.where[:-1] == part.where and p.where]
@@ -221,10 +225,10 @@ def check_beside_the_text(model: DiagnosedModel) -> Iterator[Problem]:
             given = part.config.get(name)
             if isinstance(given, Mapping) and given and not _is_repeated_in(given, inner):
                 yield Problem(
-                    part.path(name), f"{part.family} does not read it here, but in text_config."
+                    part.path(name), f"{part.family} does not read it here, only in text_config."
                 )
 
 
 def _is_repeated_in(given: Mapping[str, Any], parts: list[ConfigPart]) -> bool:
-    """Whether it stands in a part as well."""
+    """Whether one of the parts has the same dictionary."""
     return any(part.config.get(name) == given for part in parts for name in _ROPE_KEYS)

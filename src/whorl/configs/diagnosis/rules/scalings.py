@@ -31,13 +31,13 @@ def _build_llama3(low: float, high: float) -> dict[str, object]:
 @rule(
     "beta-order",
     "error",
-    what="YaRN's beta_fast is below beta_slow.",
-    why="Pairs with more than beta_fast turns within the trained length are kept, those with fewer"
-    " than beta_slow are slowed, and between them a ramp leads over. In the wrong order the ramp"
-    " runs backwards: fast pairs are slowed and slow ones kept. transformers runs such a config"
-    " without a word.",
-    remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. Equal ones, as"
-    " Kimi-K2 has them, make a switch of the ramp.",
+    what="YaRN's beta_fast is smaller than beta_slow.",
+    why="YaRN keeps pairs that make more than beta_fast rotations within the trained length, slows"
+    " those that make fewer than beta_slow, and interpolates between the two along a ramp. In the"
+    " wrong order the ramp is reversed: fast pairs are slowed and slow pairs are kept."
+    " transformers runs such a config without a message.",
+    remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. With two equal"
+    " values, as in Kimi-K2, there is a step in place of the ramp.",
     seen=("https://github.com/pytorch/torchtitan/pull/3787",),
     trigger=RuleExample({"rope_scaling": _build_yarn(beta_fast=1, beta_slow=32)}),
     near_miss=RuleExample({"rope_scaling": _build_yarn(beta_fast=1.0, beta_slow=1.0)}),
@@ -49,18 +49,19 @@ def check_beta_order(model: DiagnosedModel) -> Iterator[Problem]:
         if rope.rope_type == "yarn" and 0 < fast < slow:
             yield Problem(
                 rope.path("beta_fast"),
-                f"beta_fast is {format_value(fast)}, beta_slow is {format_value(slow)}: transformers runs it and"
-                " slows the fast pairs in place of the slow ones.",
+                f"beta_fast is {format_value(fast)}, beta_slow is {format_value(slow)}:"
+                " transformers runs it and slows the fast pairs instead of the slow ones.",
             )
 
 
 @rule(
     "low-high-order",
     "error",
-    what="Llama 3's low_freq_factor is above high_freq_factor.",
-    why="Pairs longer than original / low_freq_factor are slowed, those shorter than original /"
-    " high_freq_factor are kept, and between them a blend divides by high - low: backwards when"
-    " they are swapped. Equal ones, as in Llama 4 Scout, leave nothing between.",
+    what="Llama 3's low_freq_factor is larger than high_freq_factor.",
+    why="Pairs whose wavelength is longer than original / low_freq_factor are slowed, pairs whose"
+    " wavelength is shorter than original / high_freq_factor are kept, and the pairs between are"
+    " interpolated, which divides by high - low. If the two are swapped, the interpolation is"
+    " reversed. With two equal values, as in Llama 4 Scout, there are no pairs between.",
     remedy="Llama 3.1 has low_freq_factor 1 and high_freq_factor 4.",
     seen=("https://github.com/ml-explore/mlx-examples/pull/907",),
     trigger=RuleExample({"rope_scaling": _build_llama3(4.0, 1.0)}),
@@ -72,7 +73,8 @@ def check_low_high_order(model: DiagnosedModel) -> Iterator[Problem]:
         if rope.rope_type == "llama3" and low is not None and high is not None and low > high:
             yield Problem(
                 rope.path("low_freq_factor"),
-                f"low_freq_factor is {format_value(low)}, high_freq_factor is {format_value(high)}.",
+                f"low_freq_factor is {format_value(low)}, high_freq_factor is"
+                f" {format_value(high)}.",
             )
 
 
@@ -87,10 +89,10 @@ _PHI4 = {
 @rule(
     "factor-list-length",
     "error",
-    what="A list of LongRoPE factors that has not one for each pair.",
-    why="The frequencies are divided by the list, element by element: another length does not load,"
-    " and software that forgets partial_rotary_factor expects the wrong one (Phi-4-mini has 48"
-    " factors for 96 rotated of 128 channels).",
+    what="A list of LongRoPE factors does not have one factor for each pair.",
+    why="Each frequency is divided by its factor in the list, so a list of another length does not"
+    " load. Software that ignores partial_rotary_factor expects the wrong length: Phi-4-mini has"
+    " 48 factors, because 96 of its 128 channels rotate.",
     remedy="Give short_factor and long_factor one number for each rotated pair.",
     seen=(
         "https://github.com/microsoft/Olive/issues/1873",
@@ -121,7 +123,7 @@ def check_factor_list_length(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
         pairs = _count_pairs(rope)
         if rope.rope_type != "longrope" or pairs is None or rope.part.reading is not None:
-            continue  # lists that fit were read
+            continue  # it was read, so the lists fit
         for name in ("short_factor", "long_factor"):
             given = rope.keys.get(name)
             if isinstance(given, (list, tuple)) and len(given) != pairs:
@@ -133,7 +135,7 @@ def check_factor_list_length(model: DiagnosedModel) -> Iterator[Problem]:
 
 
 def _count_pairs(rope: RopeParameters) -> int | None:
-    """Rotated pairs as the keys say them."""
+    """The number of rotated pairs, as the keys say it."""
     head, share = rope.part.head_dim, rope.rotated_share
     return None if head is None or not 0 < share <= 1 else int(head * share) // 2
 
@@ -162,10 +164,11 @@ def _build_phimoe(long: float) -> dict[str, object]:
     "factor-lists-swapped",
     "warning",
     what="LongRoPE slows short texts more than long ones.",
-    why="long_factor stretches the wavelengths of texts past the trained length, so that its"
-    " numbers are the larger ones in every published model; short_factor is 1 or little more. The"
-    " other way round short texts are turned as no model was trained, and long ones not stretched.",
-    remedy="Change short_factor and long_factor about.",
+    why="long_factor makes wavelengths longer for texts beyond the trained length, so its numbers"
+    " are the larger ones in every published model; short_factor is 1 or slightly more. If the two"
+    " are swapped, short texts are rotated by angles of no training, and long texts are not"
+    " extended.",
+    remedy="Swap short_factor and long_factor.",
     seen=(
         "https://github.com/lablup/mlxcel/issues/1358",
         "https://github.com/ggml-org/llama.cpp/issues/24823",
@@ -183,7 +186,8 @@ def check_factor_lists_swapped(model: DiagnosedModel) -> Iterator[Problem]:
         if short is not None and long is not None and short > long:
             yield Problem(
                 rope.path("short_factor"),
-                f"short_factor adds up to {format_value(short)}, long_factor to {format_value(long)}.",
+                f"short_factor adds up to {format_value(short)}, long_factor to"
+                f" {format_value(long)}.",
             )
 
 
@@ -197,13 +201,13 @@ def _sum_numbers(given: object) -> float | None:
 @rule(
     "long-factor-unused",
     "warning",
-    what="LongRoPE in a model whose class in transformers never takes the long factors.",
-    why="The rotary module of Phi-3.5-MoE computes its frequencies anew in each call and does not"
-    " pass the length on, so that short_factor is taken for every text; only long_mscale counts"
-    " past the trained length. Nothing that a config says can change that.",
-    remedy="For texts past the trained length use software that changes over, such as vLLM or"
-    " llama.cpp, or correct the rotary module; the config is right. Shorter texts are not"
-    " concerned.",
+    what="LongRoPE in a model whose class in transformers never uses the long factors.",
+    why="The rotary module of Phi-3.5-MoE computes its frequencies again in each call, but does"
+    " not pass the length on. It uses short_factor for every text; beyond the trained length only"
+    " long_mscale has an effect. No change of the config can correct that.",
+    remedy="For texts beyond the trained length use software that changes to the long factors,"
+    " such as vLLM or llama.cpp, or correct the rotary module; the config is right. Shorter texts"
+    " are not affected.",
     seen=("https://github.com/huggingface/transformers/pull/33363",),
     trigger=RuleExample(_build_phimoe(8.0)),
     near_miss=RuleExample(_build_phimoe(1.0)),
@@ -214,7 +218,7 @@ def check_long_factor_unused(model: DiagnosedModel) -> Iterator[Problem]:
         if rope.part.family == "phimoe" and rope.rope_type == "longrope" and not same:
             yield Problem(
                 rope.path("long_factor"),
-                "transformers' phimoe takes short_factor for every text, also past"
+                "transformers' phimoe uses short_factor for every text, also beyond"
                 f" {format_value(rope.trained_length)} tokens.",
             )
 
@@ -222,13 +226,14 @@ def check_long_factor_unused(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "dynamic-cache",
     "warning",
-    what="Dynamic NTK changes the frequencies while keys turned by the old ones stay in the cache.",
-    why="transformers recomputes the frequencies as the text grows, for the longest row of the"
-    " batch, and turns new queries by them; cached keys keep their old angles, so scores past"
-    " the trained length mix two encodings. vLLM keeps one set of frequencies for all lengths"
-    " instead.",
-    remedy="Use yarn, whose frequencies are fixed; or whorl.KVCache, which turns cached keys again;"
-    " or run without a cache.",
+    what="Dynamic NTK changes the frequencies while keys rotated by the old ones stay in the"
+    " cache.",
+    why="transformers computes the frequencies again as the text grows, for the longest row of the"
+    " batch, and rotates new queries by them. Cached keys keep their old angles, so beyond the"
+    " trained length the scores mix two encodings. vLLM uses one set of frequencies for all"
+    " lengths instead.",
+    remedy="Use yarn, whose frequencies are fixed; or whorl.KVCache, which rotates cached keys"
+    " again; or run without a cache.",
     seen=(
         "https://github.com/huggingface/transformers/issues/25104",
         "https://github.com/vllm-project/vllm/issues/5093",
@@ -240,12 +245,15 @@ def check_long_factor_unused(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_dynamic_cache(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
-        alpha = read_number(rope.keys.get("alpha"))  # Hunyuan: a fixed stretch under the same name
+        alpha = read_number(
+            rope.keys.get("alpha")
+        )  # Hunyuan: fixed frequencies under the same name
         cached = rope.part.config.get("use_cache") is not False
         if rope.rope_type == "dynamic" and not alpha and cached and rope.get_number("factor") != 1:
+            length = format_value(rope.part.context_length)
             yield Problem(
                 rope.path("rope_type"),
-                f"past {format_value(rope.part.context_length)} tokens every step has new frequencies.",
+                f"beyond {length} tokens the frequencies change with every token.",
             )
 
 
@@ -253,11 +261,11 @@ def check_dynamic_cache(model: DiagnosedModel) -> Iterator[Problem]:
     "longrope-switch",
     "note",
     what="LongRoPE changes its frequencies at the trained length.",
-    why="A text that grows past it while it is written needs other angles for all keys so far."
-    " transformers drops the cache there or mixes both; vLLM takes the long factors for every text"
-    " when it is started with a longer maximum; llama.cpp chooses once.",
-    remedy="Nothing in the config: know what your software does; whorl.KVCache turns cached keys"
-    " again.",
+    why="When a text grows beyond that length during generation, all keys so far need other"
+    " angles. transformers drops the cache at this point or mixes both; vLLM uses the long factors"
+    " for every text if it is started with a longer maximum; llama.cpp chooses once.",
+    remedy="Nothing in the config: find out what your software does. whorl.KVCache rotates cached"
+    " keys again.",
     seen=(
         "https://github.com/vllm-project/vllm/issues/27414",
         "https://github.com/huggingface/transformers/pull/33129",
@@ -292,6 +300,6 @@ def check_longrope_switch(model: DiagnosedModel) -> Iterator[Problem]:
         if rope.rope_type == "longrope" and not same and rope.trained_length is not None:
             yield Problem(
                 rope.path("long_factor"),
-                f"texts of more than {rope.trained_length} tokens take long_factor, others"
+                f"texts of more than {rope.trained_length} tokens use long_factor, others"
                 " short_factor.",
             )

@@ -11,17 +11,17 @@ from ._disagreement import find_disagreements
 
 __all__: list[str] = []
 
-#: Families whose full-attention layers are trained with rope_type proportional.
+#: Families whose layers with full attention were trained with rope_type proportional.
 _PROPORTIONAL = ("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text")
 
 
 @rule(
     "partial-ignored",
     "warning",
-    what="A partial_rotary_factor that the model's class ignores.",
-    why="Half of the classes of transformers rotate the whole head with rope_type default whatever"
-    " partial_rotary_factor says, and only a part with any other type.",
-    remedy="Remove partial_rotary_factor if the model was trained on the whole head.",
+    what="A partial_rotary_factor that the class of the model ignores.",
+    why="Half of the classes of transformers rotate the whole head if rope_type is default,"
+    " whatever partial_rotary_factor says, and only a part of it with any other type.",
+    remedy="Remove partial_rotary_factor if the model was trained with the whole head.",
     seen=(
         "https://github.com/huggingface/transformers/pull/48652",
         "https://github.com/ml-explore/mlx-lm/pull/1698",
@@ -40,22 +40,25 @@ def check_partial_ignored(model: DiagnosedModel) -> Iterator[Problem]:
             if one is not None and two is not None and one != two:
                 yield Problem(
                     ".".join((*where, "partial_rotary_factor")),
-                    f"the config says {one} rotated channels; transformers' {reading.model_type}"
-                    f" rotates {two}.",
+                    f"the config asks for {one} rotated channels; transformers'"
+                    f" {reading.model_type} rotates {two}.",
                 )
                 break
 
 
 def _read_width(options: Any) -> int | None:
+    """Rotated channels of a rotation with these options."""
+    """Rotated channels of a rotation with these options."""
     return read_whole(options.get("rotary_dim") or options.get("head_dim"))
 
 
 @rule(
     "share-disagrees",
     "error",
-    what="partial_rotary_factor inside and beside the rope parameters, with different values.",
-    why="transformers 5 takes the one inside; whatever reads config.partial_rotary_factor, as all"
-    " code for version 4 does, takes the other and rotates another number of channels.",
+    what="partial_rotary_factor is there twice, inside and beside the rope parameters, with"
+    " different values.",
+    why="transformers 5 uses the one inside. Software that reads config.partial_rotary_factor, as"
+    " all code for version 4 does, uses the other one and rotates another number of channels.",
     remedy="Remove the wrong one.",
     seen=(
         "https://github.com/chrishayuk/larql/pull/404",
@@ -84,9 +87,9 @@ def check_share_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
 @rule(
     "proportional-whole",
     "warning",
-    what="rope_type proportional without partial_rotary_factor.",
-    why="Proportional rotation turns a share of the pairs and leaves the rest still. Without"
-    " the share it turns all of them, which is plain RoPE.",
+    what="rope_type is proportional, and partial_rotary_factor is missing.",
+    why="Proportional RoPE rotates a share of the pairs and leaves the others as they are. Without"
+    " the share it rotates all of them, which is plain RoPE.",
     remedy="Write the partial_rotary_factor that the model was trained with (Gemma 4: 0.25).",
     seen=(
         "https://github.com/NVIDIA-NeMo/Megatron-Bridge/issues/4195",
@@ -114,17 +117,18 @@ def check_proportional_whole(model: DiagnosedModel) -> Iterator[Problem]:
             and not beside
         ):
             yield Problem(
-                rope.path("partial_rotary_factor"), "it is missing, so that every pair turns."
+                rope.path("partial_rotary_factor"), "it is missing, so every pair rotates."
             )
 
 
 @rule(
     "partial-for-proportional",
     "warning",
-    what="partial_rotary_factor under another type where the model was trained with proportional.",
-    why="Both rotate the same share of channels, but proportional takes the frequencies of the"
-    " whole head and other partners: the two agree at position 0 and drift apart with"
-    " distance.",
+    what="partial_rotary_factor with another rope_type, in a family that was trained with"
+    " proportional.",
+    why="Both rotate the same share of channels, but proportional uses the frequencies of the"
+    " whole head and forms other pairs: the two agree at position 0 and differ more and more with"
+    " the distance.",
     remedy="Set rope_type to proportional for these layers.",
     seen=(
         "https://github.com/NVIDIA-NeMo/Megatron-Bridge/issues/4195",
@@ -166,15 +170,15 @@ def check_partial_for_proportional(model: DiagnosedModel) -> Iterator[Problem]:
         partial = rope.part.family in _PROPORTIONAL and share is not None and share < 1
         if partial and rope.rope_type != "proportional":
             path = rope.path("rope_type")
-            yield Problem(path, f"it is {rope.rope_type}, with partial_rotary_factor {share:g}.")
+            yield Problem(path, f"it is {rope.rope_type}, and partial_rotary_factor is {share:g}.")
 
 
 @rule(
     "sections",
     "error",
-    what="Sections of M-RoPE that do not add up to the pairs.",
-    why="mrope_section says how many pairs follow time, height and width. If the sum is not"
-    " the number of rotated pairs, the split fails or pairs are left over.",
+    what="The sections of M-RoPE do not add up to the number of pairs.",
+    why="mrope_section says how many pairs rotate by time, height and width. If the sum is not the"
+    " number of rotated pairs, splitting them fails, or some pairs are left over.",
     remedy="Make the sections add up to half of the rotated channels.",
     seen=(
         "https://github.com/pytorch/torchtitan/pull/4286",
@@ -202,11 +206,8 @@ def check_sections(model: DiagnosedModel) -> Iterator[Problem]:
                 continue
             counts = [found for value in given if (found := read_number(value)) is not None]
             if len(counts) == len(given) and sum(counts) != pairs:
-                yield Problem(
-                    rope.path(name),
-                    f"{format_value(list(given))} adds up to {format_value(sum(counts))}; there are {pairs}"
-                    " pairs.",
-                )
+                total = f"{format_value(list(given))} adds up to {format_value(sum(counts))}"
+                yield Problem(rope.path(name), f"{total}; there are {pairs} pairs.")
 
 
 def _build_qwen3_vl(interleaved: bool) -> Mapping[str, object]:
@@ -225,11 +226,12 @@ def _build_qwen3_vl(interleaved: bool) -> Mapping[str, object]:
 @rule(
     "section-order",
     "error",
-    what="mrope_interleaved says another order of the sections than the class deals them in.",
-    why="The classes of transformers do not read it: Qwen3-VL deals pairs to time, height and width"
-    " in turn, Qwen2-VL gives each a block, whatever mrope_interleaved says. vLLM and others read"
-    " it.",
-    remedy="Write the order that the weights were trained in, and take the family that has it.",
+    what="mrope_interleaved names another order of the sections than the class uses.",
+    why="The classes of transformers do not read mrope_interleaved: Qwen3-VL assigns pairs to"
+    " time, height and width in alternation, Qwen2-VL gives each of them one block of pairs. vLLM"
+    " and others read it.",
+    remedy="Write the order that the weights were trained with, and use the family that has this"
+    " order.",
     seen=(
         "https://github.com/alibaba/MNN/pull/4133",
         "https://github.com/Blaizzy/mlx-vlm/pull/576",
@@ -248,13 +250,13 @@ def check_section_order(model: DiagnosedModel) -> Iterator[Problem]:
         if isinstance(said, bool) and orders and ("interleaved" in orders) != said:
             yield Problem(
                 rope.path("mrope_interleaved"),
-                f"it is {format_value(said).lower()}; {rope.part.family} deals its sections"
-                f" {'in turn' if 'interleaved' in orders else 'in another order'} regardless.",
+                f"it is {format_value(said).lower()}; {rope.part.family} ignores it and assigns"
+                f" pairs {'in alternation' if 'interleaved' in orders else 'in another order'}.",
             )
 
 
 def _count_pairs(rope: RopeParameters) -> int | None:
-    """Rotated pairs, as they were read or else as the keys say them."""
+    """The number of rotated pairs, as it was read or else as the keys say it."""
     for group in rope.layer_groups:
         if group.rotation is not None and (width := _read_width(group.rotation.options)):
             return width // 2

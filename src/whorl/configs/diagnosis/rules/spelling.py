@@ -1,4 +1,4 @@
-"""Names and values that are spelt in a way nothing understands."""
+"""Misspelt names and values."""
 
 import difflib
 import unicodedata
@@ -30,21 +30,21 @@ _TOP_KEYS = (
     "rope_theta",
 )
 
-#: Names that are no slips in the families that read them.
+#: Names that look misspelt but are right in the family that reads them.
 _FAMILY_KEYS = {"partial_rotary_factors": "step3p5", "t2u_max_position_embeddings": "seamless_m4t"}
-#: How alike a key must be to rope_theta to be a slip: one letter of ten may be another.
+#: Least similarity to rope_theta of a misspelt key: one letter of ten may differ.
 _LEAST_SIMILARITY = 0.89
-#: What other projects call a key: not so near that a rename is certain.
+#: Names of other projects for a key, too different for an automatic correction.
 _OTHER_NAMES = {
     **dict.fromkeys(("scaling_factor", "scale_factor", "scale"), "factor"),
     **dict.fromkeys(("base", "theta", "rope_base"), "rope_theta"),
 }
-#: Unknown keys of a dictionary that are told one by one.
+#: Unknown keys of a dictionary that are reported one by one.
 _MOST_REPORTED = 12
-#: Keys of vLLM's YaRN: no slips, so nothing to rename.
+#: Keys of vLLM's YaRN: they are not misspelt, so there is nothing to rename.
 _VLLM_KEYS = {
     "attn_factor": "it multiplies YaRN's scale, where attention_factor replaces it",
-    "extrapolation_factor": "it weighs the ramp between kept and slowed pairs",
+    "extrapolation_factor": "it weights the ramp between kept and slowed pairs",
 }
 
 
@@ -52,9 +52,9 @@ _VLLM_KEYS = {
     "unknown-type",
     "error",
     what="A rope_type that transformers does not know.",
-    why="The module looks the type up when it is built and stops with a KeyError; software with a"
-    " fall-back runs unscaled instead. Names differ between projects: su and longrope, ntk and"
-    " dynamic.",
+    why="transformers looks the type up when it builds the rotary module, and stops with a"
+    " KeyError. Software with a default runs without scaling instead. Names differ between"
+    " projects: su and longrope, ntk and dynamic.",
     remedy=f"Use one of {', '.join(sorted(set(KEYS_BY_TYPE) - {'axial'}))}.",
     seen=(
         "https://github.com/huggingface/text-generation-inference/issues/2172",
@@ -87,20 +87,22 @@ def check_unknown_type(model: DiagnosedModel) -> Iterator[Problem]:
 
 def _describe_unknown_type(name: str, given: str, rope: RopeParameters) -> str:
     if given == "su":
-        return f"{name} 'su' is what longrope was called; {rope.part.family} knows longrope only."
+        return f"{name} 'su' is the old name of longrope; {rope.part.family} knows longrope only."
     if given in TYPE_ALIASES:
-        return f"{name} {format_value(given)} is not one that {rope.part.family} takes."
-    return f"{name} {quote_name(given)} is not known{suggest_name(_normalize_letters(given.lower()), KEYS_BY_TYPE)}"
+        return f"{name} {format_value(given)} is not a type that {rope.part.family} knows."
+    hint = suggest_name(_normalize_letters(given.lower()), KEYS_BY_TYPE)
+    return f"{name} {quote_name(given)} is not known{hint}"
 
 
 @rule(
     "unknown-key",
     "warning",
     what="A rope parameter that nothing reads.",
-    why="It is most often a slip, or a key of another project: vLLM multiplies YaRN's scale by"
-    " attn_factor, which transformers, whose attention_factor replaces it, does not read."
-    " transformers warns once in the log and runs without it.",
-    remedy="Correct the name, or remove it.",
+    why="In most cases it is a typing error, or a key of another project. For example, vLLM"
+    " multiplies YaRN's scale by attn_factor; transformers does not read that key, and its"
+    " attention_factor replaces the scale. transformers writes one warning to the log and runs"
+    " without the key.",
+    remedy="Correct the name, or remove the key.",
     seen=(
         "https://github.com/deepseek-ai/DeepSeek-R1/issues/684",
         "https://github.com/turboderp-org/exllamav3/issues/259",
@@ -132,7 +134,8 @@ def check_unknown_key(model: DiagnosedModel) -> Iterator[Problem]:
             yield Problem(
                 rope.path(name),
                 f"vLLM reads {name}, transformers does not: {_VLLM_KEYS[name]}.",
-                remedy="Decide which of the two the model was trained as, and write that for both.",
+                remedy="Find out which of the two the model was trained with, and write that for"
+                " both.",
             )
         if len(unknown) > _MOST_REPORTED:
             words = f"nothing reads {len(unknown)} keys: {list_quoted(unknown)}."
@@ -143,11 +146,13 @@ def check_unknown_key(model: DiagnosedModel) -> Iterator[Problem]:
 
 
 def _report_unknown_key(rope: RopeParameters, name: str) -> Problem:
-    """What to do about one unknown key: rename it to a key that its value fits, or remove it."""
+    """The problem of one unknown key: rename it to a key that its value fits, or remove it."""
     there = _find_similar(name, [key for key in rope.keys if key in KNOWN_KEYS and rope.has(key)])
     if there:
-        message = f"nothing reads {quote_name(name)}; {format_value(there)} is there already, and is read."
-        return Problem(rope.path(name), message, "Keep the right one of the two values.")
+        message = (
+            f"nothing reads {quote_name(name)}; {format_value(there)} is also there, and read."
+        )
+        return Problem(rope.path(name), message, "Keep the correct one of the two values.")
     read = list_read_keys(rope) if rope.rope_type in KEYS_BY_TYPE else KNOWN_KEYS
     is_list = isinstance(rope.keys[name], list)
     fits = [key for key in read if (key in LIST_KEYS) == is_list]
@@ -164,9 +169,9 @@ def _report_unknown_key(rope: RopeParameters, name: str) -> Problem:
 @rule(
     "misspelt-key",
     "warning",
-    what="A key beside the rope parameters that is almost, but not quite, the name of one.",
-    why="An unknown key of a config is kept and never read, without a word, and the default takes"
-    " its place: for rope_theta that is 10,000.",
+    what="A key beside the rope parameters whose name is almost, but not exactly, a known one.",
+    why="An unknown key stays in the config, is never read, and causes no message; the default"
+    " value is used in its place. For rope_theta that is 10,000.",
     remedy="Correct the name.",
     seen=("https://github.com/Blaizzy/mlx-vlm/pull/2196",),
     trigger=RuleExample({"rope_thta": 500000.0}),
@@ -193,11 +198,11 @@ def check_misspelt_key(model: DiagnosedModel) -> Iterator[Problem]:
 
 
 def _find_similar(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
-    """The one known name that ``name`` can only be a slip for."""
+    """The known name that is most similar to ``name``, None if none is similar enough."""
     found = difflib.get_close_matches(_normalize_letters(name), sorted(known), n=1, cutoff=cutoff)
     return found[0] if found else None
 
 
 def _normalize_letters(name: str) -> str:
-    """A name with wide and styled letters as plain ones."""
+    """A name with full-width and styled letters replaced by plain ones, at most 64 letters."""
     return unicodedata.normalize("NFKC", name[:64])

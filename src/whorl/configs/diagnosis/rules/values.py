@@ -29,7 +29,7 @@ from ._vocabulary import (
 __all__: list[str] = []
 
 _LENGTH_KEYS = ("max_position_embeddings", ORIGINAL)
-#: The largest sizes that are read.
+#: The largest sizes that whorl accepts.
 _LARGEST = {
     "num_hidden_layers": MOST_LAYERS,
     **dict.fromkeys(("head_dim", "qk_rope_head_dim", "num_attention_heads"), MOST_CHANNELS),
@@ -46,10 +46,10 @@ _BOOLEANS = {"true": True, "false": False}
 @rule(
     "quoted-number",
     "error",
-    what="A number or a switch in quotes.",
-    why='JSON tells 4.0 from "4.0". transformers stops at the string when the config is made or'
-    " when the frequencies are computed; software that looks for a number may pass it by and rotate"
-    " unscaled.",
+    what="A number or a switch is written in quotes.",
+    why='In JSON, "4.0" is a string and 4.0 is a number. transformers stops at the string when it'
+    " creates the config or computes the frequencies. Other software may skip a value that is no"
+    " number, and rotate without scaling.",
     remedy="Remove the quotes.",
     seen=(
         "https://github.com/ml-explore/mlx-swift-lm/issues/110",
@@ -79,7 +79,7 @@ def _find_quoted(
             first = next(index for index, v in enumerate(value) if isinstance(v, str))
             yield Problem(
                 ".".join((*where, name)),
-                f"{name} holds strings in place of numbers, the first at index {first}:"
+                f"{name} contains strings instead of numbers, the first at index {first}:"
                 f" {format_value(value[first])}.",
                 edits=(Edit("set", (*where, name), right),) if sure else (),
             )
@@ -100,12 +100,12 @@ def _report_quoted(name: str, value: str, where: tuple[str, ...]) -> Problem:
     found = _parse_value(name, value)
     said = f"{name} is a string, not a number: {format_value(value)}"
     if found is None:
-        return Problem(path, f"{said}.", "Write the number that is meant, without quotes.")
+        return Problem(path, f"{said}.", "Write the number that you mean, without quotes.")
     if found.certain:
         edits = (Edit("set", (*where, name), found.value),)
         remedy = None if is_json_number(value) else f"Write {found.value}, without quotes."
         return Problem(path, f"{said}.", remedy, edits)
-    remedy = f"Write {found.value} if that is meant, without quotes; --fix does not guess."
+    remedy = f"Write {found.value} without quotes, if you mean that; --fix does not guess."
     return Problem(path, f"{said}, perhaps {found.value} ({found.reason}).", remedy)
 
 
@@ -118,8 +118,9 @@ def _parse_value(name: str, text: str) -> TextNumber | None:
     "error",
     what="A value that its key cannot have: a switch, a list or an object where a number belongs,"
     " NaN, or a number out of range.",
-    why="No frequencies follow from it. Some software stops, some computes NaN for every token, and"
-    " some takes true for 1. Strings are quoted-number, factors below 1 factor-below-one.",
+    why="No frequencies can be computed from it. Some software stops, some computes NaN for every"
+    " token, and some takes true for 1. Strings have a rule of their own (quoted-number), and so"
+    " do factors below 1 (factor-below-one).",
     remedy="Write the value of the published config of the model.",
     seen=(
         "https://github.com/huggingface/transformers/issues/32167",
@@ -140,10 +141,10 @@ def check_impossible_value(model: DiagnosedModel) -> Iterator[Problem]:
             yield Problem(part.path("model_type"), message)
         if not model.has_rotary_layers(part):
             continue
-        told = {name for name, _ in classes.not_of_type(part.config, part.family, int)}
+        reported = {name for name, _ in classes.not_of_type(part.config, part.family, int)}
         for name in _TOP_KEYS:
             value = part.config.get(name)
-            unread = name in told or (part.has_fixed_frequencies and name in BASE_KEYS)
+            unread = name in reported or (part.has_fixed_frequencies and name in BASE_KEYS)
             if not unread and not (isinstance(value, list) and _can_be_list(part, name)):
                 yield from _check_value(name, value, part.where)
         if not part.has_fixed_frequencies:
@@ -158,14 +159,14 @@ def check_impossible_value(model: DiagnosedModel) -> Iterator[Problem]:
 
 
 def _can_be_list(part: ConfigPart, name: str) -> bool:
-    """Whether the class takes a list here, one value for each layer, or is not known."""
+    """Whether the class accepts a list with one value for each layer here, or is not known."""
     family = FAMILIES.get(part.family or "")
     listed = family is not None and (family.schema is by_layer or family.bases == name)
     return listed or not part.is_known_family
 
 
 def _find_non_objects(part: ConfigPart) -> Iterator[Problem]:
-    """Rope parameters, or those of a layer type, that are no dictionary."""
+    """Problems for rope parameters, or those of a layer type, that are no dictionary."""
     types = part.config.get("layer_types")
     labels = {t for t in types if isinstance(t, str)} if isinstance(types, list) else set()
     for name in ("rope_scaling", "rope_parameters"):
@@ -181,7 +182,7 @@ def _find_non_objects(part: ConfigPart) -> Iterator[Problem]:
 
 
 def _check_value(name: str, value: Any, where: tuple[str, ...]) -> Iterator[Problem]:
-    """What is wrong with a value; strings are told by quoted-number."""
+    """What is wrong with a value, if anything; strings are left to quoted-number."""
     if value is None or isinstance(value, str):
         return
     path = ".".join((*where, name))
@@ -201,11 +202,11 @@ def _check_value(name: str, value: Any, where: tuple[str, ...]) -> Iterator[Prob
         if not isinstance(inner, str) and not holds(inner):
             got = "null" if inner is None else _describe_value(inner)
             yield Problem(path, f"{name}[{index}] must be {wanted}; got {got}.")
-            return  # one is enough to find the others
+            return  # one is enough, the user will see the others
 
 
 def _get_requirement(name: str) -> tuple[str, Callable[[Any], bool]]:
-    """What a number under this name must be, in words and as a test of any value."""
+    """What a number under this name must be: in words, and as a function that tests a value."""
 
     def within(least: float, most: float = math.inf, *, whole: bool = False) -> Callable[..., bool]:
         def holds(value: Any) -> bool:
@@ -237,19 +238,19 @@ def _get_requirement(name: str) -> tuple[str, Callable[[Any], bool]]:
 
 
 def _check_factor(rope: RopeParameters) -> Iterator[Problem]:
-    """A factor that makes more tokens of the trained length than any text has."""
+    """A problem if factor times the trained length is more tokens than any text has."""
     factor, length = rope.get_number("factor"), rope.trained_length or rope.part.context_length or 1
     if factor is not None and factor * length > MOST_TOKENS:
         yield Problem(
             rope.path("factor"),
-            f"factor is {format_value(factor)}, and {length} tokens times that are more than any text"
-            " has.",
+            f"factor is {format_value(factor)}, and {length} tokens times {format_value(factor)} is"
+            " more than any text has.",
             "Write how many times longer the context gets, such as 4.0.",
         )
 
 
 def _describe_value(value: Any) -> str:
-    """A wrong value with the name that JSON has for its kind."""
+    """A wrong value, with the name that JSON has for its type."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
