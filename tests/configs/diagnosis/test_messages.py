@@ -420,7 +420,7 @@ def test_a_string_is_called_one(
     assert (found.rule, found.where) == ("quoted-number", where)
     assert found.message == f"{where} is a string, not a number: {message}"
     assert found.remedy == remedy
-    assert found.fixable == ("--fix" not in remedy and "that is meant" not in remedy)
+    assert found.fixable == ("--fix" not in remedy and "that you mean" not in remedy)
 
 
 def test_all_strings_at_once_and_what_remains() -> None:
