@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.effort import bounded
-from whorl.configs import ConfigError, Rotation, diagnosis, presets
+from whorl.configs import ConfigError, Rotation, diagnosis, presets, read_config
 from whorl.configs.diagnosis import RULES, model
 from whorl.configs.diagnosis.engine import LLAMA
 from whorl.configs.diagnosis.rules import keys, nested
@@ -200,7 +200,7 @@ def test_a_gguf_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_config_is_read_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One reading for all rules, and of each rotation one module for one length."""
     readings, lengths = [], []
-    read, frequencies = model.read_config, Rotation.frequencies
+    read, frequencies = read_config, Rotation.frequencies
 
     def count_reading(x: Any, *, parity: Any = None) -> Any:
         readings.append(parity)
