@@ -149,3 +149,9 @@ def test_who_the_config_is_for_decides_how_bad_a_loss_is(
         severity,
         False,
     )
+
+
+def test_a_renamed_key_replaces_a_null() -> None:
+    data = {"rope_theta": None, "rope_thta": 5e5, "hidden_size": 64}
+    fixed = fix.apply_edits(data, [Edit("rename", ("rope_thta",), "rope_theta")])
+    assert list(fixed.items()) == [("rope_theta", 5e5), ("hidden_size", 64)]
