@@ -116,7 +116,7 @@ def test_every_exception_is_needed() -> None:
         ("configs/huggingface/read.py", "from whorl import check", "check"),
         ("configs/huggingface/read.py", "def f():\n    from whorl import lab", "lab"),
         ("configs/huggingface/read.py", "from ... import weights", "weights"),
-        ("configs/source.py", "from .diagnosis import examine", "configs.diagnosis.examine"),
+        ("configs/source.py", "from .diagnosis import diagnose", "configs.diagnosis.diagnose"),
         ("configs/inspection/look.py", "from whorl.configs import diagnosis", "configs.diagnosis"),
         ("analysis/decay.py", "from whorl.functions import check", "functions.check"),
         ("encodings/rope.py", "from whorl.configs import read_config", "configs.read_config"),

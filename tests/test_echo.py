@@ -99,7 +99,7 @@ def test_configs(config: dict[str, Any]) -> None:
         except ConfigError as error:
             said.append(str(error))
         try:
-            findings = diagnosis.examine(new).findings
+            findings = diagnosis.diagnose(new).findings
         except ConfigError as error:
             said.append(str(error))
             continue
@@ -216,8 +216,8 @@ def test_files_of_runs(table: str) -> None:
     "call",
     [
         diagnosis.find_rule,
-        lambda x: diagnosis.examine({}, ignore=[x]),
-        lambda x: diagnosis.examine({}, length=x),
+        lambda x: diagnosis.diagnose({}, ignore=[x]),
+        lambda x: diagnosis.diagnose({}, length=x),
         lambda x: whorl.configs.inspection.inspect(CONFIGS["llama"], extend=x, factor=2.0),
         lambda x: whorl.configs.inspection.inspect(CONFIGS["llama"], extend="yarn", factor=x),
         lambda x: whorl.configs.inspection.inspect(CONFIGS["llama"], length=x),
@@ -240,13 +240,13 @@ def test_long_names_on_the_terminal(
 def test_many_unknown_keys_are_one_finding() -> None:
     config = copy.deepcopy(CONFIGS["llama"])
     config["rope_scaling"] |= {f"k{n}": n for n in range(5000)}
-    (finding,) = [f for f in diagnosis.examine(config).findings if f.rule == "unknown-key"]
+    (finding,) = [f for f in diagnosis.diagnose(config).findings if f.rule == "unknown-key"]
     assert finding.where == "rope_scaling"
     assert finding.message.startswith("nothing reads 5000 keys: 'k0', 'k1', ")
     assert finding.message.endswith(" and 4988 more.")
     assert not finding.edits
     config["rope_scaling"] = YARN | {"factr": 4.0, "beta_fasst": 1.0}
-    found = [f for f in diagnosis.examine(config).findings if f.rule == "unknown-key"]
+    found = [f for f in diagnosis.diagnose(config).findings if f.rule == "unknown-key"]
     assert [(f.where, f.fixable) for f in found] == [
         ("rope_scaling.factr", False),
         ("rope_scaling.beta_fasst", True),
@@ -256,7 +256,7 @@ def test_many_unknown_keys_are_one_finding() -> None:
 def test_a_rule_tells_a_hundred_places_one_by_one() -> None:
     config = copy.deepcopy(CONFIGS["gemma"])
     config |= {f"rope_theta{chr(0x4E00 + n)}": 1.0 for n in range(150)}
-    found = [f for f in diagnosis.examine(config).findings if f.rule == "misspelt-key"]
+    found = [f for f in diagnosis.diagnose(config).findings if f.rule == "misspelt-key"]
     assert len(found) == 101
     assert (found[-1].where, found[-1].message) == ("", "the same in 50 more places.")
     assert found[-1].severity == "warning"
@@ -285,7 +285,7 @@ def test_no_finding_holds_codes_for_the_terminal() -> None:
     said = [
         text
         for config in with_codes()
-        for f in diagnosis.examine(config).findings
+        for f in diagnosis.diagnose(config).findings
         for text in (f.where, f.message, f.remedy)
     ]
     assert all(map(str.isprintable, said))

@@ -62,8 +62,8 @@ WEIGHTS |= {"convert", "detect", "parse_pattern"}
 CONFIGS = {"ConfigError", "Document", "Kind", "LayerGroup", "ModelPositions", "Note", "Parity"}
 CONFIGS |= {"Part", "QueryScale", "Rotation", "Written", "load", "parse", "read_config"}
 CONFIGS |= {"rope_parameters"}
-DIAGNOSIS = {"RULES", "SEVERITIES", "Diagnosis", "Finding", "Rule", "Severity", "examine"}
-DIAGNOSIS |= {"find_rule"}
+DIAGNOSIS = {"RULES", "SEVERITIES", "ConfigDiagnosis", "DiagnosisRule", "Finding", "Severity"}
+DIAGNOSIS |= {"diagnose", "find_rule"}
 INSPECTION = {"Alias", "AtLength", "Comparison", "Extension", "GroupReport", "Inspection"}
 INSPECTION |= {"Remark", "Turns", "inspect"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
@@ -94,7 +94,7 @@ def test_packages_are_frozen_and_exist(package: str) -> None:
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
-ENOUGH = ("configs.inspection.inspect", "configs.diagnosis.examine", "check", "lab.train")
+ENOUGH = ("configs.inspection.inspect", "configs.diagnosis.diagnose", "check", "lab.train")
 
 
 @pytest.mark.parametrize("what", ENOUGH)

@@ -42,10 +42,10 @@ def test_the_alias_is_the_one_of_the_doctor(dim: int, base: float, length: int) 
     found = aliasing(whorl.RoPE(dim, base=base), length)
     shape = {"head_dim": dim, "num_attention_heads": 4, "hidden_size": 4 * dim}
     config = {"model_type": "llama", "rope_theta": base, "max_position_embeddings": length, **shape}
-    said = [each for each in diagnosis.examine(config).findings if each.rule == "aliasing"]
+    said = [each for each in diagnosis.diagnose(config).findings if each.rule == "aliasing"]
     assert bool(said) is (found.alias is not None) is (dim == 8)
     if found.alias is not None:
-        assert f"tokens {found.alias.distance} apart look" in said[0].message
+        assert f"tokens at distance {found.alias.distance} have" in said[0].message
         assert found.alias.near == found.near <= found.alias.similarity
         theta = [base ** (-2 * i / dim) for i in range(dim // 2)]
         near = sum(math.cos(2 * t) for t in theta) / len(theta)

@@ -36,15 +36,15 @@ def test_findings(whorl: Whorl, config: Callable[..., str]) -> None:
     assert lines[1:] == [
         "",
         "error  lone-factor  rope_scaling.factor",
-        "  factor is 4, and no rope_type says what to do with it.",
-        '  -> Add the type that is meant: "rope_type": "linear", "dynamic" or "yarn".',
+        "  factor is 4, but no rope_type says how to use it.",
+        '  -> Add the type that you mean: "rope_type": "linear", "dynamic" or "yarn".',
         "",
         "warning  misspelt-key  rope_thta",
         "  nothing reads 'rope_thta'; did you mean 'rope_theta'?",
         "  -> Correct the name.",
         "",
         "1 error, 1 warning; --fix corrects 1 of them.",
-        "whorl doctor --explain ID says why, with an example.",
+        "whorl doctor --explain ID gives the reason and an example.",
     ]
 
 
@@ -80,7 +80,7 @@ def test_json(whorl: Whorl, config: Callable[..., str]) -> None:
             "rule": "lone-factor",
             "severity": "error",
             "where": "rope_scaling.factor",
-            "message": "factor is 4, and no rope_type says what to do with it.",
+            "message": "factor is 4, but no rope_type says how to use it.",
             "remedy": RULES["lone-factor"].remedy,
             "docs": "docs/doctor.md#lone-factor",
             "fixable": False,
@@ -102,7 +102,8 @@ def test_fix(whorl: Whorl, config: Callable[..., str]) -> None:
 
     again = whorl("doctor", path, "--fix")
     assert again.code == 2
-    assert again.err.endswith("config.fixed.json' is there already; --force overwrites it.\n")
+    said = "config.fixed.json' exists already; overwrite it with force=True (--force).\n"
+    assert again.err.endswith(said)
     forced = whorl("doctor", path, "--fix", "--force", "--json")
     assert json.loads(forced.out)["fixed"] == str(fixed)
     assert json.loads(forced.out)["diff"].startswith("--- config.json\n+++ config.fixed.json\n")
@@ -126,13 +127,13 @@ def test_what_remains_after_a_fix_is_said(whorl: Whorl, config: Callable[..., st
 
     path = config(rope_thta=500000.0)
     done = whorl("doctor", path, "--fix", "--force")
-    assert "in the corrected config nothing is found." in done.out
+    assert "the corrected config has no findings." in done.out
 
 
 def test_nothing_to_fix(whorl: Whorl, config: Callable[..., str]) -> None:
     path = config(rope_scaling={"factor": 4.0})
     done = whorl("doctor", path, "--fix")
-    assert "nothing here has one safe correction; no file was written." in done.out
+    assert "no finding here can be corrected automatically; no file was written." in done.out
     assert not Path(path).with_name("config.fixed.json").exists()
 
 
@@ -159,7 +160,7 @@ def test_explain(whorl: Whorl) -> None:
     [
         ([], "doctor: name a config.json, a folder, a file or a preset; see --help."),
         (["x.json", "--force"], "--force lets --fix overwrite a file; add --fix."),
-        (["model.bin"], "holds pickles, which run code when they are opened"),
+        (["model.bin"], "is a pickle file, which can run any code when it is opened"),
         (["nowhere.json"], "nowhere.json"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.configs.test_fuzz import ask_the_doctor, outcome, read_and_build, read_as_transformers
-from whorl.configs.diagnosis.rules._vocabulary import READ
+from whorl.configs.diagnosis.rules._vocabulary import KEYS_BY_TYPE
 from whorl.configs.inspection import inspect
 from whorl.configs.inspection.verdict import verdict
 from whorl.explore import api
@@ -83,7 +83,7 @@ def failures(config: Any) -> list[str]:
 
 
 def mutants(kind: str) -> Iterator[dict[str, Any]]:
-    for name in sorted(READ[kind] | {"rope_theta", "partial_rotary_factor"}):
+    for name in sorted(KEYS_BY_TYPE[kind] | {"rope_theta", "partial_rotary_factor"}):
         for value in EXTREMES:
             rope = {"rope_type": kind, **ROPES[kind], name: value}
             yield {**SIZES, "rope_scaling" if len(name) % 2 else "rope_parameters": rope}

@@ -16,7 +16,7 @@ import pytest
 
 from tests.effort import MOST, TooMuchWorkError, bounded
 from whorl.configs import ConfigError, ModelPositions, read_config
-from whorl.configs.diagnosis import examine
+from whorl.configs.diagnosis import diagnose
 from whorl.configs.inspection import inspect
 
 from .mutations import case, seeds
@@ -50,7 +50,7 @@ def look(x: Any) -> None:
 
 def ask_the_doctor(x: Any) -> None:
     """Every rule gets through, and so does every correction."""
-    found = examine(x, length=100_000)
+    found = diagnose(x, length=100_000)
     json.dumps(found.to_dict(), allow_nan=False)
     for one in (found, found.correct()):
         assert [f.message for f in one.findings if f.failed] == []

@@ -183,7 +183,7 @@ def test_the_report_is_that_of_inspect_and_doctor() -> None:
     report = api.answer_report(ExplorerState(), {**LLAMA, "length": 200_000})
     looked = inspection.inspect("llama-3.1-8b", length=200_000)
     assert report["verdict"] == looked.verdict
-    examined = diagnosis.examine(presets.load("llama-3.1-8b"), length=200_000).to_dict()
+    examined = diagnosis.diagnose(presets.load("llama-3.1-8b"), length=200_000).to_dict()
     assert report["findings"] == examined["findings"]
     assert json.loads(report["config"]) == presets.load("llama-3.1-8b")
     assert (report["base"], report["head_dim"], report["trained"]) == (500_000.0, 128, 8192)

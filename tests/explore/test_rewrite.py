@@ -168,7 +168,7 @@ def test_a_config_in_the_other_dialect_does_not_name_the_version_of_the_first(
         assert {written.get("transformers_version"), inside.get("transformers_version")} == {
             expected
         }
-        examined = diagnosis.examine(written)
+        examined = diagnosis.diagnose(written)
         faults = [one.rule for one in examined.findings if one.severity != "note"]
         assert "theta-inside-only" not in faults
         fixed = examined.fixed()

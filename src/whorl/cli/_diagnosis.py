@@ -1,4 +1,4 @@
-"""A diagnosis for the terminal: what is wrong, where, and what to do."""
+"""Print a diagnosis to the terminal: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whorl._support.words import shorten
 from ._console import Console
 
 if TYPE_CHECKING:
-    from whorl.configs.diagnosis import Diagnosis, Finding, Rule
+    from whorl.configs.diagnosis import ConfigDiagnosis, DiagnosisRule, Finding
 
 __all__ = ["Correction", "print_diagnosis", "print_rule", "print_rules"]
 
@@ -28,11 +28,11 @@ _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
 
 @dataclass(frozen=True)
 class Correction:
-    """What ``--fix`` did: the file written, if any, the diff, and the diagnosis of the result."""
+    """What ``--fix`` did: the file that it wrote, if any, the diff, and the new diagnosis."""
 
     path: Path | None
     changes: str
-    remaining: Diagnosis
+    remaining: ConfigDiagnosis
 
     def to_dict(self) -> dict[str, Any]:
         left = self.remaining.to_dict()
@@ -43,15 +43,15 @@ class Correction:
         }
 
 
-def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> None:
-    """The findings by severity, what ``--fix`` changed and left, and a last line with counts."""
+def print_diagnosis(target: str, found: ConfigDiagnosis, fixed: Correction | None) -> None:
+    """Print the findings by severity, what ``--fix`` changed and what remains, and the counts."""
     console = Console(highlight=False)
     family = None if found.reading is None else found.reading.model_type
     console.print(Text(target, "bold") + Text(f"  {shorten(family)}" if family else "", "dim"))
     _print_findings(console, found)
     console.print()
     if fixed is not None and fixed.path is None:
-        console.print("nothing here has one safe correction; no file was written.")
+        console.print("no finding here can be corrected automatically; no file was written.")
     if fixed is None or fixed.path is None:
         for sentence in _summarize(found, fixing=fixed is not None):
             console.print(sentence)
@@ -60,13 +60,13 @@ def print_diagnosis(target: str, found: Diagnosis, fixed: Correction | None) -> 
     console.print(Text(f"\nwritten to {fixed.path}"))
     console.print(Text(f"before: {_count_by_severity(found)}."))
     if not fixed.remaining.findings:
-        console.print(Text("in the corrected config nothing is found.", "green"))
+        console.print(Text("the corrected config has no findings.", "green"))
         return
     console.print(Text(f"in the corrected config: {_count_by_severity(fixed.remaining)}."))
     _print_findings(console, fixed.remaining)
 
 
-def _print_findings(console: Console, found: Diagnosis) -> None:
+def _print_findings(console: Console, found: ConfigDiagnosis) -> None:
     for finding in found.findings:
         for line in _render_finding(finding):
             console.print(line)
@@ -84,26 +84,26 @@ def _render_finding(finding: Finding) -> Iterator[RenderableType]:
     yield Padding(remedy, (0, 0, 0, 2))
 
 
-def _summarize(found: Diagnosis, fixing: bool) -> Iterator[Text]:
+def _summarize(found: ConfigDiagnosis, fixing: bool) -> Iterator[Text]:
     if not found.findings:
         yield Text("nothing found.", "green")
         return
     fixable = sum(finding.fixable for finding in found.findings)
     more = f"; --fix corrects {fixable} of them" if fixable and not fixing else ""
     yield Text(f"{_count_by_severity(found)}{more}.")
-    yield Text("whorl doctor --explain ID says why, with an example.", "dim")
+    yield Text("whorl doctor --explain ID gives the reason and an example.", "dim")
 
 
-def _count_by_severity(found: Diagnosis) -> str:
-    """How many there are of each severity: "2 errors, 1 note"."""
+def _count_by_severity(found: ConfigDiagnosis) -> str:
+    """The number of findings of each severity: "2 errors, 1 note"."""
     from whorl.configs.diagnosis import SEVERITIES
 
-    counts = [(len(found.of(severity)), severity) for severity in SEVERITIES]
+    counts = [(len(found.select(severity)), severity) for severity in SEVERITIES]
     return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
 
 
-def print_rules(rules: Iterable[Rule]) -> None:
-    """A line for each rule, the worst first."""
+def print_rules(rules: Iterable[DiagnosisRule]) -> None:
+    """Print one line for each rule, errors first."""
     from whorl.configs.diagnosis import SEVERITIES
 
     console = Console(highlight=False)
@@ -117,8 +117,8 @@ def print_rules(rules: Iterable[Rule]) -> None:
     console.print(table)
 
 
-def print_rule(rule: Rule) -> None:
-    """All that there is to say about a rule."""
+def print_rule(rule: DiagnosisRule) -> None:
+    """Print everything about one rule: what, why, remedy, links and examples."""
     console = Console(highlight=False)
     console.print(Text.assemble((rule.severity, _STYLES[rule.severity]), "  ", (rule.id, "bold")))
     table = Table.grid(padding=(0, 2))

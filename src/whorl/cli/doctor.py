@@ -12,27 +12,27 @@ from ._lengths import make_length_option
 from ._lists import split_words
 
 if TYPE_CHECKING:
-    from whorl.configs.diagnosis import Diagnosis
+    from whorl.configs.diagnosis import ConfigDiagnosis
 
 __all__ = ["FAILED", "doctor"]
 
 FAILED = 3
 
-Target = typer.Argument(
+Model = typer.Argument(
     metavar="MODEL",
     help="config.json, a checkpoint's folder, a .safetensors or .gguf file, or a preset.",
 )
-Length = make_length_option("Tokens that the model is to be used with; else its own context.")
-Fix = typer.Option("--fix", help="Write a corrected config beside the original, and show how.")
+Length = make_length_option("Tokens that the model is to be used with (default: its own context).")
+Fix = typer.Option("--fix", help="Write a corrected config beside the original, and show the diff.")
 Force = typer.Option("--force", help="With --fix: overwrite an earlier corrected config.")
 Ignore = typer.Option(metavar="ID,ID", help="Rules to leave out.")
-Strict = typer.Option("--strict", help="Let warnings fail too, for CI.")
-List = typer.Option("--list", help="Print a line for each rule, and stop.")
-Explain = typer.Option(metavar="ID", help="Say what a rule looks for and why, and stop.")
+Strict = typer.Option("--strict", help="Fail for warnings too (for CI).")
+List = typer.Option("--list", help="Print one line for each rule, and stop.")
+Explain = typer.Option(metavar="ID", help="Explain one rule, and stop.")
 
 
 def doctor(
-    target: Annotated[str | None, Target] = None,
+    target: Annotated[str | None, Model] = None,
     length: Annotated[int | None, Length] = None,
     fix_it: Annotated[bool, Fix] = False,
     force: Annotated[bool, Force] = False,
@@ -45,7 +45,7 @@ def doctor(
     """Say what is wrong with the rotary config of a model.
 
     Exit code 0 if there are no errors (with --strict, no warnings either), 3 if there are, and 2
-    if it could not be looked at.
+    if the config could not be diagnosed.
     """
     if list_rules or explain is not None:
         _print_rules(explain, as_json)
@@ -56,7 +56,7 @@ def doctor(
         raise ValueError("--force lets --fix overwrite a file; add --fix.")
     from whorl.configs import diagnosis
 
-    found = diagnosis.examine(target, length=length, ignore=split_words(ignore) or ())
+    found = diagnosis.diagnose(target, length=length, ignore=split_words(ignore) or ())
     fixed = _fix(found, force) if fix_it else None
     if as_json:
         print_json({**found.to_dict(), **({} if fixed is None else fixed.to_dict())})
@@ -78,16 +78,18 @@ def _print_rules(explain: str | None, as_json: bool) -> None:
         print_rule(chosen[0])
 
 
-def _fix(found: Diagnosis, force: bool) -> Correction:
-    """Write the corrected config, if anything is to correct, and say what remains wrong with it."""
+def _fix(found: ConfigDiagnosis, force: bool) -> Correction:
+    """Write the corrected config, if there is something to correct, and diagnose it again."""
     from whorl.configs import diagnosis
 
     remaining = found.correct()
     if found.path is None:
         return Correction(None, "", remaining)
-    path = diagnosis.fix.fixed_path(found.path)
-    changes = diagnosis.fix.difference(found.config, remaining.config, (found.path.name, path.name))
+    path = diagnosis.fix.get_fixed_path(found.path)
+    changes = diagnosis.fix.format_diff(
+        found.config, remaining.config, (found.path.name, path.name)
+    )
     if not changes:
         return Correction(None, "", remaining)
-    diagnosis.fix.write(path, remaining.config, force=force)
+    diagnosis.fix.write_config(path, remaining.config, force=force)
     return Correction(path, changes, remaining)

@@ -81,7 +81,7 @@ def _count_errors(config: str) -> str:
     from whorl.configs import diagnosis
 
     try:
-        count = len(diagnosis.examine(config).errors)
+        count = len(diagnosis.diagnose(config).errors)
     except ValueError:  # no config at all
         return ""
     errors = "1 error" if count == 1 else f"{count} errors"

@@ -152,6 +152,8 @@ class ModelPositions:
     parts: the same for every tower of a model with several, by its key ("text_config",
         "vision_config"); the model itself then reads as its text part.
     part: where the answer was read; left out of comparisons.
+    transformers_groups: the groups as transformers reads them, where the reading followed it to
+        compare; empty where it refuses, None where it was not followed. Left out of comparisons.
     """
 
     kind: Kind
@@ -163,6 +165,9 @@ class ModelPositions:
     parts: Mapping[str, "ModelPositions"] = field(default_factory=dict)
     parity: Parity | None = None
     part: Part | None = field(default=None, compare=False, repr=False)
+    transformers_groups: tuple[LayerGroup, ...] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     @property
     def num_layers(self) -> int:

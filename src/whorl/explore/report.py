@@ -198,7 +198,7 @@ def _describe_frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
 
 
 def _diagnose(source: Any, length: int | None) -> dict[str, Any]:
-    found = diagnosis.examine(source, length=length).to_dict()
+    found = diagnosis.diagnose(source, length=length).to_dict()
     return {"findings": found["findings"], "counts": found["counts"]}
 
 

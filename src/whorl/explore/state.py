@@ -23,7 +23,7 @@ CHANNEL_LIMIT = 4096
 
 @dataclass(frozen=True, eq=False)  # hashed by identity
 class ExploredConfig:
-    """A config: its name, the argument for ``inspect``, its keys, and the model read from it.
+    """A config: its name, the argument of ``inspect``, its keys, and the model read from it.
 
     problem: why it cannot be read; then there is no model.
     """

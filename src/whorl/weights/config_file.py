@@ -10,16 +10,17 @@ A family that has the wanted layout anyway gets neither.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from whorl.configs import ConfigError, parse, read_config
+from whorl.configs import ConfigError, LayerGroup, parse, read_config
 from whorl.types import Layout
 
 from .safetensors_file import open_regular
 from .sizes import find_family, read_part
 
-__all__ = ["is_ignored_by_transformers", "read_stated_layout", "write_layout"]
+__all__ = ["find_layout", "is_ignored_by_transformers", "read_stated_layout", "write_layout"]
 
 _SWITCHED = ("deepseek_v3", "axk1", "glm4_moe_lite", "youtu")
 _SWITCH, _OTHERWISE = "rope_interleave", "rope_traditional"
@@ -28,9 +29,13 @@ _SWITCH, _OTHERWISE = "rope_interleave", "rope_traditional"
 def read_stated_layout(config: Any) -> Layout | None:
     """The layout that a config stands for, by its family and its keys; None if it has none."""
     try:
-        groups = read_config(config).groups
+        return find_layout(read_config(config).groups)
     except ConfigError:
         return None
+
+
+def find_layout(groups: Iterable[LayerGroup]) -> Layout | None:
+    """The layout that all rotating layer groups have; None if they have several, or none."""
     found = {g.rotation.options.get("layout", "half") for g in groups if g.rotation is not None}
     return found.pop() if len(found) == 1 else None
 

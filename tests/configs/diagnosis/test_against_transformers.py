@@ -90,7 +90,7 @@ def test_truncate_inside_a_layer_type_is_ignored_and_the_fix_helps() -> None:
     inner = keys["rope_parameters"]["full_attention"]
     flat = transformers.LlamaConfig(**{**keys, "model_type": "llama", "rope_parameters": inner})
     nested = transformers.Olmo3Config(**keys)
-    fixed = transformers.Olmo3Config(**diagnosis.examine(keys).fixed())
+    fixed = transformers.Olmo3Config(**diagnosis.diagnose(keys).fixed())
     right = compute(flat)
     assert not torch.equal(compute(nested, layer_type="full_attention"), right)
     assert torch.equal(compute(fixed, layer_type="full_attention"), right)
@@ -144,7 +144,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "more", "message"), REFUSED)
 def test_it_is_refused(name: str, more: dict[str, Any], message: str) -> None:
-    found = diagnosis.examine({**RULES[name].trigger.config, **more})
+    found = diagnosis.diagnose({**RULES[name].trigger.config, **more})
     assert name in {finding.rule for finding in found.errors}
     with pytest.raises(Exception, match=message):
         config_of(name, **more)
@@ -227,18 +227,18 @@ def test_which_families_put_their_own_head_in_place() -> None:
 def test_no_key_of_a_class_is_taken_for_a_slip() -> None:
     for family in ROTARY:
         keys = {"model_type": family, **dict.fromkeys(made(family).to_dict(), None)}
-        found = diagnosis.examine({**keys, "model_type": family})
+        found = diagnosis.diagnose({**keys, "model_type": family})
         assert "misspelt-key" not in {finding.rule for finding in found.findings}, family
     lists = {"rope_theta": [1e4, 1e4], "partial_rotary_factors": [0.5, 1.0]}
     step = {"layer_types": ["full_attention", "sliding_attention"], "num_hidden_layers": 2}
-    found = diagnosis.examine({"model_type": "step3p5", **step, **lists})
+    found = diagnosis.diagnose({"model_type": "step3p5", **step, **lists})
     assert (found.errors, found.warnings) == ((), ())
 
 
 def test_lists_of_another_length_stop_the_model() -> None:
     keys = {**RULES["layer-list-length"].near_miss.config, "model_type": "smollm3"}
     keys.update(no_rope_layers=[1], num_hidden_layers=2)
-    assert "layer-list-length" in {finding.rule for finding in diagnosis.examine(keys).errors}
+    assert "layer-list-length" in {finding.rule for finding in diagnosis.diagnose(keys).errors}
     config = transformers.SmolLM3Config(**keys)
     with pytest.raises(IndexError):
         [config.no_rope_layers[layer] for layer in range(config.num_hidden_layers)]
@@ -247,7 +247,7 @@ def test_lists_of_another_length_stop_the_model() -> None:
 def test_nested_parameters_of_llama_are_not_read_and_the_fix_helps() -> None:
     inner = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0}
     keys = {**LLAMA, "rope_parameters": {"full_attention": inner}}
-    found = diagnosis.examine(keys)
+    found = diagnosis.diagnose(keys)
     assert [finding.rule for finding in found.errors] == ["unused-parameters"]
     assert "unscaled, by rope_theta 10000" in found.errors[0].message
     plain = frequencies(transformers.LlamaConfig(**LLAMA))
@@ -260,7 +260,7 @@ def test_an_old_type_key_does_not_scale_gemma() -> None:
     keys = RULES["old-type-key"].trigger.config
     config = transformers.Gemma3TextConfig(**keys)
     assert config.rope_parameters["full_attention"]["rope_type"] == "default"
-    fixed = transformers.Gemma3TextConfig(**diagnosis.examine(keys).fixed())
+    fixed = transformers.Gemma3TextConfig(**diagnosis.diagnose(keys).fixed())
     assert fixed.rope_parameters["full_attention"]["rope_type"] == "linear"
 
 

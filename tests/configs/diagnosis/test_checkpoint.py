@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.configs.diagnosis.cases import write_config, write_safetensors
+from tests.configs.diagnosis.examples import write_config, write_safetensors
 from tests.weights.test_mixed import CROSSED, HALF, OTHER, folder_of
 from whorl.configs import diagnosis
-from whorl.configs.diagnosis.checkpoint import PICKLES, open_weights
+from whorl.configs.diagnosis.checkpoint import PICKLES, read_checkpoint
 from whorl.configs.diagnosis.engine import LLAMA
 
 NAME = "model.layers.3.self_attn.rotary_emb.inv_freq"
@@ -18,7 +18,7 @@ LADDER = tuple(10_000.0 ** (-i / 64) for i in range(64))
 
 
 def rules(path: Path) -> list[str]:
-    return [f.rule for f in diagnosis.examine(path).findings]
+    return [f.rule for f in diagnosis.diagnose(path).findings]
 
 
 def test_only_frequencies_are_read(tmp_path: Path) -> None:
@@ -26,14 +26,14 @@ def test_only_frequencies_are_read(tmp_path: Path) -> None:
         tmp_path / "a.safetensors", {"q.weight": ("F32", (1.0, 2.0)), NAME: ("F32", LADDER)}
     )
     write_safetensors(tmp_path / "b.safetensors", {"rope.freqs": ("F16", (1.0, 0.5))})
-    found = open_weights(tmp_path)
-    assert found.read == ("a.safetensors", "b.safetensors")
-    assert [(s.name, s.dtype, s.file) for s in found.stored] == [
+    found = read_checkpoint(tmp_path)
+    assert found.files_read == ("a.safetensors", "b.safetensors")
+    assert [(s.name, s.dtype, s.file) for s in found.frequencies] == [
         (NAME, "F32", "a.safetensors"),
         ("rope.freqs", "F16", "b.safetensors"),
     ]
-    assert found.stored[0].values == pytest.approx(LADDER, rel=1e-7)
-    assert found.stored[1].values == (1.0, 0.5)
+    assert found.frequencies[0].values == pytest.approx(LADDER, rel=1e-7)
+    assert found.frequencies[1].values == (1.0, 0.5)
 
 
 def test_a_folder_and_a_file_are_looked_at_alike(tmp_path: Path) -> None:
@@ -41,15 +41,17 @@ def test_a_folder_and_a_file_are_looked_at_alike(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     write_safetensors(file, {NAME: ("BF16", LADDER)})
     assert rules(tmp_path) == rules(file) == ["stored-half"]
-    (finding,) = diagnosis.examine(tmp_path).findings
+    (finding,) = diagnosis.diagnose(tmp_path).findings
     assert finding.where == NAME
-    assert "model.safetensors stores it as BF16, which is off by 5 radians at" in finding.message
+    assert (
+        "model.safetensors stores it as BF16: angles are wrong by 5 radians at" in finding.message
+    )
 
 
 def test_weights_without_a_config(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     write_safetensors(file, {NAME: ("F16", LADDER)})
-    found = diagnosis.examine(file)
+    found = diagnosis.diagnose(file)
     assert [f.rule for f in found.findings] == ["stored-half"]
     assert found.findings[0].message == "model.safetensors stores it as F16."
     assert found.path is None
@@ -59,15 +61,15 @@ def test_weights_without_a_config(tmp_path: Path) -> None:
 def test_eight_bits_are_reported_and_no_other_frequencies(tmp_path: Path, dtype: str) -> None:
     write_config(tmp_path, LLAMA)
     write_safetensors(tmp_path / "model.safetensors", {NAME: (dtype, LADDER)})
-    (finding,) = diagnosis.examine(tmp_path).warnings
+    (finding,) = diagnosis.diagnose(tmp_path).warnings
     assert finding.rule == "stored-half"
-    assert f"stores it as {dtype}, which is off by" in finding.message
+    assert f"stores it as {dtype}: angles are wrong by" in finding.message
 
 
 def test_eight_bits_of_another_base_differ(tmp_path: Path) -> None:
     write_config(tmp_path, {**LLAMA, "rope_theta": 500000.0})
     write_safetensors(tmp_path / "model.safetensors", {NAME: ("F8_E5M2", LADDER)})
-    found = {finding.rule for finding in diagnosis.examine(tmp_path).warnings}
+    found = {finding.rule for finding in diagnosis.diagnose(tmp_path).warnings}
     assert found == {"stored-half", "stored-differs"}
 
 
@@ -110,8 +112,8 @@ def test_either_list_of_longrope_may_be_stored(tmp_path: Path) -> None:
 def test_pickles_are_never_opened(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"pytorch_model{ending}"
     file.write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
-    with pytest.raises(ValueError, match=r"holds pickles, which run code when they are opened"):
-        diagnosis.examine(file)
+    with pytest.raises(ValueError, match=r"is a pickle file, which can run any code when it is op"):
+        diagnosis.diagnose(file)
     write_config(tmp_path, LLAMA)
     assert rules(tmp_path) == ["weights-unread"]
 
@@ -131,7 +133,7 @@ def test_hostile_files_are_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"^doctor: .*model\.safetensors"):
-        diagnosis.examine(file)
+        diagnosis.diagnose(file)
 
 
 @pytest.mark.parametrize("by_file", [False, True], ids=["folder", "file"])
@@ -142,13 +144,13 @@ def test_weights_that_cannot_be_read_leave_the_config_its_diagnosis(
     write_safetensors(tmp_path / "a.safetensors", {NAME: ("BF16", LADDER)})
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"\x99" * 1000)
-    found = diagnosis.examine(file if by_file else tmp_path)
+    found = diagnosis.diagnose(file if by_file else tmp_path)
     expected = {"lone-factor", "weights-unreadable"} | (set() if by_file else {"stored-half"})
     assert {f.rule for f in found.findings} == expected
     (finding,) = [f for f in found.errors if f.rule == "weights-unreadable"]
     assert finding.where == "model.safetensors"
     assert re.match(r".*model\.safetensors' cannot be read: ", finding.message)
-    assert found.correct().weights.unreadable == found.weights.unreadable
+    assert found.correct().checkpoint.broken_files == found.checkpoint.broken_files
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_an_index_that_cannot_be_read_is_told(tmp_path: Path, index: bytes, word
     folder = folder_of(tmp_path / "model", [HALF] * 2)
     assert rules(folder) == []
     (folder / "model.safetensors.index.json").write_bytes(index)
-    found = diagnosis.examine(folder)
+    found = diagnosis.diagnose(folder)
     (finding,) = found.findings
     assert (finding.rule, finding.severity) == ("weights-unreadable", "warning")
     assert finding.where == "model.safetensors.index.json"
@@ -201,7 +203,7 @@ def test_a_tensor_that_is_none_of_frequencies_is_left_alone(tmp_path: Path) -> N
     text = json.dumps(header).encode()
     file = tmp_path / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(text)) + text + b"\x00" * 16)
-    assert open_weights(file).stored[0].values is None
+    assert read_checkpoint(file).frequencies[0].values is None
     write_config(tmp_path, LLAMA)
     assert rules(tmp_path) == []
 
@@ -212,9 +214,9 @@ def test_integers_are_no_frequencies(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(text)) + text + b"\x00" * 16)
     write_config(tmp_path, LLAMA)
-    (finding,) = diagnosis.examine(tmp_path).errors
+    (finding,) = diagnosis.diagnose(tmp_path).errors
     assert finding.rule == "stored-uninitialised"
-    assert finding.message == "model.safetensors stores it as I64; frequencies are fractions of 1."
+    assert finding.message == "model.safetensors stores it as I64; frequencies are not integers."
 
 
 GEMMA = {
@@ -245,7 +247,7 @@ def test_frequencies_of_layer_types_must_not_be_swapped(
     write_safetensors(file, {full: ("F32", SLOW), sliding: ("F32", LADDER)})
     assert rules(tmp_path) == []
     write_safetensors(file, {full: ("F32", LADDER), sliding: ("F32", SLOW)})
-    found = diagnosis.examine(tmp_path).warnings
+    found = diagnosis.diagnose(tmp_path).warnings
     assert {(f.rule, f.where) for f in found} == {
         ("stored-differs", full),
         ("stored-differs", sliding),
@@ -256,7 +258,7 @@ def test_tables_are_told_once(tmp_path: Path) -> None:
     write_config(tmp_path, LLAMA)
     tables = {f"layers.{n}.rotary_emb.cos_cached": ("BF16", (1.0,) * 8) for n in range(3)}
     write_safetensors(tmp_path / "model.safetensors", tables)
-    (finding,) = diagnosis.examine(tmp_path).findings
+    (finding,) = diagnosis.diagnose(tmp_path).findings
     assert finding.rule == "stored-table"
     assert finding.message == "model.safetensors stores 3 such tables, as BF16."
 
@@ -269,14 +271,14 @@ def test_tables_are_told_once(tmp_path: Path) -> None:
             [HALF] * 17 + [OTHER] + [HALF] * 12,
             "half in layers 0-16, 18-29; interleaved in layer 17",
         ),
-        ([CROSSED] * 2, "the weights show different layouts: q half, k interleaved."),
+        ([CROSSED] * 2, "the weights have different layouts: q half, k interleaved."),
     ],
     ids=["layers", "one layer", "q and k"],
 )
 def test_layouts_that_differ_within_a_model(
     tmp_path: Path, layouts: list[tuple[str, str]], words: str
 ) -> None:
-    found = diagnosis.examine(folder_of(tmp_path / "model", layouts))
+    found = diagnosis.diagnose(folder_of(tmp_path / "model", layouts))
     (finding,) = [finding for finding in found.findings if finding.rule == "layout-mixed"]
     assert finding.severity == "error"
     assert words in finding.message

@@ -15,7 +15,7 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 def alarms(config: dict[str, Any]) -> list[str]:
     """Errors and warnings; a few classes are parts of others only and have no model_type at all."""
     part = config["model_type"] == ""
-    found = diagnosis.examine(config, ignore=["no-model-type"] if part else [])
+    found = diagnosis.diagnose(config, ignore=["no-model-type"] if part else [])
     return [f"{f.rule} {f.where}: {f.message}" for f in (*found.errors, *found.warnings)]
 
 

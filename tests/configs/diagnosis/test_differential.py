@@ -24,7 +24,7 @@ from whorl.configs.huggingface import classes
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 logging.getLogger("transformers").setLevel(logging.ERROR)
-_examine = diagnosis.examine
+_diagnose = diagnosis.diagnose
 
 #: A text that is longer than any that a config speaks of.
 LONG = 2**22
@@ -98,7 +98,7 @@ def agree(family: str, reading: ModelPositions, held: list[tuple[int | None, Tab
 def judged(case: Case) -> tuple[str, str]:
     """What transformers does with a case, and what is wrong with the doctor's answer, if any."""
     family, way, config = case
-    found = diagnosis.examine(copy.deepcopy(config))
+    found = diagnosis.diagnose(copy.deepcopy(config))
     errors = [finding.rule for finding in found.errors]
     held = tables(family, config)
     if held is None:
@@ -130,5 +130,5 @@ def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     agrees = ("llama", "base", {"model_type": "llama", "rope_theta": 1e6})
     found = [judged(case) for case in (refused, differs, agrees)]
     assert found == [("refused", ""), ("differs", ""), ("agrees", "")]
-    monkeypatch.setattr(diagnosis, "examine", lambda x: replace(_examine(x), findings=()))
+    monkeypatch.setattr(diagnosis, "diagnose", lambda x: replace(_diagnose(x), findings=()))
     assert [judged(case)[1] for case in (refused, differs)] == ["no error", "no error, no warning"]

@@ -30,7 +30,7 @@ def test_which_are_fixable() -> None:
     found = {
         finding.rule
         for rule in RULES.values()
-        for finding in diagnosis.examine(rule.trigger.config, length=rule.trigger.length).findings
+        for finding in diagnosis.diagnose(rule.trigger.config, length=rule.trigger.length).findings
         if finding.fixable
     }
     assert sorted(found) == FIXABLE
@@ -39,9 +39,9 @@ def test_which_are_fixable() -> None:
 @pytest.mark.parametrize("name", FIXABLE)
 def test_the_fixed_config_has_the_finding_no_more(name: str) -> None:
     case = RULES[name].trigger
-    before = diagnosis.examine(case.config)
+    before = diagnosis.diagnose(case.config)
     fixed = before.fixed()
-    after = diagnosis.examine(fixed)
+    after = diagnosis.diagnose(fixed)
     assert before.config == case.config
     assert repr(fixed) != repr(case.config)  # 1 is 1.0 to ==, not to transformers
     assert name not in {f.rule for f in after.findings}
@@ -52,14 +52,14 @@ def test_the_fixed_config_has_the_finding_no_more(name: str) -> None:
 
 def test_what_is_right_stays_as_it_is() -> None:
     for rule in RULES.values():
-        found = diagnosis.examine(rule.near_miss.config, length=rule.near_miss.length)
+        found = diagnosis.diagnose(rule.near_miss.config, length=rule.near_miss.length)
         assert found.fixed() == rule.near_miss.config
 
 
 def test_two_meanings_are_left_to_people() -> None:
     config = RULES["unknown-key"].near_miss.config
     config["rope_scaling"] = {**config["rope_scaling"], "attn_factor": 0.878}
-    found = diagnosis.examine(config)
+    found = diagnosis.diagnose(config)
     assert "vLLM reads attn_factor, transformers does not" in found.warnings[0].message
     assert found.fixed() == config
 
@@ -72,30 +72,30 @@ def test_edits_keep_the_order_of_keys() -> None:
         Edit("remove", ("b",)),
         Edit("set", ("c",), 6),
     ]
-    assert json.dumps(fix.apply(data, edits)) == '{"a": {"w": 1, "y": 5, "z": 3}, "c": 6}'
+    assert json.dumps(fix.apply_edits(data, edits)) == '{"a": {"w": 1, "y": 5, "z": 3}, "c": 6}'
     assert data == {"a": {"x": 1, "y": 2, "z": 3}, "b": 4}
 
 
 def test_one_edit_for_a_key() -> None:
     config = {**RULES["attention-factor-whole"].trigger.config}
-    found = diagnosis.examine(config).findings
-    assert len(fix.edits_of([*found, *found])) == len(fix.edits_of(found)) == 1
+    found = diagnosis.diagnose(config).findings
+    assert len(fix.collect_edits([*found, *found])) == len(fix.collect_edits(found)) == 1
 
 
 def test_the_file_is_written_beside_and_never_over(tmp_path: Path) -> None:
-    path = fix.fixed_path(tmp_path / "config.json")
+    path = fix.get_fixed_path(tmp_path / "config.json")
     assert path.name == "config.fixed.json"
-    fix.write(path, {"a": 1.0, "ü": None})
+    fix.write_config(path, {"a": 1.0, "ü": None})
     assert path.read_text(encoding="utf-8") == '{\n  "a": 1.0,\n  "ü": null\n}\n'
-    with pytest.raises(ValueError, match=r"config.fixed.json' is there already; --force overwr"):
-        fix.write(path, {})
-    fix.write(path, {}, force=True)
+    with pytest.raises(ValueError, match=r"config.fixed.json' exists already; overwrite it"):
+        fix.write_config(path, {})
+    fix.write_config(path, {}, force=True)
     assert path.read_text(encoding="utf-8") == "{}\n"
     assert [p.name for p in tmp_path.iterdir()] == ["config.fixed.json"]
 
 
 def test_the_difference() -> None:
-    assert fix.difference({"a": 1}, {"a": 2}, ("x", "y")).splitlines() == [
+    assert fix.format_diff({"a": 1}, {"a": 2}, ("x", "y")).splitlines() == [
         "--- x",
         "+++ y",
         "@@ -1,3 +1,3 @@",
@@ -120,10 +120,10 @@ VERSION_4 = {
 
 
 def test_a_config_of_version_4_in_the_words_of_5_is_rewritten() -> None:
-    found = diagnosis.examine(VERSION_4)
+    found = diagnosis.diagnose(VERSION_4)
     (finding,) = found.findings
     assert (finding.rule, finding.severity) == ("theta-inside-only", "warning")
-    assert "loses rope_theta 500000 and the yarn scaling" in finding.message
+    assert "does not find rope_theta 500000 and the yarn scaling" in finding.message
     fixed = found.fixed()
     assert "rope_parameters" not in fixed
     assert fixed["rope_theta"] == 500000.0
@@ -132,7 +132,7 @@ def test_a_config_of_version_4_in_the_words_of_5_is_rewritten() -> None:
         "factor": 4.0,
         "original_max_position_embeddings": 4096,
     }
-    after = diagnosis.examine(fixed)
+    after = diagnosis.diagnose(fixed)
     assert after.findings == ()
     assert found.reading is not None
     assert after.reading is not None
@@ -143,9 +143,15 @@ def test_a_config_of_version_4_in_the_words_of_5_is_rewritten() -> None:
 def test_who_the_config_is_for_decides_how_bad_a_loss_is(
     version: str | None, severity: str
 ) -> None:
-    (finding,) = diagnosis.examine({**VERSION_4, "transformers_version": version}).findings
+    (finding,) = diagnosis.diagnose({**VERSION_4, "transformers_version": version}).findings
     assert (finding.rule, finding.severity, finding.fixable) == (
         "theta-inside-only",
         severity,
         False,
     )
+
+
+def test_a_renamed_key_replaces_a_null() -> None:
+    data = {"rope_theta": None, "rope_thta": 5e5, "hidden_size": 64}
+    fixed = fix.apply_edits(data, [Edit("rename", ("rope_thta",), "rope_theta")])
+    assert list(fixed.items()) == [("rope_theta", 5e5), ("hidden_size", 64)]

@@ -20,7 +20,7 @@ def said(**keys: Any) -> list[tuple[str, str]]:
 
 
 def said_of(config: dict[str, Any]) -> list[tuple[str, str]]:
-    found = diagnosis.examine(config)
+    found = diagnosis.diagnose(config)
     return [(f.rule, f.message) for f in (*found.errors, *found.warnings)]
 
 
@@ -29,8 +29,8 @@ def said_of(config: dict[str, Any]) -> list[tuple[str, str]]:
     [
         ("YaRN", "rope_type 'YaRN' is not known; did you mean 'yarn'?"),
         ("Llama3", "rope_type 'Llama3' is not known; did you mean 'llama3'?"),
-        ("mrope", "rope_type 'mrope' is not one that llama takes."),
-        ("su", "rope_type 'su' is what longrope was called; llama knows longrope only."),
+        ("mrope", "rope_type 'mrope' is not a type that llama knows."),
+        ("su", "rope_type 'su' is the old name of longrope; llama knows longrope only."),
     ],
 )
 def test_a_wrong_type_is_one_finding(given: str, message: str) -> None:
@@ -41,7 +41,7 @@ def test_case_and_old_names_of_types_are_fixed() -> None:
     lists = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
     for given, right in (("YaRN", "yarn"), ("su", "longrope")):
         scaling = {"type": given, **YARN, **lists}
-        fixed = diagnosis.examine({**LLAMA, "rope_scaling": scaling}).fixed()
+        fixed = diagnosis.diagnose({**LLAMA, "rope_scaling": scaling}).fixed()
         assert fixed["rope_scaling"]["type"] == right
 
 
@@ -52,35 +52,35 @@ def test_case_and_old_names_of_types_are_fixed() -> None:
 def test_an_unknown_family_is_told(model_type: str, end: str) -> None:
     words = f"{model_type!r} is not known{end}"
     assert said(model_type=model_type, rope_theta=1e4) == [("unknown-family", words)]
-    more = " No key speaks of a rotary embedding either, so whether it rotates is not known."
+    more = " It has no key of a rotary embedding either, so whether it rotates is not known."
     assert said(model_type=model_type) == [("unknown-family", words + more)]
 
 
 def test_keys_of_an_unknown_family_are_named() -> None:
     ((rule, message),) = said(model_type="zzzz", rotary_pct=0.25)
     assert rule == "unknown-family"
-    assert message.endswith("known. What its code makes of rotary_pct is a guess.")
+    assert message.endswith("known. How its code uses rotary_pct is a guess.")
 
 
 def test_no_model_type_is_no_unknown_one() -> None:
     config = {key: value for key, value in LLAMA.items() if key != "model_type"}
-    found = diagnosis.examine(config).findings
+    found = diagnosis.diagnose(config).findings
     assert [(f.rule, f.message) for f in found] == [("no-model-type", "it is missing.")]
-    found = diagnosis.examine({}).findings
+    found = diagnosis.diagnose({}).findings
     empty = "it is missing: the config is empty."
     assert [(f.rule, f.message) for f in found] == [("no-model-type", empty)]
 
 
 def test_no_model_type_hides_no_other_error() -> None:
     config = {**LLAMA, "model_type": None, "rope_scaling": {"rope_type": "linear"}}
-    assert [f.rule for f in diagnosis.examine(config).errors] == ["no-model-type", "unreadable"]
+    assert [f.rule for f in diagnosis.diagnose(config).errors] == ["no-model-type", "unreadable"]
 
 
 def test_whether_an_unknown_type_rotates_is_not_known() -> None:
     ((rule, message),) = said_of({"model_type": "foo_bar"})
     assert rule == "unknown-family"
     assert message == (
-        "'foo_bar' is not known. No key speaks of a rotary embedding either, so whether it rotates"
+        "'foo_bar' is not known. It has no key of a rotary embedding either, so whether it rotates"
         " is not known."
     )
     part = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"model_type": "foo"}}
@@ -113,18 +113,18 @@ def test_parameters_beside_the_text_are_one_finding() -> None:
     text = {**LLAMA, "rope_theta": 10000.0}
     scaling = {"rope_type": "yarn", "factor": 4.0}
     config = {"model_type": "llava", "text_config": text, "rope_scaling": scaling}
-    found = diagnosis.examine(config)
+    found = diagnosis.diagnose(config)
     assert [(f.rule, f.where) for f in found.findings] == [("beside-the-text", "rope_scaling")]
     repeated = {**config, "text_config": {**text, "rope_scaling": scaling}}
-    assert diagnosis.examine(repeated).errors == ()
+    assert diagnosis.diagnose(repeated).errors == ()
     own = {**config, "model_type": "musicflamingo", "rope_scaling": {"rope_type": "default"}}
-    assert diagnosis.examine(own).errors == ()  # it rotates by time, besides its text
+    assert diagnosis.diagnose(own).errors == ()  # it rotates by time, besides its text
 
 
 def test_the_base_is_held_against_the_context_unasked() -> None:
     def notes(context: int) -> set[str]:
         return {
-            f.rule for f in diagnosis.examine({**LLAMA, "max_position_embeddings": context}).notes
+            f.rule for f in diagnosis.diagnose({**LLAMA, "max_position_embeddings": context}).notes
         }
 
     assert "base-bound" in notes(1_048_576)
@@ -133,7 +133,7 @@ def test_the_base_is_held_against_the_context_unasked() -> None:
 
 def test_an_empty_name_is_not_this_folder() -> None:
     with pytest.raises(ValueError, match=r"doctor: the name of the model is empty; pass a path"):
-        diagnosis.examine("")
+        diagnosis.diagnose("")
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_an_empty_name_is_not_this_folder() -> None:
         (
             {"model_type": "gptj", "rotary_dim": 64, "rope_scaling": {"rope_type": "dynamic"}},
             "in-code",
-            "gptj has its frequencies in its code and does not read rope_scaling, which is"
+            "the code of gptj fixes the frequencies and does not read rope_scaling, which is"
             " {'rope_type': 'dynamic'} here.",
         ),
         (
             {"model_type": "llama4_text", "attn_temperature_tuning": 4},
             "not-a-boolean",
-            "attn_temperature_tuning is 4; transformers' llama4_text takes true or false only.",
+            "attn_temperature_tuning is 4; transformers' llama4_text accepts true or false only.",
         ),
         (
             {"model_type": "falcon", "head_dim": 64},
@@ -180,7 +180,7 @@ def test_an_empty_name_is_not_this_folder() -> None:
         (
             {"model_type": "qwen3", "head_dim": None},
             "not-an-integer",
-            "head_dim is null; transformers' qwen3 takes an integer only.",
+            "head_dim is null; transformers' qwen3 accepts an integer only.",
         ),
         (
             {"model_type": "gpt_neox", "rotary_emb_base": 1e6, "rope_theta": 1e4},
@@ -199,7 +199,7 @@ def test_an_empty_name_is_not_this_folder() -> None:
     ],
 )
 def test_one_error_says_it(keys: dict[str, Any], rule: str, message: str) -> None:
-    found = diagnosis.examine({**LLAMA, **keys})
+    found = diagnosis.diagnose({**LLAMA, **keys})
     assert [(f.rule, f.message) for f in found.errors] == [(rule, message)]
 
 
@@ -212,15 +212,15 @@ def test_lists_of_factors_that_were_changed_about() -> None:
 def test_a_rule_about_a_key_speaks_for_the_general_ones() -> None:
     """Each is left out only while another says why."""
     config = {**LLAMA, "partial_rotary_factor": 0.5}
-    assert [f.rule for f in diagnosis.examine(config).warnings] == ["partial-ignored"]
-    assert diagnosis.examine(config).errors == ()
-    found = diagnosis.examine(config, ignore=["partial-ignored"])
+    assert [f.rule for f in diagnosis.diagnose(config).warnings] == ["partial-ignored"]
+    assert diagnosis.diagnose(config).errors == ()
+    found = diagnosis.diagnose(config, ignore=["partial-ignored"])
     assert [f.rule for f in found.errors] == ["transformers-differs"]
 
 
 def test_parameters_of_attention_are_no_model_without_layers() -> None:
     config = {"model_type": "dbrx", "attn_config": {"rope_theta": 500000}}
-    assert [f.rule for f in diagnosis.examine(config).findings] == ["transformers-differs"]
+    assert [f.rule for f in diagnosis.diagnose(config).findings] == ["transformers-differs"]
 
 
 LLAMA3 = {
@@ -244,7 +244,7 @@ def test_the_factor_of_linear_must_reach_the_claim(context: int) -> None:
     scaling = {"rope_type": "linear", "factor": 2.0, "original_max_position_embeddings": 4096}
     keys = {"max_position_embeddings": context, "rope_scaling": scaling}
     message = (
-        "factor 2 reaches 8192 tokens from 4096; max_position_embeddings is"
+        "factor 2 extends 4096 tokens to 8192; max_position_embeddings is"
         f" {keys['max_position_embeddings']}."
     )
     assert said(**keys) == [("beyond-factor", message)]
@@ -258,7 +258,7 @@ def test_llama3_with_two_equal_lengths_contradicts_its_factor() -> None:
     keys = {"rope_theta": 5e5, "max_position_embeddings": 8192, "rope_scaling": LLAMA3}
     message = (
         "factor is 8, which extends the model, but max_position_embeddings and"
-        " original_max_position_embeddings are both 8192, which says that it is not extended."
+        " original_max_position_embeddings are both 8192, as in a model without an extension."
     )
     assert said(**keys) == [("factor-mismatch", message)]
     for context in (16384, 65536, 131072):  # no ratio is usual
@@ -275,7 +275,7 @@ def test_llama3_with_two_equal_lengths_contradicts_its_factor() -> None:
 @pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
 def test_llama3_without_its_base(name: str) -> None:
     keys = {"max_position_embeddings": 131072, name: LLAMA3}
-    found = diagnosis.examine({**LLAMA, **keys}, ignore=["theta-inside-only"])
+    found = diagnosis.diagnose({**LLAMA, **keys}, ignore=["theta-inside-only"])
     assert [f.rule for f in (*found.errors, *found.warnings)] == ["theta-missing"]
     inside = "rope_parameters.rope_theta"
     assert found.warnings[0].where == ("rope_theta" if name == "rope_scaling" else inside)
@@ -291,8 +291,8 @@ def test_latent_attention_needs_mscale_all_dim(written: bool) -> None:
     sizes = {"qk_rope_head_dim": 64} if written else {}
     config = {"model_type": "deepseek_v3", "max_position_embeddings": 163840, **sizes}
     message = (
-        "mscale is 1 and mscale_all_dim is missing, so that latent attention does not scale its"
-        " softmax; with mscale_all_dim 1 it would, by 1.874."
+        "mscale is 1 and mscale_all_dim is missing, so latent attention does not scale its"
+        " softmax; with mscale_all_dim 1 it would scale it by 1.874."
     )
     assert said_of({**config, "rope_scaling": alone}) == [("mscale-alone", message)]
     assert said_of({**config, "rope_scaling": DEEPSEEK}) == []
@@ -304,11 +304,11 @@ def test_the_advice_about_a_lone_mscale_has_its_value() -> None:
         scaling = {**DEEPSEEK, "mscale": value}
         del scaling["mscale_all_dim"]
         config = {"model_type": "deepseek_v2", "max_position_embeddings": 163840}
-        (found,) = diagnosis.examine({**config, "rope_scaling": scaling}).warnings
+        (found,) = diagnosis.diagnose({**config, "rope_scaling": scaling}).warnings
         assert found.rule == "mscale-alone"
         assert found.remedy == (
-            f"Write mscale_all_dim {other} too if the model was trained so (DeepSeek-V2 and -V3"
-            " have two equal values); else remove mscale."
+            f"Add mscale_all_dim {other} if the model was trained like this (DeepSeek-V2 and -V3"
+            " have two equal values); otherwise remove mscale."
         )
 
 
@@ -333,7 +333,7 @@ def test_bases_that_changed_places() -> None:
         ),
     ):
         config = {"model_type": family, "head_dim": 128, "hidden_size": 1024, **keys}
-        findings = diagnosis.examine(config).warnings
+        findings = diagnosis.diagnose(config).warnings
         (found,) = [f for f in findings if f.rule == "local-base-larger"]
         assert found.where == local
         assert found.message == (
@@ -341,8 +341,8 @@ def test_bases_that_changed_places() -> None:
             f" window ({whole})."
         )
         assert found.remedy == (
-            "Change the two about, if the model was trained with 10000 in the window and 1000000"
-            " without."
+            "Swap the two, if the model was trained with 10000 in layers with a window and 1000000"
+            " in the others."
         )
     same = {"rope_theta": 1e4, "rope_local_base_freq": 1e4}
     assert said_of({"model_type": "gemma3_text", "head_dim": 128, **same}) == []
@@ -351,7 +351,7 @@ def test_bases_that_changed_places() -> None:
 def test_every_quoted_number_is_named_and_corrected() -> None:
     scaling = {"type": "yarnn", "factor": "4.0", "original_max_position_embeddings": "1024"}
     config = {**LLAMA, "rope_theta": "5e5", "hidden_size": "4096", "rope_scaling": scaling}
-    found = diagnosis.examine(config)
+    found = diagnosis.diagnose(config)
     assert [(f.rule, f.where) for f in found.errors] == [
         ("unknown-type", "rope_scaling.type"),
         ("quoted-number", "hidden_size"),
@@ -371,16 +371,18 @@ def test_every_quoted_number_is_named_and_corrected() -> None:
 def test_quoted_numbers_in_lists_and_words_for_switches() -> None:
     lists = {"short_factor": ["1.0"] * 64, "long_factor": [8.0] * 63 + ["08.0"]}
     scaling = {"rope_type": "longrope", "original_max_position_embeddings": 4096, **lists}
-    found = diagnosis.examine({**LLAMA, "max_position_embeddings": 131072, "rope_scaling": scaling})
+    found = diagnosis.diagnose(
+        {**LLAMA, "max_position_embeddings": 131072, "rope_scaling": scaling}
+    )
     assert [f.rule for f in found.errors] == ["quoted-number"] * 2
     assert [f.message for f in found.errors] == [
-        "long_factor holds strings in place of numbers, the first at index 63: '08.0'.",
-        "short_factor holds strings in place of numbers, the first at index 0: '1.0'.",
+        "long_factor contains strings instead of numbers, the first at index 63: '08.0'.",
+        "short_factor contains strings instead of numbers, the first at index 0: '1.0'.",
     ]
     fixed = found.fixed()["rope_scaling"]
     assert (fixed["short_factor"], fixed["long_factor"]) == ([1.0] * 64, [8.0] * 64)
     switch = {"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": "False"}
-    assert diagnosis.examine({**LLAMA, **switch}).fixed()["attn_temperature_tuning"] is False
+    assert diagnosis.diagnose({**LLAMA, **switch}).fixed()["attn_temperature_tuning"] is False
 
 
 @pytest.mark.parametrize(
@@ -392,20 +394,20 @@ def test_quoted_numbers_in_lists_and_words_for_switches() -> None:
             {"rope_theta": "4k"},
             "rope_theta",
             "'4k', perhaps 4000 (k = 1000).",
-            "Write 4000 if that is meant, without quotes; --fix does not guess.",
+            "Write 4000 without quotes, if you mean that; --fix does not guess.",
         ),
         (
             {"max_position_embeddings": "4k"},
             "max_position_embeddings",
             "'4k', perhaps 4096 (k = 1024).",
-            "Write 4096 if that is meant, without quotes; --fix does not guess.",
+            "Write 4096 without quotes, if you mean that; --fix does not guess.",
         ),
         *(
             (
                 {"rope_theta": odd},
                 "rope_theta",
                 f"{odd!r}.",
-                "Write the number that is meant, without quotes.",
+                "Write the number that you mean, without quotes.",
             )
             for odd in ("nan", "", "0x10", "four", "\uff14")
         ),
@@ -414,16 +416,16 @@ def test_quoted_numbers_in_lists_and_words_for_switches() -> None:
 def test_a_string_is_called_one(
     keys: dict[str, Any], where: str, message: str, remedy: str
 ) -> None:
-    (found,) = diagnosis.examine({**LLAMA, **keys}).errors
+    (found,) = diagnosis.diagnose({**LLAMA, **keys}).errors
     assert (found.rule, found.where) == ("quoted-number", where)
     assert found.message == f"{where} is a string, not a number: {message}"
     assert found.remedy == remedy
-    assert found.fixable == ("--fix" not in remedy and "that is meant" not in remedy)
+    assert found.fixable == ("--fix" not in remedy and "that you mean" not in remedy)
 
 
 def test_all_strings_at_once_and_what_remains() -> None:
     scaling = {"rope_type": "yarn", "factor": " 4.0 ", ORIGINAL: "4k", "truncate": "False"}
-    found = diagnosis.examine({**LLAMA, "rope_theta": "500,000", "rope_scaling": scaling})
+    found = diagnosis.diagnose({**LLAMA, "rope_theta": "500,000", "rope_scaling": scaling})
     paths = ["rope_theta", "rope_scaling.factor", f"rope_scaling.{ORIGINAL}"]
     paths.append("rope_scaling.truncate")
     assert [(f.rule, f.where) for f in found.errors] == [("quoted-number", p) for p in paths]
@@ -441,7 +443,7 @@ def test_strings_in_the_parameters_of_layer_types() -> None:
     window = {"rope_type": "default", "rope_theta": "10_000"}
     keys = {"rope_parameters": {"full_attention": full, "sliding_attention": window}}
     config = {"model_type": "gemma3_text", "head_dim": 128, "hidden_size": 1024, **keys}
-    found = diagnosis.examine(config)
+    found = diagnosis.diagnose(config)
     assert [f.where.removeprefix("rope_parameters.") for f in found.errors] == [
         "full_attention.factor",
         "full_attention.rope_theta",
@@ -460,7 +462,7 @@ def test_both_dictionaries_are_examined_and_corrected() -> None:
         "rope_scaling": {"type": "Linear", "factor": "4"},
         "rope_parameters": {"rope_type": "linear", "factr": 4.0, "rope_theta": "10,000"},
     }
-    found = diagnosis.examine({**LLAMA, **keys})
+    found = diagnosis.diagnose({**LLAMA, **keys})
     assert {(f.rule, f.where) for f in found.findings if f.fixable} == {
         ("unknown-type", "rope_scaling.type"),
         ("quoted-number", "rope_scaling.factor"),
@@ -482,12 +484,12 @@ def test_both_dictionaries_are_examined_and_corrected() -> None:
     [
         (
             "llama",
-            "transformers 4 and 5 both use rope_scaling here; software that knows rope_parameters"
-            " only uses that.",
+            "transformers 4 and 5 both use rope_scaling here; software that reads rope_parameters"
+            " only uses that one.",
         ),
         (
             "zzzz",
-            "transformers 4 and 5 both use rope_scaling, unless the model brings its own code.",
+            "transformers 4 and 5 both use rope_scaling, unless the model has its own code.",
         ),
         (
             "cohere2_moe",
@@ -495,7 +497,7 @@ def test_both_dictionaries_are_examined_and_corrected() -> None:
         ),
         (
             "gemma3_text",
-            "transformers 5 uses rope_scaling laid over rope_parameters in gemma3_text;"
+            "transformers 5 uses rope_scaling merged into rope_parameters in gemma3_text;"
             " transformers 4 uses rope_scaling.",
         ),
     ],
@@ -562,7 +564,7 @@ def test_which_of_two_dictionaries_counts(family: str, end: str) -> None:
         (
             {"rope_scaling": {"rope_type": "yarn", **YARN, "factor": 1e308}},
             "rope_scaling.factor",
-            "factor is 1e+308, and 1024 tokens times that are more than any text has.",
+            "factor is 1e+308, and 1024 tokens times 1e+308 is more than any text has.",
         ),
         (
             {"rope_scaling": {"rope_type": "longrope", **YARN, **LISTS, "short_factor": 1.0}},
@@ -598,7 +600,7 @@ def test_which_of_two_dictionaries_counts(family: str, end: str) -> None:
     ],
 )
 def test_a_value_that_its_key_cannot_have(keys: dict[str, Any], where: str, message: str) -> None:
-    found = diagnosis.examine({**LLAMA, **keys})
+    found = diagnosis.diagnose({**LLAMA, **keys})
     (error,) = [f for f in found.errors if f.rule == "impossible-value"]
     assert (error.where, error.message) == (where or next(iter(keys)), message)
     assert [f.rule for f in found.errors if f.rule in ("unreadable", "not-an-integer")] == []
@@ -607,7 +609,7 @@ def test_a_value_that_its_key_cannot_have(keys: dict[str, Any], where: str, mess
 
 def test_every_impossible_value_at_once() -> None:
     scaling = {"rope_type": "yarn", "factor": [4], "beta_fast": True, ORIGINAL: -1}
-    found = diagnosis.examine({**LLAMA, "rope_theta": 0, "rope_scaling": scaling})
+    found = diagnosis.diagnose({**LLAMA, "rope_theta": 0, "rope_scaling": scaling})
     paths = ["rope_theta", *(f"rope_scaling.{k}" for k in ("beta_fast", "factor", ORIGINAL))]
     assert [(f.rule, f.where) for f in found.errors] == [("impossible-value", p) for p in paths]
 
@@ -629,12 +631,12 @@ def test_phi_moe_is_not_told_to_change_its_config() -> None:
     scales = {"short_mscale": 1.25, "long_mscale": 1.25}
     scaling = {"type": "longrope", "original_max_position_embeddings": 4096, **lists, **scales}
     config = {"model_type": "phimoe", "max_position_embeddings": 131072, "rope_scaling": scaling}
-    found = diagnosis.examine({**LLAMA, **config})
+    found = diagnosis.diagnose({**LLAMA, **config})
     assert found.errors == ()
     (finding,) = found.warnings
     assert finding.rule == "long-factor-unused"
     assert finding.message == (
-        "transformers' phimoe takes short_factor for every text, also past 4096 tokens."
+        "transformers' phimoe uses short_factor for every text, also beyond 4096 tokens."
     )
     assert "the config is right" in finding.remedy
 
@@ -659,11 +661,11 @@ def test_half_positions_is_about_rotary_models() -> None:
     own = {"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "modeling_x.X"}}
     sizes = {"d_model": 4096, "n_heads": 32, "n_layers": 2, "max_seq_len": 65536}
     alibi = {"model_type": "mpt", **sizes, "attn_config": {"alibi": True}, **own}
-    assert diagnosis.examine(alibi).findings == ()
+    assert diagnosis.diagnose(alibi).findings == ()
     turning = {**alibi, "attn_config": {"rope": True, "rope_theta": 10000.0}}
-    (note,) = [f for f in diagnosis.examine(turning).findings if f.rule == "half-positions"]
+    (note,) = [f for f in diagnosis.diagnose(turning).findings if f.rule == "half-positions"]
     assert note.message == (
-        "the model runs in bfloat16, which is exact for whole numbers up to 256, and has up to"
+        "the model runs in bfloat16, which is exact for integers up to 256, and has up to"
         " 65536 positions; whether its own code (auto_map) computes positions in bfloat16 is not"
         " known."
     )
@@ -675,10 +677,10 @@ def test_the_bound_of_the_base_in_words(length: int) -> None:
     frequencies = 10_000.0 ** (-torch.arange(64, dtype=torch.float64) / 64)
     distance = torch.arange(1, 1708, dtype=torch.float64)[:, None]
     assert ((distance * frequencies).cos().mean(-1) < 0).nonzero().tolist() == [[1706]]
-    (note,) = [f for f in diagnosis.examine(LLAMA, length=length).notes if f.rule == "base-bound"]
+    (note,) = [f for f in diagnosis.diagnose(LLAMA, length=length).notes if f.rule == "base-bound"]
     assert note.message == (
-        "a token that matches the query exactly can score below an unrelated one from about 1707"
-        f" tokens away on; texts have up to {length}."
+        "a token that matches the query exactly can score below an unrelated one from a distance of"
+        f" about 1707 tokens on; distances are up to {length}."
     )
 
 
@@ -704,17 +706,17 @@ def test_the_bound_of_the_base_in_words(length: int) -> None:
     ids=["quoted", "negative", "fraction", "phi3"],
 )
 def test_a_trained_length_that_is_wrong_is_not_missing(keys: dict[str, Any]) -> None:
-    found = diagnosis.examine({**LLAMA, "max_position_embeddings": 32768, **keys})
+    found = diagnosis.diagnose({**LLAMA, "max_position_embeddings": 32768, **keys})
     assert found.errors
     assert "original-missing" not in {f.rule for f in found.findings}
 
 
 @pytest.mark.parametrize("name", ["", "  "])
 def test_an_empty_model_type_is_none(name: str) -> None:
-    (finding,) = diagnosis.examine({**LLAMA, "model_type": name}).errors
+    (finding,) = diagnosis.diagnose({**LLAMA, "model_type": name}).errors
     assert (finding.rule, finding.message) == (
         "no-model-type",
-        f"it is {name!r}, which names none.",
+        f"it is {name!r}, which is no name.",
     )
 
 
@@ -723,7 +725,7 @@ def test_an_empty_model_type_is_none(name: str) -> None:
 
 def test_an_unknown_key_is_renamed_only_to_what_its_value_fits() -> None:
     scaling = {"rope_type": "yarn", "scaling_factor": 4.0, "beta_fst": 16, ORIGINAL: 1024}
-    found = diagnosis.examine({**LLAMA, "rope_scaling": scaling})
+    found = diagnosis.diagnose({**LLAMA, "rope_scaling": scaling})
     said = {f.where: (f.message, f.fixable) for f in found.warnings if f.rule == "unknown-key"}
     assert said == {
         "rope_scaling.scaling_factor": (
@@ -736,15 +738,16 @@ def test_an_unknown_key_is_renamed_only_to_what_its_value_fits() -> None:
     assert fixed == {"rope_type": "yarn", "scaling_factor": 4.0, "beta_fast": 16, ORIGINAL: 1024}
     lists = {"rope_type": "longrope", **YARN, "shrt_factor": 1.0, "long_factor": [2.0] * 64}
     assert (
-        "shrt_factor" in diagnosis.examine({**LLAMA, "rope_scaling": lists}).fixed()["rope_scaling"]
+        "shrt_factor"
+        in diagnosis.diagnose({**LLAMA, "rope_scaling": lists}).fixed()["rope_scaling"]
     )
 
 
 def test_an_unknown_key_beside_the_right_one() -> None:
     scaling = {"rope_type": "linear", "factor": 4.0, "Factor": 8.0}
-    (found,) = diagnosis.examine({**LLAMA, "rope_scaling": scaling}).warnings
-    assert found.message == "nothing reads 'Factor'; 'factor' is there already, and is read."
-    assert found.remedy == "Keep the right one of the two values."
+    (found,) = diagnosis.diagnose({**LLAMA, "rope_scaling": scaling}).warnings
+    assert found.message == "nothing reads 'Factor'; 'factor' is also there, and read."
+    assert found.remedy == "Keep the correct one of the two values."
     assert not found.fixable
 
 
@@ -771,7 +774,7 @@ def test_one_letter_of_a_key_may_be_another() -> None:
 
 def test_a_null_makes_room_for_a_rename() -> None:
     scaling = {"rope_type": None, "type": "linear", "factor": 4.0}
-    found = diagnosis.examine({**LLAMA, "rope_scaling": scaling})
+    found = diagnosis.diagnose({**LLAMA, "rope_scaling": scaling})
     assert [f.rule for f in found.errors] == ["old-type-key"]
     after = found.correct()
     assert after.config["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
@@ -781,17 +784,17 @@ def test_a_null_makes_room_for_a_rename() -> None:
 def test_a_slip_in_layer_types_is_named_there() -> None:
     config = RULES["unused-parameters"].near_miss.config
     config["layer_types"] = ["sliding_attention", "full_atention"]
-    found = diagnosis.examine(config)
+    found = diagnosis.diagnose(config)
     (error,) = found.errors
     assert (error.rule, error.where) == ("unused-parameters", "layer_types")
-    assert error.message == "layer_types holds 'full_atention'; did you mean 'full_attention'?"
+    assert error.message == "layer_types contains 'full_atention'; did you mean 'full_attention'?"
     assert found.fixed() == RULES["unused-parameters"].near_miss.config
 
 
 def test_parameters_beside_those_of_layer_types() -> None:
     config = RULES["unused-parameters"].near_miss.config
     config["rope_parameters"] |= {"factor": 8.0, "rope_theta": 5.0, "truncate": False}
-    found = [f for f in diagnosis.examine(config).warnings if f.rule == "ignored-key"]
+    found = [f for f in diagnosis.diagnose(config).warnings if f.rule == "ignored-key"]
     assert [(f.where, f.message) for f in found] == [
         (
             f"rope_parameters.{name}",
@@ -799,7 +802,7 @@ def test_parameters_beside_those_of_layer_types() -> None:
         )
         for name, value in (("factor", 8), ("rope_theta", 5))
     ]
-    assert found[0].remedy == "Write it into the parameters of each layer type that it is for."
+    assert found[0].remedy == "Move it into the parameters of each layer type that it is for."
 
 
 def test_layer_types_that_do_not_rotate_are_no_unknown_keys() -> None:
@@ -810,7 +813,7 @@ def test_layer_types_that_do_not_rotate_are_no_unknown_keys() -> None:
 
 def test_the_odd_width_of_latent_attention() -> None:
     config = {"model_type": "deepseek_v3", "qk_rope_head_dim": 63, "max_position_embeddings": 4096}
-    (error,) = diagnosis.examine({**config, "rope_theta": 1e4}).errors
+    (error,) = diagnosis.diagnose({**config, "rope_theta": 1e4}).errors
     assert (error.rule, error.where) == ("odd-head", "qk_rope_head_dim")
     assert error.message == "63 of the 63 channels of a head rotate, and 63 is odd."
     assert error.remedy.startswith("Make qk_rope_head_dim even; ")
@@ -818,7 +821,7 @@ def test_the_odd_width_of_latent_attention() -> None:
 
 def test_a_list_in_quotes_is_no_number() -> None:
     scaling = {"rope_type": "longrope", **YARN, **LISTS, "long_factor": "[1.0, 2.0]"}
-    (error,) = diagnosis.examine({**LLAMA, "rope_scaling": scaling}).errors
+    (error,) = diagnosis.diagnose({**LLAMA, "rope_scaling": scaling}).errors
     assert error.message == "long_factor is a string, not a list: '[1.0, 2.0]'."
     assert error.remedy == "Write long_factor as a list of numbers, without quotes."
 

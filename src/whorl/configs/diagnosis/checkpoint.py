@@ -1,9 +1,9 @@
 """What a checkpoint says about positions: stored frequencies, and the layout of its weights.
 
-Frequencies are found by name in safetensors headers and read alone. The layout is judged on q and k
-of every layer, see ``whorl.weights.detect``.
+Tensors of frequencies are found by their names in the headers of safetensors files, and only they
+are read. The layout is detected from q and k of every layer, see ``whorl.weights.detect``.
 
-A file of pickles (.bin, .pt) is never opened: unpickling runs whatever code stands in it.
+A pickle file (.bin, .pt) is never opened: unpickling can run any code that is in it.
 """
 
 import math
@@ -22,13 +22,20 @@ from whorl.weights.safetensors_file import TensorEntry, open_regular, read_heade
 from whorl.weights.shards import INDEX, open_weight_files, read_index
 from whorl.weights.sizes import Stated
 
-__all__ = ["PICKLES", "Stored", "Weights", "config_beside", "open_weights", "refuse_pickle"]
+__all__ = [
+    "PICKLES",
+    "CheckpointSummary",
+    "StoredTensor",
+    "find_config_beside",
+    "read_checkpoint",
+    "refuse_pickle",
+]
 
-#: Endings of files that hold pickles.
+#: Suffixes of pickle files.
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-_NAMES = ("inv_freq", "rope.freqs", "rotary_emb.freqs")
-#: Tables of cosines and sines, of which only the type is looked at.
-_TABLES = ("cos_cached", "sin_cached", "cos_sin_cache", "freqs_cis")
+_FREQUENCY_NAMES = ("inv_freq", "rope.freqs", "rotary_emb.freqs")
+#: Names of tables of cosines and sines; only their dtypes are read.
+_TABLE_NAMES = ("cos_cached", "sin_cached", "cos_sin_cache", "freqs_cis")
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -40,13 +47,16 @@ _DTYPES = {
 _MOST_VALUES = 65_536
 _MOST_FILES = 4096
 
-#: The name of a file that cannot be read, and what its reader says.
-_Broken = tuple[str, str]
+#: The name of a file that cannot be read, and the error message.
+_BrokenFile = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Stored:
-    """One tensor of frequencies; ``values`` is None where its type or size is none of theirs."""
+class StoredTensor:
+    """One stored tensor of frequencies, or one table of cosines or sines.
+
+    values: None for a table, and where frequencies cannot have this dtype or size.
+    """
 
     name: str
     dtype: str
@@ -54,66 +64,77 @@ class Stored:
     values: tuple[float, ...] | None
 
     @property
-    def finite(self) -> bool:
+    def is_finite(self) -> bool:
+        """Whether there are values and all of them are finite."""
         return self.values is not None and all(map(math.isfinite, self.values))
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Frequencies stored with a model, the layout of q and k, and the files not opened."""
+class CheckpointSummary:
+    """What the weights of a model say about positions.
 
-    stored: tuple[Stored, ...] = ()
-    read: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    layout: Layout | None = None  # None where the weights do not show one
+    frequencies, tables: the stored tensors.
+    files_read, pickle_files: names of the files that were read, and of those that never are.
+    layout, confidence: the layout of q and k, None where the weights do not show one.
+    layout_conflict: which layers, or which of q and k, have which layout; empty if all have one.
+    broken_files: files that cannot be read, with the error messages.
+    """
+
+    frequencies: tuple[StoredTensor, ...] = ()
+    files_read: tuple[str, ...] = ()
+    pickle_files: tuple[str, ...] = ()
+    layout: Layout | None = None
     confidence: float = 0.0
-    different: str = ""  # where layers, or q and k, have different layouts: which have which
-    tables: tuple[Stored, ...] = ()  # without values
-    unreadable: tuple[tuple[str, str], ...] = ()  # names of files that are broken, and how
+    layout_conflict: str = ""
+    tables: tuple[StoredTensor, ...] = ()
+    broken_files: tuple[_BrokenFile, ...] = ()
 
 
-def open_weights(path: Path) -> Weights:
-    """The frequencies in a safetensors file, or in all of a folder."""
+def read_checkpoint(path: Path) -> CheckpointSummary:
+    """What a safetensors file, or all those of a folder, say about positions."""
     files = [path] if path.is_file() else sorted(path.iterdir())[:_MOST_FILES]
     good = [f for f in files if f.suffix == ".safetensors" and f.is_file()]
     pickles = [f.name for f in files if f.suffix in PICKLES and f.is_file()]
-    found, unreadable = _all_stored(good)
-    if unreadable and path.is_file() and config_beside(path) is None:
-        raise ConfigError(f"doctor: {unreadable[0][1]}")  # there is nothing else to look at
+    found, broken = _collect_stored_tensors(good)
+    if broken and path.is_file() and find_config_beside(path) is None:
+        raise ConfigError(f"doctor: {broken[0][1]}")  # there is nothing else to diagnose
     shown = None
     indexes = [f for f in files if f.name.endswith(INDEX) and f.is_file()]
-    if good and not unreadable:
-        shown, unreadable = _detected(path, [f.name for f in indexes])
+    if good and not broken:
+        shown, broken = _detect_layouts(path, [f.name for f in indexes])
     elif not good:  # the weights may be elsewhere, but an index that is here must be sound
-        unreadable = _find_broken_indexes(indexes)
-    return Weights(
-        tuple(stored for stored in found if stored.name.endswith(_NAMES)),
+        broken = _find_broken_indexes(indexes)
+    return CheckpointSummary(
+        tuple(stored for stored in found if stored.name.endswith(_FREQUENCY_NAMES)),
         tuple(f.name for f in good),
         tuple(pickles),
         shown.layout if shown else None,
         shown.confidence if shown else 0.0,
         shown.in_words() if shown and (shown.mixed or shown.crossed) else "",
-        tuple(stored for stored in found if stored.name.endswith(_TABLES)),
-        tuple(unreadable),
+        tuple(stored for stored in found if stored.name.endswith(_TABLE_NAMES)),
+        tuple(broken),
     )
 
 
-def _all_stored(files: Sequence[Path]) -> tuple[list[Stored], list[_Broken]]:
-    """What files store of frequencies, and the files that cannot be read."""
-    found: list[Stored] = []
-    unreadable: list[_Broken] = []
+def _collect_stored_tensors(files: Sequence[Path]) -> tuple[list[StoredTensor], list[_BrokenFile]]:
+    """The tensors of frequencies and the tables in files, and the files that cannot be read."""
+    found: list[StoredTensor] = []
+    broken: list[_BrokenFile] = []
     for file in files:
         try:
-            found += _stored(file)
+            found += _read_stored_tensors(file)
         except ValueError as error:
-            unreadable.append((file.name, str(error)))
-    return found, unreadable
+            broken.append((file.name, str(error)))
+    return found, broken
 
 
-def _detected(path: Path, indexes: Sequence[str]) -> tuple[Detection | None, list[_Broken]]:
-    """What the layers show, None where q and k are not found or plain; and an index that is broken.
+def _detect_layouts(
+    path: Path, indexes: Sequence[str]
+) -> tuple[Detection | None, list[_BrokenFile]]:
+    """The layouts that q and k of all layers show, and the index file if it is broken.
 
-    Several files without an index are no fault: they may be different models.
+    None where q and k are not found, or do not show a layout. Several files without an index are
+    no error: they may be different models.
     """
     if indexes:
         try:
@@ -127,7 +148,7 @@ def _detected(path: Path, indexes: Sequence[str]) -> tuple[Detection | None, lis
         return None, []
 
 
-def _find_broken_indexes(indexes: Sequence[Path]) -> list[_Broken]:
+def _find_broken_indexes(indexes: Sequence[Path]) -> list[_BrokenFile]:
     """Indexes that cannot be read, or name what no shard may be called, and why."""
     broken = []
     for index in indexes:
@@ -138,33 +159,37 @@ def _find_broken_indexes(indexes: Sequence[Path]) -> list[_Broken]:
     return broken
 
 
-def config_beside(path: Path) -> Path | None:
+def find_config_beside(path: Path) -> Path | None:
     """The config.json in the folder of a safetensors file."""
     found = path.parent / "config.json"
     return found if found.is_file() else None
 
 
 def refuse_pickle(path: Path) -> None:
-    """Raise for a file of pickles."""
+    """Raise an error for a pickle file."""
     if path.suffix in PICKLES:
         raise ConfigError(
-            f"doctor: {str(path)!r} holds pickles, which run code when they are opened, so it is"
-            " not; convert it to safetensors, or pass the config.json."
+            f"doctor: {str(path)!r} is a pickle file, which can run any code when it is opened, so"
+            " it is not opened; convert it to safetensors, or pass the config.json."
         )
 
 
-def _stored(path: Path) -> Iterator[Stored]:
+def _read_stored_tensors(path: Path) -> Iterator[StoredTensor]:
+    """The tensors of frequencies and the tables of one file."""
     header = read_header(path)
-    wanted = [e for name, e in header.entries.items() if name.endswith((*_NAMES, *_TABLES))]
+    wanted = [
+        e for name, e in header.entries.items() if name.endswith((*_FREQUENCY_NAMES, *_TABLE_NAMES))
+    ]
     if not wanted:
         return
     with open_regular(path) as file:
         for entry in wanted:
-            values = _values(entry, file) if entry.name.endswith(_NAMES) else None
-            yield Stored(entry.name, entry.dtype, path.name, values)
+            values = _read_values(entry, file) if entry.name.endswith(_FREQUENCY_NAMES) else None
+            yield StoredTensor(entry.name, entry.dtype, path.name, values)
 
 
-def _values(entry: TensorEntry, file: IO[bytes]) -> tuple[float, ...] | None:
+def _read_values(entry: TensorEntry, file: IO[bytes]) -> tuple[float, ...] | None:
+    """The values of a tensor, None where frequencies cannot have its dtype or size."""
     count = math.prod(entry.shape)
     if entry.dtype not in _DTYPES or not 0 < count <= _MOST_VALUES:
         return None

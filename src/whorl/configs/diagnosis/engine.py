@@ -1,11 +1,12 @@
-"""What a rule is, and how all of them are put to one patient.
+"""What a rule is, and how all rules are applied to one model.
 
-A rule is a function from a patient to symptoms, under ``@rule`` with what people need to know of
-it. To add one, write it in the file of its subject in rules/; ``scripts/doctor-page`` then writes
-its section of docs/doctor.md, and the tests try its two examples.
+A rule is a function that takes a ``DiagnosedModel`` and yields a ``Problem`` for each key that is
+wrong; ``@rule`` registers it with the text that users read. To add a rule, write it in the file of
+its subject in rules/. ``scripts/doctor-page`` then writes its section of docs/doctor.md, and the
+tests try its two examples.
 
     error     the model computes something else than the config says, or does not load
-    warning   some software reads the config differently, or the text gets worse where it is used
+    warning   some software reads the config differently, or the text gets worse in some use
     note      worth knowing; nothing needs to change
 """
 
@@ -19,20 +20,20 @@ from typing import Any, Literal
 from whorl._support.words import escape_controls, quote, shorten, suggest_name
 from whorl.types import Layout
 
-from .patient import Patient
+from .model import DiagnosedModel
 
 __all__ = [
     "LLAMA",
     "RULES",
     "SEVERITIES",
-    "Case",
+    "DiagnosisRule",
     "Edit",
     "Finding",
-    "Rule",
+    "Problem",
+    "RuleExample",
     "Severity",
-    "Symptom",
+    "apply_rules",
     "find_rule",
-    "put",
     "rule",
 ]
 
@@ -41,10 +42,10 @@ Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 PAGE = "docs/doctor.md"
-#: Findings of one rule that are told one by one.
+#: Findings of one rule that are reported one by one.
 _MOST_FINDINGS = 100
 
-#: What the examples are laid over.
+#: The config whose keys the examples add to or replace.
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 4096,
@@ -56,7 +57,7 @@ LLAMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of a config: the key at ``path`` set to ``value``, removed, or renamed to it."""
+    """One change of a config: the key at ``path`` is set to ``value``, renamed to it or removed."""
 
     do: Literal["set", "remove", "rename"]
     path: tuple[str, ...]
@@ -64,28 +65,30 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Symptom:
-    """What a rule saw.
+class Problem:
+    """What a rule found wrong in one place.
 
-    where: the key, as a path from the top of the config, or the name of a tensor.
+    where: the path of the key from the top of the config, or the name of a tensor.
     message: one sentence or two, with the values.
-    edits: what ``--fix`` does about it; nothing where a person has to decide.
-    severity: where it is not the rule's.
+    remedy: what to do about it; None stands for the remedy of the rule.
+    edits: the changes that ``--fix`` makes; empty where a person has to decide.
+    severity: None stands for the severity of the rule.
     """
 
     where: str
     message: str
-    remedy: str | None = None  # None takes the rule's
+    remedy: str | None = None
     edits: tuple[Edit, ...] = ()
     severity: Severity | None = None
 
 
 @dataclass(frozen=True)
-class Case:
-    """An example: keys laid over those of a small Llama, and what else the rule looks at.
+class RuleExample:
+    """An example for a rule: a config, and the length and the weights that go with it.
 
-    stored: tensors of the checkpoint by name: their dtype and their values.
-    trained: the layout that the weights of q and k in the checkpoint show, or one for each layer.
+    keys: added to the keys of ``LLAMA``, or replacing them.
+    stored: tensors of the checkpoint: their names, dtypes and values.
+    trained: the layout of q and k in the weights of the checkpoint, or one for each layer.
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -99,9 +102,9 @@ class Case:
         return copy.deepcopy({**LLAMA, **self.keys})
 
     def __str__(self) -> str:
-        """The keys as JSON, long lists cut short, and what stands beside them."""
+        """The keys as JSON with long lists shortened, then the length and the weights."""
         text = (
-            json.dumps(_short(self.keys), ensure_ascii=False).replace('"\u2026"', "\u2026")
+            json.dumps(_shorten_lists(self.keys), ensure_ascii=False).replace('"\u2026"', "\u2026")
             if self.keys
             else "{}"
         )
@@ -115,11 +118,12 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One rule, with what ``--explain`` and the docs say about it.
+class DiagnosisRule:
+    """One rule, with the text that ``--explain`` and the docs show.
 
-    seen: where it happened: links to threads.
+    seen: links to threads in which users met the problem.
     trigger, near_miss: an example that must give a finding, and a similar one that must not.
+    check: the function that looks for the problem.
     """
 
     id: str
@@ -128,12 +132,13 @@ class Rule:
     why: str
     remedy: str
     seen: tuple[str, ...]
-    trigger: Case
-    near_miss: Case
-    check: Callable[[Patient], Iterator[Symptom]]
+    trigger: RuleExample
+    near_miss: RuleExample
+    check: Callable[[DiagnosedModel], Iterator[Problem]]
 
     @property
     def docs(self) -> str:
+        """The section of the documentation about this rule."""
         return f"{PAGE}#{self.id}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,7 +149,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Finding:
-    """A symptom and the rule that saw it."""
+    """One problem of a model, with the rule that found it.
+
+    failed: the rule itself raised an error, so it is not known whether its problem is there.
+    """
 
     rule: str
     severity: Severity
@@ -153,11 +161,11 @@ class Finding:
     remedy: str
     docs: str
     edits: tuple[Edit, ...] = ()
-    failed: bool = False  # the rule itself raised, so what it looks for is not known
+    failed: bool = False
 
     @property
     def fixable(self) -> bool:
-        """Whether ``--fix`` does something about it."""
+        """Whether ``--fix`` corrects it."""
         return bool(self.edits)
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,17 +173,17 @@ class Finding:
         return {name: getattr(self, name) for name in names}
 
 
-def _short(value: Any) -> Any:
+def _shorten_lists(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _short(inner) for name, inner in value.items()}
+        return {name: _shorten_lists(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)) and len(value) > 8:
         return [*value[:2], "\u2026", value[-1]]
     return value
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, DiagnosisRule] = {}
 
-Check = Callable[[Patient], Iterator[Symptom]]
+Check = Callable[[DiagnosedModel], Iterator[Problem]]
 
 
 def rule(
@@ -186,20 +194,20 @@ def rule(
     why: str,
     remedy: str,
     seen: tuple[str, ...],
-    trigger: Case,
-    near_miss: Case,
+    trigger: RuleExample,
+    near_miss: RuleExample,
 ) -> Callable[[Check], Check]:
     """Register a rule under ``id``."""
 
     def add(check: Check) -> Check:
         assert id not in RULES, f"two rules have the id {id!r}"
-        RULES[id] = Rule(id, severity, what, why, remedy, seen, trigger, near_miss, check)
+        RULES[id] = DiagnosisRule(id, severity, what, why, remedy, seen, trigger, near_miss, check)
         return check
 
     return add
 
 
-def find_rule(id: str) -> Rule:
+def find_rule(id: str) -> DiagnosisRule:
     """The rule of that id, or an error that names the nearest."""
     if id not in RULES:
         raise ValueError(
@@ -209,23 +217,23 @@ def find_rule(id: str) -> Rule:
     return RULES[id]
 
 
-def put(patient: Patient, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
-    """What all rules but the ignored ones find, the worst first."""
-    found = [f for r in RULES.values() if r.id not in ignore for f in _apply_rule(r, patient)]
-    found = [f for f in found if not _said(f.rule, found)]
+def apply_rules(model: DiagnosedModel, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+    """The findings of all rules but the ignored ones, the worst first."""
+    found = [f for r in RULES.values() if r.id not in ignore for f in _apply_rule(r, model)]
+    found = [f for f in found if not _is_explained_elsewhere(f.rule, found)]
     return tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
 
 
-def _apply_rule(rule: Rule, patient: Patient) -> Iterator[Finding]:
-    """What one rule finds; one that raises says so and leaves the others their say."""
+def _apply_rule(rule: DiagnosisRule, model: DiagnosedModel) -> Iterator[Finding]:
+    """The findings of one rule; if it raises, one finding that says so."""
     try:
-        symptoms = rule.check(patient)
-        for symptom in islice(symptoms, _MOST_FINDINGS):
-            remedy = symptom.remedy or rule.remedy
-            said = escape_controls(symptom.message), escape_controls(remedy), rule.docs
-            level = symptom.severity or rule.severity
-            yield Finding(rule.id, level, shorten(symptom.where), *said, symptom.edits)
-        if more := list(symptoms):
+        problems = rule.check(model)
+        for problem in islice(problems, _MOST_FINDINGS):
+            remedy = problem.remedy or rule.remedy
+            said = escape_controls(problem.message), escape_controls(remedy), rule.docs
+            level = problem.severity or rule.severity
+            yield Finding(rule.id, level, shorten(problem.where), *said, problem.edits)
+        if more := list(problems):
             level = min((s.severity or rule.severity for s in more), key=SEVERITIES.index)
             message = f"the same in {len(more)} more places."
             yield Finding(rule.id, level, "", message, rule.remedy, rule.docs)
@@ -234,27 +242,27 @@ def _apply_rule(rule: Rule, patient: Patient) -> Iterator[Finding]:
             rule.id,
             "warning",
             "",
-            f"this rule stopped with {type(error).__name__}: {quote(str(error))}. That is a mistake"
-            " of whorl; what the rule looks for is not known.",
-            "Report it together with the config; the other rules were applied."
+            f"this rule stopped with {type(error).__name__}: {quote(str(error))}. That is a bug in"
+            " whorl; whether the config has this problem is not known.",
+            "Please report it together with the config. The other rules were applied;"
             f" --ignore {rule.id} leaves this one out.",
             rule.docs,
             failed=True,
         )
 
 
-#: Rules that say that something is wrong, and are left out where another says what.
-_GENERAL = ("unreadable", "transformers-refuses", "transformers-differs")
-#: Rules below errors that say why transformers computes something else.
-_DIFFERENCES = ("long-factor-unused", "partial-ignored", "truncate-nested")
-#: Errors that say nothing about why a config cannot be read or followed.
-_APART = ("no-model-type",)
+#: Rules that only say that something is wrong; left out where another rule says what.
+_GENERAL_RULES = ("unreadable", "transformers-refuses", "transformers-differs")
+#: Warnings that say why transformers computes something else.
+_RULES_ABOUT_DIFFERENCES = ("long-factor-unused", "partial-ignored", "truncate-nested")
+#: Errors that do not explain why a config cannot be read or is read differently.
+_UNRELATED_ERRORS = ("no-model-type",)
 
 
-def _said(rule: str, found: list[Finding]) -> bool:
-    """Whether a general rule has nothing to add."""
-    if rule not in _GENERAL:
+def _is_explained_elsewhere(rule: str, found: list[Finding]) -> bool:
+    """Whether a rule is a general one, and another finding says the reason."""
+    if rule not in _GENERAL_RULES:
         return False
-    more = _DIFFERENCES if rule == "transformers-differs" else ()
-    silent = (*_GENERAL, *_APART)
+    more = _RULES_ABOUT_DIFFERENCES if rule == "transformers-differs" else ()
+    silent = (*_GENERAL_RULES, *_UNRELATED_ERRORS)
     return any((f.severity == "error" or f.rule in more) and f.rule not in silent for f in found)

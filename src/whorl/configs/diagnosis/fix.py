@@ -1,6 +1,6 @@
-"""Write a corrected config beside the original: only what has one possible meaning is changed.
+"""Correct a config and write it beside the original; only what has one possible meaning changes.
 
-Edits keep the order of the keys. A file is written whole or not at all.
+Edits keep the order of the keys. A file is written completely or not at all.
 """
 
 import copy
@@ -14,11 +14,11 @@ from whorl._support.files import write_file_atomically
 
 from .engine import Edit, Finding
 
-__all__ = ["apply", "difference", "edits_of", "fixed_path", "write"]
+__all__ = ["apply_edits", "collect_edits", "format_diff", "get_fixed_path", "write_config"]
 
 
-def edits_of(findings: Iterable[Finding]) -> tuple[Edit, ...]:
-    """What can be done about the findings; the first edit of a key counts."""
+def collect_edits(findings: Iterable[Finding]) -> tuple[Edit, ...]:
+    """The edits of all findings; of several edits of one key the first is used."""
     chosen: dict[tuple[str, ...], Edit] = {}
     for finding in findings:
         for edit in finding.edits:
@@ -26,49 +26,52 @@ def edits_of(findings: Iterable[Finding]) -> tuple[Edit, ...]:
     return tuple(chosen.values())
 
 
-def apply(data: Mapping[str, Any], edits: Iterable[Edit]) -> dict[str, Any]:
-    """The config after the edits; the one given stays as it is.
+def apply_edits(data: Mapping[str, Any], edits: Iterable[Edit]) -> dict[str, Any]:
+    """A copy of the config with the edits applied.
 
-    An edit whose place an earlier one took away, or whose new name is taken, is left out.
+    An edit is skipped if an earlier one removed the object that holds its key, or if the new name
+    of a key is in use.
     """
     fixed = copy.deepcopy(dict(data))
     for edit in edits:
         *outer, name = edit.path
-        place: Any = fixed
+        holder: Any = fixed
         for key in outer:
-            place = place.get(key) if isinstance(place, dict) else None
-        if not isinstance(place, dict):
+            holder = holder.get(key) if isinstance(holder, dict) else None
+        if not isinstance(holder, dict):
             continue
         if edit.do == "set":
-            place[name] = copy.deepcopy(edit.value)
+            holder[name] = copy.deepcopy(edit.value)
         elif edit.do == "remove":
-            place.pop(name, None)
-        elif place.get(edit.value) is None and name in place:
-            place.pop(edit.value, None)  # a null, in place of which the renamed key comes
-            renamed = {edit.value if key == name else key: v for key, v in place.items()}
-            place.clear()
-            place.update(renamed)
+            holder.pop(name, None)
+        elif holder.get(edit.value) is None and name in holder:
+            holder.pop(edit.value, None)  # the null that the renamed key replaces
+            renamed = {edit.value if key == name else key: v for key, v in holder.items()}
+            holder.clear()
+            holder.update(renamed)
     return fixed
 
 
-def dumps(data: Mapping[str, Any]) -> str:
-    """JSON as transformers writes it."""
+def format_config(data: Mapping[str, Any]) -> str:
+    """A config as JSON, formatted as transformers does."""
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
-def difference(before: Mapping[str, Any], after: Mapping[str, Any], names: tuple[str, str]) -> str:
-    """A unified diff of the two as JSON."""
-    old, new = (dumps(one).splitlines(keepends=True) for one in (before, after))
+def format_diff(before: Mapping[str, Any], after: Mapping[str, Any], names: tuple[str, str]) -> str:
+    """A unified diff of two configs as JSON."""
+    old, new = (format_config(one).splitlines(keepends=True) for one in (before, after))
     return "".join(difflib.unified_diff(old, new, *names))
 
 
-def fixed_path(config: Path) -> Path:
-    """Where the corrected config goes: config.fixed.json beside config.json."""
+def get_fixed_path(config: Path) -> Path:
+    """The path of the corrected config: config.fixed.json beside config.json."""
     return config.with_name(f"{config.stem}.fixed{config.suffix}")
 
 
-def write(path: Path, data: Mapping[str, Any], *, force: bool = False) -> None:
-    """Write a config beside its place and rename it there."""
+def write_config(path: Path, data: Mapping[str, Any], *, force: bool = False) -> None:
+    """Write a config; an existing file is replaced only with ``force``."""
     if path.exists() and not force:
-        raise ValueError(f"doctor: {str(path)!r} is there already; --force overwrites it.")
-    write_file_atomically(path, dumps(data).encode("utf-8"))
+        raise ValueError(
+            f"doctor: {str(path)!r} exists already; overwrite it with force=True (--force)."
+        )
+    write_file_atomically(path, format_config(data).encode("utf-8"))

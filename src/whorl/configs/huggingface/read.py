@@ -6,7 +6,7 @@ from typing import Any
 
 from whorl.configs._notes import note
 from whorl.configs._values import Keys
-from whorl.configs.model import ConfigError, ModelPositions, Note, Parity, Part
+from whorl.configs.model import ConfigError, LayerGroup, ModelPositions, Note, Parity, Part
 from whorl.configs.source import Document
 
 from . import defaults, nd, published
@@ -90,7 +90,8 @@ def _own(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
     if why_not is not None:
         return replace(found, notes=(note(why_not),))
     if model_type in nd.FAMILIES:
-        return replace(found, groups=nd.read(keys, model_type))
+        axes = nd.read(keys, model_type)
+        return replace(found, groups=axes, transformers_groups=axes)
     backbone = nd.MROPE.get(model_type)
     if backbone is not None:
         family = backbone.family
@@ -102,10 +103,14 @@ def _own(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
     schema = family.followed if follows and found.parity is not None else family.schema
     groups = groups_of(keys, family, found.parity, schema)
     apart: tuple[Note, ...] = unread_there(model_type) if unread else ()
+    followed: list[LayerGroup] = []  # the same layers as transformers reads them
+
+    def follow() -> list[LayerGroup]:
+        followed.extend(groups_of(keys, family, "transformers", family.followed))
+        return followed
+
     if follows and found.parity is None:
-        apart = differences(
-            groups, lambda: groups_of(keys, family, "transformers", family.followed)
-        )
+        apart = differences(groups, follow)
     if backbone is not None:
         groups = tuple(nd.with_axes(group, model_type) for group in groups)
     trained = [
@@ -120,4 +125,5 @@ def _own(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
         trained_context=min((n for n in trained if n is not None), default=context),
         groups=groups,
         notes=(*map(note, ids), *apart),
+        transformers_groups=tuple(followed) if follows and found.parity is None else None,
     )

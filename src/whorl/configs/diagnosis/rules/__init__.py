@@ -15,14 +15,14 @@ from . import (
     shares,
     spelling,
     stored,
-    target,
+    target_length,
     values,
 )
 
 __all__ = ["SUBJECTS"]
 
-#: In the order of docs/doctor.md.
+#: The files of rules, in the order of docs/doctor.md.
 SUBJECTS = (
     *(families, keys, spelling, values, nested, loading, parity, bases, lengths, scalings),
-    *(attention_scale, heads, shares, target, stored, layouts),
+    *(attention_scale, heads, shares, target_length, stored, layouts),
 )

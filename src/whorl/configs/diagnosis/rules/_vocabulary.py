@@ -4,30 +4,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from whorl._support.words import shorten
-from whorl.configs.diagnosis.patient import Block, number, shown
+from whorl.configs.diagnosis.parts import RopeParameters, format_value, read_number
 from whorl.configs.huggingface.nd import MROPE
 
 __all__ = [
-    "ALIASES",
-    "BASES",
-    "KNOWN",
-    "LISTS",
+    "BASE_KEYS",
+    "KEYS_BY_TYPE",
+    "KNOWN_KEYS",
+    "LIST_KEYS",
     "ORIGINAL",
-    "READ",
-    "SECTIONS",
-    "SHARES",
-    "SIZES",
-    "SWITCHES",
+    "SECTION_KEYS",
+    "SHARE_KEYS",
+    "SIZE_KEYS",
+    "SWITCH_KEYS",
+    "TYPE_ALIASES",
+    "is_known_type",
     "is_neutral",
-    "knows_type",
-    "read_by",
-    "spelt",
+    "list_read_keys",
+    "quote_name",
 ]
 
 ORIGINAL = "original_max_position_embeddings"
 
-#: What each type computes with, beside rope_theta and partial_rotary_factor.
-READ: dict[str, frozenset[str]] = {
+#: The keys that each rope_type reads, besides rope_theta and partial_rotary_factor.
+KEYS_BY_TYPE: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "axial": frozenset(),
     "linear": frozenset({"factor"}),
@@ -48,36 +48,36 @@ READ: dict[str, frozenset[str]] = {
     "proportional": frozenset({"factor"}),
 }
 #: Keys whose values are whole numbers.
-SIZES = (
+SIZE_KEYS = (
     *("head_dim", "hidden_size", "max_position_embeddings", "num_attention_heads"),
     *("num_hidden_layers", "num_key_value_heads", "original_max_position_embeddings"),
     *("qk_rope_head_dim", "rotary_dim", "sliding_window"),
 )
-#: Names of the base, and of the rotated share, beside the rope parameters and in them.
-BASES = (
+#: Names of the base, and of the rotated share, beside the rope parameters and inside them.
+BASE_KEYS = (
     *("rope_theta", "rope_local_base_freq", "global_rope_theta", "local_rope_theta"),
     *("compress_rope_theta", "rotary_emb_base"),
 )
-SHARES = ("partial_rotary_factor", "rotary_emb_fraction", "rotary_pct")
-SWITCHES = ("apply_yarn_scaling", "finetuned", "mrope_interleaved", "truncate")
-LISTS = ("short_factor", "long_factor", "mrope_section", "xdrope_section")
-#: Values of rope_type that some family takes, and what it makes of them.
-ALIASES = {"su": "longrope", "mrope": "default", "xdrope": "dynamic"}
-SECTIONS = ("mrope_section", "xdrope_section")
+SHARE_KEYS = ("partial_rotary_factor", "rotary_emb_fraction", "rotary_pct")
+SWITCH_KEYS = ("apply_yarn_scaling", "finetuned", "mrope_interleaved", "truncate")
+LIST_KEYS = ("short_factor", "long_factor", "mrope_section", "xdrope_section")
+#: Values of rope_type that only some families know, and the types that they stand for.
+TYPE_ALIASES = {"su": "longrope", "mrope": "default", "xdrope": "dynamic"}
+SECTION_KEYS = ("mrope_section", "xdrope_section")
 
-_ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
-#: Keys that one family or another reads, or that only inform: no fault anywhere.
-_EXTRA = frozenset(
+_KEYS_OF_EVERY_TYPE = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
+#: Keys that some family reads, or that are only information; they are never reported as unknown.
+_OTHER_KEYS = frozenset(
     {
-        *SECTIONS,
+        *SECTION_KEYS,
         *("mrope_interleaved", "alpha", "llama_4_scaling_beta", "max_position_embeddings"),
         *("finetuned", "apply_yarn_scaling", "rope_local_base_freq", "max_trained_length"),
     }
 )
-KNOWN = frozenset().union(_ALWAYS, _EXTRA, *READ.values())
+KNOWN_KEYS = frozenset().union(_KEYS_OF_EVERY_TYPE, _OTHER_KEYS, *KEYS_BY_TYPE.values())
 
-#: Values at which a key changes nothing, whoever reads it.
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+#: Values with which a key changes nothing.
+_NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "factor": (1,),
     "beta_fast": (32,),
     "beta_slow": (1,),
@@ -94,34 +94,35 @@ def is_neutral(name: str, value: Any) -> bool:
         return True
     if isinstance(value, bool):
         return name == "truncate" and value
-    return number(value) in _NEUTRAL.get(name, ())
+    return read_number(value) in _NEUTRAL_VALUES.get(name, ())
 
 
-def spelt(name: str) -> str:
-    """A name for a message, with the codes of letters that look like others."""
-    return shown(name) if name.isascii() else f"{shown(name)} (written {shorten(ascii(name))})"
+def quote_name(name: str) -> str:
+    """A name in quotes, with the codes of its letters if some are not ASCII."""
+    quoted = format_value(name)
+    return quoted if name.isascii() else f"{quoted} (written {shorten(ascii(name))})"
 
 
-def read_by(block: Block) -> frozenset[str]:
-    """The keys that count in this block."""
-    own = READ.get(block.kind, frozenset())
-    more = {ORIGINAL} if block.kind in ("default", "linear", "proportional", "axial") else set()
-    if (block.tower.family or "").startswith("hunyuan") or not block.tower.known_family:
+def list_read_keys(rope: RopeParameters) -> frozenset[str]:
+    """The keys that the rope_type of this dictionary reads."""
+    own = KEYS_BY_TYPE.get(rope.rope_type, frozenset())
+    more = {ORIGINAL} if rope.rope_type in ("default", "linear", "proportional", "axial") else set()
+    if (rope.part.family or "").startswith("hunyuan") or not rope.part.is_known_family:
         more.add("alpha")
-    return _ALWAYS | own | more | (_EXTRA - {*SECTIONS, "alpha"})
+    return _KEYS_OF_EVERY_TYPE | own | more | (_OTHER_KEYS - {*SECTION_KEYS, "alpha"})
 
 
-def knows_type(block: Block) -> bool:
-    """Whether the family takes the rope_type that is written, or none is."""
-    given = block.keys.get("rope_type")
-    given = block.keys.get("type", "default") if given is None else given
-    if not isinstance(given, str) or given in READ:
+def is_known_type(rope: RopeParameters) -> bool:
+    """Whether the family knows the rope_type that is written; also true if none is written."""
+    given = rope.keys.get("rope_type")
+    given = rope.keys.get("type", "default") if given is None else given
+    if not isinstance(given, str) or given in KEYS_BY_TYPE:
         return isinstance(given, str) or given is None
-    family = block.tower.family or ""
-    # Families that take a name of their own; an unknown family may.
+    family = rope.part.family or ""
+    # Some families know one of these names; an unknown family may know any of them.
     takes = {
         "su": family.startswith("phi"),
         "xdrope": family.startswith("hunyuan"),
-        "mrope": bool(block.tower.class_entry.get("parts")) or family in MROPE,
+        "mrope": bool(rope.part.class_entry.get("parts")) or family in MROPE,
     }
-    return given in ALIASES and (takes[given] or not block.tower.known_family)
+    return given in TYPE_ALIASES and (takes[given] or not rope.part.is_known_family)

@@ -1,9 +1,10 @@
-"""How wide a head is, and that its channels rotate in pairs."""
+"""The width of a head, whose channels rotate in pairs."""
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient, shown, whole
+from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import format_value, read_whole
 from whorl.configs.huggingface import classes
 
 __all__: list[str] = []
@@ -13,31 +14,33 @@ __all__: list[str] = []
     "odd-head",
     "error",
     what="An odd number of rotated channels.",
-    why="Channels rotate in pairs. transformers refuses an odd head that is rotated whole, and its"
-    " YaRN stops on any odd width; other code leaves the last channel out without a word.",
-    remedy="Make head_dim even; for an odd share of it, change partial_rotary_factor.",
+    why="Channels rotate in pairs. transformers refuses an odd head_dim if the whole head rotates,"
+    " and its YaRN stops for any odd width; other code leaves out the last channel without a"
+    " message.",
+    remedy="Make head_dim even; if only the rotated share of it is odd, change"
+    " partial_rotary_factor.",
     seen=(
         "https://github.com/allenai/OLMo-core/pull/555",
         "https://github.com/ohdearquant/lattice/issues/401",
     ),
-    trigger=Case({"hidden_size": 2016, "num_attention_heads": 32}),
-    near_miss=Case({"hidden_size": 2048, "num_attention_heads": 32}),
+    trigger=RuleExample({"hidden_size": 2016, "num_attention_heads": 32}),
+    near_miss=RuleExample({"hidden_size": 2048, "num_attention_heads": 32}),
 )
-def odd_head(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        if not patient.rotates(tower):
+def check_odd_head(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        if not model.has_rotary_layers(part):
             continue
-        head = tower.head_dim
-        shares = [(b.share, b.kind) for b in tower.blocks]
-        shares = shares or [(tower.number("partial_rotary_factor") or 1.0, "default")]
+        head = part.head_dim
+        shares = [(b.rotated_share, b.rope_type) for b in part.used_parameters]
+        shares = shares or [(part.get_number("partial_rotary_factor") or 1.0, "default")]
         for share, kind in shares:
             width = None if head is None or not 0 < share <= 1 else int(head * share)
             if width is not None and width % 2 and (width == head or kind == "yarn"):
-                key = "qk_rope_head_dim" if tower.config.get("qk_rope_head_dim") else "head_dim"
-                yield Symptom(
-                    tower.path(key),
+                key = "qk_rope_head_dim" if part.config.get("qk_rope_head_dim") else "head_dim"
+                yield Problem(
+                    part.path(key),
                     f"{width} of the {head} channels of a head rotate, and {width} is odd.",
-                    remedy=f"Make {key} even; for an odd share of it, change"
+                    remedy=f"Make {key} even; if only the rotated share of it is odd, change"
                     " partial_rotary_factor.",
                 )
                 break
@@ -46,19 +49,19 @@ def odd_head(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "odd-share",
     "note",
-    what="partial_rotary_factor makes an odd number of channels.",
-    why="transformers rounds up to a whole pair, other readers round down, and then every frequency"
+    what="partial_rotary_factor gives an odd number of channels.",
+    why="transformers rounds up to a whole pair, other software rounds down. Then every frequency"
     " differs, because the exponent is divided by the width.",
     remedy="Choose a partial_rotary_factor that gives an even width.",
     seen=("https://github.com/ohdearquant/lattice/issues/401",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "glm4_moe",
             "head_dim": 42,
             "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "glm4_moe",
             "head_dim": 128,
@@ -66,41 +69,44 @@ def odd_head(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def odd_share(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        head, share = block.tower.head_dim, block.share
-        if head is None or not 0 < share < 1 or block.kind in ("yarn", "proportional"):
+def check_odd_share(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        head, share = rope.part.head_dim, rope.rotated_share
+        if head is None or not 0 < share < 1 or rope.rope_type in ("yarn", "proportional"):
             continue
         width = int(head * share)
         if width % 2:
-            yield Symptom(
-                block.path("partial_rotary_factor"),
-                f"{shown(share)} of {head} channels are {width}; transformers rotates {width + 1}.",
+            yield Problem(
+                rope.path("partial_rotary_factor"),
+                f"{format_value(share)} of {head} channels are {width}; transformers rotates"
+                f" {width + 1}.",
             )
 
 
 @rule(
     "head-not-whole",
     "note",
-    what="hidden_size is no multiple of num_attention_heads, and head_dim is missing.",
-    why="transformers takes hidden_size // num_attention_heads, rounded down; other readers"
-    " stop, or take a width that the projections do not have.",
+    what="hidden_size is not a multiple of num_attention_heads, and head_dim is missing.",
+    why="transformers uses hidden_size // num_attention_heads, rounded down; other software stops,"
+    " or uses a width that does not match the projections.",
     remedy="Write head_dim.",
     seen=("https://github.com/huggingface/transformers/pull/32495",),
-    trigger=Case({"model_type": "mistral", "hidden_size": 4100}),
-    near_miss=Case({"model_type": "mistral", "hidden_size": 4100, "head_dim": 128}),
+    trigger=RuleExample({"model_type": "mistral", "hidden_size": 4100}),
+    near_miss=RuleExample({"model_type": "mistral", "hidden_size": 4100, "head_dim": 128}),
 )
-def head_not_whole(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        hidden, heads = (whole(tower.config.get(k)) for k in ("hidden_size", "num_attention_heads"))
-        named = any(tower.config.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
-        named = named or tower.config.get("attention_head_dim") is not None
-        if tower.family in classes.HEADS_DIVIDE:
-            continue  # heads-refused says it
-        if hidden and heads and hidden % heads and not named and patient.rotates(tower):
-            yield Symptom(
-                tower.path("hidden_size"),
-                f"{hidden} / {heads} = {hidden / heads:.4g}, and no head_dim says the width.",
+def check_head_not_whole(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        hidden, heads = (
+            read_whole(part.config.get(k)) for k in ("hidden_size", "num_attention_heads")
+        )
+        named = any(part.config.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
+        named = named or part.config.get("attention_head_dim") is not None
+        if part.family in classes.HEADS_DIVIDE:
+            continue  # heads-refused reports it
+        if hidden and heads and hidden % heads and not named and model.has_rotary_layers(part):
+            yield Problem(
+                part.path("hidden_size"),
+                f"{hidden} / {heads} = {hidden / heads:.4g}, and there is no head_dim.",
             )
 
 
@@ -108,44 +114,44 @@ def head_not_whole(patient: Patient) -> Iterator[Symptom]:
     "head-dim-explicit",
     "note",
     what="head_dim is not hidden_size / num_attention_heads.",
-    why="That is allowed, and Gemma, Qwen3 and Mistral-Nemo do it. Software that divides instead of"
-    " reading head_dim builds the ladder of another width.",
+    why="That is allowed, and Gemma, Qwen3 and Mistral-Nemo do it. Software that divides instead"
+    " of reading head_dim computes frequencies for another width.",
     remedy="Nothing in the config: check that your software reads head_dim.",
     seen=(
         "https://github.com/huggingface/candle/issues/2358",
         "https://github.com/InternLM/lmdeploy/pull/2761",
         "https://github.com/huggingface/transformers/pull/32495",
     ),
-    trigger=Case({"hidden_size": 5120, "head_dim": 128}),
-    near_miss=Case({"hidden_size": 4096, "head_dim": 128}),
+    trigger=RuleExample({"hidden_size": 5120, "head_dim": 128}),
+    near_miss=RuleExample({"hidden_size": 4096, "head_dim": 128}),
 )
-def head_dim_explicit(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
+def check_head_dim_explicit(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
         names = ("head_dim", "hidden_size", "num_attention_heads")
-        head, hidden, heads = (whole(tower.config.get(k)) for k in names)
-        if not (head and hidden and heads) or tower.config.get("qk_rope_head_dim") is not None:
+        head, hidden, heads = (read_whole(part.config.get(k)) for k in names)
+        if not (head and hidden and heads) or part.config.get("qk_rope_head_dim") is not None:
             continue
-        if head * heads != hidden and patient.rotates(tower):
-            yield Symptom(
-                tower.path("head_dim"),
-                f"head_dim is {head}, and {hidden} / {heads} = {hidden / heads:.4g}.",
+        if head * heads != hidden and model.has_rotary_layers(part):
+            yield Problem(
+                part.path("head_dim"),
+                f"head_dim is {head}, but {hidden} / {heads} = {hidden / heads:.4g}.",
             )
 
 
 @rule(
     "head-dim-null",
     "error",
-    what="head_dim null with a scaling that needs it.",
-    why="The dynamic, yarn and longrope functions of transformers take head_dim as it is when the"
-    " attribute exists; null times partial_rotary_factor is a TypeError when the model is built."
-    " Most classes keep a null that is written; Mixtral, MiniMax, Ministral and Hunyuan have one"
-    " where a config says nothing.",
+    what="head_dim is null, and the scaling needs it.",
+    why="The dynamic, yarn and longrope functions of transformers use the attribute head_dim if"
+    " there is one; null times partial_rotary_factor is a TypeError when the model is built. Most"
+    " classes keep a null that is written in the config; Mixtral, MiniMax, Ministral and Hunyuan"
+    " have null by default.",
     remedy="Write head_dim = hidden_size / num_attention_heads.",
     seen=(
         "https://github.com/gradients-ai/G.O.D/pull/1229",
         "https://github.com/vllm-project/vllm/pull/18443",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "mixtral",
             "head_dim": None,
@@ -156,38 +162,38 @@ def head_dim_explicit(patient: Patient) -> Iterator[Symptom]:
             },
         }
     ),
-    near_miss=Case({"model_type": "mixtral", "head_dim": None, "rope_theta": 1000000.0}),
+    near_miss=RuleExample({"model_type": "mixtral", "head_dim": None, "rope_theta": 1000000.0}),
 )
-def head_dim_null(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        tower = block.tower
-        if classes.null_head(tower.config, tower.family, block.kind):
-            head, edits = tower.head_dim, ()
-            yield Symptom(
-                tower.path("head_dim"),
-                f"{tower.family} with rope_type {block.kind} does not load without a head_dim.",
-                edits=(Edit("set", (*tower.where, "head_dim"), head),) if head else edits,
+def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        part = rope.part
+        if classes.null_head(part.config, part.family, rope.rope_type):
+            head, edits = part.head_dim, ()
+            yield Problem(
+                part.path("head_dim"),
+                f"{part.family} with rope_type {rope.rope_type} does not load without a head_dim.",
+                edits=(Edit("set", (*part.where, "head_dim"), head),) if head else edits,
             )
 
 
 @rule(
     "head-dim-refused",
     "error",
-    what="A head_dim in a class that computes it, or another than its rotated part.",
-    why="Falcon's config has a property of that name, which cannot be set: AttributeError;"
-    " DeepSeek-OCR-2 puts its own in place of it. Classes with latent attention take head_dim for"
-    " the width of the rotated part, so that one which does not fit qk_rope_head_dim makes a table"
-    " of another width, and the first text stops.",
+    what="A head_dim in a class that computes it, or one that differs from the rotated part.",
+    why="Falcon's config has a property with this name that cannot be set: AttributeError."
+    " DeepSeek-OCR-2 replaces it by its own value. Classes with latent attention take head_dim for"
+    " the width of the rotated part; if it differs from qk_rope_head_dim, their table has the"
+    " wrong width, and the model stops at the first text.",
     remedy="Remove head_dim; with latent attention the widths are qk_rope_head_dim and"
     " qk_nope_head_dim.",
     seen=("https://github.com/ggml-org/llama.cpp/pull/14103",),
-    trigger=Case({"model_type": "deepseek_v3", "head_dim": 128, "qk_rope_head_dim": 64}),
-    near_miss=Case({"model_type": "deepseek_v3", "head_dim": 64, "qk_rope_head_dim": 64}),
+    trigger=RuleExample({"model_type": "deepseek_v3", "head_dim": 128, "qk_rope_head_dim": 64}),
+    near_miss=RuleExample({"model_type": "deepseek_v3", "head_dim": 64, "qk_rope_head_dim": 64}),
 )
-def head_dim_refused(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        why = classes.wrong_head(tower.config, tower.family)
-        why = why or classes.replaced_head(tower.config, tower.family)
+def check_head_dim_refused(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        why = classes.wrong_head(part.config, part.family)
+        why = why or classes.replaced_head(part.config, part.family)
         if why is not None:
-            edits = (Edit("remove", (*tower.where, "head_dim")),)
-            yield Symptom(tower.path("head_dim"), f"{why}.", edits=edits)
+            edits = (Edit("remove", (*part.where, "head_dim")),)
+            yield Problem(part.path("head_dim"), f"{why}.", edits=edits)

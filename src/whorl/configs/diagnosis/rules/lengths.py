@@ -1,36 +1,41 @@
-"""Lengths and factors that do not fit each other.
+"""Lengths and factors that contradict each other.
 
-M max_position_embeddings, o original_max_position_embeddings, f factor. A stretched model reaches
-f o. M means that reach in some configs (DeepSeek-V3, gpt-oss) and the trained length o in others
-(Qwen2.5), and both kinds are in use.
+An extended model works up to factor times original_max_position_embeddings, its trained length.
+max_position_embeddings is this extended length in some configs (DeepSeek-V3, gpt-oss) and the
+trained length in others (Qwen2.5); both conventions are in use.
 """
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, shown
+from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import RopeParameters, format_value
 from whorl.configs.limits import MOST_TOKENS
 
-from ._beside import disagreements
+from ._disagreement import find_disagreements
 from ._vocabulary import ORIGINAL
 
 __all__: list[str] = []
 
-_DUAL = "https://github.com/NVIDIA/Megatron-LM/issues/1418"
-_STRETCHED = ("linear", "yarn", "longrope")
+_TWO_CONVENTIONS = "https://github.com/NVIDIA/Megatron-LM/issues/1418"
+_EXTENDING_TYPES = ("linear", "yarn", "longrope")
 
 
-def _yarn(factor: float, **more: object) -> dict[str, object]:
+def _build_yarn(factor: float, **more: object) -> dict[str, object]:
     return {"rope_type": "yarn", "factor": factor, **more}
 
 
-def _lengths(block: Block) -> tuple[int, int, float] | None:
-    """M, o and f of a stretched block that says all of them."""
-    context, original, factor = block.tower.context, block.original, block.number("factor")
-    if block.kind not in (*_STRETCHED, "llama3") or context is None or original is None:
+def _read_lengths(rope: RopeParameters) -> tuple[int, int, float] | None:
+    """Context length, trained length and factor of an extension; None if one of them is missing."""
+    context, original, factor = (
+        rope.part.context_length,
+        rope.trained_length,
+        rope.get_number("factor"),
+    )
+    if rope.rope_type not in (*_EXTENDING_TYPES, "llama3") or context is None or original is None:
         return None
     if factor is None or factor < 1 or factor * original > MOST_TOKENS:
-        return None  # factor-below-one and impossible-value say it
+        return None  # factor-below-one and impossible-value report it
     return context, original, factor
 
 
@@ -38,117 +43,118 @@ def _lengths(block: Block) -> tuple[int, int, float] | None:
     "factor-mismatch",
     "warning",
     what="factor is not the ratio of the two lengths.",
-    why="max_position_embeddings lies between the trained length and factor times it. transformers"
-    " 4.52 to 4.55 ignored factor and took the ratio instead; later versions take factor; servers"
-    " take either for the longest request. For llama3 only equal lengths are a contradiction: its"
-    " published configs have other ratios.",
+    why="max_position_embeddings is between the trained length and factor times the trained"
+    " length. transformers 4.52 to 4.55 ignored factor and used the ratio; later versions use"
+    " factor; servers use one or the other as the longest request. For llama3 only equal lengths"
+    " are a contradiction, because its published configs have other ratios.",
     remedy="Set max_position_embeddings to factor times original_max_position_embeddings.",
     seen=(
         "https://github.com/huggingface/transformers/issues/38224",
         "https://github.com/QwenLM/Qwen3/issues/1424",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 40960,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
 )
-def factor_mismatch(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        found = _lengths(block)
-        if found and block.kind == "llama3":
+def check_factor_mismatch(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        found = _read_lengths(rope)
+        if found and rope.rope_type == "llama3":
             context, original, factor = found
             if context == original and factor > 1:
-                yield Symptom(
-                    block.path("factor"),
-                    f"factor is {shown(factor)}, which extends the model, but"
+                yield Problem(
+                    rope.path("factor"),
+                    f"factor is {format_value(factor)}, which extends the model, but"
                     " max_position_embeddings and original_max_position_embeddings are both"
-                    f" {original}, which says that it is not extended.",
+                    f" {original}, as in a model without an extension.",
                     remedy="Write the max_position_embeddings of the published config (Llama 3.1:"
                     " 131072), or remove the scaling.",
                 )
         elif found and found[1] < found[0] < 0.99 * found[1] * found[2]:
             context, original, factor = found
-            yield Symptom(
-                block.path("factor"),
-                f"factor is {shown(factor)}, but {context} / {original} ="
+            yield Problem(
+                rope.path("factor"),
+                f"factor is {format_value(factor)}, but {context} / {original} ="
                 f" {context / original:.4g}: max_position_embeddings is neither the trained length"
-                f" nor {factor * original:.0f}, what the factor reaches.",
+                f" nor factor times that, {factor * original:.0f}.",
             )
 
 
 @rule(
     "beyond-factor",
     "warning",
-    what="max_position_embeddings promises more than the factor reaches.",
-    why="Slow pairs turn 1/factor as fast and so stay within the angles of training up to factor"
-    " times the trained length. Past it they come to new angles, which is what the scaling was to"
-    " prevent.",
+    what="max_position_embeddings is longer than factor times the trained length.",
+    why="Slow pairs rotate at 1/factor of their speed, so they stay within the angles of training"
+    " up to factor times the trained length. Beyond that length they have out-of-distribution"
+    " angles, which the scaling should prevent.",
     remedy="Raise factor to the ratio of the lengths, or lower max_position_embeddings.",
-    seen=(_DUAL, "https://github.com/vllm-project/vllm/issues/10293"),
-    trigger=Case(
+    seen=(_TWO_CONVENTIONS, "https://github.com/vllm-project/vllm/issues/10293"),
+    trigger=RuleExample(
         {
             "max_position_embeddings": 32768,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 32768,
-            "rope_scaling": _yarn(8.0, original_max_position_embeddings=4096),
+            "rope_scaling": _build_yarn(8.0, original_max_position_embeddings=4096),
         }
     ),
 )
-def beyond_factor(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        found = _lengths(block) if block.kind != "llama3" else None  # reaches more than its factor
+def check_beyond_factor(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        # llama3 works beyond factor times the trained length.
+        found = _read_lengths(rope) if rope.rope_type != "llama3" else None
         if found and found[0] > 1.01 * found[1] * found[2]:
             context, original, factor = found
-            yield Symptom(
-                block.path("factor"),
-                f"factor {shown(factor)} reaches {factor * original:.0f} tokens from {original};"
-                f" max_position_embeddings is {context}.",
+            yield Problem(
+                rope.path("factor"),
+                f"factor {format_value(factor)} extends {original} tokens to"
+                f" {factor * original:.0f}; max_position_embeddings is {context}.",
             )
 
 
 @rule(
     "max-is-trained",
     "note",
-    what="max_position_embeddings is the trained length, not the stretched one.",
-    why="Both conventions are in use. Software that takes it for the longest request cuts off or"
-    " warns at the trained length; vLLM multiplies it by factor; some take it for the length"
-    " that the scaling starts from.",
-    remedy="Nothing to do where your software multiplies; else set max_position_embeddings to"
+    what="max_position_embeddings is the trained length, not the extended one.",
+    why="Both conventions are in use. Software that takes it for the longest request cuts requests"
+    " off, or warns, at the trained length; vLLM multiplies it by factor; other software takes it"
+    " for the length that the scaling starts from.",
+    remedy="Nothing to do if your software multiplies; otherwise set max_position_embeddings to"
     " factor times original_max_position_embeddings.",
-    seen=(_DUAL, "https://github.com/jquesnelle/yarn/issues/34"),
-    trigger=Case(
+    seen=(_TWO_CONVENTIONS, "https://github.com/jquesnelle/yarn/issues/34"),
+    trigger=RuleExample(
         {
             "max_position_embeddings": 32768,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
 )
-def max_is_trained(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        found = _lengths(block)
-        if found and found[0] == found[1] and found[2] > 1 and block.kind in ("linear", "yarn"):
+def check_max_is_trained(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        found = _read_lengths(rope)
+        if found and found[0] == found[1] and found[2] > 1 and rope.rope_type in ("linear", "yarn"):
             context, original, factor = found
-            yield Symptom(
-                block.tower.path("max_position_embeddings"),
-                f"it is {context}, the trained length; factor {shown(factor)} reaches"
+            yield Problem(
+                rope.part.path("max_position_embeddings"),
+                f"it is {context}, the trained length; factor {format_value(factor)} extends it to"
                 f" {factor * original:.0f}.",
             )
 
@@ -156,18 +162,19 @@ def max_is_trained(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "original-missing",
     "warning",
-    what="A scaling that starts from the trained length, which is not there.",
-    why="Without original_max_position_embeddings every reader takes max_position_embeddings."
-    " If that is the stretched length, YaRN and Llama 3 keep pairs that should be slowed, and"
-    " LongRoPE never changes over.",
+    what="The scaling needs the trained length, original_max_position_embeddings, and it is"
+    " missing.",
+    why="Without original_max_position_embeddings all software uses max_position_embeddings in its"
+    " place. If that is the extended length, YaRN and Llama 3 do not slow pairs that they should"
+    " slow, and LongRoPE never changes to the long factors.",
     remedy="Add original_max_position_embeddings, the length before the extension.",
     seen=(
         "https://github.com/microsoft/onnxruntime-genai/pull/2311",
         "https://github.com/NVIDIA-NeMo/Speech/issues/14686",
         "https://github.com/jquesnelle/yarn/issues/40",
     ),
-    trigger=Case({"max_position_embeddings": 131072, "rope_scaling": _yarn(4.0)}),
-    near_miss=Case(
+    trigger=RuleExample({"max_position_embeddings": 131072, "rope_scaling": _build_yarn(4.0)}),
+    near_miss=RuleExample(
         {
             "model_type": "phi3",
             "max_position_embeddings": 131072,
@@ -180,54 +187,61 @@ def max_is_trained(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def original_missing(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        context = block.tower.context
-        if patient.reading is not None and block.tower.reading is None:
-            continue  # beside-the-text says it
-        given = block.keys.get(ORIGINAL), block.tower.config.get(ORIGINAL)
-        absent = all(value is None for value in given)  # what is wrong with one, others say
-        if block.kind in ("yarn", "longrope", "llama3") and absent:
+def check_original_missing(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        context = rope.part.context_length
+        if model.reading is not None and rope.part.reading is None:
+            continue  # beside-the-text reports it
+        given = rope.keys.get(ORIGINAL), rope.part.config.get(ORIGINAL)
+        absent = all(value is None for value in given)  # other rules report a wrong value
+        if rope.rope_type in ("yarn", "longrope", "llama3") and absent:
             said = "" if context is None else f", {context},"
-            yield Symptom(
-                block.path("original_max_position_embeddings"),
-                f"{block.kind} starts from it; without it max_position_embeddings{said} is taken"
-                " for the trained length.",
+            yield Problem(
+                rope.path("original_max_position_embeddings"),
+                f"{rope.rope_type} starts from it; without it max_position_embeddings{said} is used"
+                " as the trained length.",
             )
 
 
 @rule(
     "original-beyond-max",
     "warning",
-    what="The model is said to be trained on more tokens than it may be used with.",
-    why="original_max_position_embeddings is longer than max_position_embeddings. Either they are"
-    " swapped, or max_position_embeddings was lowered to save memory, which also changes what"
-    " LongRoPE and a missing factor compute.",
-    remedy="Keep the published lengths, and limit the length where the model is served.",
+    what="The trained length is longer than the length that the model may be used with.",
+    why="original_max_position_embeddings is larger than max_position_embeddings. Either the two"
+    " are swapped, or someone lowered max_position_embeddings to save memory. That also changes"
+    " what LongRoPE computes, and what is computed for a missing factor.",
+    remedy="Keep the published lengths, and limit the length in the software that serves the"
+    " model.",
     seen=("https://github.com/huggingface/optimum-habana/pull/1923",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 4096,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 32768,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
 )
-def original_beyond_max(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        context, original = block.tower.context, block.original
-        if context is None or original is None or block.kind not in (*_STRETCHED, "llama3"):
+def check_original_beyond_max(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        context, original = rope.part.context_length, rope.trained_length
+        if (
+            context is None
+            or original is None
+            or rope.rope_type not in (*_EXTENDING_TYPES, "llama3")
+        ):
             continue
         if original > context:
-            factor = block.number("factor") or 1.0
-            more = f", although factor {shown(factor)} extends the model" if factor > 1 else ""
-            yield Symptom(
-                block.path("original_max_position_embeddings"),
+            factor = rope.get_number("factor") or 1.0
+            more = (
+                f", although factor {format_value(factor)} extends the model" if factor > 1 else ""
+            )
+            yield Problem(
+                rope.path("original_max_position_embeddings"),
                 f"it is {original}, and max_position_embeddings is {context}{more}.",
             )
 
@@ -235,66 +249,66 @@ def original_beyond_max(patient: Patient) -> Iterator[Symptom]:
 @rule(
     "original-disagrees",
     "warning",
-    what="original_max_position_embeddings inside and beside the rope parameters, with different"
-    " values.",
-    why="transformers 5 takes the one beside, unlike rope_theta and partial_rotary_factor; most"
-    " other software takes the one inside. Where YaRN's ramp lies, and where LongRoPE changes over,"
-    " follows from it.",
+    what="original_max_position_embeddings is there twice, inside and beside the rope parameters,"
+    " with different values.",
+    why="transformers 5 uses the one beside the parameters, unlike for rope_theta and"
+    " partial_rotary_factor; most other software uses the one inside. YaRN's ramp and the length"
+    " at which LongRoPE changes to the long factors depend on it.",
     remedy="Remove the wrong one.",
     seen=("https://github.com/huggingface/transformers/pull/42513",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 16384,
             "original_max_position_embeddings": 8192,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 16384,
             "original_max_position_embeddings": 4096,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=4096),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
         }
     ),
 )
-def original_disagrees(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        if any(block.kind in ("yarn", "longrope", "llama3") for block in tower.blocks):
-            yield from disagreements(tower, ORIGINAL)
+def check_original_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        if any(rope.rope_type in ("yarn", "longrope", "llama3") for rope in part.used_parameters):
+            yield from find_disagreements(part, ORIGINAL)
 
 
 @rule(
     "factor-below-one",
     "error",
     what="A factor below 1.",
-    why="The factor says how many times longer the context gets. Some tools take its inverse"
-    " (llama.cpp's --rope-freq-scale 0.25 is a factor of 4); taken as a factor, 0.25 turns every"
-    " pair four times faster than it was trained.",
-    remedy="Write the ratio of the new to the old length, above 1.",
+    why="The factor says how many times longer the context gets. Some tools use the inverse"
+    " (llama.cpp's --rope-freq-scale 0.25 is a factor of 4). As a factor, 0.25 rotates every pair"
+    " four times faster than in training.",
+    remedy="Write the new length divided by the old length, which is above 1.",
     seen=(
         "https://github.com/jquesnelle/yarn/issues/6",
         "https://github.com/axolotl-ai-cloud/axolotl/issues/342",
     ),
-    trigger=Case({"rope_scaling": {"rope_type": "linear", "factor": 0.25}}),
-    near_miss=Case({"rope_scaling": {"rope_type": "linear", "factor": 4}}),
+    trigger=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": 0.25}}),
+    near_miss=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": 4}}),
 )
-def factor_below_one(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.every_block:
-        factor = block.number("factor")
-        if factor is not None and factor < 1 and block.kind not in ("default", "axial"):
+def check_factor_below_one(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.written_parameters:
+        factor = rope.get_number("factor")
+        if factor is not None and factor < 1 and rope.rope_type not in ("default", "axial"):
             inverse = f"; did you mean {1 / factor:.6g}?" if factor > 1e-6 else "."
-            yield Symptom(block.path("factor"), f"factor is {shown(factor)}{inverse}")
+            yield Problem(rope.path("factor"), f"factor is {format_value(factor)}{inverse}")
 
 
 @rule(
     "factor-missing",
     "warning",
-    what="YaRN with factor null.",
-    why="transformers takes max_position_embeddings / original_max_position_embeddings then; other"
-    " readers stop.",
+    what="YaRN with a factor of null.",
+    why="transformers then uses max_position_embeddings / original_max_position_embeddings; other"
+    " software stops.",
     remedy="Write that ratio.",
     seen=("https://github.com/huggingface/transformers/issues/38224",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {
@@ -304,19 +318,19 @@ def factor_below_one(patient: Patient) -> Iterator[Symptom]:
             },
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
-            "rope_scaling": _yarn(4.0, original_max_position_embeddings=32768),
+            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
         }
     ),
 )
-def factor_missing(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        if block.kind != "yarn" or "factor" not in block.keys or block.has("factor"):
+def check_factor_missing(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        if rope.rope_type != "yarn" or "factor" not in rope.keys or rope.has("factor"):
             continue
-        context, original = block.tower.context, block.original
+        context, original = rope.part.context_length, rope.trained_length
         edits: tuple[Edit, ...] = ()
         if context and original and context > original:
-            edits = (Edit("set", (*block.where, "factor"), context / original),)
-        yield Symptom(block.path("factor"), "factor is null.", edits=edits)
+            edits = (Edit("set", (*rope.where, "factor"), context / original),)
+        yield Problem(rope.path("factor"), "factor is null.", edits=edits)

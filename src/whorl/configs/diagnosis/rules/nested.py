@@ -1,4 +1,4 @@
-"""Parameters by layer type, and parameters beside the part that they are for."""
+"""Parameters for layer types, and parameters outside the part that they belong to."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -6,18 +6,19 @@ from typing import Any
 
 from whorl._support.words import suggest_name
 from whorl.configs import ConfigError, read_config
-from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, Tower, shown
+from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import ConfigPart, RopeParameters, format_value
 
 __all__: list[str] = []
 
-#: What DeepSeek-V4 calls its two ropes, which are no layer types.
+#: Labels of the two kinds of RoPE in DeepSeek-V4, which are no layer types.
 _ROPE_LABELS = ("main", "compress")
 _USUAL_TYPES = {"full_attention", "sliding_attention", "chunked_attention", "linear_attention"}
 _ROPE_KEYS = ("rope_parameters", "rope_scaling")
 
 
-def _gemma(**parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _build_gemma(**parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model_type": "gemma3_text",
         "head_dim": 256,
@@ -31,54 +32,57 @@ def _gemma(**parameters: Mapping[str, Any]) -> dict[str, Any]:
     "unused-parameters",
     "error",
     what="Parameters for a layer type that no layer has.",
-    why="Parameters are looked up by the names in layer_types. A dictionary under another name is"
-    " not read. If none has a right name, and in every class without layer types, such as Llama's,"
-    " the whole is taken for one flat dictionary that says nothing: no scaling, and a base of"
-    " 10,000 unless rope_theta stands beside it.",
-    remedy="Use the names that layer_types has; in a class without them, one flat dictionary.",
+    why="Parameters are looked up by the names in layer_types; a dictionary under any other name"
+    " is not read. If no name matches, or if the class has no layer types, as Llama's has none,"
+    " the whole is taken for one flat dictionary without any parameters: no scaling, and base"
+    " 10,000 unless there is a rope_theta beside it.",
+    remedy="Use the names that are in layer_types; in a class without layer types, use one flat"
+    " dictionary.",
     seen=(
         "https://github.com/huggingface/transformers/issues/48392",
         "https://github.com/vllm-project/speculators/pull/649",
     ),
-    trigger=Case(
-        _gemma(
+    trigger=RuleExample(
+        _build_gemma(
             full_atention={"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
             sliding_attention={"rope_type": "default", "rope_theta": 10000.0},
         )
     ),
-    near_miss=Case(
-        _gemma(
+    near_miss=RuleExample(
+        _build_gemma(
             full_attention={"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
             sliding_attention={"rope_type": "default", "rope_theta": 10000.0},
         )
     ),
 )
-def unused_parameters(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        used = _layer_types(tower) if tower.nested else None
+def check_unused_parameters(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        used = _read_layer_types(part) if part.has_layer_types else None
         if used is None:
             continue
         if not used:
-            if any(_says(block) for block in tower.blocks):
-                yield _flat(tower)
+            if any(_has_effect(rope) for rope in part.used_parameters):
+                yield _report_unread_layer_types(part)
             continue
         used |= set(_ROPE_LABELS)
-        if slips := _slips_in_layer_types(tower):
-            yield _misspelt_types(tower, slips)
+        if slips := _find_misspelt_layer_types(part):
+            yield _report_misspelt_layer_types(part, slips)
             continue
-        right = [block for block in tower.blocks if block.label in used]
-        for block in tower.blocks:
-            slip = difflib.get_close_matches(block.label or "", used, n=1, cutoff=0.85)
-            if block.label not in used and (slip or not right):
-                hint = suggest_name(block.label, used)
-                yield Symptom(block.path(), f"no layer is {shown(block.label)}{hint}")
+        right = [rope for rope in part.used_parameters if rope.layer_type in used]
+        for rope in part.used_parameters:
+            slip = difflib.get_close_matches(rope.layer_type or "", used, n=1, cutoff=0.85)
+            if rope.layer_type not in used and (slip or not right):
+                hint = suggest_name(rope.layer_type, used)
+                yield Problem(
+                    rope.path(), f"no layer has the type {format_value(rope.layer_type)}{hint}"
+                )
 
 
-def _slips_in_layer_types(tower: Tower) -> dict[str, str]:
-    """Names in layer_types that can only be slips for a label of the parameters, and the label."""
-    given = tower.config.get("layer_types")
+def _find_misspelt_layer_types(part: ConfigPart) -> dict[str, str]:
+    """Misspelt names in layer_types, each with the layer type of the parameters that it means."""
+    given = part.config.get("layer_types")
     names = {name for name in given if isinstance(name, str)} if isinstance(given, list) else set()
-    labels = sorted(_USUAL_TYPES & {str(block.label) for block in tower.blocks})
+    labels = sorted(_USUAL_TYPES & {str(rope.layer_type) for rope in part.used_parameters})
     near = {
         name: difflib.get_close_matches(name, labels, n=1, cutoff=0.85)
         for name in sorted(names - _USUAL_TYPES)
@@ -86,52 +90,54 @@ def _slips_in_layer_types(tower: Tower) -> dict[str, str]:
     return {name: found[0] for name, found in near.items() if found}
 
 
-def _misspelt_types(tower: Tower, slips: Mapping[str, str]) -> Symptom:
-    said = " ".join(f"{shown(name)}; did you mean {shown(good)}?" for name, good in slips.items())
-    right = [slips.get(t, t) if isinstance(t, str) else t for t in tower.config["layer_types"]]
-    return Symptom(
-        tower.path("layer_types"),
-        f"layer_types holds {said}",
+def _report_misspelt_layer_types(part: ConfigPart, slips: Mapping[str, str]) -> Problem:
+    said = " ".join(
+        f"{format_value(name)}; did you mean {format_value(good)}?" for name, good in slips.items()
+    )
+    right = [slips.get(t, t) if isinstance(t, str) else t for t in part.config["layer_types"]]
+    return Problem(
+        part.path("layer_types"),
+        f"layer_types contains {said}",
         remedy="Correct the name in layer_types.",
-        edits=(Edit("set", (*tower.where, "layer_types"), right),),
+        edits=(Edit("set", (*part.where, "layer_types"), right),),
     )
 
 
-def _layer_types(tower: Tower) -> set[str] | None:
-    """The layer types of a model; none where its class has none, None where that is not known."""
-    given = tower.config.get("layer_types")
+def _read_layer_types(part: ConfigPart) -> set[str] | None:
+    """The layer types of a model; empty if its class has none, None if that is not known."""
+    given = part.config.get("layer_types")
     said = {name for name in given if isinstance(name, str)} if isinstance(given, list) else set()
-    if not tower.known_family:
+    if not part.is_known_family:
         return said or None
-    bare = {name: value for name, value in tower.config.items() if name not in _ROPE_KEYS}
+    bare = {name: value for name, value in part.config.items() if name not in _ROPE_KEYS}
     try:
-        groups = read_config({**bare, "model_type": tower.family}).groups
+        groups = read_config({**bare, "model_type": part.family}).groups
     except ConfigError:
         return said or None
     return said | {group.name for group in groups if group.name is not None}
 
 
-def _says(block: Block) -> bool:
-    """Whether something is lost with parameters that are not read."""
-    base, beside = block.number("rope_theta"), block.tower.number("rope_theta")
-    known = block.tower.class_entry.get("keys", {}).get("default_theta", 10_000.0)
-    return block.kind != "default" or base not in (None, known if beside is None else beside)
+def _has_effect(rope: RopeParameters) -> bool:
+    """Whether ignoring these parameters changes the rotation."""
+    base, beside = rope.get_number("rope_theta"), rope.part.get_number("rope_theta")
+    known = rope.part.class_entry.get("keys", {}).get("default_theta", 10_000.0)
+    return rope.rope_type != "default" or base not in (None, known if beside is None else beside)
 
 
-def _flat(tower: Tower) -> Symptom:
-    beside = tower.number("rope_theta")
+def _report_unread_layer_types(part: ConfigPart) -> Problem:
+    beside = part.get_number("rope_theta")
     base = 10_000.0 if beside is None else beside
-    where = (*tower.where, str(tower.source))
+    where = (*part.where, str(part.used_key))
     edits: tuple[Edit, ...] = ()
-    inner = tower.blocks[0].keys
-    rest = {k: v for k, v in tower.config[where[-1]].items() if not isinstance(v, Mapping)}
-    if len(tower.blocks) == 1 and all(inner.get(k, v) == v for k, v in rest.items()):
+    inner = part.used_parameters[0].keys
+    rest = {k: v for k, v in part.config[where[-1]].items() if not isinstance(v, Mapping)}
+    if len(part.used_parameters) == 1 and all(inner.get(k, v) == v for k, v in rest.items()):
         edits = (Edit("set", where, {**rest, **inner}),)
-    names = " and ".join(str(block.label) for block in tower.blocks[:4])
-    return Symptom(
+    names = " and ".join(str(rope.layer_type) for rope in part.used_parameters[:4])
+    return Problem(
         ".".join(where),
-        f"{tower.family} has no layer types and does not read {names}: it rotates unscaled, by"
-        f" rope_theta {shown(base)}.",
+        f"{part.family} has no layer types and does not read {names}: it rotates unscaled, by"
+        f" rope_theta {format_value(base)}.",
         edits=edits,
     )
 
@@ -140,11 +146,12 @@ def _flat(tower: Tower) -> Symptom:
     "old-type-key",
     "error",
     what="A scaling under the old key type, in a class that reads rope_type only.",
-    why="Gemma 3, ModernBERT and OLMo 3 lay rope_scaling over parameters that have a rope_type of"
-    " default already, which wins over type: transformers 5 does not scale, and says nothing.",
-    remedy="Write rope_type for type.",
+    why="Gemma 3, ModernBERT and OLMo 3 merge rope_scaling into parameters that already have the"
+    " rope_type default, and rope_type has priority over type: transformers 5 does not scale, and"
+    " no message says so.",
+    remedy="Rename type to rope_type.",
     seen=("https://github.com/lablup/mlxcel/pull/1386",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "gemma3_text",
             "head_dim": 256,
@@ -153,7 +160,7 @@ def _flat(tower: Tower) -> Symptom:
             "rope_scaling": {"type": "linear", "factor": 8.0},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "gemma3_text",
             "head_dim": 256,
@@ -163,21 +170,21 @@ def _flat(tower: Tower) -> Symptom:
         }
     ),
 )
-def old_type_key(patient: Patient) -> Iterator[Symptom]:
-    towers = {tower.where: tower for tower in patient.towers}
-    for where, ours, theirs in patient.compared:
+def check_old_type_key(model: DiagnosedModel) -> Iterator[Problem]:
+    parts = {part.where: part for part in model.parts}
+    for where, ours, theirs in model.compared_readings:
         lost = [
             mine.parameters.get("rope_type")
-            for mine, other in zip(ours.groups, theirs.groups, strict=False)
+            for mine, other in zip(ours.groups, theirs, strict=False)
             if mine.parameters.get("rope_type") != other.parameters.get("rope_type")
         ]
-        for block in towers[where].blocks if lost and where in towers else ():
-            if block.has("type") and not block.has("rope_type"):
-                yield Symptom(
-                    block.path("type"),
-                    f"type {shown(lost[0])} is not read: transformers' {ours.model_type} rotates"
-                    " unscaled.",
-                    edits=(Edit("rename", (*block.where, "type"), "rope_type"),),
+        for rope in parts[where].used_parameters if lost and where in parts else ():
+            if rope.has("type") and not rope.has("rope_type"):
+                yield Problem(
+                    rope.path("type"),
+                    f"type {format_value(lost[0])} is not read: transformers' {ours.model_type}"
+                    " rotates unscaled.",
+                    edits=(Edit("rename", (*rope.where, "type"), "rope_type"),),
                 )
 
 
@@ -187,41 +194,41 @@ _TEXT = {"model_type": "qwen2", "hidden_size": 4096, "num_attention_heads": 32}
 @rule(
     "beside-the-text",
     "error",
-    what="Rope parameters at the top of a model whose text has a config of its own.",
-    why="The class of the text reads text_config. A rope_scaling beside it is ignored, or stops the"
-    " config from loading because keys that it needs are not there.",
-    remedy="Move it into text_config.",
+    what="Rope parameters at the top level of a model whose text part has its own config.",
+    why="The class of the text part reads text_config. A rope_scaling at the top level is ignored,"
+    " or the config does not load because keys that it needs are missing there.",
+    remedy="Move the parameters into text_config.",
     seen=("https://github.com/vllm-project/vllm-ascend/pull/14297",),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "llava",
             "text_config": _TEXT,
             "rope_scaling": {"rope_type": "linear", "factor": 4.0},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "llava",
             "text_config": {**_TEXT, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
         }
     ),
 )
-def beside_the_text(patient: Patient) -> Iterator[Symptom]:
-    if patient.reading is None:
+def check_beside_the_text(model: DiagnosedModel) -> Iterator[Problem]:
+    if model.reading is None:
         return
-    for tower in patient.towers:
-        rotates = "default_theta" in tower.class_entry.get("keys", {})  # beside its text
-        if tower.reading is not None or not tower.known_family or rotates:
+    for part in model.parts:
+        rotates = "default_theta" in part.class_entry.get("keys", {})  # not only its text
+        if part.reading is not None or not part.is_known_family or rotates:
             continue
-        inner = [part for part in patient.towers if part.where[:-1] == tower.where and part.where]
+        inner = [p for p in model.parts if p.where[:-1] == part.where and p.where]
         for name in _ROPE_KEYS:
-            given = tower.config.get(name)
-            if isinstance(given, Mapping) and given and not _repeated(given, inner):
-                yield Symptom(
-                    tower.path(name), f"{tower.family} does not read it here, but in text_config."
+            given = part.config.get(name)
+            if isinstance(given, Mapping) and given and not _is_repeated_in(given, inner):
+                yield Problem(
+                    part.path(name), f"{part.family} does not read it here, only in text_config."
                 )
 
 
-def _repeated(given: Mapping[str, Any], parts: list[Tower]) -> bool:
-    """Whether it stands in a part as well."""
+def _is_repeated_in(given: Mapping[str, Any], parts: list[ConfigPart]) -> bool:
+    """Whether one of the parts has the same dictionary."""
     return any(part.config.get(name) == given for part in parts for name in _ROPE_KEYS)

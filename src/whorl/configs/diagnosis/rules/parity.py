@@ -1,14 +1,14 @@
-"""What transformers makes of the whole config, beside what the config says.
+"""Where transformers computes something else than the config says.
 
-``read_config`` reads a config both ways and notes where the two part; the tests compare the second
-with the modules of transformers. These two rules catch what no rule about a single key knows of,
-and keep quiet where one does (``engine.put``).
+``read_config`` reads a config both ways and notes the differences; the tests compare the second
+reading with the modules of transformers. These two rules find what no rule about a single key
+finds; ``engine.apply_rules`` leaves them out if another rule gives the reason.
 """
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Patient
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.huggingface import defaults
 from whorl.configs.inspection.frameworks.transformers import refusal
 
@@ -18,22 +18,23 @@ __all__: list[str] = []
 @rule(
     "transformers-refuses",
     "error",
-    what="A config that transformers does not build a model from.",
-    why="The config says what is meant, and other software may run it, but the class of"
-    f" transformers {defaults.version()} stops: a key that it needs is not where it looks, or a"
-    " parameter is one that it does not take. Where another error says why, this one is left out.",
-    remedy="Write the config as the class of the model reads it; the message says what it lacks.",
+    what="transformers does not build a model from this config.",
+    why="The config is clear, and other software may run it, but the class of transformers"
+    f" {defaults.version()} stops: a key that it needs is not where it looks for it, or it does not"
+    " accept a parameter. This finding is left out if another error gives the reason.",
+    remedy="Write the config in the form that the class of the model reads; the message says what"
+    " is missing.",
     seen=(
         "https://github.com/huggingface/transformers/pull/32182",
         "https://github.com/huggingface/transformers/pull/45887",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 8192},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {
@@ -44,42 +45,42 @@ __all__: list[str] = []
         }
     ),
 )
-def transformers_refuses(patient: Patient) -> Iterator[Symptom]:
-    for where, text in _noted(patient, "transformers-refuses"):
-        yield Symptom(where, f"transformers {defaults.version()} refuses it: {refusal(text)}.")
+def check_transformers_refuses(model: DiagnosedModel) -> Iterator[Problem]:
+    for where, text in _find_notes(model, "transformers-refuses"):
+        yield Problem(where, f"transformers {defaults.version()} refuses it: {refusal(text)}.")
 
 
 @rule(
     "transformers-differs",
     "error",
     what="transformers rotates by other angles than the config says.",
-    why="Its classes read some keys in some places only, each family in its own way, and say"
-    " nothing about what they leave: a base beside nested parameters, a scaling in a flat"
-    " dictionary, a share of the head. The model loads, and every token is turned wrongly. Where"
-    " another rule says why, this one is left out.",
+    why="Each class reads some keys in some places only, and gives no message about keys that it"
+    " ignores: a base beside nested parameters, a scaling in a flat dictionary, a share of the"
+    " head. The model loads, and every token is rotated by wrong angles. This finding is left out"
+    " if another rule gives the reason.",
     remedy="Write the parameters where the class reads them (docs/configs.md in whorl's source"
-    " lists what each of these differences is);"
-    ' read_config(parity="transformers") shows what it makes of a config.',
+    ' explains each of these differences). read_config(parity="transformers") shows how'
+    " transformers reads a config.",
     seen=(
         "https://github.com/huggingface/transformers/issues/48392",
         "https://github.com/deepspeedai/DeepSpeed/pull/8345",
     ),
-    trigger=Case({"model_type": "olmo3", "rope_theta": 1000000.0}),
-    near_miss=Case({"model_type": "olmo3", "rope_theta": 500000.0}),
+    trigger=RuleExample({"model_type": "olmo3", "rope_theta": 1000000.0}),
+    near_miss=RuleExample({"model_type": "olmo3", "rope_theta": 500000.0}),
 )
-def transformers_differs(patient: Patient) -> Iterator[Symptom]:
-    for where, text in _noted(patient, "transformers-differs"):
-        yield Symptom(where, text.removesuffix(" parity='transformers' follows it."))
+def check_transformers_differs(model: DiagnosedModel) -> Iterator[Problem]:
+    for where, text in _find_notes(model, "transformers-differs"):
+        yield Problem(where, text.removesuffix(" parity='transformers' follows it."))
 
 
-def _noted(patient: Patient, id: str) -> Iterator[tuple[str, str]]:
-    """The notes of an id, with the key that speaks of the rotation where they stand."""
-    towers = {tower.path(): tower for tower in patient.towers}
-    for where, reading in patient.readings:
+def _find_notes(model: DiagnosedModel, id: str) -> Iterator[tuple[str, str]]:
+    """The notes with an id, each with the path of the rope key that it is about."""
+    parts = {part.path(): part for part in model.parts}
+    for where, reading in model.readings:
         for note in reading.notes:
             if note.id != id:
                 continue
-            tower = towers.get(where)
+            part = parts.get(where)
             keys = ("rope_scaling", "rope_parameters", "rope_theta")
-            own = [tower.path(key) for key in keys if tower is not None and tower.config.get(key)]
+            own = [part.path(key) for key in keys if part is not None and part.config.get(key)]
             yield (own[0] if own else where), note.text

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, number, shown
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import RopeParameters, format_value, read_number
 
 __all__: list[str] = []
 
 
-def _yarn(**more: object) -> dict[str, object]:
+def _build_yarn(**more: object) -> dict[str, object]:
     return {
         "rope_type": "yarn",
         "factor": 4.0,
@@ -17,7 +18,7 @@ def _yarn(**more: object) -> dict[str, object]:
     }
 
 
-def _llama3(low: float, high: float) -> dict[str, object]:
+def _build_llama3(low: float, high: float) -> dict[str, object]:
     return {
         "rope_type": "llama3",
         "factor": 8.0,
@@ -30,48 +31,50 @@ def _llama3(low: float, high: float) -> dict[str, object]:
 @rule(
     "beta-order",
     "error",
-    what="YaRN's beta_fast is below beta_slow.",
-    why="Pairs with more than beta_fast turns within the trained length are kept, those with fewer"
-    " than beta_slow are slowed, and between them a ramp leads over. In the wrong order the ramp"
-    " runs backwards: fast pairs are slowed and slow ones kept. transformers runs such a config"
-    " without a word.",
-    remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. Equal ones, as"
-    " Kimi-K2 has them, make a switch of the ramp.",
+    what="YaRN's beta_fast is smaller than beta_slow.",
+    why="YaRN keeps pairs that make more than beta_fast rotations within the trained length, slows"
+    " those that make fewer than beta_slow, and interpolates between the two along a ramp. In the"
+    " wrong order the ramp is reversed: fast pairs are slowed and slow pairs are kept."
+    " transformers runs such a config without a message.",
+    remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. With two equal"
+    " values, as in Kimi-K2, there is a step in place of the ramp.",
     seen=("https://github.com/pytorch/torchtitan/pull/3787",),
-    trigger=Case({"rope_scaling": _yarn(beta_fast=1, beta_slow=32)}),
-    near_miss=Case({"rope_scaling": _yarn(beta_fast=1.0, beta_slow=1.0)}),
+    trigger=RuleExample({"rope_scaling": _build_yarn(beta_fast=1, beta_slow=32)}),
+    near_miss=RuleExample({"rope_scaling": _build_yarn(beta_fast=1.0, beta_slow=1.0)}),
 )
-def beta_order(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.every_block:
-        fast = block.number("beta_fast") or 32.0
-        slow = block.number("beta_slow") or 1.0
-        if block.kind == "yarn" and 0 < fast < slow:
-            yield Symptom(
-                block.path("beta_fast"),
-                f"beta_fast is {shown(fast)}, beta_slow is {shown(slow)}: transformers runs it and"
-                " slows the fast pairs in place of the slow ones.",
+def check_beta_order(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.written_parameters:
+        fast = rope.get_number("beta_fast") or 32.0
+        slow = rope.get_number("beta_slow") or 1.0
+        if rope.rope_type == "yarn" and 0 < fast < slow:
+            yield Problem(
+                rope.path("beta_fast"),
+                f"beta_fast is {format_value(fast)}, beta_slow is {format_value(slow)}:"
+                " transformers runs it and slows the fast pairs instead of the slow ones.",
             )
 
 
 @rule(
     "low-high-order",
     "error",
-    what="Llama 3's low_freq_factor is above high_freq_factor.",
-    why="Pairs longer than original / low_freq_factor are slowed, those shorter than original /"
-    " high_freq_factor are kept, and between them a blend divides by high - low: backwards when"
-    " they are swapped. Equal ones, as in Llama 4 Scout, leave nothing between.",
+    what="Llama 3's low_freq_factor is larger than high_freq_factor.",
+    why="Pairs whose wavelength is longer than original / low_freq_factor are slowed, pairs whose"
+    " wavelength is shorter than original / high_freq_factor are kept, and the pairs between are"
+    " interpolated, which divides by high - low. If the two are swapped, the interpolation is"
+    " reversed. With two equal values, as in Llama 4 Scout, there are no pairs between.",
     remedy="Llama 3.1 has low_freq_factor 1 and high_freq_factor 4.",
     seen=("https://github.com/ml-explore/mlx-examples/pull/907",),
-    trigger=Case({"rope_scaling": _llama3(4.0, 1.0)}),
-    near_miss=Case({"rope_scaling": _llama3(1.0, 1.0)}),
+    trigger=RuleExample({"rope_scaling": _build_llama3(4.0, 1.0)}),
+    near_miss=RuleExample({"rope_scaling": _build_llama3(1.0, 1.0)}),
 )
-def low_high_order(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.every_block:
-        low, high = block.number("low_freq_factor"), block.number("high_freq_factor")
-        if block.kind == "llama3" and low is not None and high is not None and low > high:
-            yield Symptom(
-                block.path("low_freq_factor"),
-                f"low_freq_factor is {shown(low)}, high_freq_factor is {shown(high)}.",
+def check_low_high_order(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.written_parameters:
+        low, high = rope.get_number("low_freq_factor"), rope.get_number("high_freq_factor")
+        if rope.rope_type == "llama3" and low is not None and high is not None and low > high:
+            yield Problem(
+                rope.path("low_freq_factor"),
+                f"low_freq_factor is {format_value(low)}, high_freq_factor is"
+                f" {format_value(high)}.",
             )
 
 
@@ -86,16 +89,16 @@ _PHI4 = {
 @rule(
     "factor-list-length",
     "error",
-    what="A list of LongRoPE factors that has not one for each pair.",
-    why="The frequencies are divided by the list, element by element: another length does not load,"
-    " and software that forgets partial_rotary_factor expects the wrong one (Phi-4-mini has 48"
-    " factors for 96 rotated of 128 channels).",
+    what="A list of LongRoPE factors does not have one factor for each pair.",
+    why="Each frequency is divided by its factor in the list, so a list of another length does not"
+    " load. Software that ignores partial_rotary_factor expects the wrong length: Phi-4-mini has"
+    " 48 factors, because 96 of its 128 channels rotate.",
     remedy="Give short_factor and long_factor one number for each rotated pair.",
     seen=(
         "https://github.com/microsoft/Olive/issues/1873",
         "https://github.com/mlc-ai/relax/pull/337",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             **_PHI4,
             "rope_scaling": {
@@ -105,7 +108,7 @@ _PHI4 = {
             },
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             **_PHI4,
             "rope_scaling": {
@@ -116,28 +119,28 @@ _PHI4 = {
         }
     ),
 )
-def factor_list_length(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        pairs = _pairs(block)
-        if block.kind != "longrope" or pairs is None or block.tower.reading is not None:
-            continue  # lists that fit were read
+def check_factor_list_length(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        pairs = _count_pairs(rope)
+        if rope.rope_type != "longrope" or pairs is None or rope.part.reading is not None:
+            continue  # it was read, so the lists fit
         for name in ("short_factor", "long_factor"):
-            given = block.keys.get(name)
+            given = rope.keys.get(name)
             if isinstance(given, (list, tuple)) and len(given) != pairs:
-                yield Symptom(
-                    block.path(name),
+                yield Problem(
+                    rope.path(name),
                     f"{name} has {len(given)} numbers; {2 * pairs} rotated channels are {pairs}"
                     " pairs.",
                 )
 
 
-def _pairs(block: Block) -> int | None:
-    """Rotated pairs as the keys say them."""
-    head, share = block.tower.head_dim, block.share
+def _count_pairs(rope: RopeParameters) -> int | None:
+    """The number of rotated pairs, as the keys say it."""
+    head, share = rope.part.head_dim, rope.rotated_share
     return None if head is None or not 0 < share <= 1 else int(head * share) // 2
 
 
-def _long(short: float, long: float) -> dict[str, object]:
+def _build_longrope(short: float, long: float) -> dict[str, object]:
     return {
         "max_position_embeddings": 131072,
         "rope_scaling": {
@@ -149,9 +152,9 @@ def _long(short: float, long: float) -> dict[str, object]:
     }
 
 
-def _phimoe(long: float) -> dict[str, object]:
+def _build_phimoe(long: float) -> dict[str, object]:
     scales = {"short_mscale": 1.25, "long_mscale": 1.25}
-    given = _long(1.0, long)
+    given = _build_longrope(1.0, long)
     scaling = given["rope_scaling"]
     assert isinstance(scaling, dict)
     return {**given, "model_type": "phimoe", "rope_scaling": {**scaling, **scales}}
@@ -161,32 +164,36 @@ def _phimoe(long: float) -> dict[str, object]:
     "factor-lists-swapped",
     "warning",
     what="LongRoPE slows short texts more than long ones.",
-    why="long_factor stretches the wavelengths of texts past the trained length, so that its"
-    " numbers are the larger ones in every published model; short_factor is 1 or little more. The"
-    " other way round short texts are turned as no model was trained, and long ones not stretched.",
-    remedy="Change short_factor and long_factor about.",
+    why="long_factor makes wavelengths longer for texts beyond the trained length, so its numbers"
+    " are the larger ones in every published model; short_factor is 1 or slightly more. If the two"
+    " are swapped, short texts are rotated by angles of no training, and long texts are not"
+    " extended.",
+    remedy="Swap short_factor and long_factor.",
     seen=(
         "https://github.com/lablup/mlxcel/issues/1358",
         "https://github.com/ggml-org/llama.cpp/issues/24823",
     ),
-    trigger=Case(_long(8.0, 1.0)),
-    near_miss=Case(_long(1.0, 8.0)),
+    trigger=RuleExample(_build_longrope(8.0, 1.0)),
+    near_miss=RuleExample(_build_longrope(1.0, 8.0)),
 )
-def factor_lists_swapped(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        if block.kind != "longrope":
+def check_factor_lists_swapped(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        if rope.rope_type != "longrope":
             continue
-        short, long = (_total(block.keys.get(name)) for name in ("short_factor", "long_factor"))
+        short, long = (
+            _sum_numbers(rope.keys.get(name)) for name in ("short_factor", "long_factor")
+        )
         if short is not None and long is not None and short > long:
-            yield Symptom(
-                block.path("short_factor"),
-                f"short_factor adds up to {shown(short)}, long_factor to {shown(long)}.",
+            yield Problem(
+                rope.path("short_factor"),
+                f"short_factor adds up to {format_value(short)}, long_factor to"
+                f" {format_value(long)}.",
             )
 
 
-def _total(given: object) -> float | None:
+def _sum_numbers(given: object) -> float | None:
     """The sum of a list of numbers; None for anything else."""
-    found = [number(value) for value in given] if isinstance(given, (list, tuple)) else []
+    found = [read_number(value) for value in given] if isinstance(given, (list, tuple)) else []
     known = [value for value in found if value is not None]
     return sum(known) if found and len(known) == len(found) else None  # fsum overflows
 
@@ -194,53 +201,59 @@ def _total(given: object) -> float | None:
 @rule(
     "long-factor-unused",
     "warning",
-    what="LongRoPE in a model whose class in transformers never takes the long factors.",
-    why="The rotary module of Phi-3.5-MoE computes its frequencies anew in each call and does not"
-    " pass the length on, so that short_factor is taken for every text; only long_mscale counts"
-    " past the trained length. Nothing that a config says can change that.",
-    remedy="For texts past the trained length use software that changes over, such as vLLM or"
-    " llama.cpp, or correct the rotary module; the config is right. Shorter texts are not"
-    " concerned.",
+    what="LongRoPE in a model whose class in transformers never uses the long factors.",
+    why="The rotary module of Phi-3.5-MoE computes its frequencies again in each call, but does"
+    " not pass the length on. It uses short_factor for every text; beyond the trained length only"
+    " long_mscale has an effect. No change of the config can correct that.",
+    remedy="For texts beyond the trained length use software that changes to the long factors,"
+    " such as vLLM or llama.cpp, or correct the rotary module; the config is right. Shorter texts"
+    " are not affected.",
     seen=("https://github.com/huggingface/transformers/pull/33363",),
-    trigger=Case(_phimoe(8.0)),
-    near_miss=Case(_phimoe(1.0)),
+    trigger=RuleExample(_build_phimoe(8.0)),
+    near_miss=RuleExample(_build_phimoe(1.0)),
 )
-def long_factor_unused(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        same = block.keys.get("short_factor") == block.keys.get("long_factor")
-        if block.tower.family == "phimoe" and block.kind == "longrope" and not same:
-            yield Symptom(
-                block.path("long_factor"),
-                "transformers' phimoe takes short_factor for every text, also past"
-                f" {shown(block.original)} tokens.",
+def check_long_factor_unused(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        same = rope.keys.get("short_factor") == rope.keys.get("long_factor")
+        if rope.part.family == "phimoe" and rope.rope_type == "longrope" and not same:
+            yield Problem(
+                rope.path("long_factor"),
+                "transformers' phimoe uses short_factor for every text, also beyond"
+                f" {format_value(rope.trained_length)} tokens.",
             )
 
 
 @rule(
     "dynamic-cache",
     "warning",
-    what="Dynamic NTK changes the frequencies while keys turned by the old ones stay in the cache.",
-    why="transformers recomputes the frequencies as the text grows, for the longest row of the"
-    " batch, and turns new queries by them; cached keys keep their old angles, so scores past"
-    " the trained length mix two encodings. vLLM keeps one set of frequencies for all lengths"
-    " instead.",
-    remedy="Use yarn, whose frequencies are fixed; or whorl.KVCache, which turns cached keys again;"
-    " or run without a cache.",
+    what="Dynamic NTK changes the frequencies while keys rotated by the old ones stay in the"
+    " cache.",
+    why="transformers computes the frequencies again as the text grows, for the longest row of the"
+    " batch, and rotates new queries by them. Cached keys keep their old angles, so beyond the"
+    " trained length the scores mix two encodings. vLLM uses one set of frequencies for all"
+    " lengths instead.",
+    remedy="Use yarn, whose frequencies are fixed; or whorl.KVCache, which rotates cached keys"
+    " again; or run without a cache.",
     seen=(
         "https://github.com/huggingface/transformers/issues/25104",
         "https://github.com/vllm-project/vllm/issues/5093",
     ),
-    trigger=Case({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
-    near_miss=Case({"use_cache": False, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    trigger=RuleExample({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    near_miss=RuleExample(
+        {"use_cache": False, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
+    ),
 )
-def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        alpha = number(block.keys.get("alpha"))  # Hunyuan: a fixed stretch under the same name
-        cached = block.tower.config.get("use_cache") is not False
-        if block.kind == "dynamic" and not alpha and cached and block.number("factor") != 1:
-            yield Symptom(
-                block.path("rope_type"),
-                f"past {shown(block.tower.context)} tokens every step has new frequencies.",
+def check_dynamic_cache(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        alpha = read_number(
+            rope.keys.get("alpha")
+        )  # Hunyuan: fixed frequencies under the same name
+        cached = rope.part.config.get("use_cache") is not False
+        if rope.rope_type == "dynamic" and not alpha and cached and rope.get_number("factor") != 1:
+            length = format_value(rope.part.context_length)
+            yield Problem(
+                rope.path("rope_type"),
+                f"beyond {length} tokens the frequencies change with every token.",
             )
 
 
@@ -248,17 +261,17 @@ def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
     "longrope-switch",
     "note",
     what="LongRoPE changes its frequencies at the trained length.",
-    why="A text that grows past it while it is written needs other angles for all keys so far."
-    " transformers drops the cache there or mixes both; vLLM takes the long factors for every text"
-    " when it is started with a longer maximum; llama.cpp chooses once.",
-    remedy="Nothing in the config: know what your software does; whorl.KVCache turns cached keys"
-    " again.",
+    why="When a text grows beyond that length during generation, all keys so far need other"
+    " angles. transformers drops the cache at this point or mixes both; vLLM uses the long factors"
+    " for every text if it is started with a longer maximum; llama.cpp chooses once.",
+    remedy="Nothing in the config: find out what your software does. whorl.KVCache rotates cached"
+    " keys again.",
     seen=(
         "https://github.com/vllm-project/vllm/issues/27414",
         "https://github.com/huggingface/transformers/pull/33129",
         "https://github.com/ggml-org/llama.cpp/issues/8995",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {
@@ -269,7 +282,7 @@ def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
             },
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "max_position_embeddings": 131072,
             "rope_scaling": {
@@ -281,12 +294,12 @@ def dynamic_cache(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def longrope_switch(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        same = block.keys.get("short_factor") == block.keys.get("long_factor")
-        if block.kind == "longrope" and not same and block.original is not None:
-            yield Symptom(
-                block.path("long_factor"),
-                f"texts of more than {block.original} tokens take long_factor, others"
+def check_longrope_switch(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        same = rope.keys.get("short_factor") == rope.keys.get("long_factor")
+        if rope.rope_type == "longrope" and not same and rope.trained_length is not None:
+            yield Problem(
+                rope.path("long_factor"),
+                f"texts of more than {rope.trained_length} tokens use long_factor, others"
                 " short_factor.",
             )

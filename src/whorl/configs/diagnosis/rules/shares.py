@@ -3,71 +3,75 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whorl.configs.diagnosis.engine import Case, Symptom, rule
-from whorl.configs.diagnosis.patient import Block, Patient, number, shown, whole
+from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import RopeParameters, format_value, read_number, read_whole
 
-from ._beside import disagreements
+from ._disagreement import find_disagreements
 
 __all__: list[str] = []
 
-#: Families whose full-attention layers are trained with rope_type proportional.
+#: Families whose layers with full attention were trained with rope_type proportional.
 _PROPORTIONAL = ("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text")
 
 
 @rule(
     "partial-ignored",
     "warning",
-    what="A partial_rotary_factor that the model's class ignores.",
-    why="Half of the classes of transformers rotate the whole head with rope_type default whatever"
-    " partial_rotary_factor says, and only a part with any other type.",
-    remedy="Remove partial_rotary_factor if the model was trained on the whole head.",
+    what="A partial_rotary_factor that the class of the model ignores.",
+    why="Half of the classes of transformers rotate the whole head if rope_type is default,"
+    " whatever partial_rotary_factor says, and only a part of it with any other type.",
+    remedy="Remove partial_rotary_factor if the model was trained with the whole head.",
     seen=(
         "https://github.com/huggingface/transformers/pull/48652",
         "https://github.com/ml-explore/mlx-lm/pull/1698",
     ),
-    trigger=Case({"partial_rotary_factor": 0.5, "rope_theta": 10000.0}),
-    near_miss=Case(
+    trigger=RuleExample({"partial_rotary_factor": 0.5, "rope_theta": 10000.0}),
+    near_miss=RuleExample(
         {"model_type": "stablelm", "partial_rotary_factor": 0.25, "rope_theta": 10000.0}
     ),
 )
-def partial_ignored(patient: Patient) -> Iterator[Symptom]:
-    for where, a, b in patient.compared:
-        for mine, other in zip(a.groups, b.groups, strict=False):
+def check_partial_ignored(model: DiagnosedModel) -> Iterator[Problem]:
+    for where, reading, theirs in model.compared_readings:
+        for mine, other in zip(reading.groups, theirs, strict=False):
             if mine.rotation is None or other.rotation is None:
                 continue
-            one, two = (_width(r.options) for r in (mine.rotation, other.rotation))
+            one, two = (_read_width(r.options) for r in (mine.rotation, other.rotation))
             if one is not None and two is not None and one != two:
-                yield Symptom(
+                yield Problem(
                     ".".join((*where, "partial_rotary_factor")),
-                    f"the config says {one} rotated channels; transformers' {a.model_type}"
-                    f" rotates {two}.",
+                    f"the config asks for {one} rotated channels; transformers'"
+                    f" {reading.model_type} rotates {two}.",
                 )
                 break
 
 
-def _width(options: Any) -> int | None:
-    return whole(options.get("rotary_dim") or options.get("head_dim"))
+def _read_width(options: Any) -> int | None:
+    """Rotated channels of a rotation with these options."""
+    """Rotated channels of a rotation with these options."""
+    return read_whole(options.get("rotary_dim") or options.get("head_dim"))
 
 
 @rule(
     "share-disagrees",
     "error",
-    what="partial_rotary_factor inside and beside the rope parameters, with different values.",
-    why="transformers 5 takes the one inside; whatever reads config.partial_rotary_factor, as all"
-    " code for version 4 does, takes the other and rotates another number of channels.",
+    what="partial_rotary_factor is there twice, inside and beside the rope parameters, with"
+    " different values.",
+    why="transformers 5 uses the one inside. Software that reads config.partial_rotary_factor, as"
+    " all code for version 4 does, uses the other one and rotates another number of channels.",
     remedy="Remove the wrong one.",
     seen=(
         "https://github.com/chrishayuk/larql/pull/404",
         "https://github.com/vllm-project/vllm/pull/29966",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "stablelm",
             "partial_rotary_factor": 0.5,
             "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "stablelm",
             "partial_rotary_factor": 0.25,
@@ -75,24 +79,26 @@ def _width(options: Any) -> int | None:
         }
     ),
 )
-def share_disagrees(patient: Patient) -> Iterator[Symptom]:
-    for tower in patient.towers:
-        yield from disagreements(tower, "partial_rotary_factor")
+def check_share_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
+    for part in model.parts:
+        yield from find_disagreements(part, "partial_rotary_factor")
 
 
 @rule(
     "proportional-whole",
     "warning",
-    what="rope_type proportional without partial_rotary_factor.",
-    why="Proportional rotation turns a share of the pairs and leaves the rest still. Without"
-    " the share it turns all of them, which is plain RoPE.",
+    what="rope_type is proportional, and partial_rotary_factor is missing.",
+    why="Proportional RoPE rotates a share of the pairs and leaves the others as they are. Without"
+    " the share it rotates all of them, which is plain RoPE.",
     remedy="Write the partial_rotary_factor that the model was trained with (Gemma 4: 0.25).",
     seen=(
         "https://github.com/NVIDIA-NeMo/Megatron-Bridge/issues/4195",
         "https://github.com/apple/coreai-models/issues/66",
     ),
-    trigger=Case({"rope_parameters": {"rope_type": "proportional", "rope_theta": 1000000.0}}),
-    near_miss=Case(
+    trigger=RuleExample(
+        {"rope_parameters": {"rope_type": "proportional", "rope_theta": 1000000.0}}
+    ),
+    near_miss=RuleExample(
         {
             "rope_parameters": {
                 "rope_type": "proportional",
@@ -102,29 +108,34 @@ def share_disagrees(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def proportional_whole(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        beside = block.tower.config.get("partial_rotary_factor")
-        if block.kind == "proportional" and not block.has("partial_rotary_factor") and not beside:
-            yield Symptom(
-                block.path("partial_rotary_factor"), "it is missing, so that every pair turns."
+def check_proportional_whole(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        beside = rope.part.config.get("partial_rotary_factor")
+        if (
+            rope.rope_type == "proportional"
+            and not rope.has("partial_rotary_factor")
+            and not beside
+        ):
+            yield Problem(
+                rope.path("partial_rotary_factor"), "it is missing, so every pair rotates."
             )
 
 
 @rule(
     "partial-for-proportional",
     "warning",
-    what="partial_rotary_factor under another type where the model was trained with proportional.",
-    why="Both rotate the same share of channels, but proportional takes the frequencies of the"
-    " whole head and other partners: the two agree at position 0 and drift apart with"
-    " distance.",
+    what="partial_rotary_factor with another rope_type, in a family that was trained with"
+    " proportional.",
+    why="Both rotate the same share of channels, but proportional uses the frequencies of the"
+    " whole head and forms other pairs: the two agree at position 0 and differ more and more with"
+    " the distance.",
     remedy="Set rope_type to proportional for these layers.",
     seen=(
         "https://github.com/NVIDIA-NeMo/Megatron-Bridge/issues/4195",
         "https://github.com/pie-project/pie/pull/603",
         "https://github.com/jagmarques/nexusquant/pull/12",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "gemma4_text",
             "layer_types": ["sliding_attention", "full_attention"],
@@ -138,7 +149,7 @@ def proportional_whole(patient: Patient) -> Iterator[Symptom]:
             },
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "gemma4_text",
             "layer_types": ["sliding_attention", "full_attention"],
@@ -153,56 +164,53 @@ def proportional_whole(patient: Patient) -> Iterator[Symptom]:
         }
     ),
 )
-def partial_for_proportional(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        share = number(block.keys.get("partial_rotary_factor"))
-        part = block.tower.family in _PROPORTIONAL and share is not None and share < 1
-        if part and block.kind != "proportional":
-            path = block.path("rope_type")
-            yield Symptom(path, f"it is {block.kind}, with partial_rotary_factor {share:g}.")
+def check_partial_for_proportional(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        share = read_number(rope.keys.get("partial_rotary_factor"))
+        partial = rope.part.family in _PROPORTIONAL and share is not None and share < 1
+        if partial and rope.rope_type != "proportional":
+            path = rope.path("rope_type")
+            yield Problem(path, f"it is {rope.rope_type}, and partial_rotary_factor is {share:g}.")
 
 
 @rule(
     "sections",
     "error",
-    what="Sections of M-RoPE that do not add up to the pairs.",
-    why="mrope_section says how many pairs follow time, height and width. If the sum is not"
-    " the number of rotated pairs, the split fails or pairs are left over.",
+    what="The sections of M-RoPE do not add up to the number of pairs.",
+    why="mrope_section says how many pairs rotate by time, height and width. If the sum is not the"
+    " number of rotated pairs, splitting them fails, or some pairs are left over.",
     remedy="Make the sections add up to half of the rotated channels.",
     seen=(
         "https://github.com/pytorch/torchtitan/pull/4286",
         "https://github.com/vllm-project/vllm-gaudi/pull/1437",
     ),
-    trigger=Case(
+    trigger=RuleExample(
         {
             "model_type": "qwen2_vl_text",
             "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 32]},
         }
     ),
-    near_miss=Case(
+    near_miss=RuleExample(
         {
             "model_type": "qwen2_vl_text",
             "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
         }
     ),
 )
-def sections(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        pairs = _pairs(block)
+def check_sections(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        pairs = _count_pairs(rope)
         for name in ("mrope_section", "xdrope_section"):
-            given = block.keys.get(name)
+            given = rope.keys.get(name)
             if not isinstance(given, (list, tuple)) or pairs is None:
                 continue
-            counts = [found for value in given if (found := number(value)) is not None]
+            counts = [found for value in given if (found := read_number(value)) is not None]
             if len(counts) == len(given) and sum(counts) != pairs:
-                yield Symptom(
-                    block.path(name),
-                    f"{shown(list(given))} adds up to {shown(sum(counts))}; there are {pairs}"
-                    " pairs.",
-                )
+                total = f"{format_value(list(given))} adds up to {format_value(sum(counts))}"
+                yield Problem(rope.path(name), f"{total}; there are {pairs} pairs.")
 
 
-def _visual(interleaved: bool) -> Mapping[str, object]:
+def _build_qwen3_vl(interleaved: bool) -> Mapping[str, object]:
     sections = [24, 20, 20]
     return {
         "model_type": "qwen3_vl_text",
@@ -218,38 +226,39 @@ def _visual(interleaved: bool) -> Mapping[str, object]:
 @rule(
     "section-order",
     "error",
-    what="mrope_interleaved says another order of the sections than the class deals them in.",
-    why="The classes of transformers do not read it: Qwen3-VL deals pairs to time, height and width"
-    " in turn, Qwen2-VL gives each a block, whatever mrope_interleaved says. vLLM and others read"
-    " it.",
-    remedy="Write the order that the weights were trained in, and take the family that has it.",
+    what="mrope_interleaved names another order of the sections than the class uses.",
+    why="The classes of transformers do not read mrope_interleaved: Qwen3-VL assigns pairs to"
+    " time, height and width in alternation, Qwen2-VL gives each of them one block of pairs. vLLM"
+    " and others read it.",
+    remedy="Write the order that the weights were trained with, and use the family that has this"
+    " order.",
     seen=(
         "https://github.com/alibaba/MNN/pull/4133",
         "https://github.com/Blaizzy/mlx-vlm/pull/576",
     ),
-    trigger=Case(_visual(False)),
-    near_miss=Case(_visual(True)),
+    trigger=RuleExample(_build_qwen3_vl(False)),
+    near_miss=RuleExample(_build_qwen3_vl(True)),
 )
-def section_order(patient: Patient) -> Iterator[Symptom]:
-    for block in patient.blocks:
-        said = block.keys.get("mrope_interleaved")
+def check_section_order(model: DiagnosedModel) -> Iterator[Problem]:
+    for rope in model.used_parameters:
+        said = rope.keys.get("mrope_interleaved")
         orders = {
             group.rotation.options.get("order", "chunked")
-            for group in block.groups
+            for group in rope.layer_groups
             if group.rotation is not None and group.rotation.encoding == "mrope"
         }
         if isinstance(said, bool) and orders and ("interleaved" in orders) != said:
-            yield Symptom(
-                block.path("mrope_interleaved"),
-                f"it is {shown(said).lower()}; {block.tower.family} deals its sections"
-                f" {'in turn' if 'interleaved' in orders else 'in another order'} regardless.",
+            yield Problem(
+                rope.path("mrope_interleaved"),
+                f"it is {format_value(said).lower()}; {rope.part.family} ignores it and assigns"
+                f" pairs {'in alternation' if 'interleaved' in orders else 'in another order'}.",
             )
 
 
-def _pairs(block: Block) -> int | None:
-    """Rotated pairs, as they were read or else as the keys say them."""
-    for group in block.groups:
-        if group.rotation is not None and (width := _width(group.rotation.options)):
+def _count_pairs(rope: RopeParameters) -> int | None:
+    """The number of rotated pairs, as it was read or else as the keys say it."""
+    for group in rope.layer_groups:
+        if group.rotation is not None and (width := _read_width(group.rotation.options)):
             return width // 2
-    head, share = block.tower.head_dim, block.share
+    head, share = rope.part.head_dim, rope.rotated_share
     return None if head is None or not 0 < share <= 1 else int(head * share) // 2

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from whorl.configs import diagnosis
-from whorl.configs.diagnosis.engine import Case
+from whorl.configs.diagnosis.engine import RuleExample
 
-__all__ = ["examine_case", "write_config", "write_safetensors", "write_trained"]
+__all__ = ["diagnose_example", "write_config", "write_safetensors", "write_trained"]
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _DTYPES |= {"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
@@ -33,7 +33,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, tuple[float, 
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_trained(path: Path, case: Case) -> None:
+def write_trained(path: Path, case: RuleExample) -> None:
     """Weights of q and k whose pairs agree in the layout of the case, as training makes them."""
     width, heads = case.config["hidden_size"], case.config["num_attention_heads"]
     source = torch.Generator().manual_seed(0)
@@ -57,18 +57,20 @@ def write_config(folder: Path, config: Mapping[str, object]) -> Path:
     return path
 
 
-def examine_case(case: Case, folder: Path, *, ignore: Sequence[str] = ()) -> diagnosis.Diagnosis:
+def diagnose_example(
+    case: RuleExample, folder: Path, *, ignore: Sequence[str] = ()
+) -> diagnosis.ConfigDiagnosis:
     """What the doctor finds in an example, through files where it has tensors."""
     if case.trained is not None:
         write_config(folder, case.config)
         write_trained(folder / "model.safetensors", case)
-        return diagnosis.examine(folder, length=case.length, ignore=ignore)
+        return diagnosis.diagnose(folder, length=case.length, ignore=ignore)
     if not case.stored:
-        return diagnosis.examine(case.config, length=case.length, ignore=ignore)
+        return diagnosis.diagnose(case.config, length=case.length, ignore=ignore)
     write_config(folder, case.config)
     tensors = {n: t for n, t in case.stored.items() if t[0] not in ("pickle", "broken")}
     for name in case.stored.keys() - tensors.keys():
         (folder / name).write_bytes(b"\x80\x04.")
     if tensors:
         write_safetensors(folder / "model.safetensors", tensors)
-    return diagnosis.examine(folder, length=case.length, ignore=ignore)
+    return diagnosis.diagnose(folder, length=case.length, ignore=ignore)

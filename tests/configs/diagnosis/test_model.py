@@ -1,4 +1,4 @@
-"""What rules look at: parts of models, layer types, dialects, and configs of any kind."""
+"""What rules are given: parts of models, layer types, dialects, and configs of any kind."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.effort import bounded
-from whorl.configs import ConfigError, diagnosis, presets
-from whorl.configs.diagnosis import RULES
+from whorl.configs import ConfigError, Rotation, diagnosis, presets, read_config
+from whorl.configs.diagnosis import RULES, model
 from whorl.configs.diagnosis.engine import LLAMA
+from whorl.configs.diagnosis.rules import keys, nested
+from whorl.weights import config_file
 
 HOSTILE: list[Any] = [
     *(None, True, False, 0, -1, 1, 10**400, -(10**400), 1e308, 5e-324, float("nan"), float("inf")),
@@ -29,7 +31,7 @@ SEEDS = [
 
 def test_a_part_is_named_by_its_path() -> None:
     text = {**LLAMA, "rope_scaling": {"factor": 4.0}}
-    found = diagnosis.examine({"model_type": "llava", "text_config": text, "vision_config": {}})
+    found = diagnosis.diagnose({"model_type": "llava", "text_config": text, "vision_config": {}})
     assert [(f.rule, f.where) for f in found.errors] == [
         ("lone-factor", "text_config.rope_scaling.factor")
     ]
@@ -42,19 +44,19 @@ def test_text_keys_beside_a_vision_part_are_those_of_the_text() -> None:
         "vision_config": {"model_type": "qwen2_vl"},
         "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 30]},
     }
-    found = diagnosis.examine(config)
+    found = diagnosis.diagnose(config)
     assert [(f.rule, f.where) for f in found.errors] == [("sections", "rope_scaling.mrope_section")]
 
 
 def test_a_fix_inside_a_part() -> None:
     text = {**LLAMA, "rope_thta": 500000.0}
-    found = diagnosis.examine({"model_type": "llava", "text_config": text})
+    found = diagnosis.diagnose({"model_type": "llava", "text_config": text})
     assert found.fixed()["text_config"]["rope_theta"] == 500000.0
 
 
 def test_a_layer_type_is_named() -> None:
     config = RULES["truncate-nested"].trigger.config
-    found = diagnosis.examine(config)
+    found = diagnosis.diagnose(config)
     assert found.warnings[0].where == "rope_parameters.full_attention.truncate"
 
 
@@ -66,14 +68,14 @@ def test_window_layers_are_judged_by_their_window() -> None:
         "sliding_window": 1024,
         "layer_types": ["sliding_attention"] * 2,
     }
-    assert "beyond-seen" not in {f.rule for f in diagnosis.examine(config, length=32768).findings}
+    assert "beyond-seen" not in {f.rule for f in diagnosis.diagnose(config, length=32768).findings}
     config["layer_types"] = ["sliding_attention", "full_attention"]
-    assert "beyond-seen" in {f.rule for f in diagnosis.examine(config, length=32768).findings}
+    assert "beyond-seen" in {f.rule for f in diagnosis.diagnose(config, length=32768).findings}
 
 
 @pytest.mark.parametrize("name", presets.names())
 def test_published_configs_have_no_errors(name: str) -> None:
-    assert diagnosis.examine(name).errors == ()
+    assert diagnosis.diagnose(name).errors == ()
 
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -119,29 +121,29 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_unusual_but_right_configs_raise_no_alarm(name: str) -> None:
-    found = diagnosis.examine({**LLAMA, **PUBLISHED[name]})
+    found = diagnosis.diagnose({**LLAMA, **PUBLISHED[name]})
     assert found.errors == found.warnings == ()
 
 
 def test_a_file_wins_over_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("llama-3.1-8b").write_text(json.dumps({**LLAMA, "rope_scaling": {"factor": 4.0}}))
-    assert [f.rule for f in diagnosis.examine("llama-3.1-8b").errors] == ["lone-factor"]
+    assert [f.rule for f in diagnosis.diagnose("llama-3.1-8b").errors] == ["lone-factor"]
 
 
 def test_files_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
     for name in ("nowhere.json", "x" * 5000, "a\0b"):
         with pytest.raises(ConfigError):
-            diagnosis.examine(str(tmp_path / name))
+            diagnosis.diagnose(str(tmp_path / name))
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ConfigError, match="not JSON"):
-        diagnosis.examine(tmp_path)
+        diagnosis.diagnose(tmp_path)
 
 
 def test_a_config_of_meta_is_read_too(tmp_path: Path) -> None:
     params = {"dim": 4096, "n_layers": 2, "n_heads": 32, "rope_theta": 500000.0, "norm_eps": 1e-5}
     (tmp_path / "params.json").write_text(json.dumps(params))
-    found = diagnosis.examine(tmp_path, length=2_097_152)
+    found = diagnosis.diagnose(tmp_path, length=2_097_152)
     assert {f.rule for f in found.findings} >= {"float32-angles"}
 
 
@@ -164,7 +166,7 @@ def test_any_value_for_any_key_gives_an_answer(seed: dict[str, Any]) -> None:
             place[path[-1]] = value
             with bounded(what=(path, value)):
                 try:
-                    found = diagnosis.examine(config, length=8192)
+                    found = diagnosis.diagnose(config, length=8192)
                 except ConfigError:  # too large to be looked at
                     continue
                 json.dumps(found.to_dict())
@@ -173,7 +175,7 @@ def test_any_value_for_any_key_gives_an_answer(seed: dict[str, Any]) -> None:
 
 def test_a_misspelt_preset_gets_a_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"doctor: there is no file .* did you mean 'qwen3-8b'"):
-        diagnosis.examine("qwen3-8")
+        diagnosis.diagnose("qwen3-8")
 
 
 def test_a_gguf_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,5 +192,38 @@ def test_a_gguf_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(_gguf_file, "read", counted)
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf_bytes(metadata("llama")))
-    assert diagnosis.examine(path).reading is not None
+    assert diagnosis.diagnose(path).reading is not None
     assert calls == [str(path)]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-3-4b", "qwen3-8b-yarn", "deepseek-v3"])
+def test_a_config_is_read_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One reading for all rules, and of each rotation one module for one length."""
+    readings, lengths = [], []
+    read, frequencies = read_config, Rotation.frequencies
+
+    def count_reading(x: Any, *, parity: Any = None) -> Any:
+        readings.append(parity)
+        return read(x, parity=parity)
+
+    def count_frequencies(self: Rotation, length: int | None = None) -> Any:
+        lengths.append((repr(self), length))
+        return frequencies(self, length)
+
+    for module in (model, keys, nested, config_file):
+        monkeypatch.setattr(module, "read_config", count_reading)
+    monkeypatch.setattr(Rotation, "frequencies", count_frequencies)
+    found = diagnosis.diagnose(name)
+    assert found.errors == ()
+    assert readings == [None]
+    assert len(lengths) == len(set(lengths)) > 0
+
+
+def test_families_that_are_not_followed_are_read_as_transformers_does_too() -> None:
+    config = {**LLAMA, "model_type": "of-its-own", "partial_rotary_factor": 0.5}
+    loaded = model.load_model(config, None)
+    ((path, ours, theirs),) = loaded.compared_readings
+    assert path == ()
+    assert loaded.reading is not None
+    assert loaded.reading.transformers_groups is None
+    assert len(ours.groups) == len(theirs) == 1
