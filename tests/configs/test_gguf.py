@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from whorl.configs import ConfigError, ModelPositions, read_config
-from whorl.configs._gguf_families import PERMUTED, SLIDING, style
+from whorl.configs._gguf_families import PERMUTED, SLIDING, get_rope_style
 from whorl.scaling import NTK, Linear, Llama3, LongRoPE
 
 from .gguf_files import gguf_bytes, metadata
@@ -30,10 +30,12 @@ def scaling(found: ModelPositions) -> Any:
 def test_every_architecture_of_the_package_is_known() -> None:
     gguf = pytest.importorskip("gguf")
     names = set(gguf.MODEL_ARCH_NAMES.values())
-    assert {name for name in names if style(name, sections=False) is None} == set()
+    assert {name for name in names if get_rope_style(name, sections=False) is None} == set()
     known = set(SLIDING) | PERMUTED
-    assert {name for name in known if style(name, sections=False) in (None, "none")} == set()
-    assert all(style(name, sections=False) == "norm" for name in PERMUTED)
+    assert {
+        name for name in known if get_rope_style(name, sections=False) in (None, "none")
+    } == set()
+    assert all(get_rope_style(name, sections=False) == "norm" for name in PERMUTED)
 
 
 @pytest.mark.parametrize(

@@ -323,7 +323,7 @@ def test_defaults_fill_in_what_a_config_leaves_out() -> None:
     assert dbrx.config.head_dim == 32
     neox = whorl.RoPE.from_config({"model_type": "gpt_neox", "rotary_pct": 0.5})
     assert neox.config.rotary_dim == 48
-    assert defaults.version().startswith("5.")
+    assert defaults.get_version().startswith("5.")
 
 
 def test_asking_the_wrong_class_or_layer() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import whorl
 from whorl.configs import ConfigError, read_config
-from whorl.configs.huggingface.nd.towers import TOWERS
+from whorl.configs.huggingface.nd.towers import VISION_ENCODERS
 
 pytest.importorskip("transformers")
 
@@ -20,14 +20,14 @@ def random(*shape: int, seed: int) -> Tensor:
 
 
 def test_every_tower_has_a_peer() -> None:
-    assert TOWERS.keys() == nd_models.TOWER_CLASSES.keys()
-    print(f"axial towers: {len(TOWERS)} of 30")
-    assert len(TOWERS) == 30
+    assert VISION_ENCODERS.keys() == nd_models.TOWER_CLASSES.keys()
+    print(f"axial towers: {len(VISION_ENCODERS)} of 30")
+    assert len(VISION_ENCODERS) == 30
 
 
-@pytest.mark.parametrize("model_type", TOWERS)
+@pytest.mark.parametrize("model_type", VISION_ENCODERS)
 def test_rotation_is_the_models_own(model_type: str) -> None:
-    peer, tower = nd_models.tower(model_type), TOWERS[model_type]
+    peer, tower = nd_models.tower(model_type), VISION_ENCODERS[model_type]
     rope = nd_models.rotation(peer.config).build(precision="float32")
     assert isinstance(rope, whorl.AxialRoPE)
     inv_freq, axes = rope.frequencies().inv_freq, rope.config.axes
@@ -45,7 +45,7 @@ def test_rotation_is_the_models_own(model_type: str) -> None:
     assert float((other - peer.turned(q, k)[0]).abs().max()) > 0.1  # the axes matter
 
 
-@pytest.mark.parametrize("model_type", TOWERS)
+@pytest.mark.parametrize("model_type", VISION_ENCODERS)
 def test_a_config_may_leave_everything_out(model_type: str) -> None:
     whole = read_config(nd_models.tower(model_type).config)
     short = read_config({"model_type": model_type})
@@ -107,5 +107,5 @@ def test_layers_of_sam3_differ_in_their_positions() -> None:
     ],
 )
 def test_bad_values_are_named(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match="read_config: .*" + message):
+    with pytest.raises(ConfigError, match=message):
         read_config({"model_type": "qwen3_vl_vision", **data})

@@ -9,7 +9,7 @@ import whorl
 from whorl.configs import ConfigError, read_config
 from whorl.configs.huggingface import defaults
 from whorl.configs.inspection import inspect
-from whorl.configs.inspection.verdict import verdict
+from whorl.configs.inspection.verdict import write_verdict
 from whorl.explore import api
 from whorl.explore.state import State
 from whorl.scaling import DynamicNTK
@@ -141,8 +141,8 @@ def test_towers_that_nothing_knows_do_not_rotate_without_a_sign() -> None:
 
 def test_no_published_name_is_a_type_of_transformers() -> None:
     for name in ("RefinedWeb", "RefinedWebModel", "chatglm", "kimi_k2", "stablelm_epoch"):
-        assert defaults.of_type(name) is None
-        assert not defaults.rotates_nothing(name)
+        assert defaults.get_entry(name) is None
+        assert not defaults.has_no_rotation(name)
 
 
 def test_unknown_types_slide_by_their_window() -> None:
@@ -278,7 +278,7 @@ def test_of_an_unknown_type_we_cannot_tell() -> None:
         read_config({"model_type": "novel"}).build()
     with pytest.raises(ConfigError, match=r"bert has no rotary embedding\."):
         read_config({"model_type": "bert", **SIZES}).build()
-    assert verdict(inspect({"model_type": "novel"})) == message
+    assert write_verdict(inspect({"model_type": "novel"})) == message
     request = {"source": {"text": '{"model_type": "novel"}'}}
     assert api.report(State(), request)["problem"] == (
         message.removesuffix(".") + ", so there is nothing to draw."

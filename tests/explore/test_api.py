@@ -216,7 +216,7 @@ def test_a_head_too_wide_to_draw_is_not_built() -> None:
         ({"source": {"path": "/etc/passwd"}}, "source must be one of preset, text and given"),
         ({"source": {"given": True}}, "no config was given on the command line"),
         ({"source": {"preset": "lama-3.1-8b"}}, "did you mean 'llama-3.1-8b'"),
-        ({"source": {"preset": "../presets/llama-2-7b"}}, "there is none called"),
+        ({"source": {"preset": "../presets/llama-2-7b"}}, "there is no preset"),
         ({"source": {"text": "   "}}, "there is no config yet"),
         ({"source": {"text": "{}"}}, "the config is empty"),
         ({"source": {"text": "{oops"}}, "the text is not JSON"),
@@ -432,7 +432,7 @@ def test_errors_of_whorl_are_not_taken_for_the_request_s(monkeypatch: pytest.Mon
     def broken(*_: Any) -> Any:
         raise ValueError("a mistake")
 
-    monkeypatch.setattr(curves, "described", broken)
+    monkeypatch.setattr(curves, "describe_scaling", broken)
     with pytest.raises(ValueError, match="a mistake") as caught:
         view(choices=[{"method": "yarn", "factor": 2}])
     assert not isinstance(caught.value, (_checks.RequestError, ConfigError))

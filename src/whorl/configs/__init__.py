@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from whorl._support.words import quote
 
 from . import gguf, huggingface, meta, mistral, mlx
-from ._written import Written, rope_parameters
+from ._written import RopeParameters, rope_parameters
 from .model import (
     ConfigError,
     Kind,
@@ -44,8 +44,8 @@ __all__ = [
     "Parity",
     "Part",
     "QueryScale",
+    "RopeParameters",
     "Rotation",
-    "Written",
     "load",
     "parse",
     "read_config",
@@ -70,9 +70,7 @@ def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
     500000.0
     """
     if parity not in (None, "transformers"):
-        raise ConfigError(
-            f"read_config: parity must be None or 'transformers'; got {quote(parity)}."
-        )
+        raise ConfigError(f"parity must be None or 'transformers'; got {quote(parity)}.")
     document = load(x)
     return _READERS[document.kind](document, parity)
 

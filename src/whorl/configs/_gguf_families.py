@@ -12,9 +12,18 @@ what is stored permuted. Names: gguf 0.19. llama.cpp does not run gptj; its layo
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DEEPSEEK", "HALVED", "LATENT", "PERMUTED", "SLIDING", "Sliding", "Style", "style"]
+__all__ = [
+    "DEEPSEEK",
+    "HALVED",
+    "LATENT",
+    "PERMUTED",
+    "SLIDING",
+    "RopeStyle",
+    "SlidingRule",
+    "get_rope_style",
+]
 
-Style = Literal["none", "norm", "neox", "mrope", "imrope"]
+RopeStyle = Literal["none", "norm", "neox", "mrope", "imrope"]
 
 _NONE = """
     clip gpt2 mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6
@@ -39,7 +48,7 @@ _NEOX = """
 _MROPE = "qwen2vl paddleocr"
 _IMROPE = "qwen3vl qwen3vlmoe qwen35 qwen35moe"
 
-_STYLES: dict[str, Style] = {
+_STYLES: dict[str, RopeStyle] = {
     **dict.fromkeys(_NONE.split(), "none"),
     **dict.fromkeys(_NORM.split(), "norm"),
     **dict.fromkeys(_NEOX.split(), "neox"),
@@ -66,7 +75,7 @@ LATENT = DEEPSEEK - {"deepseek2-ocr"}
 
 
 @dataclass(frozen=True)
-class Sliding:
+class SlidingRule:
     """Layers that see a window only, and layers that are not rotated.
 
     period: every so many layers one sees all, the last of them, or the first if ``full_first``;
@@ -83,33 +92,33 @@ class Sliding:
     unrotated: Literal["full", "last", "first"] | None = None
 
 
-_OWN = Sliding(base=10_000.0, scaled=False)
+_OWN = SlidingRule(base=10_000.0, scaled=False)
 
-SLIDING: dict[str, Sliding] = {
-    "afmoe": Sliding(4, unrotated="last"),
-    "cohere2": Sliding(4, unrotated="full"),
-    "exaone-moe": Sliding(4, unrotated="full"),
-    "exaone4": Sliding(4, unrotated="full"),
-    "gemma-embedding": Sliding(6, base=10_000.0, scaled=False),
-    "gemma2": Sliding(2),
-    "gemma3": Sliding(6, base=10_000.0, scaled=False),
-    "gemma3n": Sliding(5, base=10_000.0, scaled=False),
+SLIDING: dict[str, SlidingRule] = {
+    "afmoe": SlidingRule(4, unrotated="last"),
+    "cohere2": SlidingRule(4, unrotated="full"),
+    "exaone-moe": SlidingRule(4, unrotated="full"),
+    "exaone4": SlidingRule(4, unrotated="full"),
+    "gemma-embedding": SlidingRule(6, base=10_000.0, scaled=False),
+    "gemma2": SlidingRule(2),
+    "gemma3": SlidingRule(6, base=10_000.0, scaled=False),
+    "gemma3n": SlidingRule(5, base=10_000.0, scaled=False),
     "gemma4": _OWN,
-    "gpt-oss": Sliding(2),
+    "gpt-oss": SlidingRule(2),
     "laguna": _OWN,
-    "llama4": Sliding(4, unrotated="last"),
-    "mellum": Sliding(4, scaled=False),
+    "llama4": SlidingRule(4, unrotated="last"),
+    "mellum": SlidingRule(4, scaled=False),
     "mimo2": _OWN,
-    "modern-bert": Sliding(3, full_first=True, base=10_000.0, scaled=False),
-    "olmo2": Sliding(4, scaled=False),
-    "plamo3": Sliding(8, base=10_000.0, scaled=False),
-    "smallthinker": Sliding(4, full_first=True, unrotated="first"),
-    "smollm3": Sliding(unrotated="last"),
+    "modern-bert": SlidingRule(3, full_first=True, base=10_000.0, scaled=False),
+    "olmo2": SlidingRule(4, scaled=False),
+    "plamo3": SlidingRule(8, base=10_000.0, scaled=False),
+    "smallthinker": SlidingRule(4, full_first=True, unrotated="first"),
+    "smollm3": SlidingRule(unrotated="last"),
     "step35": _OWN,
 }
 
 
-def style(architecture: str, *, sections: bool) -> Style | None:
+def get_rope_style(architecture: str, *, sections: bool) -> RopeStyle | None:
     """How channels pair up, None for an architecture that is not known."""
     if sections and architecture in _BY_SECTIONS:
         return "mrope"

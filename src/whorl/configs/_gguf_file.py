@@ -189,4 +189,4 @@ class _Header:
             raise self.wrong(f"ends inside {quote(what)}, which claims {length:,} bytes.")
 
     def wrong(self, words: str) -> ConfigError:
-        return ConfigError(f"read_config: the GGUF file {self.where} {words}")
+        return ConfigError(f"the GGUF file {self.where} {words}")

@@ -2,7 +2,7 @@
 
 from .model import Note
 
-__all__ = ["TEXTS", "note"]
+__all__ = ["TEXTS", "get_note"]
 
 TEXTS: dict[str, str] = {
     "alibi-instead": "The config asks for ALiBi, so queries and keys are not rotated.",
@@ -79,5 +79,5 @@ TEXTS: dict[str, str] = {
 }
 
 
-def note(name: str) -> Note:
+def get_note(name: str) -> Note:
     return Note(name, TEXTS[name])

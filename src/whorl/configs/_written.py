@@ -26,13 +26,13 @@ from whorl.scaling import (
 )
 from whorl.scaling.yarn import mscale
 
-__all__ = ["Written", "parameters", "rope_parameters"]
+__all__ = ["RopeParameters", "rope_parameters", "write_parameters"]
 
 _ORIGINAL = "original_max_position_embeddings"
 
 
 @dataclass(frozen=True)
-class Written:
+class RopeParameters:
     """rope_parameters, or the reason why there are none.
 
     unsaid: what they leave to other keys or to code, in words.
@@ -43,7 +43,7 @@ class Written:
     unsaid: tuple[str, ...] = ()
 
 
-def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> Written:
+def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> RopeParameters:
     """The scaling of ``rotary_dim`` channels with this base, for transformers 5.
 
     >>> from whorl.scaling import Linear
@@ -56,11 +56,11 @@ def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> Wr
         case None:
             pass
         case NTK() | DynamicNTK(alpha=float() | int()):
-            base = _raised(scaling, base, rotary_dim)
+            base = _compute_raised_base(scaling, base, rotary_dim)
         case Linear():
             kind, rest = "linear", {"factor": scaling.factor}
         case Llama3():
-            kind, rest = "llama3", _llama3(scaling)
+            kind, rest = "llama3", _write_llama3(scaling)
         case Proportional():
             kind, rest = "proportional", {"partial_rotary_factor": scaling.rotary_share}
             rest |= {} if scaling.factor == 1 else {"factor": scaling.factor}
@@ -69,18 +69,20 @@ def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> Wr
             begins = f"max_position_embeddings: {scaling.original_context}"
             unsaid = (f"{begins}, where its length begins to count",)
         case LongRoPE():
-            kind, rest = "longrope", _longrope(scaling)
-            unsaid = _past(scaling)
+            kind, rest = "longrope", _write_longrope(scaling)
+            unsaid = _describe_long_scale(scaling)
         case YaRN() | NTKByParts() if scaling.ramp != "rotations":
-            kind, rest = "yarn", _yarn(scaling)
+            kind, rest = "yarn", _write_yarn(scaling)
         case YaRN() | NTKByParts():
-            return Written(None, f"transformers has no ramp by rotations, as {scaling.name!r} has")
+            return RopeParameters(
+                None, f"transformers has no ramp by rotations, as {scaling.name!r} has"
+            )
         case _:
-            return Written(None, f"transformers has no type for {scaling.name!r}")
-    return Written({"rope_type": kind, "rope_theta": base, **rest}, unsaid=unsaid)
+            return RopeParameters(None, f"transformers has no type for {scaling.name!r}")
+    return RopeParameters({"rope_type": kind, "rope_theta": base, **rest}, unsaid=unsaid)
 
 
-def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+def write_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a rotation that was read in another dialect, as rope_parameters."""
     width = options.get("rotary_dim") or options["head_dim"]
     found = rope_parameters(options.get("scaling"), options["base"], width)
@@ -89,15 +91,15 @@ def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**(share if "rotary_dim" in options else {}), **found.parameters}
 
 
-def _raised(scaling: NTK | DynamicNTK, base: float, rotary_dim: int) -> float:
-    stretch = scaling.factor if isinstance(scaling, NTK) else scaling.alpha
-    assert stretch is not None
+def _compute_raised_base(scaling: NTK | DynamicNTK, base: float, rotary_dim: int) -> float:
+    multiplier = scaling.factor if isinstance(scaling, NTK) else scaling.alpha
+    assert multiplier is not None
     if rotary_dim <= 2:  # the only pair is the fastest one, which never changes
         return base
-    return float(base * stretch ** (rotary_dim / (rotary_dim - 2)))
+    return float(base * multiplier ** (rotary_dim / (rotary_dim - 2)))
 
 
-def _llama3(scaling: Llama3) -> dict[str, Any]:
+def _write_llama3(scaling: Llama3) -> dict[str, Any]:
     return {
         "factor": scaling.factor,
         _ORIGINAL: scaling.original_context,
@@ -106,7 +108,7 @@ def _llama3(scaling: Llama3) -> dict[str, Any]:
     }
 
 
-def _yarn(scaling: YaRN | NTKByParts) -> dict[str, Any]:
+def _write_yarn(scaling: YaRN | NTKByParts) -> dict[str, Any]:
     """Options at the defaults of transformers are left out."""
     keys: dict[str, Any] = {"factor": scaling.factor, _ORIGINAL: scaling.original_context}
     for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0), ("truncate", True)):
@@ -124,7 +126,7 @@ def _yarn(scaling: YaRN | NTKByParts) -> dict[str, Any]:
     return {**keys, **{name: value for name, value in given.items() if value is not None}}
 
 
-def _longrope(scaling: LongRoPE) -> dict[str, Any]:
+def _write_longrope(scaling: LongRoPE) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "short_factor": list(scaling.short_factors),
         "long_factor": list(scaling.long_factors),
@@ -136,7 +138,7 @@ def _longrope(scaling: LongRoPE) -> dict[str, Any]:
     return keys
 
 
-def _past(scaling: LongRoPE) -> tuple[str, ...]:
+def _describe_long_scale(scaling: LongRoPE) -> tuple[str, ...]:
     past = scaling.long_attention_factor
     if past is None or past == scaling.attention_factor:
         return ()

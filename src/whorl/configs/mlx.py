@@ -42,63 +42,65 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
     data = {name: v for name, v in document.data.items() if name != "rope_traditional"}
     notes: list[Note] = []
     for name in _SCALINGS:
-        given = keys.under(name)
+        given = keys.read_object(name)
         if given is not None:
-            data[name] = _standard(given)
-            notes += _differences(given)
+            data[name] = _normalize_type(given)
+            notes += _note_differences(given)
     found = huggingface.read(replace(document, data=data), parity)
     part = found.part
     inner = keys if part is None else Keys(part.keys, part.where)
     said = next((one for one in (inner, keys) if "rope_traditional" in one), None)
     if said is not None and parity is None:
-        layout = "interleaved" if said.flag("rope_traditional") else "half"
+        layout = "interleaved" if said.read_flag("rope_traditional") else "half"
         usual = {g.rotation.options.get("layout", "half") for g in found.groups if g.rotation}
         if usual - {layout}:
             notes.append(Note("layout-unread", _UNREAD))
-        found = _in_layout(found, layout)
+        found = _set_layout(found, layout)
     if part is not None and not part.where:  # what mlx-lm itself sees
         part = replace(part, keys=document.data)
     notes = [*found.notes, *notes]
     return replace(found, kind="mlx", notes=tuple(notes), part=part)
 
 
-def _standard(rope: Keys) -> dict[str, Any]:
+def _normalize_type(rope: Keys) -> dict[str, Any]:
     """The dictionary with the type under one name, as transformers spells it."""
-    kind = rope.text("type") or rope.text("rope_type")
+    kind = rope.read_text("type") or rope.read_text("rope_type")
     rest = {name: value for name, value in rope.data.items() if name not in ("type", "rope_type")}
     return rest if kind is None else {**rest, "rope_type": _TYPES.get(kind, kind)}
 
 
-def _differences(rope: Keys) -> list[Note]:
-    kind = rope.text("type") or rope.text("rope_type") or "default"
+def _note_differences(rope: Keys) -> list[Note]:
+    kind = rope.read_text("type") or rope.read_text("rope_type") or "default"
     kind = _TYPES.get(kind, kind)
     notes = []
-    if rope.text("type") and rope.text("rope_type") not in (None, rope.text("type")):
+    if rope.read_text("type") and rope.read_text("rope_type") not in (None, rope.read_text("type")):
         notes.append(Note("mlx-type-first", _FIRST))
     if kind in ("yarn", "longrope") and "attention_factor" in rope:
         notes.append(Note("mlx-attention-factor", _FACTOR))
-    if kind == "yarn" and not rope.flag("truncate", default=True):
+    if kind == "yarn" and not rope.read_flag("truncate", default=True):
         notes.append(Note("mlx-truncate", _TRUNCATE))
-    if kind == "yarn" and bool(rope.number("mscale")) != bool(rope.number("mscale_all_dim")):
+    if kind == "yarn" and bool(rope.read_number("mscale")) != bool(
+        rope.read_number("mscale_all_dim")
+    ):
         notes.append(Note("mlx-mscale", _LONE))
     if kind == "longrope":
         notes.append(Note("mlx-long-factors", _LONG))
     return notes
 
 
-def _in_layout(found: ModelPositions, layout: str) -> ModelPositions:
+def _set_layout(found: ModelPositions, layout: str) -> ModelPositions:
     """The model, and the part that it reads as, with all groups in one layout."""
-    groups = tuple(_turned(group, layout) for group in found.groups)
+    groups = tuple(_set_group_layout(group, layout) for group in found.groups)
     parts = {
-        name: _in_layout(part, layout) if part.part is found.part else part
+        name: _set_layout(part, layout) if part.part is found.part else part
         for name, part in found.parts.items()
     }
     return replace(found, groups=groups, parts=parts)
 
 
-def _turned(group: LayerGroup, layout: str) -> LayerGroup:
+def _set_group_layout(group: LayerGroup, layout: str) -> LayerGroup:
     if group.rotation is None:
         return group
     options: Mapping[str, Any] = group.rotation.options
-    kept = {name: value for name, value in options.items() if name != "out_layout"}
-    return replace(group, rotation=replace(group.rotation, options={**kept, "layout": layout}))
+    others = {name: value for name, value in options.items() if name != "out_layout"}
+    return replace(group, rotation=replace(group.rotation, options={**others, "layout": layout}))

@@ -30,7 +30,7 @@ __all__ = [
     "Part",
     "QueryScale",
     "Rotation",
-    "plain",
+    "convert_to_json",
 ]
 
 #: The dialect that a config is written in.
@@ -78,17 +78,17 @@ class Rotation:
 
         return make(self.encoding, **{**self.options, **more})
 
-    def bare(self, **more: Any) -> "Rotary":
+    def build_without_tables(self, **more: Any) -> "Rotary":
         """The encoding without tables, for its numbers."""
         found = self.build(table="on_the_fly", table_length=0, **more)
         return cast("Rotary", found)
 
     def frequencies(self, length: int | None = None) -> Frequencies:
         """What its pairs turn by in a context of ``length`` tokens; None stands for a short one."""
-        return self.bare().frequencies(length)
+        return self.build_without_tables().frequencies(length)
 
     def to_dict(self) -> dict[str, Any]:
-        found = {name: plain(value) for name, value in self.options.items()}
+        found = {name: convert_to_json(value) for name, value in self.options.items()}
         return {"encoding": self.encoding, **found}
 
 
@@ -124,7 +124,7 @@ class LayerGroup:
             "softmax_scale": self.softmax_scale,
             "window": self.window,
             "notes": [vars(note).copy() for note in self.notes],
-            "parameters": {name: plain(value) for name, value in self.parameters.items()},
+            "parameters": {name: convert_to_json(value) for name, value in self.parameters.items()},
             "refusal": self.refusal,
         }
 
@@ -189,7 +189,7 @@ class ModelPositions:
         asked = layer_type is not None or layer is not None
         if not asked:
             found = [group for group in found if group.rotation or group.refusal] or found
-        if len(found) == 1 or (found and len({_key(g) for g in found}) == 1):
+        if len(found) == 1 or (found and len({_identify_group(g) for g in found}) == 1):
             return found[0]
         raise ConfigError(self._which(found, layer_type, layer))
 
@@ -222,47 +222,45 @@ class ModelPositions:
         who = shorten(self.model_type) if self.model_type else "this model"
         names = [group.name for group in self.groups if group.name is not None]
         if not self.groups:
-            return f"read_config: {who} {self.unrotated}."
+            return f"{who} {self.unrotated}."
         if layer is not None and not self.num_layers:
             ask = f" pass layer_type=, one of {list_quoted(names)}." if names else ""
             return (
-                f"read_config: the config of {who} does not say which layers are which, so"
+                f"the config of {who} does not say which layers are which, so"
                 f" layer={layer} is none that is known;{ask or ' leave layer out.'}"
             )
         if layer is not None and not any(layer in group.layers for group in self.groups):
-            return f"read_config: {who} has layers 0 .. {self.num_layers - 1}; got layer={layer}."
+            return f"{who} has layers 0 .. {self.num_layers - 1}; got layer={layer}."
         if layer_type is not None and layer_type not in names:
             hint = suggest_name(layer_type, names)
             known = list_quoted(names) or "none, all layers are alike"
-            return (
-                f"read_config: {who} has no layer type {quote(layer_type)}{hint} It has: {known}."
-            )
+            return f"{who} has no layer type {quote(layer_type)}{hint} It has: {known}."
         if layer is not None and not found:
             kind = next(group.name for group in self.groups if layer in group.layers)
             return (
-                f"read_config: layer {layer} of {who} is of the type {quote(kind)}, not"
+                f"layer {layer} of {who} is of the type {quote(kind)}, not"
                 f" {quote(layer_type)}; pass one of layer= and layer_type=."
             )
         return (
-            f"read_config: the layers of {who} rotate in {len(found)} ways; pass layer= or"
+            f"the layers of {who} rotate in {len(found)} ways; pass layer= or"
             f" layer_type=, one of {list_quoted(names) or 'the layer numbers'}."
         )
 
 
-def _key(group: LayerGroup) -> str:
+def _identify_group(group: LayerGroup) -> str:
     return repr((None if group.rotation is None else group.rotation.to_dict(), group.refusal))
 
 
-def plain(value: Any) -> Any:
+def convert_to_json(value: Any) -> Any:
     """As JSON has it: dicts, lists, text, finite numbers; others become null."""
     if isinstance(value, Scaling):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(inner) for name, inner in vars(value).items()}
+        return {name: convert_to_json(inner) for name, inner in vars(value).items()}
     if isinstance(value, Mapping):
-        return {name: plain(inner) for name, inner in value.items()}
+        return {name: convert_to_json(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
+        return [convert_to_json(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no number for it
     return value

@@ -23,7 +23,7 @@ from whorl._support.bounded_json import JsonError, JsonLimits, parse_json, read_
 from whorl._support.words import quote
 
 from . import _gguf_file
-from ._folder import config_in
+from ._folder import find_config
 from .model import ConfigError, Kind
 
 __all__ = ["Document", "load", "parse"]
@@ -51,26 +51,22 @@ def load(x: Any) -> Document:
     if isinstance(x, Document):
         return x
     if isinstance(x, (str, os.PathLike)):
-        return _from_path(x)
+        return _load_path(x)
     if isinstance(x, Mapping):
-        return _from_dict(x)
+        return _copy_dict(x)
     if isinstance(x, type):
-        raise ConfigError(
-            f"read_config: {x.__name__} is a class; pass an instance, such as {x.__name__}()."
-        )
+        raise ConfigError(f"{x.__name__} is a class; pass an instance, such as {x.__name__}().")
     to_dict = getattr(x, "to_dict", None) or getattr(getattr(x, "config", None), "to_dict", None)
     if not callable(to_dict):
         raise ConfigError(
-            "read_config: needs a path, a dict or a config of transformers; got"
-            f" {type(x).__name__}."
+            f"needs a path, a dict or a config of transformers; got {type(x).__name__}."
         )
     data = to_dict()
     if not isinstance(data, Mapping):
         raise ConfigError(
-            f"read_config: {type(x).__name__}.to_dict() must give a dict; got"
-            f" {type(data).__name__}."
+            f"{type(x).__name__}.to_dict() must give a dict; got {type(data).__name__}."
         )
-    return _from_dict(data)
+    return _copy_dict(data)
 
 
 def parse(text: str | bytes, where: str) -> dict[str, Any]:
@@ -78,38 +74,36 @@ def parse(text: str | bytes, where: str) -> dict[str, Any]:
     try:
         data = parse_json(text, _LIMITS)
     except JsonError as error:
-        raise ConfigError(f"read_config: {where} {error}.") from None
+        raise ConfigError(f"{where} {error}.") from None
     if not isinstance(data, dict):
-        raise ConfigError(
-            f"read_config: {where} must hold a JSON object; got {type(data).__name__}."
-        )
+        raise ConfigError(f"{where} must hold a JSON object; got {type(data).__name__}.")
     return data
 
 
-def _from_path(given: str | os.PathLike[str]) -> Document:
+def _load_path(given: str | os.PathLike[str]) -> Document:
     if isinstance(given, str) and given.lstrip().startswith("{"):
-        raise ConfigError("read_config: got JSON text, not a path; pass json.loads(text).")
+        raise ConfigError("got JSON text, not a path; pass json.loads(text).")
     name = os.fspath(given)
     if not isinstance(name, str):
-        raise ConfigError(f"read_config: a path must be text; got {quote(name)}.")
+        raise ConfigError(f"a path must be text; got {quote(name)}.")
     path = Path(name)
-    with _readable(name if len(name) < 300 else quote(name)):
+    with _explain_read_errors(name if len(name) < 300 else quote(name)):
         if path.is_dir():
-            path = config_in(path)
-        with _opened(path) as file:
+            path = find_config(path)
+        with _open_regular_file(path) as file:
             start = file.read(16)
             file.seek(0)
             if start.startswith(_gguf_file.MAGIC):
                 data, tensors = _gguf_file.read(file, str(path))
                 return Document("gguf", data, path, tensors)
             _refuse_weights(start, path)
-            text = _text_of(file, path)
+            text = _read_text(file, path)
     data = parse(text, str(path))
-    return Document(_kind(data), data, path)
+    return Document(_detect_kind(data), data, path)
 
 
 @contextmanager
-def _readable(name: str) -> Iterator[None]:
+def _explain_read_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -117,53 +111,49 @@ def _readable(name: str) -> Iterator[None]:
         if isinstance(error, FileNotFoundError):
             hint = " Nothing is downloaded: pass a file or folder on this machine."
         reason = error.strerror or error
-        raise ConfigError(f"read_config: cannot read {name}: {reason}.{hint}") from None
+        raise ConfigError(f"cannot read {name}: {reason}.{hint}") from None
     except (UnicodeError, ValueError) as error:  # names that no file can have
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"read_config: {quote(name)} is no path: {error}.") from None
+        raise ConfigError(f"{quote(name)} is no path: {error}.") from None
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_regular_file(path: Path) -> Iterator[BinaryIO]:
     """A regular file; a pipe or a device would block or never end."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ConfigError(f"read_config: {path} is not a regular file.")
+        raise ConfigError(f"{path} is not a regular file.")
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with open(os.open(path, flags), "rb", buffering=2**20) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ConfigError(f"read_config: {path} is not a regular file.")
+            raise ConfigError(f"{path} is not a regular file.")
         yield file
 
 
 def _refuse_weights(start: bytes, path: Path) -> None:
     for magic, words in _WEIGHTS.items():
         if start.startswith(magic):
-            raise ConfigError(
-                f"read_config: {path} is {words}; pass the config.json beside the weights."
-            )
+            raise ConfigError(f"{path} is {words}; pass the config.json beside the weights.")
     if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < 2**40:
-        raise ConfigError(
-            f"read_config: {path} is a safetensors file; pass the config.json beside it."
-        )
+        raise ConfigError(f"{path} is a safetensors file; pass the config.json beside it.")
 
 
-def _text_of(file: BinaryIO, path: Path) -> bytes:
+def _read_text(file: BinaryIO, path: Path) -> bytes:
     """All of a file, if it is not too long for a config, and may be text in UTF-8."""
     try:
         raw = read_within(file, _LIMITS)
     except JsonError as error:
         raise ConfigError(
-            f"read_config: {path} {error}; pass the config.json, not the weights or the tokenizer."
+            f"{path} {error}; pass the config.json, not the weights or the tokenizer."
         ) from None
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ConfigError(f"read_config: {path} is UTF-16; save it as UTF-8, as JSON wants.")
+        raise ConfigError(f"{path} is UTF-16; save it as UTF-8, as JSON wants.")
     if not raw.strip():
-        raise ConfigError(f"read_config: {path} is empty.")
+        raise ConfigError(f"{path} is empty.")
     return raw
 
 
-def _from_dict(data: Mapping[Any, Any]) -> Document:
+def _copy_dict(data: Mapping[Any, Any]) -> Document:
     """A copy as dicts and lists with text for keys, bounded in depth and size."""
     left = MOST_VALUES
 
@@ -172,14 +162,14 @@ def _from_dict(data: Mapping[Any, Any]) -> Document:
         left -= 1
         if depth > MOST_DEPTH or left < 0:
             what = f"nested more than {MOST_DEPTH} deep" if left >= 0 else "too large"
-            raise ConfigError(f"read_config: the config is {what}; no config is.")
+            raise ConfigError(f"the config is {what}; no config is.")
         if isinstance(value, Mapping):
-            inner = {_key(key, name): item for key, item in value.items()}
+            inner = {_check_key(key, name): item for key, item in value.items()}
             return {key: copy(item, key, depth + 1) for key, item in inner.items()}
         if isinstance(value, (list, tuple)):
             return [copy(item, name, depth + 1) for item in value]
         if isinstance(value, int) and value.bit_length() > 996:
-            raise ConfigError(f"read_config: {name} is an int of more than 300 digits.")
+            raise ConfigError(f"{name} is an int of more than 300 digits.")
         if value is None or isinstance(value, (str, int, float)):
             return value
         if hasattr(value, "tolist") and math.prod(value.shape) <= left:  # arrays and tensors
@@ -187,18 +177,18 @@ def _from_dict(data: Mapping[Any, Any]) -> Document:
         return quote(value)  # a dtype, an enum: as JSON would have it, in words
 
     plain = copy(data, "the config", 0)
-    return Document(_kind(plain), plain)
+    return Document(_detect_kind(plain), plain)
 
 
-def _key(key: Any, name: str) -> str:
+def _check_key(key: Any, name: str) -> str:
     if isinstance(key, str):
         return key
     if key is None or isinstance(key, (int, float)):  # as json.dump writes them
         return str(key)
-    raise ConfigError(f"read_config: the keys of {name} must be text; got {quote(key)}.")
+    raise ConfigError(f"the keys of {name} must be text; got {quote(key)}.")
 
 
-def _kind(data: dict[str, Any]) -> Kind:
+def _detect_kind(data: dict[str, Any]) -> Kind:
     if "general.architecture" in data or "GGUF.version" in data:
         return "gguf"
     # Mistral writes model_type "transformer" into some of its params.json.
@@ -207,9 +197,9 @@ def _kind(data: dict[str, Any]) -> Kind:
         return "mistral" if "hidden_dim" in data and not any(k in data for k in metas) else "meta"
     bits = data.get("quantization")
     packed = isinstance(bits, dict) and "group_size" in bits and "bits" in bits
-    return "mlx" if packed or _has("rope_traditional", data) else "transformers"
+    return "mlx" if packed or _has_key("rope_traditional", data) else "transformers"
 
 
-def _has(name: str, data: Mapping[str, Any]) -> bool:
+def _has_key(name: str, data: Mapping[str, Any]) -> bool:
     """Whether a config or one inside it has a key."""
-    return name in data or any(_has(name, x) for x in data.values() if isinstance(x, Mapping))
+    return name in data or any(_has_key(name, x) for x in data.values() if isinstance(x, Mapping))

@@ -14,9 +14,14 @@ from typing import Any
 
 from whorl import scaling
 from whorl.configs import ConfigError, LayerGroup, Rotation
-from whorl.configs.inspection.extension import Extension, extend, named, replaced
-from whorl.configs.inspection.lengths import extension_start
-from whorl.configs.inspection.words import brief, number
+from whorl.configs.inspection.extension import (
+    ModelExtension,
+    build_scaling,
+    extend,
+    replace_scaling,
+)
+from whorl.configs.inspection.lengths import find_extension_start
+from whorl.configs.inspection.words import format_brief, format_number
 from whorl.scaling import LongRoPE
 
 from .state import Subject
@@ -73,7 +78,7 @@ class Choice:
         words = TITLES.get(self.method, self.method)
         if self.method not in METHODS and self.factor is not None:
             words = f"{words} x {self.factor:g}"
-        return words if self.base is None else f"{words}, base {brief(self.base)}"
+        return words if self.base is None else f"{words}, base {format_brief(self.base)}"
 
 
 def methods() -> list[str]:
@@ -90,7 +95,7 @@ def least_factors() -> Mapping[str, float]:
             if name == "longrope":
                 LongRoPE([1.0], [0.5], 4096, factor=0.5)
             else:
-                named(name, 0.5, 4096)
+                build_scaling(name, 0.5, 4096)
         except ValueError:
             found[name] = 1.0
     return found
@@ -120,16 +125,18 @@ def changed(subject: Subject, index: int, choice: Choice, trained: int | None) -
     return dataclasses.replace(group, rotation=Rotation(encoding, options))
 
 
-def extended(subject: Subject, group: LayerGroup, choice: Choice, trained: int | None) -> Extension:
+def extended(
+    subject: Subject, group: LayerGroup, choice: Choice, trained: int | None
+) -> ModelExtension:
     """The extension that a choice asks for, in a group that has its base already."""
     assert subject.model is not None
     if choice.factor is None:
         raise ConfigError("explore: an extension needs factor.")
-    tokens = extension_start(subject.model, group, trained)
+    tokens = find_extension_start(subject.model, group, trained)
     if choice.method != "longrope":
         return extend(subject.model, group, choice.method, choice.factor, tokens)
     by = choice.factor
-    return replaced(
+    return replace_scaling(
         subject.model, group, "longrope", by, tokens, lambda given: _longrope(group, by, given)
     )
 
@@ -144,12 +151,13 @@ def note(subject: Subject, index: int, choice: Choice, trained: int | None) -> s
             "LongRoPE: the factor of each pair is the config's; what you choose changes the"
             " attention scale only."
         )
-    tokens = extension_start(subject.model, group, trained)
+    tokens = find_extension_start(subject.model, group, trained)
     if tokens is None:
         return None
+    limit = format_number(tokens)
     return (
-        f"LongRoPE: this config has no list of factors, so past {number(tokens)} tokens every pair"
-        f" is slowed by {choice.factor:g}, and up to there by nothing. A search over the model"
+        f"LongRoPE: this config has no list of factors, so past {limit} tokens every pair is slowed"
+        f" by {choice.factor:g}, and up to there by nothing. A search over the model"
         " finds a factor for each pair."
     )
 

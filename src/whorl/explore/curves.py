@@ -17,9 +17,13 @@ from torch import Tensor
 from whorl.analysis.decay import complex_pairs
 from whorl.analysis.record import places
 from whorl.configs import ConfigError
-from whorl.configs.inspection.extension import described
-from whorl.configs.inspection.lengths import extension_start, span, trained_context
-from whorl.configs.inspection.pairs import wavelengths
+from whorl.configs.inspection.extension import describe_scaling
+from whorl.configs.inspection.lengths import (
+    find_extension_start,
+    find_trained_context,
+    limit_by_window,
+)
+from whorl.configs.inspection.pairs import compute_wavelengths
 from whorl.encodings import RoPE
 from whorl.encodings.rope import RoPEConfig
 from whorl.scaling import Description
@@ -59,7 +63,7 @@ def view(
     assert layers.rotation is not None
     length = length or model.context or model.trained_context or 4096
     length = min(length, LONGEST)
-    tokens = trained_context(model, layers, trained)
+    tokens = find_trained_context(model, layers, trained)
     curves, ropes = [], []
     for choice in (Choice(), *choices):
         try:
@@ -78,7 +82,7 @@ def view(
         "window": layers.window,
         "distance": distance,
         "curves": curves,
-        **_by_distance(ropes, span(length, layers.window) or length, q, k),
+        **_by_distance(ropes, limit_by_window(length, layers.window) or length, q, k),
     }
 
 
@@ -92,9 +96,9 @@ def _curve(
     grid = text is None
     inv_freq: Tensor = rope.frequencies(None if grid else length).inv_freq.double().flatten()
     turned = distance * inv_freq
-    start = trained_context if choice.method in METHODS else extension_start
+    start = find_trained_context if choice.method in METHODS else find_extension_start
     tokens = None if grid else start(subject.model, subject.groups[index], trained)
-    description = None if grid else described(rope, length, tokens, group.window)
+    description = None if grid else describe_scaling(rope, length, tokens, group.window)
     wrapped = torch.remainder(turned + math.pi, math.tau) - math.pi
     pairs = () if description is None else description.pairs
     return {
@@ -104,7 +108,7 @@ def _curve(
         "factor": choice.factor,
         "base": choice.base,
         "inv_freq": inv_freq.tolist(),
-        "wavelengths": wavelengths(inv_freq),
+        "wavelengths": compute_wavelengths(inv_freq),
         "statuses": [pair.status for pair in pairs],
         "factors": [pair.factor for pair in pairs],
         "new": _new(description, tokens, group.window, length),
@@ -142,7 +146,7 @@ def _new(
     description: Description | None, trained: int | None, window: int | None, length: int
 ) -> list[bool]:
     """Which pairs meet an angle at this length that they never took in training."""
-    seen, far = span(trained, window), span(length, window)
+    seen, far = limit_by_window(trained, window), limit_by_window(length, window)
     if description is None or seen is None or far is None:
         return []
     return [

@@ -6,8 +6,13 @@ from typing import Any
 
 from whorl.configs import ConfigError, diagnosis
 from whorl.configs.inspection import GroupReport, Inspection, inspect
-from whorl.configs.inspection.lengths import trained_context
-from whorl.configs.inspection.words import facts, notes, of_config, title
+from whorl.configs.inspection.lengths import find_trained_context
+from whorl.configs.inspection.words import (
+    describe_group,
+    list_facts,
+    list_notes,
+    select_comparisons,
+)
 
 from ._checks import plainly
 from .choices import METHODS, Choice
@@ -61,7 +66,7 @@ def report(
         "group": index,
         "base": known if isinstance(known, (int, float)) else None,
         "head_dim": options.get("head_dim"),
-        "trained": trained_context(subject.model, layers, None),
+        "trained": find_trained_context(subject.model, layers, None),
         "config": None if written is None else _text(written),
         "configs": {one: _text(made.configs[one]) for one in made.order if one in made.configs},
         "dialect": made.dialect,
@@ -148,16 +153,16 @@ def _of(subject: Subject, found: Inspection, seen: str = "as published") -> dict
 
 def _notes(found: Inspection) -> list[str]:
     """What the verdict leaves unsaid."""
-    texts = [text for name, text in notes(found) if name not in ("no-rotary", "no-sign")]
+    texts = [text for name, text in list_notes(found) if name not in ("no-rotary", "no-sign")]
     return [text for text in texts if text not in found.verdict]
 
 
 def _group(index: int, found: GroupReport) -> dict[str, Any]:
     return {
         "index": index,
-        "title": title(found),
+        "title": describe_group(found),
         "rotates": found.encoding is not None,
-        "facts": [list(row) for row in facts(found)],
+        "facts": [list(row) for row in list_facts(found)],
     }
 
 
@@ -165,7 +170,7 @@ def _frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
     """Each row says which config was read: the one inspected, or the extended one."""
     rows: list[dict[str, Any]] = []
     for group in found.groups:
-        extended = of_config(group, "as extended")
+        extended = select_comparisons(group, "as extended")
         for each in (*group.frameworks_as_published, *extended):
             remarks = [remark.text for remark in each.remarks]
             if each.why and not remarks:

@@ -16,12 +16,16 @@ from whorl.configs import LayerGroup, ModelPositions, Parity, Rotation, read_con
 from whorl.configs.huggingface.write import (
     DIALECTS,
     Dialect,
-    dialect_lines,
+    explain_loss,
     find_dialect,
-    loss_warning,
     write_config,
+    write_dialect_lines,
 )
-from whorl.configs.inspection.extension import flat, lines_by_dialect, parameters_of
+from whorl.configs.inspection.extension import (
+    collect_parameters,
+    has_one_dictionary,
+    write_lines_by_dialect,
+)
 
 from .choices import METHODS, Choice, changed, extended
 from .state import Subject
@@ -82,7 +86,7 @@ def rewritten(subject: Subject, index: int, choice: Choice, trained: int | None)
         return Rewritten(dialect=dialect, why=why)
     lost = dialect == "transformers 4" and dialect not in configs
     ropes = [one.parameters for one in model.groups]
-    warnings = (loss_warning(ropes, _model_type(model)),) if lost else ()
+    warnings = (explain_loss(ropes, _model_type(model)),) if lost else ()
     return Rewritten(configs, dialect, warnings=warnings)
 
 
@@ -122,10 +126,14 @@ def _lines(
     groups[index] = rebased
     model = dataclasses.replace(model, groups=tuple(groups))
     if choice.method in METHODS:
-        ropes, kind = parameters_of(model, data, {}), _model_type(model)
-        return model, {each: dialect_lines(data, kind, ropes, each) for each in DIALECTS}, None
+        ropes, kind = collect_parameters(model, data, {}), _model_type(model)
+        return (
+            model,
+            {each: write_dialect_lines(data, kind, ropes, each) for each in DIALECTS},
+            None,
+        )
     extension = extended(subject, rebased, choice, trained)
-    lines = lines_by_dialect(model, data, {id(rebased): extension})
+    lines = write_lines_by_dialect(model, data, {id(rebased): extension})
     if extension.parameters is not None:
         groups[index] = dataclasses.replace(rebased, parameters=extension.parameters)
     return dataclasses.replace(model, groups=tuple(groups)), lines, extension.why
@@ -133,7 +141,7 @@ def _lines(
 
 def _shared(model: ModelPositions, data: Mapping[str, Any]) -> bool:
     """Whether all layers that rotate have one dictionary of parameters."""
-    return flat([one for one in model.groups if one.rotation is not None], data)
+    return has_one_dictionary([one for one in model.groups if one.rotation is not None], data)
 
 
 def _parameters(group: LayerGroup, choice: Choice) -> dict[str, Any]:

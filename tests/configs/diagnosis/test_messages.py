@@ -152,7 +152,7 @@ def test_an_empty_name_is_not_this_folder() -> None:
         (
             {"model_type": "olmo3", "rope_theta": 1e6},
             "transformers-differs",
-            "transformers 5.22.2 reads this config otherwise: sliding_attention layers base"
+            "transformers 5.22.2 reads this config differently: sliding_attention layers base"
             " 500,000, not base 1,000,000.",
         ),
         (

@@ -8,13 +8,13 @@ import torch
 
 from whorl import scaling as scalings
 from whorl.configs import ConfigError, presets, read_config
-from whorl.configs.inspection import Extension, inspect
+from whorl.configs.inspection import ModelExtension, inspect
 
 BY_FACTOR = [name for name in scalings.names() if name not in ("longrope", "proportional")]
 WITHOUT_WORDS = ("dynamic_linear", "dynamic_yarn")
 
 
-def extension_of(name: str, by: str, **options: Any) -> Extension:
+def extension_of(name: str, by: str, **options: Any) -> ModelExtension:
     (found,) = [r.extension for r in inspect(name, extend=by, **options).groups if r.extension]
     return found
 

@@ -8,14 +8,22 @@ import pytest
 import torch
 
 from whorl.configs import presets, read_config
-from whorl.configs.inspection import Comparison, inspect
-from whorl.configs.inspection.frameworks import FRAMEWORKS, Case, llama_cpp, mlx_lm, vllm
+from whorl.configs.inspection import FrameworkComparison, inspect
+from whorl.configs.inspection.frameworks import (
+    FRAMEWORKS,
+    ConfiguredLayers,
+    llama_cpp,
+    mlx_lm,
+    vllm,
+)
 from whorl.scaling.base import ladder
 
 QWEN3 = presets.load("qwen3-8b-yarn")
 
 
-def compared(config: Any, name: str | None = None, **options: Any) -> dict[str, Comparison]:
+def compared(
+    config: Any, name: str | None = None, **options: Any
+) -> dict[str, FrameworkComparison]:
     reports = [r for r in inspect(config, **options).groups if r.encoding is not None]
     (report,) = [r for r in reports if name is None or r.group.name == name]
     return {each.framework: each for each in report.frameworks}
@@ -178,10 +186,10 @@ def test_a_family_that_was_not_read_is_unknown(framework: Any) -> None:
 def test_values_that_no_rule_expects_are_unknown_not_errors() -> None:
     config = with_scaling("qwen3-8b-yarn", beta_fast="32")
     model = replace(read_config(QWEN3), part=None)
-    case = Case(model, model.groups[0], config)
-    from whorl.configs.inspection.frameworks import compare
+    case = ConfiguredLayers(model, model.groups[0], config)
+    from whorl.configs.inspection.frameworks import compare_frameworks
 
-    found = {each.framework: each for each in compare(case, [4096])}
+    found = {each.framework: each for each in compare_frameworks(case, [4096])}
     assert found["mlx-lm"].outcome == "unknown"
     assert "its rule does not fit this config" in (found["mlx-lm"].why or "")
 
@@ -201,7 +209,7 @@ def test_the_corners_of_llama_cpp_by_hand() -> None:
     config = with_scaling("gpt-oss-20b", truncate=False)
     model = read_config(config)
     group = model.group("full_attention")
-    options = llama_cpp.read(Case(model, group, config)).options
+    options = llama_cpp.read(ConfiguredLayers(model, group, config)).options
     assert options is not None
     from whorl import RoPE
 

@@ -53,7 +53,7 @@ def test_gemma_3_has_two_ways_and_an_unknown_length_of_training() -> None:
     assert local.trained is not None
     assert local.trained.tokens == 1024
     assert "does not say how many training had" in found.verdict
-    assert "the window keeps distances at most 1,024" in found.verdict
+    assert "the window limits distances to 1,024" in found.verdict
     told = named(inspect("gemma-3-4b", trained=32_768), "full_attention")
     assert told.description is not None
     assert told.description.reach == 8 * 32_768
@@ -217,8 +217,8 @@ def test_a_short_text_does_not_change_what_a_model_reaches() -> None:
     reach = f"{whole.to_dict()['reach']:,}"
     for length in (None, 3000):
         found = inspect("phi-3.5-mini", length=length)
-        assert f"they meet no new angle up to {reach}" in found.verdict
-        assert f"{reach} tokens (pair" in str(found)
+        assert f"their angles stay in distribution up to {reach} tokens" in found.verdict
+        assert f"{reach} tokens (limited by pair" in str(found)
     assert short.at_length is not None
     assert short.at_length.new == 0
 
@@ -228,5 +228,5 @@ def test_a_window_as_long_as_the_claim_bounds_nothing(window: int, bound: int | 
     config = {**presets.load("mistral-7b-v0.3"), "sliding_window": window}
     found = inspect(config)
     assert only(found).bound == bound
-    assert ("bounded by the window" in str(found)) == (bound is not None)
-    assert ("do not come round within 32,768 tokens" in found.verdict) == (bound is None)
+    assert ("limited by the window" in str(found)) == (bound is not None)
+    assert ("have wavelengths longer than 32,768 tokens" in found.verdict) == (bound is None)

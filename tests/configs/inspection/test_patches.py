@@ -11,7 +11,7 @@ import torch
 
 from tests.configs.census import ROTARY, without_timm
 from whorl.configs import presets
-from whorl.configs.inspection import Extension, Inspection, inspect
+from whorl.configs.inspection import Inspection, ModelExtension, inspect
 
 pytest.importorskip("transformers")
 
@@ -112,7 +112,7 @@ def check(config: dict[str, Any], found: Inspection, patch: Any) -> None:
         assert context >= extension.length or extension.scaling.name == "dynamic_ntk"
 
 
-def extension_of(found: Inspection) -> Extension:
+def extension_of(found: Inspection) -> ModelExtension:
     return next(report.extension for report in found.groups if report.extension is not None)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from whorl._support import words
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.families import FAMILIES
-from whorl.configs.huggingface.schema import always_10000, hard_coded
+from whorl.configs.huggingface.schema import read_base_only, use_base_10000
 from whorl.configs.model import Kind, LayerGroup, ModelPositions
 
 from .checkpoint import Weights
@@ -147,8 +147,8 @@ class Tower:
     @property
     def coded(self) -> bool:
         """Whether the frequencies of the family stand in its code, and no rope parameters count."""
-        family = FAMILIES.get(defaults.known_name(self.family) or "")
-        return family is not None and family.schema in (always_10000, hard_coded)
+        family = FAMILIES.get(defaults.get_known_name(self.family) or "")
+        return family is not None and family.schema in (use_base_10000, read_base_only)
 
     def number(self, name: str) -> float | None:
         return number(self.config.get(name))
@@ -156,7 +156,7 @@ class Tower:
     @property
     def class_entry(self) -> Mapping[str, Any]:
         """What is kept of the family's class in transformers, see whorl.configs.huggingface."""
-        return defaults.of_type(defaults.known_name(self.family)) or {}
+        return defaults.get_entry(defaults.get_known_name(self.family)) or {}
 
     def class_default(self, name: str) -> Any:
         """The rope parameter that a config of this family has if it says nothing."""

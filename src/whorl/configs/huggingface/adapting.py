@@ -7,35 +7,35 @@ from whorl.configs._values import Keys
 from whorl.configs.model import Parity, QueryScale
 
 __all__ = [
-    "Adapt",
+    "AdaptRule",
     "QueryRule",
-    "absolute_width",
-    "fixed_stretch",
-    "longrope_names",
-    "nomic_names",
-    "on_unrotated",
-    "power_on_unrotated",
-    "share_of_whole_head",
-    "two_scales",
-    "with_beta",
+    "drop_share",
+    "read_nomic_scaling",
+    "rename_to_longrope",
+    "scale_queries_by_beta",
+    "scale_queries_by_power_if_unrotated",
+    "scale_queries_if_unrotated",
+    "set_share_by_width",
+    "set_two_scales",
+    "use_fixed_alpha",
 ]
 
 #: Changes a dictionary of rope parameters in place; the keys are the config's.
-Adapt = Callable[[dict[str, Any], Keys, Parity | None], None]
+AdaptRule = Callable[[dict[str, Any], Keys, Parity | None], None]
 #: The scale on queries of layers with these rope parameters; None for layers without rotation.
 QueryRule = Callable[[Keys, Keys | None], QueryScale | None]
 
 
-def longrope_names(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def rename_to_longrope(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     """Phi-3 wrote "su" and "yarn" for what is LongRoPE."""
     if rope.get("rope_type") in ("su", "yarn"):
         rope["rope_type"] = "longrope"
-        trained = keys.whole("original_max_position_embeddings")
+        trained = keys.read_int("original_max_position_embeddings")
         if trained is not None:
             rope["original_max_position_embeddings"] = trained
 
 
-def two_scales(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def set_two_scales(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     """Phi-3.5-MoE names both attention scales; transformers never takes its long factors."""
     for name, key in (
         ("attention_factor", "short_mscale"),
@@ -47,51 +47,51 @@ def two_scales(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
         rope["long_factor"] = rope["short_factor"]
 
 
-def nomic_names(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def read_nomic_scaling(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     """Nomic's own code scales by rotary_scaling_factor past max_trained_positions."""
     if parity is not None:
         return  # the class of transformers reads neither
-    if keys.number("rotary_emb_scale_base") is not None:
-        raise keys.refused("rotary_emb_scale_base", "null, as XPos is not read")
-    factor = keys.number("rotary_scaling_factor", above=0)
+    if keys.read_number("rotary_emb_scale_base") is not None:
+        raise keys.wrong_value("rotary_emb_scale_base", "null, as XPos is not read")
+    factor = keys.read_number("rotary_scaling_factor", above=0)
     if factor is not None and rope.get("rope_type") == "default":
         rope |= {"rope_type": "dynamic", "factor": factor}
-        rope["max_trained_positions"] = keys.whole("max_trained_positions") or 2048
+        rope["max_trained_positions"] = keys.read_int("max_trained_positions") or 2048
 
 
-def fixed_stretch(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def use_fixed_alpha(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     """Hunyuan's "dynamic" with an alpha follows no length."""
     if rope.get("rope_type") == "dynamic" and rope.get("alpha"):
         rope["rope_type"] = "ntk_alpha"
 
 
-def share_of_whole_head(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def drop_share(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     """The share says how much of the head the rotated part is: all of that part rotates."""
     rope.pop("partial_rotary_factor", None)
 
 
-def absolute_width(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def set_share_by_width(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     """MiniMax-M2 counts the rotated channels."""
-    width, head = keys.whole("rotary_dim"), keys.whole("head_dim")
+    width, head = keys.read_int("rotary_dim"), keys.read_int("head_dim")
     if width is not None and head is not None:
         rope.setdefault("partial_rotary_factor", width / head)
 
 
-def with_beta(keys: Keys, rope: Keys | None) -> QueryScale | None:
+def scale_queries_by_beta(keys: Keys, rope: Keys | None) -> QueryScale | None:
     """Ministral: 1 + beta ln(1 + floor(p / L)), L the original context."""
-    beta = None if rope is None else rope.number("llama_4_scaling_beta")
-    length = None if rope is None else rope.whole("original_max_position_embeddings")
+    beta = None if rope is None else rope.read_number("llama_4_scaling_beta")
+    length = None if rope is None else rope.read_int("original_max_position_embeddings")
     return None if beta is None or length is None else QueryScale("log", beta, length)
 
 
-def on_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | None:
+def scale_queries_if_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | None:
     """Llama-4: 1 + attn_scale ln(1 + floor((p + 1) / floor_scale)) where nothing is rotated."""
     if rope is not None or not keys.data.get("attn_temperature_tuning"):
         return None
-    beta, length = keys.number("attn_scale"), keys.number("floor_scale", above=0)
+    beta, length = keys.read_number("attn_scale"), keys.read_number("floor_scale", above=0)
     return None if beta is None or length is None else QueryScale("log", beta, length, shift=1)
 
 
-def power_on_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | None:
+def scale_queries_by_power_if_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | None:
     """Beam: (1 + (p + 1) / 2048) ** 0.1 where nothing is rotated."""
     return None if rope is not None else QueryScale("power", 0.1, 2048)

@@ -19,12 +19,12 @@ __all__ = [
     "NULL_HEADS",
     "OPTIONAL_HEADS",
     "OWN_HEADS",
-    "declared",
-    "not_of_type",
-    "null_head",
-    "refusals",
-    "replaced_head",
-    "wrong_head",
+    "explain_replaced_head",
+    "explain_wrong_head",
+    "find_wrong_types",
+    "get_class_default",
+    "has_null_head",
+    "list_refusals",
 ]
 
 #: Families whose hidden_size must be a multiple of num_attention_heads, with head_dim and without.
@@ -69,15 +69,15 @@ LATENT = {
 }
 
 
-def declared(family: str | None, name: str) -> Any:
+def get_class_default(family: str | None, name: str) -> Any:
     """The default that the class has for a key under this name; None where it has none."""
-    entry = defaults.of_type(defaults.known_name(family)) or {}
+    entry = defaults.get_entry(defaults.get_known_name(family)) or {}
     if name in entry.get("names", {}) or name.startswith("default_"):
         return None  # no keys of configs
     return entry.get("keys", {}).get(name)
 
 
-def not_of_type(
+def find_wrong_types(
     config: Mapping[str, Any], family: str | None, kind: type[int] | type[bool]
 ) -> Iterator[tuple[str, Any]]:
     """Keys that the class has a value of this type for, with a value that it refuses."""
@@ -85,27 +85,27 @@ def not_of_type(
     nulls = ["max_position_embeddings"] if kind is int else []
     nulls += ["head_dim"] if kind is int and family not in OPTIONAL_HEADS else []
     for name, value in config.items():
-        if type(value) is kind or type(declared(family, name)) is not kind:
+        if type(value) is kind or type(get_class_default(family, name)) is not kind:
             continue
         if name in nulls if value is None else isinstance(value, other):
             yield name, value
 
 
-def null_head(config: Mapping[str, Any], family: str | None, rope_type: str) -> bool:
+def has_null_head(config: Mapping[str, Any], family: str | None, rope_type: str) -> bool:
     """Whether functions that scale find a head_dim of null, which they multiply."""
     scales = rope_type in ("dynamic", "yarn", "longrope")
-    known = defaults.of_type(defaults.known_name(family)) is not None
+    known = defaults.get_entry(defaults.get_known_name(family)) is not None
     if not scales or not known or config.get("head_dim") is not None:
         return False
     return family in NULL_HEADS or ("head_dim" in config and family not in FILL_HEADS)
 
 
-def wrong_head(config: Mapping[str, Any], family: str | None) -> str | None:
+def explain_wrong_head(config: Mapping[str, Any], family: str | None) -> str | None:
     """What is wrong with a head_dim that a class does not take, or takes for something else."""
     if family in NO_HEADS and "head_dim" in config:
         return f"transformers' {family} computes head_dim and takes none"
     head, part = config.get("head_dim"), config.get("qk_rope_head_dim")
-    part = declared(family, "qk_rope_head_dim") if part is None else part
+    part = get_class_default(family, "qk_rope_head_dim") if part is None else part
     if family not in LATENT or type(head) is not int or head * LATENT[family] == part:
         return None
     return (
@@ -114,11 +114,12 @@ def wrong_head(config: Mapping[str, Any], family: str | None) -> str | None:
     )
 
 
-def replaced_head(config: Mapping[str, Any], family: str | None) -> str | None:
+def explain_replaced_head(config: Mapping[str, Any], family: str | None) -> str | None:
     """What is wrong with a head_dim that the class replaces."""
     names = ("head_dim", "hidden_size", "num_attention_heads")
     head, hidden, heads = (
-        declared(family, name) if config.get(name) is None else config[name] for name in names
+        get_class_default(family, name) if config.get(name) is None else config[name]
+        for name in names
     )
     sizes = all(type(size) is int and size > 0 for size in (head, hidden, heads))
     if family not in OWN_HEADS or not sizes or head == hidden // heads:
@@ -126,16 +127,16 @@ def replaced_head(config: Mapping[str, Any], family: str | None) -> str | None:
     return f"head_dim is {head}, in place of which transformers' {family} takes {hidden // heads}"
 
 
-def refusals(config: Mapping[str, Any], family: str | None, rope_type: str) -> Iterator[str]:
+def list_refusals(config: Mapping[str, Any], family: str | None, rope_type: str) -> Iterator[str]:
     """Why the class of a family, or the model that it describes, stops."""
     for kind in (int, bool):
-        for name, value in not_of_type(config, family, kind):
+        for name, value in find_wrong_types(config, family, kind):
             yield f"{name} must be of type {kind.__name__}; got {quote(value)}"
     sizes: list[Any] = [config.get(name) for name in ("hidden_size", "num_attention_heads")]
     whole = all(type(size) is int and size > 0 for size in sizes)
     if family in HEADS_DIVIDE and whole and sizes[0] % sizes[1]:
         yield f"hidden_size {sizes[0]} is no multiple of num_attention_heads {sizes[1]}"
-    if null_head(config, family, rope_type):
+    if has_null_head(config, family, rope_type):
         yield f"head_dim is null, and {rope_type} multiplies it"
-    if (why := wrong_head(config, family)) is not None:
+    if (why := explain_wrong_head(config, family)) is not None:
         yield why

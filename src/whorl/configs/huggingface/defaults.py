@@ -16,7 +16,15 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["KEYS", "POSITION_FREE", "known_name", "names", "of_type", "rotates_nothing", "version"]
+__all__ = [
+    "KEYS",
+    "POSITION_FREE",
+    "get_entry",
+    "get_known_name",
+    "get_version",
+    "has_no_rotation",
+    "list_model_types",
+]
 
 #: Keys whose class defaults are kept.
 KEYS = (
@@ -47,34 +55,34 @@ POSITION_FREE = {
 
 
 @cache
-def _document() -> dict[str, Any]:
+def _load_document() -> dict[str, Any]:
     text = resources.files("whorl.configs.huggingface").joinpath("defaults.json").read_text("utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
 
 
-def version() -> str:
+def get_version() -> str:
     """The transformers that the defaults are of."""
-    return str(_document()["transformers"])
+    return str(_load_document()["transformers"])
 
 
-def known_name(model_type: str | None) -> str | None:
+def get_known_name(model_type: str | None) -> str | None:
     """The name that a model type is known by here, where it has several."""
-    found: str | None = _document()["other_names"].get(model_type, model_type)
+    found: str | None = _load_document()["other_names"].get(model_type, model_type)
     return found
 
 
-def rotates_nothing(model_type: str | None) -> bool:
+def has_no_rotation(model_type: str | None) -> bool:
     """Whether transformers has this type, without a rotation."""
-    return model_type in _document()["without_rotation"]
+    return model_type in _load_document()["without_rotation"]
 
 
-def names() -> tuple[str, ...]:
+def list_model_types() -> tuple[str, ...]:
     """Every model type that is known."""
-    return tuple(_document()["types"])
+    return tuple(_load_document()["types"])
 
 
-def of_type(model_type: str | None) -> dict[str, Any] | None:
+def get_entry(model_type: str | None) -> dict[str, Any] | None:
     """The entry of a model type; None for one that is not known."""
-    found: dict[str, Any] | None = _document()["types"].get(model_type)
+    found: dict[str, Any] | None = _load_document()["types"].get(model_type)
     return found

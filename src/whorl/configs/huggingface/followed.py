@@ -18,34 +18,34 @@ from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Parity
 
 from . import defaults
-from .schema import FULL, SLIDING, WITH_ORIGINAL, Ropes, Schema, compressed
+from .schema import FULL, SLIDING, WITH_ORIGINAL, Ropes, Schema, read_compressed_layers
 
 __all__ = [
-    "by_lists",
-    "by_type",
-    "coded",
-    "compressing",
-    "no_latent",
-    "one_width",
-    "only_default",
-    "other_names",
-    "part_of_head",
-    "phi3",
-    "phimoe",
-    "refused",
-    "replaced_late",
-    "steps",
-    "two_keys",
-    "typed_late",
-    "usual",
-    "with_share",
-    "without_width",
+    "follow_base_list",
+    "follow_compressed_layers",
+    "follow_default_only",
+    "follow_dictionary_per_type",
+    "follow_dictionary_per_type_with_share",
+    "follow_equal_widths",
+    "follow_hard_coded",
+    "follow_late_layer_types",
+    "follow_late_parameters",
+    "follow_null_head_dim",
+    "follow_one_dictionary",
+    "follow_other_names",
+    "follow_phi3",
+    "follow_phimoe",
+    "follow_share_of_head",
+    "follow_step",
+    "follow_two_bases",
+    "make_refusal",
+    "refuse_without_latent_attention",
 ]
 
 _ORIGINAL = "original_max_position_embeddings"
 _SHARE = "partial_rotary_factor"
 #: Keys that a type needs; a null in the second tuple raises too.
-_NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+_NEEDED_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "linear": (("factor",), ("factor",)),
     "dynamic": (("factor",), ("factor",)),
     "yarn": (("factor", _ORIGINAL), (_ORIGINAL,)),
@@ -57,53 +57,56 @@ _NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def refused(why: str) -> ConfigError:
+def make_refusal(why: str) -> ConfigError:
     """The error of a config that transformers raises on."""
+    name = f"transformers {defaults.get_version()}"
     return ConfigError(
-        f"read_config: transformers {defaults.version()} refuses this config, so parity has nothing"
-        f" to follow: {why}; leave parity out to read what is meant."
+        f"{name} refuses this config, so parity has nothing to follow: {why}; leave"
+        " parity out to read what is meant."
     )
 
 
-def usual(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_one_dictionary(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """The converter of most classes, and a module with one dictionary."""
-    rope = _converted(_given(keys), keys, labels)
-    return {None: _one(rope, keys, labels)}
+    rope = _fill_base_and_share(_copy_given(keys), keys, labels)
+    return {None: _check_one_dictionary(rope, keys, labels)}
 
 
-def by_type(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_dictionary_per_type(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """No converter, and a module with a dictionary for each type (Gemma 4).
 
     An old rope_scaling replaces everything, be it null. The first type that scales moves in what
     stands beside the dictionaries, for the types after it too; before, nothing does.
     """
-    rope = _copy(keys, "rope_scaling") if "rope_scaling" in keys.data else _new(keys)
+    rope = _copy(keys, "rope_scaling") if "rope_scaling" in keys.data else _copy_new_schema(keys)
     if not rope:
-        raise refused(f"{keys.path('rope_scaling')} leaves no rope_parameters")
+        raise make_refusal(f"{keys.path('rope_scaling')} leaves no rope_parameters")
     found: Ropes = {}
     for label in sorted(set(labels or rope)):
-        inside = _inside(rope, label)
+        inside = _get_nested(rope, label)
         if (
             inside is not None
             and inside.get("rope_type", inside.get("type", "default")) != "default"
         ):
-            for name in _nested(rope, labels or tuple(rope)):
-                beside = _inside(rope, name)
+            for name in _list_nested(rope, labels or tuple(rope)):
+                beside = _get_nested(rope, name)
                 if beside is not None:
                     beside.setdefault("rope_theta", keys.data.get("rope_theta"))
                     _add_share(beside, keys.data.get(_SHARE))
-        found |= _each({label: copy.copy(rope.get(label))} if label in rope else {}, keys, (label,))
+        found |= _check_each_type(
+            {label: copy.copy(rope.get(label))} if label in rope else {}, keys, (label,)
+        )
     return found
 
 
-def with_share(share: float) -> Schema:
+def follow_dictionary_per_type_with_share(share: float) -> Schema:
     """The same, of a module that has a share of its own where a default type has none (MiMo)."""
 
     def schema(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-        ropes = by_type(keys, labels, parity)
+        ropes = follow_dictionary_per_type(keys, labels, parity)
         return {
             name: Keys({_SHARE: share, **rope.data}, rope.where)
-            if rope is not None and _type(rope.data) == "default"
+            if rope is not None and _get_type(rope.data) == "default"
             else rope
             for name, rope in ropes.items()
         }
@@ -111,83 +114,89 @@ def with_share(share: float) -> Schema:
     return schema
 
 
-def typed_late(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_late_layer_types(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """A class that makes its layer types after it has read its rope keys."""
-    return usual(keys, labels if "layer_types" in keys else (), parity)
+    return follow_one_dictionary(keys, labels if "layer_types" in keys else (), parity)
 
 
-def without_width(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_null_head_dim(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """A class that leaves head_dim null, which three of the functions multiply."""
-    ropes = usual(keys, labels, parity)
+    ropes = follow_one_dictionary(keys, labels, parity)
     rope = ropes[None]
     if rope is None or "head_dim" in keys:
         return ropes
-    if _type(rope.data) in ("dynamic", "yarn", "longrope") and not rope.data.get("alpha"):
-        raise refused(f"{_type(rope.data)} needs {keys.path('head_dim')}, which is null")
+    if _get_type(rope.data) in ("dynamic", "yarn", "longrope") and not rope.data.get("alpha"):
+        raise make_refusal(f"{_get_type(rope.data)} needs {keys.path('head_dim')}, which is null")
     return ropes
 
 
-def one_width(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_equal_widths(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """A class whose table is as wide as head_dim, which must be qk_rope_head_dim (DeepSeek-V3)."""
-    table, turned = keys.whole("head_dim"), keys.whole("qk_rope_head_dim", least=0)
-    if table is not None and table != turned:
-        raise refused(f"its table gets {table} channels, and {turned} of a head are rotated")
-    return usual(keys, labels, parity)
+    table, rotated = keys.read_int("head_dim"), keys.read_int("qk_rope_head_dim", least=0)
+    if table is not None and table != rotated:
+        raise make_refusal(f"its table gets {table} channels, and {rotated} of a head are rotated")
+    return follow_one_dictionary(keys, labels, parity)
 
 
-def replaced_late(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_late_parameters(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """rope_scaling is not read; rope_parameters come after the converter (Command-A MoE)."""
     if keys.data.get("rope_theta") is None:
-        raise refused(f"{keys.path('rope_theta')} is null")
+        raise make_refusal(f"{keys.path('rope_theta')} is null")
     if "rope_parameters" not in keys.data:
-        return {None: _one(_converted({}, keys, ()), keys, ())}
+        return {None: _check_one_dictionary(_fill_base_and_share({}, keys, ()), keys, ())}
     rope = _copy(keys, "rope_parameters")
     if not rope:
-        raise refused(f"{keys.path('rope_parameters')} is empty")
-    if not _nested(rope, labels):
+        raise make_refusal(f"{keys.path('rope_parameters')} is empty")
+    if not _list_nested(rope, labels):
         rope.setdefault("rope_type", rope.get("type", "default"))
-        _require(rope, _NEEDS.get(_type(rope), ((), ()))[0], Keys(rope, "rope_parameters"))
-        if _type(rope) != "default":
+        _require(
+            rope, _NEEDED_KEYS.get(_get_type(rope), ((), ()))[0], Keys(rope, "rope_parameters")
+        )
+        if _get_type(rope) != "default":
             rope.setdefault("rope_theta", keys.data["rope_theta"])
-    return {None: _one(rope, keys, labels)}
+    return {None: _check_one_dictionary(rope, keys, labels)}
 
 
-def part_of_head(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_share_of_head(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """A table for a share of the whole head that must be qk_rope_head_dim (Mistral 4)."""
-    rope = _converted(_given(keys), keys, labels)
-    turned = keys.whole("qk_rope_head_dim") or 64
-    whole = turned + (keys.whole("qk_nope_head_dim", least=0) or 64)
+    rope = _fill_base_and_share(_copy_given(keys), keys, labels)
+    rotated = keys.read_int("qk_rope_head_dim") or 64
+    whole = rotated + (keys.read_int("qk_nope_head_dim", least=0) or 64)
     if not keys.data.get("rope_scaling"):
-        rope.setdefault(_SHARE, turned / whole)
-    found = _one(rope, keys, labels)
-    share = found.number(_SHARE)
-    scales = _type(found.data) not in ("default", "proportional")
+        rope.setdefault(_SHARE, rotated / whole)
+    found = _check_one_dictionary(rope, keys, labels)
+    share = found.read_number(_SHARE)
+    scales = _get_type(found.data) not in ("default", "proportional")
     width = int(whole * share) if scales and share is not None else whole
-    if width != turned:
-        raise refused(f"its table gets {width} channels, and {turned} of a head are rotated")
+    if width != rotated:
+        raise make_refusal(f"its table gets {width} channels, and {rotated} of a head are rotated")
     return {None: found}
 
 
-def no_latent(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def refuse_without_latent_attention(
+    keys: Keys, labels: Sequence[str], parity: Parity | None
+) -> Ropes:
     """use_mla false, which its classes with latent attention do not read."""
-    raise refused(f"{keys.path('use_mla')} false is not read, and its class has latent attention")
+    raise make_refusal(
+        f"{keys.path('use_mla')} false is not read, and its class has latent attention"
+    )
 
 
-def compressing(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_compressed_layers(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """DeepSeek-V4: a schema as read by default, which validates."""
     if "rope_theta" in keys.data and keys.data["rope_theta"] is None:
-        raise refused(f"{keys.path('rope_theta')} is null")
-    ropes = compressed(keys, labels, parity)
-    given = _given(keys)
+        raise make_refusal(f"{keys.path('rope_theta')} is null")
+    ropes = read_compressed_layers(keys, labels, parity)
+    given = _copy_given(keys)
     for name, rope in ropes.items():
         if rope is not None:
             inside = given.get(name or "")  # where nulls are, which the schema leaves out
             written = {**rope.data, **(inside if isinstance(inside, dict) else given)}
-            _require(written, _NEEDS.get(_type(rope.data), ((), ()))[0], rope)
+            _require(written, _NEEDED_KEYS.get(_get_type(rope.data), ((), ()))[0], rope)
     return ropes
 
 
-def two_keys(
+def follow_two_bases(
     full: str, sliding: str, scaled: tuple[str, ...] = (FULL,), strict: str = ""
 ) -> Schema:
     """A converter that knows two types of layers and the keys of their bases (Gemma 3).
@@ -202,234 +211,242 @@ def two_keys(
             rope = {name: {"rope_type": "default"} for name in (SLIDING, FULL)}
         if keys.data.get("rope_scaling") is not None:
             for name in scaled:
-                inside = _inside(rope, name)
+                inside = _get_nested(rope, name)
                 if inside is None:
-                    raise refused(f"{keys.path('rope_parameters')} has no {quote(name)} to scale")
+                    raise make_refusal(
+                        f"{keys.path('rope_parameters')} has no {quote(name)} to scale"
+                    )
                 inside.update(_copy(keys, "rope_scaling"))
         others = [name for name in rope if name not in (FULL, SLIDING)]
         if strict and others:
-            raise refused(f"rope_parameters of {strict} must not hold {quote(others[0])}")
+            raise make_refusal(f"rope_parameters of {strict} must not hold {quote(others[0])}")
         spent = set[str]()
         for name, key, kind in ((FULL, full, "global"), (SLIDING, sliding, "local")):
-            inside = _inside(rope, name) or {"rope_type": "default"}
-            base = keys.data.get(key, _usual_base(keys, kind))
-            inside.setdefault("rope_theta", _usual_base(keys, kind) if key in spent else base)
+            inside = _get_nested(rope, name) or {"rope_type": "default"}
+            base = keys.data.get(key, _get_default_base(keys, kind))
+            inside.setdefault("rope_theta", _get_default_base(keys, kind) if key in spent else base)
             inside.setdefault("rope_type", inside.get("type", "default"))
             if inside["rope_type"] != "default":
                 _add_share(inside, keys.data.get(_SHARE))
             rope[name] = inside
             spent.add(key)
-        return _each(rope, keys, labels)
+        return _check_each_type(rope, keys, labels)
 
     return schema
 
 
-def other_names(base: str, share: str, usual_share: float) -> Schema:
+def follow_other_names(base: str, share: str, usual_share: float) -> Schema:
     """A converter that reads base and share under these names alone (GPT-NeoX)."""
 
     def schema(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-        rope = _given(keys)
-        rope.setdefault("rope_theta", keys.data.get(base, _usual_base(keys)))
+        rope = _copy_given(keys)
+        rope.setdefault("rope_theta", keys.data.get(base, _get_default_base(keys)))
         rope.setdefault(_SHARE, keys.data.get(share, usual_share))
-        return {None: _one(rope, keys, labels)}
+        return {None: _check_one_dictionary(rope, keys, labels)}
 
     return schema
 
 
-def phi3(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_phi3(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """ "su" and "yarn" become longrope, and no other type is taken."""
-    rope = _converted(_given(keys), keys, labels)
-    _standardise(rope, keys)
+    rope = _fill_base_and_share(_copy_given(keys), keys, labels)
+    _fill_type_and_length(rope, keys)
     if rope["rope_type"] in ("su", "yarn"):
         rope["rope_type"] = "longrope"
     if rope["rope_type"] not in ("default", "longrope"):
-        raise refused(f"this family takes longrope only, not {quote(rope['rope_type'])}")
-    return {None: _one(rope, keys, labels)}
+        raise make_refusal(f"this family takes longrope only, not {quote(rope['rope_type'])}")
+    return {None: _check_one_dictionary(rope, keys, labels)}
 
 
-def phimoe(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_phimoe(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """A type that scales needs both attention scales."""
-    ropes = usual(keys, labels, parity)
+    ropes = follow_one_dictionary(keys, labels, parity)
     rope = ropes[None]
     if rope is not None and rope.data["rope_type"] != "default":
         for name in ("short_mscale", "long_mscale"):
             if not isinstance(rope.data.get(name), (int, float)):
-                raise refused(f"{rope.path(name)} must be a number")
+                raise make_refusal(f"{rope.path(name)} must be a number")
     return ropes
 
 
-def only_default(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_default_only(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """A module that takes no scaling, of a class without layer types (RecurrentGemma)."""
-    ropes = usual(keys, (), parity)
+    ropes = follow_one_dictionary(keys, (), parity)
     rope = ropes[None]
     if rope is not None and rope.data["rope_type"] != "default":
-        raise refused(f"its module takes no scaling, {quote(rope.data['rope_type'])} here")
+        raise make_refusal(f"its module takes no scaling, {quote(rope.data['rope_type'])} here")
     return ropes
 
 
-def steps(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_step(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """Lists of bases and shares, or a base for all; an old rope_scaling is added (Step-3.7)."""
     types = list(dict.fromkeys(labels))
     given = _copy(keys, "rope_parameters")
     if types and all(isinstance(given.get(name), Mapping) for name in types):
         beside = {name: v for name, v in keys.data.items() if name != "rope_theta"}
-        return _each(_converted(given, Keys(beside, keys.where), labels), keys, labels)
-    base = keys.data.get("rope_theta", _usual_base(keys))
+        return _check_each_type(
+            _fill_base_and_share(given, Keys(beside, keys.where), labels), keys, labels
+        )
+    base = keys.data.get("rope_theta", _get_default_base(keys))
     bases = base if isinstance(base, (list, tuple)) else [base] * len(labels)
-    shares = keys.numbers("partial_rotary_factors")
+    shares = keys.read_numbers("partial_rotary_factors")
     rope: dict[str, Any] = {}
     for name in types:
         first = list(labels).index(name)
         if first >= len(bases) or (shares and first >= len(shares)):
-            raise refused(f"its lists end before layer {first}")
+            raise make_refusal(f"its lists end before layer {first}")
         rope[name] = {"rope_type": "default", "rope_theta": bases[first]}
         if shares:
             rope[name][_SHARE] = shares[first]
     if FULL in rope:
         rope[FULL].update(_copy(keys, "rope_scaling"))
-    return _each(rope, keys, labels)
+    return _check_each_type(rope, keys, labels)
 
 
-def by_lists(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+def follow_base_list(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
     """A list of bases, one for each layer (UltraBERT)."""
     bases = keys.data.get("rope_theta")
-    rope = _new(keys)
+    rope = _copy_new_schema(keys)
     if bases is not None and keys.data.get("rope_parameters") is None:
         if not isinstance(bases, (list, tuple)):
-            raise refused(f"{keys.path('rope_theta')} of this family must be a list")
+            raise make_refusal(f"{keys.path('rope_theta')} of this family must be a list")
         pairs = zip(labels, bases, strict=False)
         rope = {name: {"rope_type": "default", "rope_theta": base} for name, base in pairs}
     rope = _copy(keys, "rope_scaling") or rope
     beside = {name: v for name, v in keys.data.items() if name != "rope_theta"}
-    return _each(_converted(rope, Keys(beside, keys.where), labels), keys, labels)
+    return _check_each_type(
+        _fill_base_and_share(rope, Keys(beside, keys.where), labels), keys, labels
+    )
 
 
-def coded(schema: Schema, base: str | None = None) -> Schema:
+def follow_hard_coded(schema: Schema, base: str | None = None) -> Schema:
     """Frequencies in code: parameters are validated, and nothing reads them.
 
     base: the key of the base, if there is one; a class with rope_theta does not move it in.
     """
 
-    def followed(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+    def schema_of_parity(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
         given = [name for name in keys.data if name in ("rope_scaling", "rope_parameters")]
         rope = _copy(keys, given[-1]) if given else {}
         if rope:
             rope.setdefault("rope_type", rope.get("type", "default"))
             moved = keys.data.get("rope_scaling") and keys.data.get("rope_theta")
             if base != "rope_theta" and moved:
-                _standardise(_converted(rope, keys, ()), keys)
-            _validate_unread(rope, keys, given[-1])
+                _fill_type_and_length(_fill_base_and_share(rope, keys, ()), keys)
+            _check_unread(rope, keys, given[-1])
         if base is None:
             return schema(keys, labels, parity)
         if base in keys.data and keys.data[base] is None:
-            raise refused(f"{keys.path(base)} is null")
+            raise make_refusal(f"{keys.path(base)} is null")
         return schema(Keys({"rope_theta": keys.data.get(base)}, keys.where), labels, parity)
 
-    return followed
+    return schema_of_parity
 
 
-def _validate_unread(rope: dict[str, Any], keys: Keys, name: str) -> None:
-    kind, found = _type(rope), Keys(rope, keys.path(name))
-    needs = _NEEDS.get(kind, ((), ()))[0]
+def _check_unread(rope: dict[str, Any], keys: Keys, name: str) -> None:
+    kind, found = _get_type(rope), Keys(rope, keys.path(name))
+    needs = _NEEDED_KEYS.get(kind, ((), ()))[0]
     if kind in ("llama3", "proportional"):
         needs = (*needs, "rope_theta")
     _require(rope, needs, found)
     if kind in ("llama3", "yarn") and "max_position_embeddings" not in keys:
-        raise refused(f"{kind} is compared with max_position_embeddings, which this class has not")
+        raise make_refusal(
+            f"{kind} is compared with max_position_embeddings, which this class has not"
+        )
 
 
-def _given(keys: Keys) -> dict[str, Any]:
-    return _copy(keys, "rope_scaling") or _new(keys)
+def _copy_given(keys: Keys) -> dict[str, Any]:
+    return _copy(keys, "rope_scaling") or _copy_new_schema(keys)
 
 
-def _new(keys: Keys) -> dict[str, Any]:
+def _copy_new_schema(keys: Keys) -> dict[str, Any]:
     """rope_parameters, or those of the class where a config has none."""
     absent = keys.data.get("rope_parameters") is None
     return _copy(keys, "default_rope_parameters" if absent else "rope_parameters")
 
 
 def _copy(keys: Keys, name: str) -> dict[str, Any]:
-    found = keys.under(name)
+    found = keys.read_object(name)
     return {} if found is None else copy.deepcopy(dict(found.data))
 
 
-def _nested(rope: Mapping[str, Any], labels: Sequence[str]) -> list[str]:
+def _list_nested(rope: Mapping[str, Any], labels: Sequence[str]) -> list[str]:
     return [name for name in rope if name in labels]
 
 
-def _inside(rope: dict[str, Any], name: str) -> dict[str, Any] | None:
+def _get_nested(rope: dict[str, Any], name: str) -> dict[str, Any] | None:
     value = rope.get(name)
     if value is not None and not isinstance(value, dict):
-        raise refused(f"rope_parameters[{quote(name)}] must be an object, not {quote(value)}")
+        raise make_refusal(f"rope_parameters[{quote(name)}] must be an object, not {quote(value)}")
     return value
 
 
-def _converted(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> dict[str, Any]:
+def _fill_base_and_share(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> dict[str, Any]:
     """Base and share moved in from beside, where they are not there yet."""
-    base = keys.data.get("rope_theta", _usual_base(keys))
-    for inside in [_inside(rope, name) for name in _nested(rope, labels)] or [rope]:
+    base = keys.data.get("rope_theta", _get_default_base(keys))
+    for inside in [_get_nested(rope, name) for name in _list_nested(rope, labels)] or [rope]:
         if inside is not None:
             inside.setdefault("rope_theta", base)
             _add_share(inside, keys.data.get(_SHARE))
     return rope
 
 
-def _standardise(rope: dict[str, Any], keys: Keys) -> None:
+def _fill_type_and_length(rope: dict[str, Any], keys: Keys) -> None:
     """One dictionary for all layers: its type, and the trained length of types that need it."""
     rope.setdefault("rope_type", rope.get("type", "default"))
-    if _type(rope) in WITH_ORIGINAL:
+    if _get_type(rope) in WITH_ORIGINAL:
         if _ORIGINAL in keys.data:
             rope[_ORIGINAL] = keys.data[_ORIGINAL]
         else:
             rope.setdefault(_ORIGINAL, keys.data.get("max_position_embeddings"))
 
 
-def _one(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> Keys:
+def _check_one_dictionary(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> Keys:
     """For a module that looks for rope_type in the dictionary itself."""
-    nested = _nested(rope, labels)
+    nested = _list_nested(rope, labels)
     if not nested:
-        _standardise(rope, keys)
+        _fill_type_and_length(rope, keys)
     if "rope_type" not in rope:
-        raise refused(
+        raise make_refusal(
             f"its module looks for one dictionary and finds {quote(nested[0])} in"
             f" {keys.path('rope_parameters')}"
         )
-    return _checked({name: v for name, v in rope.items() if name not in nested}, keys, "")
+    return _check_parameters({name: v for name, v in rope.items() if name not in nested}, keys, "")
 
 
-def _each(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> Ropes:
+def _check_each_type(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> Ropes:
     """For a module that looks for the dictionary of each type."""
     ropes: Ropes = {}
     for name in dict.fromkeys(labels or rope):
         if name not in rope:
-            raise refused(
+            raise make_refusal(
                 f"{keys.path('rope_parameters')} has no {quote(name)}, and its module looks for"
                 " each type of layer"
             )
-        inside = _inside(rope, name)
+        inside = _get_nested(rope, name)
         if inside is not None:
             inside.setdefault("rope_type", inside.get("type", "default"))
-            if _type(inside) in WITH_ORIGINAL:
+            if _get_type(inside) in WITH_ORIGINAL:
                 inside.setdefault(_ORIGINAL, keys.data.get("max_position_embeddings"))
-        ropes[name] = None if inside is None else _checked(inside, keys, name)
+        ropes[name] = None if inside is None else _check_parameters(inside, keys, name)
     return ropes
 
 
-def _checked(rope: dict[str, Any], keys: Keys, label: str) -> Keys:
+def _check_parameters(rope: dict[str, Any], keys: Keys, label: str) -> Keys:
     """Parameters that its functions do not fail on."""
     found = Keys(rope, ".".join(filter(None, (keys.path("rope_parameters"), label))))
-    needs, numbers = _NEEDS.get(_type(rope), ((), ()))
+    needs, numbers = _NEEDED_KEYS.get(_get_type(rope), ((), ()))
     _require(rope, (*needs, "rope_theta"), found)
     for name in (*numbers, "rope_theta"):
         if rope[name] is None:
-            raise refused(f"{found.path(name)} is null")
+            raise make_refusal(f"{found.path(name)} is null")
     return found
 
 
 def _require(rope: Mapping[str, Any], needs: Sequence[str], found: Keys) -> None:
     for name in needs:
         if name not in rope:
-            raise refused(f"{found.path(name)} is missing")
+            raise make_refusal(f"{found.path(name)} is missing")
 
 
 def _add_share(rope: dict[str, Any], share: Any) -> None:
@@ -437,11 +454,11 @@ def _add_share(rope: dict[str, Any], share: Any) -> None:
         rope.setdefault(_SHARE, share)
 
 
-def _type(rope: Mapping[str, Any]) -> str:
+def _get_type(rope: Mapping[str, Any]) -> str:
     kind = rope["rope_type"]
     return kind if isinstance(kind, str) else "default"
 
 
-def _usual_base(keys: Keys, kind: str = "global") -> Any:
+def _get_default_base(keys: Keys, kind: str = "global") -> Any:
     usual = keys.data.get("default_theta", 10_000.0)
     return usual.get(kind) if isinstance(usual, Mapping) else usual

@@ -13,23 +13,23 @@ from whorl.configs._values import MOST_LAYERS, Keys
 __all__ = [
     "CHUNKED",
     "NO_ATTENTION",
-    "Types",
-    "Unrotated",
-    "among",
-    "backwards",
-    "beyond_window",
-    "every",
-    "layer_count",
-    "layer_types",
-    "listed",
-    "of_type",
-    "same",
-    "unless",
-    "zero_base",
+    "SkipRule",
+    "TypeRule",
+    "assign_every_nth",
+    "assign_every_nth_from_last",
+    "assign_one_type",
+    "assign_windows_from_layer",
+    "count_layers",
+    "list_layer_types",
+    "skip_all_unless",
+    "skip_flagged",
+    "skip_numbered",
+    "skip_types",
+    "skip_zero_base",
 ]
 
-Types = Callable[[Keys, int], Sequence[str]]
-Unrotated = Callable[[Keys, Sequence[str | None]], list[bool]]
+TypeRule = Callable[[Keys, int], Sequence[str]]
+SkipRule = Callable[[Keys, Sequence[str | None]], list[bool]]
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 CHUNKED = "chunked_attention"
@@ -44,18 +44,18 @@ _OLD_NAMES = {
 }
 
 
-def layer_count(keys: Keys) -> int | None:
+def count_layers(keys: Keys) -> int | None:
     """Layers with weights; HRM runs through its own several times, and counts each time."""
-    stack = keys.whole("num_layers_per_stack", most=MOST_LAYERS)
+    stack = keys.read_int("num_layers_per_stack", most=MOST_LAYERS)
     if stack is not None:
         return stack
-    return keys.whole("num_hidden_layers", least=0, most=MOST_LAYERS)
+    return keys.read_int("num_hidden_layers", least=0, most=MOST_LAYERS)
 
 
-def layer_types(keys: Keys, rule: Types | None) -> tuple[str, ...] | None:
+def list_layer_types(keys: Keys, rule: TypeRule | None) -> tuple[str, ...] | None:
     """The type of each layer; None where the config has no types."""
-    count = layer_count(keys)
-    given = keys.items("layer_types", str, "strings, the type of each layer")
+    count = count_layers(keys)
+    given = keys.read_list("layer_types", str, "strings, the type of each layer")
     if given is not None:
         there = given[: MOST_LAYERS if count is None else count]
         return tuple(_OLD_NAMES.get(name, name) for name in there)
@@ -64,7 +64,7 @@ def layer_types(keys: Keys, rule: Types | None) -> tuple[str, ...] | None:
     return tuple(rule(keys, count))
 
 
-def every(
+def assign_every_nth(
     n: int,
     key: str | None = None,
     *,
@@ -72,14 +72,14 @@ def every(
     miss: str = SLIDING,
     first: int | None = None,
     last: str | None = None,
-) -> Types:
+) -> TypeRule:
     """Each n-th layer is a ``hit``; ``key`` may hold another n.
 
     first: the first hit, n - 1 by default. last: the type of the last layer, whatever its number.
     """
 
     def rule(keys: Keys, count: int) -> list[str]:
-        period = n if key is None else keys.whole(key, most=MOST_LAYERS) or n
+        period = n if key is None else keys.read_int(key, most=MOST_LAYERS) or n
         start = period - 1 if first is None else first
         types = [hit if i % period == start % period else miss for i in range(count)]
         if last is not None and types:
@@ -89,45 +89,47 @@ def every(
     return rule
 
 
-def backwards(n: int) -> Types:
+def assign_every_nth_from_last(n: int) -> TypeRule:
     """Each n-th layer, counted from the last, attends to everything."""
     return lambda keys, count: [SLIDING if (count - 1 - i) % n else FULL for i in range(count)]
 
 
-def same(name: str) -> Types:
+def assign_one_type(name: str) -> TypeRule:
     return lambda keys, count: [name] * count
 
 
-def beyond_window(keys: Keys, count: int) -> list[str]:
+def assign_windows_from_layer(keys: Keys, count: int) -> list[str]:
     """Sliding windows from layer ``max_window_layers`` on (Qwen)."""
-    start = keys.whole("max_window_layers", least=0)
-    sliding = keys.flag("use_sliding_window") and "sliding_window" in keys and start is not None
+    start = keys.read_int("max_window_layers", least=0)
+    sliding = (
+        keys.read_flag("use_sliding_window") and "sliding_window" in keys and start is not None
+    )
     return [SLIDING if sliding and start is not None and i >= start else FULL for i in range(count)]
 
 
-def of_type(*names: str, needs: str | None = None) -> Unrotated:
+def skip_types(*names: str, needs: str | None = None) -> SkipRule:
     """Layers of these types are not rotated; only if ``needs`` is set, where it is named."""
     return lambda keys, types: [t in names and (needs is None or needs in keys) for t in types]
 
 
-def listed(key: str, interval: str) -> Unrotated:
+def skip_flagged(key: str, interval: str) -> SkipRule:
     """A list of 1 for layers that rotate and 0 for others; else each ``interval``-th does not."""
 
     def rule(keys: Keys, types: Sequence[str | None]) -> list[bool]:
-        flags = keys.items(key, (int, bool), "0 and 1, one for each layer")
+        flags = keys.read_list(key, (int, bool), "0 and 1, one for each layer")
         if flags:
             return [i < len(flags) and not flags[i] for i in range(len(types))]
-        period = keys.whole(interval, most=MOST_LAYERS) or 4
+        period = keys.read_int(interval, most=MOST_LAYERS) or 4
         return [(i + 1) % period == 0 for i in range(len(types))]
 
     return rule
 
 
-def zero_base(n: int | None = None) -> Unrotated:
+def skip_zero_base(n: int | None = None) -> SkipRule:
     """A base of 0 in ``layer_rope_theta``; without the list each n-th layer from the last."""
 
     def rule(keys: Keys, types: Sequence[str | None]) -> list[bool]:
-        bases, count = keys.numbers("layer_rope_theta"), len(types)
+        bases, count = keys.read_numbers("layer_rope_theta"), len(types)
         if bases:
             return [i < len(bases) and not bases[i] for i in range(count)]
         return [n is not None and (count - 1 - i) % n == 0 for i in range(count)]
@@ -135,17 +137,17 @@ def zero_base(n: int | None = None) -> Unrotated:
     return rule
 
 
-def among(key: str, *usual: int) -> Unrotated:
+def skip_numbered(key: str, *usual: int) -> SkipRule:
     """Layers whose numbers are in a list, such as cross-attention layers."""
 
     def rule(keys: Keys, types: Sequence[str | None]) -> list[bool]:
-        given = keys.items(key, int, "layer numbers")
+        given = keys.read_list(key, int, "layer numbers")
         numbers = set(usual if given is None else given)
         return [i in numbers for i in range(len(types))]
 
     return rule
 
 
-def unless(key: str, *values: object) -> Unrotated:
+def skip_all_unless(key: str, *values: object) -> SkipRule:
     """No layer rotates unless ``key`` has one of these values."""
     return lambda keys, types: [keys.data.get(key) not in values] * len(types)

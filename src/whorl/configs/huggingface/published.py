@@ -18,11 +18,18 @@ from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Note, Parity
 
 from . import defaults
-from .adapting import two_scales
+from .adapting import set_two_scales
 from .families import FAMILIES, Family
-from .sizes import NAMES, canonical
+from .sizes import NAMES, add_usual_names
 
-__all__ = ["looks_like", "read_as", "read_as_note", "usual", "why_not", "without_latent"]
+__all__ = [
+    "explain_no_rotation",
+    "find_equivalent_type",
+    "infer_family",
+    "is_without_latent",
+    "note_equivalent_type",
+    "use_transformers_names",
+]
 
 _READ_AS = {
     "RefinedWeb": "falcon",
@@ -50,54 +57,58 @@ _SIGNS = (
 _ROTARY = re.compile(r"(.*_)?(rope|rotary)(_|$)")
 
 
-def read_as(model_type: str | None, keys: Keys) -> str | None:
+def find_equivalent_type(model_type: str | None, keys: Keys) -> str | None:
     """The type of transformers that does the same, where there is one."""
-    if model_type == "chatglm" and not keys.flag("original_rope", default=True):
+    if model_type == "chatglm" and not keys.read_flag("original_rope", default=True):
         return None  # half layout
     return _READ_AS.get(model_type or "")
 
 
-def read_as_note(written: str, model_type: str) -> Note:
+def note_equivalent_type(written: str, model_type: str) -> Note:
     text = f"transformers has no type {quote(written)}; it is read as {model_type}, whose code does"
     return Note("read-as", f"{text} the same.")
 
 
-def usual(keys: Keys, model_type: str | None) -> dict[str, Any]:
+def use_transformers_names(keys: Keys, model_type: str | None) -> dict[str, Any]:
     """The config with the names that transformers has for its keys."""
-    data = canonical(canonical(keys.data, NAMES), _MORE_NAMES)
-    if keys.number("rope_position_scale") not in (None, 1.0):
-        raise keys.refused("rope_position_scale", "1; positions that are scaled are not read")
+    data = add_usual_names(add_usual_names(keys.data, NAMES), _MORE_NAMES)
+    if keys.read_number("rope_position_scale") not in (None, 1.0):
+        raise keys.wrong_value("rope_position_scale", "1; positions that are scaled are not read")
     if model_type == "mpt":
-        return {**_of_mpt(keys), **data}
+        return {**_read_mpt(keys), **data}
     if model_type != "chatglm":
         return data
     if data.get("position_encoding_2d"):
         raise ConfigError(
-            f"read_config: {keys.path('position_encoding_2d')} must be false: the first ChatGLM"
+            f"{keys.path('position_encoding_2d')} must be false: the first ChatGLM"
             " rotates halves of a head by two coordinates, which is not read; got true."
         )
-    ratio = keys.number("rope_ratio", above=0)
+    ratio = keys.read_number("rope_ratio", above=0)
     share = {"partial_rotary_factor": 0.5, "rope_theta": 10_000.0 * (ratio or 1.0)}
     return {**share, **data}
 
 
-def _of_mpt(keys: Keys) -> dict[str, Any]:
+def _read_mpt(keys: Keys) -> dict[str, Any]:
     """Rope keys of MPT, which transformers does not read; none where it does not rotate."""
-    attention = keys.under("attn_config")
-    if attention is None or not attention.flag("rope"):
+    attention = keys.read_object("attn_config")
+    if attention is None or not attention.read_flag("rope"):
         return {}
-    rotary = attention.under("rope_dail_config")
-    if attention.text("rope_impl") != "hf" and rotary is not None and rotary.text("type") == "xpos":
-        raise rotary.refused("type", "'original', as XPos is not read")
-    found: dict[str, Any] = {"rope_theta": attention.number("rope_theta", above=0) or 10_000.0}
-    scaling = attention.under("rope_hf_config")
-    kind = None if scaling is None else scaling.text("type")
-    if attention.text("rope_impl") == "hf" and scaling is not None and kind != "no_scaling":
+    rotary = attention.read_object("rope_dail_config")
+    if (
+        attention.read_text("rope_impl") != "hf"
+        and rotary is not None
+        and rotary.read_text("type") == "xpos"
+    ):
+        raise rotary.wrong_value("type", "'original', as XPos is not read")
+    found: dict[str, Any] = {"rope_theta": attention.read_number("rope_theta", above=0) or 10_000.0}
+    scaling = attention.read_object("rope_hf_config")
+    kind = None if scaling is None else scaling.read_text("type")
+    if attention.read_text("rope_impl") == "hf" and scaling is not None and kind != "no_scaling":
         found["rope_scaling"] = dict(scaling.data)
     return found
 
 
-def why_not(keys: Keys, model_type: str | None) -> str | None:
+def explain_no_rotation(keys: Keys, model_type: str | None) -> str | None:
     """The note of a config of no known family that is not read as a rotation; None if it is."""
     alibi_13b = model_type == "baichuan" and keys.data.get("num_hidden_layers") == 40
     if keys.data.get("alibi") is True or alibi_13b:
@@ -106,7 +117,7 @@ def why_not(keys: Keys, model_type: str | None) -> str | None:
         return None
     kind = keys.data.get("position_embedding_type")
     other = isinstance(kind, str) and kind not in ("rope", "rotary")
-    if other or defaults.rotates_nothing(model_type):
+    if other or defaults.has_no_rotation(model_type):
         return "no-rotary"
     # Sizes are no sign: every BERT has them.
     named = (name for name in keys.data if isinstance(name, str) and _ROTARY.match(name))
@@ -114,7 +125,7 @@ def why_not(keys: Keys, model_type: str | None) -> str | None:
     return None if signs or kind in ("rope", "rotary") else "no-sign"
 
 
-def looks_like(keys: Keys) -> Family:
+def infer_family(keys: Keys) -> Family:
     """The family of a config whose type is not known, by its keys."""
     if keys.data.get("qk_rope_head_dim"):
         return FAMILIES["deepseek_v3"]
@@ -123,16 +134,16 @@ def looks_like(keys: Keys) -> Family:
         absolute="rotary_dim" if "rotary_dim" in keys else None,
         interleaved="rotary_emb_interleaved",
         window=None if "layer_types" in keys else "sliding_window",
-        adapt=_su,
+        adapt=_rename_su,
     )
 
 
-def without_latent(keys: Keys, family: Family) -> bool:
+def is_without_latent(keys: Keys, family: Family) -> bool:
     """Whether a config of a family with latent attention switches it off (DeepSeek-OCR)."""
     return "mla" in family.notes and keys.data.get("use_mla") is False
 
 
-def _su(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def _rename_su(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     if rope.get("rope_type") == "su":
         rope["rope_type"] = "longrope"
-        two_scales(rope, keys, None)
+        set_two_scales(rope, keys, None)

@@ -2,21 +2,21 @@
 
 from whorl.scaling.aliasing import Alike
 
-from .extension import Extension
-from .frameworks import Comparison, Remark
-from .lengths import AtLength
+from .extension import ModelExtension
+from .frameworks import FrameworkComparison, Remark
+from .lengths import LengthReport
 from .look import inspect
-from .pairs import Turns
+from .pairs import CompletePairs
 from .report import GroupReport, Inspection
 
 __all__ = [
     "Alike",
-    "AtLength",
-    "Comparison",
-    "Extension",
+    "CompletePairs",
+    "FrameworkComparison",
     "GroupReport",
     "Inspection",
+    "LengthReport",
+    "ModelExtension",
     "Remark",
-    "Turns",
     "inspect",
 ]

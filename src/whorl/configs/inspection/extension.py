@@ -14,23 +14,23 @@ from whorl._support.words import quote, shorten, suggest_name
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, rope_parameters
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.sizes import NAMES
-from whorl.configs.huggingface.write import DIALECTS, Dialect, dialect_lines
+from whorl.configs.huggingface.write import DIALECTS, Dialect, write_dialect_lines
 from whorl.scaling import Description, Proportional, Scaling, YaRN
 from whorl.scaling.yarn import mscale
 
-from .patching import needed, not_taken
+from .patching import explain_refused_type, list_needed_keys
 
 __all__ = [
-    "Extension",
-    "called",
-    "described",
+    "ModelExtension",
+    "build_scaling",
+    "collect_parameters",
+    "describe_scaling",
     "extend",
-    "flat",
-    "lines_by_dialect",
-    "named",
-    "parameters_of",
-    "replaced",
-    "targets",
+    "has_one_dictionary",
+    "name_model",
+    "replace_scaling",
+    "select_extended_groups",
+    "write_lines_by_dialect",
 ]
 
 #: Scalings that one factor does not determine, with the reason.
@@ -38,12 +38,17 @@ _NOT_BY_FACTOR = {
     "longrope": "LongRoPE needs a factor for every pair, found by a search over a trained model",
     "proportional": "it leaves out slow pairs, which a model must be trained with",
 }
-_KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
+_CARRIED_OVER = (
+    "partial_rotary_factor",
+    "mrope_section",
+    "mrope_interleaved",
+    "llama_4_scaling_beta",
+)
 _ORIGINAL = "original_max_position_embeddings"
 
 
 @dataclass(frozen=True)
-class Extension:
+class ModelExtension:
     """A scaling put in the place of what a group of layers has.
 
     before, after: what the old and the new scaling do to each pair at ``length`` tokens.
@@ -75,22 +80,21 @@ class Extension:
         }
 
 
-def named(name: str, factor: float, trained: int) -> Scaling:
+def build_scaling(name: str, factor: float, trained: int) -> Scaling:
     """The scaling called ``name`` for ``factor`` times the trained length."""
     known = [each for each in scalings.names() if each not in _NOT_BY_FACTOR]
     if name in _NOT_BY_FACTOR:
         raise ConfigError(
-            f"inspect: {quote(name)} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
+            f"{quote(name)} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
             f" one of {', '.join(known)}."
         )
     if name not in scalings.names():
         raise ConfigError(
-            f"inspect: unknown extension {quote(name)}{suggest_name(name, known)} Known:"
-            f" {', '.join(known)}."
+            f"unknown extension {quote(name)}{suggest_name(name, known)} Known: {', '.join(known)}."
         )
     if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not 0 < factor < 1e9:
         raise ConfigError(
-            "inspect: factor must be a number above 0, the new length over the trained one; got"
+            "factor must be a number above 0, the new length over the trained one; got"
             f" {quote(factor)}."
         )
     options: dict[str, Any] = {"name": name}
@@ -101,11 +105,9 @@ def named(name: str, factor: float, trained: int) -> Scaling:
     try:
         return scalings.from_dict(options)
     except TypeError as error:  # a scaling of the user's own, with options of its own
-        raise ConfigError(
-            f"inspect: {quote(name)} cannot be had by a factor alone: {error}"
-        ) from None
+        raise ConfigError(f"{quote(name)} cannot be had by a factor alone: {error}") from None
     except ValueError as error:
-        raise ConfigError(f"inspect: {error}") from None
+        raise ConfigError(f"{error}") from None
 
 
 def extend(
@@ -115,23 +117,23 @@ def extend(
     factor: float,
     trained: int | None,
     published: int | None = None,
-) -> Extension:
+) -> ModelExtension:
     """Put the scaling called ``name`` into the rotation of ``group``; see ``replaced``."""
     assert group.rotation is not None
     old = group.rotation.options.get("scaling")
 
     def make(tokens: int) -> Scaling:
-        found = named(name, factor, tokens)
+        found = build_scaling(name, factor, tokens)
         if isinstance(found, YaRN) and isinstance(old, YaRN):
             return replace(
                 old, factor=float(factor), original_context=tokens, attention_factor=None
             )
         return found
 
-    return replaced(model, group, name, factor, trained, make, published)
+    return replace_scaling(model, group, name, factor, trained, make, published)
 
 
-def replaced(
+def replace_scaling(
     model: ModelPositions,
     group: LayerGroup,
     name: str,
@@ -139,44 +141,47 @@ def replaced(
     trained: int | None,
     make: Callable[[int], Scaling],
     published: int | None = None,
-) -> Extension:
+) -> ModelExtension:
     """Put what ``make`` gives for the trained length in the place of the scaling of ``group``.
 
     trained: the length that the extension starts from. published: the length of training that the
     config means as it stands, where that is another.
     """
     assert group.rotation is not None
-    who, old = called(model), group.rotation.options.get("scaling")
+    who, old = name_model(model), group.rotation.options.get("scaling")
     if group.rotation.encoding == "axial_rope":
-        raise ConfigError(f"inspect: the axial rotation of {who} takes no scaling.")
+        raise ConfigError(f"the axial rotation of {who} takes no scaling.")
     if isinstance(old, Proportional):
         raise ConfigError(
-            f"inspect: {who} leaves out slow pairs (proportional), and {quote(name)} cannot be laid"
+            f"{who} leaves out slow pairs (proportional), and {quote(name)} cannot be laid"
             " over that."
         )
     if trained is None:
         raise ConfigError(
-            f"inspect: the config of {who} does not say how long training texts were, so it is open"
+            f"the config of {who} does not say how long training texts were, so it is open"
             " what to extend; pass trained= (--trained)."
         )
     scaling = make(trained)
     length = max(1, round(trained * factor))
     try:
-        before, after = group.rotation.bare(), group.rotation.bare(scaling=scaling)
-        return Extension(
+        before, after = (
+            group.rotation.build_without_tables(),
+            group.rotation.build_without_tables(scaling=scaling),
+        )
+        return ModelExtension(
             scaling,
             length,
-            described(before, length, published or trained, group.window),
-            described(after, length, trained, group.window),
-            _softmax(group, scaling),
-            *_parameters(model, group, scaling),
+            describe_scaling(before, length, published or trained, group.window),
+            describe_scaling(after, length, trained, group.window),
+            _compute_softmax_scale(group, scaling),
+            *_build_parameters(model, group, scaling),
             start=trained,
         )
     except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"inspect: {quote(name)} does not fit {who}: {error}") from None
+        raise ConfigError(f"{quote(name)} does not fit {who}: {error}") from None
 
 
-def called(model: ModelPositions) -> str:
+def name_model(model: ModelPositions) -> str:
     """The model in a message, by the name that its config has, however long that is."""
     name, part = model.model_type, model.part
     if part is not None and not part.where and isinstance(part.keys.get("model_type"), str):
@@ -184,7 +189,7 @@ def called(model: ModelPositions) -> str:
     return shorten(name or "this model", 80)
 
 
-def described(
+def describe_scaling(
     rope: Any, length: int | None, trained: int | None, window: int | None = None
 ) -> Description:
     """What the scaling of ``rope`` does at ``length`` tokens.
@@ -203,7 +208,7 @@ def described(
     return replace(found, pairs=tuple(pairs))
 
 
-def flat(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:
+def has_one_dictionary(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:
     """Whether one dictionary of parameters serves all these layers."""
     given = data.get("rope_parameters")
     if isinstance(given, dict) and any(isinstance(value, dict) for value in given.values()):
@@ -211,15 +216,15 @@ def flat(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:
     return all(dict(group.parameters) == dict(groups[0].parameters) for group in groups)
 
 
-def targets(groups: list[LayerGroup], data: Mapping[str, Any]) -> list[LayerGroup]:
+def select_extended_groups(groups: list[LayerGroup], data: Mapping[str, Any]) -> list[LayerGroup]:
     """The layers to extend: those that see the whole text, or all where they share parameters."""
-    if flat(groups, data):
+    if has_one_dictionary(groups, data):
         return groups
     return [group for group in groups if group.window is None] or groups
 
 
-def lines_by_dialect(
-    model: ModelPositions, data: Mapping[str, Any], found: Mapping[int, Extension]
+def write_lines_by_dialect(
+    model: ModelPositions, data: Mapping[str, Any], found: Mapping[int, ModelExtension]
 ) -> dict[Dialect, dict[str, Any] | None]:
     """What to put into config.json, in each dialect that has words for it.
 
@@ -229,40 +234,42 @@ def lines_by_dialect(
         return dict.fromkeys(DIALECTS)
     extension = next(iter(found.values()))
     model_type = model.model_type if model.part is None else model.part.model_type
-    new, entry = _of(extension), defaults.of_type(model_type) or {}
-    also = dict.fromkeys(_names_of_context(entry, data), _tokens(extension))
+    new, entry = _copy_parameters(extension), defaults.get_entry(model_type) or {}
+    also = dict.fromkeys(_list_context_keys(entry, data), _get_context(extension))
     heads = [g.rotation.options["head_dim"] for g in model.groups if g.rotation and id(g) in found]
-    also |= needed(model_type, data, new["rope_type"], heads[0])
-    parameters = parameters_of(model, data, {key: _of(each) for key, each in found.items()})
+    also |= list_needed_keys(model_type, data, new["rope_type"], heads[0])
+    parameters = collect_parameters(
+        model, data, {key: _copy_parameters(each) for key, each in found.items()}
+    )
     if data.get(_ORIGINAL) is not None and _ORIGINAL in parameters:  # wins over the one inside
         also[_ORIGINAL] = new[_ORIGINAL]
-    lines = {each: dialect_lines(data, model_type, parameters, each) for each in DIALECTS}
+    lines = {each: write_dialect_lines(data, model_type, parameters, each) for each in DIALECTS}
     return {each: None if found is None else also | found for each, found in lines.items()}
 
 
-def parameters_of(
+def collect_parameters(
     model: ModelPositions, data: Mapping[str, Any], replaced: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Rope parameters of all layers, by layer type where one dictionary does not serve them all.
 
     replaced: those of the groups that have others now, by the identity of the group.
     """
-    turning = [group for group in model.groups if group.rotation is not None]
-    if flat(turning, data):
-        return dict(next(iter(replaced.values()), turning[0].parameters))
+    rotating = [group for group in model.groups if group.rotation is not None]
+    if has_one_dictionary(rotating, data):
+        return dict(next(iter(replaced.values()), rotating[0].parameters))
     model_type = model.model_type if model.part is None else model.part.model_type
-    entry = defaults.of_type(model_type) or {}
+    entry = defaults.get_entry(model_type) or {}
     given = data.get("rope_parameters") or entry.get("keys", {}).get("default_rope_parameters")
     given = given if isinstance(given, Mapping) else {}
     unrotated = [name for name, rope in given.items() if rope is None]
     return dict.fromkeys(unrotated) | {
         group.name: dict(replaced.get(id(group), group.parameters))
-        for group in turning
+        for group in rotating
         if group.name is not None
     }
 
 
-def _names_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
+def _list_context_keys(entry: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
     """The name that the class has for max_position_embeddings, and others that say the same."""
     usual = "max_position_embeddings"
     name: str = entry.get("names", {}).get(usual, "")
@@ -273,7 +280,7 @@ def _names_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> list
     return list(dict.fromkeys([own, *others]))
 
 
-def _tokens(extension: Extension) -> int:
+def _get_context(extension: ModelExtension) -> int:
     """The context of the extended model; "dynamic" takes the trained length from that key."""
     if extension.scaling.name != "dynamic_ntk":
         return extension.length
@@ -281,12 +288,12 @@ def _tokens(extension: Extension) -> int:
     return tokens
 
 
-def _of(extension: Extension) -> dict[str, Any]:
+def _copy_parameters(extension: ModelExtension) -> dict[str, Any]:
     assert extension.parameters is not None
     return dict(extension.parameters)
 
 
-def _softmax(group: LayerGroup, scaling: Scaling) -> float:
+def _compute_softmax_scale(group: LayerGroup, scaling: Scaling) -> float:
     """The factor that latent attention takes from YaRN's mscale_all_dim, squared."""
     weight = getattr(scaling, "mscale_all_dim", None)
     if group.softmax_scale == 1.0 or not weight:
@@ -294,7 +301,7 @@ def _softmax(group: LayerGroup, scaling: Scaling) -> float:
     return mscale(getattr(scaling, "factor", 1.0), weight) ** 2
 
 
-def _parameters(
+def _build_parameters(
     model: ModelPositions, group: LayerGroup, scaling: Scaling
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The group's parameters for transformers 5, or why it has no words for this scaling."""
@@ -307,12 +314,12 @@ def _parameters(
     found = rope_parameters(scaling, base, width)
     if found.parameters is None:
         return None, found.why
-    why = not_taken(model, str(found.parameters["rope_type"]))
+    why = explain_refused_type(model, str(found.parameters["rope_type"]))
     if why is not None:
         return None, why
-    kept = {name: group.parameters[name] for name in _KEPT if name in group.parameters}
-    if "llama_4_scaling_beta" in kept and _ORIGINAL in group.parameters:  # its length
-        kept[_ORIGINAL] = group.parameters[_ORIGINAL]
+    carried = {name: group.parameters[name] for name in _CARRIED_OVER if name in group.parameters}
+    if "llama_4_scaling_beta" in carried and _ORIGINAL in group.parameters:  # its length
+        carried[_ORIGINAL] = group.parameters[_ORIGINAL]
     new = dict(found.parameters)
     start = {name: new.pop(name) for name in ("rope_type", "rope_theta")}
-    return {**start, **kept, **new}, None
+    return {**start, **carried, **new}, None

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Turns", "angle_error", "turns", "wavelengths"]
+__all__ = ["CompletePairs", "compute_wavelengths", "count_complete", "measure_angle_error"]
 
 
 @dataclass(frozen=True)
-class Turns:
+class CompletePairs:
     """Which pairs complete a turn within ``tokens``.
 
     never: pairs that turn, but not once around; first: the fastest of them.
@@ -27,25 +27,25 @@ class Turns:
     first: int | None
 
 
-def wavelengths(inv_freq: Tensor) -> list[float | None]:
+def compute_wavelengths(inv_freq: Tensor) -> list[float | None]:
     """Tokens in a full turn of each pair, None for one that never turns."""
     values = [abs(v) for v in inv_freq.tolist()]
     return [math.tau / v if v and math.isfinite(math.tau / v) else None for v in values]
 
 
-def turns(inv_freq: Tensor, tokens: int) -> Turns:
+def count_complete(inv_freq: Tensor, tokens: int) -> CompletePairs:
     """Count the pairs that come round within ``tokens``, and those that do not.
 
     >>> turns(torch.tensor([1.0, 0.01, 0.0]), 100)
     Turns(tokens=100, complete=1, never=1, first=1)
     """
-    found = wavelengths(inv_freq)
+    found = compute_wavelengths(inv_freq)
     never = [i for i, length in enumerate(found) if length is not None and length > tokens]
     complete = sum(length is not None and length <= tokens for length in found)
-    return Turns(tokens, complete, len(never), never[0] if never else None)
+    return CompletePairs(tokens, complete, len(never), never[0] if never else None)
 
 
-def angle_error(inv_freq: Tensor, length: int) -> float:
+def measure_angle_error(inv_freq: Tensor, length: int) -> float:
     """Largest error, in radians, of angles formed in float32 at the last positions below length.
 
     inv_freq: float64. Both factors and their product are rounded, as where a model is run with

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from whorl.configs import LayerGroup, ModelPositions
-from whorl.configs.huggingface.write import Dialect, loss_warning
-from whorl.configs.model import plain
+from whorl.configs.huggingface.write import Dialect, explain_loss
+from whorl.configs.model import convert_to_json
 from whorl.scaling import Description
 
-from .extension import Extension
-from .frameworks import Comparison
-from .lengths import AtLength
-from .pairs import Turns
+from .extension import ModelExtension
+from .frameworks import FrameworkComparison
+from .lengths import LengthReport
+from .pairs import CompletePairs
 
 __all__ = ["GroupReport", "Inspection"]
 
@@ -53,22 +53,22 @@ class GroupReport:
     slowest: float | None = None
     attention_scale: float | None = None
     training_length: int | None = None
-    trained: Turns | None = None
-    claimed: Turns | None = None
+    trained: CompletePairs | None = None
+    claimed: CompletePairs | None = None
     description: Description | None = None
     furthest: Description | None = None
     bound: int | None = None
-    at_length: AtLength | None = None
-    extension: Extension | None = None
-    frameworks: tuple[Comparison, ...] = ()
-    frameworks_as_published: tuple[Comparison, ...] = ()
+    at_length: LengthReport | None = None
+    extension: ModelExtension | None = None
+    frameworks: tuple[FrameworkComparison, ...] = ()
+    frameworks_as_published: tuple[FrameworkComparison, ...] = ()
     wavelengths: tuple[float | None, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         skip = {"group", "description", "furthest", "extension", "wavelengths"}
         skip |= {"frameworks", "frameworks_as_published"}
         own = {
-            field.name: plain(getattr(self, field.name))
+            field.name: convert_to_json(getattr(self, field.name))
             for field in dataclasses.fields(self)
             if field.name not in skip
         }
@@ -109,14 +109,14 @@ class Inspection:
             return ()
         extended = [each.extension for each in self.groups if each.extension is not None]
         model_type = (self.model.part or self.model).model_type
-        return (loss_warning([each.parameters or {} for each in extended], model_type),)
+        return (explain_loss([each.parameters or {} for each in extended], model_type),)
 
     @property
     def verdict(self) -> str:
         """One paragraph in plain words."""
-        from .verdict import verdict
+        from .verdict import write_verdict
 
-        return verdict(self)
+        return write_verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as numbers, strings, lists and dicts."""
@@ -138,10 +138,10 @@ class Inspection:
             "dialect": self.dialect,
             "warnings": list(self.warnings),
         }
-        found: dict[str, Any] = plain(document)
+        found: dict[str, Any] = convert_to_json(document)
         return found
 
     def __str__(self) -> str:
-        from .words import page
+        from .words import render_page
 
-        return page(self)
+        return render_page(self)

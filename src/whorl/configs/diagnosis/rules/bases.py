@@ -5,7 +5,7 @@ from typing import Any
 
 from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Block, Patient, Tower, number, shown
-from whorl.configs.huggingface.write import dialect_lines, lost_words
+from whorl.configs.huggingface.write import list_losses, write_dialect_lines
 
 from ._beside import disagreements
 
@@ -232,7 +232,7 @@ def theta_inside_only(patient: Patient) -> Iterator[Symptom]:
         if tower.source != "rope_parameters" or tower.nested or "rope_theta" in tower.config:
             continue
         for block in tower.blocks:
-            lost = lost_words([{**block.keys, "rope_type": block.kind}])
+            lost = list_losses([{**block.keys, "rope_type": block.kind}])
             if lost:
                 yield Symptom(
                     block.path(),
@@ -258,7 +258,7 @@ def _in_dialect_of_4(patient: Patient, tower: Tower) -> tuple[Edit, ...]:
     rope = {"rope_type": tower.blocks[0].kind, **tower.blocks[0].keys}
     if number(rope.get("rope_theta")) is None:
         return ()
-    lines = dialect_lines(tower.config, tower.family, rope, "transformers 4") or {}
+    lines = write_dialect_lines(tower.config, tower.family, rope, "transformers 4") or {}
     return tuple(
         Edit("remove" if value is None else "set", (*tower.where, key), value)
         for key, value in lines.items()

@@ -63,7 +63,7 @@ def unknown_family(patient: Patient) -> Iterator[Symptom]:
             continue  # two classes of transformers have no name
         path = f"{where}.model_type" if where else "model_type"
         plain = unicodedata.normalize("NFKC", name.lower()[:64])
-        near = difflib.get_close_matches(plain, defaults.names(), n=1, cutoff=0.85)
+        near = difflib.get_close_matches(plain, defaults.list_model_types(), n=1, cutoff=0.85)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         config = next((t.config for t in patient.towers if t.path() == where), {})
         telling = [key for key in _TELLING if config.get(key) is not None]

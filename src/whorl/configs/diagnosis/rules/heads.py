@@ -161,7 +161,7 @@ def head_dim_explicit(patient: Patient) -> Iterator[Symptom]:
 def head_dim_null(patient: Patient) -> Iterator[Symptom]:
     for block in patient.blocks:
         tower = block.tower
-        if classes.null_head(tower.config, tower.family, block.kind):
+        if classes.has_null_head(tower.config, tower.family, block.kind):
             head, edits = tower.head_dim, ()
             yield Symptom(
                 tower.path("head_dim"),
@@ -186,8 +186,8 @@ def head_dim_null(patient: Patient) -> Iterator[Symptom]:
 )
 def head_dim_refused(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        why = classes.wrong_head(tower.config, tower.family)
-        why = why or classes.replaced_head(tower.config, tower.family)
+        why = classes.explain_wrong_head(tower.config, tower.family)
+        why = why or classes.explain_replaced_head(tower.config, tower.family)
         if why is not None:
             edits = (Edit("remove", (*tower.where, "head_dim")),)
             yield Symptom(tower.path("head_dim"), f"{why}.", edits=edits)

@@ -32,7 +32,7 @@ _LISTS = [1.0] * 48
 )
 def not_an_integer(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        for name, value in classes.not_of_type(tower.config, tower.family, int):
+        for name, value in classes.find_wrong_types(tower.config, tower.family, int):
             if name in SIZES and isinstance(value, str):
                 continue  # quoted-number says it
             good = whole(value)
@@ -60,7 +60,7 @@ def not_an_integer(patient: Patient) -> Iterator[Symptom]:
 )
 def not_a_boolean(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        for name, value in classes.not_of_type(tower.config, tower.family, bool):
+        for name, value in classes.find_wrong_types(tower.config, tower.family, bool):
             words = {"true": True, "false": False}
             good = words.get(value.lower()) if isinstance(value, str) else bool(value)
             yield Symptom(
@@ -84,7 +84,7 @@ def not_a_boolean(patient: Patient) -> Iterator[Symptom]:
 )
 def layer_list_length(patient: Patient) -> Iterator[Symptom]:
     for tower in patient.towers:
-        declared = classes.declared(tower.family, "num_hidden_layers")
+        declared = classes.get_class_default(tower.family, "num_hidden_layers")
         layers = tower.config.get("num_hidden_layers", declared)
         if not tower.known_family or type(layers) is not int:
             continue

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient
 from whorl.configs.huggingface import defaults
-from whorl.configs.inspection.frameworks.transformers import refusal
+from whorl.configs.inspection.frameworks.transformers import shorten_refusal
 
 __all__: list[str] = []
 
@@ -20,7 +20,7 @@ __all__: list[str] = []
     "error",
     what="A config that transformers does not build a model from.",
     why="The config says what is meant, and other software may run it, but the class of"
-    f" transformers {defaults.version()} stops: a key that it needs is not where it looks, or a"
+    f" transformers {defaults.get_version()} stops: a key that it needs is not where it looks, or a"
     " parameter is one that it does not take. Where another error says why, this one is left out.",
     remedy="Write the config as the class of the model reads it; the message says what it lacks.",
     seen=(
@@ -46,7 +46,9 @@ __all__: list[str] = []
 )
 def transformers_refuses(patient: Patient) -> Iterator[Symptom]:
     for where, text in _noted(patient, "transformers-refuses"):
-        yield Symptom(where, f"transformers {defaults.version()} refuses it: {refusal(text)}.")
+        yield Symptom(
+            where, f"transformers {defaults.get_version()} refuses it: {shorten_refusal(text)}."
+        )
 
 
 @rule(

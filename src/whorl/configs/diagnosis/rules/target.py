@@ -9,7 +9,7 @@ from torch import Tensor
 from whorl.configs.diagnosis.engine import Case, Symptom, rule
 from whorl.configs.diagnosis.patient import Patient, number, whole
 from whorl.configs.diagnosis.turning import Turning
-from whorl.configs.inspection.pairs import angle_error
+from whorl.configs.inspection.pairs import measure_angle_error
 from whorl.scaling.aliasing import alike
 
 __all__: list[str] = []
@@ -173,7 +173,7 @@ def float32_angles(patient: Patient) -> Iterator[Symptom]:
         if length is None or length > 2**53:
             continue
         inv_freq = _frequencies(turned, length)
-        error = angle_error(inv_freq, length)
+        error = measure_angle_error(inv_freq, length)
         if error > 0.02:
             yield Symptom(
                 turned.path("max_position_embeddings"),

@@ -9,7 +9,7 @@ from whorl.configs.diagnosis.engine import Case, Edit, Symptom, rule
 from whorl.configs.diagnosis.patient import Block, Patient, Tower, number, shown
 from whorl.configs.huggingface import classes
 from whorl.configs.huggingface.families import FAMILIES
-from whorl.configs.huggingface.schema import by_layer
+from whorl.configs.huggingface.schema import read_lists_per_layer
 from whorl.configs.limits import MOST_CHANNELS, MOST_LAYERS, MOST_TOKENS
 
 from ._vocabulary import (
@@ -135,7 +135,7 @@ def impossible_value(patient: Patient) -> Iterator[Symptom]:
             yield Symptom(tower.path("model_type"), message)
         if not patient.rotates(tower):
             continue
-        told = {name for name, _ in classes.not_of_type(tower.config, tower.family, int)}
+        told = {name for name, _ in classes.find_wrong_types(tower.config, tower.family, int)}
         for name in _BESIDE:
             value = tower.config.get(name)
             unread = name in told or (tower.coded and name in BASES)
@@ -155,7 +155,7 @@ def impossible_value(patient: Patient) -> Iterator[Symptom]:
 def _may_list(tower: Tower, name: str) -> bool:
     """Whether the class takes a list here, one value for each layer, or is not known."""
     family = FAMILIES.get(tower.family or "")
-    listed = family is not None and (family.schema is by_layer or family.bases == name)
+    listed = family is not None and (family.schema is read_lists_per_layer or family.bases == name)
     return listed or not tower.known_family
 
 

@@ -11,14 +11,14 @@ The others have no parameters in common with text and are read by ``read``.
 from whorl.configs._values import Keys
 from whorl.configs.model import LayerGroup
 
-from .mrope import MROPE, with_axes
+from .mrope import MROPE, add_axes
 from .others import OTHERS
-from .towers import TOWERS, read_tower
+from .towers import VISION_ENCODERS, read_vision_encoder
 
-__all__ = ["BESIDE", "FAMILIES", "MROPE", "read", "with_axes"]
+__all__ = ["BESIDE", "FAMILIES", "MROPE", "add_axes", "read"]
 
 #: Model types that ``read`` reads.
-FAMILIES: frozenset[str] = frozenset({*TOWERS, *OTHERS})
+FAMILIES: frozenset[str] = frozenset({*VISION_ENCODERS, *OTHERS})
 
 #: Those that rotate something beside their text, and the name of that part.
 BESIDE: dict[str, str] = {"musicflamingo": "audio_time"}
@@ -26,6 +26,6 @@ BESIDE: dict[str, str] = {"musicflamingo": "audio_time"}
 
 def read(keys: Keys, model_type: str) -> tuple[LayerGroup, ...]:
     """The layers of one of ``FAMILIES``; ``keys`` hold its class defaults where it left any out."""
-    if model_type in TOWERS:
-        return read_tower(keys, TOWERS[model_type])
+    if model_type in VISION_ENCODERS:
+        return read_vision_encoder(keys, VISION_ENCODERS[model_type])
     return OTHERS[model_type](keys)

@@ -11,9 +11,17 @@ from typing import Any, Literal
 from whorl.configs._values import MOST_CHANNELS, Keys
 from whorl.configs.model import LayerGroup, Note
 
-from ._sizes import axial, head_of, layers_of, power, rope_of, shared, size
+from ._sizes import (
+    build_axial,
+    compute_power,
+    divide_among_heads,
+    list_layers,
+    read_head_dim,
+    read_rope_parameters,
+    read_size,
+)
 
-__all__ = ["TOWERS", "Tower", "read_tower"]
+__all__ = ["VISION_ENCODERS", "VisionEncoder", "read_vision_encoder"]
 
 _NOTES = {
     "merged": Note(
@@ -45,7 +53,7 @@ _NOTES = {
 
 
 @dataclass(frozen=True)
-class Tower:
+class VisionEncoder:
     """What one tower does.
 
     coordinates: what each axis of AxialRoPE is.
@@ -70,33 +78,35 @@ class Tower:
 
 
 _COLUMN_FIRST = ("column", "row")
-_MERGED = Tower(notes=("merged", "frames"))
-_WINDOWS = Tower(notes=("merged", "frames", "windows"))
-_MUSE = Tower(_COLUMN_FIRST, first=1, notes=("merged", "frames", "windows"))
-_MEMORY = Tower(_COLUMN_FIRST, options={"layout": "interleaved"}, notes=("memory",))
+_MERGED = VisionEncoder(notes=("merged", "frames"))
+_WINDOWS = VisionEncoder(notes=("merged", "frames", "windows"))
+_MUSE = VisionEncoder(_COLUMN_FIRST, first=1, notes=("merged", "frames", "windows"))
+_MEMORY = VisionEncoder(_COLUMN_FIRST, options={"layout": "interleaved"}, notes=("memory",))
 
-TOWERS: dict[str, Tower] = {
+VISION_ENCODERS: dict[str, VisionEncoder] = {
     "cohere_compass_vision": _MERGED,
-    "edgetam_video": Tower(
+    "edgetam_video": VisionEncoder(
         _COLUMN_FIRST, options={"layout": "interleaved"}, notes=("small memory",)
     ),
     "ernie4_5_vl_moe_vision": _MERGED,
     "exaone4_5_vision": _WINDOWS,
-    "gemma4_vision": Tower(_COLUMN_FIRST, base=100.0, options={"within": "axis"}),
+    "gemma4_vision": VisionEncoder(_COLUMN_FIRST, base=100.0, options={"within": "axis"}),
     "glm4v_moe_vision": _MERGED,
     "glm4v_vision": _MERGED,
     "glm5_next_vision": _MERGED,
     "glm_ocr_vision": _MERGED,
-    "kimi_k25_vision": Tower(_COLUMN_FIRST, options={"order": "alternating"}, notes=("frames",)),
-    "minimax_m3_vl_vision": Tower(("frame", "row", "column"), notes=("merged",)),
-    "mlcd_vision_model": Tower(notes=("class",)),
+    "kimi_k25_vision": VisionEncoder(
+        _COLUMN_FIRST, options={"order": "alternating"}, notes=("frames",)
+    ),
+    "minimax_m3_vl_vision": VisionEncoder(("frame", "row", "column"), notes=("merged",)),
+    "mlcd_vision_model": VisionEncoder(notes=("class",)),
     "muse_glimmer_vision": _MUSE,
     "muse_spark_vision": _MUSE,
-    "paddleocr_vl_vision": Tower(notes=("frames",)),
-    "pixtral": Tower(share="one"),
+    "paddleocr_vl_vision": VisionEncoder(notes=("frames",)),
+    "pixtral": VisionEncoder(share="one"),
     "qwen2_5_omni_vision_encoder": _WINDOWS,
     "qwen2_5_vl_vision": _WINDOWS,
-    "qwen2_vl_vision": Tower(widths=("embed_dim",), notes=("merged", "frames")),
+    "qwen2_vl_vision": VisionEncoder(widths=("embed_dim",), notes=("merged", "frames")),
     "qwen3_5_moe_vision": _MERGED,
     "qwen3_5_vision": _MERGED,
     "qwen3_omni_moe_vision_encoder": _MERGED,
@@ -105,48 +115,52 @@ TOWERS: dict[str, Tower] = {
     "qwen4_exp_vision": _MERGED,
     "sam2_video": _MEMORY,
     "sam3_tracker_video": _MEMORY,
-    "sam3_vit_model": Tower(
+    "sam3_vit_model": VisionEncoder(
         _COLUMN_FIRST, options={"layout": "interleaved"}, across=(7, 15, 23, 31)
     ),
-    "step3p5_vision": Tower(widths=("width", "hidden_size")),
+    "step3p5_vision": VisionEncoder(widths=("width", "hidden_size")),
     "video_llama_3_vision": _MERGED,
 }
 
 
-def read_tower(keys: Keys, tower: Tower) -> tuple[LayerGroup, ...]:
-    """The layers of a tower."""
-    rope = rope_of(keys, tower.base)
+def read_vision_encoder(keys: Keys, encoder: VisionEncoder) -> tuple[LayerGroup, ...]:
+    """The layers of a encoder."""
+    rope = read_rope_parameters(keys, encoder.base)
     memory = "memory_attention_hidden_size" in keys
-    head = _memory_head(keys) if memory else head_of(keys, *tower.widths)
-    options: dict[str, Any] = {"head_dim": head, "base": rope["rope_theta"], **tower.options}
-    if len(tower.coordinates) == 3:
+    head = _read_memory_head_dim(keys) if memory else read_head_dim(keys, *encoder.widths)
+    options: dict[str, Any] = {"head_dim": head, "base": rope["rope_theta"], **encoder.options}
+    if len(encoder.coordinates) == 3:
         share = 2 * (head // 3 // 2)
         options |= {"axes": 3, "rotary_dim": 3 * share}
-    if tower.share == "one":
-        options["fastest"] = (1.0, power(rope["rope_theta"], -2 / head))
-    rotation = axial(**options)
-    layers = layers_of(keys, *(["memory_attention_num_layers"] if memory else []))
-    notes = (_coordinates(tower), *(_NOTES[name] for name in tower.notes))
+    if encoder.share == "one":
+        options["fastest"] = (1.0, compute_power(rope["rope_theta"], -2 / head))
+    rotation = build_axial(**options)
+    layers = list_layers(keys, *(["memory_attention_num_layers"] if memory else []))
+    notes = (_describe_coordinates(encoder), *(_NOTES[name] for name in encoder.notes))
     group = LayerGroup(None, layers, rotation, notes=notes, parameters=rope)
-    return (group,) if tower.across is None else _windows_and_whole(keys, group, tower.across)
+    return (
+        (group,)
+        if encoder.across is None
+        else _split_window_and_global(keys, group, encoder.across)
+    )
 
 
-def _coordinates(tower: Tower) -> Note:
-    axes = ", ".join(tower.coordinates)
-    return Note("coordinates", f"Positions are ({axes}) of a patch, from {tower.first} on.")
+def _describe_coordinates(encoder: VisionEncoder) -> Note:
+    axes = ", ".join(encoder.coordinates)
+    return Note("coordinates", f"Positions are ({axes}) of a patch, from {encoder.first} on.")
 
 
-def _memory_head(keys: Keys) -> int:
-    heads = size(keys, "memory_attention_num_attention_heads")
-    share = keys.whole("memory_attention_downsample_rate", most=MOST_CHANNELS) or 1
-    return shared(size(keys, "memory_attention_hidden_size"), share * heads)
+def _read_memory_head_dim(keys: Keys) -> int:
+    heads = read_size(keys, "memory_attention_num_attention_heads")
+    share = keys.read_int("memory_attention_downsample_rate", most=MOST_CHANNELS) or 1
+    return divide_among_heads(read_size(keys, "memory_attention_hidden_size"), share * heads)
 
 
-def _windows_and_whole(
+def _split_window_and_global(
     keys: Keys, group: LayerGroup, usual: tuple[int, ...]
 ) -> tuple[LayerGroup, ...]:
     """Layers of SAM 3: inside windows, where positions count patches, and across the image."""
-    given = keys.items("global_attn_indexes", int, "layer numbers")
+    given = keys.read_list("global_attn_indexes", int, "layer numbers")
     across = set(usual if given is None else given)
     stretched = Note(
         "fractional-positions",

@@ -17,9 +17,16 @@ from whorl.scaling import Ladder
 from whorl.scaling.base import ladder
 
 from . import llama_cpp, mlx_lm, transformers, vllm
-from .base import Basis, Case, Reading, Remark
+from .base import Basis, ConfiguredLayers, FrameworkReading, Remark
 
-__all__ = ["FRAMEWORKS", "Case", "Comparison", "Reading", "Remark", "compare"]
+__all__ = [
+    "FRAMEWORKS",
+    "ConfiguredLayers",
+    "FrameworkComparison",
+    "FrameworkReading",
+    "Remark",
+    "compare_frameworks",
+]
 
 FRAMEWORKS: tuple[ModuleType, ...] = (transformers, mlx_lm, vllm, llama_cpp)
 
@@ -28,7 +35,7 @@ _SAME = 1e-5
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FrameworkComparison:
     """One framework's reading beside whorl's.
 
     inv_freq: largest relative difference of an inverse frequency, at pair ``pair`` and a length of
@@ -62,31 +69,37 @@ class Comparison:
         return plain
 
 
-def compare(case: Case, lengths: Sequence[int]) -> tuple[Comparison, ...]:
+def compare_frameworks(
+    case: ConfiguredLayers, lengths: Sequence[int]
+) -> tuple[FrameworkComparison, ...]:
     """Every framework's reading of the case, at the length where it is furthest from whorl's."""
-    return tuple(_compared(framework, case, lengths) for framework in FRAMEWORKS)
+    return tuple(_compare_framework(framework, case, lengths) for framework in FRAMEWORKS)
 
 
-def _compared(framework: ModuleType, case: Case, lengths: Sequence[int]) -> Comparison:
+def _compare_framework(
+    framework: ModuleType, case: ConfiguredLayers, lengths: Sequence[int]
+) -> FrameworkComparison:
     who = (framework.NAME, framework.VERSION, framework.BASIS)
-    unread = _unread(case) if framework.BASIS == "by reading" else None
+    unread = _explain_unread(case) if framework.BASIS == "by reading" else None
     if unread is not None:
-        return Comparison(*who, "unknown", why=unread)
+        return FrameworkComparison(*who, "unknown", why=unread)
     try:
-        reading: Reading = framework.read(case)
+        reading: FrameworkReading = framework.read(case)
         if case.part.where and framework is not transformers:  # which reads the whole
-            reading = replace(reading, remarks=(*reading.remarks, _part_alone(who, case)))
+            reading = replace(reading, remarks=(*reading.remarks, _note_part_alone(who, case)))
         if reading.options is None:
             outcome: Any = reading.outcome
-            return Comparison(*who, outcome, why=reading.why, remarks=reading.remarks)
-        found = [_numbers(who, case, reading, length) for length in lengths]
+            return FrameworkComparison(*who, outcome, why=reading.why, remarks=reading.remarks)
+        found = [_compare_numbers(who, case, reading, length) for length in lengths]
     except (ValueError, TypeError, KeyError) as error:
         # Values that whorl's reading never needed, such as a factor that is no number.
-        return Comparison(*who, "unknown", why=f"its rule does not fit this config: {error}")
-    return max(found, key=_distance)
+        return FrameworkComparison(
+            *who, "unknown", why=f"its rule does not fit this config: {error}"
+        )
+    return max(found, key=_measure_distance)
 
 
-def _unread(case: Case) -> str | None:
+def _explain_unread(case: ConfiguredLayers) -> str | None:
     """Why rules that were found by reading do not answer for this way to write a config."""
     noted = {note.id for note in case.model.notes}
     if "transformers-refuses" in noted:
@@ -97,22 +110,24 @@ def _unread(case: Case) -> str | None:
     return None
 
 
-def _part_alone(who: tuple[str, str, Basis], case: Case) -> Remark:
+def _note_part_alone(who: tuple[str, str, Basis], case: ConfiguredLayers) -> Remark:
     text = f"judged as {quote(case.model_type)}, by {case.part.where} alone: what"
     text += f" {quote(case.model.model_type)} adds was not read"
     return Remark(text, f"{who[0]} {who[1]}")
 
 
-def _distance(each: Comparison) -> tuple[int, float]:
+def _measure_distance(each: FrameworkComparison) -> tuple[int, float]:
     """How far a reading is from whorl's; rounding is no distance."""
     off = each.inv_freq or 0.0
     return len(each.differs), off if off > _SAME else 0.0
 
 
-def _numbers(who: tuple[str, str, Basis], case: Case, reading: Reading, length: int) -> Comparison:
+def _compare_numbers(
+    who: tuple[str, str, Basis], case: ConfiguredLayers, reading: FrameworkReading, length: int
+) -> FrameworkComparison:
     assert reading.options is not None
-    ours, scale = _frequencies(case.options, length)
-    theirs, other = _frequencies(reading.options, reading.at or length)
+    ours, scale = _compute_frequencies(case.options, length)
+    theirs, other = _compute_frequencies(reading.options, reading.at or length)
     worst, pair, differs = None, None, []
     if len(ours) != len(theirs):
         differs.append("pairs")
@@ -129,7 +144,7 @@ def _numbers(who: tuple[str, str, Basis], case: Case, reading: Reading, length: 
     if reading.layout is not None and reading.layout != case.options.get("layout", "half"):
         differs.append("layout")
     framework, version, basis = who
-    return Comparison(
+    return FrameworkComparison(
         framework,
         version,
         basis,
@@ -145,7 +160,7 @@ def _numbers(who: tuple[str, str, Basis], case: Case, reading: Reading, length: 
     )
 
 
-def _frequencies(options: Mapping[str, Any], length: int) -> tuple[Tensor, float]:
+def _compute_frequencies(options: Mapping[str, Any], length: int) -> tuple[Tensor, float]:
     """Inverse frequencies, float64 [P], and the attention scale, of a RoPE with these options."""
     dtype = torch.float32 if options.get("precision") == "float32" else torch.float64
     given, base = options.get("inv_freq"), float(options.get("base", 10_000.0))

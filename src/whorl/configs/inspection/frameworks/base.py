@@ -12,14 +12,21 @@ from typing import Any, Literal
 from whorl.configs import LayerGroup, ModelPositions, Part
 from whorl.types import Layout
 
-__all__ = ["Basis", "Case", "Reading", "Remark", "not_known", "refused"]
+__all__ = [
+    "Basis",
+    "ConfiguredLayers",
+    "FrameworkReading",
+    "Remark",
+    "make_refusal",
+    "make_unknown",
+]
 
 #: How a rule was found: run beside the installed package by the tests, or read in its source.
 Basis = Literal["executed in tests", "by reading"]
 
 
 @dataclass(frozen=True)
-class Case:
+class ConfiguredLayers:
     """Layers of a model, and the config that they were read from."""
 
     model: ModelPositions
@@ -82,7 +89,7 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Reading:
+class FrameworkReading:
     """What a framework makes of a case.
 
     options: of RoPE; None where it refuses the config or the rule is not known.
@@ -100,9 +107,9 @@ class Reading:
     why: str | None = field(default=None)
 
 
-def not_known(why: str) -> Reading:
-    return Reading(None, outcome="unknown", why=why)
+def make_unknown(why: str) -> FrameworkReading:
+    return FrameworkReading(None, outcome="unknown", why=why)
 
 
-def refused(why: str, source: str) -> Reading:
-    return Reading(None, outcome="refuses", why=why, remarks=(Remark(why, source),))
+def make_refusal(why: str, source: str) -> FrameworkReading:
+    return FrameworkReading(None, outcome="refuses", why=why, remarks=(Remark(why, source),))

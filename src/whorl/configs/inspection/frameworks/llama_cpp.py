@@ -21,7 +21,7 @@ from whorl._support.words import quote
 from whorl.scaling import Llama3, LongRoPE, YaRN
 from whorl.scaling.yarn import mscale
 
-from .base import Case, Reading, Remark, not_known
+from .base import ConfiguredLayers, FrameworkReading, Remark, make_unknown
 
 __all__ = ["BASIS", "FAMILIES", "NAME", "VERSION", "read"]
 
@@ -38,7 +38,7 @@ _NEOX_FILE = "llama.cpp conversion/gpt_neox.py @7bca1fd9ca2a"
 
 
 @dataclass(frozen=True)
-class Family:
+class ConverterRules:
     """What the converter and llama_model_rope_type do with one family.
 
     normal: rotates neighbours, its name for the interleaved layout; else halves.
@@ -53,20 +53,20 @@ class Family:
     bare: str | None = None
 
 
-_LLAMA_LIKE = Family(normal=True, permuted=True, divisors=True)
-_HALF, _NORMAL = Family(), Family(normal=True)
+_LLAMA_LIKE = ConverterRules(normal=True, permuted=True, divisors=True)
+_HALF, _NORMAL = ConverterRules(), ConverterRules(normal=True)
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, ConverterRules] = {
     "deepseek_v2": _NORMAL,
     "deepseek_v3": _NORMAL,
     "gemma3_text": _HALF,
     "glm4": _NORMAL,
-    "gpt_neox": Family(bare=_NEOX_FILE),
+    "gpt_neox": ConverterRules(bare=_NEOX_FILE),
     "gpt_oss": _HALF,
     "llama": _LLAMA_LIKE,
     "mistral": _LLAMA_LIKE,
     "mixtral": _LLAMA_LIKE,
-    "phi": Family(bare=_PHI),
+    "phi": ConverterRules(bare=_PHI),
     "phi3": _HALF,
     "qwen2": _HALF,
     "qwen2_moe": _HALF,
@@ -76,45 +76,47 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def read(case: Case) -> Reading:
+def read(case: ConfiguredLayers) -> FrameworkReading:
     kind = case.model_type
     family = FAMILIES.get(kind)
     if family is None:
-        return not_known(f"what the converter does with {quote(kind)} was not read")
+        return make_unknown(f"what the converter does with {quote(kind)} was not read")
     if kind == "gemma3_text" and case.group.window is not None:
-        return not_known("by which factor sliding layers are stretched was not found")
+        return make_unknown("by which factor sliding layers are stretched was not found")
     remarks: list[Remark] = []
     options, at, softmax = case.options, None, case.group.softmax_scale
     if family.bare is not None:
         if options.pop("scaling", None) is not None or options.get("base") != 10_000:
             remarks.append(Remark("neither base nor scaling is written: 10000, none", family.bare))
         options["base"] = 10_000.0
-        return Reading(options, None, 1.0, "half", tuple(remarks))
+        return FrameworkReading(options, None, 1.0, "half", tuple(remarks))
     own = options.get("scaling")
     if isinstance(own, YaRN):
-        options["scaling"], softmax = _yarn(case, own, remarks)
+        options["scaling"], softmax = _read_yarn(case, own, remarks)
     elif isinstance(own, Llama3):
         if not family.divisors:
-            return not_known("whether this family's converter writes Llama-3's divisors")
-        options["scaling"] = _llama3(case, own, remarks)
+            return make_unknown("whether this family's converter writes Llama-3's divisors")
+        options["scaling"] = _read_llama3(case, own, remarks)
     elif isinstance(own, LongRoPE):
         if kind != "phi3":
-            return not_known("what this family's converter does with LongRoPE")
-        options["scaling"], at = _longrope(case, own, remarks), case.context
+            return make_unknown("what this family's converter does with LongRoPE")
+        options["scaling"], at = _read_longrope(case, own, remarks), case.context
     elif case.kind == "dynamic":
         options.pop("scaling", None)
         remarks.append(Remark("'dynamic' is not written to the file: no scaling", _BASE))
     elif case.kind not in ("default", "linear"):
-        return not_known(f"what the converter does with rope_type {quote(case.kind)}")
+        return make_unknown(f"what the converter does with rope_type {quote(case.kind)}")
     if family.permuted:
         remarks.append(
             Remark("q and k are reordered by the converter, then rotated by neighbours", _LLAMA)
         )
     interleaved = family.normal and not family.permuted
-    return Reading(options, at, softmax, "interleaved" if interleaved else "half", tuple(remarks))
+    return FrameworkReading(
+        options, at, softmax, "interleaved" if interleaved else "half", tuple(remarks)
+    )
 
 
-def _yarn(case: Case, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
+def _read_yarn(case: ConfiguredLayers, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
     given: dict[str, Any] = dict(case.parameters)
     if own.attention_factor is not None:
         text = "attention_factor is overwritten: 0.1 ln s + 1, or the ratio of two mscales"
@@ -140,7 +142,7 @@ def _yarn(case: Case, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
     return replace(scaling, mscale=wide, mscale_all_dim=wide), mscale(own.factor, wide) ** 2
 
 
-def _llama3(case: Case, own: Llama3, remarks: list[Remark]) -> Llama3:
+def _read_llama3(case: ConfiguredLayers, own: Llama3, remarks: list[Remark]) -> Llama3:
     trained = case.data.get("original_max_position_embeddings", 8192)
     if trained != own.original_context:
         text = f"original_max_position_embeddings is looked for at the top level: {trained} here"
@@ -148,7 +150,7 @@ def _llama3(case: Case, own: Llama3, remarks: list[Remark]) -> Llama3:
     return replace(own, original_context=trained)
 
 
-def _longrope(case: Case, own: LongRoPE, remarks: list[Remark]) -> LongRoPE:
+def _read_longrope(case: ConfiguredLayers, own: LongRoPE, remarks: list[Remark]) -> LongRoPE:
     text = "the context that it is started with chooses long or short factors, once for all texts"
     remarks.append(Remark(text, f"{_MODEL}, get_rope_factors"))
     factor = case.context / own.original_context

@@ -6,52 +6,52 @@ Its frequencies are float32, which shows in the last digits and is no difference
 
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
 from whorl.configs.huggingface import classes, defaults
-from whorl.configs.inspection.patching import stranger
+from whorl.configs.inspection.patching import explain_unknown_type
 
-from .base import Case, Reading, Remark, not_known, refused
+from .base import ConfiguredLayers, FrameworkReading, Remark, make_refusal, make_unknown
 
-__all__ = ["BASIS", "NAME", "VERSION", "read", "refusal"]
+__all__ = ["BASIS", "NAME", "VERSION", "read", "shorten_refusal"]
 
-NAME, VERSION, BASIS = "transformers", defaults.version(), "executed in tests"
+NAME, VERSION, BASIS = "transformers", defaults.get_version(), "executed in tests"
 
 _UTILS = f"transformers {VERSION}, modeling_rope_utils.py"
 
 
-def read(case: Case) -> Reading:
-    why = stranger(
+def read(case: ConfiguredLayers) -> FrameworkReading:
+    why = explain_unknown_type(
         case.whole.get("model_type"), case.part.keys.get("model_type", case.part.model_type)
     )
     if why is not None:
-        return not_known(why)
-    stops = next(classes.refusals(case.data, case.model_type, case.kind), None)
+        return make_unknown(why)
+    stops = next(classes.list_refusals(case.data, case.model_type, case.kind), None)
     if stops is not None:
-        return refused(stops, f"transformers {VERSION}, configuration of {case.model_type}")
-    replaced = classes.replaced_head(case.data, case.model_type)
+        return make_refusal(stops, f"transformers {VERSION}, configuration of {case.model_type}")
+    replaced = classes.explain_replaced_head(case.data, case.model_type)
     if replaced is not None:
-        return not_known(replaced)
+        return make_unknown(replaced)
     try:
         theirs = read_config(case.whole, parity="transformers")
     except ConfigError as error:
-        return refused(refusal(str(error)), _UTILS)
-    group = _same_layers(case.group, case.model, theirs)
+        return make_refusal(shorten_refusal(str(error)), _UTILS)
+    group = _find_same_layers(case.group, case.model, theirs)
     if group is None or group.rotation is None:
-        return not_known("the layers fall into other groups there")
+        return make_unknown("the layers fall into other groups there")
     options = {**group.rotation.options, "precision": "float32"}
-    return Reading(
+    return FrameworkReading(
         options,
         softmax_scale=group.softmax_scale,
         layout=options.get("layout", "half"),
-        remarks=tuple(_remarks(case)),
+        remarks=tuple(_list_remarks(case)),
     )
 
 
-def refusal(text: str) -> str:
+def shorten_refusal(text: str) -> str:
     """Why transformers refuses a config, out of what ``read_config`` says about that."""
     why = text.partition("nothing to follow: ")[2].partition("; leave parity out")[0]
-    return why or text.removeprefix("read_config: ").rstrip(".")
+    return why or text.rstrip(".")
 
 
-def _same_layers(
+def _find_same_layers(
     mine: LayerGroup, ours: ModelPositions, theirs: ModelPositions
 ) -> LayerGroup | None:
     """The group that all of these layers are in; None where they fall into several."""
@@ -62,7 +62,7 @@ def _same_layers(
     return found[0] if found else None
 
 
-def _remarks(case: Case) -> list[Remark]:
+def _list_remarks(case: ConfiguredLayers) -> list[Remark]:
     found = []
     if case.kind == "dynamic" and "alpha" not in case.parameters:
         found.append(

@@ -21,7 +21,7 @@ from whorl.scaling import DynamicNTK, LongRoPE, Proportional, YaRN
 from whorl.scaling.yarn import MscaleRule
 from whorl.types import Layout
 
-from .base import Case, Reading, Remark, not_known
+from .base import ConfiguredLayers, FrameworkReading, Remark, make_unknown
 
 __all__ = ["BASIS", "FAMILIES", "NAME", "VERSION", "read"]
 
@@ -55,31 +55,33 @@ FAMILIES: dict[str, Layout] = {
 }
 
 
-def read(case: Case) -> Reading:
+def read(case: ConfiguredLayers) -> FrameworkReading:
     kind = case.model_type
     if kind not in FAMILIES:
-        return not_known(f"the model file of {quote(kind)} was not read")
+        return make_unknown(f"the model file of {quote(kind)} was not read")
     remarks: list[Remark] = []
     options, at, softmax = case.options, None, 1.0
     own = options.get("scaling")
-    _partial(case, options, remarks)
+    _set_rotated_width(case, options, remarks)
     if isinstance(own, YaRN) and kind.startswith("deepseek"):
-        options["scaling"], softmax = _latent(case, own, remarks)
+        options["scaling"], softmax = _read_latent_yarn(case, own, remarks)
     elif isinstance(own, YaRN) and kind == "gpt_oss":
-        options["scaling"] = _gpt_oss(own, remarks)
+        options["scaling"] = _read_gpt_oss_yarn(own, remarks)
     elif isinstance(own, DynamicNTK) and own.alpha is None:
         options.pop("scaling")
         text = "'dynamic' is computed once for the length of the config, where it changes nothing"
         remarks.append(Remark(text, f"{_ROPE}/dynamic_ntk_scaling_rope.py"))
     elif isinstance(own, LongRoPE):
-        options["scaling"], at = _longrope(case, own, remarks), case.context
+        options["scaling"], at = _read_longrope(case, own, remarks), case.context
     elif isinstance(own, Proportional) and own.factor != 1:
         options["scaling"] = replace(own, factor=1.0)
         remarks.append(Remark("factor is not read", f"{_ROPE}/__init__.py"))
-    return Reading(options, at, softmax, FAMILIES[kind], tuple(remarks))
+    return FrameworkReading(options, at, softmax, FAMILIES[kind], tuple(remarks))
 
 
-def _partial(case: Case, options: dict[str, Any], remarks: list[Remark]) -> None:
+def _set_rotated_width(
+    case: ConfiguredLayers, options: dict[str, Any], remarks: list[Remark]
+) -> None:
     share = case.parameters.get("partial_rotary_factor")
     if not isinstance(share, (int, float)) or isinstance(options.get("scaling"), Proportional):
         return
@@ -90,7 +92,9 @@ def _partial(case: Case, options: dict[str, Any], remarks: list[Remark]) -> None
         remarks.append(Remark(text, f"{_ROPE}/__init__.py"))
 
 
-def _latent(case: Case, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
+def _read_latent_yarn(
+    case: ConfiguredLayers, own: YaRN, remarks: list[Remark]
+) -> tuple[YaRN, float]:
     where = f"{_MODELS}/deepseek_v2.py"
     if not own.truncate:
         text = "truncate is not read: the corners are always rounded"
@@ -108,14 +112,14 @@ def _latent(case: Case, own: YaRN, remarks: list[Remark]) -> tuple[YaRN, float]:
     return scaling, case.group.softmax_scale
 
 
-def _gpt_oss(own: YaRN, remarks: list[Remark]) -> YaRN:
+def _read_gpt_oss_yarn(own: YaRN, remarks: list[Remark]) -> YaRN:
     if own.attention_factor is not None or (own.mscale and own.mscale_all_dim):
         text = "attention_factor and the mscales are not handed on"
         remarks.append(Remark(text, f"{_MODELS}/gpt_oss.py"))
     return replace(own, attention_factor=None, mscale=None, mscale_all_dim=None)
 
 
-def _longrope(case: Case, own: LongRoPE, remarks: list[Remark]) -> LongRoPE:
+def _read_longrope(case: ConfiguredLayers, own: LongRoPE, remarks: list[Remark]) -> LongRoPE:
     where = f"{_ROPE}/phi3_long_rope_scaled_rope.py"
     text = "the longest text allowed chooses long or short factors, once for all texts"
     remarks.append(Remark(text, where))
