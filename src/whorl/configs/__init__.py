@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from whorl._support.words import quote
 
 from . import gguf, huggingface, meta, mistral, mlx
-from ._written import RopeParameters, rope_parameters
+from ._rope_parameters import RopeParameters, rope_parameters
 from .model import (
     ConfigError,
     Kind,

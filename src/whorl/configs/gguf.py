@@ -19,8 +19,8 @@ from ._gguf_families import HALVED, LATENT, PERMUTED, RopeStyle, SlidingRule, ge
 from ._gguf_layers import GGUFLayers, group_layers
 from ._gguf_scaling import ORIGINAL, GGUFScaling, read_scaling
 from ._notes import get_note
+from ._rope_parameters import write_parameters
 from ._values import MOST_CHANNELS, Keys, check_rotation
-from ._written import write_parameters
 from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, Rotation
 from .source import Document
 

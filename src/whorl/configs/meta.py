@@ -16,8 +16,8 @@ from typing import Any
 from whorl.scaling import Llama3
 
 from ._notes import get_note
+from ._rope_parameters import write_parameters
 from ._values import MOST_CHANNELS, MOST_LAYERS, Keys, check_rotation
-from ._written import write_parameters
 from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, QueryScale, Rotation
 from .source import Document
 

@@ -95,7 +95,9 @@ def test_a_verdict_on_some_layers_is_none_on_all() -> None:
 
     words = inspect("gemma-3-4b", trained=16_384, length=200_000).verdict
     assert "vLLM read it the same way" in words
-    assert "llama.cpp reads some layers the same way at 200,000 tokens; its reading of others" in words
+    assert (
+        "llama.cpp reads some layers the same way at 200,000 tokens; its reading of others" in words
+    )
 
 
 def test_a_model_goes_by_the_name_in_its_config() -> None:

@@ -16,7 +16,7 @@ from whorl.explore import api
 from whorl.explore.state import State
 from whorl.plots import catalogue
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MISTRAL = {
     "model_type": "mistral",
     "hidden_size": 4096,

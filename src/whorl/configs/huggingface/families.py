@@ -10,7 +10,7 @@ from typing import Literal
 
 from whorl.types import Layout
 
-from .adapting import (
+from .adaptations import (
     AdaptRule,
     QueryRule,
     drop_share,
@@ -22,25 +22,6 @@ from .adapting import (
     set_share_by_width,
     set_two_scales,
     use_fixed_alpha,
-)
-from .followed import (
-    follow_base_list,
-    follow_compressed_layers,
-    follow_default_only,
-    follow_dictionary_per_type,
-    follow_dictionary_per_type_with_share,
-    follow_equal_widths,
-    follow_hard_coded,
-    follow_late_layer_types,
-    follow_late_parameters,
-    follow_null_head_dim,
-    follow_one_dictionary,
-    follow_other_names,
-    follow_phi3,
-    follow_phimoe,
-    follow_share_of_head,
-    follow_step,
-    follow_two_bases,
 )
 from .layers import (
     FULL,
@@ -58,7 +39,7 @@ from .layers import (
     skip_types,
     skip_zero_base,
 )
-from .layers_odd import (
+from .layers_rare import (
     assign_alternating_windows,
     assign_by_compression_ratio,
     assign_chunks,
@@ -74,6 +55,25 @@ from .layers_odd import (
     skip_full_except_dense,
     skip_if_alibi,
     skip_if_base_is_null,
+)
+from .parity import (
+    follow_base_list,
+    follow_compressed_layers,
+    follow_default_only,
+    follow_dictionary_per_type,
+    follow_dictionary_per_type_with_share,
+    follow_equal_widths,
+    follow_hard_coded,
+    follow_late_layer_types,
+    follow_late_parameters,
+    follow_null_head_dim,
+    follow_one_dictionary,
+    follow_other_names,
+    follow_phi3,
+    follow_phimoe,
+    follow_share_of_head,
+    follow_step,
+    follow_two_bases,
 )
 from .schema import (
     Schema,
@@ -110,7 +110,7 @@ class Family:
     labels: of the rope parameters of a type of layer, where the two have different names.
     schema, adapt: how its dictionaries are read, and what is changed in each of them.
     parity_schema: the schema under parity="transformers", what its config class does with the keys.
-    query_scale: rule of adapting.py.
+    query_scale: rule of adaptations.py.
     notes: ids of what else the model does (configs/_notes.py).
     """
 

@@ -18,7 +18,7 @@ from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Note, Parity
 
 from . import defaults
-from .adapting import set_two_scales
+from .adaptations import set_two_scales
 from .families import FAMILIES, Family
 from .sizes import NAMES, add_usual_names
 

@@ -12,8 +12,8 @@ from whorl.configs.source import Document
 from . import defaults, nd, published
 from .differences import note_differences, note_unread_keys
 from .families import FAMILIES, PLAIN, Family
-from .followed import refuse_without_latent_attention
 from .groups import build_groups
+from .parity import refuse_without_latent_attention
 from .parts import TEXT_PARTS, find_parts, find_text_part
 from .sizes import NAMES, add_usual_names
 

@@ -8,8 +8,8 @@ from whorl.configs.model import ConfigError, Parity, Rotation
 from whorl.scaling.yarn import mscale
 
 from .families import Family
-from .followed import make_refusal
 from .layers import FULL
+from .parity import make_refusal
 from .scalings import ScalingInputs, build_scaling
 from .schema import require_base
 from .sizes import compute_rotated_width, read_full_head_width, read_head_width

@@ -3,7 +3,7 @@
 default        none
 linear         Linear(factor)
 dynamic        DynamicNTK(factor, max_position_embeddings)
-ntk_alpha      NTK(alpha), what Hunyuan calls dynamic (adapting.py)
+ntk_alpha      NTK(alpha), what Hunyuan calls dynamic (adaptations.py)
 yarn           YaRN(factor, original_max_position_embeddings, ...)
 longrope       LongRoPE(short_factor, long_factor, ...)
 llama3         Llama3(factor, original_max_position_embeddings, ...)

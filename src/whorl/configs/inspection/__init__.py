@@ -4,8 +4,8 @@ from whorl.scaling.aliasing import Alike
 
 from .extension import ModelExtension
 from .frameworks import FrameworkComparison, Remark
+from .inspector import inspect
 from .lengths import LengthReport
-from .look import inspect
 from .pairs import CompletePairs
 from .report import GroupReport, Inspection
 

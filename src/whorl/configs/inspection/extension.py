@@ -18,7 +18,7 @@ from whorl.configs.huggingface.write import DIALECTS, Dialect, write_dialect_lin
 from whorl.scaling import Description, Proportional, Scaling, YaRN
 from whorl.scaling.yarn import mscale
 
-from .patching import explain_refused_type, list_needed_keys
+from .patches import explain_refused_type, list_needed_keys
 
 __all__ = [
     "ModelExtension",

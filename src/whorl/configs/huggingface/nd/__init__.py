@@ -13,7 +13,7 @@ from whorl.configs.model import LayerGroup
 
 from .mrope import MROPE, add_axes
 from .others import OTHERS
-from .towers import VISION_ENCODERS, read_vision_encoder
+from .vision import VISION_ENCODERS, read_vision_encoder
 
 __all__ = ["BESIDE", "FAMILIES", "MROPE", "add_axes", "read"]
 

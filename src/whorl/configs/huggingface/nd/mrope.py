@@ -10,7 +10,7 @@ from typing import Any
 
 from whorl._support.words import quote
 from whorl.configs._values import MOST_CHANNELS, Keys
-from whorl.configs.huggingface.adapting import use_fixed_alpha
+from whorl.configs.huggingface.adaptations import use_fixed_alpha
 from whorl.configs.huggingface.families import PLAIN, Family
 from whorl.configs.huggingface.layers import (
     FULL,

@@ -6,7 +6,7 @@ Its frequencies are float32, which shows in the last digits and is no difference
 
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
 from whorl.configs.huggingface import classes, defaults
-from whorl.configs.inspection.patching import explain_unknown_type
+from whorl.configs.inspection.patches import explain_unknown_type
 
 from .base import ConfiguredLayers, FrameworkReading, Remark, make_refusal, make_unknown
 

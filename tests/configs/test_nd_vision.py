@@ -8,7 +8,7 @@ from torch import Tensor
 
 import whorl
 from whorl.configs import ConfigError, read_config
-from whorl.configs.huggingface.nd.towers import VISION_ENCODERS
+from whorl.configs.huggingface.nd.vision import VISION_ENCODERS
 
 pytest.importorskip("transformers")
 

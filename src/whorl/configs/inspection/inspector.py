@@ -37,7 +37,7 @@ from .lengths import (
     measure_length,
 )
 from .pairs import compute_wavelengths, count_complete
-from .patching import explain_mismatch
+from .patches import explain_mismatch
 from .report import GroupReport, Inspection
 
 __all__ = ["inspect"]
