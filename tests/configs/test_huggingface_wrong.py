@@ -87,7 +87,7 @@ def test_hostile_keys_beside_the_parameters(model_type: str) -> None:
             "'mrope' is not known: it belongs to vision-language",
         ),
         ({"rope_scaling": {"type": 3}}, r"rope_scaling\.rope_type must be a string; got 3"),
-        ({"rope_scaling": {"type": "linear"}}, r"rope_scaling\.factor is missing, and linear"),
+        ({"rope_scaling": {"type": "linear"}}, r"rope_scaling\.factor is missing; linear"),
         (
             {"rope_scaling": {"type": "linear", "factor": -2}},
             r"rope_scaling\.factor must be a finite number above 0; got -2",

@@ -96,11 +96,11 @@ def test_layers_of_sam3_differ_in_their_positions() -> None:
             r"rope_parameters\.rope_type must be 'axial', because this model has no other"
             r" frequencies; got 'yarn'\.",
         ),
-        ({"rope_theta": "x"}, r"rope_theta must be a finite number above 0; got 'x'"),
+        ({"rope_theta": "x"}, r"rope_theta must be a finite number above 0; got the string 'x'"),
         ({"hidden_size": 72, "num_attention_heads": 12}, r"6 channels do not split into 2 axes"),
         (
             {"hidden_size": 8, "num_attention_heads": 16},
-            r"heads need from 2 to \d+ channels.*got 8 channels for 16 heads",
+            r"heads must have 2 to \d+ channels.*got 8 channels for 16 heads",
         ),
         ({"hidden_size": [1]}, r"hidden_size must be a whole number from 1 to \d+; got \[1\]"),
         ({"depth": 1e30}, r"depth must be a whole number from 0 to \d+; got 1e\+30"),

@@ -1,4 +1,4 @@
-"""Which file in a folder is the config: one look, no descent, so that no loop can hold it up."""
+"""Find the config in a folder. A few fixed places are tried, so cyclic links cannot loop."""
 
 import os
 import re
@@ -16,14 +16,16 @@ _CHECKPOINT = re.compile(r"(?:checkpoint|step|epoch)[-_]?(\d{1,9})")
 
 
 def find_config(folder: Path) -> Path:
-    """config.json, params.json, the one .gguf; else in original/, a checkpoint or a snapshot."""
+    """The config.json, params.json or only .gguf of a folder, its checkpoints or its snapshots."""
     found = (
         _find_in_folder(folder)
         or _find_in_folder(folder / "original")
         or _find_in_subfolders(folder)
     )
     if found is None:
-        raise ConfigError(f"{folder} holds no {' or '.join(_NAMES)} and no .gguf; pass the file.")
+        raise ConfigError(
+            f"{folder} contains no {' or '.join(_NAMES)} and no .gguf; pass the path of a file."
+        )
     return found
 
 
@@ -32,7 +34,7 @@ def _find_in_folder(folder: Path) -> Path | None:
         if (folder / name).is_file():
             return folder / name
     names = [n for n in _list_entries(folder) if n.lower().endswith(".gguf")]
-    # A vision projector lies beside its model; of a model in parts the first has the metadata.
+    # "mmproj" files are vision projectors. The first file of a split model has the metadata.
     models = [n for n in names if not n.startswith("mmproj")] or names
     parts = [n for n in models if "-of-" not in n or "-00001-of-" in n]
     if len(parts) > 1:
@@ -44,7 +46,7 @@ def _find_in_folder(folder: Path) -> Path | None:
 
 
 def _find_in_subfolders(folder: Path) -> Path | None:
-    """The latest checkpoint of a training run, or the snapshot of a cached download."""
+    """The config in the latest checkpoint of a training run, or in a snapshot of a download."""
     matches = [(_CHECKPOINT.fullmatch(name), name) for name in _list_entries(folder)]
     numbered = sorted((int(match[1]), name) for match, name in matches if match)
     snapshots = [Path("snapshots") / name for name in sorted(_list_entries(folder / "snapshots"))]

@@ -1,4 +1,4 @@
-"""Which layers of a GGUF model slide, rotate, or do neither."""
+"""Which layers of a GGUF model have a sliding window, which rotate, and which are recurrent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from .model import ConfigError, QueryScale
 __all__ = ["GGUFLayers", "group_layers"]
 
 _PATTERN = "attention.sliding_window_pattern"
-_CHUNK = 8192  # of Llama 4, whatever the file says
-_STEP = 4  # llama.cpp's n_no_rope_layer_step; no file can say another
+_CHUNK = 8192  # Llama 4 in llama.cpp, independent of the file
+_STEP = 4  # n_no_rope_layer_step of llama.cpp, a constant
 
 
 @dataclass(frozen=True)
 class GGUFLayers:
-    """Layers that are alike."""
+    """Layers that treat positions alike."""
 
     name: str | None
     layers: tuple[int, ...]
     rotated: bool = True
     attends: bool = True  # False for recurrent layers
-    sliding: SlidingRule | None = None  # None for layers that see everything
+    sliding: SlidingRule | None = None  # None for layers with full attention
     window: int | None = None
     query_scale: QueryScale | None = None
 
 
 def group_layers(keys: Keys) -> tuple[GGUFLayers, ...]:
-    """Groups of layers, in the order in which they first appear."""
+    """Groups of layers that treat positions alike, in the order of their first layers."""
     count = keys.read_int("block_count", most=MOST_LAYERS)
     family = _choose_rule(keys, count)
     window = keys.read_int("attention.sliding_window", least=0) or None
@@ -62,7 +62,7 @@ def group_layers(keys: Keys) -> tuple[GGUFLayers, ...]:
 
 
 def _name_layers(keys: Keys, label: str) -> str:
-    """As transformers calls the type: Llama 4 cuts its context into chunks."""
+    """The layer type by its name in transformers; Llama 4 attends within chunks."""
     chunked = keys.where == "llama4" and label == "sliding_attention"
     return "chunked_attention" if chunked else label
 
@@ -72,7 +72,7 @@ def _choose_rule(keys: Keys, count: int | None) -> SlidingRule | None:
     window = keys.read_int("attention.sliding_window", least=0)
     if keys.where == "smollm3":
         return family
-    if keys.where == "exaone4" and count != 64:  # only the 32B slides
+    if keys.where == "exaone4" and count != 64:  # only the 32B model has sliding windows
         return None
     if keys.where == "llama4":
         return None if window == 0 else family
@@ -108,7 +108,7 @@ def _is_rotated(family: SlidingRule | None, layer: int, sliding: bool) -> bool:
 
 
 def _make_attention_test(keys: Keys) -> Callable[[int], bool]:
-    """Layers without keys and values are recurrent."""
+    """Function that says whether a layer has attention; layers without KV heads are recurrent."""
     heads: Any = keys.data.get("attention.head_count_kv")
     if isinstance(heads, (list, tuple)):
         if not all(type(n) is int and n >= 0 for n in heads):

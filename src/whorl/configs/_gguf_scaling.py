@@ -1,16 +1,16 @@
-"""The frequencies of a GGUF file: scaling keys and divisor tensors as a scaling of whorl.
+"""Scaling of the frequencies in a GGUF file: its keys and tensors of divisors as a ``Scaling``.
 
-Its YaRN ramps as that of transformers does. Rotated channels are multiplied by
+The ramp of YaRN is that of transformers. Rotated channels are multiplied by
 
     a = attn_factor g(s, m) / g(s, l)      g(s, m) = 1 + 0.1 m ln s      l = yarn_log_multiplier
 
-where l is 0 if the key is missing and m is 1. In DeepSeek's architectures the key holds 0.1 l, and
-the softmax scale is multiplied by (a g(s, l))^2; in deepseek2 itself m is l. So
-src/llama-context.cpp and src/models/deepseek2.cpp, which undo the 1 + 0.1 ln s that ggml's rotation
-puts in by itself.
+where m is 1, and l is 0 if the key is missing. In DeepSeek architectures the key holds 0.1 l, and
+the softmax scale is multiplied by (a g(s, l))^2; in deepseek2 itself m is l. Sources:
+src/llama-context.cpp and src/models/deepseek2.cpp, which undo the factor 1 + 0.1 ln s that ggml's
+rotation applies by itself.
 
-Tensors divide frequencies. Where they are what a formula gives, the formula is named: Llama 3's,
-or Gemma 4's zeros.
+Tensors hold divisors of the frequencies. Divisors that a formula gives are read as that formula:
+Llama 3's, or the pairs of Gemma 4 that do not rotate.
 """
 
 from collections.abc import Mapping
@@ -26,17 +26,17 @@ from .model import ConfigError, Note
 __all__ = ["ORIGINAL", "GGUFScaling", "read_scaling"]
 
 ORIGINAL = "rope.scaling.original_context_length"
-_NO_ROTATION = 1e20  # a divisor that leaves no turn; the files have 1e30
+_NO_ROTATION = 1e20  # divisors from here on mean a pair that does not rotate; files have 1e30
 _AT_LOAD = Note(
     "longrope-at-load",
-    "llama.cpp picks the short or the long factors once, by the context size that it is started"
+    "llama.cpp chooses the short or the long factors once, by the context size it is started"
     " with; here they switch at the current length.",
 )
 
 
 @dataclass(frozen=True)
 class GGUFScaling:
-    """A scaling and what goes with it."""
+    """The scaling of a GGUF file, with the factor on the softmax scale and notes."""
 
     scaling: Scaling | None = None
     softmax_scale: float = 1.0
@@ -46,14 +46,14 @@ class GGUFScaling:
 def read_scaling(
     keys: Keys, ladder: Ladder, context: int | None, tensors: Mapping[str, tuple[float, ...]]
 ) -> GGUFScaling:
-    """How llama.cpp changes the frequencies of ``ladder``."""
+    """How llama.cpp scales the frequencies of ``ladder``."""
     kind = keys.read_text("rope.scaling.type") or "linear"
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise keys.wrong_value("rope.scaling.type", "none, linear, yarn or longrope")
     factor = keys.read_number("rope.scaling.factor")
     if factor is None:
         factor = keys.read_number("rope.scale_linear")
-    factor = factor or 1.0  # 0 stands for none, as a missing key does
+    factor = factor or 1.0  # 0 means no factor, like a missing key
     if factor <= 0:
         raise keys.wrong_value("rope.scaling.factor", "above 0")
     attention = keys.read_number("rope.scaling.attn_factor", above=0.0) or 1.0
@@ -73,7 +73,10 @@ def read_scaling(
         )
         return GGUFScaling(rule, notes=(_AT_LOAD,))
     if short is not None or long is not None:
-        raise ConfigError("one of rope_factors_short and rope_factors_long is missing.")
+        raise ConfigError(
+            "the tensors rope_factors_short and rope_factors_long must both be in the file, because"
+            " LongRoPE switches between them; one is missing. Convert the model again."
+        )
     alpha = keys.read_number("rope.scaling.alpha")
     if alpha:
         return GGUFScaling(NTK(alpha))
@@ -85,13 +88,13 @@ def read_scaling(
 
 
 def _has_yarn_ramp(keys: Keys, kind: str) -> bool:
-    """Whether the ramp of YaRN is on: yarn_ext_factor, by default 1 for yarn and 0 for others."""
+    """Whether YaRN is on: by yarn_ext_factor, which is 1 for type "yarn" and 0 for others."""
     name = "rope.scaling.yarn_ext_factor"
     weight = keys.read_number(name)
     if weight is None or weight < 0:
         return kind == "yarn"
     if weight not in (0.0, 1.0):
-        raise keys.wrong_value(name, "0 or 1, because whorl has no YaRN in part")
+        raise keys.wrong_value(name, "0 or 1, because whorl cannot apply YaRN in part")
     return weight == 1.0
 
 
@@ -99,7 +102,9 @@ def _build_yarn(
     keys: Keys, factor: float, attention: float, context: int | None, divided: bool
 ) -> GGUFScaling:
     if divided:
-        raise ConfigError("YaRN and rope_freqs.weight in one file; no model has both.")
+        raise ConfigError(
+            "a file must not have both YaRN and the tensor rope_freqs.weight; no model does."
+        )
     weight = keys.read_number("rope.scaling.yarn_log_multiplier") or 0.0
     deepseek = keys.where in DEEPSEEK
     if deepseek:
@@ -120,7 +125,7 @@ def _build_yarn(
 def _build_from_divisors(
     keys: Keys, ladder: Ladder, divisors: list[float], attention: float, context: int | None
 ) -> GGUFScaling:
-    """Divisors by the formula that gives them, or as they are."""
+    """The formula that gives these divisors; a LongRoPE with the divisors if there is none."""
     if len(divisors) != len(ladder.inv_freq):
         raise ConfigError(
             f"rope_freqs.weight must hold {len(ladder.inv_freq)} numbers, one for each"
@@ -142,5 +147,5 @@ def _build_from_divisors(
 def _require_trained_length(keys: Keys, context: int | None) -> int:
     found = keys.read_int(ORIGINAL) or context
     if found is None:
-        raise keys.missing_key(ORIGINAL, "the scaling needs it or context_length")
+        raise keys.missing_key(ORIGINAL, "the scaling needs it, or context_length")
     return found

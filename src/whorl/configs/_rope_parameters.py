@@ -1,12 +1,12 @@
-"""A scaling in the words of transformers: the rope_parameters that read back as the same rotation.
+"""Write a scaling as rope_parameters of transformers, which read back as the same rotation.
 
     linear, llama3, proportional, longrope     the types of these names
-    yarn           "yarn"; what mscale_rule="each" makes of a lone mscale is its attention_factor
+    yarn           "yarn"; with mscale_rule="each" a single mscale becomes an attention_factor
     ntk_by_parts   "yarn" with attention_factor 1
-    ntk            a larger rope_theta, base s^(R / (R - 2)), is the same; also alpha of dynamic_ntk
-    dynamic_ntk    "dynamic", which takes the trained length from max_position_embeddings
+    ntk            a larger rope_theta, base s^(R / (R - 2)); also dynamic_ntk with alpha
+    dynamic_ntk    "dynamic", whose trained length is max_position_embeddings
 
-No type: dynamic_linear and dynamic_yarn, and ramps by rotations, as in the paper on YaRN.
+transformers has no type for dynamic_linear, dynamic_yarn, and ramp="rotations" of YaRN.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _ORIGINAL = "original_max_position_embeddings"
 class RopeParameters:
     """rope_parameters, or the reason why there are none.
 
-    unsaid: what they leave to other keys or to code, in words.
+    unsaid: sentences about what other keys or code must add.
     """
 
     parameters: Mapping[str, Any] | None
@@ -44,7 +44,7 @@ class RopeParameters:
 
 
 def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> RopeParameters:
-    """The scaling of ``rotary_dim`` channels with this base, for transformers 5.
+    """The rope_parameters of transformers 5 for a scaling of ``rotary_dim`` channels and a base.
 
     >>> from whorl.scaling import Linear
     >>> rope_parameters(Linear(4.0), 10_000.0, 128).parameters
@@ -67,7 +67,7 @@ def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> Ro
         case DynamicNTK():
             kind, rest = "dynamic", {"factor": scaling.factor}
             begins = f"max_position_embeddings: {scaling.original_context}"
-            unsaid = (f"{begins}, where its length begins to count",)
+            unsaid = (f"{begins}, from which on it scales",)
         case LongRoPE():
             kind, rest = "longrope", _write_longrope(scaling)
             unsaid = _describe_long_scale(scaling)
@@ -83,7 +83,7 @@ def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> Ro
 
 
 def write_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a rotation that was read in another dialect, as rope_parameters."""
+    """The rope_parameters for the options of a rotation that was read in another dialect."""
     width = options.get("rotary_dim") or options["head_dim"]
     found = rope_parameters(options.get("scaling"), options["base"], width)
     assert found.parameters is not None, found.why
@@ -94,7 +94,7 @@ def write_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
 def _compute_raised_base(scaling: NTK | DynamicNTK, base: float, rotary_dim: int) -> float:
     multiplier = scaling.factor if isinstance(scaling, NTK) else scaling.alpha
     assert multiplier is not None
-    if rotary_dim <= 2:  # the only pair is the fastest one, which never changes
+    if rotary_dim <= 2:  # the only pair is the fastest one, which NTK leaves unchanged
         return base
     return float(base * multiplier ** (rotary_dim / (rotary_dim - 2)))
 
@@ -109,7 +109,7 @@ def _write_llama3(scaling: Llama3) -> dict[str, Any]:
 
 
 def _write_yarn(scaling: YaRN | NTKByParts) -> dict[str, Any]:
-    """Options at the defaults of transformers are left out."""
+    """Keys of type "yarn", without those that have the default of transformers."""
     keys: dict[str, Any] = {"factor": scaling.factor, _ORIGINAL: scaling.original_context}
     for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0), ("truncate", True)):
         if getattr(scaling, name) != usual:

@@ -1,7 +1,7 @@
-"""What every dialect needs: values taken out of a config with checks, and rotations that work.
+"""Read values of a config with checks, and check the rotations made from them.
 
-A wrong value is a ConfigError that names its key. None stands for a key that is missing, as it does
-in most configs.
+A wrong value raises a ConfigError that names its key. None means that a key is missing, because
+most configs use null for that.
 """
 
 import math
@@ -19,7 +19,10 @@ __all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS", "Keys", "check_rotatio
 
 
 class Keys:
-    """Keys and values, and where they stand in the config: "text_config.rope_scaling"."""
+    """The keys of a config, or of an object inside it.
+
+    where: the path of that object in the config, such as "text_config.rope_scaling".
+    """
 
     def __init__(self, data: Mapping[str, Any], where: str = "") -> None:
         self.data = data
@@ -42,10 +45,10 @@ class Keys:
         return ConfigError(f"{self.path(name)} must be {wanted}; got {got}.")
 
     def missing_key(self, name: str, why: str) -> ConfigError:
-        return ConfigError(f"{self.path(name)} is missing, and {why}.")
+        return ConfigError(f"{self.path(name)} is missing; {why}.")
 
     def read_number(self, name: str, *, above: float = -math.inf) -> float | None:
-        """A finite number."""
+        """The value of a key that must be a finite number; None if it is missing."""
         value = self.data.get(name)
         if value is None:
             return None
@@ -56,7 +59,7 @@ class Keys:
         return float(value)
 
     def read_int(self, name: str, *, least: int = 1, most: int = MOST_TOKENS) -> int | None:
-        """A whole number; 4096.0 is one."""
+        """The value of a key that must be a whole number, such as 4096 or 4096.0."""
         value = self.data.get(name)
         if value is None:
             return None
@@ -81,7 +84,7 @@ class Keys:
         return value
 
     def read_object(self, name: str) -> "Keys | None":
-        """The keys of an object inside; an empty one counts as missing."""
+        """The keys of the object under ``name``; None if it is missing or empty."""
         value = self.data.get(name)
         if value is None:
             return None
@@ -92,7 +95,7 @@ class Keys:
     def read_list(
         self, name: str, kind: type | tuple[type, ...], what: str
     ) -> tuple[Any, ...] | None:
-        """A list of values of one kind."""
+        """A list of values of one type; None if the key is missing."""
         value = self.data.get(name)
         if value is None:
             return None
@@ -102,7 +105,7 @@ class Keys:
         return tuple(value)
 
     def read_numbers(self, name: str) -> tuple[float, ...] | None:
-        """A list of finite numbers."""
+        """A list of finite numbers; None if the key is missing."""
         found = self.read_list(name, (int, float), "finite numbers")
         if found is None:
             return None
@@ -112,7 +115,7 @@ class Keys:
 
 
 def check_rotation(rotation: Rotation) -> Rotation:
-    """The rotation, if an encoding can be built of it and its frequencies are numbers."""
+    """The same rotation, after a check that its encoding can be built with finite frequencies."""
     try:
         encoding = rotation.build_without_tables()
         short, long = encoding.frequencies(), encoding.frequencies(2**40)
@@ -126,6 +129,6 @@ def check_rotation(rotation: Rotation) -> Rotation:
         raise ConfigError(f"{error}") from None
     if not finite:
         raise ConfigError(
-            f"these numbers give frequencies that are not finite: {quote(rotation.to_dict())}."
+            f"the frequencies of this rotation are not finite: {quote(rotation.to_dict())}."
         )
     return rotation

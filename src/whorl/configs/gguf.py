@@ -1,11 +1,11 @@
-"""GGUF, the files of llama.cpp: how a model rotates, from its metadata and its small tensors.
+"""GGUF files of llama.cpp: how a model rotates, from its metadata and its small tensors.
 
     {arch}.rope.freq_base, .rope.dimension_count, .rope.scaling.*, .attention.key_length ...
     rope_freqs.weight            divides each frequency: Llama 3.1, Gemma 4
-    rope_factors_{short,long}    the two sets of LongRoPE
+    rope_factors_{short,long}    the two lists of factors of LongRoPE
 
-The layout is the architecture's, not the file's (``_gguf_families``), and what a file leaves out is
-what llama.cpp assumes: base 10000, scaling "linear" by 1. Frequencies: ``_gguf_scaling``.
+The layout depends on the architecture (``_gguf_families``), not on the file. For missing keys the
+defaults of llama.cpp hold: base 10000, scaling "linear" by 1. ``_gguf_scaling`` reads scalings.
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ _LONGEST_NAME = 100
 
 _PERMUTED = Note(
     "permuted-storage",
-    "The rows of q and k are stored permuted, so that pairs which Hugging Face keeps half a head"
-    " apart are neighbours; undo it before comparing weights.",
+    "The rows of q and k are stored permuted: pairs that are half a head apart at Hugging Face are"
+    " neighbours here. Undo the permutation before comparing weights.",
 )
 
 
 @dataclass(frozen=True)
 class _GGUFModel:
-    """A file whose architecture is known; the keys lack it, and keys.where is its name."""
+    """A GGUF file; ``keys`` are without the architecture, which is ``keys.where``."""
 
     keys: Keys
     style: RopeStyle
@@ -55,7 +55,7 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
         how = "mrope" if sections else "neox"
         notes.append(Note("unknown-family", f"{quote(keys.where)} is not known; read as {how}."))
     if keys.where == "baichuan" and keys.read_int("block_count") == 40:
-        how = "none"  # the 13B has ALiBi
+        how = "none"  # the 13B model has ALiBi
     groups: tuple[LayerGroup, ...] = ()
     if how == "none":
         notes.append(get_note("no-rotary"))
@@ -70,7 +70,7 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
 
 
 def _infer_trained_length(groups: tuple[LayerGroup, ...]) -> int | None:
-    """The length of training that divisors by Llama 3's formula stand for."""
+    """The trained length in the scaling of Llama 3, if a group has that scaling."""
     scalings = [g.rotation.options.get("scaling") for g in groups if g.rotation is not None]
     return next((each.original_context for each in scalings if isinstance(each, Llama3)), None)
 
@@ -80,15 +80,16 @@ def _select_keys(data: Mapping[str, Any]) -> Keys:
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         if data.get("split.no"):
             raise ConfigError(
-                "this GGUF file is a later part of a model in several; pass the first."
+                "this GGUF file is a later part of a split model; pass the first part, which has"
+                " the metadata."
             )
-        raise ConfigError(f"general.architecture must be the name of one; got {quote(name)}.")
+        raise ConfigError(f"general.architecture must name an architecture; got {quote(name)}.")
     own = {key[len(name) + 1 :]: v for key, v in data.items() if key.startswith(name + ".")}
     return Keys(own, name)
 
 
 def _read_sections(keys: Keys) -> tuple[int, ...]:
-    """Pairs of each axis, without the empty ones at the end."""
+    """Number of pairs of each axis, without zeros at the end."""
     name = "rope.dimension_sections"
     found = keys.read_list(name, int, "numbers of pairs") or ()
     if len(found) > 4 or not all(type(n) is int and 0 <= n <= MOST_CHANNELS for n in found):
@@ -111,7 +112,7 @@ def _build_group(model: _GGUFModel, kind: GGUFLayers) -> LayerGroup:
             change = read_scaling(keys, ladder, keys.read_int("context_length"), model.tensors)
         except ConfigError:
             raise
-        except (ValueError, ArithmeticError) as error:  # what a scaling itself refuses
+        except (ValueError, ArithmeticError) as error:  # raised by the scaling
             raise ConfigError(f"{keys.where}: {error}") from None
     if change.scaling is not None:
         options["scaling"] = change.scaling
@@ -137,7 +138,7 @@ def _list_notes(keys: Keys, kind: GGUFLayers) -> list[str]:
 
 
 def _read_options(model: _GGUFModel, sliding: SlidingRule | None) -> tuple[dict[str, Any], Ladder]:
-    """Base, widths and layout, and the frequencies before any scaling."""
+    """Options of the rotation (base, widths, layout), and its frequencies before scaling."""
     keys = model.keys
     base = keys.read_number("rope.freq_base", above=0.0) or 10_000.0
     if sliding is not None:
@@ -154,7 +155,7 @@ def _read_options(model: _GGUFModel, sliding: SlidingRule | None) -> tuple[dict[
 
 
 def _read_widths(keys: Keys, sliding: bool) -> tuple[int, int]:
-    """Channels of a head and how many of them rotate; of latent attention the rotary part alone."""
+    """Channels of a head, and how many rotate; in latent attention only the rotary part counts."""
     width = keys.read_int("rope.dimension_count", most=MOST_CHANNELS)
     head_dim = keys.read_int("attention.key_length", most=MOST_CHANNELS)
     if sliding:
@@ -167,7 +168,8 @@ def _read_widths(keys: Keys, sliding: bool) -> tuple[int, int]:
         channels = keys.read_int("embedding_length", least=heads, most=heads * MOST_CHANNELS)
         if channels is None:
             raise keys.missing_key(
-                "embedding_length", "attention.key_length neither says a head's width"
+                "embedding_length",
+                "attention.key_length, which also gives the width of a head, is missing too",
             )
         head_dim = channels // heads
     width = width or head_dim
@@ -177,10 +179,12 @@ def _read_widths(keys: Keys, sliding: bool) -> tuple[int, int]:
 def _count_heads(keys: Keys) -> int:
     name = "attention.head_count"
     value = keys.data.get(name)
-    if isinstance(value, (list, tuple)):  # one for each layer; those without attention have 0
+    if isinstance(value, (list, tuple)):  # one for each layer; 0 for layers without attention
         value = next((n for n in value if n), None)
     if value is None:
-        raise keys.missing_key(name, "attention.key_length neither says a head's width")
+        raise keys.missing_key(
+            name, "attention.key_length, which also gives the width of a head, is missing too"
+        )
     if type(value) is not int or not 1 <= value <= MOST_CHANNELS:
         raise keys.wrong_value(name, f"a number of heads up to {MOST_CHANNELS}")
     return value

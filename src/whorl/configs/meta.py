@@ -1,14 +1,14 @@
-"""params.json of Meta's own Llama releases: interleaved pairs, and Llama 3's scaling as a switch.
+"""params.json of Meta's Llama releases: interleaved layout, Llama 3's scaling on or off.
 
-    dim, n_layers, n_heads, head_dim       a head has dim / n_heads channels unless head_dim says it
-    rope_theta                             10000 where it is missing: Llama 1 and 2
+    dim, n_layers, n_heads, head_dim       head_dim, or else dim / n_heads, is the width of a head
+    rope_theta                             10000 if it is missing (Llama 1 and 2)
     use_scaled_rope                        Llama3(factor=8, original_context=8192, 1, 4)
-    rope_scaling_factor, rope_high_freq_factor     Llama 4 Scout's, 16 and 1 where missing there
+    rope_scaling_factor, rope_high_freq_factor     of Llama 4 Scout: 16 and 1 if missing
     nope_layer_interval, attn_temperature_tuning, floor_scale, attn_scale     Llama 4's NoPE layers
 
-Read off meta-llama/llama-models: models/llama3/model.py (apply_scaling) and models/llama4/args.py,
-model.py. The factor 8 is a constant of that code, so a file cannot say which one its model was
-trained with; the configs of Hugging Face have 32 for Llama 3.2.
+Source: meta-llama/llama-models, models/llama3/model.py (apply_scaling) and models/llama4/args.py
+and model.py. The factor 8 is a constant of that code, so the file does not say which factor its
+model was trained with; configs at Hugging Face have 32 for Llama 3.2.
 """
 
 from typing import Any
@@ -25,8 +25,8 @@ __all__ = ["read", "read_head_dim"]
 
 _ASSUMED = Note(
     "factor-assumed",
-    "use_scaled_rope names no factor: 8 is the constant of Meta's code for Llama 3.1; the configs"
-    " of Llama 3.2 at Hugging Face have 32.",
+    "use_scaled_rope gives no factor, so 8 is assumed, the constant in Meta's code for Llama 3.1;"
+    " configs of Llama 3.2 at Hugging Face have 32.",
 )
 
 
@@ -67,21 +67,25 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
 
 
 def read_head_dim(keys: Keys) -> int:
-    """Channels of a head, by the names that Meta and Mistral share."""
+    """Channels of a head, by the keys that Meta and Mistral both use."""
     head_dim = keys.read_int("head_dim", most=MOST_CHANNELS)
     if head_dim is not None:
         return head_dim
     heads = keys.read_int("n_heads", most=MOST_CHANNELS)
     if heads is None:
-        raise keys.missing_key("n_heads", "head_dim does not say a head's width either")
+        raise keys.missing_key(
+            "n_heads", "head_dim, which also gives the width of a head, is missing too"
+        )
     channels = keys.read_int("dim", least=heads, most=heads * MOST_CHANNELS)
     if channels is None:
-        raise keys.missing_key("dim", "head_dim does not say a head's width either")
+        raise keys.missing_key(
+            "dim", "head_dim, which also gives the width of a head, is missing too"
+        )
     return channels // heads
 
 
 def _read_scaling(keys: Keys) -> tuple[Llama3, bool]:
-    """The scaling, and whether its factor is taken from Meta's code."""
+    """The scaling, and whether its factor is the constant in Meta's code."""
     scout = "nope_layer_interval" in keys or "moe_args" in keys
     given = keys.read_number("rope_scaling_factor", above=0.0) or keys.read_number(
         "rope_scale_factor"

@@ -1,14 +1,14 @@
-"""params.json of Mistral's own releases: interleaved pairs, YaRN by other names, latent attention.
+"""params.json of Mistral's releases: interleaved layout, YaRN with other keys, latent attention.
 
-    dim, n_layers, n_heads, head_dim     a head has dim / n_heads channels unless head_dim says it
-    rope_theta                           missing: 10000 with a sliding window, 1e6 without
+    dim, n_layers, n_heads, head_dim     head_dim, or else dim / n_heads, is the width of a head
+    rope_theta                           if missing, 10000 with a sliding window, 1e6 without
     yarn                                 factor, original_max_position_embeddings, beta and alpha
                                          (beta_fast, beta_slow), apply_scale (false: scale 1)
     llama_4_scaling                      beta, original_max_position_embeddings: scales queries
-    sliding_window                       for all layers, or a list that repeats; null: none
+    sliding_window                       one number for all layers, a list that repeats, or null
     qk_rope_head_dim, kv_lora_rank       latent attention (Mistral Large 3)
 
-Read off mistralai/mistral-inference, transformer.py (bases), and vLLM 0.32,
+Sources: mistralai/mistral-inference, transformer.py (bases), and vLLM 0.32,
 transformers_utils/configs/mistral.py (names) and model_executor/layers/rotary_embedding (scales).
 """
 
@@ -25,8 +25,8 @@ from .source import Document
 
 __all__ = ["read"]
 
-_VISION = Note("vision-encoder", "The vision encoder has a rotation of its own, which is not read.")
-_ASSUMED = "rope_theta is missing: {:.0f} is what Mistral's code takes {} a sliding window."
+_VISION = Note("vision-encoder", "The vision encoder has its own rotation, which is not read.")
+_ASSUMED = "rope_theta is missing: Mistral's code uses {:.0f} {} a sliding window."
 
 
 def read(document: Document, parity: Parity | None = None) -> ModelPositions:
@@ -66,7 +66,7 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
 
 
 def _read_windows(keys: Keys) -> list[int | None]:
-    """The window of each layer, repeating; None sees everything."""
+    """The windows of the layers, a pattern that repeats; None for full attention."""
     name = "sliding_window" if "sliding_window" in keys else "_sliding_window"
     given = keys.data.get(name)
     if not isinstance(given, (list, tuple)):

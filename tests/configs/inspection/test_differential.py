@@ -122,6 +122,6 @@ def test_what_transformers_refuses_is_unknown_of_those_who_load_by_it() -> None:
     stopped = compare_frameworks(ConfiguredLayers(model, model.groups[0], latent), [4096])[0]
     assert (stopped.outcome, stopped.why) == (
         "refuses",
-        "head_dim is 128, of which transformers' deepseek_v3 makes a table that does not fit"
+        "head_dim is 128, and the table that transformers' deepseek_v3 makes with it does not fit"
         " qk_rope_head_dim 64",
     )

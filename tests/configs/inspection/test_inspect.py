@@ -178,11 +178,17 @@ def test_one_layer_type() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"length": 0}, "length must be a positive int of tokens; got 0"),
-        ({"length": 2.5}, "length must be a positive int of tokens; got 2.5"),
-        ({"trained": True}, "trained must be a positive int of tokens; got True"),
-        ({"factor": 2.0}, "factor says how far to extend; name the scaling with extend="),
-        ({"trained": 4096}, r"the config says that training had 8192 tokens; got trained=4096"),
+        ({"length": 0}, r"length must be a number of tokens, an int from 1 to 2\*\*40; got 0"),
+        ({"length": 2.5}, r"length must be a number of tokens, an int from 1 to 2\*\*40; got 2.5"),
+        (
+            {"trained": True},
+            r"trained must be a number of tokens, an int from 1 to 2\*\*40; got True",
+        ),
+        ({"factor": 2.0}, "factor needs extend=, the name of the scaling"),
+        (
+            {"trained": 4096},
+            r"trained must be 8192, as the config says, or be left out; got trained=4096",
+        ),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Small changes that a family makes to its rope parameters, and its scales on queries."""
+"""Changes that single families make to their rope parameters, and their scales of queries."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,14 +20,14 @@ __all__ = [
     "use_fixed_alpha",
 ]
 
-#: Changes a dictionary of rope parameters in place; the keys are the config's.
+#: Changes a dictionary of rope parameters in place; the keys are those of the config.
 AdaptRule = Callable[[dict[str, Any], Keys, Parity | None], None]
-#: The scale on queries of layers with these rope parameters; None for layers without rotation.
+#: Gives the query scale of layers with these rope parameters; None for unrotated layers.
 QueryRule = Callable[[Keys, Keys | None], QueryScale | None]
 
 
 def rename_to_longrope(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
-    """Phi-3 wrote "su" and "yarn" for what is LongRoPE."""
+    """Rename "su" and "yarn", which Phi-3 wrote for LongRoPE."""
     if rope.get("rope_type") in ("su", "yarn"):
         rope["rope_type"] = "longrope"
         trained = keys.read_int("original_max_position_embeddings")
@@ -36,7 +36,7 @@ def rename_to_longrope(rope: dict[str, Any], keys: Keys, parity: Parity | None) 
 
 
 def set_two_scales(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
-    """Phi-3.5-MoE names both attention scales; transformers never takes its long factors."""
+    """Read both attention scales of Phi-3.5-MoE; transformers never uses its long factors."""
     for name, key in (
         ("attention_factor", "short_mscale"),
         ("long_attention_factor", "long_mscale"),
@@ -48,11 +48,11 @@ def set_two_scales(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> N
 
 
 def read_nomic_scaling(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
-    """Nomic's own code scales by rotary_scaling_factor past max_trained_positions."""
+    """Read rotary_scaling_factor, by which Nomic's code scales past max_trained_positions."""
     if parity is not None:
         return  # the class of transformers reads neither
     if keys.read_number("rotary_emb_scale_base") is not None:
-        raise keys.wrong_value("rotary_emb_scale_base", "null, as XPos is not read")
+        raise keys.wrong_value("rotary_emb_scale_base", "null, because XPos is not read")
     factor = keys.read_number("rotary_scaling_factor", above=0)
     if factor is not None and rope.get("rope_type") == "default":
         rope |= {"rope_type": "dynamic", "factor": factor}
@@ -60,18 +60,18 @@ def read_nomic_scaling(rope: dict[str, Any], keys: Keys, parity: Parity | None) 
 
 
 def use_fixed_alpha(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
-    """Hunyuan's "dynamic" with an alpha follows no length."""
+    """Rename Hunyuan's "dynamic" with an alpha, which does not depend on the length."""
     if rope.get("rope_type") == "dynamic" and rope.get("alpha"):
         rope["rope_type"] = "ntk_alpha"
 
 
 def drop_share(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
-    """The share says how much of the head the rotated part is: all of that part rotates."""
+    """Drop the share: it says how large the rotated part of a head is, and all of it rotates."""
     rope.pop("partial_rotary_factor", None)
 
 
 def set_share_by_width(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
-    """MiniMax-M2 counts the rotated channels."""
+    """Compute the rotated share from rotary_dim, the number of channels (MiniMax-M2)."""
     width, head = keys.read_int("rotary_dim"), keys.read_int("head_dim")
     if width is not None and head is not None:
         rope.setdefault("partial_rotary_factor", width / head)
@@ -85,7 +85,7 @@ def scale_queries_by_beta(keys: Keys, rope: Keys | None) -> QueryScale | None:
 
 
 def scale_queries_if_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | None:
-    """Llama-4: 1 + attn_scale ln(1 + floor((p + 1) / floor_scale)) where nothing is rotated."""
+    """Llama-4: 1 + attn_scale ln(1 + floor((p + 1) / floor_scale)) in unrotated layers."""
     if rope is not None or not keys.data.get("attn_temperature_tuning"):
         return None
     beta, length = keys.read_number("attn_scale"), keys.read_number("floor_scale", above=0)
@@ -93,5 +93,5 @@ def scale_queries_if_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | No
 
 
 def scale_queries_by_power_if_unrotated(keys: Keys, rope: Keys | None) -> QueryScale | None:
-    """Beam: (1 + (p + 1) / 2048) ** 0.1 where nothing is rotated."""
+    """Beam: (1 + (p + 1) / 2048) ** 0.1 in unrotated layers."""
     return None if rope is not None else QueryScale("power", 0.1, 2048)

@@ -1,9 +1,9 @@
-"""Notes on a reading that transformers does not share: what it computes, or that it refuses.
+"""Notes on configs that transformers reads differently, or refuses.
 
-    transformers-differs    its frequencies, scale or layers are others; the note says which
-    transformers-refuses    it raises; the note says why
+    transformers-differs    it has other frequencies, scales or layers; the note says which
+    transformers-refuses    it raises an error; the note says why
 
-Both readings are made; what the second one says is what parity="transformers" gives.
+The config is read twice, by default and with parity="transformers", and the results compared.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _LONG = 2**40
 def note_differences(
     mine: Sequence[LayerGroup], follow: Callable[[], Sequence[LayerGroup]]
 ) -> tuple[Note, ...]:
-    """Notes on groups that were read by default; ``follow`` reads them as transformers does."""
+    """Notes on how groups read by default differ from those that ``follow`` reads for parity."""
     try:
         theirs = follow()
     except ConfigError as error:
@@ -43,14 +43,14 @@ def note_differences(
 
 
 def note_unread_keys(model_type: str) -> tuple[Note, ...]:
-    """The note of rope keys in a type that transformers has, and does not rotate."""
+    """The note on rope keys of a model type that does not rotate in transformers."""
     name = f"transformers {defaults.get_version()}"
     text = f"{name} rotates nothing in {model_type}: none of its rope keys is read."
     return (Note("transformers-differs", text),)
 
 
 def _find_same_layers(group: LayerGroup, theirs: Sequence[LayerGroup]) -> LayerGroup | None:
-    """The layers of a group in the other reading, by the first of them."""
+    """The group of the other reading that contains the first layer of this group."""
     for other in theirs:
         same = group.layers[0] in other.layers if group.layers else group.name == other.name
         if same or len(theirs) == 1:
@@ -59,7 +59,7 @@ def _find_same_layers(group: LayerGroup, theirs: Sequence[LayerGroup]) -> LayerG
 
 
 def _describe_difference(mine: LayerGroup, theirs: LayerGroup | None) -> str | None:
-    """How the rotation of layers differs, in words; None if it does not."""
+    """Text on how the rotation of a group differs; None if it does not."""
     if theirs is None or (mine.rotation is None and theirs.rotation is None):
         return None
     name = f"{mine.name} layers " if mine.name else ""
@@ -74,7 +74,7 @@ def _describe_difference(mine: LayerGroup, theirs: LayerGroup | None) -> str | N
 
 
 def _describe_option_difference(key: str, ours: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """ "this, not that" of one option; of two scalings of a kind only what differs in them."""
+    """Text "this, not that" for one option; of two scalings only the fields that differ."""
     one: Any = ours.get(key)
     two: Any = other.get(key)
     if key != "scaling" or one is None or type(one) is not type(two):
@@ -91,14 +91,14 @@ def _describe_option_difference(key: str, ours: Mapping[str, Any], other: Mappin
 
 
 def _shorten_value(value: Any) -> str:
-    """A value in a few words: a list of factors by its ends."""
+    """A value in short form: of a long list the length, first and last number."""
     if isinstance(value, tuple) and len(value) > 4:
         return f"{len(value)} numbers from {value[0]:.4g} to {value[-1]:.4g}"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _is_same_rotation(mine: LayerGroup, theirs: LayerGroup) -> bool:
-    """Whether options that differ come to the same frequencies, scale and channels."""
+    """Whether two groups have the same frequencies, attention scale and rotated channels."""
     assert mine.rotation is not None
     assert theirs.rotation is not None
     for key in ("head_dim", "rotary_start", "layout", "out_layout", "direction"):

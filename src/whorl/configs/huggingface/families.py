@@ -1,8 +1,8 @@
-"""How model families of transformers depart from the plain one, a line for each.
+"""How model families of transformers differ from the plain family, one line for each.
 
 The plain family rotates the whole head in every layer, in the half layout, by one dictionary of
-parameters. A family that does so needs no line; sizes and parameters that a config leaves out are
-in defaults.json. Facts: transformers 5.22.2, checked against its modules by tests/configs.
+parameters; it needs no line. Defaults for sizes and parameters are in defaults.json. Source:
+transformers 5.22.2; tests/configs compare with its modules.
 """
 
 from dataclasses import dataclass, replace
@@ -90,28 +90,28 @@ __all__ = ["FAMILIES", "PLAIN", "Family"]
 
 @dataclass(frozen=True)
 class Family:
-    """What one family does.
+    """How one family treats positions.
 
-    layout, out_layout: of the channels; see RoPE.
-    head: the key of the width of a head, or of its rotated part where that is separate.
-    full_head: the width of heads that see everything, of a config that does not say.
-    partial: whether partial_rotary_factor counts with rope_type "default" as with the others;
-        classes that are "blind" to it rotate the whole head then.
-    position: where the rotated channels of a head are.
+    layout, out_layout: as for RoPE.
+    head: the key for the width of a head, or of its rotated part if that is separate.
+    full_head: the default width of heads in layers with full attention.
+    partial: whether the class reads partial_rotary_factor with rope_type "default" too; classes
+        that are "blind" to it rotate the whole head then.
+    position: where in a head the rotated channels are.
     direction: "backward" rotates by minus the angle.
-    base, share: keys for the base and the rotated share, where these have other names, "a.b" for
-        one inside another; and the share of a config that does not say, None for its usual key.
-    interleaved: a key that is true in models that pair neighbouring channels.
+    base, share: keys for the base and the rotated share if they have other names, "a.b" for a key
+        inside an object; with the default share, None for that of the usual key.
+    interleaved: a key that is true for models with the interleaved layout.
     absolute: a key with the number of rotated channels.
-    bases, scaled: keys of a list with the base of each layer, and of one with the numbers of the
-        layers that scale their frequencies.
-    window: the key of the window that all layers have, whatever their types.
-    types, unrotated: rules of layers.py. reason: the note of layers that do not rotate.
-    labels: of the rope parameters of a type of layer, where the two have different names.
-    schema, adapt: how its dictionaries are read, and what is changed in each of them.
-    parity_schema: the schema under parity="transformers", what its config class does with the keys.
+    bases, scaled: keys for a list with the base of each layer, and for a list of the layers that
+        scale their frequencies.
+    window: the key for the window that all layers have, independent of their types.
+    types, unrotated: rules of layers.py. reason: id of the note on layers that do not rotate.
+    labels: names of rope parameters by layer type, if the two differ.
+    schema, adapt: how rope parameters are read, and how each dictionary is changed then.
+    parity_schema: the schema for parity="transformers": what its config class does with the keys.
     query_scale: rule of adaptations.py.
-    notes: ids of what else the model does (configs/_notes.py).
+    notes: ids of notes on the model (configs/_notes.py).
     """
 
     layout: Layout = "half"

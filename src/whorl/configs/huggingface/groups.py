@@ -1,4 +1,4 @@
-"""The layers of one config, in groups that treat positions alike."""
+"""Groups of layers of one config that treat positions alike."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,25 +21,25 @@ _MOST_GROUPS = 100
 
 @dataclass(frozen=True)
 class _LayerKind:
-    """What tells layers apart."""
+    """What distinguishes the layers of one group from others."""
 
     layer_type: str | None  # as the config names it
-    label: str | None  # of their rope parameters
-    reason: str | None = None  # why they do not rotate: the id of a note
-    base: float | None = None  # a base of their own
+    label: str | None  # the name of their rope parameters
+    reason: str | None = None  # id of the note that says why they do not rotate
+    base: float | None = None  # if it is not that of their rope parameters
     unscaled: bool = False
 
 
 def build_groups(
     written: Keys, family: Family, parity: Parity | None, schema: Schema
 ) -> tuple[LayerGroup, ...]:
-    """All layers; where their number is not known, a group for each set of rope parameters."""
+    """All layers in groups; one group per dictionary of rope parameters if no number is known."""
     keys = _rename_keys(written, family)
     types = list_layer_types(keys, family.types)
     labels = tuple(types or ())
     found_in = written if schema is family.parity_schema else keys
     ropes = _adapt_parameters(schema(found_in, labels, parity), keys, family, parity)
-    alone = next(iter(ropes)) if len(ropes) == 1 else None  # a label that stands for all layers
+    alone = next(iter(ropes)) if len(ropes) == 1 else None  # one label is for all layers
     names: Sequence[str | None] = [alone] * (count_layers(keys) or 0) if types is None else types
     found: dict[_LayerKind, list[int]] = {}
     if len(ropes) == 1 or types is not None:
@@ -57,7 +57,7 @@ def build_groups(
 
 
 def _rename_keys(keys: Keys, family: Family) -> Keys:
-    """The config with the base and the share under their usual names."""
+    """The config with base and share under the usual names too."""
     data = dict(keys.data)
     if family.base is not None:
         outer, _, inner = family.base.rpartition(".")
@@ -89,7 +89,7 @@ def _adapt_parameters(ropes: Ropes, keys: Keys, family: Family, parity: Parity |
 def _list_layer_kinds(
     keys: Keys, family: Family, types: Sequence[str | None], ropes: Ropes
 ) -> list[_LayerKind]:
-    """One for each layer."""
+    """The kind of each layer."""
     rule = family.unrotated
     unrotated = [False] * len(types) if rule is None else rule(keys, types)
     bases = None if family.bases is None else keys.read_numbers(family.bases)
@@ -116,7 +116,7 @@ def _list_layer_kinds(
 
 
 def _choose_label(family: Family, kind: str | None, ropes: Ropes) -> str | None:
-    """Which rope parameters layers of a type have."""
+    """The label of the rope parameters for layers of a type."""
     if None in ropes:
         return None
     names = dict(family.labels)
@@ -158,12 +158,12 @@ def _read_window(keys: Keys, family: Family, kind: str | None) -> int | None:
         return keys.read_int(family.window, least=0) or None if used else None
     if kind not in ("sliding_attention", "hybrid_sliding", "reference_sliding_attention"):
         return None
-    both_sides = keys.read_int("local_attention", least=0)  # ModernBERT counts both
+    both_sides = keys.read_int("local_attention", least=0)  # ModernBERT counts tokens on both sides
     return keys.read_int("sliding_window", least=0) or (both_sides or 0) // 2 or None
 
 
 def _get_own_parameters(kind: _LayerKind) -> dict[str, Any]:
-    """Parameters that layers have in place of those of their label."""
+    """Parameters of a kind of layers that replace those of its label."""
     own: dict[str, Any] = {}
     if kind.base is not None:
         own["rope_theta"] = kind.base

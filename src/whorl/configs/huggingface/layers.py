@@ -1,9 +1,9 @@
-"""Which layers there are: their types where a config leaves them out, and which of them rotate.
+"""Types of layers for configs that do not list them, and which layers do not rotate.
 
-The functions here make the rules that a line of families.py names:
+The functions here are, or make, the rules that families.py uses:
 
     types       (keys, number of layers) -> the type of each layer
-    unrotated   (keys, types of the layers) -> for each whether queries and keys stay as they are
+    unrotated   (keys, types of the layers) -> for each layer whether it is not rotated
 """
 
 from collections.abc import Callable, Sequence
@@ -33,9 +33,9 @@ SkipRule = Callable[[Keys, Sequence[str | None]], list[bool]]
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 CHUNKED = "chunked_attention"
-#: Types of layers that have no queries and keys to rotate.
+#: Layer types without queries and keys.
 NO_ATTENTION = frozenset((LINEAR, "conv", "recurrent"))
-#: Names that types had before.
+#: Older names of layer types.
 _OLD_NAMES = {
     "mamba": LINEAR,
     "attention": FULL,
@@ -45,7 +45,7 @@ _OLD_NAMES = {
 
 
 def count_layers(keys: Keys) -> int | None:
-    """Layers with weights; HRM runs through its own several times, and counts each time."""
+    """Number of layers with weights; num_hidden_layers of HRM also counts their repetitions."""
     stack = keys.read_int("num_layers_per_stack", most=MOST_LAYERS)
     if stack is not None:
         return stack
@@ -53,7 +53,7 @@ def count_layers(keys: Keys) -> int | None:
 
 
 def list_layer_types(keys: Keys, rule: TypeRule | None) -> tuple[str, ...] | None:
-    """The type of each layer; None where the config has no types."""
+    """The type of each layer; None if neither the config nor the family has types."""
     count = count_layers(keys)
     given = keys.read_list("layer_types", str, "strings, the type of each layer")
     if given is not None:
@@ -73,9 +73,9 @@ def assign_every_nth(
     first: int | None = None,
     last: str | None = None,
 ) -> TypeRule:
-    """Each n-th layer is a ``hit``; ``key`` may hold another n.
+    """Every n-th layer has the type ``hit``, others ``miss``; the config may set n by ``key``.
 
-    first: the first hit, n - 1 by default. last: the type of the last layer, whatever its number.
+    first: index of the first hit, n - 1 by default. last: the type of the last layer.
     """
 
     def rule(keys: Keys, count: int) -> list[str]:
@@ -90,16 +90,17 @@ def assign_every_nth(
 
 
 def assign_every_nth_from_last(n: int) -> TypeRule:
-    """Each n-th layer, counted from the last, attends to everything."""
+    """Every n-th layer, counted from the last, has full attention."""
     return lambda keys, count: [SLIDING if (count - 1 - i) % n else FULL for i in range(count)]
 
 
 def assign_one_type(name: str) -> TypeRule:
+    """All layers have this type."""
     return lambda keys, count: [name] * count
 
 
 def assign_windows_from_layer(keys: Keys, count: int) -> list[str]:
-    """Sliding windows from layer ``max_window_layers`` on (Qwen)."""
+    """Layers from number ``max_window_layers`` on have sliding windows (Qwen)."""
     start = keys.read_int("max_window_layers", least=0)
     sliding = (
         keys.read_flag("use_sliding_window") and "sliding_window" in keys and start is not None
@@ -108,12 +109,12 @@ def assign_windows_from_layer(keys: Keys, count: int) -> list[str]:
 
 
 def skip_types(*names: str, needs: str | None = None) -> SkipRule:
-    """Layers of these types are not rotated; only if ``needs`` is set, where it is named."""
+    """Layers of these types are not rotated; with ``needs``, only if the config has that key."""
     return lambda keys, types: [t in names and (needs is None or needs in keys) for t in types]
 
 
 def skip_flagged(key: str, interval: str) -> SkipRule:
-    """A list of 1 for layers that rotate and 0 for others; else each ``interval``-th does not."""
+    """A list under ``key`` has 0 for unrotated layers; without it, every ``interval``-th is one."""
 
     def rule(keys: Keys, types: Sequence[str | None]) -> list[bool]:
         flags = keys.read_list(key, (int, bool), "0 and 1, one for each layer")
@@ -126,7 +127,7 @@ def skip_flagged(key: str, interval: str) -> SkipRule:
 
 
 def skip_zero_base(n: int | None = None) -> SkipRule:
-    """A base of 0 in ``layer_rope_theta``; without the list each n-th layer from the last."""
+    """Layers with base 0 in ``layer_rope_theta``; without the list, every n-th from the last."""
 
     def rule(keys: Keys, types: Sequence[str | None]) -> list[bool]:
         bases, count = keys.read_numbers("layer_rope_theta"), len(types)
@@ -138,7 +139,7 @@ def skip_zero_base(n: int | None = None) -> SkipRule:
 
 
 def skip_numbered(key: str, *usual: int) -> SkipRule:
-    """Layers whose numbers are in a list, such as cross-attention layers."""
+    """Layers whose numbers are listed under ``key`` are not rotated (cross-attention)."""
 
     def rule(keys: Keys, types: Sequence[str | None]) -> list[bool]:
         given = keys.read_list(key, int, "layer numbers")
@@ -149,5 +150,5 @@ def skip_numbered(key: str, *usual: int) -> SkipRule:
 
 
 def skip_all_unless(key: str, *values: object) -> SkipRule:
-    """No layer rotates unless ``key`` has one of these values."""
+    """No layer is rotated unless ``key`` has one of these values."""
     return lambda keys, types: [keys.data.get(key) not in values] * len(types)

@@ -1,12 +1,12 @@
-"""What transformers 5.22.2 makes of rope keys, step by step: the schemas of parity="transformers".
+"""Read rope keys as transformers 5.22.2 does: the schemas for parity="transformers".
 
-    convert       old and new keys become rope_parameters, by a converter that some classes replace
-    standardise   type, base, share and trained length are filled in where they are absent
-    validate      a key that the type needs must be there; its value may be null
-    look up       a rotary module takes one dictionary, or one for each type of layer
+    convert       old and new keys become rope_parameters; some classes have their own converter
+    standardise   missing type, base, share and trained length are filled in
+    validate      keys that the type needs must exist; their values may be null
+    look up       a rotary module takes one dictionary, or one for each layer type
 
-(configuration_utils.py and modeling_rope_utils.py.) Where a step raises, a ConfigError says so. An
-absent key and one that is null differ here, unlike anywhere else.
+The source is configuration_utils.py and modeling_rope_utils.py. Where transformers raises an error,
+a ConfigError is raised here. Only here a missing key and a null differ.
 """
 
 import copy
@@ -44,7 +44,7 @@ __all__ = [
 
 _ORIGINAL = "original_max_position_embeddings"
 _SHARE = "partial_rotary_factor"
-#: Keys that a type needs; a null in the second tuple raises too.
+#: Keys that a rope_type needs, and those of them that must not be null.
 _NEEDED_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "linear": (("factor",), ("factor",)),
     "dynamic": (("factor",), ("factor",)),
@@ -58,7 +58,7 @@ _NEEDED_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def make_refusal(why: str) -> ConfigError:
-    """The error of a config that transformers raises on."""
+    """The error for a config on which transformers raises an error."""
     name = f"transformers {defaults.get_version()}"
     return ConfigError(
         f"{name} refuses this config, so parity has nothing to follow: {why}; leave"
@@ -67,16 +67,16 @@ def make_refusal(why: str) -> ConfigError:
 
 
 def follow_one_dictionary(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """The converter of most classes, and a module with one dictionary."""
+    """The converter of most classes, and a module that takes one dictionary."""
     rope = _fill_base_and_share(_copy_given(keys), keys, labels)
     return {None: _check_one_dictionary(rope, keys, labels)}
 
 
 def follow_dictionary_per_type(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """No converter, and a module with a dictionary for each type (Gemma 4).
+    """No converter, and a module that takes a dictionary for each layer type (Gemma 4).
 
-    An old rope_scaling replaces everything, be it null. The first type that scales moves in what
-    stands beside the dictionaries, for the types after it too; before, nothing does.
+    An old rope_scaling replaces everything, even if it is null. The first layer type with a scaling
+    copies the base and share beside the dictionaries into all of them; types before it get neither.
     """
     rope = _copy(keys, "rope_scaling") if "rope_scaling" in keys.data else _copy_new_schema(keys)
     if not rope:
@@ -100,7 +100,7 @@ def follow_dictionary_per_type(keys: Keys, labels: Sequence[str], parity: Parity
 
 
 def follow_dictionary_per_type_with_share(share: float) -> Schema:
-    """The same, of a module that has a share of its own where a default type has none (MiMo)."""
+    """A dictionary for each layer type; ``share`` is the default of the module (MiMo)."""
 
     def schema(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
         ropes = follow_dictionary_per_type(keys, labels, parity)
@@ -115,12 +115,12 @@ def follow_dictionary_per_type_with_share(share: float) -> Schema:
 
 
 def follow_late_layer_types(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """A class that makes its layer types after it has read its rope keys."""
+    """A class that sets its layer types after it has read its rope keys."""
     return follow_one_dictionary(keys, labels if "layer_types" in keys else (), parity)
 
 
 def follow_null_head_dim(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """A class that leaves head_dim null, which three of the functions multiply."""
+    """A class that leaves head_dim null, with which three of the rope types fail."""
     ropes = follow_one_dictionary(keys, labels, parity)
     rope = ropes[None]
     if rope is None or "head_dim" in keys:
@@ -131,15 +131,17 @@ def follow_null_head_dim(keys: Keys, labels: Sequence[str], parity: Parity | Non
 
 
 def follow_equal_widths(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """A class whose table is as wide as head_dim, which must be qk_rope_head_dim (DeepSeek-V3)."""
+    """A class whose table has head_dim channels, which must be qk_rope_head_dim (DeepSeek-V3)."""
     table, rotated = keys.read_int("head_dim"), keys.read_int("qk_rope_head_dim", least=0)
     if table is not None and table != rotated:
-        raise make_refusal(f"its table gets {table} channels, and {rotated} of a head are rotated")
+        raise make_refusal(
+            f"its table has {table} channels, but {rotated} channels of a head are rotated"
+        )
     return follow_one_dictionary(keys, labels, parity)
 
 
 def follow_late_parameters(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """rope_scaling is not read; rope_parameters come after the converter (Command-A MoE)."""
+    """A class that does not read rope_scaling, and sets rope_parameters last (Command-A MoE)."""
     if keys.data.get("rope_theta") is None:
         raise make_refusal(f"{keys.path('rope_theta')} is null")
     if "rope_parameters" not in keys.data:
@@ -158,7 +160,7 @@ def follow_late_parameters(keys: Keys, labels: Sequence[str], parity: Parity | N
 
 
 def follow_share_of_head(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """A table for a share of the whole head that must be qk_rope_head_dim (Mistral 4)."""
+    """A table for a share of the whole head, which must be qk_rope_head_dim (Mistral 4)."""
     rope = _fill_base_and_share(_copy_given(keys), keys, labels)
     rotated = keys.read_int("qk_rope_head_dim") or 64
     whole = rotated + (keys.read_int("qk_nope_head_dim", least=0) or 64)
@@ -169,28 +171,30 @@ def follow_share_of_head(keys: Keys, labels: Sequence[str], parity: Parity | Non
     scales = _get_type(found.data) not in ("default", "proportional")
     width = int(whole * share) if scales and share is not None else whole
     if width != rotated:
-        raise make_refusal(f"its table gets {width} channels, and {rotated} of a head are rotated")
+        raise make_refusal(
+            f"its table has {width} channels, but {rotated} channels of a head are rotated"
+        )
     return {None: found}
 
 
 def refuse_without_latent_attention(
     keys: Keys, labels: Sequence[str], parity: Parity | None
 ) -> Ropes:
-    """use_mla false, which its classes with latent attention do not read."""
+    """Raise the error for use_mla false, which classes with latent attention do not read."""
     raise make_refusal(
         f"{keys.path('use_mla')} false is not read, and its class has latent attention"
     )
 
 
 def follow_compressed_layers(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """DeepSeek-V4: a schema as read by default, which validates."""
+    """DeepSeek-V4: like the default schema, but with the checks of transformers."""
     if "rope_theta" in keys.data and keys.data["rope_theta"] is None:
         raise make_refusal(f"{keys.path('rope_theta')} is null")
     ropes = read_compressed_layers(keys, labels, parity)
     given = _copy_given(keys)
     for name, rope in ropes.items():
         if rope is not None:
-            inside = given.get(name or "")  # where nulls are, which the schema leaves out
+            inside = given.get(name or "")  # with the nulls that the schema drops
             written = {**rope.data, **(inside if isinstance(inside, dict) else given)}
             _require(written, _NEEDED_KEYS.get(_get_type(rope.data), ((), ()))[0], rope)
     return ropes
@@ -199,10 +203,10 @@ def follow_compressed_layers(keys: Keys, labels: Sequence[str], parity: Parity |
 def follow_two_bases(
     full: str, sliding: str, scaled: tuple[str, ...] = (FULL,), strict: str = ""
 ) -> Schema:
-    """A converter that knows two types of layers and the keys of their bases (Gemma 3).
+    """A converter for two layer types that have a key each for the base (Gemma 3).
 
     scaled: the types that an old rope_scaling is added to. strict: the name of a class whose
-    rope_parameters must not hold other keys than the types.
+    rope_parameters must have no keys but the layer types.
     """
 
     def schema(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
@@ -236,7 +240,7 @@ def follow_two_bases(
 
 
 def follow_other_names(base: str, share: str, usual_share: float) -> Schema:
-    """A converter that reads base and share under these names alone (GPT-NeoX)."""
+    """A converter that reads base and share only under these names (GPT-NeoX)."""
 
     def schema(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
         rope = _copy_given(keys)
@@ -248,7 +252,7 @@ def follow_other_names(base: str, share: str, usual_share: float) -> Schema:
 
 
 def follow_phi3(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """ "su" and "yarn" become longrope, and no other type is taken."""
+    """A class in which "su" and "yarn" become longrope, and other types are errors (Phi-3)."""
     rope = _fill_base_and_share(_copy_given(keys), keys, labels)
     _fill_type_and_length(rope, keys)
     if rope["rope_type"] in ("su", "yarn"):
@@ -259,7 +263,7 @@ def follow_phi3(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Rop
 
 
 def follow_phimoe(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """A type that scales needs both attention scales."""
+    """A class in which every scaling needs both attention scales (Phi-3.5-MoE)."""
     ropes = follow_one_dictionary(keys, labels, parity)
     rope = ropes[None]
     if rope is not None and rope.data["rope_type"] != "default":
@@ -270,16 +274,18 @@ def follow_phimoe(keys: Keys, labels: Sequence[str], parity: Parity | None) -> R
 
 
 def follow_default_only(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """A module that takes no scaling, of a class without layer types (RecurrentGemma)."""
+    """A class without layer types and scalings (RecurrentGemma)."""
     ropes = follow_one_dictionary(keys, (), parity)
     rope = ropes[None]
     if rope is not None and rope.data["rope_type"] != "default":
-        raise make_refusal(f"its module takes no scaling, {quote(rope.data['rope_type'])} here")
+        raise make_refusal(
+            f"its module has no scaling, but the config asks for {quote(rope.data['rope_type'])}"
+        )
     return ropes
 
 
 def follow_step(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """Lists of bases and shares, or a base for all; an old rope_scaling is added (Step-3.7)."""
+    """Lists of bases and shares, or one base for all; an old rope_scaling is added (Step-3.7)."""
     types = list(dict.fromkeys(labels))
     given = _copy(keys, "rope_parameters")
     if types and all(isinstance(given.get(name), Mapping) for name in types):
@@ -320,9 +326,9 @@ def follow_base_list(keys: Keys, labels: Sequence[str], parity: Parity | None) -
 
 
 def follow_hard_coded(schema: Schema, base: str | None = None) -> Schema:
-    """Frequencies in code: parameters are validated, and nothing reads them.
+    """A class with its frequencies in code: rope parameters are checked, but not used.
 
-    base: the key of the base, if there is one; a class with rope_theta does not move it in.
+    base: the key for the base, if the class has one.
     """
 
     def schema_of_parity(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
@@ -351,7 +357,7 @@ def _check_unread(rope: dict[str, Any], keys: Keys, name: str) -> None:
     _require(rope, needs, found)
     if kind in ("llama3", "yarn") and "max_position_embeddings" not in keys:
         raise make_refusal(
-            f"{kind} is compared with max_position_embeddings, which this class has not"
+            f"{kind} is compared with max_position_embeddings, which this class does not have"
         )
 
 
@@ -360,7 +366,7 @@ def _copy_given(keys: Keys) -> dict[str, Any]:
 
 
 def _copy_new_schema(keys: Keys) -> dict[str, Any]:
-    """rope_parameters, or those of the class where a config has none."""
+    """A copy of rope_parameters, or of those of the class if a config has none."""
     absent = keys.data.get("rope_parameters") is None
     return _copy(keys, "default_rope_parameters" if absent else "rope_parameters")
 
@@ -382,7 +388,7 @@ def _get_nested(rope: dict[str, Any], name: str) -> dict[str, Any] | None:
 
 
 def _fill_base_and_share(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> dict[str, Any]:
-    """Base and share moved in from beside, where they are not there yet."""
+    """Copy base and share from beside the dictionaries into those that have none."""
     base = keys.data.get("rope_theta", _get_default_base(keys))
     for inside in [_get_nested(rope, name) for name in _list_nested(rope, labels)] or [rope]:
         if inside is not None:
@@ -392,7 +398,7 @@ def _fill_base_and_share(rope: dict[str, Any], keys: Keys, labels: Sequence[str]
 
 
 def _fill_type_and_length(rope: dict[str, Any], keys: Keys) -> None:
-    """One dictionary for all layers: its type, and the trained length of types that need it."""
+    """Fill in the type of a dictionary, and the trained length of types that need it."""
     rope.setdefault("rope_type", rope.get("type", "default"))
     if _get_type(rope) in WITH_ORIGINAL:
         if _ORIGINAL in keys.data:
@@ -402,7 +408,7 @@ def _fill_type_and_length(rope: dict[str, Any], keys: Keys) -> None:
 
 
 def _check_one_dictionary(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> Keys:
-    """For a module that looks for rope_type in the dictionary itself."""
+    """Checked parameters for a module that takes one dictionary for all layers."""
     nested = _list_nested(rope, labels)
     if not nested:
         _fill_type_and_length(rope, keys)
@@ -415,7 +421,7 @@ def _check_one_dictionary(rope: dict[str, Any], keys: Keys, labels: Sequence[str
 
 
 def _check_each_type(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) -> Ropes:
-    """For a module that looks for the dictionary of each type."""
+    """Checked parameters for a module that takes a dictionary for each layer type."""
     ropes: Ropes = {}
     for name in dict.fromkeys(labels or rope):
         if name not in rope:
@@ -433,7 +439,7 @@ def _check_each_type(rope: dict[str, Any], keys: Keys, labels: Sequence[str]) ->
 
 
 def _check_parameters(rope: dict[str, Any], keys: Keys, label: str) -> Keys:
-    """Parameters that its functions do not fail on."""
+    """The parameters, after a check that the functions of transformers do not fail on them."""
     found = Keys(rope, ".".join(filter(None, (keys.path("rope_parameters"), label))))
     needs, numbers = _NEEDED_KEYS.get(_get_type(rope), ((), ()))
     _require(rope, (*needs, "rope_theta"), found)

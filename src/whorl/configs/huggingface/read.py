@@ -1,4 +1,4 @@
-"""Reading the config of a model, and of every part of it."""
+"""Read the config of a model and of all its parts."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ def read(document: Document, parity: Parity | None) -> ModelPositions:
 
 
 def _read(keys: Keys, assumed: str | None, empty: ModelPositions, depth: int) -> ModelPositions:
-    """One config and its parts; ``assumed``: the model type of a part that does not name it."""
+    """One config and its parts; ``assumed``: the model type if the config does not name it."""
     written = keys.read_text("model_type") or assumed
     alias = published.find_equivalent_type(written, keys)
     model_type = alias or defaults.get_known_name(written)
@@ -64,7 +64,7 @@ def _read(keys: Keys, assumed: str | None, empty: ModelPositions, depth: int) ->
 def _read_parts(
     keys: Keys, entry: Mapping[str, Any], empty: ModelPositions, depth: int
 ) -> dict[str, ModelPositions]:
-    """Every part; one that cannot be read says so, and only that of the text fails the whole."""
+    """All parts. A part that cannot be read gets a note; only a text part raises its error."""
     parts = {}
     for name, (inside, kind) in find_parts(keys, entry).items():
         try:
@@ -77,14 +77,16 @@ def _read_parts(
 
 
 def _read_own_layers(keys: Keys, found: ModelPositions, *, known: bool) -> ModelPositions:
-    """The answer for a config without its parts."""
+    """The groups of layers of a config itself, without its parts."""
     context = keys.read_int("max_position_embeddings")
     found = replace(found, context=context, trained_context=context)
     model_type = found.model_type or ""
     why_not = None if known else published.explain_no_rotation(keys, model_type)
     if model_type in defaults.POSITION_FREE:
         why_not = "no-rotary"
-    unread = not known and defaults.has_no_rotation(model_type)  # rope keys that others read
+    unread = not known and defaults.has_no_rotation(
+        model_type
+    )  # rope keys that transformers does not read
     if unread and found.parity is not None:
         why_not = "no-rotary"
     if why_not is not None:
@@ -98,7 +100,7 @@ def _read_own_layers(keys: Keys, found: ModelPositions, *, known: bool) -> Model
         family = FAMILIES.get(model_type, PLAIN) if known else published.infer_family(keys)
     if published.is_without_latent(keys, family):
         family = Family(parity_schema=refuse_without_latent_attention)
-    follows = known and backbone is None  # the steps of other classes are not followed one by one
+    follows = known and backbone is None  # other classes have no parity schema
     schema = family.parity_schema if follows and found.parity is not None else family.schema
     groups = build_groups(keys, family, found.parity, schema)
     apart: tuple[Note, ...] = note_unread_keys(model_type) if unread else ()

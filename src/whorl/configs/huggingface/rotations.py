@@ -1,4 +1,4 @@
-"""From rope parameters and sizes to the rotation of a group of layers."""
+"""Build the rotation of a group of layers from rope parameters and sizes."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,15 +19,15 @@ __all__ = ["RotationBuilder", "compute_softmax_scale"]
 
 @dataclass(frozen=True)
 class RotationBuilder:
-    """Makes rotations for the layers of one config."""
+    """Builds rotations for the layers of one config."""
 
     keys: Keys
     family: Family
     parity: Parity | None
-    _sound: set[str] = field(default_factory=set)  # options that were built already
+    _sound: set[str] = field(default_factory=set)  # rotations that were checked already
 
     def build(self, rope: Keys, label: str | None, kind: str | None, notes: list[str]) -> Rotation:
-        """The rotation by the parameters of a label in layers of a kind; adds ids of notes."""
+        """The rotation of layers of a type by rope parameters; appends ids to ``notes``."""
         head = self._read_head_dim(kind)
         width = self._count_rotated(rope, head, notes)
         base = require_base(rope)
@@ -51,20 +51,20 @@ class RotationBuilder:
         return self._check(Rotation("rope", options), rope)
 
     def _check_odd(self, rope: Keys, width: int) -> None:
-        """Scalings whose formula has the width in it, which pairs alone do not tell."""
+        """Refuse scalings whose formula in transformers depends on an odd number of channels."""
         if self.parity is None:
             return
         if rope.read_text("rope_type") == "yarn":
             raise make_refusal(f"its ramp has {width // 2} entries for {(width + 1) // 2} pairs")
         if rope.read_text("rope_type") == "dynamic":
             raise ConfigError(
-                f"{rope.where or 'rope_parameters'}: dynamic of an odd number of"
-                f" rotated channels ({width}) stretches otherwise in transformers, and no scaling"
-                " here does; choose a share that makes them even."
+                f"{rope.where or 'rope_parameters'}: dynamic scaling of an odd number"
+                f" of rotated channels ({width}) has another formula in transformers, not in whorl;"
+                " choose a partial_rotary_factor that makes the number even."
             )
 
     def _check(self, rotation: Rotation, rope: Keys) -> Rotation:
-        """The same; what could not be built later is refused now."""
+        """The same rotation, after a check that it can be built."""
         key = repr(rotation)
         if key not in self._sound:
             try:
@@ -83,12 +83,12 @@ class RotationBuilder:
         return read_head_width(self.keys, self.family.head)
 
     def _choose_layout(self) -> dict[str, Any]:
-        """Options that differ from those of RoPE."""
+        """Options for layout and direction that differ from the defaults of RoPE."""
         family = self.family
         options: dict[str, Any] = {}
         layout, out_layout = family.layout, family.out_layout
         if out_layout is not None and not self.keys.read_flag("rope_interleave", default=True):
-            layout, out_layout = out_layout, None  # the switch of the DeepSeek-V3 family
+            layout, out_layout = out_layout, None  # a key of the DeepSeek-V3 family
         if family.interleaved and self.parity is None and self.keys.read_flag(family.interleaved):
             layout = "interleaved"
         if layout != "half":
@@ -100,7 +100,7 @@ class RotationBuilder:
         return options
 
     def _count_rotated(self, rope: Keys, head: int, notes: list[str]) -> int:
-        """Rotated channels, odd where a config's share makes them so."""
+        """Number of rotated channels; odd if the share in the config makes it odd."""
         if self.family.absolute is not None:
             return self._read_rotated_channels(head)
         share = rope.read_number("partial_rotary_factor")
@@ -128,26 +128,26 @@ class RotationBuilder:
     def _read_inputs(self, label: str | None) -> ScalingInputs:
         truncate = None
         if self.parity == "transformers" and label is not None:
-            # It looks for the key beside the dictionaries of the layer types, not inside.
+            # transformers reads the key beside the dictionaries of the layer types, not inside.
             given = self.keys.read_object("rope_parameters")
             truncate = True if given is None else given.read_flag("truncate", default=True)
         return ScalingInputs(self.keys.read_int("max_position_embeddings"), truncate, self.parity)
 
 
 def compute_softmax_scale(rope: Keys) -> float:
-    """g(s, mscale_all_dim)^2, on the softmax scale of latent attention; see YaRN for g."""
+    """Factor g(s, mscale_all_dim)^2 on the softmax scale of latent attention; see YaRN for g."""
     weight, factor = rope.read_number("mscale_all_dim"), rope.read_number("factor", above=0)
     if rope.read_text("rope_type") == "default" or not weight or factor is None or factor <= 1:
         return 1.0
     scale = mscale(factor, weight)
     if not 0 < scale <= 1e100:
-        raise rope.wrong_value("mscale_all_dim", "a weight that leaves the softmax scale a number")
+        raise rope.wrong_value("mscale_all_dim", "a weight for which the softmax scale is finite")
     return scale * scale
 
 
 def _compute_odd_frequencies(width: int, rope: Keys) -> tuple[float, ...]:
-    """base^(-2 i / R) for an odd R, pairs rounded up."""
+    """Frequencies base^(-2 i / R) for an odd R; the number of pairs is rounded up."""
     try:
         return tuple(require_base(rope) ** (-2 * i / width) for i in range((width + 1) // 2))
     except OverflowError:
-        raise rope.wrong_value("rope_theta", "a base whose powers are numbers") from None
+        raise rope.wrong_value("rope_theta", "a base whose powers are finite") from None

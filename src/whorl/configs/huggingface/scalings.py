@@ -1,9 +1,9 @@
-"""From a dictionary of rope parameters to a frequency scaling.
+"""Build a frequency scaling from a dictionary of rope parameters.
 
 default        none
 linear         Linear(factor)
 dynamic        DynamicNTK(factor, max_position_embeddings)
-ntk_alpha      NTK(alpha), what Hunyuan calls dynamic (adaptations.py)
+ntk_alpha      NTK(alpha), which Hunyuan calls dynamic (adaptations.py)
 yarn           YaRN(factor, original_max_position_embeddings, ...)
 longrope       LongRoPE(short_factor, long_factor, ...)
 llama3         Llama3(factor, original_max_position_embeddings, ...)
@@ -35,20 +35,20 @@ _MAXIMUM = "max_position_embeddings"
 
 @dataclass(frozen=True)
 class ScalingInputs:
-    """What a config says outside the rope parameters and scalings need."""
+    """Values outside the rope parameters that scalings need."""
 
     context: int | None  # max_position_embeddings
-    truncate: bool | None = None  # in place of the parameters' own, for parity
+    truncate: bool | None = None  # replaces that of the rope parameters, for parity
     parity: Parity | None = None
 
 
 def build_scaling(rope: Keys, lengths: ScalingInputs) -> Scaling | None:
-    """The scaling of standardised parameters; None for plain frequencies."""
+    """The scaling of complete rope parameters; None for unscaled frequencies."""
     kind = rope.read_text("rope_type") or "default"
     if kind not in ROPE_TYPES:
         hint = suggest_name(kind[:20], ROPE_TYPES)
         if kind == "mrope":
-            hint = ": it belongs to vision-language models such as qwen2_vl; is model_type theirs?"
+            hint = ": it belongs to vision-language models such as qwen2_vl; is model_type right?"
         raise ConfigError(
             f"{rope.path('rope_type')} {quote(kind)} is not known{hint}"
             f" Known: {', '.join(ROPE_TYPES)}."
@@ -57,12 +57,12 @@ def build_scaling(rope: Keys, lengths: ScalingInputs) -> Scaling | None:
         return ROPE_TYPES[kind](rope, lengths)
     except ConfigError:
         raise
-    except (ValueError, OverflowError) as error:  # what a scaling itself refuses
+    except (ValueError, OverflowError) as error:  # raised by the scaling
         raise ConfigError(f"{rope.where or 'rope_parameters'}: {error}") from None
 
 
 def read_trained_context(rope: Keys, context: int | None) -> int | None:
-    """Tokens before any extension."""
+    """Trained length in tokens, before any extension."""
     return rope.read_int("original_max_position_embeddings") or context
 
 
@@ -75,7 +75,7 @@ def _build_linear(rope: Keys, lengths: ScalingInputs) -> Scaling:
 
 
 def _build_dynamic(rope: Keys, lengths: ScalingInputs) -> Scaling:
-    own = rope.read_int("max_trained_positions")  # of Nomic
+    own = rope.read_int("max_trained_positions")  # a key of Nomic
     return DynamicNTK(_read_factor(rope), own or _require_length(rope, lengths.context, _MAXIMUM))
 
 
@@ -89,12 +89,12 @@ def _build_ntk_alpha(rope: Keys, lengths: ScalingInputs) -> Scaling:
 def _build_yarn(rope: Keys, lengths: ScalingInputs) -> Scaling:
     trained = _read_trained_length(rope, lengths)
     factor = rope.read_number("factor", above=0)
-    if factor is None:  # DeepSeek leaves it to the lengths
+    if factor is None:  # DeepSeek derives it from the lengths
         factor = _require_length(rope, lengths.context, "factor") / trained
     truncate = lengths.truncate
     if truncate is None:
         truncate = rope.read_flag("truncate", default=True)
-    fast = rope.read_number("beta_fast") or 32.0  # 0 stands for the default, as None does
+    fast = rope.read_number("beta_fast") or 32.0  # 0 means the default, like null
     slow = rope.read_number("beta_slow") or 1.0
     return YaRN(
         factor,
@@ -175,5 +175,5 @@ def _read_trained_length(rope: Keys, lengths: ScalingInputs) -> int:
 def _require_length(rope: Keys, value: int | None, name: str) -> int:
     if value is None:
         kind = rope.read_text("rope_type")
-        raise rope.missing_key(name, f"{kind} needs it or the config's max_position_embeddings")
+        raise rope.missing_key(name, f"{kind} needs it, or max_position_embeddings")
     return value

@@ -1,12 +1,12 @@
-"""From the schemas of transformers 4 and 5 to one dictionary of rope parameters per layer type.
+"""Read the schemas of transformers 4 and 5 into one dictionary of rope parameters per layer type.
 
     version 4   rope_theta, partial_rotary_factor and rope_scaling {"type" or "rope_type", ...}
     version 5   rope_parameters {"rope_type", "rope_theta", ...}, or such a dictionary for each type
 
-As transformers 5 reads version 4: a rope_scaling that is not empty replaces rope_parameters; what
-is inside the dictionary wins over what stands beside it; "rope_type" wins over "type"; without
-either the type is "default". A dictionary counts as nested if one of its keys is a type of layer.
-None in place of a nested one says that these layers do not rotate.
+Version 4 is read as transformers 5 reads it: a rope_scaling that is not empty replaces
+rope_parameters; keys inside the dictionary come before keys beside it; "rope_type" comes before
+"type"; without both the type is "default". A dictionary is nested if one of its keys is a layer
+type. None for a nested dictionary means that these layers do not rotate.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from whorl.configs.model import ConfigError, Parity
 
 __all__ = ["Ropes", "Schema", "fill_parameters", "read_plain"]
 
-#: Rope parameters by label; the label is None where one dictionary serves all layers.
+#: Rope parameters by label; the label is None if one dictionary is for all layers.
 Ropes = dict[str | None, Keys | None]
 Schema = Callable[[Keys, Sequence[str], Parity | None], Ropes]
 
@@ -27,10 +27,12 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def read_plain(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """The reading of most families."""
+    """The schema of most families."""
     given = _find_given(keys)
     nested = [name for name in given.data if name in labels]
-    if not nested and not labels and parity is None:  # where no layer has a type: by its looks
+    if (
+        not nested and not labels and parity is None
+    ):  # no layer types: recognise nested dictionaries
         nested = [name for name, v in given.data.items() if _is_rope(v) and isinstance(name, str)]
     if not nested:
         flat = {name: v for name, v in given.data.items() if labels or not _is_rope(v)}
@@ -48,7 +50,7 @@ def read_plain(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Rope
 def fill_parameters(
     rope: Mapping[str, Any], keys: Keys, where: str, *, base: Any = None, nested: bool = False
 ) -> Keys:
-    """One dictionary with its type, base and share filled in; ``base`` before the config's."""
+    """One dictionary, with type, base and share filled in; ``base`` comes before the config's."""
     full = {name: value for name, value in rope.items() if value is not None}
     full.setdefault("rope_type", full.get("type", "default"))
     if base is None:
@@ -69,15 +71,15 @@ def fill_parameters(
 
 
 def read_two_bases(full: str, sliding: str, *, scaled: tuple[str, ...] = (FULL,)) -> Schema:
-    """A base for layers that see everything and one for sliding windows, by their old keys.
+    """One base for layers with full attention and one for sliding windows, by their old keys.
 
-    scaled: the types that an old rope_scaling speaks of.
+    scaled: the layer types that an old rope_scaling applies to.
     """
 
     def schema(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
         given, legacy = keys.read_object("rope_parameters"), keys.read_object("rope_scaling")
         ropes: Ropes = {}
-        flat: Keys | None = None  # one dictionary: the base of ``full``, and an old rope_scaling
+        flat: Keys | None = None  # one dictionary for all: its base, and a scaling
         if given is not None and FULL not in given.data and SLIDING not in given.data:
             flat, given = given, None
             legacy = flat if legacy is None else legacy
@@ -125,13 +127,13 @@ def read_lists_per_layer(keys: Keys, labels: Sequence[str], parity: Parity | Non
 
 
 def read_base_only(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """Models that read nothing but a base, if that."""
+    """Models that read no rope parameters except the base."""
     base = keys.read_number("rope_theta", above=0)
     return {None: Keys({"rope_type": "default", "rope_theta": base or 10_000.0}, keys.where)}
 
 
 def use_base_10000(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """Models that do not read a base either."""
+    """Models that do not read the base either."""
     return {None: Keys({"rope_type": "default", "rope_theta": 10_000.0}, keys.where)}
 
 
@@ -162,7 +164,7 @@ def read_compressed_layers(keys: Keys, labels: Sequence[str], parity: Parity | N
 
 
 def _rename_type(legacy: Mapping[str, Any]) -> dict[str, Any]:
-    """An old rope_scaling, with its type under the name of today and without its base."""
+    """An old rope_scaling with its type under "rope_type", and without its base."""
     typed = {name: value for name, value in legacy.items() if name != "rope_theta"}
     if "type" in typed:
         typed.setdefault("rope_type", typed["type"])
@@ -170,7 +172,7 @@ def _rename_type(legacy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_given(keys: Keys) -> Keys:
-    """What the config says: version 4, else version 5, else the defaults of the family."""
+    """The rope parameters of version 4, else of version 5, else the defaults of the family."""
     for name in ("rope_scaling", "rope_parameters", "default_rope_parameters"):
         found = keys.read_object(name)
         if found is not None:
@@ -179,7 +181,7 @@ def _find_given(keys: Keys) -> Keys:
 
 
 def _get_default_base(keys: Keys, kind: str) -> float | None:
-    """The base of a family whose default_theta is a number, or one for each kind of layer."""
+    """The default base of a family for a kind of layers, "global" or "local"."""
     if isinstance(keys.data.get("default_theta"), Mapping):
         found = keys.read_object("default_theta")
         return None if found is None else found.read_number(kind)
@@ -191,8 +193,8 @@ def _is_rope(value: Any) -> bool:
 
 
 def require_base(rope: Keys) -> float:
-    """The base of standardised parameters."""
+    """The base of complete rope parameters."""
     base = rope.read_number("rope_theta", above=0)
     if base is None:
-        raise ConfigError(f"{rope.path('rope_theta')} is missing; pass the base.")
+        raise ConfigError(f"{rope.path('rope_theta')} is missing; add the base.")
     return base

@@ -1,4 +1,4 @@
-"""Widths of heads and of their rotated part, by the names that configs give them."""
+"""Read the width of heads and of their rotated part."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = [
     "read_head_width",
 ]
 
-#: Other names of the sizes, for model types whose own names are not known.
+#: Other names of sizes, for model types whose names are not in defaults.json.
 NAMES: Mapping[str, tuple[str, ...]] = {
     "hidden_size": ("n_embd", "d_model"),
     "num_attention_heads": ("n_head", "n_heads"),
@@ -24,13 +24,13 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def add_usual_names(data: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values under the usual names too, where a config uses others."""
+    """The config with its values under the usual names too, if it uses others."""
     full = dict(data)
     for name, others in names.items():
         for other in (others,) if isinstance(others, str) else others:
             if full.get(name) is None and full.get(other) is not None:
                 full[name] = full[other]
-        # A class with one other name has one value under the two.
+        # A class with one other name has the same value under both.
         if isinstance(others, str) and full.get(others) is None and full.get(name) is not None:
             full[others] = full[name]
     return full
@@ -43,13 +43,13 @@ def read_head_width(keys: Keys, key: str) -> int:
     own = keys.read_int(key, most=MOST_CHANNELS) if key else None
     if own is not None:
         return own
-    # Zamba2 attends to its hidden states and those of the input, side by side.
+    # Zamba2 concatenates its hidden states with the input.
     sides = 2 if key == "attention_head_dim" else 1
     return sides * _divide_hidden_size(keys, "num_attention_heads")
 
 
 def read_full_head_width(keys: Keys, usual: int) -> int:
-    """Channels of heads that see everything, where they are wider than others (Gemma 4)."""
+    """Channels of heads in layers with full attention, if they are wider than others (Gemma 4)."""
     overrides = keys.read_object("per_layer_config")
     if overrides is not None:
         for name in overrides.data:
@@ -60,7 +60,7 @@ def read_full_head_width(keys: Keys, usual: int) -> int:
 
 
 def compute_rotated_width(head: int, share: float, rope: Keys) -> int:
-    """int(H p), as transformers truncates."""
+    """Number of rotated channels: int(head * share), as in transformers."""
     if not 0 < share <= 1:
         wanted = f"above 0 and at most 1, the rotated share of the {head} channels of a head"
         raise rope.wrong_value("partial_rotary_factor", wanted)

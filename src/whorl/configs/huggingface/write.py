@@ -4,8 +4,8 @@
     transformers 4   the base beside rope_scaling {"rope_type", "factor", ...}; some families have
                      names of their own for the base, or a second base for their sliding layers
 
-transformers 5 reads both. Version 4 does not look into rope_parameters: what stands there only is
-lost, and the model rotates by the default base of its class, 10,000 for most, without scaling.
+transformers 5 reads both. Version 4 does not read rope_parameters: a model with its values only
+there rotates by the default base of its class, 10,000 for most, without scaling.
 """
 
 import copy
@@ -55,9 +55,9 @@ _ROTARY = (
 
 
 def find_dialect(data: Mapping[str, Any], keys: Mapping[str, Any]) -> Dialect:
-    """The dialect that a config is in: by its transformers_version, else by its rotary keys.
+    """The dialect of a config: by its transformers_version, else by its rotary keys.
 
-    keys: of the part of ``data`` that the model is read from. A config that says neither counts as
+    keys: those of the part of ``data`` that the model is read from. A config with neither counts as
     version 4, because version 5 reads that too.
     """
     version = keys.get(_VERSION) or data.get(_VERSION)
@@ -71,16 +71,16 @@ def find_dialect(data: Mapping[str, Any], keys: Mapping[str, Any]) -> Dialect:
 def write_dialect_lines(
     keys: Mapping[str, Any], model_type: str | None, parameters: Mapping[str, Any], dialect: Dialect
 ) -> dict[str, Any] | None:
-    """The keys to set so that a config says ``parameters``; null for one to remove.
+    """Keys to set in a config so that it has these rope parameters; None for keys to remove.
 
     keys: the config, or the part of it that the lines are for.
-    parameters: in the schema of transformers 5, flat or one dictionary for each layer type.
-    None where the dialect, or the family in it, has no words for them.
+    parameters: in the schema of transformers 5, one dictionary or one for each layer type.
+    The result is None if the dialect, or the family in that dialect, cannot express them.
     """
     four = _write_lines_of_4(keys, model_type, parameters)
     if dialect == "transformers 4":
         return four
-    # What the other schema says would win over the new one, or contradict it.
+    # Keys of the other schema would come before the new ones, or contradict them.
     beside = {} if four is None else {k: v for k, v in four.items() if k not in (_OLD, _NEW)}
     beside = {k: v for k, v in beside.items() if keys.get(k) is not None and keys[k] != v}
     void: dict[str, Any] = {_OLD: None} if keys.get(_OLD) else {}
@@ -91,10 +91,10 @@ def write_dialect_lines(
 def write_config(
     data: Mapping[str, Any], path: Sequence[str], lines: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The whole config with ``lines`` in the part at ``path``, and rotary keys of no other dialect.
+    """The whole config with ``lines`` in the part at ``path``, without keys of the other dialect.
 
-    lines: as ``dialect_lines`` gives them, and other keys to set. A transformers_version of the
-    other dialect, by which software and doctor would judge these keys, does not stay.
+    lines: from ``write_dialect_lines``, and other keys to set. A transformers_version of the other
+    dialect is changed too, because software and ``whorl doctor`` go by it.
     """
     written = copy.deepcopy(dict(data))
     five = lines.get(_NEW) is not None
@@ -115,7 +115,7 @@ def write_config(
 
 
 def _correct_version(part: dict[str, Any], *, five: bool) -> None:
-    """Name the first version of dialect 5; version 4 need not be named, both read its keys."""
+    """Set the first version of dialect 5, or remove it for dialect 4, which both versions read."""
     if part.get(_VERSION) and _is_of_4(part) == five:
         del part[_VERSION]
         part |= {_VERSION: _FIRST_OF_5} if five else {}
@@ -126,9 +126,9 @@ def _is_of_4(keys: Mapping[str, Any]) -> bool:
 
 
 def list_losses(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
-    """What transformers 4 loses of rope parameters that stand in rope_parameters only, or "".
+    """Values that transformers 4 ignores if they are only in rope_parameters; "" for none.
 
-    A base of 10,000 is not lost, unless the class of ``model_type`` has another by default.
+    A base of 10,000 is not lost, unless the class of ``model_type`` has another default.
     """
     found: list[str] = []
     usual = (defaults.get_entry(model_type) or {}).get("keys", {}).get("default_theta", 10_000)
@@ -144,11 +144,11 @@ def list_losses(ropes: Iterable[Mapping[str, Any] | None], model_type: str | Non
 
 
 def explain_loss(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
-    """What happens where transformers 4 loads a config of version 5."""
+    """A warning about what transformers 4 ignores in a config of version 5."""
     lost = list_losses(ropes, model_type) or "what it says"
     return (
-        "this config is written for transformers 4, whose keys cannot say this. transformers 4"
-        f" does not read rope_parameters and loses {lost}: load the model with transformers 5."
+        "this config is for transformers 4, whose keys cannot express the extension. transformers 4"
+        f" does not read rope_parameters and ignores {lost}: load the model with transformers 5."
     )
 
 
@@ -179,9 +179,9 @@ def _write_lines_of_4(
     if scaling.get("rope_type") not in _TYPES_OF_4:
         return None
     given = keys.get(_OLD)
-    if isinstance(given, Mapping) and "type" in given:  # code of the model's own may read this name
+    if isinstance(given, Mapping) and "type" in given:  # the model's own code may read this name
         scaling["type"] = scaling["rope_type"]
-    # Parameters that null would bring back: those of the class.
+    # With null, the default parameters of the class would apply.
     class_keys = (defaults.get_entry(model_type) or {}).get("keys", {})
     plain = scaling.get("rope_type") == "default" and set(scaling) <= {"rope_type", "type"}
     no_scaling = plain and "default_rope_parameters" not in class_keys and not keys.get(_NEW)
@@ -192,7 +192,7 @@ def _write_lines_of_4(
 def _split_two_bases(
     model_type: str | None, parameters: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, Any]] | None:
-    """The two bases by their keys, and the parameters of the layers that are scaled."""
+    """The two bases by their keys, and the parameters of the scaled layers."""
     names = _TWO_BASES.get(model_type or "")
     ropes: list[Any] = [parameters.get(FULL), parameters.get(SLIDING)]
     if names is None or not all(isinstance(r, Mapping) and "rope_theta" in r for r in ropes):

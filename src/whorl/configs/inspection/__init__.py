@@ -1,4 +1,4 @@
-"""What a model's positions really are: ``inspect(config)``, and ``whorl inspect`` on terminals."""
+"""Inspect the positions of a model: ``inspect(config)``, and ``whorl inspect`` as a command."""
 
 from whorl.scaling.aliasing import Alike
 

@@ -1,4 +1,4 @@
-"""From a config to an ``Inspection``: read it, measure each group of layers, compare readings."""
+"""``inspect``: read a config, measure each group of layers, compare with other frameworks."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -53,15 +53,15 @@ def inspect(
     layer_type: str | None = None,
     parity: Parity | None = None,
 ) -> Inspection:
-    """What the positions of a model are, and what a length or an extension would do to them.
+    """How a model treats positions, and what a longer text or an extension would do.
 
     Args:
-        x: what ``read_config`` takes, or the name of a preset; a file of that name wins.
-        length: tokens that texts are to have.
-        extend, factor: a scaling by name and the new length over the trained one; without factor,
-            the smallest that ``length`` needs.
-        trained: tokens of training texts, where the config does not say.
-        layer_type: only the layers of this name.
+        x: what ``read_config`` takes, or the name of a preset; a file of that name comes first.
+        length: context length in tokens to examine.
+        extend, factor: name of a scaling, and the new length divided by the trained length; by
+            default the smallest factor that ``length`` needs.
+        trained: trained length in tokens, if the config does not say.
+        layer_type: only layers of this type.
         parity: as for ``read_config``.
 
     >>> found = inspect("llama-3.1-8b", length=131_072)
@@ -70,7 +70,7 @@ def inspect(
     """
     _check_lengths(length, trained)
     if factor is not None and extend is None:
-        raise ConfigError("factor says how far to extend; name the scaling with extend=.")
+        raise ConfigError("factor needs extend=, the name of the scaling to extend by.")
     document = load(presets.resolve(x))
     model = read_config(document, parity=parity)
     inspector = _Inspector(document, model, length, trained)
@@ -92,26 +92,31 @@ def inspect(
 def _check_lengths(length: int | None, trained: int | None) -> None:
     for name, value in (("length", length), ("trained", trained)):
         if value is not None and (type(value) is not int or not 0 < value <= 2**40):
-            raise ConfigError(f"{name} must be a positive int of tokens; got {quote(value)}.")
+            raise ConfigError(
+                f"{name} must be a number of tokens, an int from 1 to 2**40; got {quote(value)}."
+            )
 
 
 @dataclass(frozen=True)
 class _Inspector:
-    """A model and what is asked of it."""
+    """Measures the groups of layers of one model.
+
+    length, given_trained: the arguments ``length`` and ``trained`` of ``inspect``.
+    """
 
     document: Document
     model: ModelPositions
     length: int | None
-    told: int | None
+    given_trained: int | None
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """Those that the layers were read from."""
+        """The keys that the layers were read from."""
         return self.document.data if self.model.part is None else self.model.part.keys
 
     @property
     def path(self) -> list[str]:
-        """The keys that lead to that part; none where its keys stand beside the others."""
+        """The path to the part with these keys; empty if they are at the top of the config."""
         where = "" if self.model.part is None else self.model.part.where
         path = where.split(".") if where else []
         inside: Any = self.document.data
@@ -121,14 +126,14 @@ class _Inspector:
 
     @property
     def dialect(self) -> Dialect | None:
-        """The one that the config is written in; None for files of other software."""
+        """The dialect of the config; None for files of other software."""
         known = self.model.kind in ("transformers", "mlx")
         return find_dialect(self.document.data, self.keys) if known else None
 
     def write_lines(
         self, found: dict[int, ModelExtension]
     ) -> tuple[dict[Dialect, dict[str, Any] | None], dict[int, ModelExtension]]:
-        """The lines for config.json in each dialect; extensions that have none say why."""
+        """The lines for config.json in each dialect; extensions without lines say why."""
         lines = write_lines_by_dialect(self.model, self.keys, found)
         why = self._explain_mismatch(lines["transformers 5"], found)
         if why is not None:
@@ -142,7 +147,7 @@ class _Inspector:
     def compare_extended(
         self, reports: list[GroupReport], lines: Mapping[Dialect, Mapping[str, Any] | None]
     ) -> list[GroupReport]:
-        """The reports with how others read the config that asks for the extension."""
+        """The reports, with how other frameworks read the extended config."""
         if self.dialect is None:
             return reports
         written = lines[self.dialect] or lines["transformers 5"]
@@ -164,13 +169,13 @@ class _Inspector:
         self, lines: Mapping[str, Any] | None, found: Mapping[int, ModelExtension]
     ) -> str | None:
         if lines is None or self.model.kind not in ("transformers", "mlx"):
-            return None  # nothing to put them into
+            return None  # there is no config.json
         return explain_mismatch(
             self.model, write_config(self.document.data, self.path, lines), found
         )
 
     def nest_lines(self, lines: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The lines under the key of the part that they are for."""
+        """The lines nested under the path of their part."""
         if lines is not None:
             for name in reversed(self.path):
                 lines = {name: lines}
@@ -179,15 +184,15 @@ class _Inspector:
     def extend_groups(
         self, chosen: Sequence[LayerGroup], name: str, factor: float | None, *, whole: bool
     ) -> dict[int, ModelExtension]:
-        """By the identity of their group; ``whole``: only layers that an extension is for."""
+        """Extensions by the id() of their group; ``whole``: only groups that need an extension."""
         rotating = [group for group in chosen if group.rotation is not None]
         if not rotating:
-            raise ConfigError(f"{name_model(self.model)} rotates nothing that could be extended.")
+            raise ConfigError(f"{name_model(self.model)} has no rotation that could be extended.")
         found = {}
         for group in select_extended_groups(rotating, self.keys) if whole else rotating:
-            tokens = find_extension_start(self.model, group, self.told)
+            tokens = find_extension_start(self.model, group, self.given_trained)
             by = _choose_factor(self.length, factor, tokens)
-            published = find_trained_context(self.model, group, self.told)
+            published = find_trained_context(self.model, group, self.given_trained)
             found[id(group)] = put(self.model, group, name, by, tokens, published)
         return found
 
@@ -224,7 +229,7 @@ class _Inspector:
         )
 
     def _count_unrotated_channels(self) -> int:
-        """Channels of a head in latent attention that stand beside the rotated ones."""
+        """Channels of a head in latent attention that are not rotated."""
         latent = any(note.id == "mla" for note in self.model.notes)
         found = self.keys.get("qk_nope_head_dim") if latent else None
         return found if isinstance(found, int) and found > 0 else 0
@@ -232,8 +237,8 @@ class _Inspector:
     def _measure_lengths(
         self, group: LayerGroup, rope: Any, now: int | None, inv_freq: Tensor
     ) -> dict[str, Any]:
-        """What pairs do within the lengths of training, of the claim and of the question."""
-        trained = find_trained_context(self.model, group, self.told)
+        """Measurements within the trained length, the claimed context and the requested length."""
+        trained = find_trained_context(self.model, group, self.given_trained)
         seen, claimed = (
             limit_by_window(trained, group.window),
             limit_by_window(self.model.context, group.window),
@@ -259,12 +264,12 @@ class _Inspector:
         }
 
     def _compute_claimed_frequencies(self, rope: Any) -> Tensor:
-        """The frequencies in texts as long as the config claims, float64 [P]."""
+        """Frequencies at the claimed context length, float64 [P]."""
         found: Tensor = rope.frequencies(self.model.context).inv_freq
         return found.detach().double().flatten()
 
     def compare_group(self, group: LayerGroup) -> tuple[FrameworkComparison, ...]:
-        """Readings of others: of configs in the form that they all start from, with one axis."""
+        """How other frameworks read a group with one axis; only configs of transformers and mlx."""
         assert group.rotation is not None
         model = self.model
         if model.kind not in ("transformers", "mlx") or group.rotation.encoding != "rope":
@@ -277,7 +282,7 @@ class _Inspector:
 
 
 def _mark_inexpressible(report: GroupReport) -> tuple[FrameworkComparison, ...]:
-    """What to say of every framework where no config asks for the extension."""
+    """Comparisons that say that no config.json can ask for the extension."""
     extension = report.extension
     if extension is None:
         return report.frameworks
@@ -296,7 +301,7 @@ def _choose_factor(length: int | None, factor: float | None, trained: int | None
         return factor
     if length is None or trained is None:
         raise ConfigError(
-            "an extension needs factor, the new length over the trained one (or length,"
-            " from which it follows)."
+            "extend needs factor, the new length divided by the trained length, or length, from"
+            " which it follows."
         )
     return max(1.0, length / trained)

@@ -1,4 +1,4 @@
-"""Sizes and parameters of towers, under the names that they go by, and what is made of them."""
+"""Read sizes and parameters of vision encoders, and build their rotations."""
 
 import math
 from typing import Any
@@ -20,37 +20,37 @@ __all__ = [
     "read_size",
 ]
 
-# Older names first: the newer ones hold the defaults of the class if nothing else.
+# Older names first, because the newer keys may hold only the defaults of the class.
 HEADS = ("heads", "num_heads", "num_attention_heads")
 LAYERS = ("layers", "depth", "num_hidden_layers")
 
 
 def read_size(keys: Keys, *names: str, most: int = MOST_CHANNELS**2) -> int:
-    """The first of the keys that is there."""
+    """The value of the first of these keys that the config has."""
     for name in names:
         if (found := keys.read_int(name, most=most)) is not None:
             return found
-    raise keys.missing_key(names[0], "no size can be told without it")
+    raise keys.missing_key(names[0], "the size of the rotation depends on it")
 
 
 def read_head_dim(keys: Keys, *widths: str) -> int:
-    """Channels of one head: head_dim, or a share of the width."""
+    """Channels of one head: head_dim, or the width divided by the number of heads."""
     given = keys.read_int("head_dim", most=MOST_CHANNELS)
     return given or divide_among_heads(read_size(keys, *widths), read_size(keys, *HEADS))
 
 
 def divide_among_heads(width: int, heads: int) -> int:
-    """Channels of each of ``heads``."""
+    """Channels of a head if ``heads`` divide ``width``."""
     if not 2 <= width // heads <= MOST_CHANNELS:
         raise ConfigError(
-            f"heads need from 2 to {MOST_CHANNELS} channels, because channels rotate"
+            f"heads must have 2 to {MOST_CHANNELS} channels, because channels rotate"
             f" in pairs; got {width} channels for {heads} heads."
         )
     return width // heads
 
 
 def list_layers(keys: Keys, *names: str) -> tuple[int, ...]:
-    """Their numbers; none where the config does not say how many there are."""
+    """Numbers of all layers; empty if the config does not say how many there are."""
     for name in names or LAYERS:
         if (found := keys.read_int(name, least=0, most=MOST_LAYERS)) is not None:
             return tuple(range(found))
@@ -58,7 +58,7 @@ def list_layers(keys: Keys, *names: str) -> tuple[int, ...]:
 
 
 def read_rope_parameters(keys: Keys, base: float, *, only: str = "axial") -> dict[str, Any]:
-    """The parameters, all flat and unscaled: of version 5, or rope_theta of older ones."""
+    """Unscaled rope parameters: those of the config, or made from rope_theta."""
     given = keys.read_object("rope_scaling") or keys.read_object("rope_parameters") or Keys({})
     kind = given.read_text("rope_type") or given.read_text("type") or "default"
     if kind not in ("default", only):
@@ -73,7 +73,7 @@ def read_rope_parameters(keys: Keys, base: float, *, only: str = "axial") -> dic
 
 
 def compute_power(base: float, exponent: float) -> float:
-    """base ** exponent; infinite, for the encoding to refuse, where it is too large."""
+    """base ** exponent; infinity if it is too large, which the encoding refuses."""
     try:
         return math.pow(base, exponent)
     except OverflowError:
@@ -81,12 +81,12 @@ def compute_power(base: float, exponent: float) -> float:
 
 
 def build_axial(**options: Any) -> Rotation:
-    """An AxialRoPE that can be built."""
+    """A rotation by AxialRoPE, with checked options."""
     return _check_options("axial_rope", AxialRoPEConfig, options)
 
 
 def build_mrope(**options: Any) -> Rotation:
-    """An MRoPE that can be built."""
+    """A rotation by MRoPE, with checked options."""
     return _check_options("mrope", MRoPEConfig, options, "rope_parameters.mrope_section: ")
 
 

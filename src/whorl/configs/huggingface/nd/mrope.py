@@ -1,7 +1,7 @@
-"""Text backbones of multimodal models: pairs turn by time, row or column; MRoPE.
+"""Text backbones of multimodal models, whose pairs rotate by time, row or column: MRoPE.
 
-A backbone is read as a plain family first, with its scaling and its layer types; ``with_axes`` then
-deals its pairs out to the axes. Facts: transformers 5.22.2.
+A backbone is first read like a text family, with its scaling and layer types; ``add_axes`` then
+assigns its pairs to the axes. Source: transformers 5.22.2.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,12 @@ __all__ = ["MROPE", "Backbone", "add_axes"]
 
 @dataclass(frozen=True)
 class Backbone:
-    """How one family reads its parameters and deals out its pairs.
+    """How one family assigns pairs to axes.
 
-    order: of MRoPE; None for what is not a rotation.
-    sections: mrope_section where the config has none; None for equal shares of two axes.
-    axes: of the sections, where they are not time, row, column; such a family has no scalings.
+    order: as for MRoPE; None for a family whose rule is not a rotation.
+    sections: the default of mrope_section; None for equal shares of two axes.
+    axes: of the sections, if they are not time, row, column; such a family has no scalings.
+    family: how its rope parameters and layers are read.
     """
 
     order: Order | None
@@ -45,7 +46,7 @@ class Backbone:
 
 
 def _rename_mrope(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
-    """Qwen2-VL wrote "mrope" for unscaled frequencies."""
+    """Rename the type "mrope", which Qwen2-VL wrote for unscaled frequencies."""
     if rope.get("rope_type") == "mrope":
         rope["rope_type"] = "default"
 
@@ -57,7 +58,7 @@ def _adapt_hunyuan(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> N
 
 
 def _read_neomme(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """A base and a share for each type of layer."""
+    """Rope parameters of NeoMME: a base and a share for each layer type."""
     given, ropes = keys.read_object("rope_parameters"), Ropes()
     for label, base, share in ((FULL, 1e6, 0.25), (SLIDING, 1e4, 1.0)):
         inside = None if given is None else given.read_object(label)
@@ -129,16 +130,16 @@ MROPE: dict[str, Backbone] = {
 }
 
 _XD_ROPE = (
-    "hunyuan_vl_text turns by XD-RoPE, which is not a rotation: mrope_section is cut out of both"
-    " halves of the head at once, so that the two channels of a pair turn by different coordinates"
-    " (of four equal sections, channel 0 by the position and its partner by the row), and the"
-    " length of a vector changes with them: by 10 % either way on an image of 16 x 16 tokens. Text,"
-    " whose coordinates are all equal, turns as RoPE does"
+    "hunyuan_vl_text uses XD-RoPE, which is not a rotation: mrope_section divides the whole head,"
+    " so the two channels of a pair use different coordinates (of four equal sections, channel 0"
+    " uses the position and its partner the row), and the length of a vector changes: by up to"
+    " 10 % on an image of 16 x 16 tokens. Text, whose coordinates are all equal, is rotated as by"
+    " RoPE"
 )
 
 
 def add_axes(group: LayerGroup, model_type: str) -> LayerGroup:
-    """The group of a backbone that was read as a plain family, with the axes of its pairs."""
+    """The same group, with the axis of each pair; the group was read like one of text."""
     if group.rotation is None:
         return group
     backbone, options = MROPE[model_type], dict(group.rotation.options)
@@ -156,7 +157,7 @@ def add_axes(group: LayerGroup, model_type: str) -> LayerGroup:
     if "inv_freq" in options:
         raise given.wrong_value(
             "partial_rotary_factor",
-            f"a share of {options['head_dim']} channels that is even, because pairs have axes",
+            f"a share of {options['head_dim']} channels that is even, because pairs have an axis",
         )
     sections = given.read_list("mrope_section", int, "whole numbers") or backbone.sections
     pairs = (options.get("rotary_dim") or options["head_dim"]) // 2
@@ -167,16 +168,18 @@ def add_axes(group: LayerGroup, model_type: str) -> LayerGroup:
 def _assign_sections(
     given: Keys, asked: tuple[int, ...] | None, backbone: Backbone, pairs: int
 ) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Options of MRoPE, and what a reader should know of them."""
+    """The options of MRoPE about axes, and notes on them."""
     options: dict[str, Any] = {"order": backbone.order}
     if asked is None:
-        note = Note("coordinates", "Positions are (row, column); text has its place on both.")
+        note = Note(
+            "coordinates", "Positions are (row, column); for text both are the index of the token."
+        )
         return {**options, "sections": (pairs - pairs // 2, pairs // 2)}, (note,)
     if any(isinstance(n, bool) or not 0 <= n <= MOST_CHANNELS for n in asked):
         raise given.wrong_value("mrope_section", "numbers of pairs, 0 or more")
     note = Note(
         "coordinates",
-        "Positions are (time, row, column); text has its place on all three:"
+        "Positions are (time, row, column); for text all three are equal:"
         " whorl.positions.from_token_types.",
     )
     if backbone.order == "chunked":
@@ -195,7 +198,7 @@ def _assign_sections(
         return options, (note,)
     fits = Note(
         "sections-not-taken",
-        f"mrope_section is {list(asked)}, and the model takes {list(taken)} of its {pairs} pairs:"
-        " rows and columns what fits in turn, time the rest.",
+        f"mrope_section is {list(asked)}, but the model uses {list(taken)} of its {pairs} pairs:"
+        " rows and columns every third pair as far as it fits, time the others.",
     )
     return options, (note, fits)

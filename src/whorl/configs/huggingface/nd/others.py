@@ -1,14 +1,14 @@
-"""Rotations that are neither along a text nor on a grid of whole numbers, one reader each.
+"""Families with coordinates that are neither tokens of a text nor patches of a grid.
 
-    dinov3_vit, sapiens2, eomt_dinov3   centres of patches in [-1, 1], turned by 2 pi
-    llama4_vision_model                 columns and rows from 1 on
-    efficientloftr                      rows and columns from 1 on, over all heads at once
-    lightglue                           key points, by trained frequencies
-    musicflamingo                       times of audio, on hidden states
-    esmfold2                            places of atoms, and the number of their residue
+    dinov3_vit, sapiens2, eomt_dinov3   centres of patches in [-1, 1], times 2 pi
+    llama4_vision_model                 columns and rows, counted from 1
+    efficientloftr                      rows and columns, counted from 1, over all heads at once
+    lightglue                           key points, with trained frequencies
+    musicflamingo                       times of audio, applied to hidden states
+    esmfold2                            coordinates of atoms, and the number of their residue
     vjepa2                              not a rotation: refused
 
-Facts: transformers 5.22.2.
+Source: transformers 5.22.2.
 """
 
 import math
@@ -44,7 +44,10 @@ def _read_continuous(keys: Keys) -> tuple[LayerGroup, ...]:
             "Positions are (row, column) of the centre of a patch in an image that spans [-1, 1]:"
             " whorl.positions.grid(height, width, coordinates='centers').",
         ),
-        Note("first-tokens-unrotated", "Tokens before the patches (class, registers) stay as is."),
+        Note(
+            "first-tokens-unrotated",
+            "Tokens before the patches (class, registers) are not rotated.",
+        ),
         Note(
             "augmented-in-training",
             "Training shifts, jitters and rescales the coordinates (pos_embed_shift,"
@@ -62,8 +65,8 @@ def _read_llama4_vision(keys: Keys) -> tuple[LayerGroup, ...]:
     )
     note = Note(
         "coordinates",
-        "Positions are (column, row) of a patch, from 1 on; the class token, which comes last, is"
-        " at (0, 0), that is, not rotated.",
+        "Positions are (column, row) of a patch, counted from 1; the class token, which comes last,"
+        " has (0, 0), so it is not rotated.",
     )
     rotation = build_axial(head_dim=head, base=rope["rope_theta"], layout="interleaved")
     return (LayerGroup(None, list_layers(keys), rotation, notes=(note,), parameters=rope),)
@@ -79,15 +82,17 @@ def _read_efficientloftr(keys: Keys) -> tuple[LayerGroup, ...]:
     if 2 * ladder != width:
         raise keys.wrong_value(
             "hidden_size",
-            f"twice the ladder's {ladder} channels, because rows and columns share all heads"
+            f"{2 * ladder}, because rows and columns rotate {ladder} channels each over all heads"
             f" ({heads} heads, partial_rotary_factor {share:g})",
         )
     notes = (
-        Note("coordinates", "Positions are (row, column) of an aggregated feature, from 1 on."),
+        Note(
+            "coordinates", "Positions are (row, column) of an aggregated feature, counted from 1."
+        ),
         Note(
             "all-heads-at-once",
             "Queries and keys are rotated before they are split into heads: head_dim here is the"
-            " whole width, and heads turn by different frequencies.",
+            " whole width, and heads rotate by different frequencies.",
         ),
         _CROSS,
     )
@@ -137,12 +142,12 @@ def _read_musicflamingo(keys: Keys) -> tuple[LayerGroup, ...]:
     notes = (
         Note(
             "hidden-states-rotated",
-            "It rotates what the audio encoder gives, once, and neither queries nor keys.",
+            "The output of the audio encoder is rotated, once; queries and keys are not.",
         ),
         Note(
             "coordinates",
             f"With t the time of a frame in seconds, positions are (-t w, -2 pi t n) 2 pi /"
-            f" {theta:g}: w the number of its window, n of the frame within the window.",
+            f" {theta:g}; w is the number of its window, n that of the frame in the window.",
         ),
     )
     rotation = build_axial(head_dim=head, rotary_dim=2 * width, base=theta, layout="interleaved")
@@ -172,13 +177,13 @@ def _read_esmfold2(keys: Keys) -> tuple[LayerGroup, ...]:
     notes = (
         Note(
             "coordinates",
-            "Positions are (x, y, z, uid): the place of an atom in its reference conformer and the"
-            " number of its space (ref_pos, ref_space_uid).",
+            "Positions are (x, y, z, uid): coordinates of an atom in its reference conformer, and"
+            " the number of its space (ref_pos, ref_space_uid).",
         ),
     )
     options: dict[str, Any] = {"head_dim": head, "axes": 4, "base": (near, near, near, far)}
     options["widths"] = (*[2 * spatial] * 3, 2 * (number + still))
-    if still:  # pairs that do not turn
+    if still:  # pairs that do not rotate
         spatial_frequencies = [compute_power(near, -j / spatial) for j in range(spatial)]
         own = [compute_power(far, -j / number) for j in range(number)]
         options["inv_freq"] = (*spatial_frequencies * 3, *own, *[0.0] * still)
@@ -187,14 +192,14 @@ def _read_esmfold2(keys: Keys) -> tuple[LayerGroup, ...]:
 
 def _refuse_vjepa2(keys: Keys) -> tuple[LayerGroup, ...]:
     why = (
-        "vjepa2 turns the channels 2 i and 2 i + 1 of a pair by different angles, because its cos"
-        " and sin repeat as for the half layout and its channels are paired as for the interleaved"
-        " one. That is not a rotation: the length of a vector changes, by 20 % either way within 16"
+        "vjepa2 uses different angles for the channels 2 i and 2 i + 1 of a pair, because its cos"
+        " and sin repeat as in the half layout, but its channels are paired as in the interleaved"
+        " one. That is not a rotation: the length of a vector changes by up to 20 % within 16"
         " positions, and scores depend on more than differences of positions"
     )
     notes = (
         Note("not-a-rotation", f"{why}."),
-        Note("coordinates", "Positions are (frame, row, column) of a patch, from 0 on."),
+        Note("coordinates", "Positions are (frame, row, column) of a patch, counted from 0."),
     )
     refusal = f"{why}."
     return (LayerGroup(None, list_layers(keys), None, notes=notes, refusal=refusal),)

@@ -1,7 +1,7 @@
-"""Vision towers: pairs turn by the row or the column of a patch; AxialRoPE.
+"""Vision encoders, whose pairs rotate by the row or the column of a patch: AxialRoPE.
 
-The plain tower gives rows the first half of the pairs and columns the second, each a ladder of its
-own over half of the head, in the half layout. Facts: transformers 5.22.2.
+By default the first half of the pairs rotates by rows and the second half by columns; each has its
+own frequencies over half of the head, in the half layout. Source: transformers 5.22.2.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ _NOTES = {
         "Tokens come in blocks of spatial_merge_size x spatial_merge_size patches, which are merged"
         " later, not row by row.",
     ),
-    "frames": Note("frames-alike", "Every frame of a video has the positions of the first."),
+    "frames": Note("frames-alike", "All frames of a video have the same positions."),
     "windows": Note(
         "windows",
         "Tokens are sorted by windows of attention, and their positions with them.",
     ),
     "class": Note(
         "learned-class-angles",
-        "The class token, which comes first, turns by trained angles (class_pos_emb) that no config"
-        " holds.",
+        "The class token, which comes first, rotates by trained angles (class_pos_emb) that are not"
+        " in the config.",
     ),
     "memory": Note(
         "memory-keys",
@@ -54,16 +54,16 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class VisionEncoder:
-    """What one tower does.
+    """How one vision encoder treats positions.
 
-    coordinates: what each axis of AxialRoPE is.
+    coordinates: what each axis of AxialRoPE stands for.
     first: the smallest coordinate.
-    share: how the ladder is cut: "each" axis has one over its channels; "one" ladder over the whole
-        head is dealt out to the axes in turn (Pixtral).
-    base: where the config gives none.
-    widths: the keys of all heads' channels.
-    across: layers that attend to the whole image where others have windows, by default.
-    options: of AxialRoPE.
+    share: "each" axis has frequencies over its own channels; "one" list of frequencies over the
+        whole head alternates between the axes (Pixtral).
+    base: the default.
+    widths: keys for the channels of all heads together.
+    across: default numbers of layers that attend to the whole image, if others have windows.
+    options: more options of AxialRoPE.
     notes: ids in _NOTES.
     """
 
@@ -124,7 +124,7 @@ VISION_ENCODERS: dict[str, VisionEncoder] = {
 
 
 def read_vision_encoder(keys: Keys, encoder: VisionEncoder) -> tuple[LayerGroup, ...]:
-    """The layers of a encoder."""
+    """The groups of layers of a vision encoder."""
     rope = read_rope_parameters(keys, encoder.base)
     memory = "memory_attention_hidden_size" in keys
     head = _read_memory_head_dim(keys) if memory else read_head_dim(keys, *encoder.widths)
@@ -147,7 +147,7 @@ def read_vision_encoder(keys: Keys, encoder: VisionEncoder) -> tuple[LayerGroup,
 
 def _describe_coordinates(encoder: VisionEncoder) -> Note:
     axes = ", ".join(encoder.coordinates)
-    return Note("coordinates", f"Positions are ({axes}) of a patch, from {encoder.first} on.")
+    return Note("coordinates", f"Positions are ({axes}) of a patch, counted from {encoder.first}.")
 
 
 def _read_memory_head_dim(keys: Keys) -> int:
@@ -159,7 +159,7 @@ def _read_memory_head_dim(keys: Keys) -> int:
 def _split_window_and_global(
     keys: Keys, group: LayerGroup, usual: tuple[int, ...]
 ) -> tuple[LayerGroup, ...]:
-    """Layers of SAM 3: inside windows, where positions count patches, and across the image."""
+    """The layers of SAM 3 in two groups: those with windows, and those for the whole image."""
     given = keys.read_list("global_attn_indexes", int, "layer numbers")
     across = set(usual if given is None else given)
     stretched = Note(

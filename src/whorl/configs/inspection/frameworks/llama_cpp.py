@@ -1,17 +1,17 @@
-"""How llama.cpp treats a config that its converter turns into a GGUF file. By reading.
+"""How llama.cpp reads a config that its converter writes to a GGUF file. Found by reading.
 
-    yarn       corners always rounded; attention_factor is written to the file and then overwritten
-               by 0.1 ln s + 1; mscale counts as 1, mscale_all_dim is known to the DeepSeek
-               architecture alone; the kernel's own factor 1 + 0.1 ln s is divided out first
-    llama3     becomes a tensor of divisors, with 8192 as the trained length unless the config has
+    yarn       the ends of the ramp are always rounded; attention_factor is written to the file and
+               then overwritten by 0.1 ln s + 1; mscale counts as 1; only the DeepSeek
+               architecture reads mscale_all_dim; the factor 1 + 0.1 ln s of the kernel is
+               divided out first
+    llama3     becomes a tensor of divisors, with a trained length of 8192 unless the config has
                original_max_position_embeddings at its top level
-    longrope   both sets of factors are tensors; the context that llama.cpp is started with chooses
-    dynamic    not written: no scaling
+    longrope   both lists of factors are tensors; the context size at start chooses one of them
+    dynamic    not written to the file: no scaling
 
-Read in ggml-org/llama.cpp after its pull request 17945 (December 2025), at the commits below; the
-copy of llama-model.cpp that was read names none. Older versions have another rule for YaRN's
-attention scale. Families whose converter was not read are "unknown", and so are the sliding layers
-of Gemma 3, whose factor was not found.
+Source: ggml-org/llama.cpp after its pull request 17945 (December 2025), at the commits below; the
+commit of llama-model.cpp is not known. Older versions have another rule for YaRN's attention scale.
+Families whose converter was not read are "unknown", and so are the sliding layers of Gemma 3.
 """
 
 from dataclasses import dataclass, replace
@@ -41,10 +41,10 @@ _NEOX_FILE = "llama.cpp conversion/gpt_neox.py @7bca1fd9ca2a"
 class ConverterRules:
     """What the converter and llama_model_rope_type do with one family.
 
-    normal: rotates neighbours, its name for the interleaved layout; else halves.
-    permuted: the converter reorders q and k from halves to neighbours: it comes to the same.
-    divisors: the converter writes the tensor of Llama-3's factors.
-    bare: the file of a converter that writes neither base nor scaling; 10000 and none count then.
+    normal: interleaved layout, which llama.cpp calls "normal"; else half layout.
+    permuted: the converter reorders q and k from half to interleaved, with the same result.
+    divisors: the converter writes the tensor of divisors for Llama 3.
+    bare: source of a converter that writes neither base nor scaling; the base is 10000 then.
     """
 
     normal: bool = False
@@ -82,7 +82,7 @@ def read(case: ConfiguredLayers) -> FrameworkReading:
     if family is None:
         return make_unknown(f"what the converter does with {quote(kind)} was not read")
     if kind == "gemma3_text" and case.group.window is not None:
-        return make_unknown("by which factor sliding layers are stretched was not found")
+        return make_unknown("the scaling factor of sliding layers was not found")
     remarks: list[Remark] = []
     options, at, softmax = case.options, None, case.group.softmax_scale
     if family.bare is not None:
@@ -95,11 +95,13 @@ def read(case: ConfiguredLayers) -> FrameworkReading:
         options["scaling"], softmax = _read_yarn(case, own, remarks)
     elif isinstance(own, Llama3):
         if not family.divisors:
-            return make_unknown("whether this family's converter writes Llama-3's divisors")
+            return make_unknown(
+                "whether the converter of this family writes the divisors of Llama 3"
+            )
         options["scaling"] = _read_llama3(case, own, remarks)
     elif isinstance(own, LongRoPE):
         if kind != "phi3":
-            return make_unknown("what this family's converter does with LongRoPE")
+            return make_unknown("what the converter of this family does with LongRoPE")
         options["scaling"], at = _read_longrope(case, own, remarks), case.context
     elif case.kind == "dynamic":
         options.pop("scaling", None)
@@ -107,9 +109,7 @@ def read(case: ConfiguredLayers) -> FrameworkReading:
     elif case.kind not in ("default", "linear"):
         return make_unknown(f"what the converter does with rope_type {quote(case.kind)}")
     if family.permuted:
-        remarks.append(
-            Remark("q and k are reordered by the converter, then rotated by neighbours", _LLAMA)
-        )
+        remarks.append(Remark("the converter reorders q and k to the interleaved layout", _LLAMA))
     interleaved = family.normal and not family.permuted
     return FrameworkReading(
         options, at, softmax, "interleaved" if interleaved else "half", tuple(remarks)
@@ -122,7 +122,9 @@ def _read_yarn(case: ConfiguredLayers, own: YaRN, remarks: list[Remark]) -> tupl
         text = "attention_factor is overwritten: 0.1 ln s + 1, or the ratio of two mscales"
         remarks.append(Remark(text, _CONTEXT))
     if not own.truncate:
-        remarks.append(Remark("truncate is not read: the corners are always rounded", _BASE))
+        remarks.append(
+            Remark("truncate is not read: the ends of the ramp are always rounded", _BASE)
+        )
     scaling = replace(own, attention_factor=None, mscale=None, mscale_all_dim=None, truncate=True)
     wide = given.get("mscale_all_dim")
     deep = case.model_type in ("deepseek_v2", "deepseek_v3")
@@ -135,23 +137,25 @@ def _read_yarn(case: ConfiguredLayers, own: YaRN, remarks: list[Remark]) -> tupl
             Remark("without mscale_all_dim the softmax scale has (0.1 ln s + 1)^2", _GRAPH)
         )
         return scaling, mscale(own.factor, 1.0) ** 2
-    # llama-context.cpp takes the one for the other.
+    # llama-context.cpp uses mscale_all_dim in place of mscale.
     if given.get("mscale", 1.0) != wide:
         remarks.append(Remark(f"mscale counts as {wide:g}", _CONTEXT))
-    remarks.append(Remark("mscale_all_dim goes into the softmax scale, squared", _DEEPSEEK))
+    remarks.append(
+        Remark("the softmax scale includes the square of mscale_all_dim's factor", _DEEPSEEK)
+    )
     return replace(scaling, mscale=wide, mscale_all_dim=wide), mscale(own.factor, wide) ** 2
 
 
 def _read_llama3(case: ConfiguredLayers, own: Llama3, remarks: list[Remark]) -> Llama3:
     trained = case.data.get("original_max_position_embeddings", 8192)
     if trained != own.original_context:
-        text = f"original_max_position_embeddings is looked for at the top level: {trained} here"
+        text = f"original_max_position_embeddings is read at the top level only: {trained} here"
         remarks.append(Remark(text, _LLAMA))
     return replace(own, original_context=trained)
 
 
 def _read_longrope(case: ConfiguredLayers, own: LongRoPE, remarks: list[Remark]) -> LongRoPE:
-    text = "the context that it is started with chooses long or short factors, once for all texts"
+    text = "the context size at start chooses long or short factors for all texts"
     remarks.append(Remark(text, f"{_MODEL}, get_rope_factors"))
     factor = case.context / own.original_context
     if own.attention_factor is not None or own.long_attention_factor is not None:

@@ -1,12 +1,12 @@
-"""How mlx-lm 0.32.2 reads a config: models/rope_utils.py, and what each model file gives it.
+"""How mlx-lm 0.32.2 reads a config: models/rope_utils.py, and what each model file passes to it.
 
     initialize   the file calls ``initialize_rope`` with its ``rope_scaling``
     plain        the file builds ``nn.RoPE`` and reads no scaling
-    phi3         the file has a rule of its own
+    phi3         the file has its own rule
 
-A config in the schema of transformers 5 has no ``rope_theta`` and no ``rope_scaling``; a file that
-does not know ``rope_parameters`` then takes its own default base and no scaling, without a word.
-The tests build the models of this table with the installed mlx-lm and compare.
+A config for transformers 5 has no ``rope_theta`` and no ``rope_scaling``; a file that does not read
+``rope_parameters`` then uses its default base and no scaling, without a warning. The tests build
+the models of this table with the installed mlx-lm and compare.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ _UTILS = "mlx-lm 0.32.2, models/rope_utils.py"
 
 @dataclass(frozen=True)
 class ModelFileRules:
-    """What one model file does.
+    """How one model file of mlx-lm reads a config.
 
-    base: where the config has no rope_theta; None refuses such a config.
-    traditional: its name for the interleaved layout. switch: whether it reads rope_traditional.
+    base: the default; None if it refuses a config without rope_theta.
+    traditional: interleaved layout, as mlx-lm calls it. switch: whether it reads rope_traditional.
     current: whether it reads ``rope_parameters``.
-    partial: the key that says which share of a head rotates; None rotates all of it.
-    share: where the config has no such key.
+    partial: the key for the rotated share of a head; None if the whole head rotates.
+    share: the default of that key.
     """
 
     rule: Literal["initialize", "plain", "phi3"] = "initialize"
@@ -84,7 +84,7 @@ def read(case: ConfiguredLayers) -> FrameworkReading:
     options.pop("scaling", None)
     base = _find_base(case, family)
     if "rope_theta" in case.data and case.data["rope_theta"] is None:
-        return make_unknown("what it does with a rope_theta of null was not tried")
+        return make_unknown("what it does with a rope_theta of null was not tested")
     if base is None:
         if family.base is None:
             looked = "rope_parameters has none" if family.current else "rope_parameters is not read"
@@ -93,14 +93,14 @@ def read(case: ConfiguredLayers) -> FrameworkReading:
         if base != case.options.get("base"):
             remarks.append(Remark(f"a missing rope_theta counts as {base:g}", file))
     if not _is_tested(case, family):
-        return make_unknown("this way to write a config was not tried with it")
+        return make_unknown("configs in this form were not tested with it")
     options["base"] = base
     _set_rotated_width(case, family, options, remarks, file)
     if _is_local(case):
         options["base"] = float(case.data.get("rope_local_base_freq", 10_000.0))
         return _build_reading(case, family, options, None, [])
     if case.current_schema and not family.current and not case.data.get("rope_scaling"):
-        remarks.append(Remark("rope_parameters is not read: no scaling, without a word", file))
+        remarks.append(Remark("rope_parameters is not read: no scaling, without a warning", file))
         return _build_reading(case, family, options, None, remarks)
     given = case.data.get("rope_scaling") or case.data.get("rope_parameters")
     if case.kind == "default" or not isinstance(given, dict):
@@ -128,7 +128,7 @@ def _set_rotated_width(
 
 
 def _find_base(case: ConfiguredLayers, family: ModelFileRules) -> float | None:
-    """The base where the model file looks for it."""
+    """The base under the key that the model file reads; None if it is missing."""
     name = "rotary_emb_base" if case.model_type == "gpt_neox" else "rope_theta"
     found, new = case.data.get(name), case.data.get("rope_parameters")
     if found is None and family.current and isinstance(new, dict):
@@ -137,7 +137,7 @@ def _find_base(case: ConfiguredLayers, family: ModelFileRules) -> float | None:
 
 
 def _is_tested(case: ConfiguredLayers, family: ModelFileRules) -> bool:
-    """Whether the tests run the model file on configs that are written so."""
+    """Whether the tests run the model file on configs in this form."""
     given = [case.data.get("rope_scaling")]
     given += [case.data.get("rope_parameters")] if family.current else []
     inside = [value for rope in given if isinstance(rope, dict) for value in rope.values()]
@@ -147,7 +147,7 @@ def _is_tested(case: ConfiguredLayers, family: ModelFileRules) -> bool:
 
 
 def _is_local(case: ConfiguredLayers) -> bool:
-    """The sliding layers of Gemma 3, which have a base of their own and no scaling."""
+    """Whether these are sliding layers of Gemma 3, which have another base and no scaling."""
     return case.model_type == "gemma3_text" and case.group.name == "sliding_attention"
 
 
@@ -192,7 +192,7 @@ def _read_phi3(
 def _read_initialize_rope(
     case: ConfiguredLayers, family: ModelFileRules, options: dict[str, Any], given: dict[str, Any]
 ) -> FrameworkReading:
-    """The steps of ``initialize_rope``; ``type`` comes before ``rope_type`` there."""
+    """The reading by ``initialize_rope``, where ``type`` comes before ``rope_type``."""
     kind = given.get("type") or given.get("rope_type", "default")
     remarks: list[Remark] = []
     at = None
@@ -201,9 +201,11 @@ def _read_initialize_rope(
         options["scaling"] = Linear(given["factor"])
     elif kind == "dynamic":
         if case.model_type == "gpt_oss":
-            return make_refusal("'dynamic' gets no length there, and the first text stops", _UTILS)
+            return make_refusal(
+                "'dynamic' gets no length there and fails on the first text", _UTILS
+            )
         options["scaling"] = DynamicNTK(given["factor"], case.context)
-        text = "every call has the base of its own length; keys cached before keep the old one"
+        text = "every call uses the base for its length; keys cached before keep the old one"
         remarks.append(Remark(text, f"{_UTILS}, DynamicNTKScalingRoPE"))
     elif kind == "llama3":
         options["scaling"] = _read_llama3(given, remarks)
@@ -235,12 +237,12 @@ def _read_yarn(given: dict[str, Any], remarks: list[Remark]) -> YaRN:
     where = f"{_UTILS}, YarnRoPE"
     for key, meaning in (
         ("attention_factor", "attention_factor is not read"),
-        ("truncate", "truncate is not read: the corners are always rounded"),
+        ("truncate", "truncate is not read: the ends of the ramp are always rounded"),
     ):
         if given.get(key) is not None:
             remarks.append(Remark(meaning, where))
     if bool(given.get("mscale")) != bool(given.get("mscale_all_dim")):
-        remarks.append(Remark("a lone mscale or mscale_all_dim counts", where))
+        remarks.append(Remark("mscale or mscale_all_dim alone is applied", where))
     if "original_max_position_embeddings" not in given:
         remarks.append(Remark("a missing original length counts as 4096", where))
     return YaRN(
@@ -258,7 +260,7 @@ def _read_longrope(
     case: ConfiguredLayers, own: LongRoPE, given: dict[str, Any], remarks: list[Remark]
 ) -> LongRoPE:
     where = f"{_UTILS}, SuScaledRoPE"
-    remarks.append(Remark("the long factors serve every length, short texts too", where))
+    remarks.append(Remark("the long factors are used at every length, in short texts too", where))
     for key in ("attention_factor", "short_mscale", "long_mscale"):
         if given.get(key) is not None:
             remarks.append(Remark(f"{key} is not read", where))

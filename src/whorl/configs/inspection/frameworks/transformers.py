@@ -1,7 +1,7 @@
-"""How transformers 5 reads a config: whorl's reading with its mistakes left in.
+"""How transformers 5 reads a config: by ``read_config(parity="transformers")``.
 
-``read_config(parity="transformers")`` is the rule; the tests run it beside the installed package.
-Its frequencies are float32, which shows in the last digits and is no difference in the reading.
+The tests compare that with the installed package. Its frequencies are float32; the rounding does
+not count as a difference.
 """
 
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
@@ -35,7 +35,7 @@ def read(case: ConfiguredLayers) -> FrameworkReading:
         return make_refusal(shorten_refusal(str(error)), _UTILS)
     group = _find_same_layers(case.group, case.model, theirs)
     if group is None or group.rotation is None:
-        return make_unknown("the layers fall into other groups there")
+        return make_unknown("transformers puts these layers into other groups")
     options = {**group.rotation.options, "precision": "float32"}
     return FrameworkReading(
         options,
@@ -46,7 +46,7 @@ def read(case: ConfiguredLayers) -> FrameworkReading:
 
 
 def shorten_refusal(text: str) -> str:
-    """Why transformers refuses a config, out of what ``read_config`` says about that."""
+    """The reason alone, from the error of ``read_config`` about a refused config."""
     why = text.partition("nothing to follow: ")[2].partition("; leave parity out")[0]
     return why or text.rstrip(".")
 
@@ -54,7 +54,7 @@ def shorten_refusal(text: str) -> str:
 def _find_same_layers(
     mine: LayerGroup, ours: ModelPositions, theirs: ModelPositions
 ) -> LayerGroup | None:
-    """The group that all of these layers are in; None where they fall into several."""
+    """The group that contains all of these layers; None if they are in several groups."""
     if not mine.layers:
         index = ours.groups.index(mine)
         return theirs.groups[index] if len(ours.groups) == len(theirs.groups) else None
@@ -67,8 +67,8 @@ def _list_remarks(case: ConfiguredLayers) -> list[Remark]:
     if case.kind == "dynamic" and "alpha" not in case.parameters:
         found.append(
             Remark(
-                "one length for the whole batch, the longest so far, sets the frequencies; keys"
-                " cached before keep the old ones",
+                "the longest length so far sets the frequencies of the whole batch; keys cached"
+                " before keep the old ones",
                 f"{_UTILS}, dynamic_frequency_update",
             )
         )
@@ -82,7 +82,7 @@ def _list_remarks(case: ConfiguredLayers) -> list[Remark]:
     if case.kind == "yarn" and case.nested and "truncate" in case.parameters:
         found.append(
             Remark(
-                "truncate is not read where parameters are nested by layer type",
+                "truncate is not read if rope parameters are nested by layer type",
                 f"{_UTILS}, _compute_yarn_parameters",
             )
         )

@@ -1,15 +1,15 @@
-"""How vLLM 0.32.0 reads a config: get_rope and the model files of its wheel. By reading.
+"""How vLLM 0.32.0 reads a config: get_rope and the model files of its wheel. Found by reading.
 
-    default    partial_rotary_factor counts in every family
+    default    partial_rotary_factor is read in every family
     yarn       attention_factor, the two mscales and truncate are read, as in transformers; gpt_oss
-               hands on a dictionary of its own, without attention_factor and mscales
-    MLA        a rule of its own: a lone mscale counts, truncate and attention_factor do not, except
-               that attention_factor 1 switches the correction of the softmax scale off
-    dynamic    the length is that of the config, where the stretch is 1: no scaling
-    longrope   long factors for every text if the longest one allowed is past the trained length;
+               passes on a dictionary without attention_factor and mscales
+    MLA        a single mscale is applied; truncate and attention_factor are not read, except that
+               attention_factor 1 switches off the correction of the softmax scale
+    dynamic    computed once for the length in the config, where the factor is 1: no scaling
+    longrope   long factors for every text if the longest allowed text exceeds the trained length;
                the attention scale follows from the two lengths, attention_factor is not read
 
-Earlier versions dropped attention_factor for every family. Families that were not read are
+Earlier versions ignored attention_factor in every family. Families that were not read are
 "unknown".
 """
 
@@ -69,7 +69,7 @@ def read(case: ConfiguredLayers) -> FrameworkReading:
         options["scaling"] = _read_gpt_oss_yarn(own, remarks)
     elif isinstance(own, DynamicNTK) and own.alpha is None:
         options.pop("scaling")
-        text = "'dynamic' is computed once for the length of the config, where it changes nothing"
+        text = "'dynamic' is computed once for the length in the config, where it changes nothing"
         remarks.append(Remark(text, f"{_ROPE}/dynamic_ntk_scaling_rope.py"))
     elif isinstance(own, LongRoPE):
         options["scaling"], at = _read_longrope(case, own, remarks), case.context
@@ -88,7 +88,7 @@ def _set_rotated_width(
     width = int(options["head_dim"] * share)
     if width != (options.get("rotary_dim") or options["head_dim"]):
         options["rotary_dim"] = width
-        text = f"partial_rotary_factor counts here: {width} channels rotate"
+        text = f"partial_rotary_factor is read: {width} channels rotate"
         remarks.append(Remark(text, f"{_ROPE}/__init__.py"))
 
 
@@ -97,16 +97,16 @@ def _read_latent_yarn(
 ) -> tuple[YaRN, float]:
     where = f"{_MODELS}/deepseek_v2.py"
     if not own.truncate:
-        text = "truncate is not read: the corners are always rounded"
+        text = "truncate is not read: the ends of the ramp are always rounded"
         remarks.append(Remark(text, f"{_ROPE}/deepseek_scaling_rope.py"))
     scaling = replace(own, attention_factor=None, truncate=True, mscale_rule=_EACH)
     if bool(own.mscale) != bool(own.mscale_all_dim):
-        text = "a lone mscale or mscale_all_dim counts"
+        text = "mscale or mscale_all_dim alone is applied"
         remarks.append(Remark(text, f"{_ROPE}/deepseek_scaling_rope.py"))
     if own.attention_factor is None:
         return scaling, case.group.softmax_scale
     if own.attention_factor == 1:
-        remarks.append(Remark("attention_factor 1 leaves the softmax scale alone", where))
+        remarks.append(Remark("attention_factor 1 leaves the softmax scale unchanged", where))
         return scaling, 1.0
     remarks.append(Remark("attention_factor is not read", where))
     return scaling, case.group.softmax_scale
@@ -114,14 +114,14 @@ def _read_latent_yarn(
 
 def _read_gpt_oss_yarn(own: YaRN, remarks: list[Remark]) -> YaRN:
     if own.attention_factor is not None or (own.mscale and own.mscale_all_dim):
-        text = "attention_factor and the mscales are not handed on"
+        text = "attention_factor and the mscales are not passed on"
         remarks.append(Remark(text, f"{_MODELS}/gpt_oss.py"))
     return replace(own, attention_factor=None, mscale=None, mscale_all_dim=None)
 
 
 def _read_longrope(case: ConfiguredLayers, own: LongRoPE, remarks: list[Remark]) -> LongRoPE:
     where = f"{_ROPE}/phi3_long_rope_scaled_rope.py"
-    text = "the longest text allowed chooses long or short factors, once for all texts"
+    text = "the longest allowed text chooses long or short factors for all texts"
     remarks.append(Remark(text, where))
     given = case.parameters
     if given.get("attention_factor") is not None:
