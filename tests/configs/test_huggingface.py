@@ -275,7 +275,7 @@ def test_unknown_model_types() -> None:
     ):
         by_looks.build(layer=0)
     uncounted = read_config({"model_type": "novel", "head_dim": 64, "rope_theta": 1e4})
-    with pytest.raises(ConfigError, match=r"layer=0 is none that is known; leave layer out"):
+    with pytest.raises(ConfigError, match=r"layer=0 cannot be found; leave layer out"):
         uncounted.build(layer=0)
     del nested["b"]
     alone = read_config({**sizes, "rope_parameters": nested})

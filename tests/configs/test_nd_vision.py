@@ -1,4 +1,4 @@
-"""Vision towers: read_config gives the rotation of each tower of transformers."""
+"""Vision encoders: read_config gives the rotation of each encoder of transformers."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ def random(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_every_tower_has_a_peer() -> None:
+def test_every_vision_encoder_has_a_peer() -> None:
     assert VISION_ENCODERS.keys() == nd_models.TOWER_CLASSES.keys()
-    print(f"axial towers: {len(VISION_ENCODERS)} of 30")
+    print(f"vision encoders: {len(VISION_ENCODERS)} of 30")
     assert len(VISION_ENCODERS) == 30
 
 

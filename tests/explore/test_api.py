@@ -127,7 +127,7 @@ def test_layers_with_a_window_have_its_distances() -> None:
 def test_an_extension_that_does_not_fit_leaves_the_other_curves() -> None:
     asked = {"source": {"preset": "gemma-3-4b"}, "choices": [{"method": "yarn", "factor": 2}]}
     found = api.view(State(), asked)
-    assert "does not say how long training texts were" in found["curves"][1]["error"]
+    assert "does not say the trained length" in found["curves"][1]["error"]
     assert len(found["curves"][0]["wavelengths"]) == 128
     told = api.view(State(), {**asked, "trained": 4096})
     assert "error" not in told["curves"][1]
@@ -227,7 +227,7 @@ def test_a_head_too_wide_to_draw_is_not_built() -> None:
         ({**LLAMA, "length": 10**400}, "got a number of 1,329 bits"),
         ({**LLAMA, "distance": -1}, "distance must be a whole number from 0"),
         ({**LLAMA, "group": 3}, "group must be one of 0"),
-        ({**LLAMA, "trained": 5}, "training had 8192 tokens"),
+        ({**LLAMA, "trained": 5}, "trained must be 8192"),
         ({**LLAMA, "choices": {}}, None),
         ({**LLAMA, "choices": "yarn"}, "choices must be a list of fewer than 8"),
         ({**LLAMA, "choices": [{}] * 8}, "choices must be a list of fewer than 8"),

@@ -14,7 +14,7 @@ MOST_BYTES = 1_000_000
 #: Functions that errors name, for people who called them; those who look at the page did not.
 _CALLS = "explore|inspect|read_config|examine|doctor|presets|decay"
 #: The name of a class after it is said by the label of the curve.
-_WHERE = re.compile(rf"^(?:(?:{_CALLS}): )+(?:[A-Z]\w+: )?")
+_WHERE = re.compile(rf"^(?:(?:{_CALLS}): )*(?:[A-Z]\w+: )?")
 #: Options of the calls, and the fields that they are here.
 _FIELDS = {"pass trained= (--trained)": "enter it under Trained on"}
 
@@ -30,7 +30,7 @@ def plainly(error: Exception) -> str:
     'The text is not JSON.'
     """
     words = _WHERE.sub("", str(error))
-    changed = words != str(error)
+    changed = words != str(error) or words.startswith(("the ", "there ", "this ", "a "))
     for call, field in _FIELDS.items():
         words = words.replace(call, field)
     return words[:1].upper() + words[1:] if changed and _prose(words) else words

@@ -96,8 +96,8 @@ def test_lines_in_another_dialect_are_a_warning() -> None:
     found = inspect(config, extend="yarn", factor=2)
     assert found.old_patch is None
     assert found.warnings == (
-        "this config is for transformers 4, whose keys cannot express the extension. transformers 4"
-        " does not read rope_parameters and ignores rope_theta 500000 and the yarn scaling: load"
+        "this config is written for transformers 4, whose keys cannot express this. transformers 4"
+        " does not read rope_parameters and loses rope_theta 500000 and the yarn scaling: load"
         " the model with transformers 5.",
     )
     assert f"warning: {found.warnings[0]}" in str(found)

@@ -147,8 +147,8 @@ def explain_loss(ropes: Iterable[Mapping[str, Any] | None], model_type: str | No
     """A warning about what transformers 4 ignores in a config of version 5."""
     lost = list_losses(ropes, model_type) or "what it says"
     return (
-        "this config is for transformers 4, whose keys cannot express the extension. transformers 4"
-        f" does not read rope_parameters and ignores {lost}: load the model with transformers 5."
+        "this config is written for transformers 4, whose keys cannot express this. transformers 4"
+        f" does not read rope_parameters and loses {lost}: load the model with transformers 5."
     )
 
 
