@@ -117,7 +117,11 @@ def test_every_exception_is_needed() -> None:
         ("configs/huggingface/read.py", "def f():\n    from whorl import lab", "lab"),
         ("configs/huggingface/read.py", "from ... import weights", "weights"),
         ("configs/source.py", "from .diagnosis import diagnose", "configs.diagnosis.diagnose"),
-        ("configs/inspection/look.py", "from whorl.configs import diagnosis", "configs.diagnosis"),
+        (
+            "configs/inspection/inspector.py",
+            "from whorl.configs import diagnosis",
+            "configs.diagnosis",
+        ),
         ("analysis/decay.py", "from whorl.functions import check", "functions.check"),
         ("encodings/rope.py", "from whorl.configs import read_config", "configs.read_config"),
         ("__init__.py", "from .cli import main", "cli.main"),

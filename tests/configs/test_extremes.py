@@ -16,7 +16,7 @@ import pytest
 from tests.configs.test_fuzz import ask_the_doctor, outcome, read_and_build, read_as_transformers
 from whorl.configs.diagnosis.rules._vocabulary import KEYS_BY_TYPE
 from whorl.configs.inspection import inspect
-from whorl.configs.inspection.verdict import verdict
+from whorl.configs.inspection.verdict import write_verdict
 from whorl.explore import api
 from whorl.explore.state import ExplorerState
 
@@ -57,7 +57,7 @@ def look(x: Any) -> None:
     for asked in ({}, {"length": 2**40}, {"extend": "yarn", "factor": 4.0}):
         found = inspect(x, **asked)
         json.dumps(found.to_dict(), allow_nan=False)
-        verdict(found)
+        write_verdict(found)
 
 
 def open_the_page(x: Any) -> None:

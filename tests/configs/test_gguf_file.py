@@ -180,10 +180,10 @@ LIES = {
         gguf_bytes({"general.alignment": "32"}, {"rope_freqs.weight": [1.0]}),
         "has general.alignment '32', not a power of two",
     ),
-    "no architecture": (gguf_bytes({"a": 1}), "general.architecture must be the name of one"),
+    "no architecture": (gguf_bytes({"a": 1}), "general.architecture must name an architecture"),
     "a later part": (
         gguf_bytes({"split.no": 1}),
-        "is a later part of a model in several; pass the first",
+        "is a later part of a split model; pass the first",
     ),
 }
 

@@ -271,11 +271,11 @@ def test_unknown_model_types() -> None:
     by_looks = read_config({**sizes, "rope_parameters": nested})
     assert [(g.name, g.layers) for g in by_looks.groups] == [("a", ()), ("b", ())]
     with pytest.raises(
-        ConfigError, match=r"does not say which layers .* layer_type=, one of 'a', 'b'"
+        ConfigError, match=r"does not say how many layers .* layer_type=, one of 'a', 'b'"
     ):
         by_looks.build(layer=0)
     uncounted = read_config({"model_type": "novel", "head_dim": 64, "rope_theta": 1e4})
-    with pytest.raises(ConfigError, match=r"layer=0 is none that is known; leave layer out"):
+    with pytest.raises(ConfigError, match=r"layer=0 cannot be found; leave layer out"):
         uncounted.build(layer=0)
     del nested["b"]
     alone = read_config({**sizes, "rope_parameters": nested})
@@ -323,7 +323,7 @@ def test_defaults_fill_in_what_a_config_leaves_out() -> None:
     assert dbrx.config.head_dim == 32
     neox = whorl.RoPE.from_config({"model_type": "gpt_neox", "rotary_pct": 0.5})
     assert neox.config.rotary_dim == 48
-    assert defaults.version().startswith("5.")
+    assert defaults.get_version().startswith("5.")
 
 
 def test_asking_the_wrong_class_or_layer() -> None:
@@ -332,7 +332,7 @@ def test_asking_the_wrong_class_or_layer() -> None:
     with pytest.raises(ConfigError, match="rotates by MRoPE; call MRoPE"):
         whorl.RoPE.from_config({"model_type": "qwen3_vl"})
     gemma = {"model_type": "gemma3_text"}
-    with pytest.raises(ConfigError, match="rotate in 2 ways; pass layer= or layer_type="):
+    with pytest.raises(ConfigError, match="rotate in 2 different ways; pass layer= or layer_type="):
         whorl.RoPE.from_config(gemma)
     with pytest.raises(ConfigError, match="no layer type 'full_atention'; did you mean 'full_atte"):
         whorl.RoPE.from_config(gemma, layer_type="full_atention")

@@ -96,11 +96,11 @@ def test_types_whose_layers_all_have_the_window_are_known() -> None:
 
 def test_the_tests_run_on_the_transformers_that_the_defaults_are_of() -> None:
     """On another one, run scripts/transformers-defaults and look at what the test above says."""
-    assert transformers.__version__ == defaults.version()
-    assert f'"transformers=={defaults.version()}"' in PYPROJECT.read_text()
+    assert transformers.__version__ == defaults.get_version()
+    assert f'"transformers=={defaults.get_version()}"' in PYPROJECT.read_text()
 
 
 def test_defaults_are_those_of_the_installed_transformers() -> None:
     made = json.loads(json.dumps(document()))
-    assert made["types"] == defaults._document()["types"]
-    assert made == defaults._document()
+    assert made["types"] == defaults._load_document()["types"]
+    assert made == defaults._load_document()

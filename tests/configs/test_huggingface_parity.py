@@ -252,7 +252,7 @@ _YARN = {"rope_type": "yarn", "original_max_position_embeddings": 512, "rope_the
         ),
         (
             {"model_type": "recurrent_gemma", "rope_scaling": {"type": "linear", "factor": 2.0}},
-            "its module takes no scaling, 'linear' here",
+            "its module has no scaling, but the config asks for 'linear'",
         ),
         (
             {"model_type": "hunyuan_v1_dense", "rope_parameters": _YARN | {"factor": 4.0}},
@@ -272,7 +272,7 @@ def test_what_transformers_refuses_parity_refuses_too(data: dict[str, Any], why:
 def test_a_table_of_another_width_than_the_rotated_part() -> None:
     data = {"model_type": "deepseek_v3", "head_dim": 128}
     assert theirs(data)[1].inv_freq.shape == (64,)
-    with pytest.raises(ConfigError, match="its table gets 128 channels, and 64 of a head"):
+    with pytest.raises(ConfigError, match="its table has 128 channels, but 64 channels of a head"):
         whorl.read_config(data, parity="transformers")
     assert built(data).config.head_dim == 64
     assert built({**data, "head_dim": 64}, parity="transformers").config.head_dim == 64

@@ -41,7 +41,7 @@ def outcome(data: dict[str, Any]) -> str:
         return "read"
     except ConfigError as error:
         said = str(error)
-        assert said.startswith("read_config: ")
+        assert said.endswith((".", "?"))
         assert len(said) < 600, said
         return said
 
@@ -87,7 +87,7 @@ def test_hostile_keys_beside_the_parameters(model_type: str) -> None:
             "'mrope' is not known: it belongs to vision-language",
         ),
         ({"rope_scaling": {"type": 3}}, r"rope_scaling\.rope_type must be a string; got 3"),
-        ({"rope_scaling": {"type": "linear"}}, r"rope_scaling\.factor is missing, and linear"),
+        ({"rope_scaling": {"type": "linear"}}, r"rope_scaling\.factor is missing; linear"),
         (
             {"rope_scaling": {"type": "linear", "factor": -2}},
             r"rope_scaling\.factor must be a finite number above 0; got -2",

@@ -100,12 +100,12 @@ def test_llama4() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"n_heads": None}, "n_heads is missing, and head_dim does not say"),
-        ({"dim": None}, "dim is missing, and head_dim does not say"),
+        ({"n_heads": None}, "n_heads is missing; head_dim, which also"),
+        ({"dim": None}, "dim is missing; head_dim, which also"),
         ({"dim": 16}, "dim must be a whole number from 32"),
         ({"dim": 32 * 63}, "head_dim must be even"),
         ({"n_layers": -1}, "n_layers must be a whole number from 1"),
-        ({"rope_theta": "big"}, "rope_theta must be a finite number above 0; got 'big'"),
+        ({"rope_theta": "big"}, "rope_theta must be a finite number above 0; got the string 'big'"),
         ({"use_scaled_rope": 1}, "use_scaled_rope must be true or false"),
         ({"use_scaled_rope": True, "rope_scaling_factor": 0.5}, "Llama3: factor must be"),
     ],

@@ -52,7 +52,7 @@ def test_base_where_it_is_missing() -> None:
     assert options(found) == {"head_dim": 128, "base": 10_000.0, "layout": "interleaved"}
     assert found.group().window == 4096
     assert [note.id for note in found.notes] == ["base-assumed"]
-    assert "10000 is what Mistral's code takes with a sliding window" in found.notes[0].text
+    assert "is missing: Mistral's code uses 10000 with a sliding window" in found.notes[0].text
     assert options(read_config({**V01, "sliding_window": None}))["base"] == 1e6
     assert read_config({**V01, "rope_theta": 1e6}).notes == ()
 
@@ -104,15 +104,15 @@ def test_windows_in_turn() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"yarn": {"factor": 4}}, "yarn.original_max_position_embeddings is missing, and YaRN"),
-        ({"yarn": {"original_max_position_embeddings": 4}}, "yarn.factor is missing, and YaRN"),
+        ({"yarn": {"factor": 4}}, "yarn.original_max_position_embeddings is missing; YaRN"),
+        ({"yarn": {"original_max_position_embeddings": 4}}, "yarn.factor is missing; YaRN"),
         ({"yarn": 3}, "yarn must be an object; got 3"),
         (
             {"yarn": {"factor": 0.5, "original_max_position_embeddings": 4}},
             "yarn: YaRN: factor must be a finite number >= 1",
         ),
-        ({"llama_4_scaling": {"beta": 1}}, "original_max_position_embeddings is missing, and quer"),
-        ({"llama_4_scaling": {"original_max_position_embeddings": 1}}, "beta is missing, and quer"),
+        ({"llama_4_scaling": {"beta": 1}}, "original_max_position_embeddings is missing; quer"),
+        ({"llama_4_scaling": {"original_max_position_embeddings": 1}}, "beta is missing; quer"),
         ({"sliding_window": []}, "sliding_window must be an int, null, or a list of them"),
         ({"sliding_window": ["x"]}, "sliding_window must be a whole number"),
         ({"rope_theta": -1}, "rope_theta must be a finite number above 0; got -1"),

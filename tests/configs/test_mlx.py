@@ -68,7 +68,9 @@ def test_the_layout() -> None:
     for traditional, layout in ((True, "interleaved"), (False, "half")):
         found = read_config({**BASE, "rope_traditional": traditional})
         assert found.build().config.layout == layout  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="rope_traditional must be true or false; got 'yes'"):
+    with pytest.raises(
+        ConfigError, match="rope_traditional must be true or false; got the string 'yes'"
+    ):
         read_config({**BASE, "rope_traditional": "yes"})
 
 

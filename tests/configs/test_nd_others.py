@@ -141,7 +141,7 @@ def test_esmfold2(head: int) -> None:
     [
         (
             {"model_type": "efficientloftr", "num_attention_heads": 4},
-            r"hidden_size must be twice the ladder's 256 channels, because rows and columns share",
+            r"hidden_size must be 512, because rows and columns rotate 256 channels each",
         ),
         (
             {"model_type": "musicflamingo", "rope_parameters": {"partial_rotary_factor": 0.7}},
@@ -169,12 +169,12 @@ def test_esmfold2(head: int) -> None:
         ({"model_type": "lightglue", "descriptor_dim": 2}, r"got 2 channels for 4 heads"),
         (
             {"model_type": "efficientloftr", "partial_rotary_factor": 1e308},
-            r"hidden_size must be twice the ladder's \d+ channels, because .*1e\+308",
+            r"hidden_size must be \d+, because .*1e\+308",
         ),
     ],
 )
 def test_bad_values_are_named(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match="read_config: .*" + message):
+    with pytest.raises(ConfigError, match=message):
         read_config(data)
 
 
@@ -193,7 +193,10 @@ def test_vjepa2_is_no_rotation() -> None:
     (group,) = found.groups
     assert group.rotation is None
     assert "not-a-rotation" in {note.id for note in group.notes}
-    with pytest.raises(ConfigError, match=r"vjepa2 turns the channels 2 i and 2 i \+ 1 of a pair"):
+    with pytest.raises(
+        ConfigError,
+        match=r"vjepa2 uses different angles for the channels 2 i and 2 i \+ 1 of a pair",
+    ):
         found.build()
     x = random(1, 16, 16, 20)  # what an axis has of a head of 64
     turned = peer.rotate_queries_or_keys(x, torch.arange(16))

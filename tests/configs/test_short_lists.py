@@ -169,7 +169,9 @@ def test_shares_of_towers_are_cut_and_not_rounded() -> None:
 def test_the_ladder_of_efficientloftr_is_cut_and_not_rounded() -> None:
     keys = {"model_type": "efficientloftr", "hidden_size": 256, "num_attention_heads": 8}
     read_config({**keys, "partial_rotary_factor": 4.0})
-    with pytest.raises(ConfigError, match="twice the ladder's 127 channels"):
+    with pytest.raises(
+        ConfigError, match="hidden_size must be 254, because rows and columns rotate 127 channels"
+    ):
         read_config({**keys, "partial_rotary_factor": 3.99})  # 127.68 channels
 
 
@@ -179,5 +181,5 @@ def test_the_table_of_mistral_4_is_cut_and_not_rounded() -> None:
     half = {**keys, "rope_parameters": {**rope, "partial_rotary_factor": 0.5}}
     read_config(half, parity="transformers")
     less = {**keys, "rope_parameters": {**rope, "partial_rotary_factor": 0.499}}  # 63.87 channels
-    with pytest.raises(ConfigError, match="its table gets 63 channels, and 64 of a head"):
+    with pytest.raises(ConfigError, match="its table has 63 channels, but 64 channels of a head"):
         read_config(less, parity="transformers")

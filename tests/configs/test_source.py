@@ -117,7 +117,7 @@ def test_the_config_of_a_folder(names: list[str], chosen: str, tmp_path: Path) -
 
 
 def test_folders_without_a_choice(tmp_path: Path) -> None:
-    refused(tmp_path, r"holds no config\.json or params\.json and no \.gguf; pass the file")
+    refused(tmp_path, r"contains no config\.json or params\.json and no \.gguf; pass the path")
     for name in "abcde":
         write(tmp_path / f"{name}.gguf")
     refused(tmp_path, r"holds 5 \.gguf files: a\.gguf, b\.gguf, c\.gguf, d\.gguf, \.\.\.; pass one")
@@ -126,9 +126,9 @@ def test_folders_without_a_choice(tmp_path: Path) -> None:
 def test_folders_that_lead_back_into_themselves(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-1").symlink_to(tmp_path)
     (tmp_path / "original").symlink_to(tmp_path)
-    refused(tmp_path, "holds no config")
+    refused(tmp_path, "contains no config")
     (tmp_path / "config.json").symlink_to(tmp_path / "config.json")
-    refused(tmp_path, "holds no config")
+    refused(tmp_path, "contains no config")
     refused(tmp_path / "config.json", "cannot read .*symbolic links")
 
 
@@ -219,7 +219,7 @@ def test_pipes_and_devices_do_not_block(tmp_path: Path) -> None:
     pipe = tmp_path / "config.json"
     os.mkfifo(pipe)
     refused(pipe, "is not a regular file")
-    refused(tmp_path, "holds no config")
+    refused(tmp_path, "contains no config")
     for device in ("/dev/zero", "/dev/null"):
         refused(device, "is not a regular file")
 
@@ -238,19 +238,19 @@ def test_without_permission(tmp_path: Path) -> None:
             "meta-llama/Llama-3.1-8B",
             r"No such file or directory\. Nothing is downloaded: pass a file",
         ),
-        ("", "holds no config|cannot read"),
+        ("", "contains no config|cannot read"),
         ("a" * 10_000, "cannot read .*: File name too long"),
-        ("a\0b", "is no path: .*null"),
-        ("\ud800", "is no path: |No such file"),
-        ('{"model_type": "llama"}', r"got JSON text, not a path; pass json\.loads\(text\)"),
-        (None, "needs a path, a dict or a config of transformers; got NoneType"),
+        ("a\0b", "is not a path: .*null"),
+        ("\ud800", "is not a path: |No such file"),
+        ('{"model_type": "llama"}', r"must be a path, not JSON text; pass json\.loads\(text\)"),
+        (None, "x must be a path, a dict or a config object of transformers; got NoneType"),
         (b"{}", "got bytes"),
         (3, "got int"),
         ([LLAMA], "got list"),
         (SimpleNamespace, "SimpleNamespace is a class; pass an instance, such as SimpleNamespace"),
         (SimpleNamespace(to_dict=lambda: 3), r"SimpleNamespace\.to_dict\(\) must give a dict"),
-        ({(1, 2): 3}, r"the keys of the config must be text; got \(1, 2\)"),
-        ({"a": {b"b": 1}}, r"the keys of a must be text; got b'b'"),
+        ({(1, 2): 3}, r"the keys of the config must be str; got \(1, 2\)"),
+        ({"a": {b"b": 1}}, r"the keys of a must be str; got b'b'"),
         ({"a": [10**301]}, "a is an int of more than 300 digits"),
     ],
 )
@@ -280,7 +280,7 @@ def test_a_path_of_bytes_and_a_long_one() -> None:
         def __fspath__(self) -> bytes:
             return b"config.json"
 
-    refused(Raw(), "a path must be text; got b'config.json'")
+    refused(Raw(), "a path must be a str; got b'config.json'")
     with pytest.raises(ConfigError) as caught:
         load("a" * 10_000)
     assert len(str(caught.value)) < 200

@@ -131,7 +131,7 @@ def test_layers_with_a_window_have_its_distances() -> None:
 def test_an_extension_that_does_not_fit_leaves_the_other_curves() -> None:
     asked = {"source": {"preset": "gemma-3-4b"}, "choices": [{"method": "yarn", "factor": 2}]}
     found = api.answer_view(ExplorerState(), asked)
-    assert "does not say how long training texts were" in found["curves"][1]["error"]
+    assert "does not say the trained length" in found["curves"][1]["error"]
     assert len(found["curves"][0]["wavelengths"]) == 128
     told = api.answer_view(ExplorerState(), {**asked, "trained": 4096})
     assert "error" not in told["curves"][1]
@@ -224,7 +224,7 @@ def test_a_head_too_wide_to_draw_is_not_built() -> None:
         ({"source": {"path": "/etc/passwd"}}, "source must be one of preset, text and given"),
         ({"source": {"given": True}}, "no config was given on the command line"),
         ({"source": {"preset": "lama-3.1-8b"}}, "did you mean 'llama-3.1-8b'"),
-        ({"source": {"preset": "../presets/llama-2-7b"}}, "there is none called"),
+        ({"source": {"preset": "../presets/llama-2-7b"}}, "there is no preset"),
         ({"source": {"text": "   "}}, "there is no config yet"),
         ({"source": {"text": "{}"}}, "the config is empty"),
         ({"source": {"text": "{oops"}}, "the text is not JSON"),
@@ -235,7 +235,7 @@ def test_a_head_too_wide_to_draw_is_not_built() -> None:
         ({**LLAMA, "length": 10**400}, "got a number of 1,329 bits"),
         ({**LLAMA, "distance": -1}, "distance must be a whole number from 0"),
         ({**LLAMA, "group": 3}, "group must be one of 0"),
-        ({**LLAMA, "trained": 5}, "training had 8192 tokens"),
+        ({**LLAMA, "trained": 5}, "trained must be 8192"),
         ({**LLAMA, "choices": {}}, None),
         ({**LLAMA, "choices": "yarn"}, "choices must be a list of fewer than 8"),
         ({**LLAMA, "choices": [{}] * 8}, "choices must be a list of fewer than 8"),
@@ -448,7 +448,7 @@ def test_errors_of_whorl_are_not_taken_for_the_request_s(monkeypatch: pytest.Mon
     def broken(*_: Any) -> Any:
         raise ValueError("a mistake")
 
-    monkeypatch.setattr(curves, "described", broken)
+    monkeypatch.setattr(curves, "describe_scaling", broken)
     with pytest.raises(ValueError, match="a mistake") as caught:
         view(choices=[{"method": "yarn", "factor": 2}])
     assert not isinstance(caught.value, (_checks.RequestError, ConfigError))

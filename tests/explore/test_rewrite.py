@@ -215,7 +215,7 @@ def test_the_command_offers_the_config_of_the_explorer() -> None:
     assert json.loads(found["config"]) == merged
     assert list(looked.warnings) == found["warnings"]
     assert looked.verdict == found["verdict"]
-    said = "As published: transformers 5.22.2 reads this config otherwise: base 1,000"
+    said = "As published: transformers 5.22.2 reads this config differently: base 1,000"
     assert found["notes"][0].startswith(said)
     assert said in str(looked)
     assert "As published: " not in str(inspect(NOMIC))

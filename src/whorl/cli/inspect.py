@@ -71,9 +71,9 @@ def inspect(
     if as_json:
         print_json(found.to_dict())
         return
-    from whorl.configs.inspection.tables import terminal
+    from whorl.configs.inspection.tables import render_terminal
 
-    Console(highlight=False).print(Group(*terminal(found)))
+    Console(highlight=False).print(Group(*render_terminal(found)))
 
 
 def _count_errors(config: str) -> str:

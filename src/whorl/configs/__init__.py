@@ -1,16 +1,16 @@
-"""Reading what other software writes down about positions: configs of models.
+"""Configs of models: what they say about positions, in the formats of other software.
 
-    source        a path, a folder, a dict or an object -> keys and values, and their dialect
-    huggingface   the configs of transformers, old and new, with the quirks of each family
-    gguf          the files of llama.cpp
-    meta, mistral the params.json of their own releases
-    mlx           the configs of mlx-lm
-    model         the answer: which layers rotate how
-    _written      the way back: a scaling in the words of transformers
-    inspection    what a config means, and how other frameworks read it
-    diagnosis     what is wrong with a config, and a corrected one
+    source              a path, a folder, a dict or an object -> keys, values and the dialect
+    huggingface         configs of transformers 4 and 5, with the special rules of each family
+    gguf                files of llama.cpp
+    meta, mistral       params.json of the releases of Meta and Mistral
+    mlx                 configs of mlx-lm
+    model               the result: which layers rotate by which frequencies
+    _rope_parameters    the reverse: a scaling as rope_parameters of transformers
+    inspection          what a config means, and how other frameworks read it
+    diagnosis           mistakes in a config, and a corrected config
 
-``read_config`` is the way in; ``RoPE.from_config`` builds one encoding of it.
+Start with ``read_config``; ``RoPE.from_config`` builds an encoding from the result.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from whorl._support.words import quote
 
 from . import gguf, huggingface, meta, mistral, mlx
-from ._written import Written, rope_parameters
+from ._rope_parameters import RopeParameters, rope_parameters
 from .model import (
     ConfigError,
     Kind,
@@ -44,8 +44,8 @@ __all__ = [
     "Parity",
     "Part",
     "QueryScale",
+    "RopeParameters",
     "Rotation",
-    "Written",
     "load",
     "parse",
     "read_config",
@@ -57,11 +57,11 @@ def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
     """What a model does with positions, layer by layer.
 
     Args:
-        x: a file, a folder, a dict, or a config object of transformers; transformers itself is
-            not needed for the others. Files: config.json of transformers or mlx-lm, params.json
-            of Meta or Mistral, GGUF. Or what ``load`` made of one of these.
-        parity: "transformers" repeats its mistakes where it has some; by default they are put
-            right.
+        x: a file, a folder, a dict, a config object of transformers (the only input that needs
+            transformers), or a ``Document`` from ``load``. Files may be config.json of transformers
+            or mlx-lm, params.json of Meta or Mistral, or GGUF.
+        parity: "transformers" reads a config exactly as transformers does, with its mistakes; by
+            default these are corrected.
 
     >>> import whorl
     >>> found = whorl.read_config({"model_type": "llama", "hidden_size": 64,
@@ -70,9 +70,7 @@ def read_config(x: Any, *, parity: Parity | None = None) -> ModelPositions:
     500000.0
     """
     if parity not in (None, "transformers"):
-        raise ConfigError(
-            f"read_config: parity must be None or 'transformers'; got {quote(parity)}."
-        )
+        raise ConfigError(f"parity must be None or 'transformers'; got {quote(parity)}.")
     document = load(x)
     return _READERS[document.kind](document, parity)
 
@@ -85,10 +83,10 @@ _READERS: dict[Kind, Callable[[Document, Parity | None], ModelPositions]] = {
     "transformers": huggingface.read,
 }
 
-if not TYPE_CHECKING:  # a type checker that saw it would let any misspelt name pass
+if not TYPE_CHECKING:  # with it, a type checker would accept any misspelt name
 
     def __getattr__(name: str) -> object:
-        """The two rooms above this one, loaded when they are first asked for."""
+        """The subpackages ``diagnosis`` and ``inspection``, imported at their first use."""
         if name not in ("diagnosis", "inspection"):
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
         return import_module(f"{__name__}.{name}")

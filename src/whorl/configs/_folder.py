@@ -1,4 +1,4 @@
-"""Which file in a folder is the config: one look, no descent, so that no loop can hold it up."""
+"""Find the config in a folder. A few fixed places are tried, so cyclic links cannot loop."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .model import ConfigError
 
-__all__ = ["config_in"]
+__all__ = ["find_config"]
 
 _NAMES = ("config.json", "params.json")
 _MOST_ENTRIES = 10_000
@@ -15,46 +15,50 @@ _MOST_TRIES = 16
 _CHECKPOINT = re.compile(r"(?:checkpoint|step|epoch)[-_]?(\d{1,9})")
 
 
-def config_in(folder: Path) -> Path:
-    """config.json, params.json, the one .gguf; else in original/, a checkpoint or a snapshot."""
-    found = _direct(folder) or _direct(folder / "original") or _nested(folder)
+def find_config(folder: Path) -> Path:
+    """The config.json, params.json or only .gguf of a folder, its checkpoints or its snapshots."""
+    found = (
+        _find_in_folder(folder)
+        or _find_in_folder(folder / "original")
+        or _find_in_subfolders(folder)
+    )
     if found is None:
         raise ConfigError(
-            f"read_config: {folder} holds no {' or '.join(_NAMES)} and no .gguf; pass the file."
+            f"{folder} contains no {' or '.join(_NAMES)} and no .gguf; pass the path of a file."
         )
     return found
 
 
-def _direct(folder: Path) -> Path | None:
+def _find_in_folder(folder: Path) -> Path | None:
     for name in _NAMES:
         if (folder / name).is_file():
             return folder / name
-    names = [n for n in _entries(folder) if n.lower().endswith(".gguf")]
-    # A vision projector lies beside its model; of a model in parts the first has the metadata.
+    names = [n for n in _list_entries(folder) if n.lower().endswith(".gguf")]
+    # "mmproj" files are vision projectors. The first file of a split model has the metadata.
     models = [n for n in names if not n.startswith("mmproj")] or names
     parts = [n for n in models if "-of-" not in n or "-00001-of-" in n]
     if len(parts) > 1:
         raise ConfigError(
-            f"read_config: {folder} holds {len(parts)} .gguf files: {', '.join(sorted(parts)[:4])}"
+            f"{folder} holds {len(parts)} .gguf files: {', '.join(sorted(parts)[:4])}"
             f"{', ...' if len(parts) > 4 else ''}; pass one of them."
         )
     return folder / parts[0] if parts else None
 
 
-def _nested(folder: Path) -> Path | None:
-    """The latest checkpoint of a training run, or the snapshot of a cached download."""
-    matches = [(_CHECKPOINT.fullmatch(name), name) for name in _entries(folder)]
+def _find_in_subfolders(folder: Path) -> Path | None:
+    """The config in the latest checkpoint of a training run, or in a snapshot of a download."""
+    matches = [(_CHECKPOINT.fullmatch(name), name) for name in _list_entries(folder)]
     numbered = sorted((int(match[1]), name) for match, name in matches if match)
-    snapshots = [Path("snapshots") / name for name in sorted(_entries(folder / "snapshots"))]
+    snapshots = [Path("snapshots") / name for name in sorted(_list_entries(folder / "snapshots"))]
     latest = [Path(name) for _, name in reversed(numbered)]
     for inner in [*latest, *snapshots][:_MOST_TRIES]:
-        found = _direct(folder / inner)
+        found = _find_in_folder(folder / inner)
         if found is not None:
             return found
     return None
 
 
-def _entries(folder: Path) -> list[str]:
+def _list_entries(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:

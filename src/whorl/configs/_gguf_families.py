@@ -1,20 +1,30 @@
-"""What llama.cpp does with positions for each architecture, where a GGUF file does not say it.
+"""What llama.cpp does with positions for each architecture, where the GGUF file does not say it.
 
-By reading llama.cpp as it was in mid-2026, not by running it: src/llama-model.cpp for the layouts
-(llama_model_rope_type); load_arch_hparams in src/models/*.cpp for periods and bases of sliding
-layers; the graphs there for layers that are not rotated; the converter's LlamaModel.permute for
-what is stored permuted. Names: gguf 0.19. llama.cpp does not run gptj; its layout is GPT-J's own.
+Found by reading llama.cpp of mid-2026, not by running it: src/llama-model.cpp for the layouts
+(llama_model_rope_type), load_arch_hparams in src/models/*.cpp for periods and bases of sliding
+layers, the graphs there for layers that are not rotated, and LlamaModel.permute of the converter
+for permuted weights. Architecture names are those of gguf 0.19. llama.cpp does not run gptj; the
+layout given here is that of GPT-J itself.
 
     norm      pairs of neighbours ("interleaved")         neox     pairs i, i + R/2 ("half")
-    mrope     neox with sections of (t, h, w)              imrope   the same, sections in turn
+    mrope     neox with sections for (t, h, w)             imrope   the same, sections interleaved
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DEEPSEEK", "HALVED", "LATENT", "PERMUTED", "SLIDING", "Sliding", "Style", "style"]
+__all__ = [
+    "DEEPSEEK",
+    "HALVED",
+    "LATENT",
+    "PERMUTED",
+    "SLIDING",
+    "RopeStyle",
+    "SlidingRule",
+    "get_rope_style",
+]
 
-Style = Literal["none", "norm", "neox", "mrope", "imrope"]
+RopeStyle = Literal["none", "norm", "neox", "mrope", "imrope"]
 
 _NONE = """
     clip gpt2 mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6
@@ -39,41 +49,41 @@ _NEOX = """
 _MROPE = "qwen2vl paddleocr"
 _IMROPE = "qwen3vl qwen3vlmoe qwen35 qwen35moe"
 
-_STYLES: dict[str, Style] = {
+_STYLES: dict[str, RopeStyle] = {
     **dict.fromkeys(_NONE.split(), "none"),
     **dict.fromkeys(_NORM.split(), "norm"),
     **dict.fromkeys(_NEOX.split(), "neox"),
     **dict.fromkeys(_MROPE.split(), "mrope"),
     **dict.fromkeys(_IMROPE.split(), "imrope"),
 }
-#: These take M-RoPE when the file has sections.
+#: Architectures that use M-RoPE when the file has sections.
 _BY_SECTIONS = ("glm4", "glm4moe", "hunyuan_vl")
 
-#: Stored permuted: "half" where they come from, "norm" here.
+#: The converter permutes q and k of these from the half layout to "norm".
 _PERMUTED = """
     llama llada deci baichuan internlm2 minicpm xverse olmo arctic granite granitemoe granitehybrid
     granite_swa chameleon bailingmoe smollm3 arcee mistral3 llama-embed maincoder
 """
 PERMUTED = frozenset(_PERMUTED.split())
 
-#: Layers that see everything rotate half of what the file says.
+#: Layers with full attention rotate half of the channels that the file says.
 HALVED = frozenset({"step35"})
 
-#: Their converter multiplies yarn_log_multiplier by 0.1, and their softmax scale carries it.
+#: The converter multiplies yarn_log_multiplier by 0.1, and the softmax scale includes it.
 DEEPSEEK = frozenset({"deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "mistral4"})
-#: Latent attention, also in files that leave out the rank of its keys and values.
+#: Architectures with latent attention, also if the file has no attention.kv_lora_rank.
 LATENT = DEEPSEEK - {"deepseek2-ocr"}
 
 
 @dataclass(frozen=True)
-class Sliding:
-    """Layers that see a window only, and layers that are not rotated.
+class SlidingRule:
+    """Which layers of an architecture have sliding windows, and which are not rotated.
 
-    period: every so many layers one sees all, the last of them, or the first if ``full_first``;
-        None where only the file says it (attention.sliding_window_pattern).
-    base: their base where freq_base_swa is missing; None for that of the other layers.
-    scaled: whether the scaling of the other layers is theirs too.
-    unrotated: "full" layers, or the "last" or "first" of every four.
+    period: one layer in each period has full attention: the last one, or the first one if
+        ``full_first``. None if only the file says it (attention.sliding_window_pattern).
+    base: of sliding layers if rope.freq_base_swa is missing; None for the base of the others.
+    scaled: whether sliding layers have the scaling of the other layers.
+    unrotated: layers with "full" attention, or the "last" or "first" of every four layers.
     """
 
     period: int | None = None
@@ -83,34 +93,34 @@ class Sliding:
     unrotated: Literal["full", "last", "first"] | None = None
 
 
-_OWN = Sliding(base=10_000.0, scaled=False)
+_OWN = SlidingRule(base=10_000.0, scaled=False)
 
-SLIDING: dict[str, Sliding] = {
-    "afmoe": Sliding(4, unrotated="last"),
-    "cohere2": Sliding(4, unrotated="full"),
-    "exaone-moe": Sliding(4, unrotated="full"),
-    "exaone4": Sliding(4, unrotated="full"),
-    "gemma-embedding": Sliding(6, base=10_000.0, scaled=False),
-    "gemma2": Sliding(2),
-    "gemma3": Sliding(6, base=10_000.0, scaled=False),
-    "gemma3n": Sliding(5, base=10_000.0, scaled=False),
+SLIDING: dict[str, SlidingRule] = {
+    "afmoe": SlidingRule(4, unrotated="last"),
+    "cohere2": SlidingRule(4, unrotated="full"),
+    "exaone-moe": SlidingRule(4, unrotated="full"),
+    "exaone4": SlidingRule(4, unrotated="full"),
+    "gemma-embedding": SlidingRule(6, base=10_000.0, scaled=False),
+    "gemma2": SlidingRule(2),
+    "gemma3": SlidingRule(6, base=10_000.0, scaled=False),
+    "gemma3n": SlidingRule(5, base=10_000.0, scaled=False),
     "gemma4": _OWN,
-    "gpt-oss": Sliding(2),
+    "gpt-oss": SlidingRule(2),
     "laguna": _OWN,
-    "llama4": Sliding(4, unrotated="last"),
-    "mellum": Sliding(4, scaled=False),
+    "llama4": SlidingRule(4, unrotated="last"),
+    "mellum": SlidingRule(4, scaled=False),
     "mimo2": _OWN,
-    "modern-bert": Sliding(3, full_first=True, base=10_000.0, scaled=False),
-    "olmo2": Sliding(4, scaled=False),
-    "plamo3": Sliding(8, base=10_000.0, scaled=False),
-    "smallthinker": Sliding(4, full_first=True, unrotated="first"),
-    "smollm3": Sliding(unrotated="last"),
+    "modern-bert": SlidingRule(3, full_first=True, base=10_000.0, scaled=False),
+    "olmo2": SlidingRule(4, scaled=False),
+    "plamo3": SlidingRule(8, base=10_000.0, scaled=False),
+    "smallthinker": SlidingRule(4, full_first=True, unrotated="first"),
+    "smollm3": SlidingRule(unrotated="last"),
     "step35": _OWN,
 }
 
 
-def style(architecture: str, *, sections: bool) -> Style | None:
-    """How channels pair up, None for an architecture that is not known."""
+def get_rope_style(architecture: str, *, sections: bool) -> RopeStyle | None:
+    """How llama.cpp pairs channels; None for an architecture that is not known."""
     if sections and architecture in _BY_SECTIONS:
         return "mrope"
     return _STYLES.get(architecture)

@@ -1,16 +1,16 @@
-"""The frequencies of a GGUF file: scaling keys and divisor tensors as a scaling of whorl.
+"""Scaling of the frequencies in a GGUF file: its keys and tensors of divisors as a ``Scaling``.
 
-Its YaRN ramps as that of transformers does. Rotated channels are multiplied by
+The ramp of YaRN is that of transformers. Rotated channels are multiplied by
 
     a = attn_factor g(s, m) / g(s, l)      g(s, m) = 1 + 0.1 m ln s      l = yarn_log_multiplier
 
-where l is 0 if the key is missing and m is 1. In DeepSeek's architectures the key holds 0.1 l, and
-the softmax scale is multiplied by (a g(s, l))^2; in deepseek2 itself m is l. So
-src/llama-context.cpp and src/models/deepseek2.cpp, which undo the 1 + 0.1 ln s that ggml's rotation
-puts in by itself.
+where m is 1, and l is 0 if the key is missing. In DeepSeek architectures the key holds 0.1 l, and
+the softmax scale is multiplied by (a g(s, l))^2; in deepseek2 itself m is l. Sources:
+src/llama-context.cpp and src/models/deepseek2.cpp, which undo the factor 1 + 0.1 ln s that ggml's
+rotation applies by itself.
 
-Tensors divide frequencies. Where they are what a formula gives, the formula is named: Llama 3's,
-or Gemma 4's zeros.
+Tensors hold divisors of the frequencies. Divisors that a formula gives are read as that formula:
+Llama 3's, or the pairs of Gemma 4 that do not rotate.
 """
 
 from collections.abc import Mapping
@@ -23,80 +23,89 @@ from ._gguf_families import DEEPSEEK
 from ._values import Keys
 from .model import ConfigError, Note
 
-__all__ = ["ORIGINAL", "Scaled", "scaled"]
+__all__ = ["ORIGINAL", "GGUFScaling", "read_scaling"]
 
 ORIGINAL = "rope.scaling.original_context_length"
-_STANDS_STILL = 1e20  # a divisor that leaves no turn; the files have 1e30
+_NO_ROTATION = 1e20  # divisors from here on mean a pair that does not rotate; files have 1e30
 _AT_LOAD = Note(
     "longrope-at-load",
-    "llama.cpp picks the short or the long factors once, by the context size that it is started"
+    "llama.cpp chooses the short or the long factors once, by the context size it is started"
     " with; here they switch at the current length.",
 )
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """A scaling and what goes with it."""
+class GGUFScaling:
+    """The scaling of a GGUF file, with the factor on the softmax scale and notes."""
 
     scaling: Scaling | None = None
     softmax_scale: float = 1.0
     notes: tuple[Note, ...] = ()
 
 
-def scaled(
+def read_scaling(
     keys: Keys, ladder: Ladder, context: int | None, tensors: Mapping[str, tuple[float, ...]]
-) -> Scaled:
-    """How llama.cpp changes the frequencies of ``ladder``."""
-    kind = keys.text("rope.scaling.type") or "linear"
+) -> GGUFScaling:
+    """How llama.cpp scales the frequencies of ``ladder``."""
+    kind = keys.read_text("rope.scaling.type") or "linear"
     if kind not in ("none", "linear", "yarn", "longrope"):
-        raise keys.refused("rope.scaling.type", "none, linear, yarn or longrope")
-    factor = keys.number("rope.scaling.factor")
+        raise keys.wrong_value("rope.scaling.type", "none, linear, yarn or longrope")
+    factor = keys.read_number("rope.scaling.factor")
     if factor is None:
-        factor = keys.number("rope.scale_linear")
-    factor = factor or 1.0  # 0 stands for none, as a missing key does
+        factor = keys.read_number("rope.scale_linear")
+    factor = factor or 1.0  # 0 means no factor, like a missing key
     if factor <= 0:
-        raise keys.refused("rope.scaling.factor", "above 0")
-    attention = keys.number("rope.scaling.attn_factor", above=0.0) or 1.0
-    if _yarn_weight(keys, kind):
-        return _yarn(keys, factor, attention, context, "rope_freqs.weight" in tensors)
-    stretch = 1.0 if kind == "none" else factor
+        raise keys.wrong_value("rope.scaling.factor", "above 0")
+    attention = keys.read_number("rope.scaling.attn_factor", above=0.0) or 1.0
+    if _has_yarn_ramp(keys, kind):
+        return _build_yarn(keys, factor, attention, context, "rope_freqs.weight" in tensors)
+    multiplier = 1.0 if kind == "none" else factor
     divisors = tensors.get("rope_freqs.weight")
     if divisors is not None:
-        return _divided(keys, ladder, [stretch * d for d in divisors], attention, context)
+        return _build_from_divisors(
+            keys, ladder, [multiplier * d for d in divisors], attention, context
+        )
     short, long = (tensors.get(f"rope_factors_{side}.weight") for side in ("short", "long"))
     if short is not None and long is not None:
-        near, far = ([stretch * d for d in factors] for factors in (short, long))
-        rule = LongRoPE(near, far, _needed(keys, context), attention_factor=attention)
-        return Scaled(rule, notes=(_AT_LOAD,))
+        near, far = ([multiplier * d for d in factors] for factors in (short, long))
+        rule = LongRoPE(
+            near, far, _require_trained_length(keys, context), attention_factor=attention
+        )
+        return GGUFScaling(rule, notes=(_AT_LOAD,))
     if short is not None or long is not None:
         raise ConfigError(
-            "read_config: one of rope_factors_short and rope_factors_long is missing."
+            "the tensors rope_factors_short and rope_factors_long must both be in the file, because"
+            " LongRoPE switches between them; one is missing. Convert the model again."
         )
-    alpha = keys.number("rope.scaling.alpha")
+    alpha = keys.read_number("rope.scaling.alpha")
     if alpha:
-        return Scaled(NTK(alpha))
+        return GGUFScaling(NTK(alpha))
     if attention != 1.0:
-        return _divided(keys, ladder, [stretch] * len(ladder.inv_freq), attention, context)
-    return Scaled(Linear(stretch) if stretch != 1.0 else None)
+        return _build_from_divisors(
+            keys, ladder, [multiplier] * len(ladder.inv_freq), attention, context
+        )
+    return GGUFScaling(Linear(multiplier) if multiplier != 1.0 else None)
 
 
-def _yarn_weight(keys: Keys, kind: str) -> bool:
-    """Whether the ramp of YaRN is on: yarn_ext_factor, by default 1 for yarn and 0 for others."""
+def _has_yarn_ramp(keys: Keys, kind: str) -> bool:
+    """Whether YaRN is on: by yarn_ext_factor, which is 1 for type "yarn" and 0 for others."""
     name = "rope.scaling.yarn_ext_factor"
-    weight = keys.number(name)
+    weight = keys.read_number(name)
     if weight is None or weight < 0:
         return kind == "yarn"
     if weight not in (0.0, 1.0):
-        raise keys.refused(name, "0 or 1, because whorl has no YaRN in part")
+        raise keys.wrong_value(name, "0 or 1, because whorl cannot apply YaRN in part")
     return weight == 1.0
 
 
-def _yarn(
+def _build_yarn(
     keys: Keys, factor: float, attention: float, context: int | None, divided: bool
-) -> Scaled:
+) -> GGUFScaling:
     if divided:
-        raise ConfigError("read_config: YaRN and rope_freqs.weight in one file; no model has both.")
-    weight = keys.number("rope.scaling.yarn_log_multiplier") or 0.0
+        raise ConfigError(
+            "a file must not have both YaRN and the tensor rope_freqs.weight; no model does."
+        )
+    weight = keys.read_number("rope.scaling.yarn_log_multiplier") or 0.0
     deepseek = keys.where in DEEPSEEK
     if deepseek:
         weight /= 0.1
@@ -105,38 +114,38 @@ def _yarn(
     scale = attention * compute_mscale(factor, above) / below
     rule = YaRN(
         factor,
-        _needed(keys, context),
-        beta_fast=keys.number("rope.scaling.yarn_beta_fast") or 32.0,
-        beta_slow=keys.number("rope.scaling.yarn_beta_slow") or 1.0,
+        _require_trained_length(keys, context),
+        beta_fast=keys.read_number("rope.scaling.yarn_beta_fast") or 32.0,
+        beta_slow=keys.read_number("rope.scaling.yarn_beta_slow") or 1.0,
         attention_factor=scale,
     )
-    return Scaled(rule, softmax_scale=(scale * below) ** 2 if deepseek else 1.0)
+    return GGUFScaling(rule, softmax_scale=(scale * below) ** 2 if deepseek else 1.0)
 
 
-def _divided(
+def _build_from_divisors(
     keys: Keys, ladder: Ladder, divisors: list[float], attention: float, context: int | None
-) -> Scaled:
-    """Divisors by the formula that gives them, or as they are."""
+) -> GGUFScaling:
+    """The formula that gives these divisors; a LongRoPE with the divisors if there is none."""
     if len(divisors) != len(ladder.inv_freq):
         raise ConfigError(
-            f"read_config: rope_freqs.weight must hold {len(ladder.inv_freq)} numbers, one for each"
+            f"rope_freqs.weight must hold {len(ladder.inv_freq)} numbers, one for each"
             f" pair of the {ladder.rotary_dim} rotated channels; got {len(divisors)}."
         )
     if attention == 1.0:
-        turning = divisors.count(1.0)
-        still = all(d >= _STANDS_STILL for d in divisors[turning:])
-        if still and turning < len(divisors) and divisors[:turning] == [1.0] * turning:
-            return Scaled(Proportional(turning / len(divisors)))
-        rule = Llama3(max(1.0, divisors[-1]), keys.whole(ORIGINAL) or 8192)
+        rotating = divisors.count(1.0)
+        still = all(d >= _NO_ROTATION for d in divisors[rotating:])
+        if still and rotating < len(divisors) and divisors[:rotating] == [1.0] * rotating:
+            return GGUFScaling(Proportional(rotating / len(divisors)))
+        rule = Llama3(max(1.0, divisors[-1]), keys.read_int(ORIGINAL) or 8192)
         wanted = ladder.inv_freq / rule.frequencies(ladder, None).inv_freq
         if all(abs(d - w) <= 1e-4 * w for d, w in zip(divisors, wanted.tolist(), strict=True)):
-            return Scaled(rule)
-    known = keys.whole(ORIGINAL) or context or 1
-    return Scaled(LongRoPE(divisors, divisors, known, attention_factor=attention))
+            return GGUFScaling(rule)
+    known = keys.read_int(ORIGINAL) or context or 1
+    return GGUFScaling(LongRoPE(divisors, divisors, known, attention_factor=attention))
 
 
-def _needed(keys: Keys, context: int | None) -> int:
-    found = keys.whole(ORIGINAL) or context
+def _require_trained_length(keys: Keys, context: int | None) -> int:
+    found = keys.read_int(ORIGINAL) or context
     if found is None:
-        raise keys.missing(ORIGINAL, "the scaling needs it or context_length")
+        raise keys.missing_key(ORIGINAL, "the scaling needs it, or context_length")
     return found

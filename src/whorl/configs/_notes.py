@@ -1,30 +1,30 @@
-"""What models do that their rotation alone does not say: the text of each note, by its id."""
+"""Texts of the notes, by id: what models do that is not part of their rotation."""
 
 from .model import Note
 
-__all__ = ["TEXTS", "note"]
+__all__ = ["TEXTS", "get_note"]
 
 TEXTS: dict[str, str] = {
     "alibi-instead": "The config asks for ALiBi, so queries and keys are not rotated.",
     "backward-ramp": (
         "beta_fast is below beta_slow, and transformers lets that pass: YaRN's ramp runs backwards,"
-        " so that fast pairs are slowed and slow ones kept. Most likely the two are swapped."
+        " so fast pairs are slowed and slow pairs are not. Most likely the two are swapped."
     ),
     "before-projection": (
         "The input of the attention layer is rotated, before the projections to queries and keys;"
-        " values are made of the input as it was."
+        " values are computed from the input before rotation."
     ),
     "chunked-attention": (
-        "A token sees those before it in its own chunk; the window is the length of a chunk."
+        "A token attends to earlier tokens of its own chunk; the window is the length of a chunk."
     ),
     "cross-attention-unrotated": "Cross-attention layers leave queries and keys unrotated.",
     "fewer-queries": "Queries are the last tokens only: they take the last rows of the table.",
-    "float64-angles": "Angles are formed in float64, as whorl does by default.",
+    "float64-angles": "Angles are computed in float64, as whorl does by default.",
     "fp32-rotation": "Queries and keys are rotated in float32 and rounded afterwards.",
     "fp32-tables": "cos and sin stay float32 in half-precision models.",
     "head-index-positions": (
-        "The position is the index of the HEAD, not of the token: heads and tokens have changed"
-        " places when the rotation is applied."
+        "The position is the index of the HEAD, not of the token: heads and tokens are"
+        " transposed when the rotation is applied."
     ),
     "indexer-front": "The sparse indexer rotates the first channels of its own, narrower heads.",
     "indexer-half": "The sparse indexer rotates in the half layout, unlike attention.",
@@ -32,21 +32,21 @@ TEXTS: dict[str, str] = {
     "indexer-tail": "The sparse indexer keeps its rotated channels last.",
     "key-multiplier": "Keys are multiplied by key_multiplier before they are rotated.",
     "learned-gains": (
-        "Frequencies are multiplied by exp(alpha), alpha a tensor of the checkpoint; the reading"
-        " is that of alpha = 0."
+        "Frequencies are multiplied by exp(alpha), where alpha is a tensor of the checkpoint; what"
+        " is read holds for alpha = 0."
     ),
     "learned-query-scale": (
-        "Queries are multiplied by scale ln(p + 1) + bias, per head and trained; not part of the"
-        " reading."
+        "Queries are multiplied by scale ln(p + 1) + bias, trained for each head, which no config"
+        " holds."
     ),
     "mla": (
         "Multi-head latent attention: a separate part of each query, and one key part shared by"
         " all heads, of qk_rope_head_dim channels, is rotated."
     ),
-    "negative-positions": "Padding on the left gets negative positions.",
+    "negative-positions": "Padding tokens on the left have negative positions.",
     "no-attention": "Layers of this type have no queries and keys.",
     "no-rotary": "This model has no rotary embedding.",
-    "no-sign": "The model type is not known, and no key speaks of a rotary embedding.",
+    "no-sign": "The model type is not known, and no key mentions a rotary embedding.",
     "nope-layers": "These layers leave queries and keys unrotated.",
     "odd-rotary-width": (
         "The rotated width is odd; transformers rounds the number of pairs up and keeps the odd"
@@ -63,15 +63,15 @@ TEXTS: dict[str, str] = {
     "query-scaled-before": "Queries are scaled by 1/sqrt(D) before they are rotated.",
     "rope-off": "The config switches its rotary embedding off.",
     "shared-keys": "Layers that share the keys of an earlier layer rotate queries only.",
-    "sign-reversed": "Pairs turn by minus the angle.",
+    "sign-reversed": "Pairs rotate by minus the angle.",
     "table-dropout": "During training dropout acts on cos and sin.",
     "unknown-family": (
-        "The model type is not known, or not as one that rotates; it is read by its keys: as"
-        " DeepSeek-V3 where it has qk_rope_head_dim, else as a plain one: half layout, every layer,"
-        " the whole head unless a key for its rotated part says otherwise."
+        "The model type is not known, or not as one that rotates; it is read by its keys:"
+        " like DeepSeek-V3 with qk_rope_head_dim, else with the half layout in every layer,"
+        " over the whole head unless a key says which part rotates."
     ),
-    "unscaled-layers": "Layers outside rope_scaling_layers rotate by unscaled frequencies.",
-    "values-rotated": "Values are rotated as queries and keys are.",
+    "unscaled-layers": "Layers that are not in rope_scaling_layers have unscaled frequencies.",
+    "values-rotated": "Values are rotated like queries and keys.",
     "values-rotated-optional": "Values are rotated too if rotary_value is set.",
     "window-start-positions": (
         "Compressed keys are rotated by the position at which their window starts."
@@ -79,5 +79,6 @@ TEXTS: dict[str, str] = {
 }
 
 
-def note(name: str) -> Note:
+def get_note(name: str) -> Note:
+    """The note with this id."""
     return Note(name, TEXTS[name])

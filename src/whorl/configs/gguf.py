@@ -1,11 +1,11 @@
-"""GGUF, the files of llama.cpp: how a model rotates, from its metadata and its small tensors.
+"""GGUF files of llama.cpp: how a model rotates, from its metadata and its small tensors.
 
     {arch}.rope.freq_base, .rope.dimension_count, .rope.scaling.*, .attention.key_length ...
     rope_freqs.weight            divides each frequency: Llama 3.1, Gemma 4
-    rope_factors_{short,long}    the two sets of LongRoPE
+    rope_factors_{short,long}    the two lists of factors of LongRoPE
 
-The layout is the architecture's, not the file's (``_gguf_families``), and what a file leaves out is
-what llama.cpp assumes: base 10000, scaling "linear" by 1. Frequencies: ``_gguf_scaling``.
+The layout depends on the architecture (``_gguf_families``), not on the file. For missing keys the
+defaults of llama.cpp hold: base 10000, scaling "linear" by 1. ``_gguf_scaling`` reads scalings.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from typing import Any
 from whorl._support.words import quote
 from whorl.scaling import Ladder, Llama3
 
-from ._gguf_families import HALVED, LATENT, PERMUTED, Sliding, Style, style
-from ._gguf_layers import Layers, layers_of
-from ._gguf_scaling import ORIGINAL, Scaled, scaled
-from ._notes import note
-from ._values import MOST_CHANNELS, Keys, sound
-from ._written import parameters
+from ._gguf_families import HALVED, LATENT, PERMUTED, RopeStyle, SlidingRule, get_rope_style
+from ._gguf_layers import GGUFLayers, group_layers
+from ._gguf_scaling import ORIGINAL, GGUFScaling, read_scaling
+from ._notes import get_note
+from ._rope_parameters import write_parameters
+from ._values import MOST_CHANNELS, Keys, check_rotation
 from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, Rotation
 from .source import Document
 
@@ -30,91 +30,90 @@ _LONGEST_NAME = 100
 
 _PERMUTED = Note(
     "permuted-storage",
-    "The rows of q and k are stored permuted, so that pairs which Hugging Face keeps half a head"
-    " apart are neighbours; undo it before comparing weights.",
+    "The rows of q and k are stored permuted: pairs that are half a head apart at Hugging Face are"
+    " neighbours here. Undo the permutation before comparing weights.",
 )
 
 
 @dataclass(frozen=True)
-class _Model:
-    """A file whose architecture is known; the keys lack it, and keys.where is its name."""
+class _GGUFModel:
+    """A GGUF file; ``keys`` are without the architecture, which is ``keys.where``."""
 
     keys: Keys
-    style: Style
+    style: RopeStyle
     sections: tuple[int, ...]
     tensors: Mapping[str, tuple[float, ...]]
 
 
 def read(document: Document, parity: Parity | None = None) -> ModelPositions:
     """What llama.cpp does with positions for this file."""
-    keys = _keys(document.data)
-    sections = _sections(keys)
-    how = style(keys.where, sections=bool(sections))
+    keys = _select_keys(document.data)
+    sections = _read_sections(keys)
+    how = get_rope_style(keys.where, sections=bool(sections))
     notes: list[Note] = []
     if how is None:
         how = "mrope" if sections else "neox"
         notes.append(Note("unknown-family", f"{quote(keys.where)} is not known; read as {how}."))
-    if keys.where == "baichuan" and keys.whole("block_count") == 40:
-        how = "none"  # the 13B has ALiBi
+    if keys.where == "baichuan" and keys.read_int("block_count") == 40:
+        how = "none"  # the 13B model has ALiBi
     groups: tuple[LayerGroup, ...] = ()
     if how == "none":
-        notes.append(note("no-rotary"))
+        notes.append(get_note("no-rotary"))
     else:
-        model = _Model(keys, how, sections, document.tensors)
-        groups = tuple(_group(model, layers) for layers in layers_of(keys))
+        model = _GGUFModel(keys, how, sections, document.tensors)
+        groups = tuple(_build_group(model, layers) for layers in group_layers(keys))
         if keys.where in PERMUTED:
             notes.append(_PERMUTED)
-    context = keys.whole("context_length")
-    trained = keys.whole(ORIGINAL) or _trained(groups) or context
+    context = keys.read_int("context_length")
+    trained = keys.read_int(ORIGINAL) or _infer_trained_length(groups) or context
     return ModelPositions("gguf", keys.where, context, trained, groups, tuple(notes), parity=parity)
 
 
-def _trained(groups: tuple[LayerGroup, ...]) -> int | None:
-    """The length of training that divisors by Llama 3's formula stand for."""
+def _infer_trained_length(groups: tuple[LayerGroup, ...]) -> int | None:
+    """The trained length in the scaling of Llama 3, if a group has that scaling."""
     scalings = [g.rotation.options.get("scaling") for g in groups if g.rotation is not None]
     return next((each.original_context for each in scalings if isinstance(each, Llama3)), None)
 
 
-def _keys(data: Mapping[str, Any]) -> Keys:
+def _select_keys(data: Mapping[str, Any]) -> Keys:
     name = data.get("general.architecture")
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         if data.get("split.no"):
             raise ConfigError(
-                "read_config: this GGUF file is a later part of a model in several; pass the first."
+                "this GGUF file is a later part of a split model; pass the first part, which has"
+                " the metadata."
             )
-        raise ConfigError(
-            f"read_config: general.architecture must be the name of one; got {quote(name)}."
-        )
+        raise ConfigError(f"general.architecture must name an architecture; got {quote(name)}.")
     own = {key[len(name) + 1 :]: v for key, v in data.items() if key.startswith(name + ".")}
     return Keys(own, name)
 
 
-def _sections(keys: Keys) -> tuple[int, ...]:
-    """Pairs of each axis, without the empty ones at the end."""
+def _read_sections(keys: Keys) -> tuple[int, ...]:
+    """Number of pairs of each axis, without zeros at the end."""
     name = "rope.dimension_sections"
-    found = keys.items(name, int, "numbers of pairs") or ()
+    found = keys.read_list(name, int, "numbers of pairs") or ()
     if len(found) > 4 or not all(type(n) is int and 0 <= n <= MOST_CHANNELS for n in found):
-        raise keys.refused(name, "at most 4 numbers of pairs")
+        raise keys.wrong_value(name, "at most 4 numbers of pairs")
     while found and found[-1] == 0:
         found = found[:-1]
     return found
 
 
-def _group(model: _Model, kind: Layers) -> LayerGroup:
+def _build_group(model: _GGUFModel, kind: GGUFLayers) -> LayerGroup:
     if not kind.rotated:
-        why = (note("nope-layers" if kind.attends else "no-attention"),)
+        why = (get_note("nope-layers" if kind.attends else "no-attention"),)
         scale = kind.query_scale if kind.attends else None
         return LayerGroup(kind.name, kind.layers, None, scale, window=kind.window, notes=why)
     keys, encoding = model.keys, "rope"
-    options, ladder = _options(model, kind.sliding)
-    change = Scaled()
+    options, ladder = _read_options(model, kind.sliding)
+    change = GGUFScaling()
     if kind.sliding is None or kind.sliding.scaled:
         try:
-            change = scaled(keys, ladder, keys.whole("context_length"), model.tensors)
+            change = read_scaling(keys, ladder, keys.read_int("context_length"), model.tensors)
         except ConfigError:
             raise
-        except (ValueError, ArithmeticError) as error:  # what a scaling itself refuses
-            raise ConfigError(f"read_config: {keys.where}: {error}") from None
+        except (ValueError, ArithmeticError) as error:  # raised by the scaling
+            raise ConfigError(f"{keys.where}: {error}") from None
     if change.scaling is not None:
         options["scaling"] = change.scaling
     if model.style in ("mrope", "imrope") and len(model.sections) > 1:
@@ -124,27 +123,27 @@ def _group(model: _Model, kind: Layers) -> LayerGroup:
     return LayerGroup(
         kind.name,
         kind.layers,
-        sound(Rotation(encoding, options)),
+        check_rotation(Rotation(encoding, options)),
         kind.query_scale,
         change.softmax_scale,
         kind.window,
-        (*change.notes, *map(note, _more_notes(keys, kind))),
-        parameters(options),
+        (*change.notes, *map(get_note, _list_notes(keys, kind))),
+        write_parameters(options),
     )
 
 
-def _more_notes(keys: Keys, kind: Layers) -> list[str]:
+def _list_notes(keys: Keys, kind: GGUFLayers) -> list[str]:
     chunked = keys.where == "llama4" and kind.window is not None
     return [*(["mla"] if _is_mla(keys) else []), *(["chunked-attention"] if chunked else [])]
 
 
-def _options(model: _Model, sliding: Sliding | None) -> tuple[dict[str, Any], Ladder]:
-    """Base, widths and layout, and the frequencies before any scaling."""
+def _read_options(model: _GGUFModel, sliding: SlidingRule | None) -> tuple[dict[str, Any], Ladder]:
+    """Options of the rotation (base, widths, layout), and its frequencies before scaling."""
     keys = model.keys
-    base = keys.number("rope.freq_base", above=0.0) or 10_000.0
+    base = keys.read_number("rope.freq_base", above=0.0) or 10_000.0
     if sliding is not None:
-        base = keys.number("rope.freq_base_swa", above=0.0) or sliding.base or base
-    head_dim, width = _widths(keys, sliding is not None)
+        base = keys.read_number("rope.freq_base_swa", above=0.0) or sliding.base or base
+    head_dim, width = _read_widths(keys, sliding is not None)
     options: dict[str, Any] = {
         "head_dim": head_dim,
         "base": base,
@@ -155,36 +154,39 @@ def _options(model: _Model, sliding: Sliding | None) -> tuple[dict[str, Any], La
     return options, Ladder.of(width, base)
 
 
-def _widths(keys: Keys, sliding: bool) -> tuple[int, int]:
-    """Channels of a head and how many of them rotate; of latent attention the rotary part alone."""
-    width = keys.whole("rope.dimension_count", most=MOST_CHANNELS)
-    head_dim = keys.whole("attention.key_length", most=MOST_CHANNELS)
+def _read_widths(keys: Keys, sliding: bool) -> tuple[int, int]:
+    """Channels of a head, and how many rotate; in latent attention only the rotary part counts."""
+    width = keys.read_int("rope.dimension_count", most=MOST_CHANNELS)
+    head_dim = keys.read_int("attention.key_length", most=MOST_CHANNELS)
     if sliding:
-        width = keys.whole("rope.dimension_count_swa", most=MOST_CHANNELS) or width
-        head_dim = keys.whole("attention.key_length_swa", most=MOST_CHANNELS) or head_dim
+        width = keys.read_int("rope.dimension_count_swa", most=MOST_CHANNELS) or width
+        head_dim = keys.read_int("attention.key_length_swa", most=MOST_CHANNELS) or head_dim
     if _is_mla(keys) and width is not None:
         return width, width
     if head_dim is None:
-        heads = _heads(keys)
-        channels = keys.whole("embedding_length", least=heads, most=heads * MOST_CHANNELS)
+        heads = _count_heads(keys)
+        channels = keys.read_int("embedding_length", least=heads, most=heads * MOST_CHANNELS)
         if channels is None:
-            raise keys.missing(
-                "embedding_length", "attention.key_length neither says a head's width"
+            raise keys.missing_key(
+                "embedding_length",
+                "attention.key_length, which also gives the width of a head, is missing too",
             )
         head_dim = channels // heads
     width = width or head_dim
     return head_dim, width // 2 if keys.where in HALVED and not sliding else width
 
 
-def _heads(keys: Keys) -> int:
+def _count_heads(keys: Keys) -> int:
     name = "attention.head_count"
     value = keys.data.get(name)
-    if isinstance(value, (list, tuple)):  # one for each layer; those without attention have 0
+    if isinstance(value, (list, tuple)):  # one for each layer; 0 for layers without attention
         value = next((n for n in value if n), None)
     if value is None:
-        raise keys.missing(name, "attention.key_length neither says a head's width")
+        raise keys.missing_key(
+            name, "attention.key_length, which also gives the width of a head, is missing too"
+        )
     if type(value) is not int or not 1 <= value <= MOST_CHANNELS:
-        raise keys.refused(name, f"a number of heads up to {MOST_CHANNELS}")
+        raise keys.wrong_value(name, f"a number of heads up to {MOST_CHANNELS}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The largest sizes that are read: more than any model has, and few enough to build tables of."""
+"""The largest sizes that are accepted: above those of any model, and small enough for tables."""
 
 __all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS"]
 

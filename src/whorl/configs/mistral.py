@@ -1,14 +1,14 @@
-"""params.json of Mistral's own releases: interleaved pairs, YaRN by other names, latent attention.
+"""params.json of Mistral's releases: interleaved layout, YaRN with other keys, latent attention.
 
-    dim, n_layers, n_heads, head_dim     a head has dim / n_heads channels unless head_dim says it
-    rope_theta                           missing: 10000 with a sliding window, 1e6 without
+    dim, n_layers, n_heads, head_dim     head_dim, or else dim / n_heads, is the width of a head
+    rope_theta                           if missing, 10000 with a sliding window, 1e6 without
     yarn                                 factor, original_max_position_embeddings, beta and alpha
                                          (beta_fast, beta_slow), apply_scale (false: scale 1)
     llama_4_scaling                      beta, original_max_position_embeddings: scales queries
-    sliding_window                       for all layers, or a list that repeats; null: none
+    sliding_window                       one number for all layers, a list that repeats, or null
     qk_rope_head_dim, kv_lora_rank       latent attention (Mistral Large 3)
 
-Read off mistralai/mistral-inference, transformer.py (bases), and vLLM 0.32,
+Sources: mistralai/mistral-inference, transformer.py (bases), and vLLM 0.32,
 transformers_utils/configs/mistral.py (names) and model_executor/layers/rotary_embedding (scales).
 """
 
@@ -16,39 +16,39 @@ from typing import Any
 
 from whorl.scaling import YaRN
 
-from ._notes import note
-from ._values import MOST_CHANNELS, MOST_LAYERS, Keys, sound
-from ._written import parameters
-from .meta import heads_width
+from ._notes import get_note
+from ._rope_parameters import write_parameters
+from ._values import MOST_CHANNELS, MOST_LAYERS, Keys, check_rotation
+from .meta import read_head_dim
 from .model import ConfigError, LayerGroup, ModelPositions, Note, Parity, QueryScale, Rotation
 from .source import Document
 
 __all__ = ["read"]
 
-_VISION = Note("vision-encoder", "The vision encoder has a rotation of its own, which is not read.")
-_ASSUMED = "rope_theta is missing: {:.0f} is what Mistral's code takes {} a sliding window."
+_VISION = Note("vision-encoder", "The vision encoder has its own rotation, which is not read.")
+_ASSUMED = "rope_theta is missing: Mistral's code uses {:.0f} {} a sliding window."
 
 
 def read(document: Document, parity: Parity | None = None) -> ModelPositions:
     """What Mistral's code does with positions for this params.json."""
     keys = Keys(document.data)
-    windows = _windows(keys)
+    windows = _read_windows(keys)
     notes: list[Note] = []
-    base = keys.number("rope_theta", above=0.0)
+    base = keys.read_number("rope_theta", above=0.0)
     if base is None:
         slides = any(window is not None for window in windows)
         base = 10_000.0 if slides else 1e6
         notes.append(Note("base-assumed", _ASSUMED.format(base, "with" if slides else "without")))
-    latent = keys.whole("qk_rope_head_dim", most=MOST_CHANNELS)
-    head_dim = latent or heads_width(keys)
+    latent = keys.read_int("qk_rope_head_dim", most=MOST_CHANNELS)
+    head_dim = latent or read_head_dim(keys)
     options: dict[str, Any] = {"head_dim": head_dim, "base": base, "layout": "interleaved"}
-    yarn = keys.under("yarn")
+    yarn = keys.read_object("yarn")
     if yarn is not None:
-        options["scaling"] = _yarn(yarn)
-    rotation, known = sound(Rotation("rope", options)), parameters(options)
-    scale = _query_scale(keys.under("llama_4_scaling"))
-    own = (note("mla"),) if latent else ()
-    count = keys.whole("n_layers", most=MOST_LAYERS)
+        options["scaling"] = _read_yarn(yarn)
+    rotation, known = check_rotation(Rotation("rope", options)), write_parameters(options)
+    scale = _read_query_scale(keys.read_object("llama_4_scaling"))
+    own = (get_note("mla"),) if latent else ()
+    count = keys.read_int("n_layers", most=MOST_LAYERS)
     groups = []
     for window in dict.fromkeys(windows):
         layers = tuple(i for i in range(count or 0) if windows[i % len(windows)] == window)
@@ -58,48 +58,48 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
         groups.append(LayerGroup(name, layers, rotation, scale, 1.0, window, own, known))
     if "vision_encoder" in keys or "multimodal" in keys:
         notes.append(_VISION)
-    context = keys.whole("max_position_embeddings") or keys.whole("max_seq_len")
-    trained = context if yarn is None else yarn.whole("original_max_position_embeddings")
+    context = keys.read_int("max_position_embeddings") or keys.read_int("max_seq_len")
+    trained = context if yarn is None else yarn.read_int("original_max_position_embeddings")
     return ModelPositions(
         "mistral", "mistral", context, trained, tuple(groups), tuple(notes), parity=parity
     )
 
 
-def _windows(keys: Keys) -> list[int | None]:
-    """The window of each layer, repeating; None sees everything."""
+def _read_windows(keys: Keys) -> list[int | None]:
+    """The windows of the layers, a pattern that repeats; None for full attention."""
     name = "sliding_window" if "sliding_window" in keys else "_sliding_window"
     given = keys.data.get(name)
     if not isinstance(given, (list, tuple)):
-        return [keys.whole(name)]
+        return [keys.read_int(name)]
     if not given or len(given) > MOST_LAYERS:
-        raise keys.refused(name, "an int, null, or a list of them")
-    return [None if w is None else Keys({name: w}).whole(name) for w in given]
+        raise keys.wrong_value(name, "an int, null, or a list of them")
+    return [None if w is None else Keys({name: w}).read_int(name) for w in given]
 
 
-def _yarn(yarn: Keys) -> YaRN:
-    factor = yarn.number("factor", above=0.0)
-    trained = yarn.whole("original_max_position_embeddings")
+def _read_yarn(yarn: Keys) -> YaRN:
+    factor = yarn.read_number("factor", above=0.0)
+    trained = yarn.read_int("original_max_position_embeddings")
     if factor is None or trained is None:
         missing = "factor" if factor is None else "original_max_position_embeddings"
-        raise yarn.missing(missing, "YaRN needs it")
+        raise yarn.missing_key(missing, "YaRN needs it")
     try:
         return YaRN(
             factor,
             trained,
-            beta_fast=yarn.number("beta") or 32.0,
-            beta_slow=yarn.number("alpha") or 1.0,
-            attention_factor=None if yarn.flag("apply_scale", default=True) else 1.0,
+            beta_fast=yarn.read_number("beta") or 32.0,
+            beta_slow=yarn.read_number("alpha") or 1.0,
+            attention_factor=None if yarn.read_flag("apply_scale", default=True) else 1.0,
         )
     except ValueError as error:
-        raise ConfigError(f"read_config: yarn: {error}") from None
+        raise ConfigError(f"yarn: {error}") from None
 
 
-def _query_scale(keys: Keys | None) -> QueryScale | None:
+def _read_query_scale(keys: Keys | None) -> QueryScale | None:
     if keys is None:
         return None
-    beta = keys.number("beta")
-    length = keys.whole("original_max_position_embeddings")
+    beta = keys.read_number("beta")
+    length = keys.read_int("original_max_position_embeddings")
     if beta is None or length is None:
         missing = "beta" if beta is None else "original_max_position_embeddings"
-        raise keys.missing(missing, "queries are scaled by it")
+        raise keys.missing_key(missing, "queries are scaled by it")
     return QueryScale("log", beta, float(length))

@@ -1,10 +1,10 @@
-"""What a model does with positions, layer by layer: the answer of ``read_config``.
+"""What a model does with positions, layer by layer: the result of ``read_config``.
 
-    ModelPositions      one model (or one tower of it)
+    ModelPositions      one model, or a part of it such as its vision encoder
       LayerGroup        layers that treat positions alike
-        Rotation        which encoding, with which options; None for layers without one
+        Rotation        an encoding and its options; None for layers without rotation
 
-A reading is data, frozen and ready for JSON; ``build`` makes the encoding of it.
+These are frozen data that convert to JSON; ``build`` makes the encoding.
 """
 
 import dataclasses
@@ -30,22 +30,22 @@ __all__ = [
     "Part",
     "QueryScale",
     "Rotation",
-    "plain",
+    "convert_to_json",
 ]
 
 #: The dialect that a config is written in.
 Kind = Literal["transformers", "gguf", "meta", "mistral", "mlx"]
-#: None is right; "transformers" repeats its mistakes, each of which docs/configs.md lists.
+#: "transformers" reads as it does, with the mistakes in docs/configs.md; None corrects these.
 Parity = Literal["transformers"]
 
 
 class ConfigError(ValueError):
-    """A config that cannot be read, or that says something impossible: where, what, what to do."""
+    """A config that cannot be read, or has impossible values; says where and what to do."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """One thing that a model does and that its rotation alone does not say."""
+    """One thing that a model does and that is not part of its rotation."""
 
     id: str  # kebab-case, stable: "values-rotated"
     text: str  # one sentence
@@ -73,22 +73,22 @@ class Rotation:
     options: Mapping[str, Any]  # head_dim, base, layout, scaling ...
 
     def build(self, **more: Any) -> "Encoding":
-        """The encoding; ``more`` adds options such as precision="float32" or overrides them."""
+        """The encoding; ``more`` adds or replaces options, such as precision="float32"."""
         from whorl.encodings import make
 
         return make(self.encoding, **{**self.options, **more})
 
-    def bare(self, **more: Any) -> "Rotary":
-        """The encoding without tables, for its numbers."""
+    def build_without_tables(self, **more: Any) -> "Rotary":
+        """The encoding without tables of cos and sin, to compute frequencies with."""
         found = self.build(table="on_the_fly", table_length=0, **more)
         return cast("Rotary", found)
 
     def frequencies(self, length: int | None = None) -> Frequencies:
-        """What its pairs turn by in a context of ``length`` tokens; None stands for a short one."""
-        return self.bare().frequencies(length)
+        """Frequencies of the pairs in a context of ``length`` tokens; None for a short one."""
+        return self.build_without_tables().frequencies(length)
 
     def to_dict(self) -> dict[str, Any]:
-        found = {name: plain(value) for name, value in self.options.items()}
+        found = {name: convert_to_json(value) for name, value in self.options.items()}
         return {"encoding": self.encoding, **found}
 
 
@@ -96,13 +96,14 @@ class Rotation:
 class LayerGroup:
     """Layers that treat positions alike.
 
-    name: as the config calls them ("full_attention"), None where it has no names for them.
-    layers: their indices; empty where the config does not say how many there are.
-    rotation: None for layers without positions.
+    name: the layer type in the config, such as "full_attention"; None if it has no types.
+    layers: indices of the layers; empty if the config does not say how many there are.
+    rotation: None for layers that are not rotated.
     softmax_scale: a factor on 1/sqrt(D), such as the square of YaRN's mscale in MLA.
-    window: tokens that one of them sees at most, or the length of chunks; None for no bound.
-    parameters: the rope parameters that were read, in the current schema of transformers.
-    refusal: why no rotation of whorl does what these layers do; ``build`` raises it.
+    window: the number of tokens a query attends to at most, or the length of chunks; None for no
+        limit.
+    parameters: the rope parameters that were read, in the schema of transformers 5.
+    refusal: why whorl has no rotation that does what these layers do; ``build`` raises it.
     """
 
     name: str | None
@@ -124,18 +125,18 @@ class LayerGroup:
             "softmax_scale": self.softmax_scale,
             "window": self.window,
             "notes": [vars(note).copy() for note in self.notes],
-            "parameters": {name: plain(value) for name, value in self.parameters.items()},
+            "parameters": {name: convert_to_json(value) for name, value in self.parameters.items()},
             "refusal": self.refusal,
         }
 
 
 @dataclass(frozen=True)
 class Part:
-    """The config that a model reads as: the whole, or the part that has its text.
+    """The part of a config that the groups were read from: the whole config, or its text part.
 
-    where: the path of its key, such as "text_config"; empty for the whole.
-    model_type: its own, or the one that it has where it does not say.
-    keys: as they were written there.
+    where: the path of the part, such as "text_config"; empty for the whole config.
+    model_type: that of the part, or its default if the part does not name one.
+    keys: the keys and values of the part.
     """
 
     where: str
@@ -147,11 +148,11 @@ class Part:
 class ModelPositions:
     """What ``read_config`` found.
 
-    context: tokens that the config claims (max_position_embeddings), None where it does not say.
-    trained_context: tokens before any extension, where the config tells them apart.
-    parts: the same for every tower of a model with several, by its key ("text_config",
-        "vision_config"); the model itself then reads as its text part.
-    part: where the answer was read; left out of comparisons.
+    context: tokens that the config claims (max_position_embeddings); None if it does not say.
+    trained_context: tokens of training before any extension, if the config says both.
+    parts: the same for each part of a model, by key ("text_config", "vision_config"); ``groups``
+        of the model are then those of its text part.
+    part: where the groups were read; not compared by ``==``.
     transformers_groups: the groups as transformers reads them, where the reading followed it to
         compare; empty where it refuses, None where it was not followed. Left out of comparisons.
     """
@@ -175,16 +176,16 @@ class ModelPositions:
 
     @property
     def unrotated(self) -> str:
-        """What a model without groups is, to follow its name in a sentence."""
+        """For a model without groups: the end of a sentence that begins with its name."""
         if any(note.id == "no-sign" for note in self.notes):
             return (
-                "may or may not have a rotary embedding; we cannot tell, because its model type is"
-                " not known and no key speaks of one"
+                "may or may not have a rotary embedding: its model type is not known, and no key"
+                " mentions one"
             )
         return "has no rotary embedding"
 
     def group(self, layer_type: str | None = None, layer: int | None = None) -> LayerGroup:
-        """The layers asked for; without asking, the only rotation that there is."""
+        """The group of a layer type or layer; without both, the only group that rotates."""
         found = [
             group
             for group in self.groups
@@ -194,14 +195,14 @@ class ModelPositions:
         asked = layer_type is not None or layer is not None
         if not asked:
             found = [group for group in found if group.rotation or group.refusal] or found
-        if len(found) == 1 or (found and len({_key(g) for g in found}) == 1):
+        if len(found) == 1 or (found and len({_identify_group(g) for g in found}) == 1):
             return found[0]
-        raise ConfigError(self._which(found, layer_type, layer))
+        raise ConfigError(self._explain_choice(found, layer_type, layer))
 
     def build(
         self, layer_type: str | None = None, layer: int | None = None, **more: Any
     ) -> "Encoding":
-        """The encoding of these layers, NoPE where they have none."""
+        """The encoding of a group of layers, see ``group``; NoPE for layers without rotation."""
         from whorl.encodings import NoPE
 
         group = self.group(layer_type, layer)
@@ -210,7 +211,7 @@ class ModelPositions:
         return NoPE() if group.rotation is None else group.rotation.build(**more)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and dicts."""
+        """Everything as numbers, strings, lists and dicts, for JSON."""
         return {
             "kind": self.kind,
             "model_type": self.model_type,
@@ -223,51 +224,51 @@ class ModelPositions:
             "parity": self.parity,
         }
 
-    def _which(self, found: list[LayerGroup], layer_type: str | None, layer: int | None) -> str:
+    def _explain_choice(
+        self, found: list[LayerGroup], layer_type: str | None, layer: int | None
+    ) -> str:
         who = shorten(self.model_type) if self.model_type else "this model"
         names = [group.name for group in self.groups if group.name is not None]
         if not self.groups:
-            return f"read_config: {who} {self.unrotated}."
+            return f"{who} {self.unrotated}."
         if layer is not None and not self.num_layers:
             ask = f" pass layer_type=, one of {list_quoted(names)}." if names else ""
             return (
-                f"read_config: the config of {who} does not say which layers are which, so"
-                f" layer={layer} is none that is known;{ask or ' leave layer out.'}"
+                f"the config of {who} does not say how many layers there are, so"
+                f" layer={layer} cannot be found;{ask or ' leave layer out.'}"
             )
         if layer is not None and not any(layer in group.layers for group in self.groups):
-            return f"read_config: {who} has layers 0 .. {self.num_layers - 1}; got layer={layer}."
+            return f"{who} has layers 0 .. {self.num_layers - 1}; got layer={layer}."
         if layer_type is not None and layer_type not in names:
             hint = suggest_name(layer_type, names)
             known = list_quoted(names) or "none, all layers are alike"
-            return (
-                f"read_config: {who} has no layer type {quote(layer_type)}{hint} It has: {known}."
-            )
+            return f"{who} has no layer type {quote(layer_type)}{hint} It has: {known}."
         if layer is not None and not found:
             kind = next(group.name for group in self.groups if layer in group.layers)
             return (
-                f"read_config: layer {layer} of {who} is of the type {quote(kind)}, not"
+                f"layer {layer} of {who} is of the type {quote(kind)}, not"
                 f" {quote(layer_type)}; pass one of layer= and layer_type=."
             )
         return (
-            f"read_config: the layers of {who} rotate in {len(found)} ways; pass layer= or"
+            f"the layers of {who} rotate in {len(found)} different ways; pass layer= or"
             f" layer_type=, one of {list_quoted(names) or 'the layer numbers'}."
         )
 
 
-def _key(group: LayerGroup) -> str:
+def _identify_group(group: LayerGroup) -> str:
     return repr((None if group.rotation is None else group.rotation.to_dict(), group.refusal))
 
 
-def plain(value: Any) -> Any:
-    """As JSON has it: dicts, lists, text, finite numbers; others become null."""
+def convert_to_json(value: Any) -> Any:
+    """The value as JSON can hold it: dicts, lists, strings and finite numbers, else None."""
     if isinstance(value, Scaling):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(inner) for name, inner in vars(value).items()}
+        return {name: convert_to_json(inner) for name, inner in vars(value).items()}
     if isinstance(value, Mapping):
-        return {name: plain(inner) for name, inner in value.items()}
+        return {name: convert_to_json(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
+        return [convert_to_json(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no number for it
     return value

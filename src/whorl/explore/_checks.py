@@ -22,7 +22,7 @@ BYTE_LIMIT = 1_000_000
 #: Functions whose names begin errors; a user of the page did not call them.
 _CALLS = "explore|inspect|read_config|examine|doctor|presets|decay"
 #: The name of a scaling may follow; the label of the curve says it already.
-_WHERE = re.compile(rf"^(?:(?:{_CALLS}): )+(?:[A-Z]\w+: )?")
+_WHERE = re.compile(rf"^(?:(?:{_CALLS}): )*(?:[A-Z]\w+: )?")
 #: Advice about arguments and options, and about the field of the page instead.
 _FIELDS = {"pass trained= (--trained)": "enter it under Trained on"}
 
@@ -38,7 +38,7 @@ def format_error(error: Exception) -> str:
     'The text is not JSON.'
     """
     words = _WHERE.sub("", str(error))
-    changed = words != str(error)
+    changed = words != str(error) or words.startswith(("the ", "there ", "this ", "a "))
     for call, field in _FIELDS.items():
         words = words.replace(call, field)
     return words[:1].upper() + words[1:] if changed and _is_sentence(words) else words

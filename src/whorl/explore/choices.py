@@ -14,9 +14,14 @@ from typing import Any
 
 from whorl import scaling
 from whorl.configs import ConfigError, LayerGroup, Rotation
-from whorl.configs.inspection.extension import Extension, extend, named, replaced
-from whorl.configs.inspection.lengths import extension_start
-from whorl.configs.inspection.words import brief, number
+from whorl.configs.inspection.extension import (
+    ModelExtension,
+    build_scaling,
+    extend,
+    replace_scaling,
+)
+from whorl.configs.inspection.lengths import find_extension_start
+from whorl.configs.inspection.words import format_brief, format_number
 from whorl.scaling import LongRoPE
 
 from .state import ExploredConfig
@@ -76,7 +81,7 @@ class Choice:
         words = TITLES.get(self.method, self.method)
         if self.method not in METHODS and self.factor is not None:
             words = f"{words} x {self.factor:g}"
-        return words if self.base is None else f"{words}, base {brief(self.base)}"
+        return words if self.base is None else f"{words}, base {format_brief(self.base)}"
 
 
 def list_methods() -> list[str]:
@@ -93,7 +98,7 @@ def find_least_factors() -> Mapping[str, float]:
             if name == "longrope":
                 LongRoPE([1.0], [0.5], 4096, factor=0.5)
             else:
-                named(name, 0.5, 4096)
+                build_scaling(name, 0.5, 4096)
         except ValueError:
             found[name] = 1.0
     return found
@@ -127,16 +132,16 @@ def apply_choice(
 
 def extend_group(
     explored: ExploredConfig, group: LayerGroup, choice: Choice, trained: int | None
-) -> Extension:
+) -> ModelExtension:
     """The extension of a choice, for a group that has the chosen base already."""
     assert explored.model is not None
     if choice.factor is None:
         raise ConfigError("explore: an extension needs a factor; enter one.")
-    tokens = extension_start(explored.model, group, trained)
+    tokens = find_extension_start(explored.model, group, trained)
     if choice.method != "longrope":
         return extend(explored.model, group, choice.method, choice.factor, tokens)
     by = choice.factor
-    return replaced(
+    return replace_scaling(
         explored.model,
         group,
         "longrope",
@@ -158,13 +163,14 @@ def describe_method(
             "LongRoPE: the factor of each pair comes from the config; the factor that you choose"
             " changes the attention scale only."
         )
-    tokens = extension_start(explored.model, group, trained)
+    tokens = find_extension_start(explored.model, group, trained)
     if tokens is None:
         return None
+    limit = format_number(tokens)
     return (
-        f"LongRoPE: this config has no list of factors, so past {number(tokens)} tokens the"
-        f" frequency of every pair is divided by {choice.factor:g}, and up to there it is not"
-        " changed. A search over the model finds a factor for each pair."
+        f"LongRoPE: this config has no list of factors, so past {limit} tokens the frequency of"
+        f" every pair is divided by {choice.factor:g}, and up to there it is not changed. A search"
+        " over the model finds a factor for each pair."
     )
 
 

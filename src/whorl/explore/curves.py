@@ -17,9 +17,13 @@ from torch import Tensor
 from whorl.analysis.decay import convert_to_complex
 from whorl.analysis.record import sample_positions
 from whorl.configs import ConfigError
-from whorl.configs.inspection.extension import described
-from whorl.configs.inspection.lengths import extension_start, span, trained_context
-from whorl.configs.inspection.pairs import wavelengths
+from whorl.configs.inspection.extension import describe_scaling
+from whorl.configs.inspection.lengths import (
+    find_extension_start,
+    find_trained_context,
+    limit_by_window,
+)
+from whorl.configs.inspection.pairs import compute_wavelengths
 from whorl.encodings import RoPE
 from whorl.encodings.rope import RoPEConfig
 from whorl.scaling import Description
@@ -58,7 +62,7 @@ def build_view(
     assert layers.rotation is not None
     length = length or model.context or model.trained_context or 4096
     length = min(length, LENGTH_LIMIT)
-    tokens = trained_context(model, layers, trained)
+    tokens = find_trained_context(model, layers, trained)
     curves, ropes = [], []
     for choice in (Choice(), *choices):
         try:
@@ -77,7 +81,7 @@ def build_view(
         "window": layers.window,
         "distance": distance,
         "curves": curves,
-        **_compute_by_distance(ropes, span(length, layers.window) or length, q, k),
+        **_compute_by_distance(ropes, limit_by_window(length, layers.window) or length, q, k),
     }
 
 
@@ -96,9 +100,9 @@ def _build_curve(
     grid = text is None
     inv_freq: Tensor = rope.frequencies(None if grid else length).inv_freq.double().flatten()
     angles = distance * inv_freq
-    start = trained_context if choice.method in METHODS else extension_start
+    start = find_trained_context if choice.method in METHODS else find_extension_start
     tokens = None if grid else start(explored.model, explored.groups[index], trained)
-    description = None if grid else described(rope, length, tokens, group.window)
+    description = None if grid else describe_scaling(rope, length, tokens, group.window)
     wrapped = torch.remainder(angles + math.pi, math.tau) - math.pi
     pairs = () if description is None else description.pairs
     return {
@@ -108,7 +112,7 @@ def _build_curve(
         "factor": choice.factor,
         "base": choice.base,
         "inv_freq": inv_freq.tolist(),
-        "wavelengths": wavelengths(inv_freq),
+        "wavelengths": compute_wavelengths(inv_freq),
         "statuses": [pair.status for pair in pairs],
         "factors": [pair.factor for pair in pairs],
         "new": _find_new_angles(description, tokens, group.window, length),
@@ -148,7 +152,7 @@ def _find_new_angles(
     description: Description | None, trained: int | None, window: int | None, length: int
 ) -> list[bool]:
     """Which pairs have an out-of-distribution angle at this length."""
-    known, far = span(trained, window), span(length, window)
+    known, far = limit_by_window(trained, window), limit_by_window(length, window)
     if description is None or known is None or far is None:
         return []
     return [

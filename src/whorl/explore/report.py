@@ -6,8 +6,13 @@ from typing import Any
 
 from whorl.configs import ConfigError, diagnosis
 from whorl.configs.inspection import GroupReport, Inspection, inspect
-from whorl.configs.inspection.lengths import trained_context
-from whorl.configs.inspection.words import facts, notes, of_config, title
+from whorl.configs.inspection.lengths import find_trained_context
+from whorl.configs.inspection.words import (
+    describe_group,
+    list_facts,
+    list_notes,
+    select_comparisons,
+)
 
 from ._checks import format_error
 from .choices import METHODS, Choice
@@ -66,7 +71,7 @@ def build_report(
         "group": index,
         "base": known if isinstance(known, (int, float)) else None,
         "head_dim": options.get("head_dim"),
-        "trained": trained_context(explored.model, layers, None),
+        "trained": find_trained_context(explored.model, layers, None),
         "config": None if written is None else _format_config(written),
         "configs": {
             one: _format_config(made.configs[one]) for one in made.order if one in made.configs
@@ -163,16 +168,16 @@ def _summarize(
 
 def _list_notes(found: Inspection) -> list[str]:
     """Notes that the verdict does not contain."""
-    texts = [text for name, text in notes(found) if name not in ("no-rotary", "no-sign")]
+    texts = [text for name, text in list_notes(found) if name not in ("no-rotary", "no-sign")]
     return [text for text in texts if text not in found.verdict]
 
 
 def _describe_group(index: int, found: GroupReport) -> dict[str, Any]:
     return {
         "index": index,
-        "title": title(found),
+        "title": describe_group(found),
         "rotates": found.encoding is not None,
-        "facts": [list(row) for row in facts(found)],
+        "facts": [list(row) for row in list_facts(found)],
     }
 
 
@@ -180,7 +185,7 @@ def _describe_frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
     """How each framework reads the inspected config, and the extended one."""
     rows: list[dict[str, Any]] = []
     for group in found.groups:
-        extended = of_config(group, "as extended")
+        extended = select_comparisons(group, "as extended")
         for each in (*group.frameworks_as_published, *extended):
             remarks = [remark.text for remark in each.remarks]
             if each.why and not remarks:

@@ -16,12 +16,16 @@ from whorl.configs import LayerGroup, ModelPositions, Parity, Rotation, read_con
 from whorl.configs.huggingface.write import (
     DIALECTS,
     Dialect,
-    dialect_lines,
+    explain_loss,
     find_dialect,
-    loss_warning,
     write_config,
+    write_dialect_lines,
 )
-from whorl.configs.inspection.extension import flat, lines_by_dialect, parameters_of
+from whorl.configs.inspection.extension import (
+    collect_parameters,
+    has_one_dictionary,
+    write_lines_by_dialect,
+)
 
 from .choices import METHODS, NO_TABLE, Choice, apply_choice, extend_group
 from .state import ExploredConfig
@@ -82,7 +86,7 @@ def rewrite_config(
         return RewrittenConfig(dialect=dialect, why=why)
     lost = dialect == "transformers 4" and dialect not in configs
     ropes = [one.parameters for one in model.groups]
-    warnings = (loss_warning(ropes, _get_model_type(model)),) if lost else ()
+    warnings = (explain_loss(ropes, _get_model_type(model)),) if lost else ()
     return RewrittenConfig(configs, dialect, warnings=warnings)
 
 
@@ -122,10 +126,14 @@ def _build_lines(
     groups[index] = rebased
     model = dataclasses.replace(model, groups=tuple(groups))
     if choice.method in METHODS:
-        ropes, kind = parameters_of(model, data, {}), _get_model_type(model)
-        return model, {each: dialect_lines(data, kind, ropes, each) for each in DIALECTS}, None
+        ropes, kind = collect_parameters(model, data, {}), _get_model_type(model)
+        return (
+            model,
+            {each: write_dialect_lines(data, kind, ropes, each) for each in DIALECTS},
+            None,
+        )
     extension = extend_group(explored, rebased, choice, trained)
-    lines = lines_by_dialect(model, data, {id(rebased): extension})
+    lines = write_lines_by_dialect(model, data, {id(rebased): extension})
     if extension.parameters is not None:
         groups[index] = dataclasses.replace(rebased, parameters=extension.parameters)
     return dataclasses.replace(model, groups=tuple(groups)), lines, extension.why
@@ -133,7 +141,7 @@ def _build_lines(
 
 def _has_shared_parameters(model: ModelPositions, data: Mapping[str, Any]) -> bool:
     """Whether all layers that rotate share one dictionary of parameters."""
-    return flat([one for one in model.groups if one.rotation is not None], data)
+    return has_one_dictionary([one for one in model.groups if one.rotation is not None], data)
 
 
 def _build_parameters(group: LayerGroup, choice: Choice) -> dict[str, Any]:

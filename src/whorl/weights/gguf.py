@@ -1,23 +1,22 @@
 """The heads of q and k in a GGUF file, quantised or not.
 
-The table of tensors is read here, each length held against the file before it is used. Plain floats
-need nothing else; quantised blocks are undone by the package ``gguf``, which is only given bytes of
-the right number and never the file.
+Plain floats need nothing else; quantised blocks are undone by the package ``gguf``, which is only
+given bytes of the right number and never the file.
 """
 
 import os
 import re
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 
 from whorl._support.extras import import_extra
 from whorl.configs import read_config
+from whorl.configs.gguf_header import GGUFTensor, read_tensor_table
 from whorl.configs.source import load
 
 from .layers import AttentionLayer, Heads
@@ -27,24 +26,14 @@ from .sizes import Stated
 __all__ = ["find_gguf_layers"]
 
 _PLAIN = {0: torch.float32, 1: torch.float16, 28: torch.float64, 30: torch.bfloat16}
-_SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_STRING, _ARRAY = 8, 9
-_MOST_PAIRS, _MOST_TENSORS, _MOST_STRINGS = 2**16, 2**17, 2 * 10**6
 _NAME = re.compile(r"blk\.(\d{1,5})\.attn_(q|k|qkv)\.weight")
-
-
-@dataclass(frozen=True)
-class _TensorInfo:
-    shape: tuple[int, ...]  # [rows, columns]
-    kind: int
-    begin: int
 
 
 @dataclass(frozen=True)
 class _RowRange:
     """Some rows of a tensor."""
 
-    tensor: _TensorInfo
+    tensor: GGUFTensor
     begin: int
     end: int
 
@@ -52,7 +41,7 @@ class _RowRange:
 def find_gguf_layers(path: Path, stated: Stated) -> list[AttentionLayer]:
     """Layers with attn_q and attn_k, or attn_qkv, in which llama.cpp keeps all q, all k, all v."""
     found, data = read_config(path), load(path).data
-    tensors = _TensorTable(path).read()
+    tensors = _find_tensors(path)
     layers = []
     for number in sorted({layer for layer, _ in tensors}):
         inside = any(number in group.layers for group in found.groups)
@@ -70,8 +59,23 @@ def find_gguf_layers(path: Path, stated: Stated) -> list[AttentionLayer]:
     return layers
 
 
+def _find_tensors(path: Path) -> dict[tuple[int, str], GGUFTensor]:
+    """The tensors of q and k, by layer and name, with shapes [rows, columns]."""
+    with open_regular(path) as file:
+        entries = read_tensor_table(file, repr(str(path)), _NAME)
+    found = {}
+    for name, entry in entries.items():
+        if len(entry.shape) != 2 or not all(0 < n < 2**24 for n in entry.shape):
+            shape = list(entry.shape)
+            raise ValueError(f"the GGUF file {str(path)!r} gives {name} the shape {shape}.")
+        match = _NAME.fullmatch(name)
+        assert match is not None
+        found[int(match[1]), match[2]] = entry
+    return found
+
+
 def _find_query_and_key(
-    tensors: Mapping[tuple[int, str], _TensorInfo],
+    tensors: Mapping[tuple[int, str], GGUFTensor],
     number: int,
     head_dim: int,
     data: Mapping[str, Any],
@@ -161,99 +165,3 @@ def _find_dequantizer(
             raise ValueError(f"{name!r}: the package gguf cannot undo {known.name}.") from None
 
     return columns // block * block_bytes, undo
-
-
-class _TensorTable:
-    """Reads names, shapes, types and places of the tensors of q and k."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.strings = _MOST_STRINGS
-
-    def read(self) -> dict[tuple[int, str], _TensorInfo]:
-        with open_regular(self.path) as self.file:
-            self.size = os.fstat(self.file.fileno()).st_size
-            if self.take(4) != b"GGUF":
-                self.wrong("does not begin with GGUF")
-            version = self.number("I")
-            if version & 0xFFFF == 0:
-                self.wrong("is of the other byte order; weights of such files are not read")
-            if version not in (2, 3):
-                self.wrong(f"has version {version}; 2 and 3 are read")
-            tensors, pairs = self.number("Q"), self.number("Q")
-            if tensors > _MOST_TENSORS or pairs > _MOST_PAIRS:
-                self.wrong(f"claims {tensors:,} tensors and {pairs:,} keys; no file has so many")
-            alignment = 32
-            for _ in range(pairs):
-                key, value = self.text(), self.value()
-                alignment = value if key == b"general.alignment" else alignment
-            return self.tensors(tensors, alignment)
-
-    def tensors(self, count: int, alignment: Any) -> dict[tuple[int, str], _TensorInfo]:
-        if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
-            self.wrong(f"has general.alignment {alignment!r}, not a power of two")
-        found = {}
-        for _ in range(count):
-            name = _NAME.fullmatch(self.text().decode("utf-8", "replace"))
-            axes = self.number("I")
-            if axes > 4:
-                self.wrong(f"has a tensor of {axes} axes; 4 is the most")
-            shape = tuple(self.number("Q") for _ in range(axes))[::-1]
-            kind, offset = self.number("I"), self.number("Q")
-            if name is not None:
-                if len(shape) != 2 or not all(0 < n < 2**24 for n in shape):
-                    self.wrong(f"gives {name[0]} the shape {list(shape)}")
-                found[int(name[1]), name[2]] = _TensorInfo(shape, kind, offset)
-        begin = -(-self.file.tell() // alignment) * alignment
-        return {key: _TensorInfo(t.shape, t.kind, begin + t.begin) for key, t in found.items()}
-
-    def value(self) -> Any:
-        """A whole number of four bytes, None for everything else, which is stepped over."""
-        kind = self.number("I")
-        if kind == 4:
-            return self.number("I")
-        if kind == _STRING:
-            self.skip(self.number("Q"))
-        elif kind == _ARRAY:
-            inner, length = self.number("I"), self.number("Q")
-            if inner == _STRING:
-                self.skip_strings(length)
-            elif inner in _SCALARS:
-                self.skip(length * _SCALARS[inner])
-            else:
-                self.wrong(f"holds an array of type {inner}")
-        elif kind in _SCALARS:
-            self.skip(_SCALARS[kind])
-        else:
-            self.wrong(f"holds a value of type {kind}, which does not exist")
-        return None
-
-    def skip_strings(self, count: int) -> None:
-        self.strings -= count
-        if self.strings < 0:
-            self.wrong(f"holds more than {_MOST_STRINGS:,} strings; no vocabulary does")
-        for _ in range(count):
-            self.skip(self.number("Q"))
-
-    def skip(self, length: int) -> None:
-        if length > self.size - self.file.tell():
-            self.wrong("ends inside its header")
-        self.file.seek(length, os.SEEK_CUR)
-
-    def text(self) -> bytes:
-        length = self.number("Q")
-        if length > 2**16:
-            self.wrong(f"has a name of {length:,} bytes")
-        return self.take(length)
-
-    def number(self, form: str) -> Any:
-        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))[0]
-
-    def take(self, length: int) -> bytes:
-        raw = self.file.read(length)
-        if len(raw) < length:
-            self.wrong("ends inside its header")
-        return raw
-
-    def wrong(self, words: str) -> NoReturn:
-        raise ValueError(f"the GGUF file {str(self.path)!r} {words}.")

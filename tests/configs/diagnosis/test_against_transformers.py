@@ -176,8 +176,8 @@ def refuses(family: str, **keys: Any) -> bool:
 def test_a_class_takes_no_other_type_than_that_of_its_default() -> None:
     takes = []
     for family in ROTARY:
-        for name in (defaults.of_type(family) or {})["keys"]:
-            usual = classes.declared(family, name)
+        for name in (defaults.get_entry(family) or {})["keys"]:
+            usual = classes.get_class_default(family, name)
             other = float(usual) if type(usual) is int else int(usual) if usual is True else None
             if other is not None and not refuses(family, **{name: other}):
                 takes.append((family, name))
@@ -195,7 +195,9 @@ def test_which_families_take_or_fill_a_head_of_null() -> None:
             kept.add(family)
     assert filled == classes.FILL_HEADS
     assert kept == set(classes.NULL_HEADS)
-    declared = {family for family in ROTARY if type(classes.declared(family, "head_dim")) is int}
+    declared = {
+        family for family in ROTARY if type(classes.get_class_default(family, "head_dim")) is int
+    }
     assert declared - refused == set(classes.OPTIONAL_HEADS)
     assert refused - declared == set(classes.NO_HEADS)
 
@@ -203,7 +205,7 @@ def test_which_families_take_or_fill_a_head_of_null() -> None:
 def test_which_families_take_head_dim_for_the_rotated_part() -> None:
     found = {}
     for family in ROTARY:
-        if classes.declared(family, "qk_rope_head_dim") is None:
+        if classes.get_class_default(family, "qk_rope_head_dim") is None:
             continue
         config = made(family, head_dim=96)
         pairs = len(tables_of(family, config)[0].inv_freq)

@@ -152,7 +152,7 @@ def test_an_empty_name_is_not_this_folder() -> None:
         (
             {"model_type": "olmo3", "rope_theta": 1e6},
             "transformers-differs",
-            "transformers 5.22.2 reads this config otherwise: sliding_attention layers base"
+            "transformers 5.22.2 reads this config differently: sliding_attention layers base"
             " 500,000, not base 1,000,000.",
         ),
         (
@@ -169,12 +169,12 @@ def test_an_empty_name_is_not_this_folder() -> None:
         (
             {"model_type": "falcon", "head_dim": 64},
             "head-dim-refused",
-            "transformers' falcon computes head_dim and takes none.",
+            "transformers' falcon computes head_dim and does not accept it.",
         ),
         (
             {"model_type": "youtu", "head_dim": 128},
             "head-dim-refused",
-            "head_dim is 128, of which transformers' youtu makes a table that does not fit"
+            "head_dim is 128, and the table that transformers' youtu makes with it does not fit"
             " qk_rope_head_dim 64.",
         ),
         (

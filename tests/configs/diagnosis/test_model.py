@@ -180,16 +180,16 @@ def test_a_misspelt_preset_gets_a_suggestion() -> None:
 
 def test_a_gguf_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.configs.gguf_files import gguf_bytes, metadata
-    from whorl.configs import _gguf_file
+    from whorl.configs import gguf_header
 
     calls: list[str] = []
-    original = _gguf_file.read
+    original = gguf_header.read_metadata
 
     def counted(file: Any, where: str) -> Any:
         calls.append(where)
         return original(file, where)
 
-    monkeypatch.setattr(_gguf_file, "read", counted)
+    monkeypatch.setattr(gguf_header, "read_metadata", counted)
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf_bytes(metadata("llama")))
     assert diagnosis.diagnose(path).reading is not None

@@ -93,5 +93,7 @@ def test_bad_calls() -> None:
         diagnosis.diagnose({}, ignore=["lone-facto"])
     with pytest.raises(ValueError, match=r"length must be a positive int, in tokens; got"):
         diagnosis.diagnose({}, length=0)
-    with pytest.raises(ValueError, match=r"needs a path, a dict or a config of transformers"):
+    with pytest.raises(
+        ValueError, match=r"x must be a path, a dict or a config object of transformers"
+    ):
         diagnosis.diagnose(7)

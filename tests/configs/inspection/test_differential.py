@@ -10,7 +10,7 @@ import torch
 from tests.configs.diagnosis.test_differential import agree, cases, tables
 from tests.configs.variants import VARIANTS
 from whorl.configs import ConfigError, ModelPositions, read_config
-from whorl.configs.inspection.frameworks import Case, compare, mlx_lm
+from whorl.configs.inspection.frameworks import ConfiguredLayers, compare_frameworks, mlx_lm
 
 from .test_executed import frequencies, of_mlx, small, turns_of
 
@@ -27,7 +27,9 @@ def outcomes(config: dict[str, Any], model: ModelPositions) -> set[str]:
         if group.rotation is not None:
             length = model.context or 2048
             lengths = [length, 2**22] if _follows(group.rotation.options) else [length]
-            found.add(compare(Case(model, group, config), lengths)[0].outcome)
+            found.add(
+                compare_frameworks(ConfiguredLayers(model, group, config), lengths)[0].outcome
+            )
     return found
 
 
@@ -69,11 +71,11 @@ def test_mlx_lm_does_what_is_said_or_it_is_unknown(model_type: str) -> None:
             continue
         for group in model.groups:
             if group.rotation is not None:
-                _compare(Case(model, group, config), way)
+                _compare(ConfiguredLayers(model, group, config), way)
 
 
-def _compare(case: Case, way: str) -> None:
-    said = compare(case, [50_000])[1]
+def _compare(case: ConfiguredLayers, way: str) -> None:
+    said = compare_frameworks(case, [50_000])[1]
     if said.outcome == "unknown":
         return
     try:
@@ -93,7 +95,9 @@ def test_a_verdict_on_some_layers_is_none_on_all() -> None:
 
     words = inspect("gemma-3-4b", trained=16_384, length=200_000).verdict
     assert "vLLM read it the same way" in words
-    assert "llama.cpp reads some layers the same way at 200,000 tokens; what of others" in words
+    assert (
+        "llama.cpp reads some layers the same way at 200,000 tokens; its reading of others" in words
+    )
 
 
 def test_a_model_goes_by_the_name_in_its_config() -> None:
@@ -108,16 +112,16 @@ def test_a_model_goes_by_the_name_in_its_config() -> None:
 def test_what_transformers_refuses_is_unknown_of_those_who_load_by_it() -> None:
     config = {"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}}
     model = read_config(config)
-    found = compare(Case(model, model.groups[0], config), [4096])
+    found = compare_frameworks(ConfiguredLayers(model, model.groups[0], config), [4096])
     assert [each.outcome for each in found] == ["refuses", "unknown", "unknown", "unknown"]
     assert found[0].why == "rope_parameters.factor is missing"
     assert found[2].why is not None
     assert found[2].why.startswith("transformers refuses this config")
     latent = {"model_type": "deepseek_v3", "head_dim": 128}
     model = read_config(latent)
-    stopped = compare(Case(model, model.groups[0], latent), [4096])[0]
+    stopped = compare_frameworks(ConfiguredLayers(model, model.groups[0], latent), [4096])[0]
     assert (stopped.outcome, stopped.why) == (
         "refuses",
-        "head_dim is 128, of which transformers' deepseek_v3 makes a table that does not fit"
+        "head_dim is 128, and the table that transformers' deepseek_v3 makes with it does not fit"
         " qk_rope_head_dim 64",
     )

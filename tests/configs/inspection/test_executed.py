@@ -15,8 +15,8 @@ from torch import Tensor
 from whorl import RoPE
 from whorl.configs import presets, read_config
 from whorl.configs.inspection import inspect
-from whorl.configs.inspection.frameworks import Case, mlx_lm, transformers
-from whorl.configs.inspection.frameworks.base import Reading
+from whorl.configs.inspection.frameworks import ConfiguredLayers, mlx_lm, transformers
+from whorl.configs.inspection.frameworks.base import FrameworkReading
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
 LLAMA3 = presets.load("llama-3.1-8b")["rope_scaling"]
@@ -69,7 +69,7 @@ def without_warnings() -> Iterator[None]:
         yield
 
 
-def frequencies(reading: Reading, length: int) -> tuple[Tensor, float]:
+def frequencies(reading: FrameworkReading, length: int) -> tuple[Tensor, float]:
     assert reading.options is not None
     rope = RoPE(**{**reading.options, "precision": "float32"})
     found = rope.frequencies(reading.at or length)
@@ -116,7 +116,7 @@ def test_transformers_reads_presets_so(name: str, length: int) -> None:
     made = of_transformers(config, *ROTARY[name], length)
     model = read_config(config)
     for group in model.groups:
-        reading = transformers.read(Case(model, group, config))
+        reading = transformers.read(ConfiguredLayers(model, group, config))
         inv_freq, scale = frequencies(reading, length)
         prefix = f"{group.name}_" if hasattr(made, f"{group.name}_inv_freq") else ""
         theirs = getattr(made, f"{prefix}inv_freq").double()
@@ -129,7 +129,9 @@ def test_transformers_reads_scalings_so(extra: str) -> None:
     config = qwen(extra)
     made = of_transformers(config, "qwen3", "Qwen3RotaryEmbedding", 50_000)
     model = read_config(config)
-    inv_freq, scale = frequencies(transformers.read(Case(model, model.groups[0], config)), 50_000)
+    inv_freq, scale = frequencies(
+        transformers.read(ConfiguredLayers(model, model.groups[0], config)), 50_000
+    )
     torch.testing.assert_close(inv_freq, made.inv_freq.double(), rtol=1e-6, atol=0)
     assert scale == pytest.approx(made.attention_scaling, rel=1e-6)
 
@@ -190,7 +192,7 @@ def check_mlx(config: dict[str, Any], length: int) -> None:
     for group in model.groups:
         if group.rotation is None:
             continue
-        reading = mlx_lm.read(Case(model, group, config))
+        reading = mlx_lm.read(ConfiguredLayers(model, group, config))
         inv_freq, scale = frequencies(reading, length)
         attention = attentions[group.layers[0]]
         theirs, other, traditional = turns_of(attention.rope, length)
@@ -248,7 +250,7 @@ def test_mlx_lm_reads_the_layout_so(model_type: str, traditional: bool) -> None:
 def test_a_layout_that_transformers_does_not_read() -> None:
     config = {**small("llama"), "rope_traditional": True}
     model = read_config(config)
-    case = Case(model, model.groups[0], config)
+    case = ConfiguredLayers(model, model.groups[0], config)
     assert (transformers.read(case).layout, mlx_lm.read(case).layout) == ("half", "interleaved")
 
 
@@ -262,7 +264,7 @@ def test_mlx_lm_reads_scaled_families_so(model_type: str, extra: str) -> None:
 def test_mlx_lm_refuses_phi3_without_long_factors() -> None:
     config = {**small("phi3"), "rope_scaling": dict(EXTRAS["linear"])}
     model = replace(read_config(presets.load("phi-3.5-mini")), part=None)
-    reading = mlx_lm.read(Case(model, model.groups[0], config))
+    reading = mlx_lm.read(ConfiguredLayers(model, model.groups[0], config))
     assert (reading.outcome, reading.why) == (
         "refuses",
         "rope_scaling must have 'type' and 'long_factor'",
@@ -298,7 +300,7 @@ def test_mlx_lm_and_the_schema_of_transformers_5(model_type: str) -> None:
     for group in model.groups:
         if group.rotation is None:
             continue
-        reading = mlx_lm.read(Case(model, group, config))
+        reading = mlx_lm.read(ConfiguredLayers(model, group, config))
         if reading.options is None:
             with pytest.raises((TypeError, ValueError), match=r"missing"):
                 of_mlx(config)

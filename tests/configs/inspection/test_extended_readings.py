@@ -6,7 +6,7 @@ import pytest
 
 from whorl.configs import presets, read_config
 from whorl.configs.inspection import inspect
-from whorl.configs.inspection.frameworks import Case, compare
+from whorl.configs.inspection.frameworks import ConfiguredLayers, compare_frameworks
 
 QWEN = presets.load("qwen3-8b")
 
@@ -39,7 +39,8 @@ def test_the_rewritten_config_is_judged() -> None:
 def test_what_no_config_asks_for_agrees_with_nobody(by: str) -> None:
     found = inspect(QWEN, extend=by, factor=4)
     assert set(outcomes(found).values()) == {"inexpressible"}
-    words = f"As extended, no framework can be asked for it: transformers has no type for {by!r}."
+    why = f"transformers has no type for {by!r}"
+    words = f"No config.json can ask a framework for the extension: {why}."
     assert words in found.verdict
     assert "the same way" not in found.verdict
 
@@ -60,7 +61,9 @@ def test_the_judged_config_is_the_one_that_is_shown(by: str, dialect: str) -> No
     model = read_config(patched)
     (report,) = found.groups
     assert report.extension is not None
-    expected = compare(Case(model, model.groups[0], patched), [report.extension.length])
+    expected = compare_frameworks(
+        ConfiguredLayers(model, model.groups[0], patched), [report.extension.length]
+    )
     assert [(each.framework, each.outcome, each.inv_freq) for each in report.frameworks] == [
         (each.framework, each.outcome, each.inv_freq) for each in expected
     ]
@@ -93,9 +96,9 @@ def test_lines_in_another_dialect_are_a_warning() -> None:
     found = inspect(config, extend="yarn", factor=2)
     assert found.old_patch is None
     assert found.warnings == (
-        "this config is written for transformers 4, whose keys cannot say this. transformers 4"
-        " does not read rope_parameters and loses rope_theta 500000 and the yarn scaling: load the"
-        " model with transformers 5.",
+        "this config is written for transformers 4, whose keys cannot express this. transformers 4"
+        " does not read rope_parameters and loses rope_theta 500000 and the yarn scaling: load"
+        " the model with transformers 5.",
     )
     assert f"warning: {found.warnings[0]}" in str(found)
     assert inspect(QWEN, extend="yarn", factor=2).warnings == ()

@@ -8,13 +8,13 @@ import torch
 
 from whorl import scaling as scalings
 from whorl.configs import ConfigError, presets, read_config
-from whorl.configs.inspection import Extension, inspect
+from whorl.configs.inspection import ModelExtension, inspect
 
 BY_FACTOR = [name for name in scalings.names() if name not in ("longrope", "proportional")]
 WITHOUT_WORDS = ("dynamic_linear", "dynamic_yarn")
 
 
-def extension_of(name: str, by: str, **options: Any) -> Extension:
+def extension_of(name: str, by: str, **options: Any) -> ModelExtension:
     (found,) = [r.extension for r in inspect(name, extend=by, **options).groups if r.extension]
     return found
 
@@ -135,8 +135,8 @@ def test_dynamic_keeps_the_length_that_it_is_counted_from() -> None:
             "unknown extension 'yran'; did you mean 'yarn'",
         ),
         ("qwen3-8b", {"extend": "longrope", "factor": 2}, "LongRoPE needs a factor for every pair"),
-        ("qwen3-8b", {"extend": "proportional", "factor": 2}, "it leaves out slow pairs"),
-        ("qwen3-8b", {"extend": "yarn"}, "an extension needs factor"),
+        ("qwen3-8b", {"extend": "proportional", "factor": 2}, "it does not rotate slow pairs"),
+        ("qwen3-8b", {"extend": "yarn"}, "extend needs factor"),
         ("qwen3-8b", {"extend": "yarn", "factor": 0}, "factor must be a number above 0"),
         ("qwen3-8b", {"extend": "yarn", "factor": -1.0}, "factor must be a number above 0"),
         ("qwen3-8b", {"extend": "yarn", "factor": math.nan}, "factor must be a number above 0"),
@@ -149,7 +149,7 @@ def test_dynamic_keeps_the_length_that_it_is_counted_from() -> None:
         (
             "gemma-3-4b",
             {"extend": "yarn", "factor": 2},
-            "does not say how long training texts were",
+            "does not say the trained length",
         ),
     ],
 )
@@ -160,7 +160,7 @@ def test_what_cannot_be_extended(name: str, options: dict[str, Any], message: st
 
 def test_nothing_to_extend() -> None:
     config = {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4}
-    with pytest.raises(ConfigError, match="bert rotates nothing that could be extended"):
+    with pytest.raises(ConfigError, match="bert has no rotation that could be extended"):
         inspect(config, extend="yarn", factor=2)
 
 
@@ -176,7 +176,7 @@ def test_no_scaling_over_a_proportional_one() -> None:
             "partial_rotary_factor": 0.5,
         },
     }
-    with pytest.raises(ConfigError, match=r"leaves out slow pairs .* cannot be laid over"):
+    with pytest.raises(ConfigError, match=r"does not rotate its slow pairs .* cannot be combined"):
         inspect(config, extend="yarn", factor=2)
 
 
@@ -189,7 +189,7 @@ def test_a_scaling_of_ones_own_with_more_options() -> None:
         knob: float
 
     try:
-        with pytest.raises(ConfigError, match=r"cannot be had by a factor alone: .*no option"):
+        with pytest.raises(ConfigError, match=r"cannot be built from a factor alone: .*no option"):
             inspect("qwen3-8b", extend="test_inspection_own", factor=2)
     finally:
         scalings.base._REGISTRY.pop("test_inspection_own")

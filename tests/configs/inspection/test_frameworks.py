@@ -8,14 +8,22 @@ import pytest
 import torch
 
 from whorl.configs import presets, read_config
-from whorl.configs.inspection import Comparison, inspect
-from whorl.configs.inspection.frameworks import FRAMEWORKS, Case, llama_cpp, mlx_lm, vllm
+from whorl.configs.inspection import FrameworkComparison, inspect
+from whorl.configs.inspection.frameworks import (
+    FRAMEWORKS,
+    ConfiguredLayers,
+    llama_cpp,
+    mlx_lm,
+    vllm,
+)
 from whorl.scaling.base import compute_frequencies
 
 QWEN3 = presets.load("qwen3-8b-yarn")
 
 
-def compared(config: Any, name: str | None = None, **options: Any) -> dict[str, Comparison]:
+def compared(
+    config: Any, name: str | None = None, **options: Any
+) -> dict[str, FrameworkComparison]:
     reports = [r for r in inspect(config, **options).groups if r.encoding is not None]
     (report,) = [r for r in reports if name is None or r.group.name == name]
     return {each.framework: each for each in report.frameworks}
@@ -112,7 +120,7 @@ def test_longrope_for_short_texts() -> None:
 def test_llama_3_with_another_trained_length() -> None:
     found = compared(with_scaling("llama-3.1-8b", original_max_position_embeddings=4096))
     assert found["llama.cpp"].differs == ("inverse frequencies",)
-    assert "top level: 8192" in found["llama.cpp"].remarks[0].text
+    assert "top level only: 8192" in found["llama.cpp"].remarks[0].text
     for name in ("transformers", "mlx-lm", "vLLM"):
         assert found[name].outcome == "agrees"
 
@@ -125,7 +133,7 @@ def test_the_schema_of_transformers_5_loses_mlx_lm() -> None:
     texts = [remark.text for remark in found["mlx-lm"].remarks]
     assert texts == [
         "a missing rope_theta counts as 10000",
-        "rope_parameters is not read: no scaling, without a word",
+        "rope_parameters is not read: no scaling, without a warning",
     ]
     moe = {**config, "model_type": "qwen3_moe", "rope_parameters": {"rope_theta": 1e6}}
     assert compared(moe)["mlx-lm"].outcome == "refuses"
@@ -178,12 +186,12 @@ def test_a_family_that_was_not_read_is_unknown(framework: Any) -> None:
 def test_values_that_no_rule_expects_are_unknown_not_errors() -> None:
     config = with_scaling("qwen3-8b-yarn", beta_fast="32")
     model = replace(read_config(QWEN3), part=None)
-    case = Case(model, model.groups[0], config)
-    from whorl.configs.inspection.frameworks import compare
+    case = ConfiguredLayers(model, model.groups[0], config)
+    from whorl.configs.inspection.frameworks import compare_frameworks
 
-    found = {each.framework: each for each in compare(case, [4096])}
+    found = {each.framework: each for each in compare_frameworks(case, [4096])}
     assert found["mlx-lm"].outcome == "unknown"
-    assert "its rule does not fit this config" in (found["mlx-lm"].why or "")
+    assert "its rule cannot be applied to this config" in (found["mlx-lm"].why or "")
 
 
 def test_every_remark_has_its_source() -> None:
@@ -201,7 +209,7 @@ def test_the_corners_of_llama_cpp_by_hand() -> None:
     config = with_scaling("gpt-oss-20b", truncate=False)
     model = read_config(config)
     group = model.group("full_attention")
-    options = llama_cpp.read(Case(model, group, config)).options
+    options = llama_cpp.read(ConfiguredLayers(model, group, config)).options
     assert options is not None
     from whorl import RoPE
 
@@ -248,7 +256,7 @@ def test_a_part_is_judged_as_the_model_that_it_is(named: bool) -> None:
     assert [group[0][1] for group in alone] == ["agrees", "agrees"]
     (vllm_,) = [f for f in inspect(nested).groups[0].frameworks if f.framework == "vLLM"]
     assert vllm_.remarks[-1].text == (
-        "judged as 'gemma3_text', by text_config alone: what 'gemma3' adds was not read"
+        "compared as 'gemma3_text', by text_config alone; code of 'gemma3' was not examined"
     )
 
 

@@ -10,8 +10,8 @@ from tests.kernels.test_tables import PROMISE
 from whorl import plots
 from whorl.configs import presets, read_config
 from whorl.configs.inspection import GroupReport, inspect
-from whorl.configs.inspection.lengths import span
-from whorl.configs.inspection.words import facts
+from whorl.configs.inspection.lengths import limit_by_window
+from whorl.configs.inspection.words import list_facts
 from whorl.explore import api
 from whorl.explore.state import ExplorerState
 from whorl.plots import catalogue
@@ -53,11 +53,13 @@ def test_pairs_that_turn_fully_as_rotated(name: str, index: int) -> None:
     assert drawn["context"] == report.claimed.tokens
     assert drawn["full_turns"] == report.claimed.complete
     shown = api.answer_view(ExplorerState(), {"source": {"preset": name}, "group": index})
-    within = span(shown["claimed"], shown["window"])
+    within = limit_by_window(shown["claimed"], shown["window"])
     assert within == report.claimed.tokens
     waves = [w for w in shown["curves"][0]["wavelengths"] if w is not None]
     assert sum(w > within for w in waves) == report.claimed.never
-    assert f"{report.claimed.never} of {report.pairs}" in dict(facts(report))["never come round"]
+    assert (
+        f"{report.claimed.never} of {report.pairs}" in dict(list_facts(report))["long wavelengths"]
+    )
 
 
 def test_llama_3_1_everywhere() -> None:
@@ -94,7 +96,7 @@ def test_channels_of_a_head(name: str) -> None:
     found = inspect(name)
     (report,) = found.groups
     said = {"deepseek-v3": "64 of 192", "glm-4-9b": "64 of 128", "llama-2-7b": "128 of 128"}[name]
-    assert dict(facts(report))["channels"].startswith(f"{said} rotate")
+    assert dict(list_facts(report))["channels"].startswith(f"{said} rotate")
     chart = plots.inspection(found.to_dict()).to_dict()
     assert f"{said} channels" in chart["title"]["subtitle"][0]
     shown = api.answer_report(ExplorerState(), {"source": {"preset": name}})

@@ -11,7 +11,7 @@ import torch
 
 from tests.configs.census import ROTARY, without_timm
 from whorl.configs import presets
-from whorl.configs.inspection import Extension, Inspection, inspect
+from whorl.configs.inspection import Inspection, ModelExtension, inspect
 
 pytest.importorskip("transformers")
 
@@ -112,7 +112,7 @@ def check(config: dict[str, Any], found: Inspection, patch: Any) -> None:
         assert context >= extension.length or extension.scaling.name == "dynamic_ntk"
 
 
-def extension_of(found: Inspection) -> Extension:
+def extension_of(found: Inspection) -> ModelExtension:
     return next(report.extension for report in found.groups if report.extension is not None)
 
 
@@ -183,7 +183,7 @@ def test_families_that_do_not_read_the_lines_get_none(config: dict[str, Any], by
     assert (found.patch, found.old_patch) == (None, None)
     who = config["model_type"]
     assert extension_of(found).why == (
-        f"transformers does not read them in {who}, whose layers would turn as before"
+        f"transformers does not read them in {who}, whose layers would rotate as before"
     )
     assert f"no lines for config.json: transformers does not read them in {who}" in str(found)
 
@@ -191,7 +191,7 @@ def test_families_that_do_not_read_the_lines_get_none(config: dict[str, Any], by
 def test_a_family_that_transformers_does_not_have_gets_no_lines() -> None:
     found = inspect({"model_type": "my_llama", **SIZES, "rope_theta": 1e4}, extend="yarn", factor=2)
     assert (found.patch, found.old_patch) == (None, None)
-    assert "has no model type 'my_llama', so it is open" in (extension_of(found).why or "")
+    assert "has no model type 'my_llama', so it is not known" in (extension_of(found).why or "")
 
 
 @pytest.mark.parametrize("schema", ["rope_scaling", "rope_parameters"])

@@ -37,10 +37,10 @@ def test_every_preset_is_read_and_inspected(name: str) -> None:
 
 def test_an_unknown_preset() -> None:
     with pytest.raises(
-        ConfigError, match=r"none called 'llama-3-8b'; did you mean 'llama-3\.1-8b'\?"
+        ConfigError, match=r"no preset 'llama-3-8b'; did you mean 'llama-3\.1-8b'\?"
     ):
         presets.load("llama-3-8b")
-    with pytest.raises(ConfigError, match=r"none called '../llama'\. There are: deepseek-v3,"):
+    with pytest.raises(ConfigError, match=r"no preset '../llama'\. Presets: deepseek-v3,"):
         presets.load("../llama")
 
 

@@ -11,7 +11,7 @@ from whorl.configs.inspection import inspect
 
 def terminal(found: Any, width: int) -> str:
     console = pytest.importorskip("rich.console")
-    from whorl.configs.inspection.tables import terminal as lines
+    from whorl.configs.inspection.tables import render_terminal as lines
 
     out = io.StringIO()
     console.Console(file=out, width=width, highlight=False).print(console.Group(*lines(found)))
@@ -21,9 +21,10 @@ def terminal(found: Any, width: int) -> str:
 def test_the_verdict_on_llama_3_1() -> None:
     assert inspect("llama-3.1-8b").verdict == (
         "llama: 32 layers rotate all 128 channels of a head (half layout, base 500,000, Llama3 by"
-        " 8). It claims 131,072 tokens, from 8,192 before the stretch. 29 of 64 pairs do not come"
-        " round within 8,192 tokens; they meet no new angle up to 65,536: what is claimed past that"
-        " rests on further training. transformers, mlx-lm, vLLM and llama.cpp read it the same way."
+        " 8). It claims 131,072 tokens, extended from a trained length of 8,192. 29 of 64 pairs"
+        " have wavelengths longer than 8,192 tokens; their angles stay in distribution up to 65,536"
+        " tokens, and the claim beyond that relies on further training. transformers, mlx-lm, vLLM"
+        " and llama.cpp read it the same way."
     )
 
 
@@ -32,24 +33,24 @@ def test_the_verdict_on_llama_3_1() -> None:
     [
         ("gpt-oss-20b", {}, "12 sliding_attention layers and 12 full_attention layers rotate"),
         ("gpt-oss-20b", {}, "mlx-lm and llama.cpp read it differently."),
-        ("modernbert-base", {}, "and meet new angles in longer texts."),
+        ("modernbert-base", {}, "so longer texts contain out-of-distribution angles."),
         (
             "mistral-7b-v0.3",
             {"length": 65_536},
-            "24 pairs go up to 2 times past the angles they know",
+            "the angles of 24 pairs grow to 2 times those of training",
         ),
         (
             "mistral-7b-v0.3",
             {"length": 32_768},
-            "At 32,768 tokens no pair meets a new angle; float32",
+            "At 32,768 tokens no angle is out of distribution; float32",
         ),
-        ("qwen3-8b", {"extend": "yarn", "factor": 4}, "the reach then is 131,072 tokens"),
+        ("qwen3-8b", {"extend": "yarn", "factor": 4}, "the effective context is 131,072 tokens"),
         (
             "qwen3-8b",
             {"extend": "yarn", "factor": 4},
-            "YaRN from 32,768, where its published recipe starts, to 131,072 tokens leaves",
+            "YaRN from 32,768, where its published recipe starts, to 131,072 tokens gives",
         ),
-        ("mistral-7b-v0.3", {"extend": "yarn", "factor": 4}, "YaRN to 131,072 tokens leaves"),
+        ("mistral-7b-v0.3", {"extend": "yarn", "factor": 4}, "YaRN to 131,072 tokens gives"),
         ("deepseek-v3", {}, "61 layers rotate 64 of 192 channels of a head"),
         ("phi-3.5-mini", {"length": 9000}, "read it the same way at 9,000 tokens."),
     ],
@@ -63,7 +64,6 @@ def test_a_config_that_says_little() -> None:
     found = inspect({**config, "max_position_embeddings": None, "rope_theta": 10.0}, length=100)
     if found.model.context is None:
         assert "The config does not say for how many tokens." in found.verdict
-        assert "context unknown" not in found.verdict
     else:  # transformers fills it in
         assert found.model.context == 2048
 
@@ -93,7 +93,7 @@ def test_the_terminal_page_of_an_extension() -> None:
         assert words in page
     page = terminal(inspect("llama-3.1-8b", extend="dynamic_yarn", factor=16), 80)
     assert "no lines for config.json: transformers has no type for 'dynamic_yarn'." in page
-    assert "nobody can be asked to: transformers has no type for 'dynamic_yarn'." in page
+    assert "no config.json can ask for it: transformers has no type for 'dynamic_yarn'." in page
 
 
 def test_the_parts_and_notes_of_a_model() -> None:
@@ -112,7 +112,7 @@ def test_the_plain_page() -> None:
     page = str(found)
     assert page.startswith("qwen3: 36 full_attention layers rotate")
     for words in (
-        "attention scale   1.13863",
+        "attention scale    1.13863",
         "at 200,000",
         "config.json for transformers 5",
         "mlx-lm",
@@ -139,9 +139,9 @@ def test_layers_that_only_scale_their_queries_see_positions() -> None:
     page = str(found)
     assert "query scale  log, beta 0.1, length 8192" in page
     assert "queries are scaled by their position" in page
-    assert "see no positions" not in page
+    assert "have no positions" not in page
     assert "layer scale queries by position instead" in found.verdict
     plain = inspect({**LLAMA4, "attn_temperature_tuning": False})
-    assert "none: these layers see no positions" in str(plain)
+    assert "none: these layers have no positions" in str(plain)
     assert "query scale" not in str(plain)
     assert "have no positions" in plain.verdict

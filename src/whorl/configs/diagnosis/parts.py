@@ -12,7 +12,7 @@ from typing import Any
 from whorl._support import words
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.families import FAMILIES
-from whorl.configs.huggingface.schema import always_10000, hard_coded
+from whorl.configs.huggingface.schema import read_base_only, use_base_10000
 from whorl.configs.model import LayerGroup, ModelPositions
 
 __all__ = ["ConfigPart", "RopeParameters", "format_value", "read_number", "read_whole"]
@@ -155,13 +155,13 @@ class ConfigPart:
     @property
     def has_fixed_frequencies(self) -> bool:
         """Whether the code of the family fixes the frequencies and reads no rope parameters."""
-        family = FAMILIES.get(defaults.known_name(self.family) or "")
-        return family is not None and family.schema in (always_10000, hard_coded)
+        family = FAMILIES.get(defaults.get_known_name(self.family) or "")
+        return family is not None and family.schema in (use_base_10000, read_base_only)
 
     @property
     def class_entry(self) -> Mapping[str, Any]:
         """What is recorded about the family's class in transformers; empty if it is unknown."""
-        return defaults.of_type(defaults.known_name(self.family)) or {}
+        return defaults.get_entry(defaults.get_known_name(self.family)) or {}
 
     def get_class_default(self, name: str) -> Any:
         """The rope parameter that the class uses if the config does not have it."""

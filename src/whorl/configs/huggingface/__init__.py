@@ -1,12 +1,13 @@
 """Configs of transformers, in the schemas of version 4 and 5.
 
 read         a config and its parts
-groups       its layers, in groups that treat positions alike
-families     what each family does otherwise, a line for each
-schema       old and new keys -> one dictionary of rope parameters per type of layer
+groups       groups of layers that treat positions alike
+families     how each family differs from the usual one, a line for each
+schema       old and new keys -> one dictionary of rope parameters per layer type
+parity       the same, exactly as transformers does it
 scalings     such a dictionary -> a frequency scaling
-rotations    that, and the sizes -> a rotation
-defaults     what a config leaves out because the class knows it
+rotations    a scaling and the sizes -> a rotation
+defaults     values of keys that a config leaves out
 """
 
 from .read import read

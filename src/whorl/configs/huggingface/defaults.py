@@ -1,14 +1,14 @@
-"""What configs leave out because the classes of transformers know it: defaults.json.
+"""Values that configs leave out because the classes of transformers have them: defaults.json.
 
 ``scripts/transformers-defaults`` writes it from the installed transformers. For each model type:
 
-    keys    values of its class that matter here; default_theta, and default_rope_parameters where
-            the class has some
-    names   its own names for the usual sizes
-    parts   the model types of its parts, by their keys
-    absent  what parts that a config leaves out have in place of their own defaults
+    keys    defaults of its class for the keys below, default_theta, and
+            default_rope_parameters if the class has them
+    names   its names for sizes, if they are not the usual ones
+    parts   model types of its parts, by key
+    absent  values of parts that a config leaves out, if not the defaults of their type
 
-and the names of all other types, which rotate nothing.
+It also has the names of all other types, which have no rotation.
 """
 
 import json
@@ -16,7 +16,15 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["KEYS", "POSITION_FREE", "known_name", "names", "of_type", "rotates_nothing", "version"]
+__all__ = [
+    "KEYS",
+    "POSITION_FREE",
+    "get_entry",
+    "get_known_name",
+    "get_version",
+    "has_no_rotation",
+    "list_model_types",
+]
 
 #: Keys whose class defaults are kept.
 KEYS = (
@@ -32,14 +40,14 @@ KEYS = (
     *("default_partial_rotary_factor", "attn_layer_indices", "layer_types"),
     *("speech_encoder_attention_heads", "attention_chunk_size", "local_attention"),
     *("rotary_value", "use_long_context", "full_attn_idxs", "query_pre_attn_scalar"),
-    # Towers and others of nd
+    # vision encoders and other families of nd
     *("embed_dim", "depth", "descriptor_dim", "num_attention_layers"),
     *("memory_attention_hidden_size", "memory_attention_num_layers"),
     *("memory_attention_num_attention_heads", "memory_attention_downsample_rate"),
 )
 
-#: Types without attention, or whose attention is meant to see no positions. A rope_theta in their
-#: configs is left over from the class that theirs was made of, and no code reads it.
+#: Types without attention, or with attention that has no positions. A rope_theta in their configs
+#: comes from a parent class, and no code reads it.
 POSITION_FREE = {
     *("falcon_mamba", "glm5_next_text", "jamba", "kimi_linear", "mamba", "mamba2", "nemotron_h"),
     *("rwkv", "xlstm", "zamba"),
@@ -47,34 +55,34 @@ POSITION_FREE = {
 
 
 @cache
-def _document() -> dict[str, Any]:
+def _load_document() -> dict[str, Any]:
     text = resources.files("whorl.configs.huggingface").joinpath("defaults.json").read_text("utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
 
 
-def version() -> str:
-    """The transformers that the defaults are of."""
-    return str(_document()["transformers"])
+def get_version() -> str:
+    """The version of transformers that the defaults come from."""
+    return str(_load_document()["transformers"])
 
 
-def known_name(model_type: str | None) -> str | None:
-    """The name that a model type is known by here, where it has several."""
-    found: str | None = _document()["other_names"].get(model_type, model_type)
+def get_known_name(model_type: str | None) -> str | None:
+    """The name under which defaults.json has a model type that has several names."""
+    found: str | None = _load_document()["other_names"].get(model_type, model_type)
     return found
 
 
-def rotates_nothing(model_type: str | None) -> bool:
-    """Whether transformers has this type, without a rotation."""
-    return model_type in _document()["without_rotation"]
+def has_no_rotation(model_type: str | None) -> bool:
+    """Whether transformers has this model type, and it has no rotation."""
+    return model_type in _load_document()["without_rotation"]
 
 
-def names() -> tuple[str, ...]:
-    """Every model type that is known."""
-    return tuple(_document()["types"])
+def list_model_types() -> tuple[str, ...]:
+    """All model types that defaults.json describes."""
+    return tuple(_load_document()["types"])
 
 
-def of_type(model_type: str | None) -> dict[str, Any] | None:
-    """The entry of a model type; None for one that is not known."""
-    found: dict[str, Any] | None = _document()["types"].get(model_type)
+def get_entry(model_type: str | None) -> dict[str, Any] | None:
+    """The entry of a model type in defaults.json; None if it has none."""
+    found: dict[str, Any] | None = _load_document()["types"].get(model_type)
     return found

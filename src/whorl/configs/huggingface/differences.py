@@ -1,9 +1,9 @@
-"""Notes on a reading that transformers does not share: what it computes, or that it refuses.
+"""Notes on configs that transformers reads differently, or refuses.
 
-    transformers-differs    its frequencies, scale or layers are others; the note says which
-    transformers-refuses    it raises; the note says why
+    transformers-differs    it has other frequencies, scales or layers; the note says which
+    transformers-refuses    it raises an error; the note says why
 
-Both readings are made; what the second one says is what parity="transformers" gives.
+The config is read twice, by default and with parity="transformers", and the results compared.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,41 +14,43 @@ from whorl.configs.model import ConfigError, LayerGroup, Note
 
 from . import defaults
 
-__all__ = ["differences", "unread_there"]
+__all__ = ["note_differences", "note_unread_keys"]
 
 _LONG = 2**40
 
 
-def differences(
+def note_differences(
     mine: Sequence[LayerGroup], follow: Callable[[], Sequence[LayerGroup]]
 ) -> tuple[Note, ...]:
-    """Notes on groups that were read by default; ``follow`` reads them as transformers does."""
+    """Notes on how groups read by default differ from those that ``follow`` reads for parity."""
     try:
         theirs = follow()
     except ConfigError as error:
-        why = str(error).removeprefix("read_config: ")
+        why = str(error)
         if why.startswith("transformers "):
             return (Note("transformers-refuses", why),)
-        text = f"What transformers {defaults.version()} makes of this config is not followed: {why}"
+        name = f"transformers {defaults.get_version()}"
+        text = f"What {name} makes of this config is not followed: {why}"
         return (Note("transformers-differs", text),)
-    told = [_told(group, _other(group, theirs)) for group in mine]
+    told = [_describe_difference(group, _find_same_layers(group, theirs)) for group in mine]
     found = list(dict.fromkeys(text for text in told if text))
     if not found:
         return ()
-    text = f"transformers {defaults.version()} reads this config otherwise: {'; '.join(found)}."
+    text = (
+        f"transformers {defaults.get_version()} reads this config differently: {'; '.join(found)}."
+    )
     return (Note("transformers-differs", f"{text} parity='transformers' follows it."),)
 
 
-def unread_there(model_type: str) -> tuple[Note, ...]:
-    """The note of rope keys in a type that transformers has, and does not rotate."""
-    text = (
-        f"transformers {defaults.version()} rotates nothing in {model_type}: no key of it is read."
-    )
+def note_unread_keys(model_type: str) -> tuple[Note, ...]:
+    """The note on rope keys of a model type that does not rotate in transformers."""
+    name = f"transformers {defaults.get_version()}"
+    text = f"{name} rotates nothing in {model_type}: none of its rope keys is read."
     return (Note("transformers-differs", text),)
 
 
-def _other(group: LayerGroup, theirs: Sequence[LayerGroup]) -> LayerGroup | None:
-    """The layers of a group in the other reading, by the first of them."""
+def _find_same_layers(group: LayerGroup, theirs: Sequence[LayerGroup]) -> LayerGroup | None:
+    """The group of the other reading that contains the first layer of this group."""
     for other in theirs:
         same = group.layers[0] in other.layers if group.layers else group.name == other.name
         if same or len(theirs) == 1:
@@ -56,8 +58,8 @@ def _other(group: LayerGroup, theirs: Sequence[LayerGroup]) -> LayerGroup | None
     return None
 
 
-def _told(mine: LayerGroup, theirs: LayerGroup | None) -> str | None:
-    """How the rotation of layers differs, in words; None if it does not."""
+def _describe_difference(mine: LayerGroup, theirs: LayerGroup | None) -> str | None:
+    """Text on how the rotation of a group differs; None if it does not."""
     if theirs is None or (mine.rotation is None and theirs.rotation is None):
         return None
     name = f"{mine.name} layers " if mine.name else ""
@@ -65,38 +67,38 @@ def _told(mine: LayerGroup, theirs: LayerGroup | None) -> str | None:
         return f"{name}{'rotate' if mine.rotation is None else 'do not rotate'}"
     ours, other = mine.rotation.options, theirs.rotation.options
     named = {key for key in (*ours, *other) if key != "lengths" and ours.get(key) != other.get(key)}
-    if not named or _same_turn(mine, theirs):
+    if not named or _is_same_rotation(mine, theirs):
         return None
-    words = [_differing(key, ours, other) for key in sorted(named)]
+    words = [_describe_option_difference(key, ours, other) for key in sorted(named)]
     return f"{name}{', '.join(words)}"
 
 
-def _differing(key: str, ours: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """ "this, not that" of one option; of two scalings of a kind only what differs in them."""
+def _describe_option_difference(key: str, ours: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Text "this, not that" for one option; of two scalings only the fields that differ."""
     one: Any = ours.get(key)
     two: Any = other.get(key)
     if key != "scaling" or one is None or type(one) is not type(two):
-        return f"{_word(key, other)}, not {_word(key, ours)}"
+        return f"{_describe_option(key, other)}, not {_describe_option(key, ours)}"
     pairs = [
         (field.name, getattr(two, field.name), getattr(one, field.name)) for field in fields(one)
     ]
     parts = [
-        f"{name.replace('_', ' ')} {_short(theirs)}, not {_short(mine)}"
+        f"{name.replace('_', ' ')} {_shorten_value(theirs)}, not {_shorten_value(mine)}"
         for name, theirs, mine in pairs
         if theirs != mine
     ]
     return f"{type(one).__name__} with {', '.join(parts)}"
 
 
-def _short(value: Any) -> str:
-    """A value in a few words: a list of factors by its ends."""
+def _shorten_value(value: Any) -> str:
+    """A value in short form: of a long list the length, first and last number."""
     if isinstance(value, tuple) and len(value) > 4:
         return f"{len(value)} numbers from {value[0]:.4g} to {value[-1]:.4g}"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _same_turn(mine: LayerGroup, theirs: LayerGroup) -> bool:
-    """Whether options that differ come to the same frequencies, scale and channels."""
+def _is_same_rotation(mine: LayerGroup, theirs: LayerGroup) -> bool:
+    """Whether two groups have the same frequencies, attention scale and rotated channels."""
     assert mine.rotation is not None
     assert theirs.rotation is not None
     for key in ("head_dim", "rotary_start", "layout", "out_layout", "direction"):
@@ -112,19 +114,21 @@ def _same_turn(mine: LayerGroup, theirs: LayerGroup) -> bool:
     return True
 
 
-def _word(key: str, options: Any) -> str:
+def _describe_option(key: str, options: Any) -> str:
     value = options.get(key)
     if key == "base":
         return f"base {value:,.10g}"
     if key == "rotary_dim":
         return f"{value or options['head_dim']} rotated channels"
     if key == "scaling":
-        return "unscaled" if value is None else _brief(value)
+        return "unscaled" if value is None else _describe_scaling(value)
     if key == "layout":
         return f"layout {value or 'half'}"
     return f"{key.replace('_', ' ')} {'none' if value is None else str(value)[:60]}"
 
 
-def _brief(scaling: Any) -> str:
-    words = (f"{field.name}={_short(getattr(scaling, field.name))}" for field in fields(scaling))
+def _describe_scaling(scaling: Any) -> str:
+    words = (
+        f"{field.name}={_shorten_value(getattr(scaling, field.name))}" for field in fields(scaling)
+    )
     return f"{type(scaling).__name__}({', '.join(words)})"

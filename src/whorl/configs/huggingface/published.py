@@ -1,11 +1,11 @@
-"""Model types that transformers does not have: models published with code of their own.
+"""Model types that transformers does not have: models published with their own code.
 
-    the code does what a known type does    read as that type
-    it is not known                         read by its keys: latent attention, or a plain rotation
+    code equal to that of a known type    read as that type
+    other code                            read by its keys: latent attention, or a plain rotation
 
-Names for the same things differ there; ``usual`` gives them those of transformers. ChatGLM2 to
-GLM-4-9B rotate half of each head with the base 10000 rope_ratio, as vLLM reads them
-(model_executor/models/chatglm.py). MPT rotates where attn_config has "rope" true, by its rope_theta
+Such configs have other names for some keys; ``use_transformers_names`` renames them. ChatGLM2 to
+GLM-4-9B rotate half of each head with base 10000 rope_ratio, as vLLM reads them
+(model_executor/models/chatglm.py). MPT rotates if attn_config has "rope" true, by its rope_theta
 and rope_hf_config. Phi-3-small wrote "su" for LongRoPE.
 """
 
@@ -18,11 +18,18 @@ from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, Note, Parity
 
 from . import defaults
-from .adapting import two_scales
+from .adaptations import set_two_scales
 from .families import FAMILIES, Family
-from .sizes import NAMES, canonical
+from .sizes import NAMES, add_usual_names
 
-__all__ = ["looks_like", "read_as", "read_as_note", "usual", "why_not", "without_latent"]
+__all__ = [
+    "explain_no_rotation",
+    "find_equivalent_type",
+    "infer_family",
+    "is_without_latent",
+    "note_equivalent_type",
+    "use_transformers_names",
+]
 
 _READ_AS = {
     "RefinedWeb": "falcon",
@@ -41,64 +48,68 @@ _MORE_NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "partial_rotary_factor": ("rope_pct", "rotary_pct", "rotary_percent", "rotary_emb_fraction"),
 }
-#: Keys that a model without a rotation does not have.
+#: Keys that only models with a rotation have.
 _SIGNS = (
     *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"),
     *("rotary_dim", "qk_rope_head_dim"),
 )
-#: Names of other keys that speak of a rotation.
+#: Other key names that indicate a rotation.
 _ROTARY = re.compile(r"(.*_)?(rope|rotary)(_|$)")
 
 
-def read_as(model_type: str | None, keys: Keys) -> str | None:
-    """The type of transformers that does the same, where there is one."""
-    if model_type == "chatglm" and not keys.flag("original_rope", default=True):
+def find_equivalent_type(model_type: str | None, keys: Keys) -> str | None:
+    """The model type of transformers whose code does the same; None if there is none."""
+    if model_type == "chatglm" and not keys.read_flag("original_rope", default=True):
         return None  # half layout
     return _READ_AS.get(model_type or "")
 
 
-def read_as_note(written: str, model_type: str) -> Note:
+def note_equivalent_type(written: str, model_type: str) -> Note:
     text = f"transformers has no type {quote(written)}; it is read as {model_type}, whose code does"
     return Note("read-as", f"{text} the same.")
 
 
-def usual(keys: Keys, model_type: str | None) -> dict[str, Any]:
-    """The config with the names that transformers has for its keys."""
-    data = canonical(canonical(keys.data, NAMES), _MORE_NAMES)
-    if keys.number("rope_position_scale") not in (None, 1.0):
-        raise keys.refused("rope_position_scale", "1; positions that are scaled are not read")
+def use_transformers_names(keys: Keys, model_type: str | None) -> dict[str, Any]:
+    """The keys of the config under the names that transformers has for them too."""
+    data = add_usual_names(add_usual_names(keys.data, NAMES), _MORE_NAMES)
+    if keys.read_number("rope_position_scale") not in (None, 1.0):
+        raise keys.wrong_value("rope_position_scale", "1, because scaled positions are not read")
     if model_type == "mpt":
-        return {**_of_mpt(keys), **data}
+        return {**_read_mpt(keys), **data}
     if model_type != "chatglm":
         return data
     if data.get("position_encoding_2d"):
         raise ConfigError(
-            f"read_config: {keys.path('position_encoding_2d')} must be false: the first ChatGLM"
-            " rotates halves of a head by two coordinates, which is not read; got true."
+            f"{keys.path('position_encoding_2d')} must be false, because the two"
+            " coordinates of the first ChatGLM are not read; got true."
         )
-    ratio = keys.number("rope_ratio", above=0)
+    ratio = keys.read_number("rope_ratio", above=0)
     share = {"partial_rotary_factor": 0.5, "rope_theta": 10_000.0 * (ratio or 1.0)}
     return {**share, **data}
 
 
-def _of_mpt(keys: Keys) -> dict[str, Any]:
-    """Rope keys of MPT, which transformers does not read; none where it does not rotate."""
-    attention = keys.under("attn_config")
-    if attention is None or not attention.flag("rope"):
+def _read_mpt(keys: Keys) -> dict[str, Any]:
+    """Rope keys of MPT, which transformers does not read; empty if it does not rotate."""
+    attention = keys.read_object("attn_config")
+    if attention is None or not attention.read_flag("rope"):
         return {}
-    rotary = attention.under("rope_dail_config")
-    if attention.text("rope_impl") != "hf" and rotary is not None and rotary.text("type") == "xpos":
-        raise rotary.refused("type", "'original', as XPos is not read")
-    found: dict[str, Any] = {"rope_theta": attention.number("rope_theta", above=0) or 10_000.0}
-    scaling = attention.under("rope_hf_config")
-    kind = None if scaling is None else scaling.text("type")
-    if attention.text("rope_impl") == "hf" and scaling is not None and kind != "no_scaling":
+    rotary = attention.read_object("rope_dail_config")
+    if (
+        attention.read_text("rope_impl") != "hf"
+        and rotary is not None
+        and rotary.read_text("type") == "xpos"
+    ):
+        raise rotary.wrong_value("type", "'original', because XPos is not read")
+    found: dict[str, Any] = {"rope_theta": attention.read_number("rope_theta", above=0) or 10_000.0}
+    scaling = attention.read_object("rope_hf_config")
+    kind = None if scaling is None else scaling.read_text("type")
+    if attention.read_text("rope_impl") == "hf" and scaling is not None and kind != "no_scaling":
         found["rope_scaling"] = dict(scaling.data)
     return found
 
 
-def why_not(keys: Keys, model_type: str | None) -> str | None:
-    """The note of a config of no known family that is not read as a rotation; None if it is."""
+def explain_no_rotation(keys: Keys, model_type: str | None) -> str | None:
+    """Id of the note on why a config of an unknown family has no rotation; None if it has one."""
     alibi_13b = model_type == "baichuan" and keys.data.get("num_hidden_layers") == 40
     if keys.data.get("alibi") is True or alibi_13b:
         return "alibi-instead"
@@ -106,16 +117,16 @@ def why_not(keys: Keys, model_type: str | None) -> str | None:
         return None
     kind = keys.data.get("position_embedding_type")
     other = isinstance(kind, str) and kind not in ("rope", "rotary")
-    if other or defaults.rotates_nothing(model_type):
+    if other or defaults.has_no_rotation(model_type):
         return "no-rotary"
-    # Sizes are no sign: every BERT has them.
+    # Sizes do not count: every BERT has them.
     named = (name for name in keys.data if isinstance(name, str) and _ROTARY.match(name))
-    signs = any(keys.data[name] is not False for name in named)  # null stands for no scaling
+    signs = any(keys.data[name] is not False for name in named)  # null means no scaling
     return None if signs or kind in ("rope", "rotary") else "no-sign"
 
 
-def looks_like(keys: Keys) -> Family:
-    """The family of a config whose type is not known, by its keys."""
+def infer_family(keys: Keys) -> Family:
+    """The family rules for a config of an unknown model type, by its keys."""
     if keys.data.get("qk_rope_head_dim"):
         return FAMILIES["deepseek_v3"]
     return Family(
@@ -123,16 +134,16 @@ def looks_like(keys: Keys) -> Family:
         absolute="rotary_dim" if "rotary_dim" in keys else None,
         interleaved="rotary_emb_interleaved",
         window=None if "layer_types" in keys else "sliding_window",
-        adapt=_su,
+        adapt=_rename_su,
     )
 
 
-def without_latent(keys: Keys, family: Family) -> bool:
-    """Whether a config of a family with latent attention switches it off (DeepSeek-OCR)."""
+def is_without_latent(keys: Keys, family: Family) -> bool:
+    """Whether a config switches off the latent attention of its family (DeepSeek-OCR)."""
     return "mla" in family.notes and keys.data.get("use_mla") is False
 
 
-def _su(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def _rename_su(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     if rope.get("rope_type") == "su":
         rope["rope_type"] = "longrope"
-        two_scales(rope, keys, None)
+        set_two_scales(rope, keys, None)

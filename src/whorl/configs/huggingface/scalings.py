@@ -1,9 +1,9 @@
-"""From a dictionary of rope parameters to a frequency scaling.
+"""Build a frequency scaling from a dictionary of rope parameters.
 
 default        none
 linear         Linear(factor)
 dynamic        DynamicNTK(factor, max_position_embeddings)
-ntk_alpha      NTK(alpha), what Hunyuan calls dynamic (adapting.py)
+ntk_alpha      NTK(alpha), which Hunyuan calls dynamic (adaptations.py)
 yarn           YaRN(factor, original_max_position_embeddings, ...)
 longrope       LongRoPE(short_factor, long_factor, ...)
 llama3         Llama3(factor, original_max_position_embeddings, ...)
@@ -27,75 +27,75 @@ from whorl.scaling import (
     YaRN,
 )
 
-__all__ = ["ROPE_TYPES", "Lengths", "scaling_of", "trained_context"]
+__all__ = ["ROPE_TYPES", "ScalingInputs", "build_scaling", "read_trained_context"]
 
 
 _MAXIMUM = "max_position_embeddings"
 
 
 @dataclass(frozen=True)
-class Lengths:
-    """What a config says outside the rope parameters and scalings need."""
+class ScalingInputs:
+    """Values outside the rope parameters that scalings need."""
 
     context: int | None  # max_position_embeddings
-    truncate: bool | None = None  # in place of the parameters' own, for parity
+    truncate: bool | None = None  # replaces that of the rope parameters, for parity
     parity: Parity | None = None
 
 
-def scaling_of(rope: Keys, lengths: Lengths) -> Scaling | None:
-    """The scaling of standardised parameters; None for plain frequencies."""
-    kind = rope.text("rope_type") or "default"
+def build_scaling(rope: Keys, lengths: ScalingInputs) -> Scaling | None:
+    """The scaling of complete rope parameters; None for unscaled frequencies."""
+    kind = rope.read_text("rope_type") or "default"
     if kind not in ROPE_TYPES:
         hint = suggest_name(kind[:20], ROPE_TYPES)
         if kind == "mrope":
-            hint = ": it belongs to vision-language models such as qwen2_vl; is model_type theirs?"
+            hint = ": it belongs to vision-language models such as qwen2_vl; is model_type right?"
         raise ConfigError(
-            f"read_config: {rope.path('rope_type')} {quote(kind)} is not known{hint}"
+            f"{rope.path('rope_type')} {quote(kind)} is not known{hint}"
             f" Known: {', '.join(ROPE_TYPES)}."
         )
     try:
         return ROPE_TYPES[kind](rope, lengths)
     except ConfigError:
         raise
-    except (ValueError, OverflowError) as error:  # what a scaling itself refuses
-        raise ConfigError(f"read_config: {rope.where or 'rope_parameters'}: {error}") from None
+    except (ValueError, OverflowError) as error:  # raised by the scaling
+        raise ConfigError(f"{rope.where or 'rope_parameters'}: {error}") from None
 
 
-def trained_context(rope: Keys, context: int | None) -> int | None:
-    """Tokens before any extension."""
-    return rope.whole("original_max_position_embeddings") or context
+def read_trained_context(rope: Keys, context: int | None) -> int | None:
+    """Trained length in tokens, before any extension."""
+    return rope.read_int("original_max_position_embeddings") or context
 
 
-def _default(rope: Keys, lengths: Lengths) -> None:
+def _build_none(rope: Keys, lengths: ScalingInputs) -> None:
     return None
 
 
-def _linear(rope: Keys, lengths: Lengths) -> Scaling:
-    return Linear(_factor(rope))
+def _build_linear(rope: Keys, lengths: ScalingInputs) -> Scaling:
+    return Linear(_read_factor(rope))
 
 
-def _dynamic(rope: Keys, lengths: Lengths) -> Scaling:
-    own = rope.whole("max_trained_positions")  # of Nomic
-    return DynamicNTK(_factor(rope), own or _needed(rope, lengths.context, _MAXIMUM))
+def _build_dynamic(rope: Keys, lengths: ScalingInputs) -> Scaling:
+    own = rope.read_int("max_trained_positions")  # a key of Nomic
+    return DynamicNTK(_read_factor(rope), own or _require_length(rope, lengths.context, _MAXIMUM))
 
 
-def _ntk_alpha(rope: Keys, lengths: Lengths) -> Scaling:
-    alpha = rope.number("alpha", above=0)
+def _build_ntk_alpha(rope: Keys, lengths: ScalingInputs) -> Scaling:
+    alpha = rope.read_number("alpha", above=0)
     if alpha is None:
-        raise rope.missing("alpha", "ntk_alpha multiplies the base by a power of it")
+        raise rope.missing_key("alpha", "ntk_alpha multiplies the base by a power of it")
     return NTK(alpha)
 
 
-def _yarn(rope: Keys, lengths: Lengths) -> Scaling:
-    trained = _trained(rope, lengths)
-    factor = rope.number("factor", above=0)
-    if factor is None:  # DeepSeek leaves it to the lengths
-        factor = _needed(rope, lengths.context, "factor") / trained
+def _build_yarn(rope: Keys, lengths: ScalingInputs) -> Scaling:
+    trained = _read_trained_length(rope, lengths)
+    factor = rope.read_number("factor", above=0)
+    if factor is None:  # DeepSeek derives it from the lengths
+        factor = _require_length(rope, lengths.context, "factor") / trained
     truncate = lengths.truncate
     if truncate is None:
-        truncate = rope.flag("truncate", default=True)
-    fast = rope.number("beta_fast") or 32.0  # 0 stands for the default, as None does
-    slow = rope.number("beta_slow") or 1.0
+        truncate = rope.read_flag("truncate", default=True)
+    fast = rope.read_number("beta_fast") or 32.0  # 0 means the default, like null
+    slow = rope.read_number("beta_slow") or 1.0
     return YaRN(
         factor,
         trained,
@@ -103,21 +103,21 @@ def _yarn(rope: Keys, lengths: Lengths) -> Scaling:
         beta_slow=slow,
         ramp="backward" if fast < slow and lengths.parity is not None else "index",
         truncate=truncate,
-        mscale=rope.number("mscale"),
-        mscale_all_dim=rope.number("mscale_all_dim"),
-        attention_factor=rope.number("attention_factor", above=0),
+        mscale=rope.read_number("mscale"),
+        mscale_all_dim=rope.read_number("mscale_all_dim"),
+        attention_factor=rope.read_number("attention_factor", above=0),
     )
 
 
-def _longrope(rope: Keys, lengths: Lengths) -> Scaling:
-    trained = _trained(rope, lengths)
-    short, long = rope.numbers("short_factor"), rope.numbers("long_factor")
+def _build_longrope(rope: Keys, lengths: ScalingInputs) -> Scaling:
+    trained = _read_trained_length(rope, lengths)
+    short, long = rope.read_numbers("short_factor"), rope.read_numbers("long_factor")
     for name, given in (("short_factor", short), ("long_factor", long)):
         if given is None:
-            raise rope.missing(name, "longrope needs a factor for each pair")
-    factor = rope.number("factor", above=0)
+            raise rope.missing_key(name, "longrope needs a factor for each pair")
+    factor = rope.read_number("factor", above=0)
     if factor is None:
-        factor = _needed(rope, lengths.context, "factor") / trained
+        factor = _require_length(rope, lengths.context, "factor") / trained
     assert short is not None
     assert long is not None
     return LongRoPE(
@@ -125,53 +125,55 @@ def _longrope(rope: Keys, lengths: Lengths) -> Scaling:
         long,
         trained,
         factor=factor,
-        attention_factor=rope.number("attention_factor", above=0),
-        long_attention_factor=rope.number("long_attention_factor", above=0),
+        attention_factor=rope.read_number("attention_factor", above=0),
+        long_attention_factor=rope.read_number("long_attention_factor", above=0),
     )
 
 
-def _llama3(rope: Keys, lengths: Lengths) -> Scaling:
-    low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
+def _build_llama3(rope: Keys, lengths: ScalingInputs) -> Scaling:
+    low, high = rope.read_number("low_freq_factor"), rope.read_number("high_freq_factor")
     for name, given in (("low_freq_factor", low), ("high_freq_factor", high)):
         if given is None:
-            raise rope.missing(name, "llama3 blends between low_freq_factor and high_freq_factor")
+            raise rope.missing_key(
+                name, "llama3 blends between low_freq_factor and high_freq_factor"
+            )
     assert low is not None
     assert high is not None
-    return Llama3(_factor(rope), _trained(rope, lengths), low, high)
+    return Llama3(_read_factor(rope), _read_trained_length(rope, lengths), low, high)
 
 
-def _proportional(rope: Keys, lengths: Lengths) -> Scaling:
-    share, factor = rope.number("partial_rotary_factor"), rope.number("factor")
+def _build_proportional(rope: Keys, lengths: ScalingInputs) -> Scaling:
+    share, factor = rope.read_number("partial_rotary_factor"), rope.read_number("factor")
     return Proportional(1.0 if share is None else share, 1.0 if factor is None else factor)
 
 
 #: The values of rope_type that are known.
-ROPE_TYPES: dict[str, Callable[[Keys, Lengths], Scaling | None]] = {
-    "default": _default,
-    "linear": _linear,
-    "dynamic": _dynamic,
-    "ntk_alpha": _ntk_alpha,
-    "yarn": _yarn,
-    "longrope": _longrope,
-    "llama3": _llama3,
-    "proportional": _proportional,
+ROPE_TYPES: dict[str, Callable[[Keys, ScalingInputs], Scaling | None]] = {
+    "default": _build_none,
+    "linear": _build_linear,
+    "dynamic": _build_dynamic,
+    "ntk_alpha": _build_ntk_alpha,
+    "yarn": _build_yarn,
+    "longrope": _build_longrope,
+    "llama3": _build_llama3,
+    "proportional": _build_proportional,
 }
 
 
-def _factor(rope: Keys) -> float:
-    found = rope.number("factor", above=0)
+def _read_factor(rope: Keys) -> float:
+    found = rope.read_number("factor", above=0)
     if found is None:
-        raise rope.missing("factor", f"{rope.text('rope_type')} divides by it")
+        raise rope.missing_key("factor", f"{rope.read_text('rope_type')} divides by it")
     return found
 
 
-def _trained(rope: Keys, lengths: Lengths) -> int:
+def _read_trained_length(rope: Keys, lengths: ScalingInputs) -> int:
     name = "original_max_position_embeddings"
-    return _needed(rope, trained_context(rope, lengths.context), name)
+    return _require_length(rope, read_trained_context(rope, lengths.context), name)
 
 
-def _needed(rope: Keys, value: int | None, name: str) -> int:
+def _require_length(rope: Keys, value: int | None, name: str) -> int:
     if value is None:
-        kind = rope.text("rope_type")
-        raise rope.missing(name, f"{kind} needs it or the config's max_position_embeddings")
+        kind = rope.read_text("rope_type")
+        raise rope.missing_key(name, f"{kind} needs it, or max_position_embeddings")
     return value

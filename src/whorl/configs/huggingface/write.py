@@ -4,8 +4,8 @@
     transformers 4   the base beside rope_scaling {"rope_type", "factor", ...}; some families have
                      names of their own for the base, or a second base for their sliding layers
 
-transformers 5 reads both. Version 4 does not look into rope_parameters: what stands there only is
-lost, and the model rotates by the default base of its class, 10,000 for most, without scaling.
+transformers 5 reads both. Version 4 does not read rope_parameters: a model with its values only
+there rotates by the default base of its class, 10,000 for most, without scaling.
 """
 
 import copy
@@ -21,11 +21,11 @@ from .schema import FULL, SLIDING
 __all__ = [
     "DIALECTS",
     "Dialect",
-    "dialect_lines",
+    "explain_loss",
     "find_dialect",
-    "loss_warning",
-    "lost_words",
+    "list_losses",
     "write_config",
+    "write_dialect_lines",
 ]
 
 Dialect = Literal["transformers 4", "transformers 5"]
@@ -55,9 +55,9 @@ _ROTARY = (
 
 
 def find_dialect(data: Mapping[str, Any], keys: Mapping[str, Any]) -> Dialect:
-    """The dialect that a config is in: by its transformers_version, else by its rotary keys.
+    """The dialect of a config: by its transformers_version, else by its rotary keys.
 
-    keys: of the part of ``data`` that the model is read from. A config that says neither counts as
+    keys: those of the part of ``data`` that the model is read from. A config with neither counts as
     version 4, because version 5 reads that too.
     """
     version = keys.get(_VERSION) or data.get(_VERSION)
@@ -68,19 +68,19 @@ def find_dialect(data: Mapping[str, Any], keys: Mapping[str, Any]) -> Dialect:
     return "transformers 5" if new or (version and not old) else "transformers 4"
 
 
-def dialect_lines(
+def write_dialect_lines(
     keys: Mapping[str, Any], model_type: str | None, parameters: Mapping[str, Any], dialect: Dialect
 ) -> dict[str, Any] | None:
-    """The keys to set so that a config says ``parameters``; null for one to remove.
+    """Keys to set in a config so that it has these rope parameters; None for keys to remove.
 
     keys: the config, or the part of it that the lines are for.
-    parameters: in the schema of transformers 5, flat or one dictionary for each layer type.
-    None where the dialect, or the family in it, has no words for them.
+    parameters: in the schema of transformers 5, one dictionary or one for each layer type.
+    The result is None if the dialect, or the family in that dialect, cannot express them.
     """
-    four = _lines_of_4(keys, model_type, parameters)
+    four = _write_lines_of_4(keys, model_type, parameters)
     if dialect == "transformers 4":
         return four
-    # What the other schema says would win over the new one, or contradict it.
+    # Keys of the other schema would come before the new ones, or contradict them.
     beside = {} if four is None else {k: v for k, v in four.items() if k not in (_OLD, _NEW)}
     beside = {k: v for k, v in beside.items() if keys.get(k) is not None and keys[k] != v}
     void: dict[str, Any] = {_OLD: None} if keys.get(_OLD) else {}
@@ -91,47 +91,47 @@ def dialect_lines(
 def write_config(
     data: Mapping[str, Any], path: Sequence[str], lines: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The whole config with ``lines`` in the part at ``path``, and rotary keys of no other dialect.
+    """The whole config with ``lines`` in the part at ``path``, without keys of the other dialect.
 
-    lines: as ``dialect_lines`` gives them, and other keys to set. A transformers_version of the
-    other dialect, by which software and doctor would judge these keys, does not stay.
+    lines: from ``write_dialect_lines``, and other keys to set. A transformers_version of the other
+    dialect is changed too, because software and ``whorl doctor`` go by it.
     """
     written = copy.deepcopy(dict(data))
     five = lines.get(_NEW) is not None
-    place = written
-    _correct_version(place, five=five)
+    part = written
+    _correct_version(part, five=five)
     for name in path:
         for key in _ROTARY:
-            place.pop(key, None)
-        place = place[name]
-        _correct_version(place, five=five)
+            part.pop(key, None)
+        part = part[name]
+        _correct_version(part, five=five)
     remove = [key for key in _ROTARY if key != _NEW] if five else [_NEW]
     for key in remove:
-        place.pop(key, None)
+        part.pop(key, None)
     for key, value in lines.items():
-        if key not in remove and (value is not None or key in place):
-            place[key] = copy.deepcopy(value)
+        if key not in remove and (value is not None or key in part):
+            part[key] = copy.deepcopy(value)
     return written
 
 
-def _correct_version(place: dict[str, Any], *, five: bool) -> None:
-    """Name the first version of dialect 5; version 4 need not be named, both read its keys."""
-    if place.get(_VERSION) and _is_of_4(place) == five:
-        del place[_VERSION]
-        place |= {_VERSION: _FIRST_OF_5} if five else {}
+def _correct_version(part: dict[str, Any], *, five: bool) -> None:
+    """Set the first version of dialect 5, or remove it for dialect 4, which both versions read."""
+    if part.get(_VERSION) and _is_of_4(part) == five:
+        del part[_VERSION]
+        part |= {_VERSION: _FIRST_OF_5} if five else {}
 
 
 def _is_of_4(keys: Mapping[str, Any]) -> bool:
     return str(keys.get(_VERSION) or "").startswith(("4.", "3.", "2."))
 
 
-def lost_words(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
-    """What transformers 4 loses of rope parameters that stand in rope_parameters only, or "".
+def list_losses(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
+    """Values that transformers 4 ignores if they are only in rope_parameters; "" for none.
 
-    A base of 10,000 is not lost, unless the class of ``model_type`` has another by default.
+    A base of 10,000 is not lost, unless the class of ``model_type`` has another default.
     """
     found: list[str] = []
-    usual = (defaults.of_type(model_type) or {}).get("keys", {}).get("default_theta", 10_000)
+    usual = (defaults.get_entry(model_type) or {}).get("keys", {}).get("default_theta", 10_000)
     for rope in ropes:
         base, kind = (rope or {}).get("rope_theta"), (rope or {}).get("rope_type", "default")
         found += (
@@ -143,11 +143,11 @@ def lost_words(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None
     return " and ".join(dict.fromkeys(found))
 
 
-def loss_warning(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
-    """What happens where transformers 4 loads a config of version 5."""
-    lost = lost_words(ropes, model_type) or "what it says"
+def explain_loss(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:
+    """A warning about what transformers 4 ignores in a config of version 5."""
+    lost = list_losses(ropes, model_type) or "what it says"
     return (
-        "this config is written for transformers 4, whose keys cannot say this. transformers 4"
+        "this config is written for transformers 4, whose keys cannot express this. transformers 4"
         f" does not read rope_parameters and loses {lost}: load the model with transformers 5."
     )
 
@@ -158,7 +158,7 @@ def _is_flat(parameters: Mapping[str, Any]) -> bool:
     )
 
 
-def _lines_of_4(
+def _write_lines_of_4(
     keys: Mapping[str, Any], model_type: str | None, parameters: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     if model_type in _READS_5_ONLY:
@@ -171,7 +171,7 @@ def _lines_of_4(
         rope, beside = parameters, {base: parameters["rope_theta"]}
         beside |= {share: rope[_BESIDE[1]]} if _BESIDE[1] in rope else {}
     else:
-        found = _two_bases(model_type, parameters)
+        found = _split_two_bases(model_type, parameters)
         if found is None:
             return None
         beside, rope = found
@@ -179,20 +179,20 @@ def _lines_of_4(
     if scaling.get("rope_type") not in _TYPES_OF_4:
         return None
     given = keys.get(_OLD)
-    if isinstance(given, Mapping) and "type" in given:  # code of the model's own may read this name
+    if isinstance(given, Mapping) and "type" in given:  # the model's own code may read this name
         scaling["type"] = scaling["rope_type"]
-    # Parameters that null would bring back: those of the class.
-    class_keys = (defaults.of_type(model_type) or {}).get("keys", {})
+    # With null, the default parameters of the class would apply.
+    class_keys = (defaults.get_entry(model_type) or {}).get("keys", {})
     plain = scaling.get("rope_type") == "default" and set(scaling) <= {"rope_type", "type"}
     no_scaling = plain and "default_rope_parameters" not in class_keys and not keys.get(_NEW)
     void = {_NEW: None} if keys.get(_NEW) else {}
     return {**beside, _OLD: None if no_scaling else copy.deepcopy(scaling), **void}
 
 
-def _two_bases(
+def _split_two_bases(
     model_type: str | None, parameters: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, Any]] | None:
-    """The two bases by their keys, and the parameters of the layers that are scaled."""
+    """The two bases by their keys, and the parameters of the scaled layers."""
     names = _TWO_BASES.get(model_type or "")
     ropes: list[Any] = [parameters.get(FULL), parameters.get(SLIDING)]
     if names is None or not all(isinstance(r, Mapping) and "rope_theta" in r for r in ropes):

@@ -1,22 +1,22 @@
-"""What a model's positions really are: ``inspect(config)``, and ``whorl inspect`` on terminals."""
+"""Inspect the positions of a model: ``inspect(config)``, and ``whorl inspect`` as a command."""
 
 from whorl.scaling.aliasing import Alias
 
-from .extension import Extension
-from .frameworks import Comparison, Remark
-from .lengths import AtLength
-from .look import inspect
-from .pairs import Turns
+from .extension import ModelExtension
+from .frameworks import FrameworkComparison, Remark
+from .inspector import inspect
+from .lengths import LengthReport
+from .pairs import CompletePairs
 from .report import GroupReport, Inspection
 
 __all__ = [
     "Alias",
-    "AtLength",
-    "Comparison",
-    "Extension",
+    "CompletePairs",
+    "FrameworkComparison",
     "GroupReport",
     "Inspection",
+    "LengthReport",
+    "ModelExtension",
     "Remark",
-    "Turns",
     "inspect",
 ]

@@ -1,8 +1,8 @@
-"""What a scaling would do to a model, and the lines of config.json that ask for it.
+"""Extend a model by a scaling, and write the lines of config.json for it.
 
-An extension replaces the scaling that a config has, and starts from the length of training; YaRN
-over YaRN keeps its other options, except an attention_factor, which belongs to the old factor.
-``configs.rope_parameters`` says which scalings transformers has words for.
+An extension replaces the scaling of a config and starts from the trained length. If both scalings
+are YaRN, the new one keeps the options of the old one, except attention_factor, which belongs to
+the old factor. ``configs.rope_parameters`` says which scalings transformers can express.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,43 +14,49 @@ from whorl._support.words import quote, shorten, suggest_name
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, rope_parameters
 from whorl.configs.huggingface import defaults
 from whorl.configs.huggingface.sizes import NAMES
-from whorl.configs.huggingface.write import DIALECTS, Dialect, dialect_lines
+from whorl.configs.huggingface.write import DIALECTS, Dialect, write_dialect_lines
 from whorl.scaling import Description, Proportional, Scaling, YaRN
 from whorl.scaling.yarn import compute_mscale
 
-from .patching import needed, not_taken
+from .patches import explain_refused_type, list_needed_keys
 
 __all__ = [
-    "Extension",
-    "called",
-    "described",
+    "ModelExtension",
+    "build_scaling",
+    "collect_parameters",
+    "describe_scaling",
     "extend",
-    "flat",
-    "lines_by_dialect",
-    "named",
-    "parameters_of",
-    "replaced",
-    "targets",
+    "has_one_dictionary",
+    "name_model",
+    "replace_scaling",
+    "select_extended_groups",
+    "write_lines_by_dialect",
 ]
 
-#: Scalings that one factor does not determine, with the reason.
+#: Scalings that need more than one factor, with the reason.
 _NOT_BY_FACTOR = {
     "longrope": "LongRoPE needs a factor for every pair, found by a search over a trained model",
-    "proportional": "it leaves out slow pairs, which a model must be trained with",
+    "proportional": "it does not rotate slow pairs, and a model must be trained that way",
 }
-_KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
+_CARRIED_OVER = (
+    "partial_rotary_factor",
+    "mrope_section",
+    "mrope_interleaved",
+    "llama_4_scaling_beta",
+)
 _ORIGINAL = "original_max_position_embeddings"
 
 
 @dataclass(frozen=True)
-class Extension:
-    """A scaling put in the place of what a group of layers has.
+class ModelExtension:
+    """A scaling that replaces the one of a group of layers.
 
     before, after: what the old and the new scaling do to each pair at ``length`` tokens.
-    parameters: the group's rope_parameters for transformers 5; None where it has no such type.
-    why: the reason, if there are none.
+    parameters: rope_parameters of the group for transformers 5; None if it has no such type.
+    why: the reason if ``parameters`` is None.
     softmax_scale: the new factor on 1/sqrt(D), for models that have one.
-    start: the length that is multiplied, of training or of the family's published recipe.
+    start: the length that the factor multiplies: the trained length, or that of the published
+        recipe of the family.
     """
 
     scaling: Scaling
@@ -75,22 +81,21 @@ class Extension:
         }
 
 
-def named(name: str, factor: float, trained: int) -> Scaling:
-    """The scaling called ``name`` for ``factor`` times the trained length."""
+def build_scaling(name: str, factor: float, trained: int) -> Scaling:
+    """The scaling of this name for ``factor`` times the trained length."""
     known = [each for each in scalings.names() if each not in _NOT_BY_FACTOR]
     if name in _NOT_BY_FACTOR:
         raise ConfigError(
-            f"inspect: {quote(name)} cannot be had by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
+            f"{quote(name)} cannot be chosen by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
             f" one of {', '.join(known)}."
         )
     if name not in scalings.names():
         raise ConfigError(
-            f"inspect: unknown extension {quote(name)}{suggest_name(name, known)} Known:"
-            f" {', '.join(known)}."
+            f"unknown extension {quote(name)}{suggest_name(name, known)} Known: {', '.join(known)}."
         )
     if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not 0 < factor < 1e9:
         raise ConfigError(
-            "inspect: factor must be a number above 0, the new length over the trained one; got"
+            "factor must be a number above 0, the new length over the trained one; got"
             f" {quote(factor)}."
         )
     options: dict[str, Any] = {"name": name}
@@ -100,12 +105,10 @@ def named(name: str, factor: float, trained: int) -> Scaling:
         options["original_context"] = trained
     try:
         return scalings.from_dict(options)
-    except TypeError as error:  # a scaling of the user's own, with options of its own
-        raise ConfigError(
-            f"inspect: {quote(name)} cannot be had by a factor alone: {error}"
-        ) from None
+    except TypeError as error:  # a registered scaling with other options
+        raise ConfigError(f"{quote(name)} cannot be built from a factor alone: {error}") from None
     except ValueError as error:
-        raise ConfigError(f"inspect: {error}") from None
+        raise ConfigError(f"{error}") from None
 
 
 def extend(
@@ -115,23 +118,23 @@ def extend(
     factor: float,
     trained: int | None,
     published: int | None = None,
-) -> Extension:
-    """Put the scaling called ``name`` into the rotation of ``group``; see ``replaced``."""
+) -> ModelExtension:
+    """Extend ``group`` by the scaling of this name; see ``replace_scaling``."""
     assert group.rotation is not None
     old = group.rotation.options.get("scaling")
 
     def make(tokens: int) -> Scaling:
-        found = named(name, factor, tokens)
+        found = build_scaling(name, factor, tokens)
         if isinstance(found, YaRN) and isinstance(old, YaRN):
             return replace(
                 old, factor=float(factor), original_context=tokens, attention_factor=None
             )
         return found
 
-    return replaced(model, group, name, factor, trained, make, published)
+    return replace_scaling(model, group, name, factor, trained, make, published)
 
 
-def replaced(
+def replace_scaling(
     model: ModelPositions,
     group: LayerGroup,
     name: str,
@@ -139,57 +142,60 @@ def replaced(
     trained: int | None,
     make: Callable[[int], Scaling],
     published: int | None = None,
-) -> Extension:
-    """Put what ``make`` gives for the trained length in the place of the scaling of ``group``.
+) -> ModelExtension:
+    """Extend ``group`` by the scaling that ``make`` returns for the trained length.
 
-    trained: the length that the extension starts from. published: the length of training that the
-    config means as it stands, where that is another.
+    trained: the length that the extension starts from. published: the trained length of the config
+    as published, if that is another.
     """
     assert group.rotation is not None
-    who, old = called(model), group.rotation.options.get("scaling")
+    who, old = name_model(model), group.rotation.options.get("scaling")
     if group.rotation.encoding == "axial_rope":
-        raise ConfigError(f"inspect: the axial rotation of {who} takes no scaling.")
+        raise ConfigError(f"the axial rotation of {who} cannot be scaled.")
     if isinstance(old, Proportional):
         raise ConfigError(
-            f"inspect: {who} leaves out slow pairs (proportional), and {quote(name)} cannot be laid"
-            " over that."
+            f"{who} does not rotate its slow pairs (proportional), and {quote(name)} cannot be"
+            " combined with that."
         )
     if trained is None:
         raise ConfigError(
-            f"inspect: the config of {who} does not say how long training texts were, so it is open"
-            " what to extend; pass trained= (--trained)."
+            f"the config of {who} does not say the trained length, from which an extension"
+            " starts; pass trained= (--trained)."
         )
     scaling = make(trained)
     length = max(1, round(trained * factor))
     try:
-        before, after = group.rotation.bare(), group.rotation.bare(scaling=scaling)
-        return Extension(
+        before, after = (
+            group.rotation.build_without_tables(),
+            group.rotation.build_without_tables(scaling=scaling),
+        )
+        return ModelExtension(
             scaling,
             length,
-            described(before, length, published or trained, group.window),
-            described(after, length, trained, group.window),
-            _softmax(group, scaling),
-            *_parameters(model, group, scaling),
+            describe_scaling(before, length, published or trained, group.window),
+            describe_scaling(after, length, trained, group.window),
+            _compute_softmax_scale(group, scaling),
+            *_build_parameters(model, group, scaling),
             start=trained,
         )
     except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"inspect: {quote(name)} does not fit {who}: {error}") from None
+        raise ConfigError(f"{quote(name)} does not fit {who}: {error}") from None
 
 
-def called(model: ModelPositions) -> str:
-    """The model in a message, by the name that its config has, however long that is."""
+def name_model(model: ModelPositions) -> str:
+    """The name of a model in messages: the model type in its config, shortened."""
     name, part = model.model_type, model.part
     if part is not None and not part.where and isinstance(part.keys.get("model_type"), str):
         name = part.keys["model_type"]
     return shorten(name or "this model", 80)
 
 
-def described(
+def describe_scaling(
     rope: Any, length: int | None, trained: int | None, window: int | None = None
 ) -> Description:
     """What the scaling of ``rope`` does at ``length`` tokens.
 
-    window: of layers that see no farther, so that their pairs turn less often in training.
+    window: the sliding window of the layers, in which pairs rotate less often in training.
     """
     own = getattr(rope.config.scaling, "original_context", None)
     found: Description = rope.describe(length, original_context=trained if own is None else None)
@@ -203,67 +209,69 @@ def described(
     return replace(found, pairs=tuple(pairs))
 
 
-def flat(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:
-    """Whether one dictionary of parameters serves all these layers."""
+def has_one_dictionary(groups: Sequence[LayerGroup], data: Mapping[str, Any]) -> bool:
+    """Whether one dictionary of rope parameters is for all these layers."""
     given = data.get("rope_parameters")
     if isinstance(given, dict) and any(isinstance(value, dict) for value in given.values()):
         return False
     return all(dict(group.parameters) == dict(groups[0].parameters) for group in groups)
 
 
-def targets(groups: list[LayerGroup], data: Mapping[str, Any]) -> list[LayerGroup]:
-    """The layers to extend: those that see the whole text, or all where they share parameters."""
-    if flat(groups, data):
+def select_extended_groups(groups: list[LayerGroup], data: Mapping[str, Any]) -> list[LayerGroup]:
+    """The groups to extend: those without a window, or all if they share rope parameters."""
+    if has_one_dictionary(groups, data):
         return groups
     return [group for group in groups if group.window is None] or groups
 
 
-def lines_by_dialect(
-    model: ModelPositions, data: Mapping[str, Any], found: Mapping[int, Extension]
+def write_lines_by_dialect(
+    model: ModelPositions, data: Mapping[str, Any], found: Mapping[int, ModelExtension]
 ) -> dict[Dialect, dict[str, Any] | None]:
-    """What to put into config.json, in each dialect that has words for it.
+    """Lines for config.json in each dialect; None for a dialect that cannot express them.
 
-    found: extensions by the identity of their group.
+    found: extensions by the id() of their group.
     """
     if not found or any(extension.parameters is None for extension in found.values()):
         return dict.fromkeys(DIALECTS)
     extension = next(iter(found.values()))
     model_type = model.model_type if model.part is None else model.part.model_type
-    new, entry = _of(extension), defaults.of_type(model_type) or {}
-    also = dict.fromkeys(_names_of_context(entry, data), _tokens(extension))
+    new, entry = _copy_parameters(extension), defaults.get_entry(model_type) or {}
+    also = dict.fromkeys(_list_context_keys(entry, data), _get_context(extension))
     heads = [g.rotation.options["head_dim"] for g in model.groups if g.rotation and id(g) in found]
-    also |= needed(model_type, data, new["rope_type"], heads[0])
-    parameters = parameters_of(model, data, {key: _of(each) for key, each in found.items()})
-    if data.get(_ORIGINAL) is not None and _ORIGINAL in parameters:  # wins over the one inside
+    also |= list_needed_keys(model_type, data, new["rope_type"], heads[0])
+    parameters = collect_parameters(
+        model, data, {key: _copy_parameters(each) for key, each in found.items()}
+    )
+    if data.get(_ORIGINAL) is not None and _ORIGINAL in parameters:  # comes before the key inside
         also[_ORIGINAL] = new[_ORIGINAL]
-    lines = {each: dialect_lines(data, model_type, parameters, each) for each in DIALECTS}
+    lines = {each: write_dialect_lines(data, model_type, parameters, each) for each in DIALECTS}
     return {each: None if found is None else also | found for each, found in lines.items()}
 
 
-def parameters_of(
+def collect_parameters(
     model: ModelPositions, data: Mapping[str, Any], replaced: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Rope parameters of all layers, by layer type where one dictionary does not serve them all.
+    """Rope parameters of all layers, in one dictionary if possible, else one for each layer type.
 
-    replaced: those of the groups that have others now, by the identity of the group.
+    replaced: new parameters of some groups, by the id() of the group.
     """
-    turning = [group for group in model.groups if group.rotation is not None]
-    if flat(turning, data):
-        return dict(next(iter(replaced.values()), turning[0].parameters))
+    rotating = [group for group in model.groups if group.rotation is not None]
+    if has_one_dictionary(rotating, data):
+        return dict(next(iter(replaced.values()), rotating[0].parameters))
     model_type = model.model_type if model.part is None else model.part.model_type
-    entry = defaults.of_type(model_type) or {}
+    entry = defaults.get_entry(model_type) or {}
     given = data.get("rope_parameters") or entry.get("keys", {}).get("default_rope_parameters")
     given = given if isinstance(given, Mapping) else {}
     unrotated = [name for name, rope in given.items() if rope is None]
     return dict.fromkeys(unrotated) | {
         group.name: dict(replaced.get(id(group), group.parameters))
-        for group in turning
+        for group in rotating
         if group.name is not None
     }
 
 
-def _names_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
-    """The name that the class has for max_position_embeddings, and others that say the same."""
+def _list_context_keys(entry: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
+    """The keys of a config that hold the context length: that of its class, and equal ones."""
     usual = "max_position_embeddings"
     name: str = entry.get("names", {}).get(usual, "")
     own = name if name in data else usual
@@ -273,46 +281,48 @@ def _names_of_context(entry: Mapping[str, Any], data: Mapping[str, Any]) -> list
     return list(dict.fromkeys([own, *others]))
 
 
-def _tokens(extension: Extension) -> int:
-    """The context of the extended model; "dynamic" takes the trained length from that key."""
+def _get_context(extension: ModelExtension) -> int:
+    """The new max_position_embeddings; "dynamic" needs the trained length there."""
     if extension.scaling.name != "dynamic_ntk":
         return extension.length
     tokens: int = getattr(extension.scaling, "original_context", extension.length)
     return tokens
 
 
-def _of(extension: Extension) -> dict[str, Any]:
+def _copy_parameters(extension: ModelExtension) -> dict[str, Any]:
     assert extension.parameters is not None
     return dict(extension.parameters)
 
 
-def _softmax(group: LayerGroup, scaling: Scaling) -> float:
-    """The factor that latent attention takes from YaRN's mscale_all_dim, squared."""
+def _compute_softmax_scale(group: LayerGroup, scaling: Scaling) -> float:
+    """The factor on the softmax scale of latent attention: the square of YaRN's mscale."""
     weight = getattr(scaling, "mscale_all_dim", None)
     if group.softmax_scale == 1.0 or not weight:
         return 1.0
     return compute_mscale(getattr(scaling, "factor", 1.0), weight) ** 2
 
 
-def _parameters(
+def _build_parameters(
     model: ModelPositions, group: LayerGroup, scaling: Scaling
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """The group's parameters for transformers 5, or why it has no words for this scaling."""
+    """The rope parameters of a group for transformers 5, or why it cannot express the scaling."""
     assert group.rotation is not None
     options = group.rotation.options
     if options.get("inv_freq") is not None:
-        return None, "the frequencies of these layers are not those of a base"
+        return None, "the frequencies of these layers do not follow from a base"
     base = float(options.get("base", 10_000.0))
     width = options.get("rotary_dim") or options["head_dim"]
     found = rope_parameters(scaling, base, width)
     if found.parameters is None:
         return None, found.why
-    why = not_taken(model, str(found.parameters["rope_type"]))
+    why = explain_refused_type(model, str(found.parameters["rope_type"]))
     if why is not None:
         return None, why
-    kept = {name: group.parameters[name] for name in _KEPT if name in group.parameters}
-    if "llama_4_scaling_beta" in kept and _ORIGINAL in group.parameters:  # its length
-        kept[_ORIGINAL] = group.parameters[_ORIGINAL]
+    carried = {name: group.parameters[name] for name in _CARRIED_OVER if name in group.parameters}
+    if (
+        "llama_4_scaling_beta" in carried and _ORIGINAL in group.parameters
+    ):  # the length of its formula
+        carried[_ORIGINAL] = group.parameters[_ORIGINAL]
     new = dict(found.parameters)
     start = {name: new.pop(name) for name in ("rope_type", "rope_theta")}
-    return {**start, **kept, **new}, None
+    return {**start, **carried, **new}, None

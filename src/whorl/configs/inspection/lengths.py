@@ -1,4 +1,4 @@
-"""Lengths of a group of layers: what training had, how far tokens see, what longer texts bring."""
+"""Trained length, largest distance and effects of longer texts for a group of layers."""
 
 from dataclasses import dataclass
 
@@ -8,31 +8,31 @@ from whorl.configs import ConfigError, LayerGroup, ModelPositions
 from whorl.scaling import Description, Proportional
 from whorl.scaling.aliasing import Alias, find_alias
 
-from .pairs import Turns, angle_error
+from .pairs import CompletePairs, measure_angle_error
 
 __all__ = [
-    "AtLength",
-    "at_length",
-    "extension_start",
-    "span",
-    "trained_context",
-    "turns_in_training",
+    "LengthReport",
+    "count_complete_in_training",
+    "find_extension_start",
+    "find_trained_context",
+    "limit_by_window",
+    "measure_length",
 ]
 
-#: Lengths that the publishers of a family extend from, by its type and the context that its configs
-#: claim. Qwen3: 8,192 of the 40,960 tokens are for the prompt (model card of Qwen3-8B).
+#: Lengths from which the publisher of a family extends, by model type and claimed context.
+#: Qwen3: 8,192 of the 40,960 tokens are for the prompt (model card of Qwen3-8B).
 _PUBLISHED_STARTS = {("qwen3", 40_960): 32_768, ("qwen3_moe", 40_960): 32_768}
 
 _SLACK = 1 + 1e-9
 
 
 @dataclass(frozen=True)
-class AtLength:
-    """What texts of ``length`` tokens bring; distances are at most the window, where there is one.
+class LengthReport:
+    """What texts of ``length`` tokens do to the angles; a window limits the distance.
 
-    new: pairs that come to angles which they never took in training; first: the fastest of them;
-    excess: the largest ratio of an angle to the largest of training. None where not known.
-    float32_error: of an angle near the end, in radians. alike: see ``pairs.alike``.
+    new: pairs with out-of-distribution angles; first: the fastest of them; excess: the largest
+    ratio of an angle to the largest one of training. None if not known.
+    float32_error: of an angle near the end, in radians. alike: see ``whorl.scaling.aliasing``.
     """
 
     length: int
@@ -44,11 +44,11 @@ class AtLength:
     alike: Alias | None
 
 
-def trained_context(model: ModelPositions, group: LayerGroup, given: int | None) -> int | None:
-    """The length of training before any scaling; None where the config does not say.
+def find_trained_context(model: ModelPositions, group: LayerGroup, given: int | None) -> int | None:
+    """The trained length before any scaling; None if the config does not say.
 
-    A config that stretches frequencies by a factor alone ("linear") claims the stretched length
-    and leaves the one before open, which factor and claim do not determine either.
+    A config with a factor alone ("linear") claims the extended length and does not say the trained
+    one, which factor and claim do not determine either.
     """
     assert group.rotation is not None
     scaling = group.rotation.options.get("scaling")
@@ -60,15 +60,14 @@ def trained_context(model: ModelPositions, group: LayerGroup, given: int | None)
         return known
     if own is not None:
         raise ConfigError(
-            f"inspect: the config says that training had {own} tokens; got trained={given}. Leave"
-            " it out."
+            f"trained must be {own}, as the config says, or be left out; got trained={given}."
         )
     return given
 
 
-def extension_start(model: ModelPositions, group: LayerGroup, given: int | None) -> int | None:
-    """The length that an extension multiplies: the publisher's, else that of training."""
-    known = trained_context(model, group, given)
+def find_extension_start(model: ModelPositions, group: LayerGroup, given: int | None) -> int | None:
+    """The length that an extension multiplies: that of the publisher, else the trained length."""
+    known = find_trained_context(model, group, given)
     assert group.rotation is not None
     if given is not None or group.rotation.options.get("scaling") is not None:
         return known
@@ -76,28 +75,31 @@ def extension_start(model: ModelPositions, group: LayerGroup, given: int | None)
     return _PUBLISHED_STARTS.get((model_type or "", model.context or 0), known)
 
 
-def span(tokens: int | None, window: int | None) -> int | None:
-    """The largest distance between two tokens that see each other."""
+def limit_by_window(tokens: int | None, window: int | None) -> int | None:
+    """The largest distance between a query and a visible key."""
     return tokens if tokens is None or window is None else min(tokens, window)
 
 
-def turns_in_training(description: Description, tokens: int) -> Turns:
-    """Pairs that came round within ``tokens``, with the frequencies before scaling."""
+def count_complete_in_training(description: Description, tokens: int) -> CompletePairs:
+    """Pairs that complete a rotation within ``tokens``, with the frequencies before scaling."""
     pairs = [p for p in description.pairs if p.status != "unused" and p.wavelength is not None]
     never = [p.index for p in pairs if p.wavelength is not None and p.wavelength > tokens]
-    return Turns(tokens, len(pairs) - len(never), len(never), never[0] if never else None)
+    return CompletePairs(tokens, len(pairs) - len(never), len(never), never[0] if never else None)
 
 
-def at_length(
+def measure_length(
     inv_freq: Tensor,
     description: Description,
     trained: int | None,
     window: int | None,
     length: int,
-) -> AtLength:
-    """inv_freq: the frequencies in force at that length, float64 [P]."""
+) -> LengthReport:
+    """Effects of texts of ``length`` tokens.
+
+    inv_freq: the frequencies at that length, float64 [P].
+    """
     distance = length if window is None else min(length, window)
-    seen = span(trained, window)
+    seen = limit_by_window(trained, window)
     beyond = []
     if seen is not None:
         ratios = [
@@ -106,12 +108,12 @@ def at_length(
             if pair.factor and pair.wavelength and pair.wavelength > seen
         ]
         beyond = [(index, ratio) for index, ratio in ratios if ratio > _SLACK]
-    return AtLength(
+    return LengthReport(
         length,
         distance,
         new=None if seen is None else len(beyond),
         first=beyond[0][0] if beyond else None,
         excess=max(ratio for _, ratio in beyond) if beyond else None,
-        float32_error=angle_error(inv_freq, length),
+        float32_error=measure_angle_error(inv_freq, length),
         alike=find_alias(inv_freq, distance),
     )

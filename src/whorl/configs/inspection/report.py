@@ -1,11 +1,11 @@
-"""The answer of ``inspect``: what a model's positions really are, as data.
+"""The result of ``inspect`` as data.
 
-Inspection          one model
-  GroupReport       layers that treat positions alike
-    Turns           pairs that come round within the trained and the claimed context
-    AtLength        what a given length brings
-    Extension       what a scaling would do
-    Comparison      how a framework reads the same config
+Inspection              one model
+  GroupReport           layers that treat positions alike
+    CompletePairs       pairs that complete a rotation within the trained or claimed context
+    LengthReport        effects of a requested length
+    ModelExtension      effects of a scaling
+    FrameworkComparison how a framework reads the same config
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from whorl.configs import LayerGroup, ModelPositions
-from whorl.configs.huggingface.write import Dialect, loss_warning
-from whorl.configs.model import plain
+from whorl.configs.huggingface.write import Dialect, explain_loss
+from whorl.configs.model import convert_to_json
 from whorl.scaling import Description
 
-from .extension import Extension
-from .frameworks import Comparison
-from .lengths import AtLength
-from .pairs import Turns
+from .extension import ModelExtension
+from .frameworks import FrameworkComparison
+from .lengths import LengthReport
+from .pairs import CompletePairs
 
 __all__ = ["GroupReport", "Inspection"]
 
@@ -30,14 +30,14 @@ __all__ = ["GroupReport", "Inspection"]
 class GroupReport:
     """One group of layers; the fields of the rotation are None for layers without one.
 
-    training_length: tokens of training texts before any scaling, None where the config leaves it
-    open; ``ModelPositions.trained_context`` is the config's own number and may be stretched.
-    description: at the length asked for, else at the claimed context; furthest: at the longer of
-    the two, which the reach is taken from. They differ for scalings that follow the length.
-    head_dim: channels that the rotation is given; head_channels: those of the whole head, more in
-    latent attention, where the rotated part is separate.
-    bound: the window, where it is shorter than the texts that the config claims.
-    frameworks: how others read the config; with an extension, the config that asks for it.
+    training_length: trained length before any scaling, None if the config does not say;
+        ``ModelPositions.trained_context`` is the number in the config and may be extended.
+    description: at the requested length, else at the claimed context; furthest: at the longer of
+        the two, which gives the effective context. They differ for scalings that depend on length.
+    head_dim: channels passed to the rotation; head_channels: those of the whole head, more in
+        latent attention, where the rotated part is separate.
+    bound: the window, if it is shorter than the claimed context.
+    frameworks: how others read the config; with an extension, the extended config.
     """
 
     group: LayerGroup
@@ -53,22 +53,22 @@ class GroupReport:
     slowest: float | None = None
     attention_scale: float | None = None
     training_length: int | None = None
-    trained: Turns | None = None
-    claimed: Turns | None = None
+    trained: CompletePairs | None = None
+    claimed: CompletePairs | None = None
     description: Description | None = None
     furthest: Description | None = None
     bound: int | None = None
-    at_length: AtLength | None = None
-    extension: Extension | None = None
-    frameworks: tuple[Comparison, ...] = ()
-    frameworks_as_published: tuple[Comparison, ...] = ()
+    at_length: LengthReport | None = None
+    extension: ModelExtension | None = None
+    frameworks: tuple[FrameworkComparison, ...] = ()
+    frameworks_as_published: tuple[FrameworkComparison, ...] = ()
     wavelengths: tuple[float | None, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         skip = {"group", "description", "furthest", "extension", "wavelengths"}
         skip |= {"frameworks", "frameworks_as_published"}
         own = {
-            field.name: plain(getattr(self, field.name))
+            field.name: convert_to_json(getattr(self, field.name))
             for field in dataclasses.fields(self)
             if field.name not in skip
         }
@@ -87,11 +87,11 @@ class GroupReport:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What ``inspect`` found; ``str`` makes a page of it, ``to_dict`` is for JSON.
+    """The result of ``inspect``; ``str`` gives a page of text, ``to_dict`` the data for JSON.
 
-    patch: what to put into config.json for the extension, in the schema of transformers 5;
-    old_patch: in that of version 4. None without an extension, or where they have no words for it.
-    dialect: of the two, the one that the config is written in; None for files of other software.
+    patch: lines for config.json for the extension, in the schema of transformers 5; old_patch: in
+        that of version 4. None without an extension, or if the schema cannot express it.
+    dialect: the one of the two in which the config is written; None for other software.
     """
 
     source: str
@@ -104,22 +104,22 @@ class Inspection:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is lost where the lines for config.json are not in the dialect of the config."""
+        """What transformers 4 ignores if the lines cannot be written in its dialect."""
         if self.dialect != "transformers 4" or self.patch is None or self.old_patch is not None:
             return ()
         extended = [each.extension for each in self.groups if each.extension is not None]
         model_type = (self.model.part or self.model).model_type
-        return (loss_warning([each.parameters or {} for each in extended], model_type),)
+        return (explain_loss([each.parameters or {} for each in extended], model_type),)
 
     @property
     def verdict(self) -> str:
-        """One paragraph in plain words."""
-        from .verdict import verdict
+        """A summary in one paragraph."""
+        from .verdict import write_verdict
 
-        return verdict(self)
+        return write_verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and dicts."""
+        """Everything as numbers, strings, lists and dicts, for JSON."""
         model = self.model
         document = {
             "source": self.source,
@@ -138,10 +138,10 @@ class Inspection:
             "dialect": self.dialect,
             "warnings": list(self.warnings),
         }
-        found: dict[str, Any] = plain(document)
+        found: dict[str, Any] = convert_to_json(document)
         return found
 
     def __str__(self) -> str:
-        from .words import page
+        from .words import render_page
 
-        return page(self)
+        return render_page(self)

@@ -1,4 +1,4 @@
-"""An inspection in words: numbers, names of layers, facts, and a page of plain text."""
+"""Text for an inspection: formatted numbers, names of layers, facts, and a page of plain text."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 from whorl.configs import LayerGroup
 
 if TYPE_CHECKING:
-    from .frameworks import Comparison
+    from .frameworks import FrameworkComparison
     from .report import GroupReport, Inspection
 
 __all__ = [
-    "brief",
-    "dialect_patches",
-    "facts",
-    "layers",
-    "listed",
-    "notes",
-    "number",
-    "of_config",
-    "page",
-    "spans",
-    "title",
+    "describe_group",
+    "describe_layers",
+    "format_brief",
+    "format_layer_numbers",
+    "format_number",
+    "join_words",
+    "list_facts",
+    "list_notes",
+    "list_patches",
+    "render_page",
+    "select_comparisons",
 ]
 
 _LAYOUTS = {
@@ -35,8 +35,8 @@ _LAYOUTS = {
 }
 
 
-def number(value: float) -> str:
-    """A count in full, anything else in a few digits.
+def format_number(value: float) -> str:
+    """A count with all its digits, any other number with about four.
 
     >>> number(131072), number(6.2831853), number(20_467_123.5)
     ('131,072', '6.283', '20.5M')
@@ -44,11 +44,11 @@ def number(value: float) -> str:
     if abs(value) < 1e9 and value == round(value):
         return f"{round(value):,}"
     if abs(value) >= 1e7:
-        return brief(value)
+        return format_brief(value)
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def brief(value: float) -> str:
+def format_brief(value: float) -> str:
     """Three digits, with k for thousands and M for millions.
 
     >>> brief(6.2831853), brief(65_750), brief(2_559_196), brief(8), brief(0.0032)
@@ -60,13 +60,13 @@ def brief(value: float) -> str:
     return f"{value:.3g}"
 
 
-def listed(words: list[str]) -> str:
-    """a; a and b; a, b and c."""
+def join_words(words: list[str]) -> str:
+    """Words as a list in a sentence: "a", "a and b", "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def spans(numbers: tuple[int, ...]) -> str:
-    """0-3, 5, 7-8; every so many where there is a rhythm.
+def format_layer_numbers(numbers: tuple[int, ...]) -> str:
+    """Layer numbers in short form: runs as "0-3", equal steps as "3, 7 .. 15".
 
     >>> spans((0, 1, 2, 3, 5)), spans((3, 7, 11, 15)), spans(())
     ('0-3, 5', '3, 7 .. 15', '')
@@ -85,122 +85,124 @@ def spans(numbers: tuple[int, ...]) -> str:
     return ", ".join(words if len(words) <= 4 else [*words[:3], "..."])
 
 
-def layers(group: LayerGroup) -> str:
-    """ "32 layers", "5 full_attention layers", "all layers" where their number is not known."""
+def describe_layers(group: LayerGroup) -> str:
+    """Number and type of layers: "5 full_attention layers"; "all layers" without a number."""
     name = "" if group.name is None else f"{group.name} "
     if not group.layers:
         return f"the {name}layers" if name else "all layers"
     return f"{len(group.layers)} {name}layer{'s' if len(group.layers) > 1 else ''}"
 
 
-def title(report: GroupReport) -> str:
-    """ "full_attention: layers 5, 11 .. 29"."""
+def describe_group(report: GroupReport) -> str:
+    """Type and numbers of a group of layers: "full_attention: layers 5, 11 .. 29"."""
     group = report.group
-    where = f"layers {spans(group.layers)}" if group.layers else "all layers"
+    where = f"layers {format_layer_numbers(group.layers)}" if group.layers else "all layers"
     return where if group.name is None else f"{group.name}: {where}"
 
 
-def facts(report: GroupReport) -> list[tuple[str, str]]:
-    """A group as names and values."""
+def list_facts(report: GroupReport) -> list[tuple[str, str]]:
+    """The facts about a group of layers, as pairs of name and value."""
     if report.encoding is None:
-        scale = _query_scale(report.group)
-        none = "none: these layers see no positions"
+        scale = _describe_query_scale(report.group)
+        none = "none: these layers have no positions"
         if scale:
-            none = "none: queries and keys are not turned; queries are scaled by their position"
+            none = "none: queries are scaled by their position, not rotated"
         rows = [("rotation", report.group.refusal or none), ("query scale", scale)]
         rows += [("note", note.text) for note in report.group.notes]
         return [row for row in rows if row[1]]
     rows = [
         ("layout", _LAYOUTS.get(report.layout or "", str(report.layout))),
-        ("base", "frequencies of their own" if report.base is None else number(report.base)),
+        ("base", "frequencies of their own" if report.base is None else format_number(report.base)),
         ("channels", f"{report.rotated} of {report.head_channels} rotate, in {report.pairs} pairs"),
-        ("wavelengths", _wavelengths(report)),
-        ("never come round", _never(report)),
+        ("wavelengths", _describe_wavelengths(report)),
+        ("long wavelengths", _describe_incomplete_pairs(report)),
         ("attention scale", f"{report.attention_scale:.6g}"),
     ]
     group = report.group
     if group.softmax_scale != 1:
         rows.append(("softmax scale", f"{group.softmax_scale:.6g} / sqrt(D)"))
-    rows.append(("query scale", _query_scale(group)))
+    rows.append(("query scale", _describe_query_scale(group)))
     if group.window is not None:
-        rows.append(("window", f"{number(group.window)} tokens"))
+        rows.append(("window", f"{format_number(group.window)} tokens"))
     if report.description is not None:
-        rows.append(("scaling", _short(report.description.scaling)))
-        rows.append(("reach", _reach(report)))
+        rows.append(("scaling", _shorten_lists(report.description.scaling)))
+        rows.append(("effective context", _describe_effective_context(report)))
     if report.at_length is not None:
-        rows += _at_length(report)
+        rows += _list_length_facts(report)
     return [row for row in rows if row[1]] + [("note", note.text) for note in group.notes]
 
 
-def _query_scale(group: LayerGroup) -> str:
+def _describe_query_scale(group: LayerGroup) -> str:
     scale = group.query_scale
     if scale is None:
         return ""
     return f"{scale.rule}, beta {scale.beta:g}, length {scale.length:g}"
 
 
-def _wavelengths(report: GroupReport) -> str:
+def _describe_wavelengths(report: GroupReport) -> str:
     if report.fastest is None or report.slowest is None:
-        return "no pair turns"
-    still = f"; {report.unused} pairs never turn" if report.unused else ""
-    return f"{number(report.fastest)} to {number(report.slowest)} tokens{still}"
+        return "no pair rotates"
+    still = f"; {report.unused} pairs do not rotate" if report.unused else ""
+    return f"{format_number(report.fastest)} to {format_number(report.slowest)} tokens{still}"
 
 
-def _never(report: GroupReport) -> str:
-    pairs = [(report.trained, "in training, "), (report.claimed, "as rotated, ")]
+def _describe_incomplete_pairs(report: GroupReport) -> str:
+    pairs = [(report.trained, " in training"), (report.claimed, " as rotated")]
     if report.trained == report.claimed:
         pairs = [(report.claimed, "")]
     words = []
-    for turns, when in pairs:
-        if turns is not None:
-            start = "" if turns.first is None else f" (from pair {turns.first})"
-            within = f"{when}within {number(turns.tokens)} tokens"
-            words.append(f"{turns.never} of {report.pairs} {within}{start}")
+    for counts, when in pairs:
+        if counts is not None:
+            start = "" if counts.first is None else f" (from pair {counts.first})"
+            than = f"longer than {format_number(counts.tokens)} tokens{when}"
+            words.append(f"{counts.never} of {report.pairs} pairs {than}{start}")
     return "; ".join(words)
 
 
-def _reach(report: GroupReport) -> str:
+def _describe_effective_context(report: GroupReport) -> str:
     found = report.furthest
     assert found is not None
     if report.bound is not None:
-        return f"bounded by the window: no distance exceeds {number(report.bound)}"
+        return f"limited by the window: no distance exceeds {format_number(report.bound)}"
     if found.original_context is None:
         return "not known: the config does not say how long training texts were"
     if found.effective_context is None:
-        return "no limit: what turns, came round in training"
-    return f"{number(found.effective_context)} tokens (pair {found.limited_by} sets it)"
+        return "unlimited: every pair completed a rotation in training"
+    return f"{format_number(found.effective_context)} tokens (limited by pair {found.limited_by})"
 
 
-def _at_length(report: GroupReport) -> list[tuple[str, str]]:
+def _list_length_facts(report: GroupReport) -> list[tuple[str, str]]:
     at = report.at_length
     assert at is not None
     new = "not known" if at.new is None else "none"
     if at.new:
         assert at.excess is not None
-        new = f"{at.new} pairs from {at.first} on, up to {number(at.excess)} times past training"
+        times = format_number(at.excess)
+        new = f"{at.new} pairs from {at.first} on, up to {times} times those of training"
     rows = [
-        (f"at {number(at.length)}", f"new angles: {new}"),
+        (f"at {format_number(at.length)}", f"out-of-distribution angles: {new}"),
         ("", f"float32 angle error up to {at.float32_error:.2g} rad"),
     ]
     if at.alike is not None:
-        words = f"tokens {number(at.alike.distance)} apart look {at.alike.similarity:.2f} alike,"
-        rows.append(("", f"{words} those 2 apart {at.alike.near:.2f}: far looks near"))
+        far = f"tokens {format_number(at.alike.distance)} apart have similarity"
+        near = f"tokens 2 apart {at.alike.near:.2f}: far tokens look near"
+        rows.append(("", f"aliasing: {far} {at.alike.similarity:.2f}, {near}"))
     return rows
 
 
-def _short(text: str) -> str:
-    """A scaling without its long lists of numbers."""
+def _shorten_lists(text: str) -> str:
+    """The text of a scaling, with long lists of numbers replaced by their length."""
     lists = re.compile(r"\((?:[^()]*, ){7}[^()]*\)")
     return lists.sub(lambda found: f"({found.group().count(',') + 1} numbers)", text)
 
 
-def page(found: Inspection, width: int = 90) -> str:
-    """All of it as plain text."""
+def render_page(found: Inspection, width: int = 90) -> str:
+    """The whole inspection as plain text."""
     blocks = [textwrap.fill(found.verdict, width)]
     for report in found.groups:
-        rows = facts(report)
+        rows = list_facts(report)
         wide = max(len(name) for name, _ in rows)
-        lines = [f"{title(report)}, as published"]
+        lines = [f"{describe_group(report)}, as published"]
         for name, value in rows:
             start = f"  {name:<{wide}}  "
             indent = " " * len(start)
@@ -212,22 +214,23 @@ def page(found: Inspection, width: int = 90) -> str:
             if report.extension.why:
                 lines.append(f"no lines for config.json: {report.extension.why}.")
         for config in ("as published", "as extended"):
-            read = of_config(report, config)
+            read = select_comparisons(report, config)
             if read:
-                lines += ["", f"how others read it, {config}", *map(_framework, read)]
+                lines += ["", f"how others read it, {config}", *map(_describe_framework, read)]
         blocks.append("\n".join(lines))
-    blocks += [text for _, text in notes(found)]
+    blocks += [text for _, text in list_notes(found)]
     blocks += [f"warning: {text}" for text in found.warnings]
-    for patch, dialect in dialect_patches(found):
+    for patch, dialect in list_patches(found):
         text = json.dumps(dict(patch), indent=2)
         blocks.append(f"config.json for {dialect}, as extended:\n{text}")
     return "\n\n".join(blocks)
 
 
-def notes(found: Inspection) -> list[tuple[str, str]]:
-    """Ids and texts of the notes on a model; what transformers makes of the config, with its name.
+def list_notes(found: Inspection) -> list[tuple[str, str]]:
+    """Ids and texts of the notes on a model.
 
-    With an extension there are two configs, and "this config" could be either.
+    With an extension there are two configs; notes on how transformers reads the config then say
+    that they mean the published one.
     """
     extended = any(report.extension is not None for report in found.groups)
     return [
@@ -238,8 +241,8 @@ def notes(found: Inspection) -> list[tuple[str, str]]:
     ]
 
 
-def dialect_patches(found: Inspection) -> list[tuple[Mapping[str, Any], str]]:
-    """The lines for config.json with their dialects, that of the config first."""
+def list_patches(found: Inspection) -> list[tuple[Mapping[str, Any], str]]:
+    """The lines for config.json and their dialects; the dialect of the config comes first."""
     both = [(found.old_patch, "transformers 4"), (found.patch, "transformers 5")]
     both.sort(key=lambda each: each[1] != found.dialect)
     return [
@@ -249,14 +252,14 @@ def dialect_patches(found: Inspection) -> list[tuple[Mapping[str, Any], str]]:
     ]
 
 
-def of_config(report: GroupReport, config: str) -> tuple[Comparison, ...]:
-    """How others read the config as published, or as extended."""
+def select_comparisons(report: GroupReport, config: str) -> tuple[FrameworkComparison, ...]:
+    """How other frameworks read one of the two configs: "as published" or "as extended"."""
     if config == "as published":
         return report.frameworks_as_published
     return tuple(each for each in report.frameworks if each.config == config)
 
 
-def _framework(each: Comparison) -> str:
+def _describe_framework(each: FrameworkComparison) -> str:
     what = f" ({', '.join(each.differs)})" if each.differs else ""
     why = f": {each.why}" if each.why else ""
     return f"  {each.framework} {each.version}, {each.basis}: {each.outcome}{what}{why}"

@@ -1,7 +1,7 @@
-"""Configs of well-known models, to try things on: the keys that say where tokens stand, no weights.
+"""Configs of well-known models, to try things on: the keys about positions, without weights.
 
-Values as the makers of the models published them; the key "_source" of each says where. They are
-read like any other config: ``whorl.read_config(presets.load("llama-3.1-8b"))``.
+The values are those that the makers of the models published; the key "_source" says where. A
+preset is read like any other config: ``whorl.read_config(presets.load("llama-3.1-8b"))``.
 """
 
 import json
@@ -16,7 +16,7 @@ __all__ = ["load", "names", "resolve"]
 
 
 def names() -> list[str]:
-    """Every preset, sorted.
+    """Names of all presets, sorted.
 
     >>> "llama-3.1-8b" in names()
     True
@@ -26,24 +26,24 @@ def names() -> list[str]:
 
 
 def load(name: str) -> dict[str, Any]:
-    """The config of that name, a new dictionary at each call."""
+    """The preset of that name; every call returns a new dictionary."""
     known = names()
     if name not in known:
         raise ConfigError(
-            f"presets: there is none called {quote(name)}{suggest_name(name, known)} There are:"
+            f"there is no preset {quote(name)}{suggest_name(name, known)} Presets:"
             f" {', '.join(known)}."
         )
     data: dict[str, Any] = json.loads((files(__package__) / f"{name}.json").read_text("utf-8"))
     return data
 
 
-def resolve(x: Any, who: str) -> Any:
-    """The preset that ``x`` names, else ``x`` as it is; a file of that name wins.
+def resolve(x: Any, who: str | None = None) -> Any:
+    """The preset that ``x`` names, else ``x`` itself; a file of that name comes first.
 
-    who: begins the message about a name that neither a file nor a preset has.
+    who: begins the error about a name that neither a file nor a preset has.
     """
     if not isinstance(x, (str, os.PathLike)) or str(x).lstrip().startswith("{"):
-        return x  # JSON text has a message of its own where it is read
+        return x  # JSON text gets its own error message where it is read
     try:
         os.stat(x)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
@@ -54,7 +54,8 @@ def resolve(x: Any, who: str) -> Any:
     name, known = str(x)[:200], names()
     if str(x) in known:
         return load(name)
+    start = "" if who is None else f"{who}: "
     raise ConfigError(
-        f"{who}: there is no file {quote(name)}, and no preset of that name"
+        f"{start}there is no file {quote(name)}, and no preset of that name"
         f"{suggest_name(name, known)} Presets: {', '.join(known)}. Nothing is downloaded."
     )

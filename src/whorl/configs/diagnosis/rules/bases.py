@@ -6,7 +6,7 @@ from typing import Any
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import ConfigPart, RopeParameters, format_value, read_number
-from whorl.configs.huggingface.write import dialect_lines, lost_words
+from whorl.configs.huggingface.write import list_losses, write_dialect_lines
 
 from ._disagreement import find_disagreements
 
@@ -250,7 +250,7 @@ def check_theta_inside_only(model: DiagnosedModel) -> Iterator[Problem]:
         ):
             continue
         for rope in part.used_parameters:
-            lost = lost_words([{**rope.keys, "rope_type": rope.rope_type}])
+            lost = list_losses([{**rope.keys, "rope_type": rope.rope_type}])
             if lost:
                 yield Problem(
                     rope.path(),
@@ -276,7 +276,7 @@ def _write_for_version_4(model: DiagnosedModel, part: ConfigPart) -> tuple[Edit,
     keys = {"rope_type": part.used_parameters[0].rope_type, **part.used_parameters[0].keys}
     if read_number(keys.get("rope_theta")) is None:
         return ()
-    lines = dialect_lines(part.config, part.family, keys, "transformers 4") or {}
+    lines = write_dialect_lines(part.config, part.family, keys, "transformers 4") or {}
     return tuple(
         Edit("remove" if value is None else "set", (*part.where, key), value)
         for key, value in lines.items()

@@ -66,7 +66,7 @@ def check_unknown_family(model: DiagnosedModel) -> Iterator[Problem]:
             continue  # two classes of transformers have no model_type
         path = f"{where}.model_type" if where else "model_type"
         plain = unicodedata.normalize("NFKC", name.lower()[:64])
-        near = difflib.get_close_matches(plain, defaults.names(), n=1, cutoff=0.85)
+        near = difflib.get_close_matches(plain, defaults.list_model_types(), n=1, cutoff=0.85)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         config = next((p.config for p in model.parts if p.path() == where), {})
         telling = [key for key in _ROTATION_KEYS if config.get(key) is not None]

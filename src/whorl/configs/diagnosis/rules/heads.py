@@ -167,7 +167,7 @@ def check_head_dim_explicit(model: DiagnosedModel) -> Iterator[Problem]:
 def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
         part = rope.part
-        if classes.null_head(part.config, part.family, rope.rope_type):
+        if classes.has_null_head(part.config, part.family, rope.rope_type):
             head, edits = part.head_dim, ()
             yield Problem(
                 part.path("head_dim"),
@@ -192,8 +192,8 @@ def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_head_dim_refused(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        why = classes.wrong_head(part.config, part.family)
-        why = why or classes.replaced_head(part.config, part.family)
+        why = classes.explain_wrong_head(part.config, part.family)
+        why = why or classes.explain_replaced_head(part.config, part.family)
         if why is not None:
             edits = (Edit("remove", (*part.where, "head_dim")),)
             yield Problem(part.path("head_dim"), f"{why}.", edits=edits)

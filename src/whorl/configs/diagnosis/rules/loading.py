@@ -33,7 +33,7 @@ _FACTORS = [1.0] * 48
 )
 def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        for name, value in classes.not_of_type(part.config, part.family, int):
+        for name, value in classes.find_wrong_types(part.config, part.family, int):
             if name in SIZE_KEYS and isinstance(value, str):
                 continue  # quoted-number reports it
             good = read_whole(value)
@@ -65,7 +65,7 @@ def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        for name, value in classes.not_of_type(part.config, part.family, bool):
+        for name, value in classes.find_wrong_types(part.config, part.family, bool):
             words = {"true": True, "false": False}
             good = words.get(value.lower()) if isinstance(value, str) else bool(value)
             yield Problem(
@@ -94,7 +94,7 @@ def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_layer_list_length(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        declared = classes.declared(part.family, "num_hidden_layers")
+        declared = classes.get_class_default(part.family, "num_hidden_layers")
         layers = part.config.get("num_hidden_layers", declared)
         if not part.is_known_family or type(layers) is not int:
             continue

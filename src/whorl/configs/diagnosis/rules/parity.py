@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.huggingface import defaults
-from whorl.configs.inspection.frameworks.transformers import refusal
+from whorl.configs.inspection.frameworks.transformers import shorten_refusal
 
 __all__: list[str] = []
 
@@ -20,8 +20,8 @@ __all__: list[str] = []
     "error",
     what="transformers does not build a model from this config.",
     why="The config is clear, and other software may run it, but the class of transformers"
-    f" {defaults.version()} stops: a key that it needs is not where it looks for it, or it does not"
-    " accept a parameter. This finding is left out if another error gives the reason.",
+    f" {defaults.get_version()} stops: a key that it needs is not where it looks for it, or it does"
+    " not accept a parameter. This finding is left out if another error gives the reason.",
     remedy="Write the config in the form that the class of the model reads; the message says what"
     " is missing.",
     seen=(
@@ -47,7 +47,9 @@ __all__: list[str] = []
 )
 def check_transformers_refuses(model: DiagnosedModel) -> Iterator[Problem]:
     for where, text in _find_notes(model, "transformers-refuses"):
-        yield Problem(where, f"transformers {defaults.version()} refuses it: {refusal(text)}.")
+        yield Problem(
+            where, f"transformers {defaults.get_version()} refuses it: {shorten_refusal(text)}."
+        )
 
 
 @rule(

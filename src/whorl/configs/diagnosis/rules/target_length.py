@@ -10,7 +10,7 @@ from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import read_number, read_whole
 from whorl.configs.diagnosis.rotary_groups import RotaryGroup
-from whorl.configs.inspection.pairs import angle_error
+from whorl.configs.inspection.pairs import measure_angle_error
 from whorl.scaling.aliasing import find_alias
 
 __all__: list[str] = []
@@ -181,7 +181,7 @@ def check_float32_angles(model: DiagnosedModel) -> Iterator[Problem]:
         if length is None or length > 2**53:
             continue
         inv_freq = _get_frequencies(rotary, length)
-        error = angle_error(inv_freq, length)
+        error = measure_angle_error(inv_freq, length)
         if error > 0.02:
             yield Problem(
                 rotary.path("max_position_embeddings"),

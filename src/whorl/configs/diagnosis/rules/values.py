@@ -10,7 +10,7 @@ from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import ConfigPart, RopeParameters, format_value, read_number
 from whorl.configs.huggingface import classes
 from whorl.configs.huggingface.families import FAMILIES
-from whorl.configs.huggingface.schema import by_layer
+from whorl.configs.huggingface.schema import read_lists_per_layer
 from whorl.configs.limits import MOST_CHANNELS, MOST_LAYERS, MOST_TOKENS
 
 from ._vocabulary import (
@@ -141,7 +141,7 @@ def check_impossible_value(model: DiagnosedModel) -> Iterator[Problem]:
             yield Problem(part.path("model_type"), message)
         if not model.has_rotary_layers(part):
             continue
-        reported = {name for name, _ in classes.not_of_type(part.config, part.family, int)}
+        reported = {name for name, _ in classes.find_wrong_types(part.config, part.family, int)}
         for name in _TOP_KEYS:
             value = part.config.get(name)
             unread = name in reported or (part.has_fixed_frequencies and name in BASE_KEYS)
@@ -161,7 +161,7 @@ def check_impossible_value(model: DiagnosedModel) -> Iterator[Problem]:
 def _can_be_list(part: ConfigPart, name: str) -> bool:
     """Whether the class accepts a list with one value for each layer here, or is not known."""
     family = FAMILIES.get(part.family or "")
-    listed = family is not None and (family.schema is by_layer or family.bases == name)
+    listed = family is not None and (family.schema is read_lists_per_layer or family.bases == name)
     return listed or not part.is_known_family
 
 

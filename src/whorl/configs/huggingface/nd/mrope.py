@@ -1,7 +1,7 @@
-"""Text backbones of multimodal models: pairs turn by time, row or column; MRoPE.
+"""Text backbones of multimodal models, whose pairs rotate by time, row or column: MRoPE.
 
-A backbone is read as a plain family first, with its scaling and its layer types; ``with_axes`` then
-deals its pairs out to the axes. Facts: transformers 5.22.2.
+A backbone is first read like a text family, with its scaling and layer types; ``add_axes`` then
+assigns its pairs to the axes. Source: transformers 5.22.2.
 """
 
 from collections.abc import Sequence
@@ -10,25 +10,33 @@ from typing import Any
 
 from whorl._support.words import quote
 from whorl.configs._values import MOST_CHANNELS, Keys
-from whorl.configs.huggingface.adapting import fixed_stretch
+from whorl.configs.huggingface.adaptations import use_fixed_alpha
 from whorl.configs.huggingface.families import PLAIN, Family
-from whorl.configs.huggingface.layers import FULL, LINEAR, SLIDING, beyond_window, every, same
-from whorl.configs.huggingface.schema import Ropes, standard
+from whorl.configs.huggingface.layers import (
+    FULL,
+    LINEAR,
+    SLIDING,
+    assign_every_nth,
+    assign_one_type,
+    assign_windows_from_layer,
+)
+from whorl.configs.huggingface.schema import Ropes, fill_parameters
 from whorl.configs.model import ConfigError, LayerGroup, Note, Parity
 from whorl.encodings.mrope import Order
 
-from ._sizes import mrope
+from ._sizes import build_mrope
 
-__all__ = ["MROPE", "Backbone", "with_axes"]
+__all__ = ["MROPE", "Backbone", "add_axes"]
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """How one family reads its parameters and deals out its pairs.
+    """How one family assigns pairs to axes.
 
-    order: of MRoPE; None for what is not a rotation.
-    sections: mrope_section where the config has none; None for equal shares of two axes.
-    axes: of the sections, where they are not time, row, column; such a family has no scalings.
+    order: as for MRoPE; None for a family whose rule is not a rotation.
+    sections: the default of mrope_section; None for equal shares of two axes.
+    axes: of the sections, if they are not time, row, column; such a family has no scalings.
+    family: how its rope parameters and layers are read.
     """
 
     order: Order | None
@@ -37,45 +45,49 @@ class Backbone:
     family: Family = PLAIN
 
 
-def _no_mrope(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
-    """Qwen2-VL wrote "mrope" for unscaled frequencies."""
+def _rename_mrope(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+    """Rename the type "mrope", which Qwen2-VL wrote for unscaled frequencies."""
     if rope.get("rope_type") == "mrope":
         rope["rope_type"] = "default"
 
 
-def _hunyuan(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
+def _adapt_hunyuan(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:
     if rope.get("rope_type") == "xdrope":
         rope["rope_type"] = "dynamic"
-    fixed_stretch(rope, keys, parity)
+    use_fixed_alpha(rope, keys, parity)
 
 
-def _neomme(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
-    """A base and a share for each type of layer."""
-    given, ropes = keys.under("rope_parameters"), Ropes()
+def _read_neomme(keys: Keys, labels: Sequence[str], parity: Parity | None) -> Ropes:
+    """Rope parameters of NeoMME: a base and a share for each layer type."""
+    given, ropes = keys.read_object("rope_parameters"), Ropes()
     for label, base, share in ((FULL, 1e6, 0.25), (SLIDING, 1e4, 1.0)):
-        inside = None if given is None else given.under(label)
+        inside = None if given is None else given.read_object(label)
         rope = {"partial_rotary_factor": share, **({} if inside is None else inside.data)}
-        own = keys.number("rope_theta", above=0) or base
-        ropes[label] = standard(rope, keys, f"rope_parameters.{label}", base=own, nested=True)
+        own = keys.read_number("rope_theta", above=0) or base
+        ropes[label] = fill_parameters(
+            rope, keys, f"rope_parameters.{label}", base=own, nested=True
+        )
     return ropes
 
 
-_QWEN2 = Backbone("chunked", (16, 24, 24), family=Family(types=beyond_window, adapt=_no_mrope))
-_QWEN3 = Backbone("interleaved", (24, 20, 20), family=Family(adapt=_no_mrope))
+_QWEN2 = Backbone(
+    "chunked", (16, 24, 24), family=Family(types=assign_windows_from_layer, adapt=_rename_mrope)
+)
+_QWEN3 = Backbone("interleaved", (24, 20, 20), family=Family(adapt=_rename_mrope))
 _QWEN3_5 = Backbone(
     "interleaved",
     (11, 11, 10),
     family=Family(
         partial="aware",
         share=("partial_rotary_factor", 0.25),
-        types=every(4, "full_attention_interval", miss=LINEAR),
+        types=assign_every_nth(4, "full_attention_interval", miss=LINEAR),
     ),
 )
 _GLM_HALF = Backbone("chunked", (8, 12, 12), family=Family(partial="aware"))
 _GLM = Backbone("chunked", (8, 12, 12), family=Family(partial="aware", layout="interleaved"))
 
 MROPE: dict[str, Backbone] = {
-    "cohere_compass_text": replace(_QWEN3, family=Family(types=same(FULL))),
+    "cohere_compass_text": replace(_QWEN3, family=Family(types=assign_one_type(FULL))),
     "cosmos3_edge_text": _QWEN3,
     "ernie4_5_vl_moe_text": Backbone(
         *("alternating", (22, 22, 20), (1, 2, 0)),
@@ -88,13 +100,13 @@ MROPE: dict[str, Backbone] = {
     "glm_image_text": _GLM_HALF,
     "glm_ocr_text": _GLM,
     "hunyuan_vl_text": Backbone(
-        None, None, family=Family(adapt=_hunyuan, notes=("qk-norm-after", "fp32-rotation"))
+        None, None, family=Family(adapt=_adapt_hunyuan, notes=("qk-norm-after", "fp32-rotation"))
     ),
     "neomme": Backbone(
         *("interleaved", None),
-        family=Family(partial="aware", types=every(6, last=FULL), schema=_neomme),
+        family=Family(partial="aware", types=assign_every_nth(6, last=FULL), schema=_read_neomme),
     ),
-    "paddleocr_vl_text": replace(_QWEN2, family=Family(adapt=_no_mrope)),
+    "paddleocr_vl_text": replace(_QWEN2, family=Family(adapt=_rename_mrope)),
     "qwen2_5_omni_talker": _QWEN2,
     "qwen2_5_omni_text": _QWEN2,
     "qwen2_5_vl_text": _QWEN2,
@@ -109,61 +121,65 @@ MROPE: dict[str, Backbone] = {
         _QWEN3_5,
         family=Family(
             partial="aware",
-            types=every(4, "full_attention_interval", hit="indexed_attention", miss=LINEAR),
+            types=assign_every_nth(
+                4, "full_attention_interval", hit="indexed_attention", miss=LINEAR
+            ),
             notes=("indexer-front", "window-start-positions"),
         ),
     ),
 }
 
 _XD_ROPE = (
-    "hunyuan_vl_text turns by XD-RoPE, which is not a rotation: mrope_section is cut out of both"
-    " halves of the head at once, so that the two channels of a pair turn by different coordinates"
-    " (of four equal sections, channel 0 by the position and its partner by the row), and the"
-    " length of a vector changes with them: by 10 % either way on an image of 16 x 16 tokens. Text,"
-    " whose coordinates are all equal, turns as RoPE does"
+    "hunyuan_vl_text uses XD-RoPE, which is not a rotation: mrope_section divides the whole head,"
+    " so the two channels of a pair use different coordinates (of four equal sections, channel 0"
+    " uses the position and its partner the row), and the length of a vector changes: by up to"
+    " 10 % on an image of 16 x 16 tokens. Text, whose coordinates are all equal, is rotated as by"
+    " RoPE"
 )
 
 
-def with_axes(group: LayerGroup, model_type: str) -> LayerGroup:
-    """The group of a backbone that was read as a plain family, with the axes of its pairs."""
+def add_axes(group: LayerGroup, model_type: str) -> LayerGroup:
+    """The same group, with the axis of each pair; the group was read like one of text."""
     if group.rotation is None:
         return group
     backbone, options = MROPE[model_type], dict(group.rotation.options)
     if backbone.order is None:
         plain = ", ".join(f"{name}={quote(value)}" for name, value in options.items())
-        refusal = f"read_config: {_XD_ROPE}: RoPE({plain})."
+        refusal = f"{_XD_ROPE}: RoPE({plain})."
         notes = (*group.notes, Note("not-a-rotation", f"{_XD_ROPE}."))
         return replace(group, rotation=None, refusal=refusal, notes=notes)
     if backbone.axes is not None and options.get("scaling") is not None:
         raise ConfigError(
-            f"read_config: rope_parameters.rope_type must be 'default', because {model_type} has no"
+            f"rope_parameters.rope_type must be 'default', because {model_type} has no"
             f" other frequencies; got {quote(group.parameters.get('rope_type'))}."
         )
     given = Keys(group.parameters, "rope_parameters")
     if "inv_freq" in options:
-        raise given.refused(
+        raise given.wrong_value(
             "partial_rotary_factor",
-            f"a share of {options['head_dim']} channels that is even, because pairs have axes",
+            f"a share of {options['head_dim']} channels that is even, because pairs have an axis",
         )
-    sections = given.items("mrope_section", int, "whole numbers") or backbone.sections
+    sections = given.read_list("mrope_section", int, "whole numbers") or backbone.sections
     pairs = (options.get("rotary_dim") or options["head_dim"]) // 2
-    dealt, notes = _dealt(given, sections, backbone, pairs)
-    return replace(group, rotation=mrope(**options, **dealt), notes=(*group.notes, *notes))
+    dealt, notes = _assign_sections(given, sections, backbone, pairs)
+    return replace(group, rotation=build_mrope(**options, **dealt), notes=(*group.notes, *notes))
 
 
-def _dealt(
+def _assign_sections(
     given: Keys, asked: tuple[int, ...] | None, backbone: Backbone, pairs: int
 ) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """Options of MRoPE, and what a reader should know of them."""
+    """The options of MRoPE about axes, and notes on them."""
     options: dict[str, Any] = {"order": backbone.order}
     if asked is None:
-        note = Note("coordinates", "Positions are (row, column); text has its place on both.")
+        note = Note(
+            "coordinates", "Positions are (row, column); for text both are the index of the token."
+        )
         return {**options, "sections": (pairs - pairs // 2, pairs // 2)}, (note,)
     if any(isinstance(n, bool) or not 0 <= n <= MOST_CHANNELS for n in asked):
-        raise given.refused("mrope_section", "numbers of pairs, 0 or more")
+        raise given.wrong_value("mrope_section", "numbers of pairs, 0 or more")
     note = Note(
         "coordinates",
-        "Positions are (time, row, column); text has its place on all three:"
+        "Positions are (time, row, column); for text all three are equal:"
         " whorl.positions.from_token_types.",
     )
     if backbone.order == "chunked":
@@ -172,7 +188,7 @@ def _dealt(
             options["axes"] = tuple(n % 3 for n in range(len(asked)))
         return options, (note,)
     if len(asked) != 3:
-        raise given.refused("mrope_section", "a list of 3 numbers of pairs")
+        raise given.wrong_value("mrope_section", "a list of 3 numbers of pairs")
     if backbone.axes is not None:
         return {**options, "sections": asked, "axes": backbone.axes}, (note,)
     rows, columns = (len(range(k, min(3 * asked[k], pairs), 3)) for k in (1, 2))
@@ -182,7 +198,7 @@ def _dealt(
         return options, (note,)
     fits = Note(
         "sections-not-taken",
-        f"mrope_section is {list(asked)}, and the model takes {list(taken)} of its {pairs} pairs:"
-        " rows and columns what fits in turn, time the rest.",
+        f"mrope_section is {list(asked)}, but the model uses {list(taken)} of its {pairs} pairs:"
+        " rows and columns every third pair as far as it fits, time the others.",
     )
     return options, (note, fits)

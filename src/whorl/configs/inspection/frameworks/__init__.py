@@ -1,7 +1,7 @@
-"""How other frameworks read the same config, and where they differ from whorl's reading.
+"""How other frameworks read the same config, and where they differ from whorl.
 
-One file for each: its rules as options of RoPE (``base.py`` says why), the version they hold for,
-and how they were found. A framework is added by a file with NAME, VERSION, BASIS and ``read``.
+Each framework has a file with its rules as options of RoPE (``base.py`` says why), its version, and
+how the rules were found. To add one, add a file with NAME, VERSION, BASIS and ``read``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,27 +17,34 @@ from whorl.scaling import Ladder
 from whorl.scaling.base import compute_frequencies
 
 from . import llama_cpp, mlx_lm, transformers, vllm
-from .base import Basis, Case, Reading, Remark
+from .base import Basis, ConfiguredLayers, FrameworkReading, Remark
 
-__all__ = ["FRAMEWORKS", "Case", "Comparison", "Reading", "Remark", "compare"]
+__all__ = [
+    "FRAMEWORKS",
+    "ConfiguredLayers",
+    "FrameworkComparison",
+    "FrameworkReading",
+    "Remark",
+    "compare_frameworks",
+]
 
 FRAMEWORKS: tuple[ModuleType, ...] = (transformers, mlx_lm, vllm, llama_cpp)
 
-# float32 frequencies differ from exact ones by 1e-7 or so; another reading by far more.
+# float32 frequencies differ from exact ones by about 1e-7, other readings by far more.
 _SAME = 1e-5
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One framework's reading beside whorl's.
+class FrameworkComparison:
+    """How one framework reads a config, compared with whorl.
 
     inv_freq: largest relative difference of an inverse frequency, at pair ``pair`` and a length of
-        ``length`` tokens; None where it is not known or the number of pairs differs.
-    attention_scale, softmax_scale, layout: theirs; None where not known.
-    differs: what differs, of "inverse frequencies", "pairs", "attention scale", "softmax scale" and
-        "layout".
-    outcome: "inexpressible" where no config asks for what is to be compared.
-    config: which one was read: the model's own, or the one that asks for an extension of it.
+        ``length`` tokens; None if it is not known or the number of pairs differs.
+    attention_scale, softmax_scale, layout: those of the framework; None if not known.
+    differs: what differs, out of "inverse frequencies", "pairs", "attention scale", "softmax
+        scale" and "layout".
+    outcome: "inexpressible" if no config.json can ask for the extension.
+    config: the config that was read: the published one, or the one with the extension.
     """
 
     framework: str
@@ -62,57 +69,69 @@ class Comparison:
         return plain
 
 
-def compare(case: Case, lengths: Sequence[int]) -> tuple[Comparison, ...]:
-    """Every framework's reading of the case, at the length where it is furthest from whorl's."""
-    return tuple(_compared(framework, case, lengths) for framework in FRAMEWORKS)
+def compare_frameworks(
+    case: ConfiguredLayers, lengths: Sequence[int]
+) -> tuple[FrameworkComparison, ...]:
+    """How every framework reads these layers, at the length where it differs most from whorl."""
+    return tuple(_compare_framework(framework, case, lengths) for framework in FRAMEWORKS)
 
 
-def _compared(framework: ModuleType, case: Case, lengths: Sequence[int]) -> Comparison:
+def _compare_framework(
+    framework: ModuleType, case: ConfiguredLayers, lengths: Sequence[int]
+) -> FrameworkComparison:
     who = (framework.NAME, framework.VERSION, framework.BASIS)
-    unread = _unread(case) if framework.BASIS == "by reading" else None
+    unread = _explain_unread(case) if framework.BASIS == "by reading" else None
     if unread is not None:
-        return Comparison(*who, "unknown", why=unread)
+        return FrameworkComparison(*who, "unknown", why=unread)
     try:
-        reading: Reading = framework.read(case)
-        if case.part.where and framework is not transformers:  # which reads the whole
-            reading = replace(reading, remarks=(*reading.remarks, _part_alone(who, case)))
+        reading: FrameworkReading = framework.read(case)
+        if case.part.where and framework is not transformers:  # which reads the whole config
+            reading = replace(reading, remarks=(*reading.remarks, _note_part_alone(who, case)))
         if reading.options is None:
             outcome: Any = reading.outcome
-            return Comparison(*who, outcome, why=reading.why, remarks=reading.remarks)
-        found = [_numbers(who, case, reading, length) for length in lengths]
+            return FrameworkComparison(*who, outcome, why=reading.why, remarks=reading.remarks)
+        found = [_compare_numbers(who, case, reading, length) for length in lengths]
     except (ValueError, TypeError, KeyError) as error:
-        # Values that whorl's reading never needed, such as a factor that is no number.
-        return Comparison(*who, "unknown", why=f"its rule does not fit this config: {error}")
-    return max(found, key=_distance)
+        # Values that whorl does not read, such as a factor that is not a number.
+        return FrameworkComparison(
+            *who, "unknown", why=f"its rule cannot be applied to this config: {error}"
+        )
+    return max(found, key=_measure_distance)
 
 
-def _unread(case: Case) -> str | None:
-    """Why rules that were found by reading do not answer for this way to write a config."""
+def _explain_unread(case: ConfiguredLayers) -> str | None:
+    """Why rules found by reading source code cannot be applied to a config; None if they can."""
     noted = {note.id for note in case.model.notes}
     if "transformers-refuses" in noted:
-        return "transformers refuses this config, and what others do with such was not read"
+        return (
+            "transformers refuses this config, and what other frameworks do then was not examined"
+        )
     known = any(note.id == "partial-ignored" for note in case.group.notes)
     if "transformers-differs" in noted and not known and "truncate" not in case.parameters:
-        return "transformers reads it otherwise, and which of the two others do was not read"
+        return (
+            "transformers reads it differently, and what other frameworks do then was not examined"
+        )
     return None
 
 
-def _part_alone(who: tuple[str, str, Basis], case: Case) -> Remark:
-    text = f"judged as {quote(case.model_type)}, by {case.part.where} alone: what"
-    text += f" {quote(case.model.model_type)} adds was not read"
+def _note_part_alone(who: tuple[str, str, Basis], case: ConfiguredLayers) -> Remark:
+    text = f"compared as {quote(case.model_type)}, by {case.part.where} alone; code of"
+    text += f" {quote(case.model.model_type)} was not examined"
     return Remark(text, f"{who[0]} {who[1]}")
 
 
-def _distance(each: Comparison) -> tuple[int, float]:
-    """How far a reading is from whorl's; rounding is no distance."""
+def _measure_distance(each: FrameworkComparison) -> tuple[int, float]:
+    """How much a comparison differs, for sorting; rounding does not count."""
     off = each.inv_freq or 0.0
     return len(each.differs), off if off > _SAME else 0.0
 
 
-def _numbers(who: tuple[str, str, Basis], case: Case, reading: Reading, length: int) -> Comparison:
+def _compare_numbers(
+    who: tuple[str, str, Basis], case: ConfiguredLayers, reading: FrameworkReading, length: int
+) -> FrameworkComparison:
     assert reading.options is not None
-    ours, scale = _frequencies(case.options, length)
-    theirs, other = _frequencies(reading.options, reading.at or length)
+    ours, scale = _compute_frequencies(case.options, length)
+    theirs, other = _compute_frequencies(reading.options, reading.at or length)
     worst, pair, differs = None, None, []
     if len(ours) != len(theirs):
         differs.append("pairs")
@@ -129,7 +148,7 @@ def _numbers(who: tuple[str, str, Basis], case: Case, reading: Reading, length: 
     if reading.layout is not None and reading.layout != case.options.get("layout", "half"):
         differs.append("layout")
     framework, version, basis = who
-    return Comparison(
+    return FrameworkComparison(
         framework,
         version,
         basis,
@@ -145,8 +164,8 @@ def _numbers(who: tuple[str, str, Basis], case: Case, reading: Reading, length: 
     )
 
 
-def _frequencies(options: Mapping[str, Any], length: int) -> tuple[Tensor, float]:
-    """Inverse frequencies, float64 [P], and the attention scale, of a RoPE with these options."""
+def _compute_frequencies(options: Mapping[str, Any], length: int) -> tuple[Tensor, float]:
+    """Inverse frequencies, float64 [P], and attention scale of a RoPE with these options."""
     dtype = torch.float32 if options.get("precision") == "float32" else torch.float64
     given, base = options.get("inv_freq"), float(options.get("base", 10_000.0))
     if given is None:

@@ -1,8 +1,8 @@
-"""What a framework is asked, and what it answers: its reading of a config in whorl's own words.
+"""The input and result of the rules of a framework: layers of a config, and how it reads them.
 
-A rule does not compute frequencies. It says which options of ``RoPE`` do what the framework does
-with the same keys, so that one code turns both readings into numbers, and every difference in the
-numbers is a difference in the reading.
+A rule does not compute frequencies. It gives the options of ``RoPE`` that do what the framework
+does with the same keys. The same code computes the numbers for both, so every difference in the
+numbers is a difference in reading.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,21 @@ from typing import Any, Literal
 from whorl.configs import LayerGroup, ModelPositions, Part
 from whorl.types import Layout
 
-__all__ = ["Basis", "Case", "Reading", "Remark", "not_known", "refused"]
+__all__ = [
+    "Basis",
+    "ConfiguredLayers",
+    "FrameworkReading",
+    "Remark",
+    "make_refusal",
+    "make_unknown",
+]
 
-#: How a rule was found: run beside the installed package by the tests, or read in its source.
+#: How a rule was found: tests compare it with the installed package, or its source was read.
 Basis = Literal["executed in tests", "by reading"]
 
 
 @dataclass(frozen=True)
-class Case:
+class ConfiguredLayers:
     """Layers of a model, and the config that they were read from."""
 
     model: ModelPositions
@@ -28,33 +35,33 @@ class Case:
 
     @property
     def part(self) -> Part:
-        """Where the layers stand in the config: the whole, or its text part."""
+        """The part of the config that the layers were read from: the whole, or its text part."""
         return self.model.part or Part("", self.model.model_type, self.whole)
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """The keys that stand there."""
+        """The keys of that part."""
         return self.part.keys
 
     @property
     def model_type(self) -> str:
-        """Of the part."""
+        """The model type of that part."""
         return self.part.model_type or ""
 
     @property
     def options(self) -> dict[str, Any]:
-        """Whorl's own reading."""
+        """The options of RoPE as whorl reads them."""
         assert self.group.rotation is not None
         return dict(self.group.rotation.options)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The rope parameters in the current schema of transformers."""
+        """The rope parameters in the schema of transformers 5."""
         return self.group.parameters
 
     @property
     def kind(self) -> str:
-        """The type of scaling that the config asks for."""
+        """The rope_type in the config."""
         return str(self.parameters.get("rope_type", "default"))
 
     @property
@@ -63,32 +70,32 @@ class Case:
 
     @property
     def nested(self) -> bool:
-        """Whether the parameters stand under the name of the layer type."""
+        """Whether the rope parameters are nested under the layer type."""
         given = self.data.get("rope_parameters")
         return isinstance(given, Mapping) and isinstance(given.get(self.group.name), Mapping)
 
     @property
     def current_schema(self) -> bool:
-        """Written for transformers 5: ``rope_parameters`` instead of ``rope_theta`` and others."""
+        """Whether the config is for transformers 5: with ``rope_parameters``."""
         return self.data.get("rope_parameters") is not None
 
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that the framework does with this config, and where that can be read."""
+    """Something that the framework does with this config, and the source for it."""
 
     text: str
     source: str
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a framework makes of a case.
+class FrameworkReading:
+    """How a framework reads some layers.
 
-    options: of RoPE; None where it refuses the config or the rule is not known.
-    at: the length that its frequencies belong to; None follows the current length.
-    layout: None where it is not known.
-    why: what is refused or not known, if there are no options.
+    options: of RoPE; None if it refuses the config or its rule is not known.
+    at: the length that its frequencies belong to; None for the current length.
+    layout: None if it is not known.
+    why: what is refused or not known, if ``options`` is None.
     """
 
     options: Mapping[str, Any] | None
@@ -100,9 +107,9 @@ class Reading:
     why: str | None = field(default=None)
 
 
-def not_known(why: str) -> Reading:
-    return Reading(None, outcome="unknown", why=why)
+def make_unknown(why: str) -> FrameworkReading:
+    return FrameworkReading(None, outcome="unknown", why=why)
 
 
-def refused(why: str, source: str) -> Reading:
-    return Reading(None, outcome="refuses", why=why, remarks=(Remark(why, source),))
+def make_refusal(why: str, source: str) -> FrameworkReading:
+    return FrameworkReading(None, outcome="refuses", why=why, remarks=(Remark(why, source),))

@@ -1,60 +1,60 @@
-"""How transformers 5 reads a config: whorl's reading with its mistakes left in.
+"""How transformers 5 reads a config: by ``read_config(parity="transformers")``.
 
-``read_config(parity="transformers")`` is the rule; the tests run it beside the installed package.
-Its frequencies are float32, which shows in the last digits and is no difference in the reading.
+The tests compare that with the installed package. Its frequencies are float32; the rounding does
+not count as a difference.
 """
 
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, read_config
 from whorl.configs.huggingface import classes, defaults
-from whorl.configs.inspection.patching import stranger
+from whorl.configs.inspection.patches import explain_unknown_type
 
-from .base import Case, Reading, Remark, not_known, refused
+from .base import ConfiguredLayers, FrameworkReading, Remark, make_refusal, make_unknown
 
-__all__ = ["BASIS", "NAME", "VERSION", "read", "refusal"]
+__all__ = ["BASIS", "NAME", "VERSION", "read", "shorten_refusal"]
 
-NAME, VERSION, BASIS = "transformers", defaults.version(), "executed in tests"
+NAME, VERSION, BASIS = "transformers", defaults.get_version(), "executed in tests"
 
 _UTILS = f"transformers {VERSION}, modeling_rope_utils.py"
 
 
-def read(case: Case) -> Reading:
-    why = stranger(
+def read(case: ConfiguredLayers) -> FrameworkReading:
+    why = explain_unknown_type(
         case.whole.get("model_type"), case.part.keys.get("model_type", case.part.model_type)
     )
     if why is not None:
-        return not_known(why)
-    stops = next(classes.refusals(case.data, case.model_type, case.kind), None)
+        return make_unknown(why)
+    stops = next(classes.list_refusals(case.data, case.model_type, case.kind), None)
     if stops is not None:
-        return refused(stops, f"transformers {VERSION}, configuration of {case.model_type}")
-    replaced = classes.replaced_head(case.data, case.model_type)
+        return make_refusal(stops, f"transformers {VERSION}, configuration of {case.model_type}")
+    replaced = classes.explain_replaced_head(case.data, case.model_type)
     if replaced is not None:
-        return not_known(replaced)
+        return make_unknown(replaced)
     try:
         theirs = read_config(case.whole, parity="transformers")
     except ConfigError as error:
-        return refused(refusal(str(error)), _UTILS)
-    group = _same_layers(case.group, case.model, theirs)
+        return make_refusal(shorten_refusal(str(error)), _UTILS)
+    group = _find_same_layers(case.group, case.model, theirs)
     if group is None or group.rotation is None:
-        return not_known("the layers fall into other groups there")
+        return make_unknown("transformers puts these layers into other groups")
     options = {**group.rotation.options, "precision": "float32"}
-    return Reading(
+    return FrameworkReading(
         options,
         softmax_scale=group.softmax_scale,
         layout=options.get("layout", "half"),
-        remarks=tuple(_remarks(case)),
+        remarks=tuple(_list_remarks(case)),
     )
 
 
-def refusal(text: str) -> str:
-    """Why transformers refuses a config, out of what ``read_config`` says about that."""
+def shorten_refusal(text: str) -> str:
+    """The reason alone, from the error of ``read_config`` about a refused config."""
     why = text.partition("nothing to follow: ")[2].partition("; leave parity out")[0]
-    return why or text.removeprefix("read_config: ").rstrip(".")
+    return why or text.rstrip(".")
 
 
-def _same_layers(
+def _find_same_layers(
     mine: LayerGroup, ours: ModelPositions, theirs: ModelPositions
 ) -> LayerGroup | None:
-    """The group that all of these layers are in; None where they fall into several."""
+    """The group that contains all of these layers; None if they are in several groups."""
     if not mine.layers:
         index = ours.groups.index(mine)
         return theirs.groups[index] if len(ours.groups) == len(theirs.groups) else None
@@ -62,13 +62,13 @@ def _same_layers(
     return found[0] if found else None
 
 
-def _remarks(case: Case) -> list[Remark]:
+def _list_remarks(case: ConfiguredLayers) -> list[Remark]:
     found = []
     if case.kind == "dynamic" and "alpha" not in case.parameters:
         found.append(
             Remark(
-                "one length for the whole batch, the longest so far, sets the frequencies; keys"
-                " cached before keep the old ones",
+                "the longest length so far sets the frequencies of the whole batch; keys cached"
+                " before keep the old ones",
                 f"{_UTILS}, dynamic_frequency_update",
             )
         )
@@ -82,7 +82,7 @@ def _remarks(case: Case) -> list[Remark]:
     if case.kind == "yarn" and case.nested and "truncate" in case.parameters:
         found.append(
             Remark(
-                "truncate is not read where parameters are nested by layer type",
+                "truncate is not read if rope parameters are nested by layer type",
                 f"{_UTILS}, _compute_yarn_parameters",
             )
         )

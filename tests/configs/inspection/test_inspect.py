@@ -53,7 +53,7 @@ def test_gemma_3_has_two_ways_and_an_unknown_length_of_training() -> None:
     assert local.trained is not None
     assert local.trained.tokens == 1024
     assert "does not say how many training had" in found.verdict
-    assert "the window keeps distances at most 1,024" in found.verdict
+    assert "the window limits distances to 1,024" in found.verdict
     told = named(inspect("gemma-3-4b", trained=32_768), "full_attention")
     assert told.description is not None
     assert told.description.effective_context == 8 * 32_768
@@ -178,11 +178,17 @@ def test_one_layer_type() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"length": 0}, "length must be a positive int of tokens; got 0"),
-        ({"length": 2.5}, "length must be a positive int of tokens; got 2.5"),
-        ({"trained": True}, "trained must be a positive int of tokens; got True"),
-        ({"factor": 2.0}, "factor says how far to extend; name the scaling with extend="),
-        ({"trained": 4096}, r"the config says that training had 8192 tokens; got trained=4096"),
+        ({"length": 0}, r"length must be a number of tokens, an int from 1 to 2\*\*40; got 0"),
+        ({"length": 2.5}, r"length must be a number of tokens, an int from 1 to 2\*\*40; got 2.5"),
+        (
+            {"trained": True},
+            r"trained must be a number of tokens, an int from 1 to 2\*\*40; got True",
+        ),
+        ({"factor": 2.0}, "factor needs extend=, the name of the scaling"),
+        (
+            {"trained": 4096},
+            r"trained must be 8192, as the config says, or be left out; got trained=4096",
+        ),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
@@ -217,8 +223,8 @@ def test_a_short_text_does_not_change_what_a_model_reaches() -> None:
     reach = f"{whole.to_dict()['reach']:,}"
     for length in (None, 3000):
         found = inspect("phi-3.5-mini", length=length)
-        assert f"they meet no new angle up to {reach}" in found.verdict
-        assert f"{reach} tokens (pair" in str(found)
+        assert f"their angles stay in distribution up to {reach} tokens" in found.verdict
+        assert f"{reach} tokens (limited by pair" in str(found)
     assert short.at_length is not None
     assert short.at_length.new == 0
 
@@ -228,5 +234,5 @@ def test_a_window_as_long_as_the_claim_bounds_nothing(window: int, bound: int | 
     config = {**presets.load("mistral-7b-v0.3"), "sliding_window": window}
     found = inspect(config)
     assert only(found).bound == bound
-    assert ("bounded by the window" in str(found)) == (bound is not None)
-    assert ("do not come round within 32,768 tokens" in found.verdict) == (bound is None)
+    assert ("limited by the window" in str(found)) == (bound is not None)
+    assert ("have wavelengths longer than 32,768 tokens" in found.verdict) == (bound is None)

@@ -1,4 +1,4 @@
-"""From a config to an ``Inspection``: read it, measure each group of layers, compare readings."""
+"""``inspect``: read a config, measure each group of layers, compare with other frameworks."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,24 @@ from whorl.configs import (
 )
 from whorl.configs.huggingface.write import Dialect, find_dialect, write_config
 
-from .extension import Extension, called, described, lines_by_dialect, targets
+from .extension import (
+    ModelExtension,
+    describe_scaling,
+    name_model,
+    select_extended_groups,
+    write_lines_by_dialect,
+)
 from .extension import extend as put
-from .frameworks import Case, Comparison, compare
-from .lengths import at_length, extension_start, span, trained_context, turns_in_training
-from .pairs import turns, wavelengths
-from .patching import refuted
+from .frameworks import ConfiguredLayers, FrameworkComparison, compare_frameworks
+from .lengths import (
+    count_complete_in_training,
+    find_extension_start,
+    find_trained_context,
+    limit_by_window,
+    measure_length,
+)
+from .pairs import compute_wavelengths, count_complete
+from .patches import explain_mismatch
 from .report import GroupReport, Inspection
 
 __all__ = ["inspect"]
@@ -41,15 +53,15 @@ def inspect(
     layer_type: str | None = None,
     parity: Parity | None = None,
 ) -> Inspection:
-    """What the positions of a model are, and what a length or an extension would do to them.
+    """How a model treats positions, and what a longer text or an extension would do.
 
     Args:
-        x: what ``read_config`` takes, or the name of a preset; a file of that name wins.
-        length: tokens that texts are to have.
-        extend, factor: a scaling by name and the new length over the trained one; without factor,
-            the smallest that ``length`` needs.
-        trained: tokens of training texts, where the config does not say.
-        layer_type: only the layers of this name.
+        x: what ``read_config`` takes, or the name of a preset; a file of that name comes first.
+        length: context length in tokens to examine.
+        extend, factor: name of a scaling, and the new length divided by the trained length; by
+            default the smallest factor that ``length`` needs.
+        trained: trained length in tokens, if the config does not say.
+        layer_type: only layers of this type.
         parity: as for ``read_config``.
 
     >>> found = inspect("llama-3.1-8b", length=131_072)
@@ -58,48 +70,53 @@ def inspect(
     """
     _check_lengths(length, trained)
     if factor is not None and extend is None:
-        raise ConfigError("inspect: factor says how far to extend; name the scaling with extend=.")
-    document = load(presets.resolve(x, "inspect"))
+        raise ConfigError("factor needs extend=, the name of the scaling to extend by.")
+    document = load(presets.resolve(x))
     model = read_config(document, parity=parity)
-    look = _Look(document, model, length, trained)
+    inspector = _Inspector(document, model, length, trained)
     chosen = model.groups if layer_type is None else (model.group(layer_type),)
-    extensions: dict[int, Extension] = {}
+    extensions: dict[int, ModelExtension] = {}
     if extend is not None:
-        extensions = look.extensions(chosen, extend, factor, whole=layer_type is None)
-    lines, extensions = look.lines(extensions)
-    reports = [look.report(group, extensions.get(id(group))) for group in chosen]
+        extensions = inspector.extend_groups(chosen, extend, factor, whole=layer_type is None)
+    lines, extensions = inspector.write_lines(extensions)
+    reports = [inspector.build_report(group, extensions.get(id(group))) for group in chosen]
     if extensions:
-        reports = look.judge_extended(reports, lines)
+        reports = inspector.compare_extended(reports, lines)
     source = str(x) if isinstance(x, (str, os.PathLike)) else type(x).__name__
-    new, old = (look.placed(lines[dialect]) for dialect in ("transformers 5", "transformers 4"))
-    return Inspection(source, model, tuple(reports), length, new, old, look.dialect)
+    new, old = (
+        inspector.nest_lines(lines[dialect]) for dialect in ("transformers 5", "transformers 4")
+    )
+    return Inspection(source, model, tuple(reports), length, new, old, inspector.dialect)
 
 
 def _check_lengths(length: int | None, trained: int | None) -> None:
     for name, value in (("length", length), ("trained", trained)):
         if value is not None and (type(value) is not int or not 0 < value <= 2**40):
             raise ConfigError(
-                f"inspect: {name} must be a positive int of tokens; got {quote(value)}."
+                f"{name} must be a number of tokens, an int from 1 to 2**40; got {quote(value)}."
             )
 
 
 @dataclass(frozen=True)
-class _Look:
-    """A model and what is asked of it."""
+class _Inspector:
+    """Measures the groups of layers of one model.
+
+    length, given_trained: the arguments ``length`` and ``trained`` of ``inspect``.
+    """
 
     document: Document
     model: ModelPositions
     length: int | None
-    told: int | None
+    given_trained: int | None
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """Those that the layers were read from."""
+        """The keys that the layers were read from."""
         return self.document.data if self.model.part is None else self.model.part.keys
 
     @property
     def path(self) -> list[str]:
-        """The keys that lead to that part; none where its keys stand beside the others."""
+        """The path to the part with these keys; empty if they are at the top of the config."""
         where = "" if self.model.part is None else self.model.part.where
         path = where.split(".") if where else []
         inside: Any = self.document.data
@@ -109,95 +126,95 @@ class _Look:
 
     @property
     def dialect(self) -> Dialect | None:
-        """The one that the config is written in; None for files of other software."""
+        """The dialect of the config; None for files of other software."""
         known = self.model.kind in ("transformers", "mlx")
         return find_dialect(self.document.data, self.keys) if known else None
 
-    def lines(
-        self, found: dict[int, Extension]
-    ) -> tuple[dict[Dialect, dict[str, Any] | None], dict[int, Extension]]:
-        """The lines for config.json in each dialect; extensions that have none say why."""
-        lines = lines_by_dialect(self.model, self.keys, found)
-        why = self._refuted(lines["transformers 5"], found)
+    def write_lines(
+        self, found: dict[int, ModelExtension]
+    ) -> tuple[dict[Dialect, dict[str, Any] | None], dict[int, ModelExtension]]:
+        """The lines for config.json in each dialect; extensions without lines say why."""
+        lines = write_lines_by_dialect(self.model, self.keys, found)
+        why = self._explain_mismatch(lines["transformers 5"], found)
         if why is not None:
             found = {key: replace(each, parameters=None, why=why) for key, each in found.items()}
             lines["transformers 5"] = None
         old = lines["transformers 4"]
-        if lines["transformers 5"] is None or self._refuted(old, found) is not None:
+        if lines["transformers 5"] is None or self._explain_mismatch(old, found) is not None:
             lines["transformers 4"] = None
         return lines, found
 
-    def judge_extended(
+    def compare_extended(
         self, reports: list[GroupReport], lines: Mapping[Dialect, Mapping[str, Any] | None]
     ) -> list[GroupReport]:
-        """The reports with how others read the config that asks for the extension."""
+        """The reports, with how other frameworks read the extended config."""
         if self.dialect is None:
             return reports
         written = lines[self.dialect] or lines["transformers 5"]
         if written is None:
-            return [replace(each, frameworks=_inexpressible(each)) for each in reports]
+            return [replace(each, frameworks=_mark_inexpressible(each)) for each in reports]
         data = write_config(self.document.data, self.path, written)
         model = read_config(data, parity=self.model.parity)
         tokens = max(each.extension.length for each in reports if each.extension is not None)
-        look = _Look(load(data), model, self.length or tokens, None)
+        inspector = _Inspector(load(data), model, self.length or tokens, None)
         judged = []
         for each in reports:
             group = model.groups[self.model.groups.index(each.group)]
-            found = look.frameworks(group) if group.rotation is not None else ()
+            found = inspector.compare_group(group) if group.rotation is not None else ()
             found = tuple(replace(one, config="as extended") for one in found)
             judged.append(replace(each, frameworks=found))
         return judged
 
-    def _refuted(
-        self, lines: Mapping[str, Any] | None, found: Mapping[int, Extension]
+    def _explain_mismatch(
+        self, lines: Mapping[str, Any] | None, found: Mapping[int, ModelExtension]
     ) -> str | None:
         if lines is None or self.model.kind not in ("transformers", "mlx"):
-            return None  # nothing to put them into
-        return refuted(self.model, write_config(self.document.data, self.path, lines), found)
+            return None  # there is no config.json
+        return explain_mismatch(
+            self.model, write_config(self.document.data, self.path, lines), found
+        )
 
-    def placed(self, lines: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The lines under the key of the part that they are for."""
+    def nest_lines(self, lines: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The lines nested under the path of their part."""
         if lines is not None:
             for name in reversed(self.path):
                 lines = {name: lines}
         return lines
 
-    def extensions(
+    def extend_groups(
         self, chosen: Sequence[LayerGroup], name: str, factor: float | None, *, whole: bool
-    ) -> dict[int, Extension]:
-        """By the identity of their group; ``whole``: only layers that an extension is for."""
-        turning = [group for group in chosen if group.rotation is not None]
-        if not turning:
-            raise ConfigError(
-                f"inspect: {called(self.model)} rotates nothing that could be extended."
-            )
+    ) -> dict[int, ModelExtension]:
+        """Extensions by the id() of their group; ``whole``: only groups that need an extension."""
+        rotating = [group for group in chosen if group.rotation is not None]
+        if not rotating:
+            raise ConfigError(f"{name_model(self.model)} has no rotation that could be extended.")
         found = {}
-        for group in targets(turning, self.keys) if whole else turning:
-            tokens = extension_start(self.model, group, self.told)
-            by = _factor(self.length, factor, tokens)
-            published = trained_context(self.model, group, self.told)
+        for group in select_extended_groups(rotating, self.keys) if whole else rotating:
+            tokens = find_extension_start(self.model, group, self.given_trained)
+            by = _choose_factor(self.length, factor, tokens)
+            published = find_trained_context(self.model, group, self.given_trained)
             found[id(group)] = put(self.model, group, name, by, tokens, published)
         return found
 
-    def report(self, group: LayerGroup, extension: Extension | None) -> GroupReport:
+    def build_report(self, group: LayerGroup, extension: ModelExtension | None) -> GroupReport:
         if group.rotation is None:
             return GroupReport(group)
-        rope: Any = group.rotation.bare()
+        rope: Any = group.rotation.build_without_tables()
         config, grid = rope.config, group.rotation.encoding == "axial_rope"
         now = self.length or self.model.context or self.model.trained_context
         found = rope.frequencies(None if grid else now)
         inv_freq: Tensor = found.inv_freq.detach().double().flatten()
-        lengths = wavelengths(inv_freq)
+        lengths = compute_wavelengths(inv_freq)
         known = [value for value in lengths if value is not None]
         base = getattr(config, "base", None)
-        published = self.frameworks(group)
+        published = self.compare_group(group)
         return GroupReport(
             group,
             encoding=group.rotation.encoding,
             layout=config.layout,
             base=None if isinstance(base, tuple) or getattr(config, "inv_freq", None) else base,
             head_dim=config.head_dim,
-            head_channels=config.head_dim + self._unrotated_part(),
+            head_channels=config.head_dim + self._count_unrotated_channels(),
             rotated=config.width,
             pairs=len(inv_freq),
             unused=len(lengths) - len(known),
@@ -208,44 +225,51 @@ class _Look:
             frameworks=published,
             frameworks_as_published=published,
             wavelengths=tuple(lengths),
-            **({} if grid else self._within_lengths(group, rope, now, inv_freq)),
+            **({} if grid else self._measure_lengths(group, rope, now, inv_freq)),
         )
 
-    def _unrotated_part(self) -> int:
-        """Channels of a head in latent attention that stand beside the rotated ones."""
+    def _count_unrotated_channels(self) -> int:
+        """Channels of a head in latent attention that are not rotated."""
         latent = any(note.id == "mla" for note in self.model.notes)
         found = self.keys.get("qk_nope_head_dim") if latent else None
         return found if isinstance(found, int) and found > 0 else 0
 
-    def _within_lengths(
+    def _measure_lengths(
         self, group: LayerGroup, rope: Any, now: int | None, inv_freq: Tensor
     ) -> dict[str, Any]:
-        """What pairs do within the lengths of training, of the claim and of the question."""
-        trained = trained_context(self.model, group, self.told)
-        seen, claimed = span(trained, group.window), span(self.model.context, group.window)
+        """Measurements within the trained length, the claimed context and the requested length."""
+        trained = find_trained_context(self.model, group, self.given_trained)
+        seen, claimed = (
+            limit_by_window(trained, group.window),
+            limit_by_window(self.model.context, group.window),
+        )
         window = group.window
-        description, at = described(rope, now, trained, window), None
+        description, at = describe_scaling(rope, now, trained, window), None
         longest = max(now, self.model.context or 0) if now else now
-        furthest = description if longest == now else described(rope, longest, trained, window)
+        furthest = (
+            description if longest == now else describe_scaling(rope, longest, trained, window)
+        )
         if self.length is not None:
-            at = at_length(inv_freq, description, trained, group.window, self.length)
+            at = measure_length(inv_freq, description, trained, group.window, self.length)
         return {
             "training_length": trained,
-            "trained": None if seen is None else turns_in_training(description, seen),
-            "claimed": None if claimed is None else turns(self._claimed(rope), claimed),
+            "trained": None if seen is None else count_complete_in_training(description, seen),
+            "claimed": None
+            if claimed is None
+            else count_complete(self._compute_claimed_frequencies(rope), claimed),
             "description": description,
             "furthest": furthest,
             "bound": None if claimed and claimed == self.model.context else group.window,
             "at_length": at,
         }
 
-    def _claimed(self, rope: Any) -> Tensor:
-        """The frequencies in texts as long as the config claims, float64 [P]."""
+    def _compute_claimed_frequencies(self, rope: Any) -> Tensor:
+        """Frequencies at the claimed context length, float64 [P]."""
         found: Tensor = rope.frequencies(self.model.context).inv_freq
         return found.detach().double().flatten()
 
-    def frameworks(self, group: LayerGroup) -> tuple[Comparison, ...]:
-        """Readings of others: of configs in the form that they all start from, with one axis."""
+    def compare_group(self, group: LayerGroup) -> tuple[FrameworkComparison, ...]:
+        """How other frameworks read a group with one axis; only configs of transformers and mlx."""
         assert group.rotation is not None
         model = self.model
         if model.kind not in ("transformers", "mlx") or group.rotation.encoding != "rope":
@@ -254,16 +278,16 @@ class _Look:
         scaling = group.rotation.options.get("scaling")
         if self.length is None and scaling is not None and scaling.follows_length:
             lengths[:0] = filter(None, [scaling.short_context_limit])
-        return compare(Case(model, group, self.document.data), lengths)
+        return compare_frameworks(ConfiguredLayers(model, group, self.document.data), lengths)
 
 
-def _inexpressible(report: GroupReport) -> tuple[Comparison, ...]:
-    """What to say of every framework where no config asks for the extension."""
+def _mark_inexpressible(report: GroupReport) -> tuple[FrameworkComparison, ...]:
+    """Comparisons that say that no config.json can ask for the extension."""
     extension = report.extension
     if extension is None:
         return report.frameworks
     return tuple(
-        Comparison(
+        FrameworkComparison(
             *(each.framework, each.version, each.basis, "inexpressible"),
             why=extension.why,
             config="as extended",
@@ -272,12 +296,12 @@ def _inexpressible(report: GroupReport) -> tuple[Comparison, ...]:
     )
 
 
-def _factor(length: int | None, factor: float | None, trained: int | None) -> float:
+def _choose_factor(length: int | None, factor: float | None, trained: int | None) -> float:
     if factor is not None:
         return factor
     if length is None or trained is None:
         raise ConfigError(
-            "inspect: an extension needs factor, the new length over the trained one (or length,"
-            " from which it follows)."
+            "extend needs factor, the new length divided by the trained length, or length, from"
+            " which it follows."
         )
     return max(1.0, length / trained)

@@ -1,12 +1,12 @@
-"""A scaling in the words of transformers: the rope_parameters that read back as the same rotation.
+"""Write a scaling as rope_parameters of transformers, which read back as the same rotation.
 
     linear, llama3, proportional, longrope     the types of these names
-    yarn           "yarn"; what mscale_rule="each" makes of a lone mscale is its attention_factor
+    yarn           "yarn"; with mscale_rule="each" a single mscale becomes an attention_factor
     ntk_by_parts   "yarn" with attention_factor 1
-    ntk            a larger rope_theta, base s^(R / (R - 2)), is the same; also alpha of dynamic_ntk
-    dynamic_ntk    "dynamic", which takes the trained length from max_position_embeddings
+    ntk            a larger rope_theta, base s^(R / (R - 2)); also dynamic_ntk with alpha
+    dynamic_ntk    "dynamic", whose trained length is max_position_embeddings
 
-No type: dynamic_linear and dynamic_yarn, and ramps by rotations, as in the paper on YaRN.
+transformers has no type for dynamic_linear, dynamic_yarn, and ramp="rotations" of YaRN.
 """
 
 from collections.abc import Mapping
@@ -26,16 +26,16 @@ from whorl.scaling import (
 )
 from whorl.scaling.yarn import compute_mscale
 
-__all__ = ["Written", "parameters", "rope_parameters"]
+__all__ = ["RopeParameters", "rope_parameters", "write_parameters"]
 
 _ORIGINAL = "original_max_position_embeddings"
 
 
 @dataclass(frozen=True)
-class Written:
+class RopeParameters:
     """rope_parameters, or the reason why there are none.
 
-    unsaid: what they leave to other keys or to code, in words.
+    unsaid: sentences about what other keys or code must add.
     """
 
     parameters: Mapping[str, Any] | None
@@ -43,8 +43,8 @@ class Written:
     unsaid: tuple[str, ...] = ()
 
 
-def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> Written:
-    """The scaling of ``rotary_dim`` channels with this base, for transformers 5.
+def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> RopeParameters:
+    """The rope_parameters of transformers 5 for a scaling of ``rotary_dim`` channels and a base.
 
     >>> from whorl.scaling import Linear
     >>> rope_parameters(Linear(4.0), 10_000.0, 128).parameters
@@ -56,32 +56,34 @@ def rope_parameters(scaling: Scaling | None, base: float, rotary_dim: int) -> Wr
         case None:
             pass
         case NTK() | DynamicNTK(alpha=float() | int()):
-            base = _raised(scaling, base, rotary_dim)
+            base = _compute_raised_base(scaling, base, rotary_dim)
         case Linear():
             kind, rest = "linear", {"factor": scaling.factor}
         case Llama3():
-            kind, rest = "llama3", _llama3(scaling)
+            kind, rest = "llama3", _write_llama3(scaling)
         case Proportional():
             kind, rest = "proportional", {"partial_rotary_factor": scaling.rotary_share}
             rest |= {} if scaling.factor == 1 else {"factor": scaling.factor}
         case DynamicNTK():
             kind, rest = "dynamic", {"factor": scaling.factor}
             begins = f"max_position_embeddings: {scaling.original_context}"
-            unsaid = (f"{begins}, where its length begins to count",)
+            unsaid = (f"{begins}, from which on it scales",)
         case LongRoPE():
-            kind, rest = "longrope", _longrope(scaling)
-            unsaid = _past(scaling)
+            kind, rest = "longrope", _write_longrope(scaling)
+            unsaid = _describe_long_scale(scaling)
         case YaRN() | NTKByParts() if scaling.ramp != "rotations":
-            kind, rest = "yarn", _yarn(scaling)
+            kind, rest = "yarn", _write_yarn(scaling)
         case YaRN() | NTKByParts():
-            return Written(None, f"transformers has no ramp by rotations, as {scaling.name!r} has")
+            return RopeParameters(
+                None, f"transformers has no ramp by rotations, as {scaling.name!r} has"
+            )
         case _:
-            return Written(None, f"transformers has no type for {scaling.name!r}")
-    return Written({"rope_type": kind, "rope_theta": base, **rest}, unsaid=unsaid)
+            return RopeParameters(None, f"transformers has no type for {scaling.name!r}")
+    return RopeParameters({"rope_type": kind, "rope_theta": base, **rest}, unsaid=unsaid)
 
 
-def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a rotation that was read in another dialect, as rope_parameters."""
+def write_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The rope_parameters for the options of a rotation that was read in another dialect."""
     width = options.get("rotary_dim") or options["head_dim"]
     found = rope_parameters(options.get("scaling"), options["base"], width)
     assert found.parameters is not None, found.why
@@ -89,15 +91,15 @@ def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**(share if "rotary_dim" in options else {}), **found.parameters}
 
 
-def _raised(scaling: NTK | DynamicNTK, base: float, rotary_dim: int) -> float:
-    stretch = scaling.factor if isinstance(scaling, NTK) else scaling.alpha
-    assert stretch is not None
-    if rotary_dim <= 2:  # the only pair is the fastest one, which never changes
+def _compute_raised_base(scaling: NTK | DynamicNTK, base: float, rotary_dim: int) -> float:
+    multiplier = scaling.factor if isinstance(scaling, NTK) else scaling.alpha
+    assert multiplier is not None
+    if rotary_dim <= 2:  # the only pair is the fastest one, which NTK leaves unchanged
         return base
-    return float(base * stretch ** (rotary_dim / (rotary_dim - 2)))
+    return float(base * multiplier ** (rotary_dim / (rotary_dim - 2)))
 
 
-def _llama3(scaling: Llama3) -> dict[str, Any]:
+def _write_llama3(scaling: Llama3) -> dict[str, Any]:
     return {
         "factor": scaling.factor,
         _ORIGINAL: scaling.original_context,
@@ -106,8 +108,8 @@ def _llama3(scaling: Llama3) -> dict[str, Any]:
     }
 
 
-def _yarn(scaling: YaRN | NTKByParts) -> dict[str, Any]:
-    """Options at the defaults of transformers are left out."""
+def _write_yarn(scaling: YaRN | NTKByParts) -> dict[str, Any]:
+    """Keys of type "yarn", without those that have the default of transformers."""
     keys: dict[str, Any] = {"factor": scaling.factor, _ORIGINAL: scaling.original_context}
     for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0), ("truncate", True)):
         if getattr(scaling, name) != usual:
@@ -124,7 +126,7 @@ def _yarn(scaling: YaRN | NTKByParts) -> dict[str, Any]:
     return {**keys, **{name: value for name, value in given.items() if value is not None}}
 
 
-def _longrope(scaling: LongRoPE) -> dict[str, Any]:
+def _write_longrope(scaling: LongRoPE) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "short_factor": list(scaling.short_factors),
         "long_factor": list(scaling.long_factors),
@@ -136,7 +138,7 @@ def _longrope(scaling: LongRoPE) -> dict[str, Any]:
     return keys
 
 
-def _past(scaling: LongRoPE) -> tuple[str, ...]:
+def _describe_long_scale(scaling: LongRoPE) -> tuple[str, ...]:
     past = scaling.long_attention_factor
     if past is None or past == scaling.attention_factor:
         return ()

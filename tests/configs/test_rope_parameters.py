@@ -111,7 +111,7 @@ def test_what_has_no_words_says_so(scaling: Scaling, why: str) -> None:
 
 def test_what_other_keys_have_to_say() -> None:
     assert rope_parameters(DynamicNTK(2.0, TRAINED), BASE, WIDTH).unsaid == (
-        "max_position_embeddings: 4096, where its length begins to count",
+        "max_position_embeddings: 4096, from which on it scales",
     )
     two = LongRoPE(SHORT, LONG, TRAINED, attention_factor=1.0, long_attention_factor=1.25)
     assert rope_parameters(two, BASE, WIDTH).unsaid == (
