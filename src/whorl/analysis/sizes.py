@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from whorl.encodings import Encoding, make
-from whorl.encodings.base import classes
+from whorl.encodings.base import get_classes
 
 from .record import fits
 
@@ -79,7 +79,7 @@ def refuse_unused(encodings: Sequence[str], given: Iterable[str], where: str) ->
     Traceback (most recent call last):
     ValueError: explain: 'alibi' does not use base; leave it out. It uses heads.
     """
-    known = [classes().get(part.strip()) for name in encodings for part in name.split("+")]
+    known = [get_classes().get(part.strip()) for name in encodings for part in name.split("+")]
     if None in known:
         return  # making them says what there is
     taken = {option for cls in known if cls is not None for option in _taken(cls)}
@@ -100,7 +100,7 @@ def _taken(known: type[Encoding]) -> list[str]:
 def _part(
     name: str, num_heads: int, head_dim: int, max_length: int, options: dict[str, Any]
 ) -> Encoding:
-    known = classes().get(name)
+    known = get_classes().get(name)
     if known is None:
         return make(name)  # which says what there is
     parameters = inspect.signature(known).parameters

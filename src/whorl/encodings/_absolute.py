@@ -15,10 +15,10 @@ from whorl.positions import resolve
 
 from .base import Encoding
 
-__all__ = ["Absolute", "Where"]
+__all__ = ["Absolute", "ResolvedPositions"]
 
 # Resolved positions: a tensor, or None for first, first + 1, ...
-Where = tuple[Tensor | None, int]
+ResolvedPositions = tuple[Tensor | None, int]
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -44,16 +44,16 @@ class Absolute(Encoding):
         added.
         """
         name = type(self).__name__
-        batch, length = _check(x, self.config.dim, name)
+        batch, length = _check_embeddings(x, self.config.dim, name)
         where = resolve(positions, offset, batch, length, x.device, name)
         return (x + self._rows(where, length, x)).to(x.dtype)
 
-    def _rows(self, where: Where, length: int, x: Tensor) -> Tensor:
+    def _rows(self, where: ResolvedPositions, length: int, x: Tensor) -> Tensor:
         """[T, dim] or [B, T, dim] on the device of ``x``, float32 or wider unless trained."""
         raise NotImplementedError
 
 
-def _check(x: Tensor, dim: int, where: str) -> tuple[int, int]:
+def _check_embeddings(x: Tensor, dim: int, where: str) -> tuple[int, int]:
     """Batch size and length of ``x``; refuse all but floating-point [B, T, dim]."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{where}: x must be a tensor [B, T, E]; got {type(x).__name__}.")

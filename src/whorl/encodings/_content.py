@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 from whorl.positions import resolve
 
 from .rotary.checks import check_pair
@@ -102,7 +102,7 @@ def repeat_heads(x: Tensor, heads: int) -> Tensor:
 
 def widen(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Half precision as float32, so that scores that attention sums up are not rounded before."""
-    return q.to(table_dtype(q)), k.to(table_dtype(k))
+    return q.to(choose_table_dtype(q)), k.to(choose_table_dtype(k))
 
 
 def score_by_index(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:

@@ -16,16 +16,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from whorl.kernels.native import Band, Rows
+from whorl.kernels.native import RotatedChannels, TableRows
 from whorl.scaling import Description, Frequencies, Ladder
 from whorl.scaling.base import ladder
 from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices, check_number
 from .base import Card, register
-from .rotary.angles import Where
-from .rotary.config import RotaryConfig, TableStrategy, frozen_frequencies
-from .rotary.rotary import Call, Rotary
+from .rotary.angles import ResolvedPositions
+from .rotary.config import RotaryConfig, TableStrategy, check_inv_freq
+from .rotary.rotary import Rotary, RotationCall
 
 __all__ = ["AxialRoPE", "AxialRoPEConfig"]
 
@@ -62,7 +62,7 @@ class AxialRoPEConfig(RotaryConfig):
         for fastest in self.fastest if isinstance(self.fastest, tuple) else (self.fastest,):
             check_number(fastest, "fastest", "AxialRoPE", bound="above 0")
         if self.inv_freq is not None:
-            values = frozen_frequencies(self.inv_freq, self.width // 2, "AxialRoPE")
+            values = check_inv_freq(self.inv_freq, self.width // 2, "AxialRoPE")
             object.__setattr__(self, "inv_freq", values)
         self._check_mixed()
 
@@ -293,7 +293,7 @@ class AxialRoPE(Rotary):
         size = fastest[:, None] * bases[:, None] ** -steps  # [n, share]
         with torch.no_grad():
             for head in self.freqs:
-                turn = _random_turn(axes)
+                turn = _draw_rotation(axes)
                 spread = turn[:, :, None] * size[None]  # [n along, n ladders, share]
                 head.copy_(spread.flatten(1)[:, :pairs])
 
@@ -329,7 +329,7 @@ class AxialRoPE(Rotary):
             return Frequencies(self.freqs.double())
         return super()._frequencies(context_length, where, default_short)
 
-    def _where(self, xs: tuple[Tensor, ...], call: Call) -> list[Where]:
+    def _where(self, xs: tuple[Tensor, ...], call: RotationCall) -> list[ResolvedPositions]:
         for positions in (
             call.positions,
             *([] if call.key_positions is None else [call.key_positions]),
@@ -346,7 +346,7 @@ class AxialRoPE(Rotary):
                     )
         return where
 
-    def _shortcut(self, *given: Any) -> list[Rows] | None:
+    def _shortcut(self, *given: Any) -> list[TableRows] | None:
         # The kernel rotates one band in a call, and here every axis has one.
         return super()._shortcut(*given) if self.config.within == "head" else None
 
@@ -354,7 +354,7 @@ class AxialRoPE(Rotary):
         self,
         xs: Sequence[Tensor],
         rows: Sequence[Tensor],
-        band: Band,
+        band: RotatedChannels,
         inverse: bool,
         outs: Sequence[Tensor] | None,
     ) -> list[Tensor]:
@@ -379,7 +379,7 @@ class AxialRoPE(Rotary):
             )
 
 
-def _random_turn(axes: int) -> Tensor:
+def _draw_rotation(axes: int) -> Tensor:
     """A rotation [n, n], every one equally likely."""
     random = torch.randn(axes, axes, dtype=torch.float64, device="cpu")
     q: Tensor

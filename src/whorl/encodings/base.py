@@ -40,8 +40,8 @@ __all__ = [
     "Config",
     "Encoding",
     "Scorer",
-    "classes",
     "from_dict",
+    "get_classes",
     "make",
     "names",
     "register",
@@ -66,7 +66,7 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Every option as numbers, strings, lists and dicts."""
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {f.name: _convert_to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def changed(self) -> dict[str, Any]:
         """The options that differ from their defaults, in order: what a repr should show."""
@@ -77,9 +77,9 @@ class Config:
         }
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [_convert_to_json(item) for item in value]
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
@@ -259,7 +259,7 @@ def register(name: str) -> Callable[[E_], E_]:
     return add
 
 
-def classes() -> dict[str, type[Encoding]]:
+def get_classes() -> dict[str, type[Encoding]]:
     """Every registered encoding by its name."""
     return dict(_REGISTRY)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .base import Config, Encoding, Scorer, from_dict
 
-__all__ = ["Composition", "takes"]
+__all__ = ["Composition", "has_option"]
 
 #: Methods that two parts of a composition cannot both have, with what both would do.
 _ONE_PART_ONLY = {
@@ -34,14 +34,14 @@ class Composition(Encoding):
             if not isinstance(part, Encoding):
                 raise TypeError(f"a composition is made of encodings; got {part!r}.")
             flat += part.parts
-        _check(flat)
+        _check_compatible(flat)
         self._parts = nn.ModuleList(flat)
         self.config = CompositionConfig(tuple(part.config for part in flat))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Composition":
         """The composition whose ``to_dict`` gave these options."""
-        return cls(*(from_dict(part) for part in _parts(options)))
+        return cls(*(from_dict(part) for part in _check_parts(options)))
 
     @property
     def parts(self) -> list[Encoding]:
@@ -171,15 +171,15 @@ class Composition(Encoding):
             if takes:
                 _check_takes(part, "content_score", more)
             terms.append(score(q, k, positions, key_positions, **(more if takes else {})))
-        return _total(terms)
+        return _sum_terms(terms)
 
     def distance_bias(self, distance: Tensor) -> Tensor | None:
-        return _total([part.distance_bias(distance) for part in self.parts])
+        return _sum_terms([part.distance_bias(distance) for part in self.parts])
 
     def value_term(
         self, weights: Tensor, positions: Tensor, key_positions: Tensor
     ) -> Tensor | None:
-        return _total([p.value_term(weights, positions, key_positions) for p in self.parts])
+        return _sum_terms([p.value_term(weights, positions, key_positions) for p in self.parts])
 
     def softmax_scale(self, head_dim: int) -> float | None:
         scales = [part.softmax_scale(head_dim) for part in self.parts]
@@ -203,7 +203,7 @@ class CompositionConfig(Config):
     parts: tuple[Config, ...]
 
 
-def _check(parts: list[Encoding]) -> None:
+def _check_compatible(parts: list[Encoding]) -> None:
     """Refuse parts that make no sense together."""
     for method, why in _ONE_PART_ONLY.items():
         both = [part for part in parts if part.acts(method)]
@@ -232,18 +232,18 @@ def _check(parts: list[Encoding]) -> None:
                 )
 
 
-def takes(part: Encoding, method: str, option: str) -> bool:
+def has_option(part: Encoding, method: str, option: str) -> bool:
     """Whether a method of an encoding has an option."""
     return option in inspect.signature(getattr(part, method)).parameters
 
 
 def _check_takes(part: Encoding, method: str, options: Mapping[str, Any]) -> None:
     for option in options:
-        if not takes(part, method, option):
+        if not has_option(part, method, option):
             raise TypeError(f"{part!r} has no {option!r} in {method}; leave it out.")
 
 
-def _total(terms: list[Tensor | None]) -> Tensor | None:
+def _sum_terms(terms: list[Tensor | None]) -> Tensor | None:
     total: Tensor | None = None
     for term in terms:
         if term is not None:
@@ -251,7 +251,7 @@ def _total(terms: list[Tensor | None]) -> Tensor | None:
     return total
 
 
-def _parts(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _check_parts(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What a composition is made of; refuse anything beside it."""
     unknown = [repr(option) for option in options if option != "parts"]
     if unknown:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from ._content import (
     check_score_inputs,
@@ -296,7 +296,7 @@ class DeBERTa(Encoding):
         )
         check_whole(at, where)
         check_whole(keys, where)
-        wide, S = table_dtype(q), k.shape[2]
+        wide, S = choose_table_dtype(q), k.shape[2]
         asked, offered = q.to(wide), repeat_heads(k.to(wide), heads)
         start = None if rows is None else find_first_distance(at, keys)
         if rows is not None and start is not None and rows.reach(start, q.shape[2], S):
@@ -317,7 +317,7 @@ class DeBERTa(Encoding):
         # One more than there are, as ``shift_rows`` needs, at the end where it does.
         distance = torch.arange(reach[0] - 1, reach[1] + 2, device=like.device)
         none = torch.zeros(1, dtype=torch.int64, device=like.device)
-        wide = table_dtype(like)
+        wide = choose_table_dtype(like)
         vectors, index = self._reached_rows(self._index(distance, none).squeeze(-1), wide)
         asked = offered = None
         if "c2p" in self.config.terms:

@@ -23,7 +23,7 @@ from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import tables
 
-from ._absolute import Absolute, Where
+from ._absolute import Absolute, ResolvedPositions
 from ._options import check_allocated
 from ._sinusoid import compute_frequencies, compute_sinusoids
 from .base import Card, Config, register
@@ -130,7 +130,7 @@ class Learned(Absolute):
                 nn.init.zeros_(self.weight)
             case "sinusoidal":
                 count, dim = self.weight.shape
-                angles = tables.angles(
+                angles = tables.compute_angles(
                     torch.arange(count, device="cpu"),
                     compute_frequencies(dim, 10_000.0, "paper", "float64"),
                 )
@@ -190,7 +190,7 @@ class Learned(Absolute):
                 " Use mode='linear' or 'cubic'."
             )
 
-    def _rows(self, where: Where, length: int, x: Tensor) -> Tensor:
+    def _rows(self, where: ResolvedPositions, length: int, x: Tensor) -> Tensor:
         if self.weight.device != x.device:
             raise ValueError(
                 f"Learned: the table is on {self.weight.device} but x is on {x.device};"

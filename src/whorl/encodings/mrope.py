@@ -32,7 +32,7 @@ from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices
 from .base import Card, register
-from .rotary.config import LENGTHS, Lengths, RotaryConfig, TableStrategy, frozen_scaling
+from .rotary.config import LENGTHS, Lengths, RotaryConfig, TableStrategy, resolve_scaling
 from .rotary.rotary import Rotary
 
 __all__ = ["MRoPE", "MRoPEConfig", "Order"]
@@ -53,7 +53,7 @@ class MRoPEConfig(RotaryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        frozen_scaling(self, "MRoPE")
+        resolve_scaling(self, "MRoPE")
         orders = ("chunked", "interleaved", "alternating")
         check_choices(self, {"order": orders, "lengths": LENGTHS}, "MRoPE")
         object.__setattr__(self, "sections", _check_integers(self.sections, "sections"))

@@ -28,8 +28,8 @@ from .rotary.config import (
     Lengths,
     RotaryConfig,
     TableStrategy,
-    frozen_frequencies,
-    frozen_scaling,
+    check_inv_freq,
+    resolve_scaling,
 )
 from .rotary.rotary import Rotary
 
@@ -49,12 +49,12 @@ class RoPEConfig(RotaryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        frozen_scaling(self, "RoPE")
+        resolve_scaling(self, "RoPE")
         directions, kinds = ("forward", "backward"), ("fixed", "trained")
         choices = {"direction": directions, "frequencies": kinds, "lengths": LENGTHS}
         check_choices(self, choices, "RoPE")
         if self.inv_freq is not None:
-            values = frozen_frequencies(self.inv_freq, self.width // 2, "RoPE")
+            values = check_inv_freq(self.inv_freq, self.width // 2, "RoPE")
             object.__setattr__(self, "inv_freq", values)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.kernels import tables
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from ._content import (
     add_head_axis,
@@ -161,7 +161,7 @@ class Shaw(Encoding):
         """q_i . a_c, [B, H, T, S]; of k only the length and the positions matter."""
         where, sizes = "Shaw.content_score", (self.config.num_heads, self.config.head_dim)
         at, keys = check_score_inputs(q, k, positions, key_positions, *sizes, where)
-        wide = table_dtype(q)
+        wide = choose_table_dtype(q)
         rows = self._vectors(self.key_vectors, wide, q.device)
         return score_by_index(q.to(wide), rows, self._index(at, keys, where)).to(q.dtype)
 
@@ -190,7 +190,7 @@ class Shaw(Encoding):
         at = check_positions(positions, B, T, weights.device, where, "positions")
         keys = check_positions(key_positions, B, S, weights.device, where, "key_positions")
         index = add_head_axis(self._index(at, keys, where)).expand(B, H, T, S)
-        wide = table_dtype(weights)
+        wide = choose_table_dtype(weights)
         # The weight that each vector gets in all, so that the sum over keys needs no T x S x D.
         totals = torch.zeros(B, H, T, self.config.rows, dtype=wide, device=weights.device)
         totals = totals.scatter_add(-1, index, weights.to(wide))
@@ -209,4 +209,6 @@ class Shaw(Encoding):
             return trained.to(dtype)
         at = torch.arange(self.config.rows, device=device)
         ladder = compute_frequencies(self.config.head_dim, 10_000.0, "paper", "float64").to(device)
-        return compute_sinusoids(tables.angles(at, ladder), "interleaved", "sin", 1.0, dtype)
+        return compute_sinusoids(
+            tables.compute_angles(at, ladder), "interleaved", "sin", 1.0, dtype
+        )

@@ -21,11 +21,11 @@ from torch import Tensor
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import tables
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 from whorl.positions import resolve
 from whorl.types import Precision
 
-from ._absolute import Absolute, Where
+from ._absolute import Absolute, ResolvedPositions
 from ._options import check_allocated
 from ._sinusoid import First, Order, Spacing, compute_frequencies, compute_sinusoids
 from .base import Card, Config, register
@@ -168,11 +168,11 @@ class Sinusoidal(Absolute):
         rows = self._lookup(where, shape[-1], positions.device, dtype)
         return rows.expand(*shape, self.config.dim)  # a single row of positions keeps its axis
 
-    def _rows(self, where: Where, length: int, x: Tensor) -> Tensor:
-        return self._lookup(where, length, x.device, table_dtype(x))
+    def _rows(self, where: ResolvedPositions, length: int, x: Tensor) -> Tensor:
+        return self._lookup(where, length, x.device, choose_table_dtype(x))
 
     def _lookup(
-        self, where: Where, length: int, device: torch.device, dtype: torch.dtype
+        self, where: ResolvedPositions, length: int, device: torch.device, dtype: torch.dtype
     ) -> Tensor:
         """Rows for resolved positions, read from the table where it has them, else built.
 
@@ -195,7 +195,7 @@ class Sinusoidal(Absolute):
     def _build(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
         config = self.config
         inv_freq = self._inv_freq.to(positions.device)
-        angles = tables.angles(positions, inv_freq, config.precision)
+        angles = tables.compute_angles(positions, inv_freq, config.precision)
         return compute_sinusoids(angles, config.order, config.first, config.scale, dtype)
 
     def _derive(self) -> None:

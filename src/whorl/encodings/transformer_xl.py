@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.kernels import tables
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from ._content import (
     add_head_axis,
@@ -189,7 +189,7 @@ class TransformerXL(Encoding):
     ) -> Tensor:
         where, sizes = "TransformerXL.content_score", (self.config.num_heads, self.config.head_dim)
         at, keys = check_score_inputs(q, k, positions, key_positions, *sizes, where)
-        wide = table_dtype(q)
+        wide = choose_table_dtype(q)
         u = self.u.to(wide).view(k.shape[1], -1, sizes[1])  # by key head, [G, H / G, D]
         offered = (u @ k.to(wide).mT).flatten(1, 2).unsqueeze(2)  # [B, H, 1, S]
         asked = q.to(wide) + self.v.to(wide).unsqueeze(1)
@@ -238,7 +238,7 @@ class TransformerXL(Encoding):
         distance = torch.arange(reach[1], reach[0] - 2, -1, device=like.device)
         if self.config.clamp is not None:
             distance = distance.clamp(-self.config.clamp, self.config.clamp)
-        wide = table_dtype(like)
+        wide = choose_table_dtype(like)
         rows = compute_sinusoids(self._angles(distance), "concatenated", "sin", 1.0, wide)
         projection = self.projection.to(wide).view(*like.shape[1:4:2], -1)
         return _ProjectedSinusoids(*reach, projection @ rows.mT)
@@ -265,7 +265,7 @@ class TransformerXL(Encoding):
 
     def _angles(self, positions: Tensor) -> Tensor:
         ladder = compute_frequencies(self.config.width, self.config.base, "paper", "float64")
-        return tables.angles(positions, ladder.to(positions.device))
+        return tables.compute_angles(positions, ladder.to(positions.device))
 
     def _by_segment(
         self, q: Tensor, k: Tensor, segments: Tensor | None, key_segments: Tensor | None, where: str

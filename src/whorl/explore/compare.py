@@ -8,7 +8,7 @@ from typing import Any
 from whorl import analysis
 from whorl._support.extras import import_extra
 from whorl.encodings import Encoding, names
-from whorl.encodings.base import classes
+from whorl.encodings.base import get_classes
 from whorl.plots import catalogue
 
 __all__ = ["LONGEST", "biases", "card", "kinds", "lab", "read_runs"]
@@ -20,7 +20,9 @@ _HEADS = 8
 
 def kinds() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Encodings with a bias by distance, and those without."""
-    acting = {n for n, one in classes().items() if one.distance_bias is not Encoding.distance_bias}
+    acting = {
+        n for n, one in get_classes().items() if one.distance_bias is not Encoding.distance_bias
+    }
     found = tuple(name for name in names() if name in acting)
     return found, tuple(name for name in names() if name not in acting)
 

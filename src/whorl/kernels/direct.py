@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from . import native
-from .native import Band, Rows, Table
-from .native_tables import rows_of
-from .ops import are_batched, gradients_in_memory, is_plain, is_watched, rotate_back
+from .native import RotatedChannels, Table, TableRows
+from .native_tables import read_rows
+from .ops import are_batched, is_plain, is_watched, resolve_gradients, rotate_gradients
 
 __all__ = ["rotate"]
 
@@ -25,11 +25,11 @@ _NO_ROWS = (0, 0, 0, 0)  # no index, and its strides
 
 # Plain tuples: a named one takes 0.4 us to make, a plain one 0.1, a question to a tensor as much.
 # What all tensors of a call agree in: dtype, B, T, D, and whether gradients are recorded.
-_Kind = tuple[torch.dtype, int, int, int, bool]
+_CallKind = tuple[torch.dtype, int, int, int, bool]
 # Heads; the strides of B, H and T; elements from the first to the end of the last; the address.
-_Place = tuple[int, tuple[int, int, int], int, int]
+_MemoryLayout = tuple[int, tuple[int, int, int], int, int]
 # Where each tensor is and where it goes; what is returned.
-_Job = tuple[list[tuple[_Place, _Place]], list[Tensor]]
+_Targets = tuple[list[tuple[_MemoryLayout, _MemoryLayout]], list[Tensor]]
 
 
 def rotate(
@@ -37,14 +37,14 @@ def rotate(
     outs: Sequence[Tensor] | None,
     table: Table,
     first: int,
-    band: Band,
+    band: RotatedChannels,
     width: int,
 ) -> list[Tensor] | None:
     """Rotate one or two tensors [B, H, T, width] into ``outs``, or into new ones; None: declined.
 
     The caller has checked nothing, and where None comes back nothing has been written.
     """
-    if is_watched() or (kind := _kind(xs[0], width)) is None:
+    if is_watched() or (kind := _get_call_kind(xs[0], width)) is None:
         return None
     dtype, batch, length, _, tracked = kind
     if not table.has(first, length):
@@ -52,11 +52,11 @@ def rotate(
             return None
         table, first = found
     if outs is not None:
-        job = _onto(xs, outs, kind, band)
+        job = _check_targets(xs, outs, kind, band)
     elif tracked and any(type(x) is Tensor and x.requires_grad for x in xs):
-        return _differentiably(xs, _Turn(table, first, length, band, False), kind)
+        return _rotate_with_gradient(xs, _TableRotation(table, first, length, band, False), kind)
     else:
-        job = _into_new(xs, kind)
+        job = _allocate_targets(xs, kind)
     if job is None:
         return None
     places, targets = job
@@ -65,22 +65,22 @@ def rotate(
     for (heads, strides, _, at), (_, to_strides, _, to) in places:
         numbers += (at, to, heads, length, *strides, *to_strides, *end)
         vectors += heads * batch * length
-    native.submit(dtype, batch, width, band, table.pairs, vectors, numbers)
+    native.run_rotation(dtype, batch, width, band, table.pairs, vectors, numbers)
     if outs is not None:
         increment_version(targets)  # so that autograd notices, as with torch's own writes
     return targets
 
 
-def _into_new(xs: Sequence[Tensor], kind: _Kind) -> _Job | None:
+def _allocate_targets(xs: Sequence[Tensor], kind: _CallKind) -> _Targets | None:
     places, targets = [], []
     for x in xs:
-        if (source := _place(x, kind)) is None:
+        if (source := _get_memory_layout(x, kind)) is None:
             return None
-        out = native.new_like(x)
+        out = native.allocate_like(x)
         if x.is_contiguous():  # then the new one lies as ``x`` does
-            target: _Place | None = (source[0], source[1], source[2], out.data_ptr())
+            target: _MemoryLayout | None = (source[0], source[1], source[2], out.data_ptr())
         else:
-            target = _place(out, kind)
+            target = _get_memory_layout(out, kind)
         if target is None:
             return None
         places.append((source, target))
@@ -88,7 +88,9 @@ def _into_new(xs: Sequence[Tensor], kind: _Kind) -> _Job | None:
     return places, targets
 
 
-def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band) -> _Job | None:
+def _check_targets(
+    xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _CallKind, band: RotatedChannels
+) -> _Targets | None:
     if type(outs) not in (tuple, list) or len(outs) != len(xs):
         return None
     guarded = not torch.is_inference_mode_enabled()  # then inference tensors are only read
@@ -97,13 +99,13 @@ def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band)
     for x, out in zip(xs, outs, strict=True):
         if not isinstance(out, Tensor):
             return None
-        if (source := _place(x, kind)) is None or (guarded and out.is_inference()):
+        if (source := _get_memory_layout(x, kind)) is None or (guarded and out.is_inference()):
             return None
         _, _, size, at = source
         spans.append((at, at + size * item))
         if out is x:
             target = source if band.layout == band.out_layout else None
-        elif (target := _place(out, kind)) is not None:
+        elif (target := _get_memory_layout(out, kind)) is not None:
             _, _, size, at = target
             spans.append((at, at + size * item))
         if target is None or target[0] != source[0] or not _is_spread(target, kind):
@@ -112,7 +114,7 @@ def _onto(xs: Sequence[Tensor], outs: Sequence[Tensor], kind: _Kind, band: Band)
     return (places, list(outs)) if _are_apart(spans) else None
 
 
-def _kind(x: Tensor, width: int) -> _Kind | None:
+def _get_call_kind(x: Tensor, width: int) -> _CallKind | None:
     if type(x) is not Tensor or x.dtype not in _BYTES or x.is_nested:
         return None
     if len(shape := x.shape) != 4:
@@ -120,7 +122,7 @@ def _kind(x: Tensor, width: int) -> _Kind | None:
     return x.dtype, shape[0], shape[2], width, torch.is_grad_enabled()
 
 
-def _place(x: Tensor, kind: _Kind) -> _Place | None:
+def _get_memory_layout(x: Tensor, kind: _CallKind) -> _MemoryLayout | None:
     """Where ``x`` lies in memory; None unless it is an ordinary tensor of this kind."""
     dtype, batch, length, width, tracked = kind
     if type(x) is not Tensor or x.dtype is not dtype or not x.is_cpu or x.is_neg():
@@ -154,7 +156,7 @@ def _place(x: Tensor, kind: _Kind) -> _Place | None:
     return heads, strides, size, at
 
 
-def _is_spread(place: _Place, kind: _Kind) -> bool:
+def _is_spread(place: _MemoryLayout, kind: _CallKind) -> bool:
     """Whether its vectors lie apart, in one of the orders [B, H, T, D] and [B, T, H, D]."""
     heads, (row, head, step), _, _ = place
     _, _, length, width, _ = kind
@@ -174,44 +176,48 @@ def _are_apart(spans: list[tuple[int, int]]) -> bool:
     return True
 
 
-class _Turn(NamedTuple):
+class _TableRotation(NamedTuple):
     """Rows first .. first + length - 1 of a table or past it, and how they are applied."""
 
     table: Table
     first: int
     length: int
-    band: Band
+    band: RotatedChannels
     transpose: bool
 
-    def back(self) -> "_Turn":
+    def back(self) -> "_TableRotation":
         return self._replace(band=self.band.reversed(), transpose=not self.transpose)
 
     def run(self, xs: Sequence[Tensor]) -> list[Tensor]:
-        rows = [Rows(self.table, self.first)] * len(xs)
+        rows = [TableRows(self.table, self.first)] * len(xs)
         done = native.rotate(xs, None, rows, self.band, self.transpose)
         assert done is not None, "the table has these rows"
         return done
 
 
-class _Differentiable(torch.autograd.Function):
+class _TableRotationFunction(torch.autograd.Function):
     """Its backward pass is itself with sin negated; the table is a constant, nothing is saved."""
 
     @staticmethod
-    def forward(ctx: Any, turn: _Turn, *xs: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, turn: _TableRotation, *xs: Tensor) -> tuple[Tensor, ...]:
         ctx.turn = turn
         return tuple(turn.run(xs))
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> tuple[Any, ...]:
-        turn, grads = ctx.turn.back(), gradients_in_memory(given)
+        turn, grads = ctx.turn.back(), resolve_gradients(given)
         if is_plain(grads, gradless=True) and not are_batched(grads):
             return None, *turn.run(grads)
-        rows = rows_of(turn.table, turn.first, turn.length)
-        return None, *rotate_back(grads, [rows] * len(grads), turn.band, turn.transpose, "native")
+        rows = read_rows(turn.table, turn.first, turn.length)
+        return None, *rotate_gradients(
+            grads, [rows] * len(grads), turn.band, turn.transpose, "native"
+        )
 
 
-def _differentiably(xs: Sequence[Tensor], turn: _Turn, kind: _Kind) -> list[Tensor] | None:
+def _rotate_with_gradient(
+    xs: Sequence[Tensor], turn: _TableRotation, kind: _CallKind
+) -> list[Tensor] | None:
     kind = *kind[:4], False
-    if any(_place(x, kind) is None for x in xs):
+    if any(_get_memory_layout(x, kind) is None for x in xs):
         return None
-    return list(_Differentiable.apply(turn, *xs))  # type: ignore[no-untyped-call]
+    return list(_TableRotationFunction.apply(turn, *xs))  # type: ignore[no-untyped-call]

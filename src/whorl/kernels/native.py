@@ -16,21 +16,21 @@ from torch.autograd.graph import increment_version
 
 __all__ = [
     "ISAS",
-    "Band",
-    "Prepared",
-    "Rows",
+    "PreparedRotation",
+    "RotatedChannels",
     "Table",
-    "best_isa",
+    "TableRows",
+    "allocate_like",
     "build_steps",
     "build_table",
-    "library_path",
-    "max_threads",
-    "new_like",
-    "on_huge_pages",
-    "prepare",
-    "problem",
+    "find_library",
+    "find_problem",
+    "get_best_isa",
+    "get_max_threads",
+    "prepare_rotation",
     "rotate",
-    "submit",
+    "run_rotation",
+    "use_huge_pages",
 ]
 
 ABI = 4
@@ -43,7 +43,7 @@ _BAD_ROW, _CHANGED = 2, 4
 # 0.8 us, forty ctypes arguments several.
 _ONE = struct.Struct("30q").pack
 _TWO = struct.Struct("49q").pack
-_TURNS = struct.Struct("4qd").pack
+_ROW_SOURCE = struct.Struct("4qd").pack
 _UNUSED = bytes(19 * 8)
 
 # Up to this many head vectors one thread does it all: a decode step of 32 sequences, 32 + 8 heads.
@@ -51,7 +51,7 @@ _UNUSED = bytes(19 * 8)
 _SMALL_VECTORS = 1280
 
 # Rows that a table keeps of those that torch built past it, once calls follow one another.
-_KEPT_ROWS = 128
+_RECENT_ROWS = 128
 
 # Positions that surely stay within int64, whatever the length of a tensor.
 _FAR = 1 << 62
@@ -61,16 +61,16 @@ _FAR = 1 << 62
 _HUGE_BYTES = range(1 << 21, (1 << 27) + 1)
 
 
-class Band(NamedTuple):
+class RotatedChannels(NamedTuple):
     """Which channels rotate and how they are paired, before and after."""
 
     layout: str
     out_layout: str
     start: int
 
-    def reversed(self) -> "Band":
+    def reversed(self) -> "RotatedChannels":
         """The band of the inverse: it reads what the rotation wrote."""
-        return Band(self.out_layout, self.layout, self.start)
+        return RotatedChannels(self.out_layout, self.layout, self.start)
 
 
 class Table:
@@ -120,7 +120,7 @@ class Table:
         if steps is not None or axes is not None:
             at = [0 if t is None else t.data_ptr() for t in (steps, growth, axes)]
             count = 0 if axes is None else max(axes.tolist(), default=0) + 1
-            self._turns = ctypes.create_string_buffer(_TURNS(*at, count, scale))
+            self._turns = ctypes.create_string_buffer(_ROW_SOURCE(*at, count, scale))
             self.past = ctypes.addressof(self._turns)
 
     def has(self, first: int, length: int) -> bool:
@@ -137,21 +137,21 @@ class Table:
         """
         if self.has(first, length):
             return self, first
-        if self.build is None or length > _KEPT_ROWS // 4 or not -_FAR < first < _FAR:
+        if self.build is None or length > _RECENT_ROWS // 4 or not -_FAR < first < _FAR:
             return None
         count = length
         if (kept := self._kept) is not None:  # read once: another thread may put another there
             table, at = kept[0], first - kept[1]
             if table.has(at, length):
                 return table, at
-            count = _KEPT_ROWS if at <= table.count <= at + length else length
+            count = _RECENT_ROWS if at <= table.count <= at + length else length
         with torch.inference_mode(False):  # they must serve training later
             table = Table(self.build(first, count))
         self._kept = table, first
         return table, 0
 
 
-class Rows(NamedTuple):
+class TableRows(NamedTuple):
     """Where each position of a tensor finds its cos and sin: row first + t, or first + at[t].
 
     at: int64 [T] or [B, T]; [n, T] or [n, B, T] where the table has axes.
@@ -165,8 +165,8 @@ class Rows(NamedTuple):
 def rotate(
     xs: Sequence[Tensor],
     outs: Sequence[Tensor] | None,
-    rows: Sequence[Rows],
-    band: Band,
+    rows: Sequence[TableRows],
+    band: RotatedChannels,
     transpose: bool,
     isa: int = 0,
     apart: bool = False,
@@ -190,11 +190,11 @@ def rotate(
             xb, xh, xt, _ = x.stride()
         vectors += batch * heads * length
         if outs is None:
-            out = new_like(x)
+            out = allocate_like(x)
         else:
             out = outs[n]
             if not apart and (out is not x or band.layout != band.out_layout):
-                out = _target(xs[n:], x, out, band)
+                out = _choose_target(xs[n:], x, out, band)
         ob, oh, ot, last = out.stride()
         if last != 1:  # the new tensor of one whose positions overlap, as unfold makes
             out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -203,10 +203,12 @@ def rotate(
         assert table.batch in (1, batch), f"a table for {table.batch} rows and a batch of {batch}"
         numbers += (x.data_ptr(), out.data_ptr(), heads, length, xb, xh, xt, ob, oh, ot)
         numbers += (table.pointer, table.count, table.batch_stride)
-        numbers += (0, 0, 0, 0) if index is None else _index(index, table.axes is not None)
+        numbers += (
+            (0, 0, 0, 0) if index is None else _get_index_layout(index, table.axes is not None)
+        )
         numbers += (first, table.past)
         targets.append(out)
-    if not submit(x.dtype, batch, width, band, table.pairs, vectors, numbers, transpose, isa):
+    if not run_rotation(x.dtype, batch, width, band, table.pairs, vectors, numbers, transpose, isa):
         return None
     if outs is None:
         return targets
@@ -217,11 +219,11 @@ def rotate(
     return list(outs)
 
 
-def submit(
+def run_rotation(
     dtype: torch.dtype,
     batch: int,
     width: int,
-    band: Band,
+    band: RotatedChannels,
     pairs: int,
     vectors: int,
     numbers: Sequence[int],
@@ -251,7 +253,7 @@ def submit(
     return not status
 
 
-class Prepared:
+class PreparedRotation:
     """A job whose tensors keep their places: only the first row changes from call to call."""
 
     __slots__ = ("_at", "_bytes", "_numbers", "_outs", "_storages", "_tensors", "table")
@@ -280,12 +282,12 @@ class Prepared:
         increment_version(self._outs)
 
 
-def prepare(
-    xs: tuple[Tensor, Tensor], outs: tuple[Tensor, Tensor], table: Table, band: Band
-) -> Prepared | None:
+def prepare_rotation(
+    xs: tuple[Tensor, Tensor], outs: tuple[Tensor, Tensor], table: Table, band: RotatedChannels
+) -> PreparedRotation | None:
     """A job for two tensors and their results; None where these need copies on the way."""
     for n, (x, out) in enumerate(zip(xs, outs, strict=True)):
-        if x.stride(3) != 1 or not x.numel() or _target(xs[n:], x, out, band) is not out:
+        if x.stride(3) != 1 or not x.numel() or _choose_target(xs[n:], x, out, band) is not out:
             return None
     batch, _, _, width = xs[0].shape
     vectors = sum(x.numel() // width for x in xs)
@@ -295,10 +297,10 @@ def prepare(
     for x, out in zip(xs, outs, strict=True):
         numbers += [x.data_ptr(), out.data_ptr(), *x.shape[1:3], *x.stride()[:3], *out.stride()[:3]]
         numbers += [table.pointer, table.count, table.batch_stride, 0, 0, 0, 0, 0, table.past]
-    return Prepared(numbers, xs, outs, table)
+    return PreparedRotation(numbers, xs, outs, table)
 
 
-def new_like(x: Tensor) -> Tensor:
+def allocate_like(x: Tensor) -> Tensor:
     """An uninitialised tensor like ``x``, on huge pages where it is large.
 
     Faults on 4 KiB pages take three times as long as rotating a fresh 84 MB result does; NumPy
@@ -306,17 +308,19 @@ def new_like(x: Tensor) -> Tensor:
     """
     out = torch.empty_like(x)
     # No dtype has more than 8 bytes, and this question is the cheapest.
-    return out if x.numel() < _HUGE_BYTES.start // 8 else on_huge_pages(out)
+    return out if x.numel() < _HUGE_BYTES.start // 8 else use_huge_pages(out)
 
 
-def on_huge_pages(out: Tensor) -> Tensor:
+def use_huge_pages(out: Tensor) -> Tensor:
     """``out``, a new and ordinary CPU tensor, whose memory should come in huge pages if large."""
     if out.nbytes in _HUGE_BYTES and _library is not None:
         _library.whorl_prefer_huge_pages(out.data_ptr(), out.nbytes)
     return out
 
 
-def _target(unread: Sequence[Tensor], x: Tensor, out: Tensor, band: Band) -> Tensor:
+def _choose_target(
+    unread: Sequence[Tensor], x: Tensor, out: Tensor, band: RotatedChannels
+) -> Tensor:
     """``out``, or a new tensor where the kernel cannot write to it.
 
     It can if that destroys nothing still to be read, of ``x`` or of the tensors in ``unread[1:]``;
@@ -324,21 +328,21 @@ def _target(unread: Sequence[Tensor], x: Tensor, out: Tensor, band: Band) -> Ten
     """
     if out.stride(3) != 1:
         return torch.empty_like(x)
-    begin, end = _addresses(out)
+    begin, end = _get_byte_range(out)
     for y in unread[1:]:
-        if _meets(y, begin, end):
+        if _can_overlap(y, begin, end):
             return torch.empty_like(x)
     if x.data_ptr() == begin and x.stride() == out.stride():
         return out if band.layout == band.out_layout else torch.empty_like(x)
-    return torch.empty_like(x) if _meets(x, begin, end) else out
+    return torch.empty_like(x) if _can_overlap(x, begin, end) else out
 
 
-def _meets(x: Tensor, begin: int, end: int) -> bool:
-    first, last = _addresses(x)
+def _can_overlap(x: Tensor, begin: int, end: int) -> bool:
+    first, last = _get_byte_range(x)
     return first < end and begin < last
 
 
-def _addresses(x: Tensor) -> tuple[int, int]:
+def _get_byte_range(x: Tensor) -> tuple[int, int]:
     """First byte and the one after the last that ``x`` may touch."""
     begin = x.data_ptr()
     if x.is_contiguous():
@@ -347,7 +351,7 @@ def _addresses(x: Tensor) -> tuple[int, int]:
     return begin, begin + ((reach + 1) * x.element_size() if x.numel() else 0)
 
 
-def _index(index: Tensor, several: bool) -> tuple[int, int, int, int]:
+def _get_index_layout(index: Tensor, several: bool) -> tuple[int, int, int, int]:
     per_axis = index.stride(0) if several else 0
     per_row = index.stride(-2) if index.dim() == 2 + several else 0
     return index.data_ptr(), per_row, index.stride(-1), per_axis
@@ -367,12 +371,12 @@ def build_table(job: bytes) -> None:
     assert status == 0, f"whorl_build_table refused its job with status {status}"
 
 
-def problem() -> str | None:
+def find_problem() -> str | None:
     """None when the native library is in use, else why it is not."""
     return _problem
 
 
-def library_path() -> Path | None:
+def find_library() -> Path | None:
     """The shared library beside this package, or None: a pure-Python install."""
     suffix = {"darwin": "libwhorl.dylib", "win32": "whorl.dll"}.get(sys.platform, "libwhorl.so")
     for folder in sys.modules[__package__].__path__:  # an editable install has two folders here
@@ -381,19 +385,19 @@ def library_path() -> Path | None:
     return None
 
 
-def best_isa() -> str:
+def get_best_isa() -> str:
     """The instruction set that the library picks on this CPU."""
     number = _library.whorl_best_isa() if _library is not None else -1
     return next((name for name, value in ISAS.items() if value == number), "none")
 
 
-def max_threads() -> int:
+def get_max_threads() -> int:
     """Threads the library's OpenMP runtime offers; 1 when built without OpenMP."""
     return int(_library.whorl_max_threads()) if _library is not None else 1
 
 
-def _load() -> tuple[ctypes.CDLL | None, str | None]:
-    path = library_path()
+def _load_library() -> tuple[ctypes.CDLL | None, str | None]:
+    path = find_library()
     if path is None:
         return None, (
             "the C library was not built, most likely because there was no working C compiler when"
@@ -418,11 +422,13 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     return library, None
 
 
-_library, _problem = _load()
+_library, _problem = _load_library()
 
 
-def _missing(job: Any) -> int:
+def _raise_missing_library(job: Any) -> int:
     raise AssertionError(f"callers ask problem() first: {_problem}")
 
 
-_call: Callable[[Any], int] = _library.whorl_rotate if _library is not None else _missing
+_call: Callable[[Any], int] = (
+    _library.whorl_rotate if _library is not None else _raise_missing_library
+)

@@ -15,7 +15,7 @@ from . import native
 from .native import Table
 from .watching import is_watched
 
-__all__ = ["build_steps", "build_table", "can_build", "rows_of"]
+__all__ = ["build_steps", "build_table", "can_build", "read_rows"]
 
 _JOB = struct.Struct("16q").pack
 _CONSECUTIVE, _WHOLE, _FRACTIONS = 0, 1, 2
@@ -42,7 +42,7 @@ def can_build(
             return False
         if x.requires_grad and torch.is_grad_enabled():
             return False
-    return native.problem() is None
+    return native.find_problem() is None
 
 
 def build_steps(inv_freq: Tensor, growth: Tensor | None = None) -> Tensor | None:
@@ -89,18 +89,18 @@ def build_table(
             torch.float64 if positions.is_floating_point() else torch.int64
         )
         kind, length = _KINDS[positions.dtype], positions.shape[-1]
-        place = (positions.data_ptr(), _step(positions, 2), positions.stride(-1))
+        place = (positions.data_ptr(), _get_batch_stride(positions, 2), positions.stride(-1))
     pairs = inv_freq.shape[-1]
     shape = (batch, length, 2, pairs) if leading else (length, 2, pairs)
-    out = native.on_huge_pages(torch.empty(shape, dtype=torch.float32, device="cpu"))
-    sizes = (first, batch, length, pairs, inv_freq.data_ptr(), _step(inv_freq, 2))
+    out = native.use_huge_pages(torch.empty(shape, dtype=torch.float32, device="cpu"))
+    sizes = (first, batch, length, pairs, inv_freq.data_ptr(), _get_batch_stride(inv_freq, 2))
     known = [0 if t is None else t.data_ptr() for t in (steps, growth)]
-    ends = (scales.data_ptr(), _step(scales, 1), *known, out.data_ptr(), 0)
+    ends = (scales.data_ptr(), _get_batch_stride(scales, 1), *known, out.data_ptr(), 0)
     native.build_table(_JOB(kind, *place, *sizes, *ends))
     return out
 
 
-def rows_of(table: Table, first: int, length: int) -> Tensor:
+def read_rows(table: Table, first: int, length: int) -> Tensor:
     """Rows first .. first + length - 1 of a table and what lies past it."""
     if first >= 0 and first + length <= table.count:
         return table.entries[first : first + length]
@@ -109,6 +109,6 @@ def rows_of(table: Table, first: int, length: int) -> Tensor:
     return build_table(None, first, length, inv_freq, table.scale, None, table.growth, table.steps)
 
 
-def _step(t: Tensor, rank: int) -> int:
+def _get_batch_stride(t: Tensor, rank: int) -> int:
     """Elements from one sequence to the next; 0 where all share them."""
     return t.stride(0) if t.dim() == rank and t.shape[0] > 1 else 0

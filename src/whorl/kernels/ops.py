@@ -17,26 +17,26 @@ from torch.autograd import forward_ad
 from whorl._support.storage import check_storage
 
 from . import native, reference
-from .native import Band, Rows, Table
-from .tables import table_dtype
+from .native import RotatedChannels, Table, TableRows
+from .tables import choose_table_dtype
 from .watching import is_watched
 
 __all__ = [
     "are_batched",
-    "chosen_impl",
-    "gradients_in_memory",
+    "choose_impl",
     "is_plain",
     "is_watched",
+    "resolve_gradients",
     "rotate",
-    "rotate_back",
+    "rotate_gradients",
 ]
 
 
-def chosen_impl(impl: str, where: str) -> str:
+def choose_impl(impl: str, where: str) -> str:
     """Resolve "auto"; refuse "native" where the library is not loaded."""
     if impl not in ("auto", "native", "reference"):
         raise ValueError(f"{where}: impl must be 'auto', 'native' or 'reference'; got {impl!r}.")
-    problem = native.problem()
+    problem = native.find_problem()
     if impl == "native" and problem:
         raise ValueError(f"{where}: impl='native' cannot run: {problem}, or use impl='auto'.")
     if impl == "auto":
@@ -64,7 +64,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 def rotate(
     xs: Sequence[Tensor],
     tables: Sequence[Tensor],
-    band: Band,
+    band: RotatedChannels,
     transpose: bool,
     impl: str,
     outs: Sequence[Tensor] | None = None,
@@ -75,11 +75,13 @@ def rotate(
     """
     if impl == "native" and is_plain(xs) and xs[0].dtype == xs[-1].dtype:
         if torch.is_grad_enabled() and any(t.requires_grad for t in (*xs, *tables)):
-            results = list(_Rotation.apply(band, transpose, len(xs), *xs, *tables))  # type: ignore[no-untyped-call]
+            results = list(_RotationFunction.apply(band, transpose, len(xs), *xs, *tables))  # type: ignore[no-untyped-call]
         else:
-            return _native(xs, tables, band, transpose, outs)
+            return _rotate_natively(xs, tables, band, transpose, outs)
     elif not torch.compiler.is_compiling() and _is_differentiated():
-        results = [_reference(x, t, band, transpose) for x, t in zip(xs, tables, strict=True)]
+        results = [
+            _rotate_by_reference(x, t, band, transpose) for x, t in zip(xs, tables, strict=True)
+        ]
     else:
         results = torch.ops.whorl.rotate(list(xs), list(tables), *band, transpose, impl)
     if outs is None:
@@ -89,65 +91,69 @@ def rotate(
     return list(outs)
 
 
-def _native(
+def _rotate_natively(
     xs: Sequence[Tensor],
     tables: Sequence[Tensor],
-    band: Band,
+    band: RotatedChannels,
     transpose: bool,
     outs: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
-    rows = [Rows(Table(t.to(table_dtype(x)))) for x, t in zip(xs, tables, strict=True)]
+    rows = [TableRows(Table(t.to(choose_table_dtype(x)))) for x, t in zip(xs, tables, strict=True)]
     done = native.rotate(xs, outs, rows, band, transpose)
     assert done is not None, "a table with one row per position has every row"
     return done
 
 
-def _reference(x: Tensor, table: Tensor, band: Band, transpose: bool) -> Tensor:
+def _rotate_by_reference(
+    x: Tensor, table: Tensor, band: RotatedChannels, transpose: bool
+) -> Tensor:
     layout, out_layout, start = band
     return reference.rotate(
         x, table, layout=layout, out_layout=out_layout, start=start, transpose=transpose
     )
 
 
-class _Rotation(torch.autograd.Function):
+class _RotationFunction(torch.autograd.Function):
     """Autograd for plain tensors; the operator below has its own for everything else."""
 
     @staticmethod
     def forward(
-        ctx: Any, band: Band, transpose: bool, count: int, *tensors: Tensor
+        ctx: Any, band: RotatedChannels, transpose: bool, count: int, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         xs, tables = tensors[:count], tensors[count:]
         ctx.band, ctx.transpose, ctx.impl = band, transpose, "native"
-        _save(ctx, xs, tables)
-        return tuple(_native(xs, tables, band, transpose))
+        _save_for_backward(ctx, xs, tables)
+        return tuple(_rotate_natively(xs, tables, band, transpose))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x_grads, table_grads = _gradients(ctx, grads)
+        x_grads, table_grads = _compute_gradients(ctx, grads)
         return None, None, None, *x_grads, *table_grads
 
 
-def _save(ctx: Any, xs: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
+def _save_for_backward(ctx: Any, xs: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
     """Trained frequencies need the inputs again; fixed ones need only the tables."""
     ctx.count = len(xs)
     ctx.trained = any(table.requires_grad for table in tables)
     ctx.save_for_backward(*tables, *(xs if ctx.trained else ()))
 
 
-def _gradients(ctx: Any, grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
+def _compute_gradients(
+    ctx: Any, grads: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor | None]]:
     saved = ctx.saved_tensors  # once: checkpointing hands each tensor out a single time
     tables, xs = saved[: ctx.count], saved[ctx.count :]
-    grads = gradients_in_memory(grads)
-    x_grads = rotate_back(grads, tables, ctx.band.reversed(), not ctx.transpose, ctx.impl)
+    grads = resolve_gradients(grads)
+    x_grads = rotate_gradients(grads, tables, ctx.band.reversed(), not ctx.transpose, ctx.impl)
     if not ctx.trained:
         return x_grads, [None] * ctx.count
     return x_grads, [
-        _table_grad(x, grad, table, ctx.band, ctx.transpose)
+        _compute_table_gradient(x, grad, table, ctx.band, ctx.transpose)
         for x, grad, table in zip(xs, grads, tables, strict=True)
     ]
 
 
-def gradients_in_memory(grads: Sequence[Tensor]) -> list[Tensor]:
+def resolve_gradients(grads: Sequence[Tensor]) -> list[Tensor]:
     """Torch's zero tensors as ordinary zeros; refuse gradients whose storage was freed."""
     found = []
     for grad in grads:
@@ -158,12 +164,18 @@ def gradients_in_memory(grads: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def rotate_back(
-    grads: Sequence[Tensor], tables: Sequence[Tensor], band: Band, transpose: bool, impl: str
+def rotate_gradients(
+    grads: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    band: RotatedChannels,
+    transpose: bool,
+    impl: str,
 ) -> list[Tensor]:
     """``rotate`` of gradients, also of a whole batch of them at once."""
     if are_batched(grads):
-        return [_reference(g, t, band, transpose) for g, t in zip(grads, tables, strict=True)]
+        return [
+            _rotate_by_reference(g, t, band, transpose) for g, t in zip(grads, tables, strict=True)
+        ]
     return rotate(grads, tables, band, transpose, impl)
 
 
@@ -191,7 +203,7 @@ torch.library.define(
 
 
 @torch.library.impl("whorl::rotate", "CompositeExplicitAutograd")
-def _rotate(
+def _run_operator(
     xs: list[Tensor],
     tables: list[Tensor],
     layout: str,
@@ -200,19 +212,19 @@ def _rotate(
     transpose: bool,
     impl: str,
 ) -> list[Tensor]:
-    outs = [native.new_like(x) if x.is_cpu else torch.empty_like(x) for x in xs]
-    band = Band(layout, out_layout, start)
+    outs = [native.allocate_like(x) if x.is_cpu else torch.empty_like(x) for x in xs]
+    band = RotatedChannels(layout, out_layout, start)
     if impl == "native" and all(x.is_cpu for x in xs):
-        for part in _same_kind(xs):
+        for part in _group_by_dtype(xs):
             some, rows, into = ([many[n] for n in part] for many in (xs, tables, outs))
-            _native(some, rows, band, transpose, into)
+            _rotate_natively(some, rows, band, transpose, into)
         return outs
     for x, table, out in zip(xs, tables, outs, strict=True):
-        out.copy_(_reference(x, table, band, transpose))
+        out.copy_(_rotate_by_reference(x, table, band, transpose))
     return outs
 
 
-def _same_kind(xs: list[Tensor]) -> list[list[int]]:
+def _group_by_dtype(xs: list[Tensor]) -> list[list[int]]:
     """Indices of tensors that one native call can take together."""
     if len(xs) == 2 and xs[0].dtype == xs[1].dtype:
         return [[0, 1]]
@@ -220,35 +232,37 @@ def _same_kind(xs: list[Tensor]) -> list[list[int]]:
 
 
 @torch.library.register_fake("whorl::rotate")  # type: ignore[untyped-decorator]
-def _rotate_fake(xs: list[Tensor], tables: list[Tensor], *_: Any) -> list[Tensor]:
+def _make_fake_outputs(xs: list[Tensor], tables: list[Tensor], *_: Any) -> list[Tensor]:
     return [torch.empty_like(x) for x in xs]
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def _save_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     xs, tables, layout, out_layout, start, ctx.transpose, ctx.impl = inputs
-    ctx.band = Band(layout, out_layout, start)
-    _save(ctx, xs, tables)
+    ctx.band = RotatedChannels(layout, out_layout, start)
+    _save_for_backward(ctx, xs, tables)
 
 
-def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
-    return *_gradients(ctx, grads), None, None, None, None, None
+def _run_backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
+    return *_compute_gradients(ctx, grads), None, None, None, None, None
 
 
-def _table_grad(x: Tensor, grad: Tensor, table: Tensor, band: Band, transpose: bool) -> Tensor:
+def _compute_table_gradient(
+    x: Tensor, grad: Tensor, table: Tensor, band: RotatedChannels, transpose: bool
+) -> Tensor:
     """d cos = sum over heads of a' a + b' b, d sin = sum of b' a - a' b (primes: gradients)."""
     width = 2 * table.shape[-1]
     channels = slice(band.start, band.start + width)
-    a, b = reference.split(x[..., channels].to(table.dtype), band.layout)
-    ga, gb = reference.split(grad[..., channels].to(table.dtype), band.out_layout)
+    a, b = reference.split_pairs(x[..., channels].to(table.dtype), band.layout)
+    ga, gb = reference.split_pairs(grad[..., channels].to(table.dtype), band.out_layout)
     d_cos, d_sin = ga * a + gb * b, gb * a - ga * b
     entries = torch.stack((d_cos, -d_sin if transpose else d_sin), dim=-2).sum(1)  # [B, T, 2, P]
     return entries if table.dim() == 4 else entries.sum(0)
 
 
-torch.library.register_autograd("whorl::rotate", _backward, setup_context=_setup_context)
+torch.library.register_autograd("whorl::rotate", _run_backward, setup_context=_save_context)
 
 
-def _vmap(
+def _map_over_heads(
     info: Any, in_dims: tuple[Any, ...], xs: list[Tensor], tables: list[Tensor], *options: Any
 ) -> tuple[list[Tensor], list[int]]:
     """Heads are independent, so the mapped axis joins them: [B, N, H, T, D] -> [B, N H, T, D]."""
@@ -268,4 +282,4 @@ def _vmap(
     return [out.unflatten(1, (size, -1)) for out in outs], [1] * len(outs)
 
 
-torch.library.register_vmap("whorl::rotate", _vmap)
+torch.library.register_vmap("whorl::rotate", _map_over_heads)

@@ -72,7 +72,7 @@ def parts_of(spec: EncodingSpec) -> list[dict[str, Any]]:
 def _part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding:
     given = dict(options)
     name = given.pop("name")
-    known = base.classes()
+    known = base.get_classes()
     if name not in known:
         raise ValueError(
             f"unknown encoding {quote(name)}{suggest_name(name, known)} Known:"

@@ -20,7 +20,7 @@ _DECIDING = ("torch", "cpu", "kernel", "threads", "whorl", "python", "system")
 
 def environment(command: str = "") -> dict[str, Any]:
     """Machine, versions and the command that asked, as plain values."""
-    problem = native.problem()
+    problem = native.find_problem()
     return {
         "cpu": cpu().model,
         "cores": os.cpu_count(),
@@ -29,7 +29,9 @@ def environment(command: str = "") -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "whorl": whorl.__version__,
-        "kernel": f"PyTorch reference: {problem}" if problem else f"native, {native.best_isa()}",
+        "kernel": f"PyTorch reference: {problem}"
+        if problem
+        else f"native, {native.get_best_isa()}",
         "date": datetime.now(timezone.utc).date().isoformat(),
         "command": command,
     }

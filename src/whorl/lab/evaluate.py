@@ -106,7 +106,7 @@ def with_scaling(config: RunConfig, name: str | None) -> ModelConfig:
 
 def takes_scaling(name: str) -> bool:
     """Whether an encoding of that name has frequencies that a scaling can change."""
-    cls = base.classes().get(name)
+    cls = base.get_classes().get(name)
     return cls is not None and "scaling" in inspect.signature(cls).parameters
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from whorl.attention._output import Output
-from whorl.encodings.rotary.angles import Where
+from whorl.encodings.rotary.angles import ResolvedPositions
 from whorl.encodings.xpos import XPos
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from .checks import Acting
 from .features import KEY, QUERY, FeatureMap, Features, Pair, part, unscaling
@@ -42,7 +42,7 @@ class Call(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype:
-        return table_dtype(self.q)
+        return choose_table_dtype(self.q)
 
     @property
     def groups(self) -> int:
@@ -56,7 +56,9 @@ class Call(NamedTuple):
         new = self.q.new_zeros((*shape, self.v.shape[3]), dtype=self.dtype)
         return Sums(new, new.new_zeros(shape))
 
-    def features(self, queries: Where, keys: Where, stateful: bool) -> Features:
+    def features(
+        self, queries: ResolvedPositions, keys: ResolvedPositions, stateful: bool
+    ) -> Features:
         """How vectors become features, with tokens where they are."""
         rotation, length = self.parts.rotation, self.context_length
         if length is None:
@@ -115,7 +117,7 @@ class Past:
         self.sums, self.last = advance(self.sums, keys, v, weights), weights.end
 
 
-def bidirectional(call: Call, queries: Where, keys: Where) -> Tensor:
+def bidirectional(call: Call, queries: ResolvedPositions, keys: ResolvedPositions) -> Tensor:
     """Every query sees every key."""
     features, sums = call.features(queries, keys, stateful=False), call.zero()
     start, outs = 0, Output(call.q, call.v, call.k)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.encodings.base import Encoding
-from whorl.encodings.rotary.angles import Where
+from whorl.encodings.rotary.angles import ResolvedPositions
 from whorl.encodings.rotary.rotary import KEY, QUERY, Rotary
 from whorl.encodings.xpos import XPos
 
@@ -51,7 +51,7 @@ class Features(NamedTuple):
     context_length: int | Tensor | None
     undo: Tensor | None
 
-    def of(self, x: Tensor, where: Where, role: int) -> Pair:
+    def of(self, x: Tensor, where: ResolvedPositions, role: int) -> Pair:
         """Features of queries or keys [B, H, T, D] at ``where``."""
         mapped = self._mapped(x)
         rotation, (positions, first), length = self.rotation, where, self.context_length
@@ -64,7 +64,7 @@ class Features(NamedTuple):
         return self._pair(turned, mapped, role)
 
     def both(
-        self, q: Tensor, k: Tensor, where: Where, reference: int | Tensor | None
+        self, q: Tensor, k: Tensor, where: ResolvedPositions, reference: int | Tensor | None
     ) -> tuple[Pair, Pair]:
         """Features of the queries and keys of the same tokens; reference: of XPos.
 
@@ -114,7 +114,7 @@ def unscaling(
     return torch.where(rotated, scale**-2, torch.ones_like(rotated, dtype=torch.float64)).to(dtype)
 
 
-def part(where: Where, start: int, length: int) -> Where:
+def part(where: ResolvedPositions, start: int, length: int) -> ResolvedPositions:
     """Positions of tokens start .. start + length - 1 out of those of all."""
     values, first = where
     return (None, first + start) if values is None else (values[..., start : start + length], 0)

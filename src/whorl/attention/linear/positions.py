@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl._support.tensors import has_values
 from whorl.encodings.base import Encoding
-from whorl.encodings.rotary.angles import Where, longest
+from whorl.encodings.rotary.angles import ResolvedPositions, find_context_length
 from whorl.positions import resolve
 
 __all__ = ["Asked", "Following", "Places", "both_places", "causal_places", "current_length"]
@@ -38,12 +38,14 @@ class Places(NamedTuple):
     tensor: hidden tokens stand where the last one before them does.
     """
 
-    where: Where
+    where: ResolvedPositions
     line: Tensor | None
     next_position: int | Tensor
 
 
-def both_places(q: Tensor, k: Tensor, asked: Asked, turning: bool) -> tuple[Where, Where]:
+def both_places(
+    q: Tensor, k: Tensor, asked: Asked, turning: bool
+) -> tuple[ResolvedPositions, ResolvedPositions]:
     """Positions of queries and of keys where every query sees every key."""
     (B, _, T, _), S, offset = q.shape, k.shape[2], asked.offset
     offset = 0 if offset is None else offset
@@ -76,7 +78,7 @@ def causal_places(
 
 
 def current_length(
-    rotation: Encoding | None, where: list[Where], lengths: list[int], stateful: bool
+    rotation: Encoding | None, where: list[ResolvedPositions], lengths: list[int], stateful: bool
 ) -> int | Tensor | None:
     """The context length of a scaling that follows it, where the user gave none."""
     scaling = None if rotation is None else getattr(rotation.config, "scaling", None)
@@ -88,10 +90,12 @@ def current_length(
             " that cannot be turned again; pass context_length=, the same in every call, or"
             " process the whole sequence in one call."
         )
-    return longest(where, lengths, rotation.position_axes)
+    return find_context_length(where, lengths, rotation.position_axes)
 
 
-def _key_places(q: Tensor, k: Tensor, asked: Asked, following: Following | None) -> Where:
+def _key_places(
+    q: Tensor, k: Tensor, asked: Asked, following: Following | None
+) -> ResolvedPositions:
     (B, _, T, _), S, device = q.shape, k.shape[2], q.device
     positions, key_positions, offset, axes = asked
     if key_positions is not None:

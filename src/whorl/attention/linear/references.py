@@ -8,7 +8,7 @@ cannot hold them become 0, as their scores do.
 import torch
 from torch import Tensor
 
-from whorl.encodings.rotary.angles import Where
+from whorl.encodings.rotary.angles import ResolvedPositions
 from whorl.encodings.xpos import XPos
 
 from .features import FeatureMap
@@ -23,7 +23,7 @@ def shortened(xpos: XPos, block: int) -> int:
     return max(1, min(block, _reach(xpos)))
 
 
-def within_reach(xpos: XPos, places: Places) -> Where:
+def within_reach(xpos: XPos, places: Places) -> ResolvedPositions:
     """Positions, with hidden tokens that may be anywhere taken near to the others."""
     (values, first), line, _ = places
     if values is None or line is None:

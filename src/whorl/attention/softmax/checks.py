@@ -10,7 +10,7 @@ from whorl._support.tracing import is_exporting
 from whorl._support.words import quote
 from whorl.attention._checks import check_encoding, check_qkv, has_key_axis
 from whorl.encodings import Encoding
-from whorl.encodings.composition import takes
+from whorl.encodings.composition import has_option
 
 if TYPE_CHECKING:
     from whorl.attention.cache.kv_cache import KVCache
@@ -125,7 +125,7 @@ def check_segments(
     T, S = q.shape[2], k.shape[2]
     shaped = has_key_axis(segments, k)
     asking = [part for part in encoding.parts if part.acts("content_score")]
-    known = asking and all(takes(part, "content_score", "segments") for part in asking)
+    known = asking and all(has_option(part, "content_score", "segments") for part in asking)
     if not shaped or T > S or cached or not known:
         raise ValueError(
             f"attention: segments must be integers [S] or [B, S], one for each of the {S} keys, for"

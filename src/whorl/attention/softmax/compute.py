@@ -22,7 +22,7 @@ from whorl._support.tracing import is_exporting
 from whorl.attention._output import Output, build_zeros
 from whorl.encodings import Encoding, XPos
 from whorl.encodings.base import Scorer
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from .visibility import Block, Scope
 
@@ -183,7 +183,7 @@ class Job:
         else:
             mask = added.rest
             if added.content is not None:
-                scaled_by = added.content.to(table_dtype(q)) * self.scale
+                scaled_by = added.content.to(choose_table_dtype(q)) * self.scale
                 mask = scaled_by if mask is None else scaled_by + mask
             if mask is not None:
                 mask = mask.expand(*q.shape[:3], k.shape[2])
@@ -191,7 +191,7 @@ class Job:
         return out if added.some is None else torch.where(added.some, out, 0.0)
 
     def _added(self, q: Tensor, k: Tensor, block: Block, scorer: Scorer | None) -> _Added:
-        wide, content, some = table_dtype(q), None, None
+        wide, content, some = choose_table_dtype(q), None, None
         if scorer is not None:
             content = scorer(q, k, block.at, block.keys_at, **self._segments(block))
         rest = self._bias(block)
@@ -224,7 +224,7 @@ class Job:
 
     def _weighed(self, q: Tensor, k: Tensor, v: Tensor, added: _Added, block: Block) -> Tensor:
         """With the weights in hand, as dropout, values by position and trained scores need them."""
-        wide, keys = table_dtype(q), k.to(table_dtype(q)).mT
+        wide, keys = choose_table_dtype(q), k.to(choose_table_dtype(q)).mT
         if added.content is None:
             score = _product(q.to(wide) * self.scale, keys)
             score = score if added.rest is None else score + added.rest
@@ -245,7 +245,7 @@ class Job:
         line = torch.where(self.scope.seen(distance), 0.0, -math.inf)
         if (bias := self.encoding.distance_bias(distance)) is not None:
             line = line + bias
-        return line.to(table_dtype(q)).expand(q.shape[1], -1).contiguous()
+        return line.to(choose_table_dtype(q)).expand(q.shape[1], -1).contiguous()
 
     def _diagonal(self, q: Tensor, k: Tensor, v: Tensor, line: Tensor) -> Tensor:
         """With a trained line: its gradient is the sum along each diagonal of the scores'."""

@@ -12,12 +12,12 @@ from whorl.kernels import ops
 
 from .rotary import Rotary
 
-__all__ = ["Ahead"]
+__all__ = ["LookaheadRotation"]
 
 _ROWS = 128
 
 
-class Ahead:
+class LookaheadRotation:
     """Rotates at consecutive positions past the table of ``rotary``; its rows serve some calls."""
 
     def __init__(self, rotary: Rotary) -> None:
@@ -28,7 +28,7 @@ class Ahead:
         self._context: int | None = None
 
     @classmethod
-    def of(cls, rotary: Rotary) -> "Ahead | None":
+    def of(cls, rotary: Rotary) -> "LookaheadRotation | None":
         """For a rotation by one number, alike for queries and keys, that takes any position.
 
         None also where the kernel builds its rows.

@@ -7,17 +7,17 @@ from torch import Tensor
 
 from whorl._support.tensors import find_ends
 from whorl.kernels import native_tables, tables
-from whorl.kernels.native import Rows, Table
+from whorl.kernels.native import Table, TableRows
 from whorl.kernels.watching import is_watched
 from whorl.types import Precision
 
-__all__ = ["Angles", "Turns", "Where", "longest"]
+__all__ = ["FixedRows", "ResolvedPositions", "RowBuilder", "find_context_length"]
 
 # Resolved positions: a tensor, or None for first, first + 1, ... on every axis
-Where = tuple[Tensor | None, int]
+ResolvedPositions = tuple[Tensor | None, int]
 
 
-class Turns(NamedTuple):
+class RowBuilder(NamedTuple):
     """By how much each pair turns per position, and the factor on its cos and sin.
 
     inv_freq [P], or [B, P]; scale a number, or [B]. axes: int64 [P], the axis of the positions that
@@ -34,7 +34,7 @@ class Turns(NamedTuple):
     native: bool = False
 
     def entries(
-        self, where: Where, length: int, dtype: torch.dtype, lift: Tensor | None = None
+        self, where: ResolvedPositions, length: int, dtype: torch.dtype, lift: Tensor | None = None
     ) -> Tensor:
         """[T, 2, P] or [B, T, 2, P], built from the definition; differentiable.
 
@@ -48,7 +48,7 @@ class Turns(NamedTuple):
             if coordinates.dim() == 2:
                 coordinates = coordinates.unsqueeze(0)
             turned = coordinates.unsqueeze(1) @ self.inv_freq.double()  # [B, N, T, P]
-            return tables.entries(turned, self.scale, dtype)
+            return tables.compute_rows(turned, self.scale, dtype)
         axes = None if positions is None else self.axes
         if lift is None and self._can_build(positions, dtype):
             return native_tables.build_table(
@@ -56,13 +56,13 @@ class Turns(NamedTuple):
             )
         if positions is None:
             positions = torch.arange(first, first + length, device=self.inv_freq.device)
-        turned = tables.angles(positions, self.inv_freq, self.precision, axes)
+        turned = tables.compute_angles(positions, self.inv_freq, self.precision, axes)
         grown = None
         if self.growth is not None:
-            grown = tables.by_pair(positions, axes).double() * self.growth
+            grown = tables.select_positions(positions, axes).double() * self.growth
             if lift is not None:
                 grown = grown + (lift if lift.dim() == 1 else lift.unsqueeze(1))
-        return tables.entries(turned, self.scale, dtype, grown)
+        return tables.compute_rows(turned, self.scale, dtype, grown)
 
     def _can_build(self, positions: Tensor | None, dtype: torch.dtype) -> bool:
         given = (positions, self.inv_freq, self.scale)
@@ -83,14 +83,16 @@ class Turns(NamedTuple):
     def _build_some(self, first: int, length: int) -> Tensor:
         return self.entries((None, first), length, torch.float32)
 
-    def on(self, device: torch.device) -> "Turns":
+    def on(self, device: torch.device) -> "RowBuilder":
         """The same on another device."""
         axes, growth = (None if t is None else t.to(device) for t in (self.axes, self.growth))
         scale = self.scale.to(device) if isinstance(self.scale, Tensor) else self.scale
-        return Turns(self.inv_freq.to(device), scale, self.precision, axes, growth, self.native)
+        return RowBuilder(
+            self.inv_freq.to(device), scale, self.precision, axes, growth, self.native
+        )
 
 
-class Angles:
+class FixedRows:
     """Turns that never change, and a table of their cos and sin for positions 0 .. N - 1.
 
     A plain object of plain tensors, so ``.half()`` and ``.to_empty()`` on a module pass it by. The
@@ -98,18 +100,18 @@ class Angles:
     endless: whether the kernel does so.
     """
 
-    def __init__(self, turns: Turns, table_length: int, endless: bool = False) -> None:
+    def __init__(self, turns: RowBuilder, table_length: int, endless: bool = False) -> None:
         self.turns = turns
         self.table = turns.table(table_length, endless)
 
-    def on(self, device: torch.device) -> "Angles":
+    def on(self, device: torch.device) -> "FixedRows":
         """The same angles on another device."""
-        moved = object.__new__(Angles)
+        moved = object.__new__(FixedRows)
         moved.turns = self.turns.on(device)
         moved.table = Table(self.table.entries.to(device))
         return moved
 
-    def rows(self, where: Where, length: int, dtype: torch.dtype) -> Tensor:
+    def rows(self, where: ResolvedPositions, length: int, dtype: torch.dtype) -> Tensor:
         """[T, 2, P] or [B, T, 2, P] for resolved positions; a view of the table where it can be."""
         positions, first = where
         if positions is not None and positions.requires_grad:
@@ -120,23 +122,23 @@ class Angles:
         inv_freq, scale, *options = self.turns
         arguments = (table, inv_freq, positions, first, length, scale, *options)
         if torch.compiler.is_compiling():
-            rows: Tensor = tables.lookup_op(*arguments)
+            rows: Tensor = tables.LOOK_UP_ROWS(*arguments)
             return rows
-        return tables.lookup(*arguments)  # type: ignore[arg-type]  # fixed turns have one scale
+        return tables.look_up_rows(*arguments)  # type: ignore[arg-type]  # fixed turns have one scale
 
-    def shortcut(self, where: Where, length: int) -> Rows | None:
+    def shortcut(self, where: ResolvedPositions, length: int) -> TableRows | None:
         """Rows of the table, or that the kernel builds, or built here where it may not."""
         positions, first = where
         if positions is None:
             found = self.table.find(first, length)
-            return None if found is None else Rows(*found)
+            return None if found is None else TableRows(*found)
         if positions.is_floating_point():
             return None
         if self.turns.axes is not None and self.table.axes is None:  # made while torch looked on
             return None
         if self.table.build is not None and not self._has(positions):
-            return Rows(Table(self.turns.entries(where, length, torch.float32)))
-        return Rows(self.table, 0, positions)
+            return TableRows(Table(self.turns.entries(where, length, torch.float32)))
+        return TableRows(self.table, 0, positions)
 
     def _has(self, positions: Tensor) -> bool:
         if not positions.numel():
@@ -145,7 +147,9 @@ class Angles:
         return low >= 0 and high < self.table.count
 
 
-def longest(where: list[Where], lengths: list[int], axes: int) -> int | Tensor:
+def find_context_length(
+    where: list[ResolvedPositions], lengths: list[int], axes: int
+) -> int | Tensor:
     """Largest position + 1: of each row where rows have their own positions, else of all.
 
     Of a fraction the whole part counts, as in a cache: the token at 9.5 is the tenth.

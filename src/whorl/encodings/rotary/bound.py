@@ -10,10 +10,10 @@ from whorl.kernels import native, ops
 if TYPE_CHECKING:
     from .rotary import Rotary
 
-__all__ = ["Bound"]
+__all__ = ["BoundRotation"]
 
 
-class Bound:
+class BoundRotation:
     """What ``bind`` of a rotation returns: call it with the offset of each step.
 
     Everything but the offset was looked at beforehand. Where the kernel cannot take the tensors as
@@ -22,7 +22,7 @@ class Bound:
 
     def __init__(self, rotary: "Rotary", q: Tensor, k: Tensor, outs: tuple[Tensor, Tensor]) -> None:
         self._rotary, self._xs, self._outs, self._length = rotary, (q, k), outs, q.shape[2]
-        self._prepared: native.Prepared | None = None
+        self._prepared: native.PreparedRotation | None = None
         self._inference = any(out.is_inference() for out in outs)
         self._prepare()
 
@@ -53,4 +53,4 @@ class Bound:
         if not table.has(0, self._length):
             return
         if self._xs[0].dtype != torch.float64 and ops.is_plain(self._xs, gradless=True):
-            self._prepared = native.prepare(self._xs, self._outs, table, band)
+            self._prepared = native.prepare_rotation(self._xs, self._outs, table, band)

@@ -64,9 +64,9 @@ def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> b
     check_no_gradient(outs, where)
     if outs is not xs:
         check_no_gradient(xs, where)
-        if not torch.compiler.is_compiling() and _apart(outs, xs):
+        if not torch.compiler.is_compiling() and _are_disjoint(outs, xs):
             return True
-    if len(outs) == 2 and not torch.compiler.is_compiling() and _overlap(outs[0], outs[1]):
+    if len(outs) == 2 and not torch.compiler.is_compiling() and _can_overlap(outs[0], outs[1]):
         raise ValueError(
             f"{where}: q and k would be written to memory that they share; give each a tensor of"
             " its own."
@@ -74,19 +74,19 @@ def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> b
     return False
 
 
-def _apart(outs: Sequence[Tensor], xs: Sequence[Tensor]) -> bool:
+def _are_disjoint(outs: Sequence[Tensor], xs: Sequence[Tensor]) -> bool:
     """Whether no two of these tensors can share memory; when in doubt, no."""
     spans = []
     for t in (*outs, *xs):
         begin = t.data_ptr()
-        size = t.nbytes if t.is_contiguous() else _reach(t, (0, 1, 2, 3))
+        size = t.nbytes if t.is_contiguous() else _count_bytes(t, (0, 1, 2, 3))
         spans.append((begin, begin + size))
     spans.sort()
     # In order of their beginnings, each must end before the next begins.
     return all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
 
 
-def _overlap(one: Tensor, other: Tensor) -> bool:
+def _can_overlap(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors [B, H, T, D] may share memory; slots of one fused buffer do not."""
     at, other_at = one.data_ptr(), other.data_ptr()
     if not at or not other_at:  # without memory: empty, or on the meta device
@@ -96,18 +96,18 @@ def _overlap(one: Tensor, other: Tensor) -> bool:
     )
     if low.is_contiguous():
         return apart < low.nbytes
-    if apart >= _reach(low, (0, 1, 2, 3)):
+    if apart >= _count_bytes(low, (0, 1, 2, 3)):
         return False
     # In a buffer [B, T, slots, D] each token's heads form a block; blocks recur with one period.
     if [one.stride(n) for n in (0, 2)] != [other.stride(n) for n in (0, 2)]:
         return True
     size = low.element_size()
     steps = [low.stride(n) * size for n in (0, 2) if low.shape[n] > 1]
-    end = apart + _reach(high, (1, 3))
-    return apart < _reach(low, (1, 3)) or any(end > step for step in steps)
+    end = apart + _count_bytes(high, (1, 3))
+    return apart < _count_bytes(low, (1, 3)) or any(end > step for step in steps)
 
 
-def _reach(x: Tensor, axes: tuple[int, ...]) -> int:
+def _count_bytes(x: Tensor, axes: tuple[int, ...]) -> int:
     """Bytes from the first element to the end of the last along ``axes``."""
     return (sum((x.shape[n] - 1) * x.stride(n) for n in axes) + 1) * x.element_size()
 
@@ -144,7 +144,7 @@ def _check_output(out: Tensor, x: Tensor, where: str) -> None:
             f"{where}: cannot write into an inference tensor outside torch.inference_mode(), as"
             " torch itself does not; use .clone() first, or call it inside."
         )
-    if _overlaps_itself(out):
+    if _has_shared_elements(out):
         kind = "an expanded tensor" if 0 in out.stride() else "a view that overlaps itself"
         raise ValueError(
             f"{where}: cannot write into {kind}, because several elements share one place in"
@@ -152,7 +152,7 @@ def _check_output(out: Tensor, x: Tensor, where: str) -> None:
         )
 
 
-def _overlaps_itself(x: Tensor) -> bool:
+def _has_shared_elements(x: Tensor) -> bool:
     """Whether two elements share one place in memory."""
     if not x.numel() or x.is_contiguous():
         return False

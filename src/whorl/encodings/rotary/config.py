@@ -22,8 +22,8 @@ __all__ = [
     "RotaryConfig",
     "TableStrategy",
     "check_base",
-    "frozen_frequencies",
-    "frozen_scaling",
+    "check_inv_freq",
+    "resolve_scaling",
 ]
 
 Lengths = Literal["rows", "batch"]
@@ -102,7 +102,7 @@ def check_base(base: Any, owner: str) -> None:
         raise ValueError(f"{owner}: base must be a finite number above 0; got {quote(base)}.")
 
 
-def frozen_scaling(config: Config, owner: str) -> None:
+def resolve_scaling(config: Config, owner: str) -> None:
     """Make a scaling of the dictionary that JSON gives; refuse anything else."""
     given = config.scaling  # type: ignore[attr-defined]
     if isinstance(given, dict):
@@ -114,9 +114,7 @@ def frozen_scaling(config: Config, owner: str) -> None:
         )
 
 
-def frozen_frequencies(
-    given: Sequence[float] | Tensor, pairs: int, owner: str
-) -> tuple[float, ...]:
+def check_inv_freq(given: Sequence[float] | Tensor, pairs: int, owner: str) -> tuple[float, ...]:
     """Frequencies of one's own, one for each pair."""
     if isinstance(given, Tensor):
         check_storage(given, owner, "inv_freq")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whorl.kernels import ops
-from whorl.kernels.native import Band
+from whorl.kernels.native import RotatedChannels
 
 __all__ = ["rotate_by_head"]
 
@@ -13,7 +13,7 @@ __all__ = ["rotate_by_head"]
 def rotate_by_head(
     xs: Sequence[Tensor],
     tables: Sequence[Tensor],
-    band: Band,
+    band: RotatedChannels,
     transpose: bool,
     impl: str,
     outs: Sequence[Tensor] | None,

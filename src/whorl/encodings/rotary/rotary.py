@@ -6,23 +6,23 @@ import torch
 from torch import Tensor
 
 from whorl._support.words import quote
-from whorl.encodings.base import classes
+from whorl.encodings.base import get_classes
 from whorl.kernels import tables
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Description, Frequencies
 from whorl.scaling.describe import describe, known_context
 from whorl.types import Impl, Precision
 
-from .bound import Bound
+from .bound import BoundRotation
 from .checks import check_context, check_delta, check_frequencies, check_input, check_outputs
 from .config import TableStrategy
-from .rotation import KEY, QUERY, Call, Rotation
+from .rotation import KEY, QUERY, Rotation, RotationCall
 
 if TYPE_CHECKING:
     from whorl.configs.model import Parity
 
-__all__ = ["KEY", "QUERY", "Call", "Rotary"]
+__all__ = ["KEY", "QUERY", "Rotary", "RotationCall"]
 
 R_ = TypeVar("R_", bound="Rotary")
 
@@ -60,7 +60,7 @@ class Rotary(Rotation):
         if rotation is None:
             said = group.refusal or " ".join(note.text for note in group.notes)
             raise ConfigError(f"{cls.__name__}.from_config: nothing to build. {said}")
-        right = classes()[rotation.encoding]
+        right = get_classes()[rotation.encoding]
         if not issubclass(cls, right):
             raise ConfigError(
                 f"{cls.__name__}.from_config: {found.model_type or 'this model'} rotates by"
@@ -88,7 +88,7 @@ class Rotary(Rotation):
         context_length: current length for scalings that follow it; an int, or one per row.
         out: where to write, such as a slice of a cache for the keys.
         """
-        call = Call(positions, key_positions, offset, context_length)
+        call = RotationCall(positions, key_positions, offset, context_length)
         rotated = self._rotate((q, k), call, out)
         return rotated[0], rotated[1]
 
@@ -104,19 +104,21 @@ class Rotary(Rotation):
     ) -> tuple[Tensor, Tensor]:
         """``forward`` in place: q and k are overwritten and returned."""
         pair = (q, k)
-        self._rotate(pair, Call(positions, key_positions, offset, context_length), pair)
+        self._rotate(pair, RotationCall(positions, key_positions, offset, context_length), pair)
         return pair
 
-    def bind(self, q: Tensor, k: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Bound:
+    def bind(
+        self, q: Tensor, k: Tensor, *, out: tuple[Tensor, Tensor] | None = None
+    ) -> BoundRotation:
         """Prepare a call for tensors that stay where they are, such as a decode loop's buffers.
 
         The result rotates q and k in place, or into ``out``, at the offset that it is called with:
         ``step = rope.bind(q, k)``, then ``step(offset)``. Shapes and strides must stay as they are.
         """
         name, outs = type(self).__name__, (q, k) if out is None else out
-        self._where((q, k), Call())
+        self._where((q, k), RotationCall())
         check_outputs(outs, (q, k), name)
-        return Bound(self, q, k, outs)
+        return BoundRotation(self, q, k, outs)
 
     def rotate(
         self,
@@ -129,7 +131,7 @@ class Rotary(Rotation):
         inverse: bool = False,
     ) -> Tensor:
         """Rotate one tensor [B, H, T, D]; ``inverse`` undoes rotation and attention scale."""
-        call = Call(positions, None, offset, context_length, bool(inverse))
+        call = RotationCall(positions, None, offset, context_length, bool(inverse))
         return self._rotate((x,), call, None if out is None else (out,))[0]
 
     def rotate_(
@@ -143,7 +145,9 @@ class Rotary(Rotation):
     ) -> Tensor:
         """``rotate`` in place; refused where a gradient is needed."""
         single = (x,)
-        self._rotate(single, Call(positions, None, offset, context_length, bool(inverse)), single)
+        self._rotate(
+            single, RotationCall(positions, None, offset, context_length, bool(inverse)), single
+        )
         return x
 
     def shift(
@@ -160,7 +164,7 @@ class Rotary(Rotation):
         where = resolve(delta, 0, batch, delta.shape[-1], k.device, label, self.position_axes)
         check_context(context_length, label, batch)
         turns = self._turns(context_length, label, KEY)._replace(scale=1.0)
-        return self._turn_rotated(k, turns.on(k.device).entries(where, 1, table_dtype(k)))
+        return self._turn_rotated(k, turns.on(k.device).entries(where, 1, choose_table_dtype(k)))
 
     def retune(
         self,
@@ -187,17 +191,21 @@ class Rotary(Rotation):
         if values is None:
             values = torch.arange(first, first + length, device=k.device)
         after, before = (
-            tables.angles(values, f.inv_freq.to(k.device), self.config.precision, along).double()
+            tables.compute_angles(
+                values, f.inv_freq.to(k.device), self.config.precision, along
+            ).double()
             for f in (new, old)
         )
         scale = new.attention_scale / old.attention_scale
-        return self._turn_rotated(k, tables.entries(after - before, scale, table_dtype(k)))
+        return self._turn_rotated(
+            k, tables.compute_rows(after - before, scale, choose_table_dtype(k))
+        )
 
     def tables(
         self, positions: Tensor, *, context_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """cos and sin, float32 [T, R/2] or [B, T, R/2], with the attention scale multiplied in."""
-        return self._tables(Call(positions, context_length=context_length))
+        return self._tables(RotationCall(positions, context_length=context_length))
 
     def frequencies(self, context_length: int | Tensor | None = None) -> Frequencies:
         """Frequencies in force: inv_freq float64 [R/2] (or [B, R/2]) and the attention scale.

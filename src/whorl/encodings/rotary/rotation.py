@@ -10,12 +10,12 @@ from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.encodings.base import Encoding
 from whorl.kernels import direct, native, ops
-from whorl.kernels.native import Band, Rows, Table
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.native import RotatedChannels, Table, TableRows
+from whorl.kernels.tables import choose_table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Frequencies, Ladder, Scaling
 
-from .angles import Angles, Turns, Where, longest
+from .angles import FixedRows, ResolvedPositions, RowBuilder, find_context_length
 from .checks import (
     check_context,
     check_input,
@@ -28,12 +28,12 @@ from .checks import (
 from .config import RotaryConfig
 from .heads import rotate_by_head
 
-__all__ = ["KEY", "QUERY", "Call", "Rotation"]
+__all__ = ["KEY", "QUERY", "Rotation", "RotationCall"]
 
 QUERY, KEY = 0, 1
 
 
-class Call(NamedTuple):
+class RotationCall(NamedTuple):
     """Where the tokens of a call are, and which way they turn.
 
     role: of a tensor that comes alone; a pair is queries and keys. reference: log2 of a factor on
@@ -49,12 +49,12 @@ class Call(NamedTuple):
     reference: Tensor | None = None
 
 
-class Staged(NamedTuple):
+class RowsByLength(NamedTuple):
     """Angles of contexts up to a limit, and of longer ones where these share frequencies too."""
 
     limit: int
-    short: Angles
-    long: Angles | None
+    short: FixedRows
+    long: FixedRows | None
 
 
 class Rotation(Encoding):
@@ -70,12 +70,14 @@ class Rotation(Encoding):
     _axes: Tensor | None = None  # the axis of the positions by which each pair turns, int64 [P]
     _growth: Tensor | None = None  # log2 of the factor on queries per position, float64 [P]
     _impl: str
-    _band: Band
+    _band: RotatedChannels
     # For queries and keys; None where frequencies are trained or follow the length.
-    _angles: tuple[Angles, Angles] | None = None
-    _moved: tuple[Angles, Angles] | None = None  # on the device of the last call, if not the CPU
+    _angles: tuple[FixedRows, FixedRows] | None = None
+    _moved: tuple[FixedRows, FixedRows] | None = (
+        None  # on the device of the last call, if not the CPU
+    )
     _simple: Table | None = None  # all that a call without positions needs, queries and keys alike
-    _staged: Staged | None = None  # where frequencies follow the length in stages
+    _staged: RowsByLength | None = None  # where frequencies follow the length in stages
 
     _DERIVED: ClassVar[tuple[str, ...]] = (
         *("_ladder", "_axes", "_growth", "_impl", "_band", "_angles", "_moved", "_staged"),
@@ -89,9 +91,9 @@ class Rotation(Encoding):
     def _derive(self) -> None:
         config, name = self.config, type(self).__name__
         with torch.inference_mode(False):  # constants must serve training later
-            self._impl = ops.chosen_impl(config.impl, name)
+            self._impl = ops.choose_impl(config.impl, name)
             layout = config.layout
-            self._band = Band(layout, config.out_layout or layout, config.rotary_start)
+            self._band = RotatedChannels(layout, config.out_layout or layout, config.rotary_start)
             self._prepare()
             self._angles = self._simple = None
             self._frequencies(None, name, default_short=True)  # a scaling may not fit the ladder
@@ -99,23 +101,25 @@ class Rotation(Encoding):
             endless = config.table != "precomputed"
             self._staged = self._stages(known, endless)
             if self._is_fixed:
-                query = Angles(self._turns(None, name, QUERY), known, endless)
+                query = FixedRows(self._turns(None, name, QUERY), known, endless)
                 same = self._growth is None
-                key = query if same else Angles(self._turns(None, name, KEY), known, endless)
+                key = query if same else FixedRows(self._turns(None, name, KEY), known, endless)
                 self._angles = query, key
                 if same and self._axes is None and self._impl == "native":
                     self._simple = query.table
 
-    def _stages(self, known: int, endless: bool) -> Staged | None:
+    def _stages(self, known: int, endless: bool) -> RowsByLength | None:
         scaling = getattr(self.config, "scaling", None)
         if self._trained or scaling is None or not scaling.follows_length:
             return None
         if (limit := scaling.short_up_to) is None:
             return None
-        short = Angles(self._turns(1, "", QUERY), known, endless)
+        short = FixedRows(self._turns(1, "", QUERY), known, endless)
         if not scaling.fixed_past_it:
-            return Staged(limit, short, None)
-        return Staged(limit, short, Angles(self._turns(limit + 1, "", QUERY), known, endless))
+            return RowsByLength(limit, short, None)
+        return RowsByLength(
+            limit, short, FixedRows(self._turns(limit + 1, "", QUERY), known, endless)
+        )
 
     @property
     def _trained(self) -> bool:
@@ -149,7 +153,7 @@ class Rotation(Encoding):
             context_length = torch.full((), context_length)  # else the graph fits one length
         scaled: Frequencies = scaling.frequencies(self._ladder, context_length)
         if isinstance(context_length, Tensor) and self._follows_length:
-            return _exact_below(scaled, scaling, self._ladder, context_length)
+            return _use_short_frequencies(scaled, scaling, self._ladder, context_length)
         return scaled
 
     def _turns(
@@ -158,14 +162,14 @@ class Rotation(Encoding):
         where: str,
         role: int,
         power: int = 1,
-    ) -> Turns:
+    ) -> RowBuilder:
         """What queries or keys turn by; -1 as ``power`` undoes every factor."""
         f = self._frequencies(context_length, where)
         scale, growth = f.attention_scale**power, self._growth
         if growth is not None:
             growth = growth * (power if role == QUERY else -power)
         built = self._impl == "native"
-        return Turns(f.inv_freq, scale, self.config.precision, self._axes, growth, built)
+        return RowBuilder(f.inv_freq, scale, self.config.precision, self._axes, growth, built)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self._DERIVED}
@@ -175,7 +179,7 @@ class Rotation(Encoding):
         self._derive()
 
     def _rotate(
-        self, xs: tuple[Tensor, ...], call: Call, outs: tuple[Tensor, ...] | None
+        self, xs: tuple[Tensor, ...], call: RotationCall, outs: tuple[Tensor, ...] | None
     ) -> list[Tensor]:
         if (done := self._quickly(xs, call, outs)) is not None:
             return done
@@ -196,7 +200,7 @@ class Rotation(Encoding):
         return self._turn(xs, rows, band, inverse, outs)
 
     def _quickly(
-        self, xs: tuple[Tensor, ...], call: Call, outs: tuple[Tensor, ...] | None
+        self, xs: tuple[Tensor, ...], call: RotationCall, outs: tuple[Tensor, ...] | None
     ) -> list[Tensor] | None:
         """Straight to the kernel, where nothing is asked for but an offset; None: declined."""
         positions, key_positions, offset, context_length, inverse, _, _ = call
@@ -210,7 +214,7 @@ class Rotation(Encoding):
         self,
         xs: Sequence[Tensor],
         rows: Sequence[Tensor],
-        band: Band,
+        band: RotatedChannels,
         inverse: bool,
         outs: Sequence[Tensor] | None,
     ) -> list[Tensor]:
@@ -219,7 +223,7 @@ class Rotation(Encoding):
             return rotate_by_head(xs, rows, band, inverse, self._impl, outs)
         return ops.rotate(xs, rows, band, inverse, self._impl, outs)
 
-    def _where(self, xs: tuple[Tensor, ...], call: Call) -> list[Where]:
+    def _where(self, xs: tuple[Tensor, ...], call: RotationCall) -> list[ResolvedPositions]:
         """Check inputs and resolve the positions of each."""
         x, config, name, axes = xs[0], self.config, type(self).__name__, self.position_axes
         batch, length = check_input(x, config.head_dim, name, "x" if len(xs) == 1 else "q")
@@ -239,8 +243,8 @@ class Rotation(Encoding):
         return where
 
     def _angles_for(
-        self, where: list[Where], xs: Sequence[Tensor], call: Call
-    ) -> tuple[Angles, Angles] | None:
+        self, where: list[ResolvedPositions], xs: Sequence[Tensor], call: RotationCall
+    ) -> tuple[FixedRows, FixedRows] | None:
         """Angles with a table, for queries and keys, where these serve the whole call."""
         device, staged = xs[0].device, self._staged
         if self._angles is not None:
@@ -259,9 +263,9 @@ class Rotation(Encoding):
             return staged.long, staged.long
         return None
 
-    def _longest(self, where: list[Where], lengths: list[int]) -> int | Tensor:
+    def _longest(self, where: list[ResolvedPositions], lengths: list[int]) -> int | Tensor:
         """The current length where the caller does not say: of each row, or of the batch."""
-        now = longest(where, lengths, self.position_axes)
+        now = find_context_length(where, lengths, self.position_axes)
         batch = getattr(self.config, "lengths", "rows") == "batch"
         if not batch or not isinstance(now, Tensor):
             return now
@@ -272,10 +276,10 @@ class Rotation(Encoding):
     def _shortcut(
         self,
         xs: tuple[Tensor, ...],
-        where: list[Where],
-        call: Call,
-        both: tuple[Angles, Angles] | None,
-    ) -> list[Rows] | None:
+        where: list[ResolvedPositions],
+        call: RotationCall,
+        both: tuple[FixedRows, FixedRows] | None,
+    ) -> list[TableRows] | None:
         """Table rows to rotate by without tracing, gradients or copies, where that is possible."""
         if both is None or self._impl != "native" or not ops.is_plain(xs, gradless=True):
             return None
@@ -293,13 +297,13 @@ class Rotation(Encoding):
 
     def _rows(
         self,
-        where: list[Where],
+        where: list[ResolvedPositions],
         xs: Sequence[Tensor],
-        call: Call,
-        both: tuple[Angles, Angles] | None,
+        call: RotationCall,
+        both: tuple[FixedRows, FixedRows] | None,
     ) -> list[Tensor]:
         """cos and sin for each of ``xs``."""
-        device, dtype = xs[0].device, table_dtype(xs[0])
+        device, dtype = xs[0].device, choose_table_dtype(xs[0])
         power = -1 if call.inverse else 1
         lengths = [x.shape[2] for x in xs]
         plain = self._growth is None and call.reference is None
@@ -320,10 +324,14 @@ class Rotation(Encoding):
                 return [made[0], made[0]]
             role = call.role if len(xs) == 1 else n
             turns = self._turns(context_length, type(self).__name__, role, power).on(device)
-            made.append(turns.entries(place, length, dtype, _signed(call, role, power, device)))
+            made.append(
+                turns.entries(
+                    place, length, dtype, _compute_reference_factor(call, role, power, device)
+                )
+            )
         return made
 
-    def _tables(self, call: Call) -> tuple[Tensor, Tensor]:
+    def _tables(self, call: RotationCall) -> tuple[Tensor, Tensor]:
         label, positions = f"{type(self).__name__}.tables", call.positions
         axes = self.position_axes
         batch, length = check_positions(positions, label, axes)
@@ -340,7 +348,7 @@ class Rotation(Encoding):
             rows = rows.expand(*positions.shape[several:], *rows.shape[-2:])
         return rows[..., 0, :], rows[..., 1, :]
 
-    def _angles_on(self, device: torch.device) -> tuple[Angles, Angles]:
+    def _angles_on(self, device: torch.device) -> tuple[FixedRows, FixedRows]:
         assert self._angles is not None
         if device.type == "cpu":
             return self._angles
@@ -357,18 +365,20 @@ class Rotation(Encoding):
         """Turn what is rotated already: it is in the layout that the rotation wrote."""
         length, band = k.shape[2], self._band
         rows = rows.expand(*rows.shape[:-3], length, *rows.shape[-2:])
-        written = Band(band.out_layout, band.out_layout, band.start)
+        written = RotatedChannels(band.out_layout, band.out_layout, band.start)
         return self._turn([k], [rows], written, False, None)[0]
 
 
-def _signed(call: Call, role: int, power: int, device: torch.device) -> Tensor | None:
+def _compute_reference_factor(
+    call: RotationCall, role: int, power: int, device: torch.device
+) -> Tensor | None:
     """log2 of the constant factor that the reference puts on queries or on keys."""
     if call.reference is None:
         return None
     return call.reference.to(device) * (power if role == KEY else -power)
 
 
-def _exact_below(
+def _use_short_frequencies(
     scaled: Frequencies, scaling: Scaling, ladder: Ladder, context_length: Tensor
 ) -> Frequencies:
     """The frequencies of a short context, to the last bit, in rows that have one."""
