@@ -301,7 +301,8 @@ torch.set_num_threads(3)
 torch.randn(1000, 1000).exp_()
 from whorl.kernels import native
 rows = native.TableRows(native.Table(torch.ones(2000, 2, 4)))
-native.rotate([torch.randn(1, 2, 2000, 8)], None, [rows], native.RotatedChannels("half", "half", 0), False)
+channels = native.RotatedChannels("half", "half", 0)
+native.rotate([torch.randn(1, 2, 2000, 8)], None, [rows], channels, False)
 lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
 print(*sorted({line.split()[-1] for line in lines if "gomp" in line or "libomp" in line}))
 """
