@@ -223,7 +223,7 @@ def test_gradients_reach_inputs_and_fractional_positions() -> None:
     [
         (
             {"head_dim": 64, "sections": (16, 24, 24)},
-            r"add up to R/2 = 32, because every pair turns by one axis; got \(16, 24, 24\), 64",
+            r"add up to R/2 = 32, because every pair rotates by one axis; got \(16, 24, 24\), 64",
         ),
         ({"sections": (4, 6, 5)}, r"15 in all\. Pass the model's mrope_section, or rotary_dim=30"),
         ({"sections": (8, 12, 12)}, r"32 in all\. If these count channels, halve them"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.encodings.rotary.ahead import LookaheadRotation
+from whorl.encodings.rotary.lookahead import LookaheadRotation
 from whorl.kernels import native, native_tables, tables
 from whorl.scaling import LongRoPE
 
@@ -158,9 +158,9 @@ def test_gradients_of_many_at_once_past_the_table() -> None:
 
 
 def test_streams_prepare_rows_only_where_the_kernel_does_not() -> None:
-    assert LookaheadRotation.of(rope("hybrid")) is None
-    assert LookaheadRotation.of(rope("hybrid", precision="float32")) is not None
-    assert LookaheadRotation.of(rope("hybrid", scaling=whorl.DynamicNTK(2.0, 16))) is not None
+    assert LookaheadRotation.create(rope("hybrid")) is None
+    assert LookaheadRotation.create(rope("hybrid", precision="float32")) is not None
+    assert LookaheadRotation.create(rope("hybrid", scaling=whorl.DynamicNTK(2.0, 16))) is not None
 
 
 @pytest.mark.parametrize("scaling", [whorl.DynamicNTK(2.0, 4), LONG], ids=repr)

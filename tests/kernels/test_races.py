@@ -24,7 +24,7 @@ def test_a_row_that_changes_after_it_was_checked() -> None:
     rows = TableRows(Table(torch.tensor([[[1.0], [0.0]]], dtype=torch.float64)), 0, at)
     words = r"positions changed while they were read.*no other thread"
     with pytest.raises(RuntimeError, match=words):
-        native.rotate([x], [out], [rows], RotatedChannels("half", "half", 0), False, apart=True)
+        native.rotate([x], [out], [rows], RotatedChannels("half", "half", 0), False, disjoint=True)
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-__all__ = ["check_storage"]
+from .tensors import ORDINARY
 
-_ORDINARY = (Tensor, torch.nn.Parameter)
+__all__ = ["check_storage"]
 
 
 def check_storage(x: Tensor, where: str, what: str) -> None:
@@ -14,7 +14,7 @@ def check_storage(x: Tensor, where: str, what: str) -> None:
     Refuse torch's zero tensors too, which never had memory. Inside a transform or a tracer there
     is none to ask for, and all is well.
     """
-    if torch.compiler.is_compiling() or type(x) not in _ORDINARY:
+    if torch.compiler.is_compiling() or type(x) not in ORDINARY:
         return
     try:
         # len is the quickest question after the bytes of a storage.
@@ -25,8 +25,8 @@ def check_storage(x: Tensor, where: str, what: str) -> None:
                 return
         if x.is_meta or torch._C._get_tracing_state() or not x.numel():
             return
-        end = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
-        end = (x.storage_offset() + end + 1) * x.element_size()
+        last = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
+        end = (x.storage_offset() + last + 1) * x.element_size()
         if x.data_ptr() and end <= held:
             return
     except RuntimeError:  # wrapped by a transform of torch.func

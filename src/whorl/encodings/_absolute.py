@@ -14,11 +14,9 @@ from whorl._support.storage import check_storage
 from whorl.positions import resolve
 
 from .base import Encoding
+from .rotary.call import ResolvedPositions
 
-__all__ = ["Absolute", "ResolvedPositions"]
-
-# Resolved positions: a tensor, or None for first, first + 1, ...
-ResolvedPositions = tuple[Tensor | None, int]
+__all__ = ["Absolute"]
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

@@ -23,10 +23,11 @@ from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import tables
 
-from ._absolute import Absolute, ResolvedPositions
+from ._absolute import Absolute
 from ._options import check_allocated
 from ._sinusoid import compute_frequencies, compute_sinusoids
 from .base import Card, Config, register
+from .rotary.call import ResolvedPositions
 
 __all__ = ["Learned", "LearnedConfig"]
 

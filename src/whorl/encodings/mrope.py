@@ -1,4 +1,4 @@
-"""MRoPE: RoPE for text, images and videos; each pair turns by one axis of the position (t, h, w).
+"""MRoPE: RoPE for text, images and videos; each pair rotates by one axis of the position (t, h, w).
 
     a' = a cos(p_x theta_i) - b sin(p_x theta_i)      theta_i = base ** (-2 i / R)
     b' = b cos(p_x theta_i) + a sin(p_x theta_i)      x = axis of pair i, among time, row, column
@@ -16,7 +16,7 @@ Qwen3-VL, https://arxiv.org/abs/2511.21631. Positions of mixed sequences: ``whor
 
 Different from transformers: sections that the order cannot give are refused; there, an interleaved
 model takes what fits and never reads the first. Absent: HunYuan-VL's XD-RoPE, where the two
-channels of a pair turn by different axes; that is not a rotation.
+channels of a pair rotate by different axes; that is not a rotation.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class MRoPEConfig(RotaryConfig):
 
     @property
     def pair_axes(self) -> tuple[int, ...]:
-        """The axis that each pair turns by, fastest pair first."""
+        """The axis that each pair rotates by, fastest pair first."""
         axes = self._section_axes
         return tuple(axes[n] for n in _assign_sections(self.sections, self.order))
 
@@ -112,7 +112,7 @@ class MRoPE(Rotary):
     config: MRoPEConfig
 
     card: ClassVar[Card] = Card(
-        formula="pair i of q and k turned by p_x theta_i, x the axis of pair i among t, h, w",
+        formula="pair i of q and k rotated by p_x theta_i, x the axis of pair i among t, h, w",
         paper="Wang et al. 2024",
         url="https://arxiv.org/abs/2409.12191",
         relative=True,
@@ -205,7 +205,7 @@ def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None
             else f"Pass the model's mrope_section, or rotary_dim={2 * total}."
         )
         raise ValueError(
-            f"MRoPE: sections must add up to R/2 = {pairs}, because every pair turns by one axis;"
+            f"MRoPE: sections must add up to R/2 = {pairs}, because every pair rotates by one axis;"
             f" got {quote(sections)}, {total} in all. {remedy}"
         )
     dealt = _assign_sections(sections, order)

@@ -25,10 +25,11 @@ from whorl.kernels.tables import choose_table_dtype
 from whorl.positions import resolve
 from whorl.types import Precision
 
-from ._absolute import Absolute, ResolvedPositions
+from ._absolute import Absolute
 from ._options import check_allocated
 from ._sinusoid import First, Order, Spacing, compute_frequencies, compute_sinusoids
 from .base import Card, Config, register
+from .rotary.call import ResolvedPositions
 
 __all__ = ["Sinusoidal", "SinusoidalConfig"]
 

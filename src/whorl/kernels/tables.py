@@ -1,4 +1,4 @@
-"""Tables of cos and sin: the one place where angles are formed, and how rows are looked up.
+"""Rows of cos and sin: how angles are formed, and how rows are read from a table.
 
     table[..., 0, i] = scale cos(p theta_i)      table[..., 1, i] = scale sin(p theta_i)
 
@@ -34,7 +34,7 @@ def compute_angles(
 ) -> Tensor:
     """positions [T] or [B, T] times inv_freq [P] or [B, P]: [T, P], or [B, T, P].
 
-    axes: int64 [P]: pair i turns by positions[axes[i]], where positions are [n, T] or [n, B, T].
+    axes: int64 [P]: pair i rotates by positions[axes[i]], of positions [n, T] or [n, B, T].
     """
     dtype = torch.float64 if precision == "float64" else torch.float32
     inv_freq = inv_freq.to(dtype)
@@ -44,16 +44,16 @@ def compute_angles(
 
 
 def select_positions(positions: Tensor, axes: Tensor | None) -> Tensor:
-    """The position that each pair turns by: [T, 1] where there is one axis, else [T, P]."""
+    """The position that each pair rotates by: [T, 1] if there is one axis, else [T, P]."""
     return positions.unsqueeze(-1) if axes is None else positions[axes].movedim(0, -1)
 
 
 def compute_rows(
     angles: Tensor, scale: float | Tensor, dtype: torch.dtype, growth: Tensor | None = None
 ) -> Tensor:
-    """scale cos and scale sin, [..., P] -> [..., 2, P]; scale is a number or one per row, [B].
+    """Rows of scale cos and scale sin, [..., P] -> [..., 2, P]; scale: a number, or [B].
 
-    growth: log2 of a further factor on each angle's entries, [..., P].
+    growth: log2 of a further factor on cos and sin of each angle, [..., P].
     """
     table = torch.stack((angles.cos(), angles.sin()), dim=-2)
     if isinstance(scale, Tensor):
@@ -79,8 +79,8 @@ def look_up_rows(
 ) -> Tensor:
     """Rows for ``positions``, or first .. first + length - 1: read from ``table``, built past it.
 
-    ``table`` holds positions 0 .. N - 1; what comes back never depends on N.
-    axes: as for ``angles``. growth: log2 of the factor by which each pair grows per position, [P].
+    ``table`` holds positions 0 .. N - 1; the result never depends on N.
+    axes: as for ``compute_angles``. growth: log2 of a further factor per position, [P].
     native: whether the C library built the table and builds what lies past it.
     """
     known = table.shape[0]
@@ -99,13 +99,13 @@ def look_up_rows(
         return torch.cat((table[first:], look_up_rows(table, *past)))
     if positions is None:
         positions = torch.arange(first, first + length, device=table.device)
-    turned = compute_angles(positions, inv_freq, precision, axes)
-    grown = None if growth is None else select_positions(positions, axes).double() * growth
-    return compute_rows(turned, scale, table.dtype, grown)
+    angles = compute_angles(positions, inv_freq, precision, axes)
+    exponents = None if growth is None else select_positions(positions, axes).double() * growth
+    return compute_rows(angles, scale, table.dtype, exponents)
 
 
 def _select_by_axis(table: Tensor, positions: Tensor, axes: Tensor) -> Tensor:
-    """Rows whose pairs come from the rows of several positions: [..., T, 2, P]."""
+    """Rows of tokens with several positions, each pair from the row of its axis: [..., T, 2, P]."""
     rows = table[positions[0]]
     for axis in range(1, positions.shape[0]):  # whole rows: half the time of gathering by pair
         rows = torch.where(axes == axis, table[positions[axis]], rows)

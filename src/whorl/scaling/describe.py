@@ -32,7 +32,7 @@ __all__ = ["Description", "PairDescription", "Status", "describe", "known_contex
 
 Status = Literal["kept", "blended", "interpolated", "unused"]
 _STATUSES: tuple[Status, ...] = ("kept", "blended", "interpolated", "unused")
-_MOST_POSITIONS = 2**63  # that whole numbers of 64 bits count
+_POSITION_LIMIT = 2**63  # that whole numbers of 64 bits count
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _reach(
     if original_context is None or not limits:
         return None, None
     least = min(limits)[0] * (1 + slack)  # rounding must not turn 4 x 2048 into 8191
-    tokens = min(original_context * least, _MOST_POSITIONS)  # which may be infinite
+    tokens = min(original_context * least, _POSITION_LIMIT)  # which may be infinite
     return math.floor(tokens), next(i for f, i in limits if f <= least)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from whorl.encodings import AxialRoPE, Encoding, XPos
-from whorl.encodings.rotary.ahead import LookaheadRotation
+from whorl.encodings.rotary.lookahead import LookaheadRotation
 from whorl.encodings.rotary.rotary import Rotary
 
 __all__ = ["Turning", "per_row"]
@@ -42,7 +42,7 @@ class Turning:
             self.kind = "stepped"
         # One for new tokens, one for sinks, which lie a window behind.
         self._ahead, self._behind = (
-            LookaheadRotation.of(cast(Rotary, self.part))
+            LookaheadRotation.create(cast(Rotary, self.part))
             if self.kind in ("once", "stepped")
             else None
             for _ in range(2)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from whorl.attention._output import Output
-from whorl.encodings.rotary.angles import ResolvedPositions
+from whorl.encodings.rotary.call import ResolvedPositions
 from whorl.encodings.xpos import XPos
 from whorl.kernels.tables import choose_table_dtype
 

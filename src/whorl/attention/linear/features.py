@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.encodings.base import Encoding
-from whorl.encodings.rotary.angles import ResolvedPositions
+from whorl.encodings.rotary.call import ResolvedPositions
 from whorl.encodings.rotary.rotary import KEY, QUERY, Rotary
 from whorl.encodings.xpos import XPos
 

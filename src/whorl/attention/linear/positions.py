@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl._support.tensors import has_values
 from whorl.encodings.base import Encoding
-from whorl.encodings.rotary.angles import ResolvedPositions, find_context_length
+from whorl.encodings.rotary.call import ResolvedPositions, find_context_length
 from whorl.positions import resolve
 
 __all__ = ["Asked", "Following", "Places", "both_places", "causal_places", "current_length"]

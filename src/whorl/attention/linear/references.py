@@ -8,7 +8,7 @@ cannot hold them become 0, as their scores do.
 import torch
 from torch import Tensor
 
-from whorl.encodings.rotary.angles import ResolvedPositions
+from whorl.encodings.rotary.call import ResolvedPositions
 from whorl.encodings.xpos import XPos
 
 from .features import FeatureMap
