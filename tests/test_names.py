@@ -25,7 +25,7 @@ VERBS = set(re.findall(r"\w+", re.sub(r"\*\*.*?\*\*", "", GLOSSARY.split("are no
 ALLOWED: dict[str, str] = {}
 #: Rooms whose functions are still to be renamed; this list only becomes shorter.
 UNFINISHED = {"analysis", "attention", "bench", "configs", "configs.diagnosis"}
-UNFINISHED |= {"configs.inspection", "encodings", "explore", "functions", "info", "kernels", "lab"}
+UNFINISHED |= {"configs.inspection", "explore", "functions", "info", "lab"}
 UNFINISHED |= {"plots", "positions", "scaling", "testing"}
 #: Functions that may be nouns: what users type, charts, analysis quantities, and commands.
 NOUNS = {*whorl.__all__, *whorl.positions.__all__, *whorl.analysis.__all__, *whorl.plots.__all__}

@@ -22,5 +22,5 @@ def oracle(x: Tensor, positions: Tensor, base: float, layout: str, rotary_dim: i
     angles = positions.double().unsqueeze(-1) * theta
     if angles.dim() == 3:
         angles = angles.unsqueeze(1)
-    turned = reference.rotate_complex(x[..., :rotary_dim].double(), angles, layout=layout)
-    return torch.cat((turned, x[..., rotary_dim:].double()), dim=-1)
+    rotated = reference.rotate_complex(x[..., :rotary_dim].double(), angles, layout=layout)
+    return torch.cat((rotated, x[..., rotary_dim:].double()), dim=-1)

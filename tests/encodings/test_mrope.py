@@ -234,11 +234,11 @@ def test_gradients_reach_inputs_and_fractional_positions() -> None:
         (
             {"sections": (4, 6, 6), "order": "interleaved"},
             r"order='interleaved' cannot give sections \(4, 6, 6\), because pairs go to the"
-            r" sections in turn and what is over to the first: it would give \(6, 5, 5\)",
+            r" sections one by one, and the rest to the first: it would give \(6, 5, 5\)",
         ),
         (
             {"sections": (4, 6, 6), "order": "alternating"},
-            r"because pairs go in turn to all sections but the last: it would give \(5, 5, 6\)\."
+            r"because pairs go one by one to all sections but the last: it would give \(5, 5, 6\)\."
             r" Pass those, or order='chunked'",
         ),
         ({"order": "mixed"}, r"order must be 'chunked' or 'interleaved' or 'alternating'; got 'mi"),

@@ -21,7 +21,7 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
     return torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype)
 
 
-def turns(length: int, pairs: int, first: int = 0) -> Tensor:
+def compute_angles(length: int, pairs: int, first: int = 0) -> Tensor:
     """float64 angles [T, P] of positions first .. first + length - 1."""
     positions = torch.arange(first, first + length, dtype=torch.float64)
     return positions[:, None] * reference.compute_inv_freq(2 * pairs)
@@ -59,8 +59,8 @@ def by_native(
 def in_low_precision(x: Tensor, angles: Tensor, layout: str) -> Tensor:
     """The complex form in float32, rounded to the dtype of x: shares no code with the kernel."""
     a, b = reference.split_pairs(x.float(), layout)
-    turned = torch.complex(a, b) * torch.complex(angles.cos().float(), angles.sin().float())
-    return reference.merge_pairs(turned.real, turned.imag, layout).to(x.dtype)
+    rotated = torch.complex(a, b) * torch.complex(angles.cos().float(), angles.sin().float())
+    return reference.merge_pairs(rotated.real, rotated.imag, layout).to(x.dtype)
 
 
 def assert_near(got: Tensor, exact: Tensor, independent: Tensor) -> None:

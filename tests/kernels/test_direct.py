@@ -12,12 +12,12 @@ import whorl
 from whorl.kernels import direct, native, reference
 from whorl.kernels.native import RotatedChannels, Table
 
-from .rotations import layouts, normal, seeds, turns
+from .rotations import compute_angles, layouts, normal, seeds
 
 pytestmark = pytest.mark.skipif(native.find_problem() is not None, reason="no native library")
 
 WIDTH = 12
-TABLE = Table(reference.compute_table(turns(32, WIDTH // 2)).float())
+TABLE = Table(reference.compute_table(compute_angles(32, WIDTH // 2)).float())
 HALF = RotatedChannels("half", "half", 0)
 
 

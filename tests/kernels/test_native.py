@@ -42,7 +42,7 @@ def threads() -> Iterator[Callable[[int], None]]:
 @pytest.mark.parametrize("pairs", [1, 5, 8, 21, 64])
 def test_near_the_oracle(dtype: torch.dtype, layout: str, pairs: int, isa: str) -> None:
     xs = [r.normal(2, heads, 33, 2 * pairs, seed=heads, dtype=dtype) for heads in (9, 6)]
-    angles = r.turns(33, pairs, first=4000)
+    angles = r.compute_angles(33, pairs, first=4000)
     outs = [torch.full_like(x, torch.nan) for x in xs]
     rows = [TableRows(Table(r.table_for(xs[0], angles)))] * 2
     native.rotate(xs, outs, rows, RotatedChannels(layout, layout, 0), False, native.ISAS[isa])
@@ -54,7 +54,7 @@ def test_near_the_oracle(dtype: torch.dtype, layout: str, pairs: int, isa: str) 
 @pytest.mark.parametrize("isa", r.ISAS)
 @pytest.mark.parametrize("layout", r.LAYOUTS)
 def test_float64_has_the_precision_of_the_oracle(layout: str, isa: str) -> None:
-    x, angles = r.normal(2, 7, 33, 42), r.turns(33, 21, first=4000)
+    x, angles = r.normal(2, 7, 33, 42), r.compute_angles(33, 21, first=4000)
     exact = reference.rotate_matrix(x, angles, layout=layout)
     got = r.by_native(
         x, reference.compute_table(angles), RotatedChannels(layout, layout, 0), isa=isa
@@ -74,7 +74,7 @@ def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, RotatedChannels]:
     sizes = [(B, H, T)[axis] for axis in order]
     x = r.normal(*sizes, width + draw(st.integers(0, 3)), seed=seed, dtype=dtype)[..., :width]
     x = x.permute(*(order.index(axis) for axis in range(3)), 3)
-    table = r.table_for(x, r.turns(T, pairs, draw(st.integers(0, 10**6))))
+    table = r.table_for(x, r.compute_angles(T, pairs, draw(st.integers(0, 10**6))))
     if draw(st.booleans()):
         table = torch.stack([table.roll(shift, 0) for shift in range(B)])
     return x, table, RotatedChannels(draw(r.layouts), draw(r.layouts), start)
@@ -124,7 +124,7 @@ STRIDED: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("heads", HEADS)
 def test_any_strides(heads: int, kind: str, dtype: torch.dtype) -> None:
     x = STRIDED[kind](r.normal(2, heads, 5, 50, dtype=dtype))
-    table = r.table_for(x, r.turns(x.shape[2], 25, first=3))
+    table = r.table_for(x, r.compute_angles(x.shape[2], 25, first=3))
     want = r.rotate_by_reference(x, table, HALF)
     fresh = native.rotate([x], None, [TableRows(Table(table))], HALF, False)
     assert fresh is not None
@@ -141,7 +141,7 @@ def test_any_strides(heads: int, kind: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 0, 8), (2, 0, 5, 8), (0, 3, 5, 8), (0, 0, 0, 8)])
 def test_empty(shape: tuple[int, ...]) -> None:
     x = torch.empty(shape)
-    table = r.table_for(x, r.turns(shape[2], 4))
+    table = r.table_for(x, r.compute_angles(shape[2], 4))
     for outs in (None, [torch.empty(shape)], [x]):
         done = native.rotate([x], outs, [TableRows(Table(table))], HALF, False)
         assert done is not None
@@ -154,7 +154,7 @@ def test_one_and_many_threads_agree(
     length: int, dtype: torch.dtype, threads: Callable[[int], None]
 ) -> None:
     xs = [r.normal(3, heads, length, 50, seed=heads, dtype=dtype) for heads in (9, 5)]
-    table = r.table_for(xs[0], r.turns(length, 25))
+    table = r.table_for(xs[0], r.compute_angles(length, 25))
     wanted = [r.rotate_by_reference(x, table, HALF) for x in xs]
     for count in (1, 2, 5):
         threads(count)
@@ -178,7 +178,7 @@ def test_slots_of_one_projection(source: str, target: str, band: RotatedChannels
     slots = [fused[:, :, n].transpose(1, 2) for n in range(3)]
     before = fused.clone()
     x, out = slots["qkv".index(source)], slots["qkv".index(target)]
-    table = r.table_for(x, r.turns(6, 9, first=1))
+    table = r.table_for(x, r.compute_angles(6, 9, first=1))
     want = r.rotate_by_reference(x, table, band)
     native.rotate([x], [out], [TableRows(Table(table))], band, False)
     r.assert_same_bits(out, want)
@@ -193,7 +193,7 @@ def test_out_overlaps_x(shift: int) -> None:
     size = 2 * 6 * 5 * 8
     x = memory[100 : 100 + size].view(2, 6, 5, 8)
     out = memory[100 + shift : 100 + shift + size].view(2, 6, 5, 8)
-    table = r.table_for(x, r.turns(5, 4, first=1))
+    table = r.table_for(x, r.compute_angles(5, 4, first=1))
     want = r.rotate_by_reference(x, table, HALF)
     native.rotate([x], [out], [TableRows(Table(table))], HALF, False)
     r.assert_same_bits(out, want)
@@ -202,7 +202,7 @@ def test_out_overlaps_x(shift: int) -> None:
 def test_outs_that_swap_two_tensors() -> None:
     memory = r.normal(2, 2, 5, 5, 18, dtype=torch.float32)
     q, k = memory
-    rows = [TableRows(Table(r.table_for(q, r.turns(5, 9, first)))) for first in (1, 7)]
+    rows = [TableRows(Table(r.table_for(q, r.compute_angles(5, 9, first)))) for first in (1, 7)]
     want = [
         r.rotate_by_reference(x, row.table.entries, HALF)
         for x, row in zip((q, k), rows, strict=True)
@@ -216,7 +216,7 @@ def test_outs_that_swap_two_tensors() -> None:
 @pytest.mark.parametrize("steps", ["contiguous", "strided", "expanded"])
 def test_rows_by_index(steps: str, per_row: bool) -> None:
     x = r.normal(3, 6, 5, 18, dtype=torch.float32)
-    table = r.table_for(x, r.turns(20, 9))
+    table = r.table_for(x, r.compute_angles(20, 9))
     index = torch.randint(0, 18, (3, 5), generator=torch.Generator().manual_seed(1))
     if steps == "strided":
         index = index.repeat_interleave(2, -1)[:, ::2]

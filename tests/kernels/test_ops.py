@@ -25,7 +25,7 @@ def inputs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys with fewer heads, and a table for both."""
     q, k = r.normal(B, 4, 3, 10, dtype=dtype), r.normal(B, 2, 3, 10, seed=1, dtype=dtype)
-    table = r.table_for(q, r.turns(3, 4, first=5))
+    table = r.table_for(q, r.compute_angles(3, 4, first=5))
     return q, k, torch.stack([table.roll(n, 0) for n in range(B)]) if per_row else table
 
 
@@ -70,7 +70,7 @@ def test_opcheck_rotate(dtype: torch.dtype, trained: bool, impl: str) -> None:
 def test_opcheck_lookup(
     positions: Tensor | None, first: int, length: int, dtype: torch.dtype
 ) -> None:
-    table = reference.compute_table(r.turns(8, 4)).to(dtype)
+    table = reference.compute_table(r.compute_angles(8, 4)).to(dtype)
     arguments = (table, reference.compute_inv_freq(8), positions, first, length, 1.0, "float64")
     torch.library.opcheck(tables.LOOK_UP_ROWS, arguments)
     assert torch.equal(tables.LOOK_UP_ROWS(*arguments), tables.look_up_rows(*arguments))
@@ -122,8 +122,8 @@ def test_gradients_are_those_of_the_reference(
 def test_one_result_alone_has_gradients(impl: str) -> None:
     q, k, table = inputs()
     apply = rotation(BANDS[0], impl)
-    turned, _ = apply(q.requires_grad_(), k.requires_grad_(), table)
-    turned.sum().backward()
+    rotated, _ = apply(q.requires_grad_(), k.requires_grad_(), table)
+    rotated.sum().backward()
     assert q.grad is not None
     r.assert_same_bits(
         q.grad, r.rotate_by_reference(torch.ones_like(q), table, BANDS[0], transpose=True)
@@ -134,8 +134,8 @@ def test_one_result_alone_has_gradients(impl: str) -> None:
 @pytest.mark.parametrize("impl", IMPLS)
 def test_an_expanded_cotangent(impl: str) -> None:
     q, k, table = inputs()
-    turned, _ = rotation(BANDS[0], impl)(q.requires_grad_(), k, table)
-    (grad,) = torch.autograd.grad(turned, q, torch.ones((), dtype=q.dtype).expand(q.shape))
+    rotated, _ = rotation(BANDS[0], impl)(q.requires_grad_(), k, table)
+    (grad,) = torch.autograd.grad(rotated, q, torch.ones((), dtype=q.dtype).expand(q.shape))
     r.assert_same_bits(
         grad, r.rotate_by_reference(torch.ones_like(q), table, BANDS[0], transpose=True)
     )
@@ -261,8 +261,8 @@ def test_forward_mode(impl: str) -> None:
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(q, tangent)
         assert not ops.is_plain([dual])
-        turned = forward_ad.unpack_dual(apply(dual, k, table)[0]).tangent
-        torch.testing.assert_close(turned, want)
+        rotated = forward_ad.unpack_dual(apply(dual, k, table)[0]).tangent
+        torch.testing.assert_close(rotated, want)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's
@@ -273,8 +273,8 @@ def test_torch_func_through_a_module(frequencies: str, impl: str) -> None:
     q, tangent = r.normal(1, 2, 5, 8), r.normal(1, 2, 5, 8, seed=1)
     with torch.no_grad():
         want = rope.rotate(tangent)
-        turned = rope.rotate(q)
-    torch.testing.assert_close(torch.func.jvp(rope.rotate, (q,), (tangent,)), (turned, want))
+        rotated = rope.rotate(q)
+    torch.testing.assert_close(torch.func.jvp(rope.rotate, (q,), (tangent,)), (rotated, want))
     grad = torch.func.grad(lambda x: rope.rotate(x).pow(2).sum())(q)
     torch.testing.assert_close(grad, 2 * q)  # norms are kept
     jacobian = torch.func.jacfwd(rope.rotate)(q).reshape(q.numel(), -1)
@@ -301,17 +301,17 @@ def test_fake_tensors(impl: str) -> None:
 @pytest.mark.parametrize("impl", IMPLS)
 def test_meta_tensors(impl: str) -> None:
     q, k, table = (x.to("meta") for x in inputs(torch.float16))
-    turned = rotation(BANDS[0], impl)(q, k, table)
-    assert [x.shape for x in turned] == [q.shape, k.shape]
-    assert all(x.is_meta and x.dtype == torch.float16 for x in turned)
+    rotated = rotation(BANDS[0], impl)(q, k, table)
+    assert [x.shape for x in rotated] == [q.shape, k.shape]
+    assert all(x.is_meta and x.dtype == torch.float16 for x in rotated)
 
 
 @pytest.mark.parametrize("impl", IMPLS)
 def test_tensors_of_different_dtypes(impl: str) -> None:
     q, k, table = inputs(torch.float32)
-    turned = ops.rotate([q, k.half()], [table, table], BANDS[0], False, impl)
-    r.assert_same_bits(turned[0], r.rotate_by_reference(q, table, BANDS[0]))
-    r.assert_same_bits(turned[1], r.rotate_by_reference(k.half(), table, BANDS[0]))
+    rotated = ops.rotate([q, k.half()], [table, table], BANDS[0], False, impl)
+    r.assert_same_bits(rotated[0], r.rotate_by_reference(q, table, BANDS[0]))
+    r.assert_same_bits(rotated[1], r.rotate_by_reference(k.half(), table, BANDS[0]))
 
 
 def test_is_plain() -> None:

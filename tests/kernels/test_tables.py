@@ -24,7 +24,7 @@ def truth(position: int, rotary_dim: int, base: float) -> Tensor:
             position * mpmath.power(mpmath.mpf(base), mpmath.mpf(-2 * i) / rotary_dim)
             for i in range(rotary_dim // 2)
         ]
-        rows = [[float(turn(a)) for a in angles] for turn in (mpmath.cos, mpmath.sin)]
+        rows = [[float(function(a)) for a in angles] for function in (mpmath.cos, mpmath.sin)]
     return torch.tensor(rows, dtype=torch.float64)
 
 
@@ -122,8 +122,8 @@ def test_rows_do_not_depend_on_the_table(
     dtype: torch.dtype,
 ) -> None:
     inv_freq = ladder(2 * pairs, 10_000.0)
-    turns = tables.compute_angles(torch.arange(300), inv_freq, precision)
-    table = tables.compute_rows(turns, scale, dtype)
+    angles = tables.compute_angles(torch.arange(300), inv_freq, precision)
+    table = tables.compute_rows(angles, scale, dtype)
     results = [
         tables.look_up_rows(part, inv_freq, *where, scale, precision)
         for part in (table, table[:known], table[:0])
@@ -150,7 +150,7 @@ def test_one_row_alone_is_the_row_of_many(precision: str) -> None:
 
 
 def test_scale_by_row() -> None:
-    angles = torch.stack((r.turns(3, 4), r.turns(3, 4, first=9)))
+    angles = torch.stack((r.compute_angles(3, 4), r.compute_angles(3, 4, first=9)))
     scales = torch.tensor([1.0, 1.5])
     together = tables.compute_rows(angles, scales, torch.float32)
     for row, scale in enumerate((1.0, 1.5)):

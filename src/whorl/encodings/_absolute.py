@@ -29,7 +29,7 @@ class AbsoluteConfig(Protocol):
 
 
 class Absolute(Encoding):
-    """An encoding that adds rows to embeddings; a subclass gives the rows in ``_rows``."""
+    """An encoding that adds rows to embeddings; a subclass gives the rows in ``_get_rows``."""
 
     config: AbsoluteConfig  # type: ignore[assignment]  # a Config with this option
 
@@ -44,9 +44,9 @@ class Absolute(Encoding):
         name = type(self).__name__
         batch, length = _check_embeddings(x, self.config.dim, name)
         where = resolve(positions, offset, batch, length, x.device, name)
-        return (x + self._rows(where, length, x)).to(x.dtype)
+        return (x + self._get_rows(where, length, x)).to(x.dtype)
 
-    def _rows(self, where: ResolvedPositions, length: int, x: Tensor) -> Tensor:
+    def _get_rows(self, where: ResolvedPositions, length: int, x: Tensor) -> Tensor:
         """[T, dim] or [B, T, dim] on the device of ``x``, float32 or wider unless trained."""
         raise NotImplementedError
 

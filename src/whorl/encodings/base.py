@@ -171,13 +171,13 @@ class Encoding(nn.Module):
         """
         return None
 
-    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
         """``content_score`` for the blocks of a call, with what they share prepared once.
 
-        q: all queries of the call, or as many to come, [B, H, T, D]. reach: the lowest and highest
-        distance i - j of any pair that is seen, if queries and keys of each block count up by one;
-        scores of pairs outside it are hidden later, and may be any finite number. None: positions
-        may be anything.
+        q: all queries of the call, or as many to come, [B, H, T, D].
+        distance_range: the lowest and highest distance i - j of any visible pair, if queries
+        and keys of each block have consecutive positions; scores of pairs outside it are masked
+        later, and may be any finite number. None: positions may be anything.
         """
         return self.content_score
 

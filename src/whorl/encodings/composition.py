@@ -40,7 +40,7 @@ class Composition(Encoding):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Composition":
-        """The composition whose ``to_dict`` gave these options."""
+        """The composition that ``to_dict`` described by these options."""
         return cls(*(from_dict(part) for part in _check_parts(options)))
 
     @property
@@ -81,18 +81,18 @@ class Composition(Encoding):
     def embed(
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> Tensor:
-        adding = [part for part in self.parts if part.acts("embed")]
+        embedding = [part for part in self.parts if part.acts("embed")]
         axes = self.position_axes
         shape: tuple[int, ...] = () if positions is None else tuple(positions.shape)
-        if adding and axes > 1 and len(shape) > 1 and shape[0] == axes:
+        if embedding and axes > 1 and len(shape) > 1 and shape[0] == axes:
             raise ValueError(
-                f"embed: {adding[0]!r} knows one axis, the order of the tokens, but positions"
+                f"embed: {embedding[0]!r} knows one axis, the order of the tokens, but positions"
                 f" {list(shape)} may be those of the rotation's {axes} axes; pass [T], or none."
             )
         dtype = x.dtype
-        if len(adding) > 1 and dtype in (torch.float16, torch.bfloat16):
+        if len(embedding) > 1 and dtype in (torch.float16, torch.bfloat16):
             x = x.float()  # round once, after the last
-        for part in adding:
+        for part in embedding:
             x = part.embed(x, positions, offset=offset)
         return x.to(dtype)
 
@@ -137,8 +137,8 @@ class Composition(Encoding):
         scores = [part.content_score for part in self.parts]
         return self._score(scores, q, k, positions, key_positions, segments, key_segments)
 
-    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
-        scores = [part.scorer(q, reach) for part in self.parts]
+    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
+        scores = [part.scorer(q, distance_range) for part in self.parts]
 
         def score(
             q: Tensor,
@@ -204,7 +204,7 @@ class CompositionConfig(Config):
 
 
 def _check_compatible(parts: list[Encoding]) -> None:
-    """Refuse parts that make no sense together."""
+    """Refuse parts that do not work together."""
     for method, why in _ONE_PART_ONLY.items():
         both = [part for part in parts if part.acts(method)]
         if len(both) > 1:
@@ -212,11 +212,11 @@ def _check_compatible(parts: list[Encoding]) -> None:
                 f"cannot compose {both[0]!r} with {both[1]!r}, because both would {why};"
                 " keep one of them."
             )
-    turning = [part for part in parts if part.acts("forward")]
-    asking = [part for part in parts if part.acts("content_score")]
-    if turning and asking:
+    rotating = [part for part in parts if part.acts("forward")]
+    scoring = [part for part in parts if part.acts("content_score")]
+    if rotating and scoring:
         raise ValueError(
-            f"cannot compose {turning[0]!r} with {asking[0]!r}, because the second scores queries"
+            f"cannot compose {rotating[0]!r} with {scoring[0]!r}, because the second scores queries"
             " and keys by their content, which the first has rotated; keep one of them, or take a"
             " bias by distance such as ALiBi or T5Bias(scale=None)."
         )
@@ -252,7 +252,7 @@ def _sum_terms(terms: list[Tensor | None]) -> Tensor | None:
 
 
 def _check_parts(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a composition is made of; refuse anything beside it."""
+    """The dictionaries of the parts; refuse any other option."""
     unknown = [repr(option) for option in options if option != "parts"]
     if unknown:
         raise TypeError(f"a composition has no option {', '.join(unknown)}. It has: parts.")

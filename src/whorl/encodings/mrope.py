@@ -88,9 +88,9 @@ class MRoPE(Rotary):
     Args:
         head_dim: channels of one head, D.
         sections: pairs of each section, R/2 in all; a model's mrope_section.
-        order: "chunked", one section after the other; "interleaved", in turn, pair j to section
-            j mod n while j < n sections[j mod n], what is over to the first; "alternating", all
-            but the last in turn, then the last.
+        order: "chunked", one section after the other; "interleaved", pair j to section
+            j mod n while j < n sections[j mod n], the rest to the first; "alternating", all
+            but the last alternately, then the last.
         axes: the axis of each section, (0, 1, 2) by default. ERNIE's sections are (h, w, t):
             (1, 2, 0). An axis may have several sections.
         base: theta_i = base ** (-2 i / R).
@@ -212,9 +212,9 @@ def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None
     counts = tuple(dealt.count(k) for k in range(len(sections)))
     if counts != sections:
         rule = (
-            "pairs go to the sections in turn and what is over to the first"
+            "pairs go to the sections one by one, and the rest to the first"
             if order == "interleaved"
-            else "pairs go in turn to all sections but the last"
+            else "pairs go one by one to all sections but the last"
         )
         raise ValueError(
             f"MRoPE: order={order!r} cannot give sections {sections}, because {rule}: it would give"

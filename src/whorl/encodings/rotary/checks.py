@@ -1,4 +1,4 @@
-"""Checks of what users pass to a rotation: what must hold, what came, what to do."""
+"""Checks of the arguments of a rotation; each error says what must hold, what came, what to do."""
 
 import itertools
 from collections.abc import Sequence
@@ -53,9 +53,9 @@ def check_input(x: Tensor, head_dim: int, where: str, what: str) -> tuple[int, i
 
 
 def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> bool:
-    """Refuse an ``out`` that cannot take the result; ``x`` itself is welcome.
+    """Refuse an ``out`` that the result cannot be written to; ``x`` itself is allowed.
 
-    True if all of ``outs`` lie apart in memory from each other and from ``xs``.
+    True if none of ``outs`` shares memory with another or with one of ``xs``.
     """
     if not isinstance(outs, (tuple, list)) or len(outs) != len(xs):
         raise ValueError(f"{where}: out must be a pair of tensors, one for q and one for k.")
@@ -82,17 +82,19 @@ def _are_disjoint(outs: Sequence[Tensor], xs: Sequence[Tensor]) -> bool:
         size = t.nbytes if t.is_contiguous() else _count_bytes(t, (0, 1, 2, 3))
         spans.append((begin, begin + size))
     spans.sort()
-    # In order of their beginnings, each must end before the next begins.
+    # Sorted by their first byte, each must end before the next begins.
     return all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
 
 
 def _can_overlap(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors [B, H, T, D] may share memory; slots of one fused buffer do not."""
-    at, other_at = one.data_ptr(), other.data_ptr()
-    if not at or not other_at:  # without memory: empty, or on the meta device
+    address, other_address = one.data_ptr(), other.data_ptr()
+    if not address or not other_address:  # without memory: empty, or on the meta device
         return one is other and one.numel() > 0
     low, high, apart = (
-        (one, other, other_at - at) if at <= other_at else (other, one, at - other_at)
+        (one, other, other_address - address)
+        if address <= other_address
+        else (other, one, address - other_address)
     )
     if low.is_contiguous():
         return apart < low.nbytes
@@ -113,7 +115,7 @@ def _count_bytes(x: Tensor, axes: tuple[int, ...]) -> int:
 
 
 def check_no_gradient(tensors: Sequence[Tensor], where: str) -> None:
-    """Refuse to write in place, or into ``out``, what a gradient must flow through."""
+    """Refuse to write in place, or into ``out``, a tensor that needs a gradient."""
     if not torch.is_grad_enabled():
         return
     for tensor in tensors:
@@ -153,21 +155,21 @@ def _check_output(out: Tensor, x: Tensor, where: str) -> None:
 
 
 def _has_shared_elements(x: Tensor) -> bool:
-    """Whether two elements share one place in memory."""
+    """Whether two elements have the same address."""
     if not x.numel() or x.is_contiguous():
         return False
     axes = sorted((step, n) for n, step in zip(x.shape, x.stride(), strict=True) if n > 1)
-    reach = 0
-    for step, n in axes:  # each step must pass over all that lies below it
-        if step <= reach:
+    last = 0
+    for step, n in axes:  # each step must be longer than all shorter ones together
+        if step <= last:
             break
-        reach += (n - 1) * step
+        last += (n - 1) * step
     else:
         return False
-    places = torch.zeros(1, dtype=torch.int64)
-    for step, n in axes:  # steps that interlock may still miss each other
-        places = (places[:, None] + step * torch.arange(n)).flatten()
-    return bool((places.sort().values.diff() == 0).any())
+    offsets = torch.zeros(1, dtype=torch.int64)
+    for step, n in axes:  # otherwise elements may still be distinct, so list them all
+        offsets = (offsets[:, None] + step * torch.arange(n)).flatten()
+    return bool((offsets.sort().values.diff() == 0).any())
 
 
 def check_pair(q: Tensor, k: Tensor, key_positions: Tensor | None, where: str) -> None:
@@ -244,7 +246,7 @@ _CONTEXT = "{}: context_length must be an int, or a tensor [B] with one per row;
 def check_delta(
     delta: int | Tensor, batch: int, length: int, device: torch.device, where: str, axes: int
 ) -> Tensor:
-    """How far to move each key, [1], [B, 1] or [B, S]; with several axes [n, 1], [n, B, 1], ..."""
+    """Positions to move each key by, [1], [B, 1] or [B, S]; with n axes [n, 1], [n, B, 1], ..."""
     if not isinstance(delta, Tensor):
         if isinstance(delta, bool) or not isinstance(delta, (int, float)):
             raise TypeError(f"{where}: delta must be a number or a tensor; got {quote(delta)}.")
@@ -269,7 +271,7 @@ def check_delta(
 
 
 def check_frequencies(f: Frequencies, name: str, batch: int, pairs: int, where: str) -> None:
-    """Refuse what ``frequencies`` of a rotation did not make."""
+    """Refuse frequencies that are not a result of ``rope.frequencies(...)``."""
     if not isinstance(f, Frequencies):
         raise TypeError(
             f"{where}: {name} must be Frequencies, as rope.frequencies(...) gives them;"
@@ -285,7 +287,7 @@ def check_frequencies(f: Frequencies, name: str, batch: int, pairs: int, where: 
 
 
 def check_positions(positions: Tensor | None, where: str, axes: int) -> tuple[int, int]:
-    """Batch size and length of positions that stand alone: [T] or [B, T], [n, T] or [n, B, T]."""
+    """Batch size and length of positions [T] or [B, T], with several axes [n, T] or [n, B, T]."""
     shape: tuple[int, ...] = positions.shape if isinstance(positions, Tensor) else ()
     if len(shape) not in ((1, 2) if axes == 1 else (1, 2, 3)):
         words = "[T] or [B, T]" if axes == 1 else "[n, T] or [n, B, T]"

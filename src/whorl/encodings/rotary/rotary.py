@@ -82,14 +82,14 @@ class Rotary(Encoding):
         table_length: int = 4096,
         impl: Impl = "auto",
     ) -> R_:
-        """The rotation of a model, from its config; ``whorl.read_config`` says what else it does.
+        """The rotation that the config of a model describes; see ``whorl.read_config``.
 
         Args:
             x: a file or folder, a dictionary, or a config object of transformers.
             layer_type, layer: which layers, where a model has several kinds: "full_attention", or
                 a layer's number.
             precision: "float32" for bit parity with models that form their angles so.
-            parity: "transformers" repeats its mistakes where it has some.
+            parity: "transformers" gives its results also where they differ from the config.
         """
         from whorl.configs import ConfigError, read_config
 
@@ -149,10 +149,10 @@ class Rotary(Encoding):
     def bind(
         self, q: Tensor, k: Tensor, *, out: tuple[Tensor, Tensor] | None = None
     ) -> BoundRotation:
-        """Prepare a call for tensors that stay where they are, such as a decode loop's buffers.
+        """Prepare a call for tensors that stay at their addresses, such as buffers of decoding.
 
         The result rotates q and k in place, or into ``out``, at the offset that it is called with:
-        ``step = rope.bind(q, k)``, then ``step(offset)``. Shapes and strides must stay as they are.
+        ``step = rope.bind(q, k)``, then ``step(offset)``. Shapes and strides must not change.
         """
         name, outs = type(self).__name__, (q, k) if out is None else out
         self._resolve_positions((q, k), RotationCall())
@@ -192,7 +192,7 @@ class Rotary(Encoding):
     def shift(
         self, k: Tensor, delta: int | Tensor, *, context_length: int | Tensor | None = None
     ) -> Tensor:
-        """Move rotated keys by ``delta`` positions: an int, [B], or [B, S]; fractions are welcome.
+        """Move rotated keys by ``delta`` positions: an int, [B], or [B, S]; fractions are allowed.
 
         Rotations add up, so keys of position p become those of p + delta; the attention scale that
         they carry stays. In half precision shift once by the sum, not step by step.
@@ -259,7 +259,7 @@ class Rotary(Encoding):
     def describe(
         self, context_length: int | None = None, *, original_context: int | None = None
     ) -> Description:
-        """Which pairs the scaling keeps, blends and interpolates, and how far it reaches.
+        """Which pairs the scaling leaves, blends and interpolates, and up to which length it works.
 
         ``print`` makes a table of it. context_length: for scalings that follow it;
         original_context: the length of training, where the scaling does not know it.
