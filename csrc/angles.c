@@ -34,7 +34,7 @@ const whorl_angle_rows *whorl_choose_angle_rows(int64_t isa) {
 
 /* Pairs first .. first + count - 1 of one sequence, and what is known of the last coarse step. */
 typedef struct {
-    const whorl_source *from;
+    const whorl_row_builder *from;
     int64_t first, count;
     double largest; /* inv_freq */
     uint64_t coarse_step;
@@ -57,14 +57,14 @@ static void apply_growth(const double *growth, double position, int64_t count, w
 }
 
 static void compute(const block *b, double position, whorl_angles *to) {
-    const whorl_source *s = b->from;
+    const whorl_row_builder *s = b->from;
     s->rows->direct(position, s->inv_freq + b->first, b->count, to);
     apply_growth(s->growth ? s->growth + b->first : NULL, position, b->count, to);
 }
 
 /* Angles too large for the polynomials: the library's cos and sin reduce any of them. */
 static void fill_by_library(const block *b, double position, double smallest, float *row) {
-    const whorl_source *s = b->from;
+    const whorl_row_builder *s = b->from;
     for (int64_t i = b->first; i < b->first + b->count; i++) {
         const double angle = position * s->inv_freq[i];
         if (fabs(angle) <= smallest) continue;
@@ -76,7 +76,7 @@ static void fill_by_library(const block *b, double position, double smallest, fl
 
 /* A position between two others, or one of its own. */
 static void fill_fraction(block *b, double position, float *row) {
-    const whorl_source *s = b->from;
+    const whorl_row_builder *s = b->from;
     whorl_angles at = {b->fine[0], b->fine[1], b->fine[2]};
     compute(b, position, &at);
     for (int64_t i = 0; i < b->count; i++) {
@@ -88,7 +88,7 @@ static void fill_fraction(block *b, double position, float *row) {
 }
 
 static void fill_row(block *b, int64_t position, float *row) {
-    const whorl_source *s = b->from;
+    const whorl_row_builder *s = b->from;
     const double *inv_freq = s->inv_freq + b->first;
     const uint64_t size = position < 0 ? 0 - (uint64_t)position : (uint64_t)position;
     if (size >= LARGEST_POSITION) {
@@ -122,7 +122,7 @@ static void fill_row(block *b, int64_t position, float *row) {
         fill_by_library(b, (double)position, WHORL_LARGEST_ANGLE, row);
 }
 
-static block block_of(const whorl_source *from, int64_t first) {
+static block block_of(const whorl_row_builder *from, int64_t first) {
     const int64_t left = from->pairs - first;
     block b = {.from = from, .first = first, .count = left < BLOCK ? left : BLOCK};
     b.coarse_step = UINT64_MAX;
@@ -131,7 +131,7 @@ static block block_of(const whorl_source *from, int64_t first) {
     return b;
 }
 
-void whorl_fill_rows(const whorl_source *from, const int64_t *positions, float *const *rows,
+void whorl_fill_rows(const whorl_row_builder *from, const int64_t *positions, float *const *rows,
                      int64_t count) {
     for (int64_t first = 0; first < from->pairs; first += BLOCK) {
         block b = block_of(from, first);
@@ -140,8 +140,8 @@ void whorl_fill_rows(const whorl_source *from, const int64_t *positions, float *
     }
 }
 
-static void fill_fractions(const whorl_source *from, const double *positions, float *const *rows,
-                           int64_t count) {
+static void fill_fractions(const whorl_row_builder *from, const double *positions,
+                           float *const *rows, int64_t count) {
     for (int64_t first = 0; first < from->pairs; first += BLOCK) {
         block b = block_of(from, first);
         for (int64_t n = 0; n < count; n++) {
@@ -181,7 +181,7 @@ static int64_t validate(const whorl_table *job) {
 _Static_assert(sizeof(whorl_table) == 16 * 8, "whorl_table must be 16 packed numbers");
 
 /* Positions t .. t + count - 1 of sequence b. */
-static void build_some(const whorl_table *job, const whorl_source *from, int64_t b, int64_t t,
+static void build_some(const whorl_table *job, const whorl_row_builder *from, int64_t b, int64_t t,
                        int64_t count) {
     float *rows[AT_ONCE];
     int64_t whole[AT_ONCE];
@@ -211,7 +211,7 @@ int64_t whorl_build_table(const whorl_table *given) {
     if (!rows) return WHORL_NO_ISA;
     if (!job.length || !job.pairs) return WHORL_OK; /* there may be no memory either */
     for (int64_t b = 0; b < job.batch; b++) {
-        const whorl_source from = {
+        const whorl_row_builder from = {
             job.inv_freq + b * job.inv_freq_stride, job.steps, job.growth, job.pairs,
             job.scales[b * job.scales_stride],      rows};
         for (int64_t t = 0; t < job.length; t += AT_ONCE)

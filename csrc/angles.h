@@ -1,4 +1,4 @@
-/* cos and sin of angles, for every instruction set: plain loops that compilers turn into vectors.
+/* cos and sin of angles, for every instruction set: plain loops that compilers make vector code of.
  *
  * Included by angles.c and angles_avx2.c, which name the functions by WHORL_ANGLES(name). Every
  * operation is rounded by itself, so that all versions give the same bits.

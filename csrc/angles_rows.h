@@ -41,10 +41,10 @@ typedef struct {
     int64_t pairs;
     double scale;
     const whorl_angle_rows *rows;
-} whorl_source;
+} whorl_row_builder;
 
 /* Writes cos and sin of positions[n] to rows[n], for n < count. */
-void whorl_fill_rows(const whorl_source *from, const int64_t *positions, float *const *rows,
+void whorl_fill_rows(const whorl_row_builder *from, const int64_t *positions, float *const *rows,
                      int64_t count);
 
 #endif

@@ -66,11 +66,11 @@ INLINE int is_known(const whorl_operand *o, int64_t row) {
 
 /* Rows that are named for each position: one on every axis. */
 INLINE int64_t count_axes(const whorl_operand *o) {
-    return o->rows && o->turns->axes ? o->turns->axis_count : 1;
+    return o->rows && o->source->axes ? o->source->axis_count : 1;
 }
 
-static int bad_rows(const whorl_operand *o, int64_t batch) {
-    if (o->turns->steps) return !o->rows && o->first_row > INT64_MAX - o->length;
+static int has_bad_rows(const whorl_operand *o, int64_t batch) {
+    if (o->source->steps) return !o->rows && o->first_row > INT64_MAX - o->length;
     if (!o->rows) return o->first_row < 0 || o->length > o->table_rows - o->first_row;
     for (int64_t axis = 0; axis < count_axes(o); axis++)
         for (int64_t b = 0; b < batch; b++)
@@ -79,15 +79,15 @@ static int bad_rows(const whorl_operand *o, int64_t batch) {
     return 0;
 }
 
-static int bad_turns(const whorl_rotation *job, const whorl_operand *o) {
-    const whorl_turns *turns = o->turns;
-    if (!turns->steps && !turns->axes) return 0;
+static int has_bad_source(const whorl_rotation *job, const whorl_operand *o) {
+    const whorl_row_source *source = o->source;
+    if (!source->steps && !source->axes) return 0;
     if (job->dtype == WHORL_F64 || job->pairs > WHORL_MOST_PAIRS || o->table_batch_stride) return 1;
-    if (turns->steps && o->rows && o->first_row) return 1;
-    if (!turns->axes) return 0;
+    if (source->steps && o->rows && o->first_row) return 1;
+    if (!source->axes) return 0;
     for (int64_t i = 0; i < job->pairs; i++)
-        if (turns->axes[i] < 0 || turns->axes[i] >= turns->axis_count) return 1;
-    return turns->axis_count < 1;
+        if (source->axes[i] < 0 || source->axes[i] >= source->axis_count) return 1;
+    return source->axis_count < 1;
 }
 
 static int64_t validate(const whorl_rotation *job) {
@@ -104,9 +104,10 @@ static int64_t validate(const whorl_rotation *job) {
         if (job->batch == 0 || o->heads == 0 || o->length == 0) continue;
         if (!o->x || !o->out) return WHORL_BAD_JOB;
         if (o->x == o->out && job->in_layout != job->out_layout) return WHORL_BAD_JOB;
-        if (bad_turns(job, o)) return WHORL_BAD_JOB;
-        if (bad_rows(o, job->batch)) return WHORL_BAD_ROW; /* first: an empty table may be NULL */
-        if (!o->table && job->pairs && (o->table_rows || !o->turns->steps)) return WHORL_BAD_JOB;
+        if (has_bad_source(job, o)) return WHORL_BAD_JOB;
+        if (has_bad_rows(o, job->batch))
+            return WHORL_BAD_ROW; /* first: an empty table may be NULL */
+        if (!o->table && job->pairs && (o->table_rows || !o->source->steps)) return WHORL_BAD_JOB;
     }
     return WHORL_OK;
 }
@@ -135,7 +136,7 @@ typedef struct {
 static int64_t find_each(const work *w, int64_t b, const int64_t *found, int64_t count,
                          tile_rows *to) {
     const whorl_operand *o = w->operands;
-    const whorl_turns *turns = o->turns;
+    const whorl_row_source *source = o->source;
     const int64_t pairs = w->job->pairs, entry = TABLE_BYTES[w->job->dtype];
     int64_t positions[TILE], missing = 0;
     float *rows[TILE];
@@ -146,21 +147,21 @@ static int64_t find_each(const work *w, int64_t b, const int64_t *found, int64_t
             to->at[j] = (const char *)o->table + at * entry;
             continue;
         }
-        if (!turns->steps) return WHORL_CHANGED;
+        if (!source->steps) return WHORL_CHANGED;
         rows[missing] = to->built + missing * 2 * pairs;
         positions[missing] = o->first_row + row;
         to->at[j] = (const char *)rows[missing++];
     }
     if (!missing) return WHORL_OK;
-    const whorl_source from = {
-        turns->steps + 3 * pairs, turns->steps, turns->growth, pairs, turns->scale, w->angles};
+    const whorl_row_builder from = {
+        source->steps + 3 * pairs, source->steps, source->growth, pairs, source->scale, w->angles};
     whorl_fill_rows(&from, positions, rows, missing);
     return WHORL_OK;
 }
 
 /* Copies the pairs of one axis from the rows that were found for it. */
 static void copy_axis(const work *w, int64_t axis, int64_t count, tile_rows *to) {
-    const int64_t *axes = w->operands->turns->axes, pairs = w->job->pairs;
+    const int64_t *axes = w->operands->source->axes, pairs = w->job->pairs;
     for (int64_t i = 0, end; i < pairs; i = end) {
         end = i + 1;
         if (axes[i] != axis) continue;
@@ -215,7 +216,7 @@ static void rotate_tile(const work *w, const whorl_operand *o, int64_t b, int64_
         .rows = rows->at,
         .pairs = job->pairs,
         .head_bytes = job->start * item,
-        .band_bytes = 2 * job->pairs * item,
+        .rotated_bytes = 2 * job->pairs * item,
         .tail_bytes = (job->width - job->start - 2 * job->pairs) * item,
         .negate = job->transpose != 0,
     };
@@ -249,7 +250,7 @@ static int64_t run_tasks(const work *w, int64_t task, int64_t end) {
     return WHORL_OK;
 }
 
-static whorl_span_fn choose(const whorl_rotation *job) {
+static whorl_span_fn choose_span(const whorl_rotation *job) {
     int64_t isa = job->isa == WHORL_AUTO ? whorl_best_isa() : job->isa;
     if (isa == WHORL_SCALAR) return whorl_scalar_span(job->dtype, job->in_layout, job->out_layout);
 #if defined(WHORL_HAVE_AVX2)
@@ -262,10 +263,10 @@ static whorl_span_fn choose(const whorl_rotation *job) {
 static int64_t run(const whorl_rotation *job, const whorl_operand *operands, int64_t count,
                    whorl_span_fn span) {
     const whorl_operand *o = operands;
-    const int made = o->turns->steps || count_axes(o) > 1;
+    const int made = o->source->steps || count_axes(o) > 1;
     const int alike = made && (!o->rows || !o->rows_strides[0]);
     work w = {job, operands, count, TILE, 0, alike, span, NULL};
-    if (o->turns->steps) w.angles = whorl_choose_angle_rows(job->isa);
+    if (o->source->steps) w.angles = whorl_choose_angle_rows(job->isa);
     if (made && 2 * job->pairs * TILE > MOST_BUILT) w.tile = MOST_BUILT / (2 * job->pairs);
     w.tiles = o->length / w.tile + (o->length % w.tile != 0);
     const int64_t tasks = job->batch * w.tiles;
@@ -304,10 +305,10 @@ static void find_extent(const whorl_rotation *job, const whorl_operand *o, const
 }
 
 /* Whether both operands may be rotated tile by tile, so that rows are built once for both. */
-static int go_together(const whorl_rotation *job) {
+static int can_share_rows(const whorl_rotation *job) {
     const whorl_operand *q = &job->operands[0], *k = &job->operands[1];
-    if (job->count != 2 || memcmp(q->turns, k->turns, sizeof *q->turns)) return 0;
-    if (!q->turns->steps && count_axes(q) == 1) return 0;
+    if (job->count != 2 || memcmp(q->source, k->source, sizeof *q->source)) return 0;
+    if (!q->source->steps && count_axes(q) == 1) return 0;
     if (q->length != k->length || q->table != k->table || q->table_rows != k->table_rows) return 0;
     if (q->rows != k->rows || q->first_row != k->first_row || !q->heads || !k->heads) return 0;
     if (q->rows && memcmp(q->rows_strides, k->rows_strides, sizeof q->rows_strides)) return 0;
@@ -321,16 +322,16 @@ int64_t whorl_rotate(const whorl_rotation *given) {
     if (!given) return WHORL_BAD_JOB;
     whorl_rotation copy = *given; /* what is checked is what is used */
     const whorl_rotation *const job = &copy;
-    whorl_turns turns[2] = {{0}, {0}};
+    whorl_row_source source[2] = {{0}, {0}};
     for (int64_t n = 0; n < 2; n++) {
-        if (n < job->count && job->operands[n].turns) turns[n] = *job->operands[n].turns;
-        copy.operands[n].turns = &turns[n];
+        if (n < job->count && job->operands[n].source) source[n] = *job->operands[n].source;
+        copy.operands[n].source = &source[n];
     }
     int64_t status = validate(job);
     if (status != WHORL_OK) return status;
-    const whorl_span_fn span = choose(job);
+    const whorl_span_fn span = choose_span(job);
     if (!span) return WHORL_NO_ISA;
-    if (go_together(job)) return run(job, job->operands, 2, span);
+    if (can_share_rows(job)) return run(job, job->operands, 2, span);
     for (int64_t n = 0; n < job->count && status == WHORL_OK; n++)
         if (job->operands[n].heads && job->operands[n].length)
             status = run(job, &job->operands[n], 1, span);

@@ -128,7 +128,7 @@ INLINE void store_pairs(char *out, pairs8 p, int64_t i, int64_t pairs, int dtype
     }
 }
 
-INLINE pairs8 turn(pairs8 p, __m256 c, __m256 w) {
+INLINE pairs8 rotate_pairs8(pairs8 p, __m256 c, __m256 w) {
     return (pairs8){_mm256_sub_ps(_mm256_mul_ps(p.a, c), _mm256_mul_ps(p.b, w)),
                     _mm256_add_ps(_mm256_mul_ps(p.b, c), _mm256_mul_ps(p.a, w))};
 }
@@ -145,11 +145,12 @@ INLINE void rotate8(const whorl_span *s, const char *x, char *out, const char *r
     for (int g = 0; g < heads; g++)
         p[g] = load_pairs(x + g * s->x_head, i, s->pairs, dtype, in_layout);
     for (int g = 0; g < heads; g++)
-        store_pairs(out + g * s->out_head, turn(p[g], c, w), i, s->pairs, dtype, out_layout);
+        store_pairs(out + g * s->out_head, rotate_pairs8(p[g], c, w), i, s->pairs, dtype,
+                    out_layout);
 }
 
 /* Eight channels a0 b0 a1 b1 ... with cos twice each and sin as -sin, sin: v c + swap(v) w. */
-INLINE void turn_woven(__m256 v, char *out, int64_t at, __m256 c, __m256 w, int dtype) {
+INLINE void rotate_woven(__m256 v, char *out, int64_t at, __m256 c, __m256 w, int dtype) {
     const __m256 swapped = _mm256_permute_ps(v, 0xb1);
     store8(out, at, _mm256_add_ps(_mm256_mul_ps(v, c), _mm256_mul_ps(swapped, w)), dtype);
 }
@@ -176,8 +177,8 @@ INLINE void rotate8_woven(const whorl_span *s, const char *x, char *out, const c
         p[g] = (pairs8){load8(x + g * s->x_head, 2 * i, dtype),
                         load8(x + g * s->x_head, 2 * i + 8, dtype)};
     for (int g = 0; g < heads; g++) {
-        turn_woven(p[g].a, out + g * s->out_head, 2 * i, c0, w0, dtype);
-        turn_woven(p[g].b, out + g * s->out_head, 2 * i + 8, c1, w1, dtype);
+        rotate_woven(p[g].a, out + g * s->out_head, 2 * i, c0, w0, dtype);
+        rotate_woven(p[g].b, out + g * s->out_head, 2 * i + 8, c1, w1, dtype);
     }
 }
 
@@ -195,9 +196,10 @@ typedef struct {
     pairs8 even, odd;
 } pairs16;
 
-INLINE pairs16 turn_even_odd(__m256i va, __m256i vb, pairs8 c, pairs8 w) {
+INLINE pairs16 rotate_even_odd(__m256i va, __m256i vb, pairs8 c, pairs8 w) {
     const pairs8 a = even_odd(va), b = even_odd(vb);
-    return (pairs16){turn((pairs8){a.a, b.a}, c.a, w.a), turn((pairs8){a.b, b.b}, c.b, w.b)};
+    return (pairs16){rotate_pairs8((pairs8){a.a, b.a}, c.a, w.a),
+                     rotate_pairs8((pairs8){a.b, b.b}, c.b, w.b)};
 }
 
 /* Pairs i .. i + 15 of `heads` bf16 vectors in half layout; tables are sorted once for all. */
@@ -214,14 +216,14 @@ INLINE void rotate16_bf16(const whorl_span *s, const char *x, char *out, const c
     }
     __m256i doubts = _mm256_and_si256(doubt_tables(c.a, w.a), doubt_tables(c.b, w.b));
     for (int g = 0; g < heads; g++) {
-        const pairs16 p = turn_even_odd(va[g], vb[g], c, w);
+        const pairs16 p = rotate_even_odd(va[g], vb[g], c, w);
         char *to = out + g * s->out_head;
         store_bits(to + 2 * i, round_fast(p.even.a, p.odd.a, &doubts));
         store_bits(to + 2 * second, round_fast(p.even.b, p.odd.b, &doubts));
     }
     if (!is_doubtful(doubts)) return;
     for (int g = 0; g < heads; g++) {
-        const pairs16 p = turn_even_odd(va[g], vb[g], c, w);
+        const pairs16 p = rotate_even_odd(va[g], vb[g], c, w);
         char *to = out + g * s->out_head;
         store_even_odd(to + 2 * i, p.even.a, p.odd.a);
         store_even_odd(to + 2 * second, p.even.b, p.odd.b);
@@ -238,12 +240,12 @@ INLINE void rotate8_bf16(const whorl_span *s, const char *x, char *out, const ch
     for (int g = 0; g < heads; g++)
         v[g] = load_bits(x + g * s->x_head + 4 * i);
     for (int g = 0; g < heads; g++) {
-        const pairs8 p = turn(even_odd(v[g]), c, w);
+        const pairs8 p = rotate_pairs8(even_odd(v[g]), c, w);
         store_bits(out + g * s->out_head + 4 * i, round_fast(p.a, p.b, &doubts));
     }
     if (!is_doubtful(doubts)) return;
     for (int g = 0; g < heads; g++) {
-        const pairs8 p = turn(even_odd(v[g]), c, w);
+        const pairs8 p = rotate_pairs8(even_odd(v[g]), c, w);
         store_even_odd(out + g * s->out_head + 4 * i, p.a, p.b);
     }
 }
@@ -256,8 +258,8 @@ INLINE void store4(char *out, int64_t i, __m256d v) {
     _mm256_storeu_pd((double *)(void *)(out + 8 * i), v);
 }
 
-INLINE void turn4(const char *x, char *out, __m256d c, __m256d w, int64_t i, int64_t pairs,
-                  int in_layout, int out_layout) {
+INLINE void rotate_pairs4(const char *x, char *out, __m256d c, __m256d w, int64_t i, int64_t pairs,
+                          int in_layout, int out_layout) {
     __m256d a, b;
     if (in_layout == WHORL_HALF) {
         a = load4(x, i);
@@ -285,10 +287,11 @@ INLINE void rotate4(const whorl_span *s, const char *x, char *out, const char *r
     const __m256d sign = s->negate ? _mm256_set1_pd(-0.0) : _mm256_setzero_pd();
     const __m256d c = load4(row, i), w = _mm256_xor_pd(load4(row, i + s->pairs), sign);
     for (int g = 0; g < heads; g++)
-        turn4(x + g * s->x_head, out + g * s->out_head, c, w, i, s->pairs, in_layout, out_layout);
+        rotate_pairs4(x + g * s->x_head, out + g * s->out_head, c, w, i, s->pairs, in_layout,
+                      out_layout);
 }
 
-/* The bands of `heads` vectors, a constant, that share one table row. */
+/* The rotated channels of `heads` vectors, a constant, that share one table row. */
 INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char *row, int heads,
                        int dtype, int in_layout, int out_layout) {
     const int wide = dtype == WHORL_BF16 && in_layout == WHORL_HALF && out_layout == WHORL_HALF;
@@ -313,8 +316,8 @@ INLINE void rotate_row(const whorl_span *s, const char *x, char *out, const char
                               out_layout);
 }
 
-/* What lies outside the band of the vectors at position j. Not inlined: mostly there is nothing,
- * and the registers are wanted for what is. */
+/* The channels that do not rotate, of the vectors at position j. Not inlined: mostly there is
+ * nothing, and the registers are wanted for what is. */
 static __attribute__((noinline)) void pass_through(const whorl_span *s, int64_t j) {
     const char *x = s->x + j * s->x_step;
     char *out = s->out + j * s->out_step;

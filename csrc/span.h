@@ -28,10 +28,10 @@ typedef struct {
     int64_t out_head;
     const char *const *rows; /* cos and sin of each position, 2 P table entries */
     int64_t pairs;
-    int64_t head_bytes; /* channels before the rotated band */
-    int64_t band_bytes; /* the rotated band */
-    int64_t tail_bytes; /* channels after it */
-    int negate;         /* 1: sin is negated */
+    int64_t head_bytes;    /* channels before the rotated channels */
+    int64_t rotated_bytes; /* the rotated channels */
+    int64_t tail_bytes;    /* channels after it */
+    int negate;            /* 1: sin is negated */
 } whorl_span;
 
 typedef void (*whorl_span_fn)(const whorl_span *);
@@ -40,11 +40,11 @@ typedef void (*whorl_span_fn)(const whorl_span *);
 whorl_span_fn whorl_scalar_span(int64_t dtype, int64_t in_layout, int64_t out_layout);
 whorl_span_fn whorl_avx2_span(int64_t dtype, int64_t in_layout, int64_t out_layout);
 
-/* Copies the channels outside the rotated band; in place they are already there. Mostly there are
- * none, and even a memcpy of nothing is a call. */
+/* Copies the channels outside the rotated channels; in place they are already there. Mostly there
+ * are none, and even a memcpy of nothing is a call. */
 INLINE void whorl_pass_through(const whorl_span *s, const char *x, char *out) {
     if (x == out) return;
-    const int64_t end = s->head_bytes + s->band_bytes;
+    const int64_t end = s->head_bytes + s->rotated_bytes;
     if (s->head_bytes) memcpy(out, x, (size_t)s->head_bytes);
     if (s->tail_bytes) memcpy(out + end, x + end, (size_t)s->tail_bytes);
 }

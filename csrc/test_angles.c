@@ -211,7 +211,7 @@ static void check_past(const char *how, whorl_rotation job, const whorl_operand 
                 whorl_operand *o = &job.operands[n];
                 o->table = full->table;
                 o->table_rows = full->table_rows;
-                o->turns = full->turns;
+                o->source = full->source;
                 o->out = n ? keys : right;
             }
             check(whorl_rotate(&job) == WHORL_OK, how, "status in the table");
@@ -220,7 +220,7 @@ static void check_past(const char *how, whorl_rotation job, const whorl_operand 
                 whorl_operand *o = &job.operands[n];
                 o->table = part->table;
                 o->table_rows = part->table_rows;
-                o->turns = part->turns;
+                o->source = part->source;
                 o->out = n ? got + QUERIES : got;
             }
             check(whorl_rotate(&job) == WHORL_OK, how, "status past the table");
@@ -245,8 +245,8 @@ static void test_past_the_table(void) {
     job.operands[0] = tensor(x, out, QUERY_HEADS);
     job.operands[1] = tensor(x + QUERIES, out + QUERIES, KEY_HEADS);
     const whorl_operand full = {.table = table, .table_rows = LENGTH + 40};
-    const whorl_turns turns = {.steps = steps, .scale = SCALES[0]};
-    whorl_operand part = {.table = table, .table_rows = KNOWN, .turns = &turns};
+    const whorl_row_source source = {.steps = steps, .scale = SCALES[0]};
+    whorl_operand part = {.table = table, .table_rows = KNOWN, .source = &source};
     check_past("part in the table", job, &full, &part);
     job.operands[0].first_row = job.operands[1].first_row = 33;
     check_past("an offset", job, &full, &part);
@@ -256,7 +256,7 @@ static void test_past_the_table(void) {
     int64_t index[BATCH][LENGTH];
     for (int64_t i = 0; i < BATCH * LENGTH; i++)
         index[i / LENGTH][i % LENGTH] = (int64_t)(random_bits(&state) % (LENGTH + 40));
-    part = (whorl_operand){.table = table, .table_rows = KNOWN, .turns = &turns};
+    part = (whorl_operand){.table = table, .table_rows = KNOWN, .source = &source};
     for (int n = 0; n < 2; n++) {
         job.operands[n].first_row = 0;
         job.operands[n].rows = &index[0][0];
@@ -266,18 +266,18 @@ static void test_past_the_table(void) {
     check_past("rows by index", job, &full, &part);
     job.operands[1].rows = NULL;
     check_past("keys elsewhere", job, &full, &part);
-    const whorl_turns grown = {.steps = steps, .growth = growth, .scale = SCALES[0]};
+    const whorl_row_source grown = {.steps = steps, .growth = growth, .scale = SCALES[0]};
     whorl_build_steps(inv_freq, growth, PAIRS, steps);
     rows.growth = growth;
     check(whorl_build_table(&rows) == WHORL_OK, "past the table", "growth");
-    part.turns = &grown;
+    part.source = &grown;
     check_past("growth", job, &full, &part);
     free(steps);
     free(table);
     free(x);
 }
 
-/* Pairs that turn by several axes: what a table with every row made for it gives. */
+/* Pairs that rotate by several axes: what a table with every row made for it gives. */
 static void test_axes(void) {
     enum { AXES = 3, FAR = 90 };
     static int64_t index[AXES][BATCH][LENGTH], axes[PAIRS];
@@ -304,7 +304,7 @@ static void test_axes(void) {
             mixed[b][t][i] = row[i];
             mixed[b][t][PAIRS + i] = row[PAIRS + i];
         }
-        const whorl_turns turns = {past ? steps : NULL, NULL, axes, AXES, 1.0};
+        const whorl_row_source source = {past ? steps : NULL, NULL, axes, AXES, 1.0};
         whorl_rotation job = {.count = 2, .batch = BATCH, .width = WIDTH, .pairs = PAIRS};
         job.threads = way % 3 + 1;
         job.isa = way % 2 ? WHORL_AUTO : WHORL_SCALAR;
@@ -322,7 +322,7 @@ static void test_axes(void) {
                 o->rows_strides[0] = shared ? 0 : LENGTH;
                 o->rows_strides[1] = 1;
                 o->rows_strides[2] = BATCH * LENGTH;
-                o->turns = &turns;
+                o->source = &source;
             }
             check(whorl_rotate(&job) == WHORL_OK, "axes", "status");
         }
@@ -342,8 +342,8 @@ static void test_keys_over_queries(void) {
     whorl_rotation job = {.count = 2, .batch = BATCH, .width = WIDTH, .pairs = PAIRS, .threads = 1};
     job.operands[0] = tensor(x, right, 1);
     job.operands[1] = tensor(x + SIZE, right + SIZE, 1);
-    const whorl_turns turns = {.steps = steps, .scale = SCALES[0]};
-    job.operands[0].turns = job.operands[1].turns = &turns;
+    const whorl_row_source source = {.steps = steps, .scale = SCALES[0]};
+    job.operands[0].source = job.operands[1].source = &source;
     check(whorl_rotate(&job) == WHORL_OK, "keys over queries", "status apart");
     job.operands[0].out = right + 2 * SIZE;
     job.operands[1].out = x;
@@ -359,11 +359,12 @@ static void test_keys_over_queries(void) {
 static void test_bad_steps(void) {
     float x[4] = {0}, out[4];
     double steps[WHORL_STEPS * 3 * 2] = {0};
-    const whorl_turns turns = {.steps = steps, .scale = 1.0};
+    const whorl_row_source source = {.steps = steps, .scale = 1.0};
     int64_t index = 0;
     memset(out, PATTERN, sizeof out);
     whorl_rotation job = {.count = 1, .batch = 1, .width = 4, .pairs = 2, .threads = 1};
-    job.operands[0] = (whorl_operand){.x = x, .out = out, .heads = 1, .length = 1, .turns = &turns};
+    job.operands[0] =
+        (whorl_operand){.x = x, .out = out, .heads = 1, .length = 1, .source = &source};
     whorl_rotation bad[5] = {job, job, job, job, job};
     bad[0].dtype = WHORL_F64;
     bad[1].operands[0].table_batch_stride = 4;
@@ -384,7 +385,7 @@ static void test_bad_axes(void) {
     float x[4] = {0}, out[4], table[4] = {0};
     int64_t index[] = {0, 1}, good[] = {0, 1}, high[] = {0, 2}, low[] = {-1, 0};
     memset(out, PATTERN, sizeof out);
-    const whorl_turns turns[] = {
+    const whorl_row_source source[] = {
         {.axes = high, .axis_count = 2}, {.axes = low, .axis_count = 2}, {.axes = good}};
     whorl_rotation job = {.count = 1, .batch = 1, .width = 4, .pairs = 2, .threads = 1};
     job.operands[0] = (whorl_operand){.x = x, .out = out, .heads = 1, .length = 1};
@@ -393,11 +394,11 @@ static void test_bad_axes(void) {
     job.operands[0].rows = index;
     job.operands[0].rows_strides[2] = 1;
     for (int n = 0; n < 3; n++) {
-        job.operands[0].turns = &turns[n];
+        job.operands[0].source = &source[n];
         check(whorl_rotate(&job) == WHORL_BAD_JOB, "axes", "that are not there");
     }
-    const whorl_turns right = {.axes = good, .axis_count = 2};
-    job.operands[0].turns = &right;
+    const whorl_row_source right = {.axes = good, .axis_count = 2};
+    job.operands[0].source = &right;
     check(whorl_rotate(&job) == WHORL_BAD_ROW, "axes", "a row outside the table");
     job.dtype = WHORL_F64;
     check(whorl_rotate(&job) == WHORL_BAD_JOB, "axes", "of doubles");

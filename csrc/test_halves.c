@@ -8,8 +8,8 @@ enum { HEADS = 5 };                    /* a group of four and one more, all with
 
 /* One rotation with pairs (a, b) in half layout; row t of `table` belongs to vector t. `out` is
  * that of the first head; the others must not differ from it. */
-static void turn_halves(int dtype, int64_t isa, int64_t length, const uint16_t *x, uint16_t *out,
-                        const float *table) {
+static void rotate_halves(int dtype, int64_t isa, int64_t length, const uint16_t *x, uint16_t *out,
+                          const float *table) {
     const int64_t numbers = length * 2 * LANES;
     uint16_t *all = malloc((size_t)(HEADS * numbers) * 2);
     whorl_rotation job = {.dtype = dtype, .count = 1, .batch = 1, .width = 2 * LANES};
@@ -51,7 +51,7 @@ static void test_all_halves(int dtype, int64_t isa) {
             x[second ? b : a] = (uint16_t)n;
             x[second ? a : b] = second ? 0x8000 : 0;
         }
-        turn_halves(dtype, isa, length, x, out, table);
+        rotate_halves(dtype, isa, length, x, out, table);
         int same = 1;
         for (int64_t n = 0; n < HALVES; n++) {
             const int64_t at = n / LANES * 2 * LANES + n % LANES + (second ? LANES : 0);
@@ -85,7 +85,7 @@ static void check_rounding(int dtype, int64_t isa, const float *values, int64_t 
         x[i] = i % (2 * LANES) < LANES ? one : 0;
     for (int64_t n = 0; n < count; n++)
         table[n / LANES * 2 * LANES + n % LANES] = values[n];
-    turn_halves(dtype, isa, length, x, out, table);
+    rotate_halves(dtype, isa, length, x, out, table);
     int right = 1;
     for (int64_t n = 0; n < count; n++) {
         const double got = (double)decode(out[n / LANES * 2 * LANES + n % LANES], dtype);

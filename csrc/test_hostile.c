@@ -64,10 +64,10 @@ static void test_bad_jobs(void) {
     s.job.threads = 0;
     refused(&s, WHORL_BAD_JOB, "no thread");
     s.job.start = 1;
-    refused(&s, WHORL_BAD_JOB, "a band past the width");
+    refused(&s, WHORL_BAD_JOB, "channels past the width");
     s.job.start = 5;
     s.job.pairs = 0;
-    refused(&s, WHORL_BAD_JOB, "an empty band past the width");
+    refused(&s, WHORL_BAD_JOB, "no channels, past the width");
 }
 
 static void test_bad_pointers(void) {

@@ -60,7 +60,7 @@ static void *toggle(void *given) {
 static void hammer(double seconds, const double *steps, long seen[2]) {
     static float x[BATCH * WIDTH], out[BATCH * WIDTH], table[WIDTH];
     static int64_t rows[BATCH];
-    const whorl_turns turns = {.steps = steps, .scale = 1.0};
+    const whorl_row_source source = {.steps = steps, .scale = 1.0};
     toggler t = {.row = (_Atomic int64_t *)&rows[BATCH - 1]};
     atomic_init(&t.stop, 0);
     whorl_rotation job = {.count = 1, .batch = BATCH, .width = WIDTH, .pairs = WIDTH / 2};
@@ -75,7 +75,7 @@ static void hammer(double seconds, const double *steps, long seen[2]) {
                                       .table_rows = 1,
                                       .rows = rows,
                                       .rows_strides = {1, 1},
-                                      .turns = &turns};
+                                      .source = &source};
     pthread_t thread;
     check(!pthread_create(&thread, NULL, toggle, &t), "hammer", "a thread");
     struct timespec begin, now;

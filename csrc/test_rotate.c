@@ -295,13 +295,13 @@ static void run_case(const shape *c, uint64_t *state) {
     free(r.index_memory);
 }
 
-/* dtypes, layouts, signs and numbers of pairs meet each other; the rest takes turns. */
+/* dtypes, layouts, signs and numbers of pairs meet each other; the rest alternates. */
 static void test_sweep(void) {
     static const int64_t LENGTHS[] = {1, 2, 3, 5, 7};
     uint64_t state = 0x9e3779b97f4a7c15;
-    int64_t turn = 0;
+    int64_t number = 0;
     for (int64_t pairs = 1; pairs <= 40; pairs++)
-        for (int kind = 0; kind < 32; kind++, turn++) {
+        for (int kind = 0; kind < 32; kind++, number++) {
             shape c = {.dtype = kind / 8, .in_layout = kind / 4 % 2, .out_layout = kind / 2 % 2};
             c.transpose = kind % 2;
             c.batch = 1 + random_bits(&state) % 2;
@@ -309,13 +309,13 @@ static void test_sweep(void) {
             c.length = LENGTHS[random_bits(&state) % 5];
             c.pairs = pairs;
             c.start = random_bits(&state) % 2 ? random_bits(&state) % 4 : 0;
-            c.width = c.start + 2 * pairs + (random_bits(&state) % 2 ? turn % 5 : 0);
+            c.width = c.start + 2 * pairs + (random_bits(&state) % 2 ? number % 5 : 0);
             c.x_strides = random_bits(&state) % 4;
             c.out_strides = random_bits(&state) % 4;
             c.lookup = random_bits(&state) % 3;
             c.own_table = random_bits(&state) % 2;
-            c.wild = turn % 3 == 0;
-            c.shift = turn % 5 == 0;
+            c.wild = number % 3 == 0;
+            c.shift = number % 5 == 0;
             run_case(&c, &state);
         }
 }

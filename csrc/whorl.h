@@ -51,7 +51,7 @@ typedef struct {
     const int64_t *axes;  /* [P]: pair i is in the row that rows[axes[i]] names; or NULL */
     int64_t axis_count;   /* of rows, where there are axes */
     double scale;         /* of the rows that are built */
-} whorl_turns;
+} whorl_row_source;
 
 enum { WHORL_MOST_PAIRS = 8192 };
 
@@ -70,7 +70,7 @@ typedef struct {
     const int64_t *rows;        /* row(b, t) = first_row + rows[b, t], or first_row + t when NULL */
     int64_t rows_strides[3];    /* B, T, axis */
     int64_t first_row;          /* not negative, unless there are steps */
-    const whorl_turns *turns;   /* NULL: all rows are in the table, whole */
+    const whorl_row_source *source; /* NULL: all rows are in the table, whole */
 } whorl_operand;
 
 typedef struct {

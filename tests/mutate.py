@@ -74,7 +74,7 @@ def copy_package() -> Iterator[Path]:
         shutil.copytree(
             Path(whorl.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
         )
-        library = native.library_path()
+        library = native.find_library()
         if library is not None and library.exists():
             shutil.copy(library, package / "kernels")
         yield package

@@ -17,7 +17,7 @@ x = torch.randn(1, 2, 5, 8)
 from whorl.configs import presets
 assert whorl.read_config({"model_type": "llama"}).groups
 assert whorl.read_config(presets.load(presets.names()[0])).groups
-print(whorl.RoPE(8)._impl, tuple(whorl.RoPE(8).rotate(x).shape), native.problem())
+print(whorl.RoPE(8)._impl, tuple(whorl.RoPE(8).rotate(x).shape), native.find_problem())
 """
 
 

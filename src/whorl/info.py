@@ -87,7 +87,7 @@ def describe() -> Info:
         cpu=read_cpu(),
         native=_describe_library(),
         threads=torch.get_num_threads(),
-        auto=ops.chosen_impl("auto", "whorl.info"),
+        auto=ops.choose_impl("auto", "whorl.info"),
         encodings=encodings.names(),
         scalings=scaling.names(),
         extras=_find_extras(_read_requirements()),
@@ -110,14 +110,14 @@ def read_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Cpu:
 
 
 def _describe_library() -> Native:
-    path = native.library_path()
-    in_use = native.problem() is None
+    path = native.find_library()
+    in_use = native.find_problem() is None
     return Native(
         in_use=in_use,
-        problem=native.problem(),
+        problem=native.find_problem(),
         library=None if path is None else str(path),
-        instructions=native.best_isa() if in_use else None,
-        threads=native.max_threads(),
+        instructions=native.get_best_isa() if in_use else None,
+        threads=native.get_max_threads(),
         openmp=_describe_openmp(path) if in_use else "not used",
     )
 

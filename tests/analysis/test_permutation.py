@@ -7,7 +7,7 @@ from whorl.analysis import permutation
 from whorl.encodings import base, cards
 from whorl.testing.inputs import set_random_parameters
 
-ALL = sorted(base.classes().items())
+ALL = sorted(base.get_classes().items())
 
 
 @pytest.mark.parametrize(("name", "cls"), ALL)
@@ -18,7 +18,7 @@ def test_every_encoding_but_nope_sees_order(name: str, cls: type[whorl.Encoding]
         options |= {"sections": (2, 3, 3)}  # type: ignore[dict-item]
     change = permutation(set_random_parameters(cls(**options)))
     assert (change < 1e-12) is (cls.permutation == "equivariant") is (name == "nope")
-    assert cards.sample(cls).permutation == cls.permutation
+    assert cards.make_sample(cls).permutation == cls.permutation
 
 
 def test_compositions_and_seeds() -> None:

@@ -38,7 +38,7 @@ def test_every_registered_encoding_is_on_it(card: dict[str, Properties]) -> None
 
 @pytest.mark.parametrize("name", whorl.names())
 def test_measured_is_what_the_cards_say(card: dict[str, Properties], name: str) -> None:
-    said = base.classes()[name].card
+    said = base.get_classes()[name].card
     assert said is not None
     row = card[name]
     assert (row.verdicts["relative"] == "yes") is said.relative
@@ -69,7 +69,7 @@ def test_cards_speak_of_trained_models_by_another_name(card: dict[str, Propertie
     fields = {field.name for field in dataclasses.fields(base.Card)}
     assert "longer" in fields
     assert "extrapolates" not in fields
-    said = {name: cls.card.longer for name, cls in base.classes().items() if cls.card}
+    said = {name: cls.card.longer for name, cls in base.get_classes().items() if cls.card}
     differ = {name for name, row in card.items() if row.verdicts["extrapolates"] != said[name]}
     listed = {"nope", "t5", "relative_bias", "shaw", "deberta", "transformer_xl", "axial_rope"}
     assert differ == listed | {"xpos"}  # the table of docs/analysis.md

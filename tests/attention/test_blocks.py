@@ -154,7 +154,7 @@ def test_vectors_of_distances_are_projected_once(
     encoding = fresh(whorl.make(kind, num_heads=H, head_dim=D, dim=64))
     calls = {"rows": 0, "skew": 0}
     module = transformer_xl if kind == "transformer_xl" else deberta
-    make, shift = type(encoding)._rows, module.skew  # type: ignore[attr-defined]
+    make, shift = type(encoding)._project_distances, module.shift_rows  # type: ignore[attr-defined]
 
     def counted(*args: Any) -> Any:
         calls["rows"] += 1
@@ -164,8 +164,8 @@ def test_vectors_of_distances_are_projected_once(
         calls["skew"] += 1
         return shift(*args)
 
-    monkeypatch.setattr(type(encoding), "_rows", counted)
-    monkeypatch.setattr(module, "skew", shifted)
+    monkeypatch.setattr(type(encoding), "_project_distances", counted)
+    monkeypatch.setattr(module, "shift_rows", shifted)
     q, k, v = (randn(2, H, 40, D, seed=n).requires_grad_() for n in range(3))
     for causal in (True, False):
         calls |= {"rows": 0, "skew": 0}
@@ -187,7 +187,7 @@ def test_an_overridden_content_score_is_not_bypassed() -> None:
         pass
 
     class Own(whorl.DeBERTa):
-        def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+        def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
             return super().scorer(q, None)
 
     q, k, v = (randn(1, H, 9, D, seed=n) for n in range(3))

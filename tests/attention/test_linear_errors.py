@@ -43,7 +43,7 @@ def test_scores_inside_the_softmax(encoding: whorl.Encoding, causal: bool) -> No
 
 def test_every_encoding_works_or_is_refused_by_its_card() -> None:
     sizes = {"num_heads": H, "head_dim": D, "dim": 16, "max_length": 8, "max_distance": 8}
-    for name, cls in whorl.encodings.base.classes().items():
+    for name, cls in whorl.encodings.base.get_classes().items():
         needed: dict[str, Any] = {
             option: sizes[option]
             for option, p in inspect.signature(cls).parameters.items()

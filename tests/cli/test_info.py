@@ -39,8 +39,8 @@ def test_the_page_fits_80_columns(whorl: Callable[..., Any]) -> None:
 def test_a_pure_python_install_says_why(
     whorl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "problem", lambda: NO_COMPILER)
-    monkeypatch.setattr(native, "library_path", lambda: None)
+    monkeypatch.setattr(native, "find_problem", lambda: NO_COMPILER)
+    monkeypatch.setattr(native, "find_library", lambda: None)
     page = whorl("info").out
     assert "reference: plain PyTorch" in page
     assert NO_COMPILER in page
@@ -135,6 +135,6 @@ def test_openmp(tmp_path: Path, maps: str | None, answer: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.skipif(native.problem() is not None, reason="the C library is not loaded")
+@pytest.mark.skipif(native.find_problem() is not None, reason="the C library is not loaded")
 def test_the_kernel_shares_its_threads_with_torch_here() -> None:
     assert info.describe().native.openmp == "shared with torch"

@@ -137,4 +137,4 @@ def test_log_buckets(count: int, far: int) -> None:
     bucket = models.make_log_bucket_position(distance, count, far).long()
     want = (bucket + count).clamp(0, 2 * count - 1)
     ours = DeBERTa(1, 2, buckets="log", position_buckets=count, max_distance=far)
-    assert torch.equal(ours._index(distance, torch.zeros(1, dtype=torch.long))[:, 0], want)
+    assert torch.equal(ours._find_buckets(distance, torch.zeros(1, dtype=torch.long))[:, 0], want)

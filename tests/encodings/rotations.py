@@ -7,7 +7,7 @@ import whorl
 from whorl.kernels import native, reference
 
 LAYOUTS = ("half", "interleaved")
-IMPLS: list[whorl.Impl] = ["reference"] if native.problem() else ["native", "reference"]
+IMPLS: list[whorl.Impl] = ["reference"] if native.find_problem() else ["native", "reference"]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -18,9 +18,9 @@ def random(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Te
 
 def oracle(x: Tensor, positions: Tensor, base: float, layout: str, rotary_dim: int) -> Tensor:
     """The definition in float64, from the complex form; the rest of the head passes through."""
-    theta = reference.inverse_frequencies(rotary_dim, base)
+    theta = reference.compute_inv_freq(rotary_dim, base)
     angles = positions.double().unsqueeze(-1) * theta
     if angles.dim() == 3:
         angles = angles.unsqueeze(1)
-    turned = reference.rotate_complex(x[..., :rotary_dim].double(), angles, layout=layout)
-    return torch.cat((turned, x[..., rotary_dim:].double()), dim=-1)
+    rotated = reference.rotate_complex(x[..., :rotary_dim].double(), angles, layout=layout)
+    return torch.cat((rotated, x[..., rotary_dim:].double()), dim=-1)

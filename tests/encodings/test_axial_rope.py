@@ -78,8 +78,8 @@ def test_an_axis_may_have_a_block_of_its_own(layouts: Any, impl: Any) -> None:
     want = x.clone()
     for axis, start, width in ((0, 1, 8), (2, 9, 12)):
         block = whorl.RoPE(22, rotary_start=start, rotary_dim=width, **options)
-        turned = block.rotate(x, at[axis])
-        want[..., start : start + width] = turned[..., start : start + width]
+        rotated = block.rotate(x, at[axis])
+        want[..., start : start + width] = rotated[..., start : start + width]
     got = rope.rotate(x, at)
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(rope.rotate(got, at, inverse=True), x)
@@ -149,9 +149,11 @@ def test_mixed_frequencies_past_the_third_axis() -> None:
     rope = whorl.AxialRoPE(16, axes=5, frequencies="mixed", num_kv_heads=2).double()
     assert rope.freqs.shape == (2, 5, 8)
     x, at = randn(1, 2, 6, 16), torch.arange(30).view(5, 6).flip(0)
-    turned = torch.einsum("nt,hnp->htp", at.double(), rope.freqs.detach())
+    rotated = torch.einsum("nt,hnp->htp", at.double(), rope.freqs.detach())
     a, b = x.chunk(2, -1)
-    want = torch.cat((a * turned.cos() - b * turned.sin(), b * turned.cos() + a * turned.sin()), -1)
+    want = torch.cat(
+        (a * rotated.cos() - b * rotated.sin(), b * rotated.cos() + a * rotated.sin()), -1
+    )
     torch.testing.assert_close(rope.rotate(x, at), want, rtol=0, atol=1e-12)
 
 
@@ -169,8 +171,8 @@ def test_scores_depend_on_differences_only(
     q, k, at = randn(1, 4, 5, 8, seed=seed), randn(1, 2, 5, 8, seed=seed + 1), randn(2, 5) * 9
     keys = k.repeat_interleave(2, 1)
     scores = [
-        turned[0] @ turned[1].repeat_interleave(2, 1).mT
-        for turned in (rope(q, k, at), rope(q, k, at + torch.tensor(move)[:, None]))
+        rotated[0] @ rotated[1].repeat_interleave(2, 1).mT
+        for rotated in (rope(q, k, at), rope(q, k, at + torch.tensor(move)[:, None]))
     ]
     torch.testing.assert_close(scores[0], scores[1], rtol=1e-9, atol=1e-9)
     assert not torch.allclose(scores[0], q @ keys.mT)
@@ -201,17 +203,17 @@ def test_retune_takes_keys_to_other_frequencies() -> None:
 def test_mixed_frequencies_turn_every_pair_along_all_axes() -> None:
     rope = whorl.AxialRoPE(8, frequencies="mixed", num_kv_heads=2, layout="interleaved")
     q, at = randn(3, 4, 6, 8), grid(2, 3)
-    turned = rope.rotate(q, at)
+    rotated = rope.rotate(q, at)
     freqs = rope.freqs.detach().double()
     for head in range(4):
         for i in range(4):
             turn = (at.double() * freqs[head // 2, :, i, None]).sum(0)
             pair = torch.complex(q[:, head, :, 2 * i], q[:, head, :, 2 * i + 1])
             want = pair * torch.polar(torch.ones_like(turn), turn)
-            torch.testing.assert_close(turned[:, head, :, 2 * i], want.real)
-            torch.testing.assert_close(turned[:, head, :, 2 * i + 1], want.imag)
+            torch.testing.assert_close(rotated[:, head, :, 2 * i], want.real)
+            torch.testing.assert_close(rotated[:, head, :, 2 * i + 1], want.imag)
     by_row = rope.rotate(q, torch.stack((at, at + 1, at), 1))
-    torch.testing.assert_close(by_row[0], turned[0])
+    torch.testing.assert_close(by_row[0], rotated[0])
     torch.testing.assert_close(by_row[1], rope.rotate(q, at + 1)[1])
     cos, sin = rope.tables(at)
     assert cos.shape == (2, 6, 4)
@@ -219,7 +221,7 @@ def test_mixed_frequencies_turn_every_pair_along_all_axes() -> None:
     q32 = q.float().transpose(1, 2).contiguous().transpose(1, 2)
     out = torch.full_like(q32, math.nan)
     assert rope.eval().requires_grad_(False).rotate(q32, at, out=out) is out
-    torch.testing.assert_close(out, turned.float())
+    torch.testing.assert_close(out, rotated.float())
     assert torch.equal(rope.rotate_(q32.clone(), at), out)
 
 

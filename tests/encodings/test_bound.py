@@ -7,7 +7,7 @@ from torch import Tensor
 import whorl
 from whorl.kernels import native
 
-needs_native = pytest.mark.skipif(native.problem() is not None, reason="no native library")
+needs_native = pytest.mark.skipif(native.find_problem() is not None, reason="no native library")
 
 
 def pair(dtype: torch.dtype = torch.float32, length: int = 1) -> tuple[Tensor, Tensor]:

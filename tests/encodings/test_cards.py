@@ -9,7 +9,7 @@ import whorl
 from whorl.encodings import base, cards
 
 DOCS = Path(__file__).parents[2] / "docs" / "encodings"
-ALL = sorted(base.classes().items())
+ALL = sorted(base.get_classes().items())
 
 
 def test_the_table_in_the_docs_is_the_one_of_the_code() -> None:
@@ -58,7 +58,7 @@ def test_cards_say_whether_scores_are_relative(name: str, cls: type[whorl.Encodi
 @pytest.mark.parametrize(("name", "cls"), ALL)
 def test_cards_say_whether_positions_have_axes(name: str, cls: type[whorl.Encoding]) -> None:
     assert cls.card is not None
-    assert cls.card.many_axes is (cards.sample(cls).position_axes > 1 or name == "nope")
+    assert cls.card.many_axes is (cards.make_sample(cls).position_axes > 1 or name == "nope")
 
 
 def test_an_option_without_size_is_named() -> None:
@@ -67,4 +67,4 @@ def test_an_option_without_size_is_named() -> None:
             super().__init__()
 
     with pytest.raises(ValueError, match=r"Odd: options colour have neither a default nor a size"):
-        cards.sample(Odd)
+        cards.make_sample(Odd)

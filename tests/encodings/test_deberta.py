@@ -125,7 +125,7 @@ def test_log_buckets_are_exact_then_slower_and_within_the_table(half: int, more:
         1, 2, buckets="log", position_buckets=2 * half, max_distance=half + more, terms=("c2p",)
     )
     far = torch.arange(-3 * (half + more), 3 * (half + more) + 1)
-    index = enc._index(far, torch.zeros(1, dtype=torch.long)).squeeze(-1)
+    index = enc._find_buckets(far, torch.zeros(1, dtype=torch.long)).squeeze(-1)
     exact = far.abs() <= half
     assert torch.equal(index[exact], far[exact] + 2 * half)
     assert int(index.diff().min()) >= 0
@@ -146,9 +146,9 @@ def test_only_rows_in_reach_are_projected_and_get_gradients() -> None:
 
     def noted(which: Any, vectors: Tensor) -> Tensor:
         seen.append(vectors.shape[0])
-        return DeBERTa._projected(enc, which, vectors)
+        return DeBERTa._project(enc, which, vectors)
 
-    enc._projected = noted
+    enc._project = noted
     enc.content_score(q, q, at, at).sum().backward()
     assert seen == [11, 11]
     touched = enc.vectors.grad.abs().sum(-1).nonzero().flatten()

@@ -223,7 +223,7 @@ def test_gradients_reach_inputs_and_fractional_positions() -> None:
     [
         (
             {"head_dim": 64, "sections": (16, 24, 24)},
-            r"add up to R/2 = 32, because every pair turns by one axis; got \(16, 24, 24\), 64",
+            r"add up to R/2 = 32, because every pair rotates by one axis; got \(16, 24, 24\), 64",
         ),
         ({"sections": (4, 6, 5)}, r"15 in all\. Pass the model's mrope_section, or rotary_dim=30"),
         ({"sections": (8, 12, 12)}, r"32 in all\. If these count channels, halve them"),
@@ -234,11 +234,11 @@ def test_gradients_reach_inputs_and_fractional_positions() -> None:
         (
             {"sections": (4, 6, 6), "order": "interleaved"},
             r"order='interleaved' cannot give sections \(4, 6, 6\), because pairs go to the"
-            r" sections in turn and what is over to the first: it would give \(6, 5, 5\)",
+            r" sections one by one, and the rest to the first: it would give \(6, 5, 5\)",
         ),
         (
             {"sections": (4, 6, 6), "order": "alternating"},
-            r"because pairs go in turn to all sections but the last: it would give \(5, 5, 6\)\."
+            r"because pairs go one by one to all sections but the last: it would give \(5, 5, 6\)\."
             r" Pass those, or order='chunked'",
         ),
         ({"order": "mixed"}, r"order must be 'chunked' or 'interleaved' or 'alternating'; got 'mi"),

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import whorl
-from whorl.encodings.rotary.ahead import Ahead
+from whorl.encodings.rotary.lookahead import LookaheadRotation
 from whorl.kernels import native, native_tables, tables
 from whorl.scaling import LongRoPE
 
 from .rotations import random
 
-pytestmark = pytest.mark.skipif(native.problem() is not None, reason="no native library")
+pytestmark = pytest.mark.skipif(native.find_problem() is not None, reason="no native library")
 
 KNOWN = 40
 LONG = LongRoPE([1.0] * 9, [1.0 + n for n in range(9)], 50, factor=4.0)
@@ -87,7 +87,11 @@ def test_the_kernel_builds_what_lies_past_the_table(
     def refuse(*_: Any, **__: Any) -> Tensor:
         raise AssertionError("built in Python")
 
-    for module, name in ((tables, "angles"), (tables, "entries"), (native_tables, "build_table")):
+    for module, name in (
+        (tables, "compute_angles"),
+        (tables, "compute_rows"),
+        (native_tables, "build_table"),
+    ):
         monkeypatch.setattr(module, name, refuse)
 
     def train(encoding: whorl.RoPE, offset: int) -> list[Tensor]:
@@ -154,9 +158,9 @@ def test_gradients_of_many_at_once_past_the_table() -> None:
 
 
 def test_streams_prepare_rows_only_where_the_kernel_does_not() -> None:
-    assert Ahead.of(rope("hybrid")) is None
-    assert Ahead.of(rope("hybrid", precision="float32")) is not None
-    assert Ahead.of(rope("hybrid", scaling=whorl.DynamicNTK(2.0, 16))) is not None
+    assert LookaheadRotation.create(rope("hybrid")) is None
+    assert LookaheadRotation.create(rope("hybrid", precision="float32")) is not None
+    assert LookaheadRotation.create(rope("hybrid", scaling=whorl.DynamicNTK(2.0, 16))) is not None
 
 
 @pytest.mark.parametrize("scaling", [whorl.DynamicNTK(2.0, 4), LONG], ids=repr)
@@ -180,7 +184,7 @@ def test_all_rows_come_from_the_library(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*_: Any, **__: Any) -> Tensor:
         raise AssertionError("built by torch")
 
-    monkeypatch.setattr(tables, "angles", refuse)
+    monkeypatch.setattr(tables, "compute_angles", refuse)
     encoding.tables(far)
     encoding.rotate(x, far + 0.5)
     encoding.rotate(x.clone().requires_grad_(), far)

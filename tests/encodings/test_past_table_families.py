@@ -13,7 +13,7 @@ from whorl.kernels import native, native_tables, tables
 
 from .rotations import random
 
-pytestmark = pytest.mark.skipif(native.problem() is not None, reason="no native library")
+pytestmark = pytest.mark.skipif(native.find_problem() is not None, reason="no native library")
 
 KNOWN, T = 40, 6
 Make = Callable[..., Any]
@@ -125,7 +125,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("built in Python")
 
     for module, name in (
-        *((tables, name) for name in ("angles", "entries", "lookup")),
+        *((tables, name) for name in ("compute_angles", "compute_rows", "look_up_rows")),
         (native_tables, "build_table"),
     ):
         monkeypatch.setattr(module, name, refuse)
@@ -147,13 +147,13 @@ def test_the_kernel_builds_and_mixes_rows(name: str, request: pytest.FixtureRequ
 def count_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each use of torch's cos and sin from here on."""
     counts: list[int] = []
-    before = tables.entries
+    before = tables.compute_rows
 
     def count(angles: Tensor, *rest: Any) -> Tensor:
         counts.append(angles.shape[:-1].numel())
         return before(angles, *rest)
 
-    monkeypatch.setattr(tables, "entries", count)
+    monkeypatch.setattr(tables, "compute_rows", count)
     return counts
 
 
@@ -205,13 +205,13 @@ def test_float32_positions_past_the_table_ask_the_kernel_once(
     rope = whorl.RoPE(20, precision="float32", table_length=KNOWN, impl="native")
     q, k = random(2, 3, 1, 20, dtype=torch.float32), random(2, 1, 1, 20, dtype=torch.float32)
     asked: list[Any] = []
-    before = native.submit
+    before = native.run_rotation
 
     def submit(*job: Any) -> bool:
         asked.append(job)
         return before(*job)
 
-    monkeypatch.setattr(native, "submit", submit)
+    monkeypatch.setattr(native, "run_rotation", submit)
     rope(q, k, torch.tensor([KNOWN]))
     rope(q, k, offset=torch.tensor([3, KNOWN]))
     assert len(asked) == 2

@@ -266,7 +266,7 @@ def test_a_bound_tensor_that_is_made_smaller_where_it_is() -> None:
     step = ROPE.bind(q, k)
     assert step._prepared is not None
     step._prepared._bytes[0] += 1  # as if the storage had shrunk and kept its address
-    assert not step._prepared.stays()
+    assert not step._prepared.is_valid()
 
 
 def test_empty_tensors_and_transforms_need_no_memory() -> None:

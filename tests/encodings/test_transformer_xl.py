@@ -65,7 +65,7 @@ def test_both_ways_agree(T: int, S: int, start: int, clamp: int | None) -> None:
     xl = filled(TransformerXL(2, 4, dim=6, clamp=clamp))
     asked, at, key_at = random(2, 2, T, 4), torch.arange(T) + start, torch.arange(S)
     projection = xl.projection.view(2, 4, 6)
-    shifted = xl._shifted(asked, start, S, None)
+    shifted = xl._score_by_shift(asked, start, S, None)
     rotated = xl._score_by_rotation(asked @ projection, at, key_at)
     torch.testing.assert_close(shifted, rotated, rtol=0, atol=1e-12)
 
@@ -74,7 +74,7 @@ def test_consecutive_positions_take_the_shift_and_others_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     xl, taken = filled(TransformerXL(2, 4, dim=64)), []
-    for name in ("_shifted", "_score_by_rotation"):
+    for name in ("_score_by_shift", "_score_by_rotation"):
 
         def noted(*args: Any, name: str = name) -> Tensor:
             taken.append(name)
@@ -88,8 +88,11 @@ def test_consecutive_positions_take_the_shift_and_others_do_not(
         return taken[0]
 
     at = torch.arange(40)
-    assert way(40, at, 40, at) == "_shifted"
-    assert way(40, at + torch.tensor([[3], [9]]), 40, at + torch.tensor([[1], [7]])) == "_shifted"
+    assert way(40, at, 40, at) == "_score_by_shift"
+    assert (
+        way(40, at + torch.tensor([[3], [9]]), 40, at + torch.tensor([[1], [7]]))
+        == "_score_by_shift"
+    )
     assert way(40, at + torch.tensor([[3], [9]]), 40, at) == "_score_by_rotation"  # rows differ
     assert way(40, at * 2, 40, at * 2) == "_score_by_rotation"
     assert way(40, at.flip(0), 40, at) == "_score_by_rotation"

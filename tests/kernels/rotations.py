@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whorl.kernels import native, reference
-from whorl.kernels.native import Band, Rows, Table
+from whorl.kernels.native import RotatedChannels, Table, TableRows
 
 LAYOUTS = ("half", "interleaved")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-ISAS = [name for name in ("scalar", "avx2") if name in ("scalar", native.best_isa())]
+ISAS = [name for name in ("scalar", "avx2") if name in ("scalar", native.get_best_isa())]
 
 layouts = st.sampled_from(LAYOUTS)
 seeds = st.integers(0, 2**31)
@@ -21,19 +21,21 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
     return torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype)
 
 
-def turns(length: int, pairs: int, first: int = 0) -> Tensor:
+def compute_angles(length: int, pairs: int, first: int = 0) -> Tensor:
     """float64 angles [T, P] of positions first .. first + length - 1."""
     positions = torch.arange(first, first + length, dtype=torch.float64)
-    return positions[:, None] * reference.inverse_frequencies(2 * pairs)
+    return positions[:, None] * reference.compute_inv_freq(2 * pairs)
 
 
 def table_for(x: Tensor, angles: Tensor) -> Tensor:
     """cos and sin in the dtype that the kernel wants for ``x``."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return reference.table(angles).to(dtype)
+    return reference.compute_table(angles).to(dtype)
 
 
-def by_reference(x: Tensor, table: Tensor, band: Band, transpose: bool = False) -> Tensor:
+def rotate_by_reference(
+    x: Tensor, table: Tensor, band: RotatedChannels, transpose: bool = False
+) -> Tensor:
     return reference.rotate(
         x,
         table,
@@ -45,20 +47,20 @@ def by_reference(x: Tensor, table: Tensor, band: Band, transpose: bool = False) 
 
 
 def by_native(
-    x: Tensor, table: Tensor, band: Band, transpose: bool = False, isa: str = "auto"
+    x: Tensor, table: Tensor, band: RotatedChannels, transpose: bool = False, isa: str = "auto"
 ) -> Tensor:
     """The C kernel, into memory full of NaN."""
     out = torch.full_like(x, torch.nan)
-    done = native.rotate([x], [out], [Rows(Table(table))], band, transpose, native.ISAS[isa])
+    done = native.rotate([x], [out], [TableRows(Table(table))], band, transpose, native.ISAS[isa])
     assert done is not None
     return done[0]
 
 
 def in_low_precision(x: Tensor, angles: Tensor, layout: str) -> Tensor:
     """The complex form in float32, rounded to the dtype of x: shares no code with the kernel."""
-    a, b = reference.split(x.float(), layout)
-    turned = torch.complex(a, b) * torch.complex(angles.cos().float(), angles.sin().float())
-    return reference.merge(turned.real, turned.imag, layout).to(x.dtype)
+    a, b = reference.split_pairs(x.float(), layout)
+    rotated = torch.complex(a, b) * torch.complex(angles.cos().float(), angles.sin().float())
+    return reference.merge_pairs(rotated.real, rotated.imag, layout).to(x.dtype)
 
 
 def assert_near(got: Tensor, exact: Tensor, independent: Tensor) -> None:

@@ -10,15 +10,15 @@ from torch import Tensor
 
 import whorl
 from whorl.kernels import direct, native, reference
-from whorl.kernels.native import Band, Table
+from whorl.kernels.native import RotatedChannels, Table
 
-from .rotations import layouts, normal, seeds, turns
+from .rotations import compute_angles, layouts, normal, seeds
 
-pytestmark = pytest.mark.skipif(native.problem() is not None, reason="no native library")
+pytestmark = pytest.mark.skipif(native.find_problem() is not None, reason="no native library")
 
 WIDTH = 12
-TABLE = Table(reference.table(turns(32, WIDTH // 2)).float())
-HALF = Band("half", "half", 0)
+TABLE = Table(reference.compute_table(compute_angles(32, WIDTH // 2)).float())
+HALF = RotatedChannels("half", "half", 0)
 
 
 def strided(shape: tuple[int, int, int, int], order: str, seed: int, dtype: torch.dtype) -> Tensor:
@@ -58,8 +58,8 @@ def test_same_bits_as_the_general_way(
     shapes = (batch, heads, length, WIDTH), (batch, groups, length, WIDTH)
     q, k = (strided(shapes[n], order[n], seed + n, dtype) for n in (0, 1))
     into = tuple(strided(shapes[n], order[n + 2], 0, dtype).fill_(7) for n in (0, 1))
-    band = Band(layout, out_layout, 0)
-    rows = [native.Rows(TABLE, first)] * 2
+    band = RotatedChannels(layout, out_layout, 0)
+    rows = [native.TableRows(TABLE, first)] * 2
     want = native.rotate([q.clone(), k.clone()], None, rows, band, False)
     assert want is not None
     outs = {"new": None, "in place": (q, k), "out": into, "keys only": (q, into[1])}[mode]
@@ -201,7 +201,7 @@ def test_gradients_are_those_of_the_reference(
         weights = [g.clone().requires_grad_() for g in grads]
         outs = by(q, k, offset=offset)
         if by is rope:
-            assert type(outs[0].grad_fn).__name__ == "_DifferentiableBackward"
+            assert type(outs[0].grad_fn).__name__ == "_TableRotationFunctionBackward"
         once = torch.autograd.grad(outs, (q, k), weights, create_graph=True)
         twice = torch.autograd.grad([g.pow(2).sum() for g in once], weights)
         return [*outs, *once, *twice]

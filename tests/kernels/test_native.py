@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whorl.kernels import native, reference
-from whorl.kernels.native import Band, Rows, Table
+from whorl.kernels.native import RotatedChannels, Table, TableRows
 
 from . import rotations as r
 
-pytestmark = pytest.mark.skipif(native.problem() is not None, reason=str(native.problem()))
+pytestmark = pytest.mark.skipif(
+    native.find_problem() is not None, reason=str(native.find_problem())
+)
 
-HALF = Band("half", "half", 0)
+HALF = RotatedChannels("half", "half", 0)
 HEADS = range(1, 10)  # the AVX2 code takes four at a time, then one
 
 
@@ -40,10 +42,10 @@ def threads() -> Iterator[Callable[[int], None]]:
 @pytest.mark.parametrize("pairs", [1, 5, 8, 21, 64])
 def test_near_the_oracle(dtype: torch.dtype, layout: str, pairs: int, isa: str) -> None:
     xs = [r.normal(2, heads, 33, 2 * pairs, seed=heads, dtype=dtype) for heads in (9, 6)]
-    angles = r.turns(33, pairs, first=4000)
+    angles = r.compute_angles(33, pairs, first=4000)
     outs = [torch.full_like(x, torch.nan) for x in xs]
-    rows = [Rows(Table(r.table_for(xs[0], angles)))] * 2
-    native.rotate(xs, outs, rows, Band(layout, layout, 0), False, native.ISAS[isa])
+    rows = [TableRows(Table(r.table_for(xs[0], angles)))] * 2
+    native.rotate(xs, outs, rows, RotatedChannels(layout, layout, 0), False, native.ISAS[isa])
     for x, got in zip(xs, outs, strict=True):
         exact = reference.rotate_matrix(x.double(), angles, layout=layout)
         r.assert_near(got, exact, r.in_low_precision(x, angles, layout))
@@ -52,15 +54,17 @@ def test_near_the_oracle(dtype: torch.dtype, layout: str, pairs: int, isa: str) 
 @pytest.mark.parametrize("isa", r.ISAS)
 @pytest.mark.parametrize("layout", r.LAYOUTS)
 def test_float64_has_the_precision_of_the_oracle(layout: str, isa: str) -> None:
-    x, angles = r.normal(2, 7, 33, 42), r.turns(33, 21, first=4000)
+    x, angles = r.normal(2, 7, 33, 42), r.compute_angles(33, 21, first=4000)
     exact = reference.rotate_matrix(x, angles, layout=layout)
-    got = r.by_native(x, reference.table(angles), Band(layout, layout, 0), isa=isa)
+    got = r.by_native(
+        x, reference.compute_table(angles), RotatedChannels(layout, layout, 0), isa=isa
+    )
     bound = 2 * 2**-52 * x.abs().max()  # two roundings here, two in the oracle
     assert (got - exact).abs().max() <= bound
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Band]:
+def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, RotatedChannels]:
     """x with any strides of batch, heads and positions; a table, shared or one per batch row."""
     B, H, T, pairs = (draw(st.integers(1, most)) for most in (3, HEADS[-1], 9, 40))
     start, rest = draw(st.integers(0, 3)), draw(st.integers(0, 3))
@@ -70,30 +74,30 @@ def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Band]:
     sizes = [(B, H, T)[axis] for axis in order]
     x = r.normal(*sizes, width + draw(st.integers(0, 3)), seed=seed, dtype=dtype)[..., :width]
     x = x.permute(*(order.index(axis) for axis in range(3)), 3)
-    table = r.table_for(x, r.turns(T, pairs, draw(st.integers(0, 10**6))))
+    table = r.table_for(x, r.compute_angles(T, pairs, draw(st.integers(0, 10**6))))
     if draw(st.booleans()):
         table = torch.stack([table.roll(shift, 0) for shift in range(B)])
-    return x, table, Band(draw(r.layouts), draw(r.layouts), start)
+    return x, table, RotatedChannels(draw(r.layouts), draw(r.layouts), start)
 
 
 @given(cases(), st.booleans())
 def test_all_implementations_agree_bit_for_bit(
-    case: tuple[Tensor, Tensor, Band], transpose: bool
+    case: tuple[Tensor, Tensor, RotatedChannels], transpose: bool
 ) -> None:
     x, table, band = case
-    want = r.by_reference(x, table, band, transpose)
+    want = r.rotate_by_reference(x, table, band, transpose)
     for isa in r.ISAS:
         r.assert_same_bits(r.by_native(x, table, band, transpose, isa), want)
-    fresh = native.rotate([x], None, [Rows(Table(table))], band, transpose)
+    fresh = native.rotate([x], None, [TableRows(Table(table))], band, transpose)
     assert fresh is not None
     r.assert_same_bits(fresh[0], want)
 
 
 @given(cases())
-def test_in_place_is_out_of_place(case: tuple[Tensor, Tensor, Band]) -> None:
+def test_in_place_is_out_of_place(case: tuple[Tensor, Tensor, RotatedChannels]) -> None:
     x, table, band = case
-    want = r.by_reference(x, table, band)
-    done = native.rotate([x], [x], [Rows(Table(table))], band, False)
+    want = r.rotate_by_reference(x, table, band)
+    done = native.rotate([x], [x], [TableRows(Table(table))], band, False)
     assert done is not None
     assert done[0] is x
     r.assert_same_bits(x, want)
@@ -120,26 +124,26 @@ STRIDED: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("heads", HEADS)
 def test_any_strides(heads: int, kind: str, dtype: torch.dtype) -> None:
     x = STRIDED[kind](r.normal(2, heads, 5, 50, dtype=dtype))
-    table = r.table_for(x, r.turns(x.shape[2], 25, first=3))
-    want = r.by_reference(x, table, HALF)
-    fresh = native.rotate([x], None, [Rows(Table(table))], HALF, False)
+    table = r.table_for(x, r.compute_angles(x.shape[2], 25, first=3))
+    want = r.rotate_by_reference(x, table, HALF)
+    fresh = native.rotate([x], None, [TableRows(Table(table))], HALF, False)
     assert fresh is not None
     r.assert_same_bits(fresh[0], want)
-    for band in (HALF, Band("half", "interleaved", 0)):
+    for band in (HALF, RotatedChannels("half", "interleaved", 0)):
         out = torch.full(x.shape, torch.nan, dtype=dtype)
-        native.rotate([x], [out], [Rows(Table(table))], band, False)
-        r.assert_same_bits(out, r.by_reference(x, table, band))
+        native.rotate([x], [out], [TableRows(Table(table))], band, False)
+        r.assert_same_bits(out, r.rotate_by_reference(x, table, band))
         scattered = torch.full((*x.shape, 2), torch.nan, dtype=dtype)[..., 0]
-        native.rotate([x], [scattered], [Rows(Table(table))], band, False)
-        r.assert_same_bits(scattered, r.by_reference(x, table, band))
+        native.rotate([x], [scattered], [TableRows(Table(table))], band, False)
+        r.assert_same_bits(scattered, r.rotate_by_reference(x, table, band))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 0, 8), (2, 0, 5, 8), (0, 3, 5, 8), (0, 0, 0, 8)])
 def test_empty(shape: tuple[int, ...]) -> None:
     x = torch.empty(shape)
-    table = r.table_for(x, r.turns(shape[2], 4))
+    table = r.table_for(x, r.compute_angles(shape[2], 4))
     for outs in (None, [torch.empty(shape)], [x]):
-        done = native.rotate([x], outs, [Rows(Table(table))], HALF, False)
+        done = native.rotate([x], outs, [TableRows(Table(table))], HALF, False)
         assert done is not None
         assert done[0].shape == shape
 
@@ -150,12 +154,12 @@ def test_one_and_many_threads_agree(
     length: int, dtype: torch.dtype, threads: Callable[[int], None]
 ) -> None:
     xs = [r.normal(3, heads, length, 50, seed=heads, dtype=dtype) for heads in (9, 5)]
-    table = r.table_for(xs[0], r.turns(length, 25))
-    wanted = [r.by_reference(x, table, HALF) for x in xs]
+    table = r.table_for(xs[0], r.compute_angles(length, 25))
+    wanted = [r.rotate_by_reference(x, table, HALF) for x in xs]
     for count in (1, 2, 5):
         threads(count)
         outs = [torch.full_like(x, torch.nan) for x in xs]
-        native.rotate(xs, outs, [Rows(Table(table))] * 2, HALF, False)
+        native.rotate(xs, outs, [TableRows(Table(table))] * 2, HALF, False)
         for got, want in zip(outs, wanted, strict=True):
             r.assert_same_bits(got, want)
 
@@ -163,20 +167,20 @@ def test_one_and_many_threads_agree(
 def test_threads_follow_torch(threads: Callable[[int], None]) -> None:
     for count in (1, 3):
         threads(count)
-        assert native.max_threads() == count
+        assert native.get_max_threads() == count
 
 
-@pytest.mark.parametrize("band", [HALF, Band("half", "interleaved", 0)])
+@pytest.mark.parametrize("band", [HALF, RotatedChannels("half", "interleaved", 0)])
 @pytest.mark.parametrize("source", ["q", "k", "v"])
 @pytest.mark.parametrize("target", ["q", "k", "v"])
-def test_slots_of_one_projection(source: str, target: str, band: Band) -> None:
+def test_slots_of_one_projection(source: str, target: str, band: RotatedChannels) -> None:
     fused = r.normal(2, 6, 3, 5, 18, dtype=torch.float32)  # [B, T, slot, H, D]
     slots = [fused[:, :, n].transpose(1, 2) for n in range(3)]
     before = fused.clone()
     x, out = slots["qkv".index(source)], slots["qkv".index(target)]
-    table = r.table_for(x, r.turns(6, 9, first=1))
-    want = r.by_reference(x, table, band)
-    native.rotate([x], [out], [Rows(Table(table))], band, False)
+    table = r.table_for(x, r.compute_angles(6, 9, first=1))
+    want = r.rotate_by_reference(x, table, band)
+    native.rotate([x], [out], [TableRows(Table(table))], band, False)
     r.assert_same_bits(out, want)
     for n in range(3):
         if "qkv"[n] != target:
@@ -189,17 +193,20 @@ def test_out_overlaps_x(shift: int) -> None:
     size = 2 * 6 * 5 * 8
     x = memory[100 : 100 + size].view(2, 6, 5, 8)
     out = memory[100 + shift : 100 + shift + size].view(2, 6, 5, 8)
-    table = r.table_for(x, r.turns(5, 4, first=1))
-    want = r.by_reference(x, table, HALF)
-    native.rotate([x], [out], [Rows(Table(table))], HALF, False)
+    table = r.table_for(x, r.compute_angles(5, 4, first=1))
+    want = r.rotate_by_reference(x, table, HALF)
+    native.rotate([x], [out], [TableRows(Table(table))], HALF, False)
     r.assert_same_bits(out, want)
 
 
 def test_outs_that_swap_two_tensors() -> None:
     memory = r.normal(2, 2, 5, 5, 18, dtype=torch.float32)
     q, k = memory
-    rows = [Rows(Table(r.table_for(q, r.turns(5, 9, first)))) for first in (1, 7)]
-    want = [r.by_reference(x, row.table.entries, HALF) for x, row in zip((q, k), rows, strict=True)]
+    rows = [TableRows(Table(r.table_for(q, r.compute_angles(5, 9, first)))) for first in (1, 7)]
+    want = [
+        r.rotate_by_reference(x, row.table.entries, HALF)
+        for x, row in zip((q, k), rows, strict=True)
+    ]
     native.rotate([q, k], [k, q], rows, HALF, False)
     r.assert_same_bits(k, want[0])
     r.assert_same_bits(q, want[1])
@@ -209,7 +216,7 @@ def test_outs_that_swap_two_tensors() -> None:
 @pytest.mark.parametrize("steps", ["contiguous", "strided", "expanded"])
 def test_rows_by_index(steps: str, per_row: bool) -> None:
     x = r.normal(3, 6, 5, 18, dtype=torch.float32)
-    table = r.table_for(x, r.turns(20, 9))
+    table = r.table_for(x, r.compute_angles(20, 9))
     index = torch.randint(0, 18, (3, 5), generator=torch.Generator().manual_seed(1))
     if steps == "strided":
         index = index.repeat_interleave(2, -1)[:, ::2]
@@ -217,28 +224,28 @@ def test_rows_by_index(steps: str, per_row: bool) -> None:
         index = index[:, :1].expand(3, 5)
     if not per_row:
         index = index[1]
-    done = native.rotate([x], None, [Rows(Table(table), 2, index)], HALF, False)
+    done = native.rotate([x], None, [TableRows(Table(table), 2, index)], HALF, False)
     assert done is not None
-    r.assert_same_bits(done[0], r.by_reference(x, table[index + 2], HALF))
+    r.assert_same_bits(done[0], r.rotate_by_reference(x, table[index + 2], HALF))
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        Rows(Table(torch.zeros(9, 2, 4)), 5),
-        Rows(Table(torch.zeros(9, 2, 4)), -1),
-        Rows(Table(torch.zeros(9, 2, 4)), 2**63 - 1),
-        Rows(Table(torch.zeros(0, 2, 4)), 0),
-        Rows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([0, 1, 2, 3, 9])),
-        Rows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([0, 1, 2, 3, -1])),
-        Rows(Table(torch.zeros(9, 2, 4)), 1, torch.tensor([8, 0, 0, 0, 0])),
-        Rows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([[0] * 5, [0, 0, -(2**63), 0, 0]])),
-        Rows(Table(torch.zeros(9, 2, 4)), 2**63 - 1, torch.full((5,), 2**63 - 1)),
+        TableRows(Table(torch.zeros(9, 2, 4)), 5),
+        TableRows(Table(torch.zeros(9, 2, 4)), -1),
+        TableRows(Table(torch.zeros(9, 2, 4)), 2**63 - 1),
+        TableRows(Table(torch.zeros(0, 2, 4)), 0),
+        TableRows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([0, 1, 2, 3, 9])),
+        TableRows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([0, 1, 2, 3, -1])),
+        TableRows(Table(torch.zeros(9, 2, 4)), 1, torch.tensor([8, 0, 0, 0, 0])),
+        TableRows(Table(torch.zeros(9, 2, 4)), 0, torch.tensor([[0] * 5, [0, 0, -(2**63), 0, 0]])),
+        TableRows(Table(torch.zeros(9, 2, 4)), 2**63 - 1, torch.full((5,), 2**63 - 1)),
     ],
 )
-def test_a_row_outside_the_table_writes_nothing(bad: Rows) -> None:
+def test_a_row_outside_the_table_writes_nothing(bad: TableRows) -> None:
     x = r.normal(2, 3, 5, 8, dtype=torch.float32)
-    good = Rows(Table(torch.zeros(5, 2, 4)))
+    good = TableRows(Table(torch.zeros(5, 2, 4)))
     assert native.rotate([x], None, [bad], HALF, False) is None
     for rows in ([good, bad], [bad, good]):
         outs = [torch.full_like(x, torch.nan) for _ in rows]
@@ -250,9 +257,9 @@ def test_a_row_outside_the_table_writes_nothing(bad: Rows) -> None:
 
 
 def test_an_isa_that_is_not_there_raises() -> None:
-    assert native.best_isa() in ("scalar", "avx2")
-    x, rows = r.normal(1, 1, 1, 2, dtype=torch.float32), [Rows(Table(torch.zeros(1, 2, 1)))]
-    missing = [3, 99, -1] if native.best_isa() == "avx2" else [native.ISAS["avx2"], 3, 99, -1]
+    assert native.get_best_isa() in ("scalar", "avx2")
+    x, rows = r.normal(1, 1, 1, 2, dtype=torch.float32), [TableRows(Table(torch.zeros(1, 2, 1)))]
+    missing = [3, 99, -1] if native.get_best_isa() == "avx2" else [native.ISAS["avx2"], 3, 99, -1]
     for number in missing:
         with pytest.raises(AssertionError, match="status 3"):
             native.rotate([x], [torch.empty_like(x)], rows, HALF, False, number)
@@ -263,7 +270,7 @@ def symbols(*options: str) -> set[str]:
     if nm is None:
         pytest.skip("nm is not installed")
     listing = subprocess.run(
-        [nm, "-D", *options, str(native.library_path())], check=True, capture_output=True, text=True
+        [nm, "-D", *options, str(native.find_library())], check=True, capture_output=True, text=True
     )
     return {line.split()[-1].split("@")[0] for line in listing.stdout.splitlines()}
 
@@ -293,8 +300,9 @@ import pathlib, torch
 torch.set_num_threads(3)
 torch.randn(1000, 1000).exp_()
 from whorl.kernels import native
-rows = native.Rows(native.Table(torch.ones(2000, 2, 4)))
-native.rotate([torch.randn(1, 2, 2000, 8)], None, [rows], native.Band("half", "half", 0), False)
+rows = native.TableRows(native.Table(torch.ones(2000, 2, 4)))
+channels = native.RotatedChannels("half", "half", 0)
+native.rotate([torch.randn(1, 2, 2000, 8)], None, [rows], channels, False)
 lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
 print(*sorted({line.split()[-1] for line in lines if "gomp" in line or "libomp" in line}))
 """

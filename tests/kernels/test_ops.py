@@ -11,12 +11,12 @@ from torch.autograd import forward_ad
 
 import whorl
 from whorl.kernels import native, ops, reference, tables
-from whorl.kernels.native import Band
+from whorl.kernels.native import RotatedChannels
 
 from . import rotations as r
 
-IMPLS = ["reference"] if native.problem() else ["native", "reference"]
-BANDS = [Band("half", "half", 0), Band("interleaved", "half", 1)]
+IMPLS = ["reference"] if native.find_problem() else ["native", "reference"]
+BANDS = [RotatedChannels("half", "half", 0), RotatedChannels("interleaved", "half", 1)]
 Call = Callable[..., Tensor]
 
 
@@ -25,11 +25,13 @@ def inputs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys with fewer heads, and a table for both."""
     q, k = r.normal(B, 4, 3, 10, dtype=dtype), r.normal(B, 2, 3, 10, seed=1, dtype=dtype)
-    table = r.table_for(q, r.turns(3, 4, first=5))
+    table = r.table_for(q, r.compute_angles(3, 4, first=5))
     return q, k, torch.stack([table.roll(n, 0) for n in range(B)]) if per_row else table
 
 
-def rotation(band: Band, impl: str, transpose: bool = False) -> Callable[..., tuple[Tensor, ...]]:
+def rotation(
+    band: RotatedChannels, impl: str, transpose: bool = False
+) -> Callable[..., tuple[Tensor, ...]]:
     """(q, k, table) -> rotated q, k."""
 
     def apply(q: Tensor, k: Tensor, table: Tensor) -> tuple[Tensor, ...]:
@@ -68,10 +70,10 @@ def test_opcheck_rotate(dtype: torch.dtype, trained: bool, impl: str) -> None:
 def test_opcheck_lookup(
     positions: Tensor | None, first: int, length: int, dtype: torch.dtype
 ) -> None:
-    table = reference.table(r.turns(8, 4)).to(dtype)
-    arguments = (table, reference.inverse_frequencies(8), positions, first, length, 1.0, "float64")
-    torch.library.opcheck(tables.lookup_op, arguments)
-    assert torch.equal(tables.lookup_op(*arguments), tables.lookup(*arguments))
+    table = reference.compute_table(r.compute_angles(8, 4)).to(dtype)
+    arguments = (table, reference.compute_inv_freq(8), positions, first, length, 1.0, "float64")
+    torch.library.opcheck(tables.LOOK_UP_ROWS, arguments)
+    assert torch.equal(tables.LOOK_UP_ROWS(*arguments), tables.look_up_rows(*arguments))
 
 
 @pytest.mark.parametrize("impl", IMPLS)
@@ -80,7 +82,7 @@ def test_opcheck_lookup(
 @pytest.mark.parametrize("per_row", [False, True])
 @pytest.mark.parametrize("trained", [False, True])
 def test_gradients_by_finite_differences(
-    trained: bool, per_row: bool, transpose: bool, band: Band, impl: str
+    trained: bool, per_row: bool, transpose: bool, band: RotatedChannels, impl: str
 ) -> None:
     q, k, table = inputs(per_row=per_row)
     arguments = (q.requires_grad_(), k.requires_grad_(), table.requires_grad_(trained))
@@ -94,14 +96,14 @@ def test_gradients_by_finite_differences(
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("dtype", r.DTYPES)
 def test_gradients_are_those_of_the_reference(
-    dtype: torch.dtype, trained: bool, band: Band, impl: str
+    dtype: torch.dtype, trained: bool, band: RotatedChannels, impl: str
 ) -> None:
     q, k, table = inputs(dtype)
     leaves = [q.requires_grad_(), k.requires_grad_(), table.requires_grad_(trained)]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     cotangents = [r.normal(*x.shape, seed=7 + n, dtype=dtype) for n, x in enumerate((q, k))]
     got = torch.autograd.grad(rotation(band, impl)(*leaves), wanted, cotangents)
-    plain = [r.by_reference(x, table, band) for x in (q, k)]
+    plain = [r.rotate_by_reference(x, table, band) for x in (q, k)]
     want = torch.autograd.grad(plain, wanted, cotangents)
     exact = dtype in (torch.float32, torch.float64)
     for mine, theirs in zip(got[:2], want[:2], strict=True):
@@ -120,19 +122,23 @@ def test_gradients_are_those_of_the_reference(
 def test_one_result_alone_has_gradients(impl: str) -> None:
     q, k, table = inputs()
     apply = rotation(BANDS[0], impl)
-    turned, _ = apply(q.requires_grad_(), k.requires_grad_(), table)
-    turned.sum().backward()
+    rotated, _ = apply(q.requires_grad_(), k.requires_grad_(), table)
+    rotated.sum().backward()
     assert q.grad is not None
-    r.assert_same_bits(q.grad, r.by_reference(torch.ones_like(q), table, BANDS[0], transpose=True))
+    r.assert_same_bits(
+        q.grad, r.rotate_by_reference(torch.ones_like(q), table, BANDS[0], transpose=True)
+    )
     assert k.grad is None or not k.grad.any()
 
 
 @pytest.mark.parametrize("impl", IMPLS)
 def test_an_expanded_cotangent(impl: str) -> None:
     q, k, table = inputs()
-    turned, _ = rotation(BANDS[0], impl)(q.requires_grad_(), k, table)
-    (grad,) = torch.autograd.grad(turned, q, torch.ones((), dtype=q.dtype).expand(q.shape))
-    r.assert_same_bits(grad, r.by_reference(torch.ones_like(q), table, BANDS[0], transpose=True))
+    rotated, _ = rotation(BANDS[0], impl)(q.requires_grad_(), k, table)
+    (grad,) = torch.autograd.grad(rotated, q, torch.ones((), dtype=q.dtype).expand(q.shape))
+    r.assert_same_bits(
+        grad, r.rotate_by_reference(torch.ones_like(q), table, BANDS[0], transpose=True)
+    )
 
 
 def saved_by(apply: Callable[..., Any], *arguments: Tensor) -> set[int]:
@@ -255,8 +261,8 @@ def test_forward_mode(impl: str) -> None:
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(q, tangent)
         assert not ops.is_plain([dual])
-        turned = forward_ad.unpack_dual(apply(dual, k, table)[0]).tangent
-        torch.testing.assert_close(turned, want)
+        rotated = forward_ad.unpack_dual(apply(dual, k, table)[0]).tangent
+        torch.testing.assert_close(rotated, want)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's
@@ -267,8 +273,8 @@ def test_torch_func_through_a_module(frequencies: str, impl: str) -> None:
     q, tangent = r.normal(1, 2, 5, 8), r.normal(1, 2, 5, 8, seed=1)
     with torch.no_grad():
         want = rope.rotate(tangent)
-        turned = rope.rotate(q)
-    torch.testing.assert_close(torch.func.jvp(rope.rotate, (q,), (tangent,)), (turned, want))
+        rotated = rope.rotate(q)
+    torch.testing.assert_close(torch.func.jvp(rope.rotate, (q,), (tangent,)), (rotated, want))
     grad = torch.func.grad(lambda x: rope.rotate(x).pow(2).sum())(q)
     torch.testing.assert_close(grad, 2 * q)  # norms are kept
     jacobian = torch.func.jacfwd(rope.rotate)(q).reshape(q.numel(), -1)
@@ -295,17 +301,17 @@ def test_fake_tensors(impl: str) -> None:
 @pytest.mark.parametrize("impl", IMPLS)
 def test_meta_tensors(impl: str) -> None:
     q, k, table = (x.to("meta") for x in inputs(torch.float16))
-    turned = rotation(BANDS[0], impl)(q, k, table)
-    assert [x.shape for x in turned] == [q.shape, k.shape]
-    assert all(x.is_meta and x.dtype == torch.float16 for x in turned)
+    rotated = rotation(BANDS[0], impl)(q, k, table)
+    assert [x.shape for x in rotated] == [q.shape, k.shape]
+    assert all(x.is_meta and x.dtype == torch.float16 for x in rotated)
 
 
 @pytest.mark.parametrize("impl", IMPLS)
 def test_tensors_of_different_dtypes(impl: str) -> None:
     q, k, table = inputs(torch.float32)
-    turned = ops.rotate([q, k.half()], [table, table], BANDS[0], False, impl)
-    r.assert_same_bits(turned[0], r.by_reference(q, table, BANDS[0]))
-    r.assert_same_bits(turned[1], r.by_reference(k.half(), table, BANDS[0]))
+    rotated = ops.rotate([q, k.half()], [table, table], BANDS[0], False, impl)
+    r.assert_same_bits(rotated[0], r.rotate_by_reference(q, table, BANDS[0]))
+    r.assert_same_bits(rotated[1], r.rotate_by_reference(k.half(), table, BANDS[0]))
 
 
 def test_is_plain() -> None:
@@ -328,7 +334,7 @@ def test_is_plain() -> None:
 
 def test_impl_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_problem", None)
-    assert [ops.chosen_impl(i, "RoPE") for i in ("auto", "native", "reference")] == [
+    assert [ops.choose_impl(i, "RoPE") for i in ("auto", "native", "reference")] == [
         "native",
         "native",
         "reference",
@@ -336,15 +342,15 @@ def test_impl_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ValueError, match=r"^RoPE: impl must be 'auto', 'native' or 'reference'; got 'c'\.$"
     ):
-        ops.chosen_impl("c", "RoPE")
+        ops.choose_impl("c", "RoPE")
 
 
 def test_impl_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_problem", "the library is on holiday. Call it back")
-    assert [ops.chosen_impl(i, "RoPE") for i in ("auto", "reference")] == ["reference"] * 2
+    assert [ops.choose_impl(i, "RoPE") for i in ("auto", "reference")] == ["reference"] * 2
     with pytest.raises(
         ValueError,
         match=r"^RoPE: impl='native' cannot run: the library is on holiday\. Call it back, or use"
         r" impl='auto'\.$",
     ):
-        ops.chosen_impl("native", "RoPE")
+        ops.choose_impl("native", "RoPE")

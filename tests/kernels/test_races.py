@@ -9,9 +9,9 @@ import torch
 
 import whorl
 from whorl.kernels import native
-from whorl.kernels.native import Band, Rows, Table
+from whorl.kernels.native import RotatedChannels, Table, TableRows
 
-pytestmark = pytest.mark.skipif(native.problem() is not None, reason="no native library")
+pytestmark = pytest.mark.skipif(native.find_problem() is not None, reason="no native library")
 
 FAR = 10**12
 
@@ -21,10 +21,10 @@ def test_a_row_that_changes_after_it_was_checked() -> None:
     x = torch.tensor([[0, FAR], [5, 6]]).view(torch.float64).view(2, 1, 1, 2)
     out = torch.zeros_like(x)
     at = out.view(torch.int64).view(4)[:2].view(2, 1)
-    rows = Rows(Table(torch.tensor([[[1.0], [0.0]]], dtype=torch.float64)), 0, at)
+    rows = TableRows(Table(torch.tensor([[[1.0], [0.0]]], dtype=torch.float64)), 0, at)
     words = r"positions changed while they were read.*no other thread"
     with pytest.raises(RuntimeError, match=words):
-        native.rotate([x], [out], [rows], Band("half", "half", 0), False, apart=True)
+        native.rotate([x], [out], [rows], RotatedChannels("half", "half", 0), False, disjoint=True)
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])

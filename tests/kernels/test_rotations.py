@@ -4,26 +4,28 @@ import pytest
 import torch
 
 from whorl.kernels import reference
-from whorl.kernels.native import Band
+from whorl.kernels.native import RotatedChannels
 
 from . import rotations as r
 
-BAND = Band("half", "half", 0)
+BAND = RotatedChannels("half", "half", 0)
 
 
 @pytest.mark.parametrize("mistake", ["next position", "other sign", "other layout", "a NaN"])
 def test_assert_near_fails(mistake: str) -> None:
     x = r.normal(1, 2, 9, 16, dtype=torch.bfloat16)
-    angles = r.turns(9, 8)
+    angles = r.compute_angles(9, 8)
     exact = reference.rotate_matrix(x.double(), angles)
     independent = r.in_low_precision(x, angles, "half")
-    right = r.by_reference(x, r.table_for(x, angles), BAND)
+    right = r.rotate_by_reference(x, r.table_for(x, angles), BAND)
     r.assert_near(right, exact, independent)
     wrong = {
-        "next position": r.by_reference(x, r.table_for(x, r.turns(9, 8, first=1)), BAND),
-        "other sign": r.by_reference(x, r.table_for(x, angles), BAND, transpose=True),
-        "other layout": r.by_reference(
-            x, r.table_for(x, angles), Band("interleaved", "interleaved", 0)
+        "next position": r.rotate_by_reference(
+            x, r.table_for(x, r.compute_angles(9, 8, first=1)), BAND
+        ),
+        "other sign": r.rotate_by_reference(x, r.table_for(x, angles), BAND, transpose=True),
+        "other layout": r.rotate_by_reference(
+            x, r.table_for(x, angles), RotatedChannels("interleaved", "interleaved", 0)
         ),
         "a NaN": right.index_fill(3, torch.tensor([3]), torch.nan),
     }[mistake]
@@ -33,7 +35,7 @@ def test_assert_near_fails(mistake: str) -> None:
 
 def test_assert_near_fails_on_a_sloppy_rounding() -> None:
     x = r.normal(1, 2, 9, 16, dtype=torch.float32)
-    angles = r.turns(9, 8)
+    angles = r.compute_angles(9, 8)
     exact = reference.rotate_matrix(x.double(), angles)
     sloppy = exact.bfloat16().float()
     with pytest.raises(AssertionError, match="off by"):

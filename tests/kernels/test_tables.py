@@ -24,12 +24,14 @@ def truth(position: int, rotary_dim: int, base: float) -> Tensor:
             position * mpmath.power(mpmath.mpf(base), mpmath.mpf(-2 * i) / rotary_dim)
             for i in range(rotary_dim // 2)
         ]
-        rows = [[float(turn(a)) for a in angles] for turn in (mpmath.cos, mpmath.sin)]
+        rows = [[float(function(a)) for a in angles] for function in (mpmath.cos, mpmath.sin)]
     return torch.tensor(rows, dtype=torch.float64)
 
 
 def built(positions: Tensor, inv_freq: Tensor, precision: str = "float64") -> Tensor:
-    return tables.entries(tables.angles(positions, inv_freq, precision), 1.0, torch.float32)
+    return tables.compute_rows(
+        tables.compute_angles(positions, inv_freq, precision), 1.0, torch.float32
+    )
 
 
 def assert_within_promise(position: int, rotary_dim: int, base: float) -> None:
@@ -66,8 +68,8 @@ def test_float32_angles_break_the_promise() -> None:
 
 
 def test_float64_tables_are_near_the_truth() -> None:
-    angles = tables.angles(torch.tensor([4095]), compute_frequencies(128, 10_000.0))
-    row = tables.entries(angles, 1.0, torch.float64)[0]
+    angles = tables.compute_angles(torch.tensor([4095]), compute_frequencies(128, 10_000.0))
+    row = tables.compute_rows(angles, 1.0, torch.float64)[0]
     # An angle below 4096 has an error of a few halves of its last bit, 2^-41.
     assert (row - truth(4095, 128, 10_000.0)).abs().max() < 4 * 2**-41
 
@@ -90,7 +92,7 @@ def test_float32_mode_is_that_of_transformers(base: float) -> None:
 
 def test_the_ladder_is_that_of_the_reference() -> None:
     torch.testing.assert_close(
-        compute_frequencies(128, 10_000.0), reference.inverse_frequencies(128), rtol=1e-15, atol=0
+        compute_frequencies(128, 10_000.0), reference.compute_inv_freq(128), rtol=1e-15, atol=0
     )
 
 
@@ -122,10 +124,10 @@ def test_rows_do_not_depend_on_the_table(
     dtype: torch.dtype,
 ) -> None:
     inv_freq = compute_frequencies(2 * pairs, 10_000.0)
-    turns = tables.angles(torch.arange(300), inv_freq, precision)
-    table = tables.entries(turns, scale, dtype)
+    angles = tables.compute_angles(torch.arange(300), inv_freq, precision)
+    table = tables.compute_rows(angles, scale, dtype)
     results = [
-        tables.lookup(part, inv_freq, *where, scale, precision)
+        tables.look_up_rows(part, inv_freq, *where, scale, precision)
         for part in (table, table[:known], table[:0])
     ]
     for other in results[1:]:
@@ -136,7 +138,7 @@ def test_rows_do_not_depend_on_the_table(
 def test_rows_at_the_edges_of_the_table(positions: list[int]) -> None:
     inv_freq, at = compute_frequencies(34, 10_000.0), torch.tensor(positions)
     table = built(torch.arange(8), inv_freq)
-    rows = tables.lookup(table, inv_freq, at, 0, 2, 1.0, "float64")
+    rows = tables.look_up_rows(table, inv_freq, at, 0, 2, 1.0, "float64")
     r.assert_same_bits(rows, built(at, inv_freq))
 
 
@@ -150,23 +152,23 @@ def test_one_row_alone_is_the_row_of_many(precision: str) -> None:
 
 
 def test_scale_by_row() -> None:
-    angles = torch.stack((r.turns(3, 4), r.turns(3, 4, first=9)))
+    angles = torch.stack((r.compute_angles(3, 4), r.compute_angles(3, 4, first=9)))
     scales = torch.tensor([1.0, 1.5])
-    together = tables.entries(angles, scales, torch.float32)
+    together = tables.compute_rows(angles, scales, torch.float32)
     for row, scale in enumerate((1.0, 1.5)):
-        r.assert_same_bits(together[row], tables.entries(angles[row], scale, torch.float32))
+        r.assert_same_bits(together[row], tables.compute_rows(angles[row], scale, torch.float32))
 
 
 def test_frequencies_by_row() -> None:
     positions, inv_freq = torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([[1.0, 0.5], [2, 1]])
-    together = tables.angles(positions, inv_freq)
+    together = tables.compute_angles(positions, inv_freq)
     assert together.tolist() == [
         [[1, 0.5], [2, 1], [3, 1.5]],
         [[8, 4], [10, 5], [12, 6]],
     ]
 
 
-native_only = pytest.mark.skipif(native.problem() is not None, reason="no native library")
+native_only = pytest.mark.skipif(native.find_problem() is not None, reason="no native library")
 
 
 @native_only
@@ -191,7 +193,7 @@ def test_rows_of_the_library_are_within_the_promise(
 def test_rows_of_the_library_are_those_of_torch_but_for_a_last_bit(scale: float) -> None:
     at, inv_freq = torch.arange(0, 2**24, 1999), compute_frequencies(128, 10_000.0)
     ours = native_tables.build_table(at, 0, len(at), inv_freq, scale)
-    theirs = tables.entries(tables.angles(at, inv_freq), scale, torch.float32)
+    theirs = tables.compute_rows(tables.compute_angles(at, inv_freq), scale, torch.float32)
     apart = (ours.view(torch.int32) - theirs.view(torch.int32)).abs()
     assert apart.max() <= 1
     assert apart.count_nonzero() <= 2  # of a million

@@ -27,7 +27,7 @@ def test_there_and_back(head: Head) -> None:
 @given(head=HEADS, position=st.integers(0, 10_000))
 def test_scores_are_equal(head: Head, position: int) -> None:
     q, k = (random(head.rows, seed=seed).double() for seed in (1, 2))
-    angles = reference.inverse_frequencies(head.width)
+    angles = reference.compute_inv_freq(head.width)
     order, band = reorder_rows(head, "interleaved"), slice(head.start, head.start + head.width)
 
     def score(q: torch.Tensor, k: torch.Tensor, layout: str) -> float:

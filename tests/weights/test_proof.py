@@ -38,7 +38,7 @@ def meta_llama(folder: Path, tokens: Tensor) -> Tensor:
     weights = load(folder / "model.safetensors")
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
     base, eps = config["rope_parameters"]["rope_theta"], config["rms_norm_eps"]
-    angles = torch.arange(tokens.shape[1])[:, None] * reference.inverse_frequencies(
+    angles = torch.arange(tokens.shape[1])[:, None] * reference.compute_inv_freq(
         config["head_dim"], base
     )
 

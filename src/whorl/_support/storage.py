@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-__all__ = ["check_storage"]
+from .tensors import ORDINARY
 
-_ORDINARY = (Tensor, torch.nn.Parameter)
+__all__ = ["check_storage"]
 
 
 def check_storage(x: Tensor, where: str, what: str) -> None:
@@ -14,7 +14,7 @@ def check_storage(x: Tensor, where: str, what: str) -> None:
     Refuse torch's zero tensors too, which never had memory. Inside a transform or a tracer there
     is none to ask for, and all is well.
     """
-    if torch.compiler.is_compiling() or type(x) not in _ORDINARY:
+    if torch.compiler.is_compiling() or type(x) not in ORDINARY:
         return
     try:
         # len is the quickest question after the bytes of a storage.

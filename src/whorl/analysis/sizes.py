@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from whorl.encodings import Encoding, make
-from whorl.encodings.base import classes
+from whorl.encodings.base import get_classes
 
 from .record import check_memory
 
@@ -80,7 +80,7 @@ def refuse_unused(encodings: Sequence[str], given: Iterable[str], where: str) ->
     Traceback (most recent call last):
     ValueError: explain: 'alibi' does not use base; leave it out. It uses heads.
     """
-    known = [classes().get(part.strip()) for name in encodings for part in name.split("+")]
+    known = [get_classes().get(part.strip()) for name in encodings for part in name.split("+")]
     if None in known:
         return  # making the encoding raises, and lists the known names
     taken = {option for cls in known if cls is not None for option in _list_sized_options(cls)}
@@ -101,7 +101,7 @@ def _list_sized_options(known: type[Encoding]) -> list[str]:
 def _make_part(
     name: str, num_heads: int, head_dim: int, max_length: int, options: dict[str, Any]
 ) -> Encoding:
-    known = classes().get(name)
+    known = get_classes().get(name)
     if known is None:
         return make(name)  # raises, and lists the known names
     parameters = inspect.signature(known).parameters

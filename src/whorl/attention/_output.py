@@ -44,7 +44,7 @@ class Output:
         if self._out is None:  # not before: a call with gradients never needs it
             # Of the piece, not of q: under vmap over v alone, only the piece has its axis.
             out = piece.new_empty(self._shape, dtype=self._like.dtype)
-            self._out = native.on_huge_pages(out) if ops.is_plain((out,)) else out
+            self._out = native.use_huge_pages(out) if ops.is_plain((out,)) else out
         self._out[:, :, first : self._length] = piece
 
     def join(self) -> Tensor:

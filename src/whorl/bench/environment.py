@@ -63,7 +63,7 @@ def is_same_environment(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _describe_kernel() -> str:
-    problem = native.problem()
+    problem = native.find_problem()
     if problem:
         return f"PyTorch reference: {problem}"
-    return f"native, {native.best_isa()}"
+    return f"native, {native.get_best_isa()}"

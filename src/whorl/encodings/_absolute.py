@@ -14,11 +14,9 @@ from whorl._support.storage import check_storage
 from whorl.positions import resolve
 
 from .base import Encoding
+from .rotary.call import ResolvedPositions
 
-__all__ = ["Absolute", "Where"]
-
-# Resolved positions: a tensor, or None for first, first + 1, ...
-Where = tuple[Tensor | None, int]
+__all__ = ["Absolute"]
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -31,7 +29,7 @@ class AbsoluteConfig(Protocol):
 
 
 class Absolute(Encoding):
-    """An encoding that adds rows to embeddings; a subclass gives the rows in ``_rows``."""
+    """An encoding that adds rows to embeddings; a subclass gives the rows in ``_get_rows``."""
 
     config: AbsoluteConfig  # type: ignore[assignment]  # a Config with this option
 
@@ -44,16 +42,16 @@ class Absolute(Encoding):
         added.
         """
         name = type(self).__name__
-        batch, length = _check(x, self.config.dim, name)
+        batch, length = _check_embeddings(x, self.config.dim, name)
         where = resolve(positions, offset, batch, length, x.device, name)
-        return (x + self._rows(where, length, x)).to(x.dtype)
+        return (x + self._get_rows(where, length, x)).to(x.dtype)
 
-    def _rows(self, where: Where, length: int, x: Tensor) -> Tensor:
+    def _get_rows(self, where: ResolvedPositions, length: int, x: Tensor) -> Tensor:
         """[T, dim] or [B, T, dim] on the device of ``x``, float32 or wider unless trained."""
         raise NotImplementedError
 
 
-def _check(x: Tensor, dim: int, where: str) -> tuple[int, int]:
+def _check_embeddings(x: Tensor, dim: int, where: str) -> tuple[int, int]:
     """Batch size and length of ``x``; refuse all but floating-point [B, T, dim]."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{where}: x must be a tensor [B, T, E]; got {type(x).__name__}.")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 from whorl.positions import resolve
 
 from .rotary.checks import check_pair
@@ -75,17 +75,17 @@ def check_positions(
             f"{where}: {what} must be a tensor, because a score needs to know where both tokens"
             f" are; got None. Use torch.arange({length}) for a whole sequence."
         )
-    at, _ = resolve(given, 0, batch, length, device, f"{where}, {what}")
-    assert at is not None  # as it came as a tensor
-    return at
+    positions, _ = resolve(given, 0, batch, length, device, f"{where}, {what}")
+    assert positions is not None  # as it came as a tensor
+    return positions
 
 
-def check_whole(at: Tensor, where: str) -> None:
+def check_whole(positions: Tensor, where: str) -> None:
     """Refuse fractional positions where distances choose a row of a table."""
-    if at.is_floating_point():
+    if positions.is_floating_point():
         raise TypeError(
             f"{where}: positions must be integers, because a distance chooses a vector;"
-            f" got {at.dtype}. Use positions.long() if they are whole."
+            f" got {positions.dtype}. Use positions.long() if they are whole."
         )
 
 
@@ -102,7 +102,7 @@ def repeat_heads(x: Tensor, heads: int) -> Tensor:
 
 def widen(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Half precision as float32, so that scores that attention sums up are not rounded before."""
-    return q.to(table_dtype(q)), k.to(table_dtype(k))
+    return q.to(choose_table_dtype(q)), k.to(choose_table_dtype(k))
 
 
 def score_by_index(x: Tensor, rows: Tensor, index: Tensor) -> Tensor:
@@ -124,13 +124,21 @@ def shift_rows(product: Tensor, late: int, size: int) -> Tensor:
     return flat.view(*product.shape[:-1], L - 1)[..., :size]
 
 
-def find_first_distance(at: Tensor, keys: Tensor) -> int | None:
-    """First query minus first key, if both count up by one and alike in every batch row."""
-    if not at.numel() or not keys.numel() or not (has_values(at) and has_values(keys)):
+def find_first_distance(query_positions: Tensor, key_positions: Tensor) -> int | None:
+    """Distance of query 0 to key 0 if positions are consecutive in all rows, else None."""
+    if (
+        not query_positions.numel()
+        or not key_positions.numel()
+        or not (has_values(query_positions) and has_values(key_positions))
+    ):
         return None
-    if at.is_floating_point() or keys.is_floating_point():
+    if query_positions.is_floating_point() or key_positions.is_floating_point():
         return None
-    start = at[..., 0] - keys[..., 0]
+    start = query_positions[..., 0] - key_positions[..., 0]
     first = start.flatten()[0]
-    regular = (at.diff() == 1).all() & (keys.diff() == 1).all() & (start == first).all()
+    regular = (
+        (query_positions.diff() == 1).all()
+        & (key_positions.diff() == 1).all()
+        & (start == first).all()
+    )
     return int(first) if bool(regular) else None

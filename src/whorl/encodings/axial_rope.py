@@ -1,31 +1,34 @@
 """AxialRoPE: rotary embedding for positions on several axes, such as rows and columns of an image.
 
-    pair i turns by p_a theta_j              a: the axis of pair i, j: its place among a's pairs
+    pair i rotates by p_a theta_j            a: the axis of pair i, j: its place among a's pairs
     theta_j = fastest_a base_a^(-2 j / R_a)  R_a: channels of axis a
 
-A direct sum: every pair turns along one axis, and the score of two tokens depends on the difference
-of their coordinates only. The mixed variant turns pair i of head h by sum_a p_a f_(h, a, i) with
-trained f, so that diagonals are seen too. Heo et al. 2024, Rotary Position Embedding for Vision
-Transformer, https://arxiv.org/abs/2403.13298. Kernel: csrc/rotate.c.
+Every pair rotates along one axis, and the score of two tokens depends on the difference of their
+coordinates only. The mixed variant rotates pair i of head h by sum_a p_a f_(h, a, i) with trained
+f, so that scores depend on diagonal distances too.
+
+Heo et al. 2024, Rotary Position Embedding for Vision Transformer,
+https://arxiv.org/abs/2403.13298. Kernel: csrc/rotate.c.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from whorl.kernels.native import Band, Rows
+from whorl.kernels.native import RotatedChannels
+from whorl.kernels.ops import Route
 from whorl.scaling import Description, Frequencies, Ladder
 from whorl.scaling.base import compute_frequencies
 from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices, check_number
 from .base import Card, register
-from .rotary.angles import Where
-from .rotary.config import RotaryConfig, TableStrategy, frozen_frequencies
-from .rotary.rotary import Call, Rotary
+from .rotary.call import ResolvedPositions, RotationCall
+from .rotary.config import RotaryConfig, TableStrategy, check_inv_freq
+from .rotary.rotary import Rotary
 
 __all__ = ["AxialRoPE", "AxialRoPEConfig"]
 
@@ -62,7 +65,7 @@ class AxialRoPEConfig(RotaryConfig):
         for fastest in self.fastest if isinstance(self.fastest, tuple) else (self.fastest,):
             check_number(fastest, "fastest", "AxialRoPE", bound="above 0")
         if self.inv_freq is not None:
-            values = frozen_frequencies(self.inv_freq, self.width // 2, "AxialRoPE")
+            values = check_inv_freq(self.inv_freq, self.width // 2, "AxialRoPE")
             object.__setattr__(self, "inv_freq", values)
         self._check_mixed()
 
@@ -135,7 +138,7 @@ class AxialRoPEConfig(RotaryConfig):
             )
         if mixed and (self.inv_freq is not None or self.widths is not None):
             raise ValueError(
-                "AxialRoPE: mixed frequencies turn every pair along all axes, so widths and"
+                "AxialRoPE: mixed frequencies rotate every pair along all axes, so widths and"
                 " inv_freq have no meaning; leave them out."
             )
 
@@ -150,8 +153,8 @@ class AxialRoPE(Rotary):
         widths: channels of each axis, even; equal shares of the rotated channels by default.
         base: of the frequencies, or one for each axis: by default 10,000, and 10 for mixed ones.
             The paper takes 100 for fixed ones, on grids of some ten rows.
-        order: "blocks" gives axis 0 the first pairs, then axis 1; "alternating" deals pairs out in
-            turn, 0, 1, 0, 1 ... How a pair lies among the channels is ``layout``, as for RoPE.
+        order: "blocks" gives axis 0 the first pairs, then axis 1; "alternating" gives pairs to
+            0, 1, 0, 1 ... How a pair lies among the channels is ``layout``, as for RoPE.
         within: where ``layout`` looks for the two channels of a pair: "head", among all rotated
             ones, or "axis", among those of the axis alone, one block after the other (Gemma 4).
         fastest: radians per unit of position of the fastest pair, or one for each axis: 1, or 2 pi
@@ -176,7 +179,7 @@ class AxialRoPE(Rotary):
     config: AxialRoPEConfig
 
     card: ClassVar[Card] = Card(
-        formula="pair i turned by p_a theta_j, each pair along its axis a",
+        formula="pair i rotated by p_a theta_j, each pair along its axis a",
         paper="Heo et al. 2024",
         url="https://arxiv.org/abs/2403.13298",
         relative=True,
@@ -274,16 +277,19 @@ class AxialRoPE(Rotary):
     def describe(
         self, context_length: int | None = None, *, original_context: int | None = None
     ) -> Description:
-        """As for ``RoPE``; not for mixed frequencies, which turn along all axes at once."""
+        """As for ``RoPE``; not for mixed frequencies, which rotate along all axes at once."""
         if self.config.frequencies == "mixed":
             raise ValueError(
                 "AxialRoPE.describe: mixed frequencies have no wavelength of their own, because a"
-                " pair turns along all axes; look at `freqs`."
+                " pair rotates along all axes; look at `freqs`."
             )
         return super().describe(context_length, original_context=original_context)
 
     def reset_parameters(self) -> None:
-        """Start mixed frequencies as a ladder along each axis, turned at random for each head."""
+        """Start mixed frequencies afresh, as is needed after ``to_empty``.
+
+        Each head starts with the frequencies of ``base`` along axes that are rotated at random.
+        """
         if self.config.frequencies == "fixed":
             return
         axes, pairs = self.config.axes, self.config.width // 2
@@ -294,12 +300,12 @@ class AxialRoPE(Rotary):
         size = fastest[:, None] * bases[:, None] ** -steps  # [n, share]
         with torch.no_grad():
             for head in self.freqs:
-                turn = _random_turn(axes)
-                spread = turn[:, :, None] * size[None]  # [n along, n ladders, share]
+                rotation = _draw_rotation(axes)
+                spread = rotation[:, :, None] * size[None]  # [n along, n ladders, share]
                 head.copy_(spread.flatten(1)[:, :pairs])
 
     @property
-    def _trained(self) -> bool:
+    def _is_trained(self) -> bool:
         return self.config.frequencies == "mixed"
 
     def _prepare(self) -> None:
@@ -323,20 +329,22 @@ class AxialRoPE(Rotary):
             inv_freq = torch.stack([ladders[a][j] for a, j in dealt])
         self._ladder = Ladder(inv_freq, None)
 
-    def _frequencies(
+    def _compute_frequencies(
         self, context_length: int | Tensor | None, where: str, default_short: bool = False
     ) -> Frequencies:
         if self.config.frequencies == "mixed":
             return Frequencies(self.freqs.double())
-        return super()._frequencies(context_length, where, default_short)
+        return super()._compute_frequencies(context_length, where, default_short)
 
-    def _where(self, xs: tuple[Tensor, ...], call: Call) -> list[Where]:
+    def _resolve_positions(
+        self, xs: tuple[Tensor, ...], call: RotationCall
+    ) -> list[ResolvedPositions]:
         for positions in (
             call.positions,
             *([] if call.key_positions is None else [call.key_positions]),
         ):
             self.check_coordinates(positions, "AxialRoPE")
-        where = super()._where(xs, call)
+        resolved = super()._resolve_positions(xs, call)
         if self.config.frequencies == "mixed":
             heads = self.config.num_kv_heads
             for x in xs:
@@ -345,32 +353,34 @@ class AxialRoPE(Rotary):
                         f"AxialRoPE: mixed frequencies are for {heads} key heads, so queries and"
                         f" keys must have a multiple of that many; got {x.shape[1]}."
                     )
-        return where
+        return resolved
 
-    def _shortcut(self, *given: Any) -> list[Rows] | None:
-        # The kernel rotates one band in a call, and here every axis has one.
-        return super()._shortcut(*given) if self.config.within == "head" else None
+    @property
+    def _reads_tables(self) -> bool:
+        # The kernel rotates one range of channels in a call, and here every axis has one.
+        return self.config.within == "head"
 
-    def _turn(
+    def _rotate_by_rows(
         self,
         xs: Sequence[Tensor],
         rows: Sequence[Tensor],
-        band: Band,
+        channels: RotatedChannels,
         inverse: bool,
         outs: Sequence[Tensor] | None,
+        route: Route | None = None,
     ) -> list[Tensor]:
         if self.config.within == "head":
-            return super()._turn(xs, rows, band, inverse, outs)
+            return super()._rotate_by_rows(xs, rows, channels, inverse, outs, route)
         first = 0
-        for pairs in filter(None, self.config.pairs):  # a band for each axis, past the last one's
+        for pairs in filter(None, self.config.pairs):  # one axis after the other
             block = [table[..., first : first + pairs] for table in rows]
-            here = band._replace(start=band.start + 2 * first)
-            xs = super()._turn(xs, block, here, inverse, outs)
+            here = channels._replace(start=channels.start + 2 * first)
+            xs = super()._rotate_by_rows(xs, block, here, inverse, outs)
             first += pairs
         return list(xs)
 
     def check_coordinates(self, positions: Tensor | None, where: str) -> None:
-        """Refuse tokens that are not placed on every axis."""
+        """Refuse positions that do not have a row for every axis."""
         if positions is None or (isinstance(positions, Tensor) and positions.dim() < 2):
             n = self.config.axes
             got = "None" if positions is None else f"{list(positions.shape)}"
@@ -380,7 +390,7 @@ class AxialRoPE(Rotary):
             )
 
 
-def _random_turn(axes: int) -> Tensor:
+def _draw_rotation(axes: int) -> Tensor:
     """A rotation [n, n], every one equally likely."""
     random = torch.randn(axes, axes, dtype=torch.float64, device="cpu")
     q: Tensor

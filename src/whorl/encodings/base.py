@@ -45,8 +45,8 @@ __all__ = [
     "Config",
     "Encoding",
     "Scorer",
-    "classes",
     "from_dict",
+    "get_classes",
     "make",
     "names",
     "register",
@@ -71,7 +71,7 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Every option as numbers, strings, lists and dicts."""
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {f.name: _convert_to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def changed(self) -> dict[str, Any]:
         """The options that differ from their defaults, in order: what a repr should show."""
@@ -82,9 +82,9 @@ class Config:
         }
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [_convert_to_json(item) for item in value]
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
@@ -214,13 +214,13 @@ class Encoding(nn.Module):
         """
         return None
 
-    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
         """``content_score`` for the blocks of a call, with what they share prepared once.
 
-        q: all queries of the call, or as many to come, [B, H, T, D]. reach: the lowest and highest
-        distance i - j of any pair that is seen, if queries and keys of each block count up by one;
-        scores of pairs outside it are hidden later, and may be any finite number. None: positions
-        may be anything.
+        q: all queries of the call, or as many to come, [B, H, T, D].
+        distance_range: the lowest and highest distance i - j of any visible pair, if queries
+        and keys of each block have consecutive positions; scores of pairs outside it are masked
+        later, and may be any finite number. None: positions may be anything.
         """
         return self.content_score
 
@@ -310,7 +310,7 @@ def register(name: str) -> Callable[[E_], E_]:
     return add
 
 
-def classes() -> dict[str, type[Encoding]]:
+def get_classes() -> dict[str, type[Encoding]]:
     """Every registered encoding by its name."""
     return dict(_REGISTRY)
 

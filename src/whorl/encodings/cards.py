@@ -4,15 +4,15 @@ import inspect
 
 import torch
 
-from .base import Encoding, classes
+from .base import Encoding, get_classes
 
-__all__ = ["SIZES", "render_markdown", "sample"]
+__all__ = ["SIZES", "make_sample", "render_markdown"]
 
 #: Sizes of the model that parameters are counted for: those that an encoding asks for.
 SIZES = {"num_heads": 8, "head_dim": 128, "dim": 1024, "max_length": 2048}
 
 
-def sample(cls: type[Encoding]) -> Encoding:
+def make_sample(cls: type[Encoding]) -> Encoding:
     """An encoding with its defaults, at ``SIZES`` where it has none."""
     needed = [
         name
@@ -35,10 +35,10 @@ def render_markdown(page: str = "{}.md") -> str:
         " | trained numbers | memory | compute | paper |",
         "| --- | --- | --- | :-: | :-: | :-: | :-: | ---: | --- | --- | --- |",
     ]
-    for name, cls in sorted(classes().items()):
+    for name, cls in sorted(get_classes().items()):
         if (card := cls.card) is None:
             continue
-        made = sample(cls)
+        made = make_sample(cls)
         count = sum(parameter.numel() for parameter in made.parameters())
         cells = (
             f"[`{name}`]({page.format(name)})",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .base import Config, Encoding, Scorer, from_dict
 
-__all__ = ["Composition", "takes"]
+__all__ = ["Composition", "has_option"]
 
 #: Methods that two parts of a composition cannot both have, with what both would do.
 _ONE_PART_ONLY = {
@@ -34,14 +34,14 @@ class Composition(Encoding):
             if not isinstance(part, Encoding):
                 raise TypeError(f"a composition is made of encodings; got {part!r}.")
             flat += part.parts
-        _check(flat)
+        _check_compatible(flat)
         self._parts = nn.ModuleList(flat)
         self.config = CompositionConfig(tuple(part.config for part in flat))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Composition":
-        """The composition whose ``to_dict`` gave these options."""
-        return cls(*(from_dict(part) for part in _parts(options)))
+        """The composition that ``to_dict`` described by these options."""
+        return cls(*(from_dict(part) for part in _check_parts(options)))
 
     @property
     def parts(self) -> list[Encoding]:
@@ -85,18 +85,18 @@ class Composition(Encoding):
     def embed(
         self, x: Tensor, positions: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> Tensor:
-        adding = [part for part in self.parts if part.acts("embed")]
+        embedding = [part for part in self.parts if part.acts("embed")]
         axes = self.position_axes
         shape: tuple[int, ...] = () if positions is None else tuple(positions.shape)
-        if adding and axes > 1 and len(shape) > 1 and shape[0] == axes:
+        if embedding and axes > 1 and len(shape) > 1 and shape[0] == axes:
             raise ValueError(
-                f"embed: {adding[0]!r} knows one axis, the order of the tokens, but positions"
+                f"embed: {embedding[0]!r} knows one axis, the order of the tokens, but positions"
                 f" {list(shape)} may be those of the rotation's {axes} axes; pass [T], or none."
             )
         dtype = x.dtype
-        if len(adding) > 1 and dtype in (torch.float16, torch.bfloat16):
+        if len(embedding) > 1 and dtype in (torch.float16, torch.bfloat16):
             x = x.float()  # round once, after the last
-        for part in adding:
+        for part in embedding:
             x = part.embed(x, positions, offset=offset)
         return x.to(dtype)
 
@@ -161,8 +161,8 @@ class Composition(Encoding):
         scores = [part.content_score for part in self.parts]
         return self._score(scores, q, k, positions, key_positions, segments, key_segments)
 
-    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
-        scores = [part.scorer(q, reach) for part in self.parts]
+    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
+        scores = [part.scorer(q, distance_range) for part in self.parts]
 
         def score(
             q: Tensor,
@@ -195,21 +195,21 @@ class Composition(Encoding):
             if takes:
                 _check_takes(part, "content_score", more)
             terms.append(score(q, k, positions, key_positions, **(more if takes else {})))
-        return _total(terms)
+        return _sum_terms(terms)
 
     def distance_bias(self, distance: Tensor) -> Tensor | None:
-        return _total([part.distance_bias(distance) for part in self.parts])
+        return _sum_terms([part.distance_bias(distance) for part in self.parts])
 
     def decay_slopes(self) -> Tensor | None:
         """The sum over parts, where all that have a bias by distance have slopes."""
         biased = [part for part in self.parts if part.acts("distance_bias")]
         slopes = [part.decay_slopes() for part in biased]
-        return None if any(each is None for each in slopes) else _total(slopes)
+        return None if any(each is None for each in slopes) else _sum_terms(slopes)
 
     def value_term(
         self, weights: Tensor, positions: Tensor, key_positions: Tensor
     ) -> Tensor | None:
-        return _total([p.value_term(weights, positions, key_positions) for p in self.parts])
+        return _sum_terms([p.value_term(weights, positions, key_positions) for p in self.parts])
 
     def softmax_scale(self, head_dim: int) -> float | None:
         scales = [part.softmax_scale(head_dim) for part in self.parts]
@@ -233,8 +233,8 @@ class CompositionConfig(Config):
     parts: tuple[Config, ...]
 
 
-def _check(parts: list[Encoding]) -> None:
-    """Refuse parts that make no sense together."""
+def _check_compatible(parts: list[Encoding]) -> None:
+    """Refuse parts that do not work together."""
     for method, why in _ONE_PART_ONLY.items():
         both = [part for part in parts if part.acts(method)]
         if len(both) > 1:
@@ -242,11 +242,11 @@ def _check(parts: list[Encoding]) -> None:
                 f"cannot compose {both[0]!r} with {both[1]!r}, because both would {why};"
                 " keep one of them."
             )
-    turning = [part for part in parts if part.acts("forward")]
-    asking = [part for part in parts if part.acts("content_score")]
-    if turning and asking:
+    rotating = [part for part in parts if part.acts("forward")]
+    scoring = [part for part in parts if part.acts("content_score")]
+    if rotating and scoring:
         raise ValueError(
-            f"cannot compose {turning[0]!r} with {asking[0]!r}, because the second scores queries"
+            f"cannot compose {rotating[0]!r} with {scoring[0]!r}, because the second scores queries"
             " and keys by their content, which the first has rotated; keep one of them, or take a"
             " bias by distance such as ALiBi or T5Bias(scale=None)."
         )
@@ -262,18 +262,18 @@ def _check(parts: list[Encoding]) -> None:
                 )
 
 
-def takes(part: Encoding, method: str, option: str) -> bool:
+def has_option(part: Encoding, method: str, option: str) -> bool:
     """Whether a method of an encoding has an option."""
     return option in inspect.signature(getattr(part, method)).parameters
 
 
 def _check_takes(part: Encoding, method: str, options: Mapping[str, Any]) -> None:
     for option in options:
-        if not takes(part, method, option):
+        if not has_option(part, method, option):
             raise TypeError(f"{part!r} has no {option!r} in {method}; leave it out.")
 
 
-def _total(terms: list[Tensor | None]) -> Tensor | None:
+def _sum_terms(terms: list[Tensor | None]) -> Tensor | None:
     total: Tensor | None = None
     for term in terms:
         if term is not None:
@@ -281,8 +281,8 @@ def _total(terms: list[Tensor | None]) -> Tensor | None:
     return total
 
 
-def _parts(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a composition is made of; refuse anything beside it."""
+def _check_parts(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The dictionaries of the parts; refuse any other option."""
     unknown = [repr(option) for option in options if option != "parts"]
     if unknown:
         raise TypeError(f"a composition has no option {', '.join(unknown)}. It has: parts.")

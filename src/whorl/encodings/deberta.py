@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from ._content import (
     check_score_inputs,
@@ -43,7 +43,7 @@ from .base import Card, Config, Encoding, Scorer, register
 __all__ = ["DeBERTa", "DeBERTaConfig"]
 
 _TERMS = ("c2p", "p2c")
-# Keys to meet their distances at a time, at least: fewer make many small products.
+# Least keys of a chunk: fewer make many small products.
 _KEYS = 64
 
 
@@ -271,11 +271,11 @@ class DeBERTa(Encoding):
         """q_i . K_r[d] + k_j . Q_r[e], [B, H, T, S]."""
         return self._score(None, q, k, positions, key_positions)
 
-    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
         """``content_score`` with the vectors of all distances projected once."""
         rows = None
-        if reach is not None and not q.is_meta and not torch.compiler.is_compiling():
-            rows = self._rows(reach, q)
+        if distance_range is not None and not q.is_meta and not torch.compiler.is_compiling():
+            rows = self._project_distances(distance_range, q)
 
         def score(q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
             return self._score(rows, *widen(q, k), positions, key_positions)
@@ -291,56 +291,66 @@ class DeBERTa(Encoding):
         key_positions: Tensor,
     ) -> Tensor:
         where, heads = "DeBERTa.content_score", self.config.num_heads
-        at, keys = check_score_inputs(
+        query_positions, key_positions = check_score_inputs(
             q, k, positions, key_positions, heads, self.config.head_dim, where
         )
-        check_whole(at, where)
-        check_whole(keys, where)
-        wide, S = table_dtype(q), k.shape[2]
-        asked, offered = q.to(wide), repeat_heads(k.to(wide), heads)
-        start = None if rows is None else find_first_distance(at, keys)
-        if rows is not None and start is not None and rows.reach(start, q.shape[2], S):
-            terms = rows.scores(asked, offered, start)
+        check_whole(query_positions, where)
+        check_whole(key_positions, where)
+        wide, S = choose_table_dtype(q), k.shape[2]
+        wide_q, wide_k = q.to(wide), repeat_heads(k.to(wide), heads)
+        start = None if rows is None else find_first_distance(query_positions, key_positions)
+        if rows is not None and start is not None and rows.covers(start, q.shape[2], S):
+            terms = rows.score(wide_q, wide_k, start)
         else:
-            (vectors, index), terms = self._reached_rows(self._index(at, keys), wide), []
+            (vectors, index), terms = (
+                self._select_rows(self._find_buckets(query_positions, key_positions), wide),
+                [],
+            )
             if "c2p" in self.config.terms:
-                terms.append(score_by_index(asked, self._projected("key", vectors), index))
+                terms.append(score_by_index(wide_q, self._project("key", vectors), index))
             if "p2c" in self.config.terms:
                 index = index.mT
                 if self.config.p2c_index == "paper":
-                    vectors, index = self._reached_rows(self._index(keys, at), wide)
-                terms.append(score_by_index(offered, self._projected("query", vectors), index).mT)
+                    vectors, index = self._select_rows(
+                        self._find_buckets(key_positions, query_positions), wide
+                    )
+                terms.append(score_by_index(wide_k, self._project("query", vectors), index).mT)
         return (terms[0] if len(terms) == 1 else terms[0] + terms[1]).to(q.dtype)
 
-    def _rows(self, reach: tuple[int, int], like: Tensor) -> "_ProjectedDistances":
-        """K_r and Q_r of every distance in ``reach``."""
+    def _project_distances(
+        self, distance_range: tuple[int, int], like: Tensor
+    ) -> "_ProjectedDistances":
+        """K_r and Q_r of every distance in ``distance_range``."""
         # One more than there are, as ``shift_rows`` needs, at the end where it does.
-        distance = torch.arange(reach[0] - 1, reach[1] + 2, device=like.device)
+        distance = torch.arange(distance_range[0] - 1, distance_range[1] + 2, device=like.device)
         none = torch.zeros(1, dtype=torch.int64, device=like.device)
-        wide = table_dtype(like)
-        vectors, index = self._reached_rows(self._index(distance, none).squeeze(-1), wide)
-        asked = offered = None
+        wide = choose_table_dtype(like)
+        vectors, index = self._select_rows(self._find_buckets(distance, none).squeeze(-1), wide)
+        keys = queries = None
         if "c2p" in self.config.terms:
             falling = index[:-1].flip(0)
-            asked = self._projected("key", vectors).index_select(1, falling)
+            keys = self._project("key", vectors).index_select(1, falling)
         if "p2c" in self.config.terms:
             if self.config.p2c_index == "paper":
-                index = self._index(-distance, none).squeeze(-1)
-                vectors, index = self._reached_rows(index, wide)
-            offered = self._projected("query", vectors).index_select(1, index[1:])
-        return _ProjectedDistances(*reach, asked, offered)
+                index = self._find_buckets(-distance, none).squeeze(-1)
+                vectors, index = self._select_rows(index, wide)
+            queries = self._project("query", vectors).index_select(1, index[1:])
+        return _ProjectedDistances(*distance_range, keys, queries)
 
-    def _index(self, at: Tensor, keys: Tensor) -> Tensor:
+    def _find_buckets(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """The row of P for each query's distance to each key, [(B,) T, S]."""
-        distance, span = at.unsqueeze(-1) - keys.unsqueeze(-2), self.config.span
+        distance, span = (
+            query_positions.unsqueeze(-1) - key_positions.unsqueeze(-2),
+            self.config.span,
+        )
         if self.config.buckets == "log":
             steps = self._buckets.to(distance.device)
             far = steps[distance.abs().clamp(max=self.config.max_distance)]
             distance = distance.sign() * far
         return (distance + span).clamp(0, 2 * span - 1)
 
-    def _reached_rows(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Normalised rows of P that ``index`` asks for, and the index into those."""
+    def _select_rows(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Normalised rows of P that ``index`` uses, and the index into those."""
         vectors, index = _drop_unused_rows(self.vectors, index)
         vectors = vectors.to(dtype)
         if self.config.norm == "none":
@@ -349,7 +359,7 @@ class DeBERTa(Encoding):
         eps = self.config.norm_eps
         return F.layer_norm(vectors, (self.config.width,), weight, bias, eps), index
 
-    def _projected(self, which: Literal["key", "query"], vectors: Tensor) -> Tensor:
+    def _project(self, which: Literal["key", "query"], vectors: Tensor) -> Tensor:
         """Position vectors [N, dim] as keys or queries of every head, [H, N, D]."""
         if self.config.projections == "own":
             module = self.get_submodule(which)
@@ -400,32 +410,32 @@ class _ProjectedDistances(NamedTuple):
     keys: Tensor | None
     queries: Tensor | None
 
-    def reach(self, start: int, T: int, S: int) -> bool:
-        """Whether they serve distances start + t - s."""
+    def covers(self, start: int, T: int, S: int) -> bool:
+        """Whether all distances start + t - s are among them."""
         last = start + T - 1
         return last <= self.last and last - self.first + 1 >= S and self.first <= start
 
-    def scores(self, asked: Tensor, offered: Tensor, start: int) -> list[Tensor]:
-        """q_i . K_r and k_j . Q_r of asked [B, H, T, D] and offered [B, H, S, D]: [B, H, T, S]."""
-        T, S, terms = asked.shape[2], offered.shape[2], []
+    def score(self, q: Tensor, k: Tensor, start: int) -> list[Tensor]:
+        """q_i . K_r and k_j . Q_r of q [B, H, T, D] and k [B, H, S, D]: [B, H, T, S]."""
+        T, S, terms = q.shape[2], k.shape[2], []
         first, last = max(start - S + 1, self.first), start + T - 1
         if self.keys is not None:
             rows = self.keys[:, self.last - last : self.last - first + 2]
-            terms.append(shift_rows(asked @ rows.mT, T - 1, S))
+            terms.append(shift_rows(q @ rows.mT, T - 1, S))
         if self.queries is not None:
-            terms.append(self._by_key(offered, start, T))
+            terms.append(self._score_keys(k, start, T))
         return terms
 
-    def _by_key(self, offered: Tensor, start: int, T: int) -> Tensor:
-        """k_j . Q_r, [B, H, T, S]. Keys some at a time, as each needs T distances of all T + S."""
+    def _score_keys(self, k: Tensor, start: int, T: int) -> Tensor:
+        """k_j . Q_r, [B, H, T, S], in chunks of keys: each needs T of the T + S distances."""
         assert self.queries is not None
-        size, parts, begun = max(T, _KEYS), [], 0
+        size, parts, done = max(T, _KEYS), [], 0
         # The odd chunk first: under a causal mask the last one must begin no later than queries do.
-        odd = offered.shape[2] % size
-        sizes = [odd] * (odd > 0) + [size] * (offered.shape[2] // size)
-        for keys in torch.split(offered, sizes, 2):
-            here, S = start - begun, keys.shape[2]
-            begun += S
+        odd = k.shape[2] % size
+        sizes = [odd] * (odd > 0) + [size] * (k.shape[2] // size)
+        for keys in torch.split(k, sizes, 2):
+            here, S = start - done, keys.shape[2]
+            done += S
             first = max(here - S + 1, self.first)
             rows = self.queries[:, first - self.first : here + T - self.first + 1]
             parts.append(shift_rows(keys @ rows.mT, here - first, T).mT)
@@ -445,7 +455,7 @@ def _log_buckets(count: int, max_distance: int) -> Tensor:
 
 
 def _drop_unused_rows(vectors: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Without the rows at either end that no pair asks for: short texts use few of them."""
+    """Vectors without the rows at either end that no pair uses; short texts use few of them."""
     if not index.numel() or not has_values(index):
         return vectors, index
     first, last = (int(v) for v in index.aminmax())

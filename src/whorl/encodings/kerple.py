@@ -89,14 +89,14 @@ class Kerple(Encoding):
     @torch.no_grad()
     def set_rates(self, r1: Tensor | Sequence[float], r2: Tensor | Sequence[float]) -> None:
         """Train on from these r1 and r2, one of each per head; any shape with H numbers serves."""
-        r1 = self._checked(r1, "r1", math.inf)
+        r1 = self._check_rates(r1, "r1", math.inf)
         self.raw_r1.copy_(r1.log())
         if self.config.kind == "log":
-            self.raw_r2.copy_(self._checked(r2, "r2", math.inf).log())
+            self.raw_r2.copy_(self._check_rates(r2, "r2", math.inf).log())
         else:
-            self.raw_r2.copy_((self._checked(r2, "r2", 2.0).clamp(max=_MOST) / 2.0).logit())
+            self.raw_r2.copy_((self._check_rates(r2, "r2", 2.0).clamp(max=_MOST) / 2.0).logit())
 
-    def _checked(self, rates: Tensor | Sequence[float], name: str, most: float) -> Tensor:
+    def _check_rates(self, rates: Tensor | Sequence[float], name: str, most: float) -> Tensor:
         """Rates as float64 [H]; refuse another number of them, or any out of bounds."""
         r, heads = torch.as_tensor(rates, dtype=torch.float64), self.config.num_heads
         if r.numel() != heads:

@@ -23,10 +23,11 @@ from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import tables
 
-from ._absolute import Absolute, Where
+from ._absolute import Absolute
 from ._options import check_allocated
 from ._sinusoid import compute_frequencies, compute_sinusoids
 from .base import Card, Config, register
+from .rotary.call import ResolvedPositions
 
 __all__ = ["Learned", "LearnedConfig"]
 
@@ -130,7 +131,7 @@ class Learned(Absolute):
                 nn.init.zeros_(self.weight)
             case "sinusoidal":
                 count, dim = self.weight.shape
-                angles = tables.angles(
+                angles = tables.compute_angles(
                     torch.arange(count, device="cpu"),
                     compute_frequencies(dim, 10_000.0, "paper", "float64"),
                 )
@@ -144,7 +145,7 @@ class Learned(Absolute):
 
         "linear" and "cubic" (Keys' kernel, a = -0.75, as in ``F.interpolate``) stretch the table:
         the first and the last row keep their place at the ends, all others move. Fine-tune.
-        "hierarchical" keeps all n rows where they are and goes on to n^2 by combining two,
+        "hierarchical" keeps all n rows at their positions and makes up to n^2 by combining two,
 
             row(i n + j) = alpha u_i + (1 - alpha) u_j
             u_i = (row(i) - alpha row(0)) / (1 - alpha)
@@ -190,7 +191,7 @@ class Learned(Absolute):
                 " Use mode='linear' or 'cubic'."
             )
 
-    def _rows(self, where: Where, length: int, x: Tensor) -> Tensor:
+    def _get_rows(self, where: ResolvedPositions, length: int, x: Tensor) -> Tensor:
         if self.weight.device != x.device:
             raise ValueError(
                 f"Learned: the table is on {self.weight.device} but x is on {x.device};"
@@ -202,7 +203,7 @@ class Learned(Absolute):
         if positions is None:
             if not compiling:
                 if length and (first < 0 or first + length > known):
-                    self._refuse(first, first + length - 1)
+                    self._raise_outside(first, first + length - 1)
                 return self.weight[first : first + length]
             positions = torch.arange(first, first + length, device=x.device)
         if positions.is_floating_point():
@@ -213,10 +214,10 @@ class Learned(Absolute):
         if positions.numel() and has_values(positions):
             low, high = map(int, positions.aminmax())
             if low < 0 or high >= known:
-                self._refuse(low, high)
+                self._raise_outside(low, high)
         return F.embedding(positions, self.weight)  # unlike weight[positions] it wraps no -1
 
-    def _refuse(self, low: int, high: int) -> NoReturn:
+    def _raise_outside(self, low: int, high: int) -> NoReturn:
         known = self.config.max_length
         remedy = (
             "count them from 0"
@@ -234,11 +235,11 @@ def _interpolate_rows(rows: Tensor, length: int, mode: Literal["linear", "cubic"
     """[n, dim] -> [length, dim]; the ends stay at the ends."""
     line = rows.T.unsqueeze(0)  # [1, dim, n]
     if mode == "linear":
-        stretched = F.interpolate(line, length, mode="linear", align_corners=True)
+        resized = F.interpolate(line, length, mode="linear", align_corners=True)
     else:  # PyTorch has cubic interpolation for two axes only
         plane = line.unsqueeze(-1)
-        stretched = F.interpolate(plane, (length, 1), mode="bicubic", align_corners=True)[..., 0]
-    return stretched[0].T.contiguous()
+        resized = F.interpolate(plane, (length, 1), mode="bicubic", align_corners=True)[..., 0]
+    return resized[0].T.contiguous()
 
 
 def _combine_rows(rows: Tensor, length: int, alpha: float) -> Tensor:

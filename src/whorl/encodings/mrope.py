@@ -1,4 +1,4 @@
-"""MRoPE: RoPE for text, images and videos; each pair turns by one axis of the position (t, h, w).
+"""MRoPE: RoPE for text, images and videos; each pair rotates by one axis of the position (t, h, w).
 
     a' = a cos(p_x theta_i) - b sin(p_x theta_i)      theta_i = base ** (-2 i / R)
     b' = b cos(p_x theta_i) + a sin(p_x theta_i)      x = axis of pair i, among time, row, column
@@ -16,7 +16,7 @@ Qwen3-VL, https://arxiv.org/abs/2511.21631. Positions of mixed sequences: ``whor
 
 Different from transformers: sections that the order cannot give are refused; there, an interleaved
 model takes what fits and never reads the first. Absent: HunYuan-VL's XD-RoPE, where the two
-channels of a pair turn by different axes; that is not a rotation.
+channels of a pair rotate by different axes; that is not a rotation.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from whorl.types import Impl, Layout, Precision
 
 from ._options import check_choices
 from .base import Card, register
-from .rotary.config import LENGTHS, Lengths, RotaryConfig, TableStrategy, frozen_scaling
+from .rotary.config import LENGTHS, Lengths, RotaryConfig, TableStrategy, resolve_scaling
 from .rotary.rotary import Rotary
 
 __all__ = ["MRoPE", "MRoPEConfig", "Order"]
@@ -53,7 +53,7 @@ class MRoPEConfig(RotaryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        frozen_scaling(self, "MRoPE")
+        resolve_scaling(self, "MRoPE")
         orders = ("chunked", "interleaved", "alternating")
         check_choices(self, {"order": orders, "lengths": LENGTHS}, "MRoPE")
         object.__setattr__(self, "sections", _check_integers(self.sections, "sections"))
@@ -64,7 +64,7 @@ class MRoPEConfig(RotaryConfig):
 
     @property
     def pair_axes(self) -> tuple[int, ...]:
-        """The axis that each pair turns by, fastest pair first."""
+        """The axis that each pair rotates by, fastest pair first."""
         axes = self._section_axes
         return tuple(axes[n] for n in _assign_sections(self.sections, self.order))
 
@@ -88,9 +88,9 @@ class MRoPE(Rotary):
     Args:
         head_dim: channels of one head, D.
         sections: pairs of each section, R/2 in all; a model's mrope_section.
-        order: "chunked", one section after the other; "interleaved", in turn, pair j to section
-            j mod n while j < n sections[j mod n], what is over to the first; "alternating", all
-            but the last in turn, then the last.
+        order: "chunked", one section after the other; "interleaved", pair j to section
+            j mod n while j < n sections[j mod n], the rest to the first; "alternating", all
+            but the last alternately, then the last.
         axes: the axis of each section, (0, 1, 2) by default. ERNIE's sections are (h, w, t):
             (1, 2, 0). An axis may have several sections.
         base: theta_i = base ** (-2 i / R).
@@ -112,7 +112,7 @@ class MRoPE(Rotary):
     config: MRoPEConfig
 
     card: ClassVar[Card] = Card(
-        formula="pair i of q and k turned by p_x theta_i, x the axis of pair i among t, h, w",
+        formula="pair i of q and k rotated by p_x theta_i, x the axis of pair i among t, h, w",
         paper="Wang et al. 2024",
         url="https://arxiv.org/abs/2409.12191",
         relative=True,
@@ -205,16 +205,16 @@ def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None
             else f"Pass the model's mrope_section, or rotary_dim={2 * total}."
         )
         raise ValueError(
-            f"MRoPE: sections must add up to R/2 = {pairs}, because every pair turns by one axis;"
+            f"MRoPE: sections must add up to R/2 = {pairs}, because every pair rotates by one axis;"
             f" got {quote(sections)}, {total} in all. {remedy}"
         )
     dealt = _assign_sections(sections, order)
     counts = tuple(dealt.count(k) for k in range(len(sections)))
     if counts != sections:
         rule = (
-            "pairs go to the sections in turn and what is over to the first"
+            "pairs go to the sections one by one, and the rest to the first"
             if order == "interleaved"
-            else "pairs go in turn to all sections but the last"
+            else "pairs go one by one to all sections but the last"
         )
         raise ValueError(
             f"MRoPE: order={order!r} cannot give sections {sections}, because {rule}: it would give"

@@ -1,7 +1,7 @@
 """RoPE: rotate each pair of query and key channels by position times the pair's frequency.
 
     a' = a cos(p theta_i) - b sin(p theta_i)      theta_i = base ** (-2 i / R), i = 0 .. R/2 - 1
-    b' = b cos(p theta_i) + a sin(p theta_i)      pair 0 turns fastest, 1 radian per position
+    b' = b cos(p theta_i) + a sin(p theta_i)      pair 0 rotates fastest, 1 radian per position
 
 The score of a rotated query and key then depends on the difference of their positions only.
 Su et al. 2021, RoFormer, https://arxiv.org/abs/2104.09864. Kernel: csrc/rotate.c.
@@ -28,8 +28,8 @@ from .rotary.config import (
     Lengths,
     RotaryConfig,
     TableStrategy,
-    frozen_frequencies,
-    frozen_scaling,
+    check_inv_freq,
+    resolve_scaling,
 )
 from .rotary.rotary import Rotary
 
@@ -49,12 +49,12 @@ class RoPEConfig(RotaryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        frozen_scaling(self, "RoPE")
+        resolve_scaling(self, "RoPE")
         directions, kinds = ("forward", "backward"), ("fixed", "trained")
         choices = {"direction": directions, "frequencies": kinds, "lengths": LENGTHS}
         check_choices(self, choices, "RoPE")
         if self.inv_freq is not None:
-            values = frozen_frequencies(self.inv_freq, self.width // 2, "RoPE")
+            values = check_inv_freq(self.inv_freq, self.width // 2, "RoPE")
             object.__setattr__(self, "inv_freq", values)
 
 
@@ -74,7 +74,7 @@ class RoPE(Rotary):
         lengths: what a scaling that follows the length sees without context_length=: "rows", each
             row's own; "batch", the longest of all, as in transformers.
         inv_freq: frequencies of your own instead of those of ``base``, one for each pair.
-        direction: "backward" turns by minus the angle (nanochat): frequencies are then negative.
+        direction: "backward" rotates by minus the angle (nanochat): frequencies are then negative.
         frequencies: "trained" learns alpha in theta_i exp(alpha_i), starting from 0.
         precision: "float64" angles, exact; "float32" for bit parity with models trained that way.
         table: "hybrid" reads a table of ``table_length`` positions and builds the rest when
@@ -96,7 +96,7 @@ class RoPE(Rotary):
     config: RoPEConfig
 
     card: ClassVar[Card] = Card(
-        formula="pair i of q and k turned by p theta_i, theta_i = base^(-2i/R)",
+        formula="pair i of q and k rotated by p theta_i, theta_i = base^(-2i/R)",
         paper="Su et al. 2021",
         url="https://arxiv.org/abs/2104.09864",
         relative=True,
@@ -154,7 +154,7 @@ class RoPE(Rotary):
             nn.init.zeros_(self.alpha)
 
     @property
-    def _trained(self) -> bool:
+    def _is_trained(self) -> bool:
         return self.config.frequencies == "trained"
 
     def _prepare(self) -> None:
@@ -164,14 +164,14 @@ class RoPE(Rotary):
             values, base = compute_frequencies(config.width, config.base, dtype), config.base
         else:
             values, base = torch.tensor(config.inv_freq, dtype=dtype, device="cpu"), None
-        turning = values if config.direction == "forward" else -values
-        self._ladder = Ladder(turning, base, config.direction)
+        inv_freq = values if config.direction == "forward" else -values
+        self._ladder = Ladder(inv_freq, base, config.direction)
 
-    def _frequencies(
+    def _compute_frequencies(
         self, context_length: int | Tensor | None, where: str, default_short: bool = False
     ) -> Frequencies:
-        turns = super()._frequencies(context_length, where, default_short)
+        fixed = super()._compute_frequencies(context_length, where, default_short)
         if self.config.frequencies == "fixed":
-            return turns
-        stretch = self.alpha.double().exp()
-        return Frequencies(turns.inv_freq.to(stretch.device) * stretch, turns.attention_scale)
+            return fixed
+        factors = self.alpha.double().exp()
+        return Frequencies(fixed.inv_freq.to(factors.device) * factors, fixed.attention_scale)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.kernels import tables
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from ._content import (
     add_head_axis,
@@ -160,12 +160,16 @@ class Shaw(Encoding):
     ) -> Tensor:
         """q_i . a_c, [B, H, T, S]; of k only the length and the positions matter."""
         where, sizes = "Shaw.content_score", (self.config.num_heads, self.config.head_dim)
-        at, keys = check_score_inputs(q, k, positions, key_positions, *sizes, where)
-        wide = table_dtype(q)
-        rows = self._vectors(self.key_vectors, wide, q.device)
-        return score_by_index(q.to(wide), rows, self._index(at, keys, where)).to(q.dtype)
+        query_positions, key_positions = check_score_inputs(
+            q, k, positions, key_positions, *sizes, where
+        )
+        wide = choose_table_dtype(q)
+        rows = self._get_vectors(self.key_vectors, wide, q.device)
+        return score_by_index(
+            q.to(wide), rows, self._find_rows(query_positions, key_positions, where)
+        ).to(q.dtype)
 
-    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
         """``content_score`` in float32 for half precision."""
         return lambda q, k, *positions: self.content_score(*widen(q, k), *positions)
 
@@ -187,26 +191,36 @@ class Shaw(Encoding):
             raise ValueError(
                 f"{where}: weights must have num_heads = {self.config.num_heads} heads; got {H}."
             )
-        at = check_positions(positions, B, T, weights.device, where, "positions")
-        keys = check_positions(key_positions, B, S, weights.device, where, "key_positions")
-        index = add_head_axis(self._index(at, keys, where)).expand(B, H, T, S)
-        wide = table_dtype(weights)
+        query_positions = check_positions(positions, B, T, weights.device, where, "positions")
+        key_positions = check_positions(key_positions, B, S, weights.device, where, "key_positions")
+        index = add_head_axis(self._find_rows(query_positions, key_positions, where)).expand(
+            B, H, T, S
+        )
+        wide = choose_table_dtype(weights)
         # The weight that each vector gets in all, so that the sum over keys needs no T x S x D.
         totals = torch.zeros(B, H, T, self.config.rows, dtype=wide, device=weights.device)
         totals = totals.scatter_add(-1, index, weights.to(wide))
-        vectors = self._vectors(self.value_vectors, wide, weights.device)
+        vectors = self._get_vectors(self.value_vectors, wide, weights.device)
         return (totals @ vectors).to(weights.dtype)
 
-    def _index(self, at: Tensor, keys: Tensor, where: str) -> Tensor:
+    def _find_rows(self, query_positions: Tensor, key_positions: Tensor, where: str) -> Tensor:
         """The row of each query's distance to each key, [(B,) T, S]."""
-        check_whole(at, where)
-        check_whole(keys, where)
+        check_whole(query_positions, where)
+        check_whole(key_positions, where)
         left, rows = self.config.left, self.config.rows
-        return (keys.unsqueeze(-2) - at.unsqueeze(-1) + left).clamp(0, rows - 1)
+        return (key_positions.unsqueeze(-2) - query_positions.unsqueeze(-1) + left).clamp(
+            0, rows - 1
+        )
 
-    def _vectors(self, trained: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def _get_vectors(
+        self, trained: Tensor | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         if trained is not None:
             return trained.to(dtype)
-        at = torch.arange(self.config.rows, device=device)
-        ladder = compute_frequencies(self.config.head_dim, 10_000.0, "paper", "float64").to(device)
-        return compute_sinusoids(tables.angles(at, ladder), "interleaved", "sin", 1.0, dtype)
+        rows = torch.arange(self.config.rows, device=device)
+        inv_freq = compute_frequencies(self.config.head_dim, 10_000.0, "paper", "float64").to(
+            device
+        )
+        return compute_sinusoids(
+            tables.compute_angles(rows, inv_freq), "interleaved", "sin", 1.0, dtype
+        )

@@ -3,7 +3,7 @@
     pe[2 i] = scale sin(p w_i)      w_i = base ** (-2 i / dim), i = 0 .. dim/2 - 1
     pe[2 i + 1] = scale cos(p w_i)
 
-A shift is a linear map that does not depend on p: pe(p + k) turns each pair of pe(p) by k w_i.
+A shift is a linear map that does not depend on p: pe(p + k) rotates each pair of pe(p) by k w_i.
 Vaswani et al. 2017, Attention Is All You Need, https://arxiv.org/abs/1706.03762, section 3.5.
 
 Different from most implementations: angles are formed in float64, positions may be fractions,
@@ -21,14 +21,15 @@ from torch import Tensor
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import tables
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 from whorl.positions import resolve
 from whorl.types import Precision
 
-from ._absolute import Absolute, Where
+from ._absolute import Absolute
 from ._options import check_allocated
 from ._sinusoid import First, Order, Spacing, compute_frequencies, compute_sinusoids
 from .base import Card, Config, register
+from .rotary.call import ResolvedPositions
 
 __all__ = ["Sinusoidal", "SinusoidalConfig"]
 
@@ -93,7 +94,7 @@ class Sinusoidal(Absolute):
         spacing: "paper", w_i = base ** (-i / (dim/2)), which stops short of 1 / base; "endpoints",
             w_i = base ** (-i / (dim/2 - 1)), from 1 to 1 / base inclusive (tensor2tensor, fairseq,
             Whisper).
-        scale: factor on the row, not on positions: stretch those yourself, fractions are welcome.
+        scale: factor on the row, not on positions: scale those yourself, fractions are allowed.
         precision: "float64" angles, exact; "float32" for parity with models trained that way.
         table_length: positions 0 .. N - 1 kept as a table on the CPU; 4 dim bytes each. Past it
             rows are built when asked, and are the same.
@@ -165,14 +166,14 @@ class Sinusoidal(Absolute):
             )
         batch = shape[0] if len(shape) == 2 else 1
         where = resolve(positions, 0, batch, shape[-1], positions.device, "Sinusoidal.table")
-        rows = self._lookup(where, shape[-1], positions.device, dtype)
+        rows = self._look_up_rows(where, shape[-1], positions.device, dtype)
         return rows.expand(*shape, self.config.dim)  # a single row of positions keeps its axis
 
-    def _rows(self, where: Where, length: int, x: Tensor) -> Tensor:
-        return self._lookup(where, length, x.device, table_dtype(x))
+    def _get_rows(self, where: ResolvedPositions, length: int, x: Tensor) -> Tensor:
+        return self._look_up_rows(where, length, x.device, choose_table_dtype(x))
 
-    def _lookup(
-        self, where: Where, length: int, device: torch.device, dtype: torch.dtype
+    def _look_up_rows(
+        self, where: ResolvedPositions, length: int, device: torch.device, dtype: torch.dtype
     ) -> Tensor:
         """Rows for resolved positions, read from the table where it has them, else built.
 
@@ -190,12 +191,12 @@ class Sinusoidal(Absolute):
                     return F.embedding(positions, self._table)  # faster than indexing
         if positions is None:
             positions = torch.arange(first, first + length, device=device)
-        return self._build(positions, dtype)
+        return self._build_rows(positions, dtype)
 
-    def _build(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
+    def _build_rows(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
         config = self.config
         inv_freq = self._inv_freq.to(positions.device)
-        angles = tables.angles(positions, inv_freq, config.precision)
+        angles = tables.compute_angles(positions, inv_freq, config.precision)
         return compute_sinusoids(angles, config.order, config.first, config.scale, dtype)
 
     def _derive(self) -> None:
@@ -205,7 +206,7 @@ class Sinusoidal(Absolute):
                 config.dim, config.base, config.spacing, config.precision
             )
             known = torch.arange(config.table_length, device="cpu")
-            self._table = self._build(known, torch.float32)
+            self._table = self._build_rows(known, torch.float32)
 
     def __getstate__(self) -> dict[str, Any]:
         derived = ("_inv_freq", "_table")

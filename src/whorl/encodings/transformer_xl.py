@@ -10,9 +10,9 @@ and only positions say how far apart they are.
 
 Two ways to the same numbers, neither with a T x S x dim tensor. Where positions count up by one,
 all distances are T + S - 1 rows, and the product with them is shifted row by row (the paper).
-Anywhere else, fractions included, R_(i-j) is R_i turned back by j, so turning (q_i + v) W by i
+Anywhere else, fractions included, R_(i-j) is R_i rotated back by j, so rotating (q_i + v) W by i
 leaves one product with the keys' own sinusoids: exact, but up to H times the work. Compiled code
-cannot look at positions and takes the second way.
+cannot read positions and does the second.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.kernels import tables
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from ._content import (
     add_head_axis,
@@ -157,12 +157,16 @@ class TransformerXL(Encoding):
         given = (segments, key_segments)
         return self._score(None, q, k, positions, key_positions, given)
 
-    def scorer(self, q: Tensor, reach: tuple[int, int] | None) -> Scorer:
+    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
         """``content_score`` with the vectors of all distances projected once."""
         rows = None
-        if reach is not None and not q.is_meta and not torch.compiler.is_compiling():
-            count = reach[1] - reach[0] + 1
-            rows = self._rows(reach, q) if self._pays(q, count, count) else None
+        if distance_range is not None and not q.is_meta and not torch.compiler.is_compiling():
+            count = distance_range[1] - distance_range[0] + 1
+            rows = (
+                self._project_distances(distance_range, q)
+                if self._is_shift_cheaper(q, count, count)
+                else None
+            )
 
         def score(
             q: Tensor,
@@ -188,14 +192,16 @@ class TransformerXL(Encoding):
         segments: tuple[Tensor | None, Tensor | None],
     ) -> Tensor:
         where, sizes = "TransformerXL.content_score", (self.config.num_heads, self.config.head_dim)
-        at, keys = check_score_inputs(q, k, positions, key_positions, *sizes, where)
-        wide = table_dtype(q)
+        query_positions, key_positions = check_score_inputs(
+            q, k, positions, key_positions, *sizes, where
+        )
+        wide = choose_table_dtype(q)
         u = self.u.to(wide).view(k.shape[1], -1, sizes[1])  # by key head, [G, H / G, D]
-        offered = (u @ k.to(wide).mT).flatten(1, 2).unsqueeze(2)  # [B, H, 1, S]
-        asked = q.to(wide) + self.v.to(wide).unsqueeze(1)
-        score = self._by_distance(asked, at, keys, rows) + offered
+        key_scores = (u @ k.to(wide).mT).flatten(1, 2).unsqueeze(2)  # [B, H, 1, S]
+        biased_q = q.to(wide) + self.v.to(wide).unsqueeze(1)
+        score = self._score_by_distance(biased_q, query_positions, key_positions, rows) + key_scores
         if self.config.segments == "xlnet":
-            score = score + self._by_segment(q.to(wide), k, *segments, where)
+            score = score + self._score_by_segment(q.to(wide), k, *segments, where)
         elif any(ids is not None for ids in segments):
             raise ValueError(
                 f"{where}: segments came, but this encoding has no vectors for them; build it with"
@@ -203,76 +209,92 @@ class TransformerXL(Encoding):
             )
         return score.to(q.dtype)
 
-    def _by_distance(
-        self, asked: Tensor, at: Tensor, keys: Tensor, rows: "_ProjectedSinusoids | None"
+    def _score_by_distance(
+        self,
+        biased_q: Tensor,
+        query_positions: Tensor,
+        key_positions: Tensor,
+        rows: "_ProjectedSinusoids | None",
     ) -> Tensor:
-        """(q_i + v) . W R_(i-j) for asked = q + v, [B, H, T, D]: [B, H, T, S]."""
-        (_, H, T, D), S, start = asked.shape, keys.shape[-1], None
+        """(q_i + v) . W R_(i-j) for biased_q = q + v, [B, H, T, D]: [B, H, T, S]."""
+        (_, H, T, D), S, start = biased_q.shape, key_positions.shape[-1], None
         # Compiled code takes no look at lengths either: each would be compiled anew.
-        if not torch.compiler.is_compiling() and (rows or self._pays(asked, T + S, S)):
-            start = find_first_distance(at, keys)
+        if not torch.compiler.is_compiling() and (
+            rows or self._is_shift_cheaper(biased_q, T + S, S)
+        ):
+            start = find_first_distance(query_positions, key_positions)
         if start is None:
-            projection = self.projection.to(asked.dtype).view(H, D, -1)
-            return self._score_by_rotation(asked @ projection, at, keys)
-        return self._shifted(asked, start, S, rows)
+            projection = self.projection.to(biased_q.dtype).view(H, D, -1)
+            return self._score_by_rotation(biased_q @ projection, query_positions, key_positions)
+        return self._score_by_shift(biased_q, start, S, rows)
 
-    def _shifted(
-        self, asked: Tensor, start: int, S: int, rows: "_ProjectedSinusoids | None"
+    def _score_by_shift(
+        self, biased_q: Tensor, start: int, S: int, rows: "_ProjectedSinusoids | None"
     ) -> Tensor:
         """For distances start + t - s of query t and key s, by the relative shift."""
-        T = asked.shape[2]
+        T = biased_q.shape[2]
         last = start + T - 1
         if rows is None or last > rows.last or last - rows.first + 1 < S:
-            rows = self._rows((start - S + 1, last), asked)
+            rows = self._project_distances((start - S + 1, last), biased_q)
         lowest = max(start - S + 1, rows.first)
-        return shift_rows(asked @ rows.between(lowest, last), T - 1, S)
+        return shift_rows(biased_q @ rows.select(lowest, last), T - 1, S)
 
-    def _pays(self, q: Tensor, count: int, S: int) -> bool:
-        """Whether ``_shifted`` for ``count`` distances takes fewer products than a rotation."""
+    def _is_shift_cheaper(self, q: Tensor, count: int, S: int) -> bool:
+        """Whether ``count`` distances by a shift take fewer products than by a rotation."""
         (B, _, T, D), width = q.shape, self.config.width
         return count * (width + B * T) * D <= B * T * width * (D + S)
 
-    def _rows(self, reach: tuple[int, int], like: Tensor) -> "_ProjectedSinusoids":
-        """W R_d of all distances d in ``reach``."""
+    def _project_distances(
+        self, distance_range: tuple[int, int], like: Tensor
+    ) -> "_ProjectedSinusoids":
+        """W R_d of all distances d in ``distance_range``."""
         # One more than there are, as ``shift_rows`` needs.
-        distance = torch.arange(reach[1], reach[0] - 2, -1, device=like.device)
+        distance = torch.arange(distance_range[1], distance_range[0] - 2, -1, device=like.device)
         if self.config.clamp is not None:
             distance = distance.clamp(-self.config.clamp, self.config.clamp)
-        wide = table_dtype(like)
-        rows = compute_sinusoids(self._angles(distance), "concatenated", "sin", 1.0, wide)
+        wide = choose_table_dtype(like)
+        rows = compute_sinusoids(self._compute_angles(distance), "concatenated", "sin", 1.0, wide)
         projection = self.projection.to(wide).view(*like.shape[1:4:2], -1)
-        return _ProjectedSinusoids(*reach, projection @ rows.mT)
+        return _ProjectedSinusoids(*distance_range, projection @ rows.mT)
 
-    def _score_by_rotation(self, asked: Tensor, at: Tensor, keys: Tensor) -> Tensor:
-        """For any positions, by the addition theorem; asked = (q + v) W, [B, H, T, dim]."""
-        by_sin, by_cos = asked.chunk(2, dim=-1)
-        angles = add_head_axis(self._angles(at))  # [T, dim / 2] or [B, 1, T, dim / 2]
-        cos, sin = angles.cos().to(asked.dtype), angles.sin().to(asked.dtype)
+    def _score_by_rotation(
+        self, biased_q: Tensor, query_positions: Tensor, key_positions: Tensor
+    ) -> Tensor:
+        """For any positions, by the addition theorem; biased_q = (q + v) W, [B, H, T, dim]."""
+        by_sin, by_cos = biased_q.chunk(2, dim=-1)
+        angles = add_head_axis(
+            self._compute_angles(query_positions)
+        )  # [T, dim / 2] or [B, 1, T, dim / 2]
+        cos, sin = angles.cos().to(biased_q.dtype), angles.sin().to(biased_q.dtype)
         rotated = torch.cat((by_cos * sin - by_sin * cos, by_sin * sin + by_cos * cos), dim=-1)
-        rows = compute_sinusoids(self._angles(keys), "concatenated", "sin", 1.0, asked.dtype)
+        rows = compute_sinusoids(
+            self._compute_angles(key_positions), "concatenated", "sin", 1.0, biased_q.dtype
+        )
         score = rotated @ add_head_axis(rows).mT
         if self.config.clamp is None:
             return score
         clamp = self.config.clamp
-        ends = torch.tensor([clamp, -clamp], device=asked.device)
+        ends = torch.tensor([clamp, -clamp], device=biased_q.device)
         last = (
-            asked
-            @ compute_sinusoids(self._angles(ends), "concatenated", "sin", 1.0, asked.dtype).mT
+            biased_q
+            @ compute_sinusoids(
+                self._compute_angles(ends), "concatenated", "sin", 1.0, biased_q.dtype
+            ).mT
         )
-        distance = add_head_axis(at.unsqueeze(-1) - keys.unsqueeze(-2))
+        distance = add_head_axis(query_positions.unsqueeze(-1) - key_positions.unsqueeze(-2))
         score = torch.where(distance > clamp, last[..., :1], score)
         return torch.where(distance < -clamp, last[..., 1:], score)
 
-    def _angles(self, positions: Tensor) -> Tensor:
-        ladder = compute_frequencies(self.config.width, self.config.base, "paper", "float64")
-        return tables.angles(positions, ladder.to(positions.device))
+    def _compute_angles(self, positions: Tensor) -> Tensor:
+        inv_freq = compute_frequencies(self.config.width, self.config.base, "paper", "float64")
+        return tables.compute_angles(positions, inv_freq.to(positions.device))
 
-    def _by_segment(
+    def _score_by_segment(
         self, q: Tensor, k: Tensor, segments: Tensor | None, key_segments: Tensor | None, where: str
     ) -> Tensor:
         """(q_i + s) . e, with e by whether query and key share a segment: [B, H, T, S]."""
-        asked = q + self.segment_bias.to(q.dtype).unsqueeze(1)
-        same, other = (asked @ self.segment_vectors.to(q.dtype).movedim(0, -1)).chunk(2, dim=-1)
+        biased_q = q + self.segment_bias.to(q.dtype).unsqueeze(1)
+        same, other = (biased_q @ self.segment_vectors.to(q.dtype).movedim(0, -1)).chunk(2, dim=-1)
         if segments is None:
             if key_segments is not None:
                 raise ValueError(f"{where}: key_segments came without segments; pass both.")
@@ -299,7 +321,7 @@ class _ProjectedSinusoids(NamedTuple):
     last: int
     values: Tensor
 
-    def between(self, first: int, last: int) -> Tensor:
+    def select(self, first: int, last: int) -> Tensor:
         """Those from ``last`` down to ``first``, and one more."""
         return self.values[..., self.last - last : self.last - first + 2]
 

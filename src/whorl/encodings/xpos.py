@@ -30,10 +30,10 @@ from whorl.types import Impl, Layout, Precision
 
 from ._options import check_number
 from .base import Card, register
-from .rotary.angles import Where
+from .rotary.call import KEY, QUERY, ResolvedPositions, RotationCall
 from .rotary.checks import check_input
 from .rotary.config import RotaryConfig, TableStrategy
-from .rotary.rotary import KEY, QUERY, Call, Rotary
+from .rotary.rotary import Rotary
 
 __all__ = ["XPos", "XPosConfig"]
 
@@ -148,8 +148,8 @@ class XPos(Rotary):
         reference: position, an int or one per row, that factors are relative to. Queries and keys
         that meet must have the same.
         """
-        lift = self._lift(reference, "XPos", q)
-        call = Call(positions, key_positions, offset, context_length, reference=lift)
+        factor = self._resolve_reference(reference, "XPos", q)
+        call = RotationCall(positions, key_positions, offset, context_length, reference=factor)
         rotated = self._rotate((q, k), call, out)
         return rotated[0], rotated[1]
 
@@ -165,8 +165,8 @@ class XPos(Rotary):
         reference: int | Tensor = 0,
     ) -> tuple[Tensor, Tensor]:
         """``forward`` in place: q and k are overwritten and returned."""
-        pair, lift = (q, k), self._lift(reference, "XPos", q)
-        call = Call(positions, key_positions, offset, context_length, reference=lift)
+        pair, factor = (q, k), self._resolve_reference(reference, "XPos", q)
+        call = RotationCall(positions, key_positions, offset, context_length, reference=factor)
         self._rotate(pair, call, pair)
         return pair
 
@@ -183,8 +183,9 @@ class XPos(Rotary):
         reference: int | Tensor = 0,
     ) -> Tensor:
         """Rotate and scale one tensor as ``role``, "query" or "key"; ``inverse`` undoes it."""
-        turn, lift = _role(role, "XPos.rotate"), self._lift(reference, "XPos.rotate", x)
-        call = Call(positions, None, offset, context_length, bool(inverse), turn, lift)
+        number = _check_role(role, "XPos.rotate")
+        factor = self._resolve_reference(reference, "XPos.rotate", x)
+        call = RotationCall(positions, None, offset, context_length, bool(inverse), number, factor)
         return self._rotate((x,), call, None if out is None else (out,))[0]
 
     def rotate_(
@@ -219,9 +220,10 @@ class XPos(Rotary):
         reference: int | Tensor = 0,
     ) -> tuple[Tensor, Tensor]:
         """cos and sin of ``role``, float32 [T, R/2] or [B, T, R/2], factors multiplied in."""
-        turn, lift = _role(role, "XPos.tables"), self._lift(reference, "XPos.tables", positions)
-        return self._tables(
-            Call(positions, context_length=context_length, role=turn, reference=lift)
+        number = _check_role(role, "XPos.tables")
+        factor = self._resolve_reference(reference, "XPos.tables", positions)
+        return self._build_tables(
+            RotationCall(positions, context_length=context_length, role=number, reference=factor)
         )
 
     def rescale(self, k: Tensor, *, old: int | Tensor, new: int | Tensor) -> Tensor:
@@ -235,8 +237,8 @@ class XPos(Rotary):
         before, after = (self._exponents(r, "XPos.rescale", batch) for r in (old, new))
         powers = (after - before).to(k.device)
         if powers.numel() and has_values(powers):
-            self._check_growth(_largest(powers), k.dtype, "XPos.rescale: the new reference is")
-        wide = plain.merge(powers, powers, self._band.out_layout)  # [R] or [B, R]
+            self._check_growth(_get_largest(powers), k.dtype, "XPos.rescale: the new reference is")
+        wide = plain.merge_pairs(powers, powers, self._channels.out_layout)  # [R] or [B, R]
         start, width = self.config.rotary_start, self.config.width
         rest = wide.new_zeros(*wide.shape[:-1], k.shape[-1] - start - width)
         whole = torch.cat((wide.new_zeros(*wide.shape[:-1], start), wide, rest), dim=-1)
@@ -249,7 +251,7 @@ class XPos(Rotary):
     ) -> Tensor:
         """Move rotated keys by ``delta`` positions, as for ``RoPE``; their reference stays."""
         if not isinstance(delta, Tensor) or has_values(delta):
-            far = _largest(delta) if isinstance(delta, Tensor) and delta.numel() else delta
+            far = _get_largest(delta) if isinstance(delta, Tensor) and delta.numel() else delta
             if isinstance(far, (int, float)):
                 self._check_growth(far * -self._steepest, k.dtype, "XPos.shift: the new place is")
         return super().shift(k, delta, context_length=context_length)
@@ -316,17 +318,20 @@ class XPos(Rotary):
             raise TypeError(_REFERENCE.format(label, type(reference).__name__, repr(reference)))
         return (self._growth * reference).round()
 
-    def _lift(self, reference: int | Tensor, label: str, x: Tensor) -> Tensor | None:
+    def _resolve_reference(self, reference: int | Tensor, label: str, x: Tensor) -> Tensor | None:
+        """log2 of the factor on keys, as for ``_exponents``; None for reference 0."""
         if type(reference) is int and reference == 0:
             return None
         return self._exponents(reference, label, x.shape[0] if x.dim() > 1 else 1)
 
-    def _where(self, xs: tuple[Tensor, ...], call: Call) -> list[Where]:
-        where = super()._where(xs, call)
+    def _resolve_positions(
+        self, xs: tuple[Tensor, ...], call: RotationCall
+    ) -> list[ResolvedPositions]:
+        resolved = super()._resolve_positions(xs, call)
         if not torch.compiler.is_compiling():
-            for n, (x, place) in enumerate(zip(xs, where, strict=True)):
-                self._check_room(x, place, call, call.role if len(xs) == 1 else n)
-        return where
+            for n, (x, positions) in enumerate(zip(xs, resolved, strict=True)):
+                self._check_range(x, positions, call, call.role if len(xs) == 1 else n)
+        return resolved
 
     def _check_growth(self, power: float, dtype: torch.dtype, what: str) -> None:
         """Refuse to make keys larger than their dtype holds."""
@@ -336,7 +341,9 @@ class XPos(Rotary):
                 f" {self.span(dtype)} positions; rotate the keys afresh from unrotated ones."
             )
 
-    def _check_room(self, x: Tensor, where: Where, call: Call, role: int) -> None:
+    def _check_range(
+        self, x: Tensor, where: ResolvedPositions, call: RotationCall, role: int
+    ) -> None:
         """Refuse factors that the dtype cannot hold; keys may vanish, as far ones should."""
         values, first = where
         if not x.shape[2] or not x.shape[0] or (values is not None and not has_values(values)):
@@ -345,30 +352,31 @@ class XPos(Rotary):
         high: float | Tensor = first + x.shape[2] - 1
         if values is not None:
             low, high = values.amin(-1), values.amax(-1)  # of each row where rows differ
-        lift = 0.0 if call.reference is None else call.reference[..., 0]
-        shrunk = _largest(lift - high * self._steepest)  # queries at the far end, log2
-        grown = _largest(low * self._steepest - lift)  # and at the near one
+        factor = 0.0 if call.reference is None else call.reference[..., 0]
+        # log2 of the largest factor on keys, at the last position, and on queries, at the first.
+        shrunk = _get_largest(factor - high * self._steepest)
+        grown = _get_largest(low * self._steepest - factor)
         room = _ROOM[x.dtype]
         one_sided = role == KEY and not call.inverse
         if shrunk > room or (grown > room and not one_sided):
             name, span = "keys" if role == KEY else "queries", self.span(x.dtype)
+            ends = f"{_get_least(low):g} to {_get_largest(high):g}"
             raise ValueError(
-                f"XPos: {name} at positions {_least(low):g} to {_largest(high):g} are too far"
-                " from their reference"
-                f" for {x.dtype}, which holds factors over about {span} positions; pass"
+                f"XPos: {name} at positions {ends} are too far from their reference for {x.dtype},"
+                f" which holds factors over about {span} positions; pass"
                 " reference=xpos.reference_for(...) near the queries, and work in blocks."
             )
 
 
-def _largest(value: float | Tensor) -> float:
+def _get_largest(value: float | Tensor) -> float:
     return float(value.max()) if isinstance(value, Tensor) else float(value)
 
 
-def _least(value: float | Tensor) -> float:
+def _get_least(value: float | Tensor) -> float:
     return float(value.min()) if isinstance(value, Tensor) else float(value)
 
 
-def _role(role: Role | None, label: str) -> int:
+def _check_role(role: Role | None, label: str) -> int:
     if role not in _ROLES:
         raise ValueError(
             f"{label}: role must be 'query' or 'key', because queries shrink where keys grow;"

@@ -8,7 +8,7 @@ from typing import Any
 from whorl import analysis
 from whorl._support.extras import import_extra
 from whorl.encodings import Encoding, names
-from whorl.encodings.base import classes
+from whorl.encodings.base import get_classes
 from whorl.plots import catalogue
 
 __all__ = [
@@ -27,7 +27,9 @@ _HEADS = 8
 
 def split_by_bias() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Encodings with a bias by distance, and those without."""
-    biased = {n for n, one in classes().items() if one.distance_bias is not Encoding.distance_bias}
+    biased = {
+        n for n, one in get_classes().items() if one.distance_bias is not Encoding.distance_bias
+    }
     found = tuple(name for name in names() if name in biased)
     return found, tuple(name for name in names() if name not in biased)
 

@@ -1,42 +1,47 @@
-"""The torch operator ``whorl::rotate``: schema, fake, autograd and vmap, and the short way past it.
+"""The torch operator ``whorl::rotate``: schema, fake, autograd and vmap, and calls without it.
 
     rotate(Tensor[] xs, Tensor[] tables, ...) -> Tensor[]     queries and keys in one dispatch
 
 Its backward pass is itself with sin negated, so with fixed frequencies nothing but the tables is
-saved. On plain CPU tensors the dispatcher is passed by: an operator written in Python costs 7 us,
-14 us with autograd, as much as a whole decode step takes without it.
+saved. Ordinary CPU tensors do not go through the dispatcher: an operator written in Python costs
+7 us, 14 us with autograd, as much as a whole decode step takes without it.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from whorl._support.storage import check_storage
+from whorl._support.tensors import ORDINARY, is_intercepted
 
 from . import native, reference
-from .native import Band, Rows, Table
-from .tables import table_dtype
-from .watching import is_watched
+from .native import RotatedChannels, Table, TableRows
+from .tables import choose_table_dtype
 
 __all__ = [
+    "Route",
     "are_batched",
-    "chosen_impl",
-    "gradients_in_memory",
+    "choose_impl",
+    "choose_route",
     "is_plain",
-    "is_watched",
+    "resolve_gradients",
     "rotate",
-    "rotate_back",
+    "rotate_gradients",
 ]
 
 
-def chosen_impl(impl: str, where: str) -> str:
-    """Resolve "auto"; refuse "native" where the library is not loaded."""
+#: See ``choose_route``.
+Route = Literal["kernel", "autograd", "reference", "operator"]
+
+
+def choose_impl(impl: str, where: str) -> str:
+    """ "native" or "reference", also for "auto"; refuse "native" if the library is not loaded."""
     if impl not in ("auto", "native", "reference"):
         raise ValueError(f"{where}: impl must be 'auto', 'native' or 'reference'; got {impl!r}.")
-    problem = native.problem()
+    problem = native.find_problem()
     if impl == "native" and problem:
         raise ValueError(f"{where}: impl='native' cannot run: {problem}, or use impl='auto'.")
     if impl == "auto":
@@ -45,43 +50,62 @@ def chosen_impl(impl: str, where: str) -> str:
 
 
 def is_plain(xs: Sequence[Tensor], gradless: bool = False) -> bool:
-    """Whether ``xs`` are ordinary CPU tensors outside any tracing, transform or mode.
+    """Whether ``xs`` are ordinary CPU tensors, and torch only computes with them.
 
-    ``gradless`` asks besides that none of them needs a gradient.
+    gradless: whether, in addition, none of them needs a gradient.
     """
-    if is_watched():
+    if is_intercepted():
         return False
     tracked = gradless and torch.is_grad_enabled()
     for x in xs:  # all() is slower, and this runs at every decode step
-        if type(x) not in _PLAIN or not x.is_cpu or x.is_neg() or (tracked and x.requires_grad):
+        if type(x) not in ORDINARY or not x.is_cpu or x.is_neg() or (tracked and x.requires_grad):
             return False
     return True
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+def choose_route(xs: Sequence[Tensor], impl: str) -> Route:
+    """How tensors are rotated, decided once for a call.
+
+    kernel     the C library: ordinary CPU tensors that need no gradient
+    autograd   the C library in an autograd function: ordinary CPU tensors
+    reference  plain PyTorch: forward-mode differentiation and torch.func.grad
+    operator   ``whorl::rotate``: other devices, compilers, transforms and modes
+    """
+    if impl == "native" and is_plain(xs) and xs[0].dtype == xs[-1].dtype:
+        tracked = torch.is_grad_enabled() and any(x.requires_grad for x in xs)
+        return "autograd" if tracked else "kernel"
+    if not torch.compiler.is_compiling() and _is_differentiated():
+        return "reference"
+    return "operator"
 
 
 def rotate(
     xs: Sequence[Tensor],
     tables: Sequence[Tensor],
-    band: Band,
+    channels: RotatedChannels,
     transpose: bool,
     impl: str,
     outs: Sequence[Tensor] | None = None,
+    route: Route | None = None,
 ) -> list[Tensor]:
-    """Rotate [B, H, T, D] tensors, into ``outs`` where given; differentiable, on any device.
+    """Rotate [B, H, T, D] tensors, into ``outs`` if given; differentiable, on any device.
 
-    tables: one [T, 2, P] or [B, T, 2, P] for each tensor.
+    tables: one [T, 2, P] or [B, T, 2, P] for each tensor. route: what ``choose_route`` gave, if the
+    caller has asked already.
     """
-    if impl == "native" and is_plain(xs) and xs[0].dtype == xs[-1].dtype:
-        if torch.is_grad_enabled() and any(t.requires_grad for t in (*xs, *tables)):
-            results = list(_Rotation.apply(band, transpose, len(xs), *xs, *tables))  # type: ignore[no-untyped-call]
-        else:
-            return _native(xs, tables, band, transpose, outs)
-    elif not torch.compiler.is_compiling() and _is_differentiated():
-        results = [_reference(x, t, band, transpose) for x, t in zip(xs, tables, strict=True)]
+    route = route or choose_route(xs, impl)
+    if route == "kernel" and torch.is_grad_enabled() and any(t.requires_grad for t in tables):
+        route = "autograd"
+    if route == "kernel":
+        return _rotate_natively(xs, tables, channels, transpose, outs)
+    if route == "autograd":
+        results = list(_RotationFunction.apply(channels, transpose, len(xs), *xs, *tables))  # type: ignore[no-untyped-call]
+    elif route == "reference":
+        results = [
+            _rotate_by_reference(x, t, channels, transpose) for x, t in zip(xs, tables, strict=True)
+        ]
     else:
-        results = torch.ops.whorl.rotate(list(xs), list(tables), *band, transpose, impl)
+        results = torch.ops.whorl.rotate(list(xs), list(tables), *channels, transpose, impl)
     if outs is None:
         return results
     for out, result in zip(outs, results, strict=True):
@@ -89,65 +113,69 @@ def rotate(
     return list(outs)
 
 
-def _native(
+def _rotate_natively(
     xs: Sequence[Tensor],
     tables: Sequence[Tensor],
-    band: Band,
+    channels: RotatedChannels,
     transpose: bool,
     outs: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
-    rows = [Rows(Table(t.to(table_dtype(x)))) for x, t in zip(xs, tables, strict=True)]
-    done = native.rotate(xs, outs, rows, band, transpose)
+    rows = [TableRows(Table(t.to(choose_table_dtype(x)))) for x, t in zip(xs, tables, strict=True)]
+    done = native.rotate(xs, outs, rows, channels, transpose)
     assert done is not None, "a table with one row per position has every row"
     return done
 
 
-def _reference(x: Tensor, table: Tensor, band: Band, transpose: bool) -> Tensor:
-    layout, out_layout, start = band
+def _rotate_by_reference(
+    x: Tensor, table: Tensor, channels: RotatedChannels, transpose: bool
+) -> Tensor:
+    layout, out_layout, start = channels
     return reference.rotate(
         x, table, layout=layout, out_layout=out_layout, start=start, transpose=transpose
     )
 
 
-class _Rotation(torch.autograd.Function):
+class _RotationFunction(torch.autograd.Function):
     """Autograd for plain tensors; the operator below has its own for everything else."""
 
     @staticmethod
     def forward(
-        ctx: Any, band: Band, transpose: bool, count: int, *tensors: Tensor
+        ctx: Any, channels: RotatedChannels, transpose: bool, count: int, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         xs, tables = tensors[:count], tensors[count:]
-        ctx.band, ctx.transpose, ctx.impl = band, transpose, "native"
-        _save(ctx, xs, tables)
-        return tuple(_native(xs, tables, band, transpose))
+        ctx.channels, ctx.transpose, ctx.impl = channels, transpose, "native"
+        _save_for_backward(ctx, xs, tables)
+        return tuple(_rotate_natively(xs, tables, channels, transpose))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x_grads, table_grads = _gradients(ctx, grads)
+        x_grads, table_grads = _compute_gradients(ctx, grads)
         return None, None, None, *x_grads, *table_grads
 
 
-def _save(ctx: Any, xs: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
+def _save_for_backward(ctx: Any, xs: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
     """Trained frequencies need the inputs again; fixed ones need only the tables."""
     ctx.count = len(xs)
     ctx.trained = any(table.requires_grad for table in tables)
     ctx.save_for_backward(*tables, *(xs if ctx.trained else ()))
 
 
-def _gradients(ctx: Any, grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
+def _compute_gradients(
+    ctx: Any, grads: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor | None]]:
     saved = ctx.saved_tensors  # once: checkpointing hands each tensor out a single time
     tables, xs = saved[: ctx.count], saved[ctx.count :]
-    grads = gradients_in_memory(grads)
-    x_grads = rotate_back(grads, tables, ctx.band.reversed(), not ctx.transpose, ctx.impl)
+    grads = resolve_gradients(grads)
+    x_grads = rotate_gradients(grads, tables, ctx.channels.reverse(), not ctx.transpose, ctx.impl)
     if not ctx.trained:
         return x_grads, [None] * ctx.count
     return x_grads, [
-        _table_grad(x, grad, table, ctx.band, ctx.transpose)
+        _compute_table_gradient(x, grad, table, ctx.channels, ctx.transpose)
         for x, grad, table in zip(xs, grads, tables, strict=True)
     ]
 
 
-def gradients_in_memory(grads: Sequence[Tensor]) -> list[Tensor]:
+def resolve_gradients(grads: Sequence[Tensor]) -> list[Tensor]:
     """Torch's zero tensors as ordinary zeros; refuse gradients whose storage was freed."""
     found = []
     for grad in grads:
@@ -158,13 +186,20 @@ def gradients_in_memory(grads: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def rotate_back(
-    grads: Sequence[Tensor], tables: Sequence[Tensor], band: Band, transpose: bool, impl: str
+def rotate_gradients(
+    grads: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    channels: RotatedChannels,
+    transpose: bool,
+    impl: str,
 ) -> list[Tensor]:
     """``rotate`` of gradients, also of a whole batch of them at once."""
     if are_batched(grads):
-        return [_reference(g, t, band, transpose) for g, t in zip(grads, tables, strict=True)]
-    return rotate(grads, tables, band, transpose, impl)
+        return [
+            _rotate_by_reference(g, t, channels, transpose)
+            for g, t in zip(grads, tables, strict=True)
+        ]
+    return rotate(grads, tables, channels, transpose, impl)
 
 
 def are_batched(grads: Sequence[Tensor]) -> bool:
@@ -173,9 +208,9 @@ def are_batched(grads: Sequence[Tensor]) -> bool:
 
 
 def _is_differentiated() -> bool:
-    """Whether forward mode or torch.func.grad is at work, where an operator is no help.
+    """Whether forward mode or torch.func.grad is active, which operators do not support.
 
-    The first drops its tangents without a word, the second refuses its backward pass.
+    The first drops the tangents of an operator silently, the second refuses its backward pass.
     """
     layers = torch._C._functorch.get_interpreter_stack() or ()
     grad = torch._C._functorch.TransformType.Grad
@@ -191,7 +226,7 @@ torch.library.define(
 
 
 @torch.library.impl("whorl::rotate", "CompositeExplicitAutograd")
-def _rotate(
+def _run_operator(
     xs: list[Tensor],
     tables: list[Tensor],
     layout: str,
@@ -200,19 +235,19 @@ def _rotate(
     transpose: bool,
     impl: str,
 ) -> list[Tensor]:
-    outs = [native.new_like(x) if x.is_cpu else torch.empty_like(x) for x in xs]
-    band = Band(layout, out_layout, start)
+    outs = [native.allocate_like(x) if x.is_cpu else torch.empty_like(x) for x in xs]
+    channels = RotatedChannels(layout, out_layout, start)
     if impl == "native" and all(x.is_cpu for x in xs):
-        for part in _same_kind(xs):
+        for part in _group_by_dtype(xs):
             some, rows, into = ([many[n] for n in part] for many in (xs, tables, outs))
-            _native(some, rows, band, transpose, into)
+            _rotate_natively(some, rows, channels, transpose, into)
         return outs
     for x, table, out in zip(xs, tables, outs, strict=True):
-        out.copy_(_reference(x, table, band, transpose))
+        out.copy_(_rotate_by_reference(x, table, channels, transpose))
     return outs
 
 
-def _same_kind(xs: list[Tensor]) -> list[list[int]]:
+def _group_by_dtype(xs: list[Tensor]) -> list[list[int]]:
     """Indices of tensors that one native call can take together."""
     if len(xs) == 2 and xs[0].dtype == xs[1].dtype:
         return [[0, 1]]
@@ -220,35 +255,37 @@ def _same_kind(xs: list[Tensor]) -> list[list[int]]:
 
 
 @torch.library.register_fake("whorl::rotate")  # type: ignore[untyped-decorator]
-def _rotate_fake(xs: list[Tensor], tables: list[Tensor], *_: Any) -> list[Tensor]:
+def _make_fake_outputs(xs: list[Tensor], tables: list[Tensor], *_: Any) -> list[Tensor]:
     return [torch.empty_like(x) for x in xs]
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def _save_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     xs, tables, layout, out_layout, start, ctx.transpose, ctx.impl = inputs
-    ctx.band = Band(layout, out_layout, start)
-    _save(ctx, xs, tables)
+    ctx.channels = RotatedChannels(layout, out_layout, start)
+    _save_for_backward(ctx, xs, tables)
 
 
-def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
-    return *_gradients(ctx, grads), None, None, None, None, None
+def _run_backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
+    return *_compute_gradients(ctx, grads), None, None, None, None, None
 
 
-def _table_grad(x: Tensor, grad: Tensor, table: Tensor, band: Band, transpose: bool) -> Tensor:
+def _compute_table_gradient(
+    x: Tensor, grad: Tensor, table: Tensor, channels: RotatedChannels, transpose: bool
+) -> Tensor:
     """d cos = sum over heads of a' a + b' b, d sin = sum of b' a - a' b (primes: gradients)."""
     width = 2 * table.shape[-1]
-    channels = slice(band.start, band.start + width)
-    a, b = reference.split(x[..., channels].to(table.dtype), band.layout)
-    ga, gb = reference.split(grad[..., channels].to(table.dtype), band.out_layout)
+    part = slice(channels.start, channels.start + width)
+    a, b = reference.split_pairs(x[..., part].to(table.dtype), channels.layout)
+    ga, gb = reference.split_pairs(grad[..., part].to(table.dtype), channels.out_layout)
     d_cos, d_sin = ga * a + gb * b, gb * a - ga * b
     entries = torch.stack((d_cos, -d_sin if transpose else d_sin), dim=-2).sum(1)  # [B, T, 2, P]
     return entries if table.dim() == 4 else entries.sum(0)
 
 
-torch.library.register_autograd("whorl::rotate", _backward, setup_context=_setup_context)
+torch.library.register_autograd("whorl::rotate", _run_backward, setup_context=_save_context)
 
 
-def _vmap(
+def _map_over_heads(
     info: Any, in_dims: tuple[Any, ...], xs: list[Tensor], tables: list[Tensor], *options: Any
 ) -> tuple[list[Tensor], list[int]]:
     """Heads are independent, so the mapped axis joins them: [B, N, H, T, D] -> [B, N H, T, D]."""
@@ -268,4 +305,4 @@ def _vmap(
     return [out.unflatten(1, (size, -1)) for out in outs], [1] * len(outs)
 
 
-torch.library.register_vmap("whorl::rotate", _vmap)
+torch.library.register_vmap("whorl::rotate", _map_over_heads)

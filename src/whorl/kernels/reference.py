@@ -1,7 +1,7 @@
 """The rotation in plain PyTorch, three times: as a matrix, as a complex product, element-wise.
 
-The three must agree; they are what every other implementation is judged by, so this file imports
-nothing of whorl. The element-wise form is also what runs where the native library is missing.
+The three must agree. Every other implementation is compared with them, so this file imports nothing
+of whorl. The element-wise form also runs if the native library is missing.
 
 Su et al. 2021, RoFormer, sections 3.2.2 and 3.4.2, https://arxiv.org/abs/2104.09864.
 """
@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "inverse_frequencies",
-    "merge",
+    "compute_inv_freq",
+    "compute_table",
+    "merge_pairs",
     "rotate",
     "rotate_complex",
     "rotate_matrix",
-    "split",
-    "table",
+    "split_pairs",
 ]
 
 
-def inverse_frequencies(rotary_dim: int, base: float = 10_000.0) -> Tensor:
-    """theta_i = base ** (-2 i / R) for i = 0 .. R/2 - 1, float64 [R/2]; pair 0 turns fastest."""
-    ladder = [base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
-    return torch.tensor(ladder, dtype=torch.float64)
+def compute_inv_freq(rotary_dim: int, base: float = 10_000.0) -> Tensor:
+    """theta_i = base ** (-2 i / R) for i = 0 .. R/2 - 1, float64 [R/2]; pair 0 rotates fastest."""
+    frequencies = [base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
+    return torch.tensor(frequencies, dtype=torch.float64)
 
 
-def table(angles: Tensor) -> Tensor:
+def compute_table(angles: Tensor) -> Tensor:
     """cos and sin of ``angles`` [..., P], stacked as [..., 2, P]."""
     return torch.stack((angles.cos(), angles.sin()), dim=-2)
 
@@ -45,9 +45,9 @@ def rotate_matrix(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
 
 def rotate_complex(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     """Read each pair as a complex number and multiply by exp(i angle); shapes as above."""
-    a, b = split(x, layout)
-    turned = torch.complex(a, b) * torch.polar(torch.ones_like(angles), angles)
-    return merge(turned.real, turned.imag, layout)
+    a, b = split_pairs(x, layout)
+    rotated = torch.complex(a, b) * torch.polar(torch.ones_like(angles), angles)
+    return merge_pairs(rotated.real, rotated.imag, layout)
 
 
 def rotate(
@@ -71,9 +71,9 @@ def rotate(
     if transpose:
         sin = -sin
     width = 2 * cos.shape[-1]
-    band = x if width == x.shape[-1] else x[..., start : start + width]
-    a, b = split(band.to(cos.dtype), layout)
-    rotated = merge(a * cos - b * sin, b * cos + a * sin, out_layout or layout)
+    part = x if width == x.shape[-1] else x[..., start : start + width]
+    a, b = split_pairs(part.to(cos.dtype), layout)
+    rotated = merge_pairs(a * cos - b * sin, b * cos + a * sin, out_layout or layout)
     if width < x.shape[-1]:
         # In the table's dtype, because autocast refuses to join float16 tensors on a CPU.
         before, after = x[..., :start].to(cos.dtype), x[..., start + width :].to(cos.dtype)
@@ -81,7 +81,7 @@ def rotate(
     return rotated.to(x.dtype)
 
 
-def split(x: Tensor, layout: str) -> tuple[Tensor, Tensor]:
+def split_pairs(x: Tensor, layout: str) -> tuple[Tensor, Tensor]:
     """First and second channel of every pair, each [..., P]."""
     if layout == "half":
         a, b = x.chunk(2, dim=-1)
@@ -89,8 +89,8 @@ def split(x: Tensor, layout: str) -> tuple[Tensor, Tensor]:
     return x[..., 0::2], x[..., 1::2]
 
 
-def merge(a: Tensor, b: Tensor, layout: str) -> Tensor:
-    """Undo ``split``."""
+def merge_pairs(a: Tensor, b: Tensor, layout: str) -> Tensor:
+    """Undo ``split_pairs``."""
     if layout == "half":
         return torch.cat((a, b), dim=-1)
     return torch.stack((a, b), dim=-1).flatten(-2)

@@ -1,4 +1,4 @@
-"""Tables of cos and sin: the one place where angles are formed, and how rows are looked up.
+"""Rows of cos and sin: how angles are formed, and how rows are read from a table.
 
     table[..., 0, i] = scale cos(p theta_i)      table[..., 1, i] = scale sin(p theta_i)
 
@@ -14,39 +14,46 @@ from whorl._support.tensors import has_values
 
 from . import native_tables
 
-__all__ = ["angles", "by_pair", "entries", "lookup", "lookup_op", "table_dtype"]
+__all__ = [
+    "LOOK_UP_ROWS",
+    "choose_table_dtype",
+    "compute_angles",
+    "compute_rows",
+    "look_up_rows",
+    "select_positions",
+]
 
 
-def table_dtype(x: Tensor) -> torch.dtype:
+def choose_table_dtype(x: Tensor) -> torch.dtype:
     """Tables for float64 inputs are float64, all others float32."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def angles(
+def compute_angles(
     positions: Tensor, inv_freq: Tensor, precision: str = "float64", axes: Tensor | None = None
 ) -> Tensor:
     """positions [T] or [B, T] times inv_freq [P] or [B, P]: [T, P], or [B, T, P].
 
-    axes: int64 [P]: pair i turns by positions[axes[i]], where positions are [n, T] or [n, B, T].
+    axes: int64 [P]: pair i rotates by positions[axes[i]], of positions [n, T] or [n, B, T].
     """
     dtype = torch.float64 if precision == "float64" else torch.float32
     inv_freq = inv_freq.to(dtype)
     if inv_freq.dim() == 2:
         inv_freq = inv_freq.unsqueeze(1)  # [B, 1, P]
-    return by_pair(positions, axes).to(dtype) * inv_freq
+    return select_positions(positions, axes).to(dtype) * inv_freq
 
 
-def by_pair(positions: Tensor, axes: Tensor | None) -> Tensor:
-    """The position that each pair turns by: [T, 1] where there is one axis, else [T, P]."""
+def select_positions(positions: Tensor, axes: Tensor | None) -> Tensor:
+    """The position that each pair rotates by: [T, 1] if there is one axis, else [T, P]."""
     return positions.unsqueeze(-1) if axes is None else positions[axes].movedim(0, -1)
 
 
-def entries(
+def compute_rows(
     angles: Tensor, scale: float | Tensor, dtype: torch.dtype, growth: Tensor | None = None
 ) -> Tensor:
-    """scale cos and scale sin, [..., P] -> [..., 2, P]; scale is a number or one per row, [B].
+    """Rows of scale cos and scale sin, [..., P] -> [..., 2, P]; scale: a number, or [B].
 
-    growth: log2 of a further factor on each angle's entries, [..., P].
+    growth: log2 of a further factor on cos and sin of each angle, [..., P].
     """
     table = torch.stack((angles.cos(), angles.sin()), dim=-2)
     if isinstance(scale, Tensor):
@@ -58,7 +65,7 @@ def entries(
     return table.to(dtype)
 
 
-def lookup(
+def look_up_rows(
     table: Tensor,
     inv_freq: Tensor,
     positions: Tensor | None,
@@ -72,8 +79,8 @@ def lookup(
 ) -> Tensor:
     """Rows for ``positions``, or first .. first + length - 1: read from ``table``, built past it.
 
-    ``table`` holds positions 0 .. N - 1; what comes back never depends on N.
-    axes: as for ``angles``. growth: log2 of the factor by which each pair grows per position, [P].
+    ``table`` holds positions 0 .. N - 1; the result never depends on N.
+    axes: as for ``compute_angles``. growth: log2 of a further factor per position, [P].
     native: whether the C library built the table and builds what lies past it.
     """
     known = table.shape[0]
@@ -84,21 +91,21 @@ def lookup(
     elif positions.numel() and not positions.is_floating_point() and has_values(positions):
         low, high = positions.aminmax()
         if int(low) >= 0 and int(high) < known:
-            return table[positions] if axes is None else _gathered(table, positions, axes)
+            return table[positions] if axes is None else _select_by_axis(table, positions, axes)
     if native and native_tables.can_build(table.dtype, precision, (positions, inv_freq)):
         return native_tables.build_table(positions, first, length, inv_freq, scale, axes, growth)
     if positions is None and 0 <= first < known:  # only what is missing
         past = (inv_freq, None, known, first + length - known, scale, precision, None, growth)
-        return torch.cat((table[first:], lookup(table, *past)))
+        return torch.cat((table[first:], look_up_rows(table, *past)))
     if positions is None:
         positions = torch.arange(first, first + length, device=table.device)
-    turned = angles(positions, inv_freq, precision, axes)
-    grown = None if growth is None else by_pair(positions, axes).double() * growth
-    return entries(turned, scale, table.dtype, grown)
+    angles = compute_angles(positions, inv_freq, precision, axes)
+    exponents = None if growth is None else select_positions(positions, axes).double() * growth
+    return compute_rows(angles, scale, table.dtype, exponents)
 
 
-def _gathered(table: Tensor, positions: Tensor, axes: Tensor) -> Tensor:
-    """Rows whose pairs come from the rows of several positions: [..., T, 2, P]."""
+def _select_by_axis(table: Tensor, positions: Tensor, axes: Tensor) -> Tensor:
+    """Rows of tokens with several positions, each pair from the row of its axis: [..., T, 2, P]."""
     rows = table[positions[0]]
     for axis in range(1, positions.shape[0]):  # whole rows: half the time of gathering by pair
         rows = torch.where(axes == axis, table[positions[axis]], rows)
@@ -116,7 +123,7 @@ torch.library.define(
 
 
 @torch.library.impl("whorl::lookup", "CompositeExplicitAutograd")
-def _lookup(
+def _run_lookup(
     table: Tensor,
     inv_freq: Tensor,
     positions: Tensor | None,
@@ -128,14 +135,16 @@ def _lookup(
     growth: Tensor | None = None,
     native: bool = False,
 ) -> Tensor:
-    rows = lookup(table, inv_freq, positions, first, length, scale, precision, axes, growth, native)
+    rows = look_up_rows(
+        table, inv_freq, positions, first, length, scale, precision, axes, growth, native
+    )
     # An operator must not return a view of what it was given.
     shared = rows.untyped_storage().data_ptr() == table.untyped_storage().data_ptr()
     return rows.clone() if shared else rows
 
 
 @torch.library.register_fake("whorl::lookup")  # type: ignore[untyped-decorator]
-def _lookup_fake(
+def _make_fake_rows(
     table: Tensor,
     inv_freq: Tensor,
     positions: Tensor | None,
@@ -154,4 +163,4 @@ def _lookup_fake(
     return table.new_empty((*shape, 2, inv_freq.shape[-1]))
 
 
-lookup_op = torch.ops.whorl.lookup.default
+LOOK_UP_ROWS = torch.ops.whorl.lookup.default

@@ -73,7 +73,7 @@ def split_spec(spec: EncodingSpec) -> list[dict[str, Any]]:
 def _build_part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding:
     given = dict(options)
     name = given.pop("name")
-    known = base.classes()
+    known = base.get_classes()
     if name not in known:
         raise ValueError(
             f"model.encoding: {quote(name)} is unknown{suggest_name(name, known)} Known:"

@@ -20,7 +20,7 @@ _COMPARED = ("torch", "cpu", "kernel", "threads", "whorl", "python", "system")
 
 def describe_environment(command: str = "") -> dict[str, Any]:
     """Machine, versions, threads and the command, as plain values."""
-    problem = native.problem()
+    problem = native.find_problem()
     return {
         "cpu": read_cpu().model,
         "cores": os.cpu_count(),
@@ -29,7 +29,9 @@ def describe_environment(command: str = "") -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "whorl": whorl.__version__,
-        "kernel": f"PyTorch reference: {problem}" if problem else f"native, {native.best_isa()}",
+        "kernel": f"PyTorch reference: {problem}"
+        if problem
+        else f"native, {native.get_best_isa()}",
         "date": datetime.now(timezone.utc).date().isoformat(),
         "command": command,
     }

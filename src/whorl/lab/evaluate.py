@@ -110,7 +110,7 @@ def add_scaling(config: RunConfig, name: str | None) -> ModelConfig:
 
 def supports_scaling(name: str) -> bool:
     """Whether the encoding ``name`` has frequencies that a scaling can change."""
-    cls = base.classes().get(name)
+    cls = base.get_classes().get(name)
     return cls is not None and "scaling" in inspect.signature(cls).parameters
 
 

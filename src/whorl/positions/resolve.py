@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
-from whorl._support.tensors import find_ends, has_values
+from whorl._support.tensors import POSITION_LIMIT, find_ends, has_values
 from whorl._support.words import quote
 
 __all__ = ["INTEGERS", "resolve"]
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-_SAFE_OFFSET = 1 << 62  # below it, positions stay within int64 for a tensor of any length
 _FLOATS = (torch.float64, torch.float32)
 
 
@@ -35,7 +34,7 @@ def resolve(
     if positions is not None:
         positions = _check_positions(positions, batch, length, device, where, axes)
     elif type(offset) is int and (
-        torch.compiler.is_compiling() or -_SAFE_OFFSET < offset < _SAFE_OFFSET
+        torch.compiler.is_compiling() or -POSITION_LIMIT < offset < POSITION_LIMIT
     ):
         return None, offset
     if not isinstance(offset, (Tensor, Sequence)) or isinstance(offset, str):

@@ -42,7 +42,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whorl.kernels.reference import split
+from whorl.kernels.reference import split_pairs
 from whorl.types import Layout
 
 __all__ = [
@@ -188,7 +188,7 @@ def _normalize_rows(rows: Tensor) -> Tensor:
 
 def _sum_pairing(products: Tensor, q_layout: Layout, k_layout: Layout) -> AgreementSums:
     rows = torch.arange(products.shape[-1])
-    (qa, qb), (ka, kb) = split(rows, q_layout), split(rows, k_layout)  # [P] each
+    (qa, qb), (ka, kb) = split_pairs(rows, q_layout), split_pairs(rows, k_layout)  # [P] each
     pairs = len(qa)
     if pairs < _FEWEST_PAIRS:
         return AgreementSums()

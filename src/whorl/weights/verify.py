@@ -167,6 +167,6 @@ def _read_rows(move: RowMove, part: str, choice: int) -> tuple[Tensor, Head]:
 def _rotate(x: Tensor, head: Head, layout: Layout) -> Tensor:
     """The rotated channels [T, width] at the positions 0, 7, 14, ..."""
     angles = 7.0 * torch.arange(len(x), dtype=torch.float64)[:, None]
-    angles = angles * reference.inverse_frequencies(head.width)
+    angles = angles * reference.compute_inv_freq(head.width)
     band = x[None, None, :, head.start : head.start + head.width]
-    return reference.rotate(band, reference.table(angles), layout=layout)[0, 0]
+    return reference.rotate(band, reference.compute_table(angles), layout=layout)[0, 0]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from whorl.encodings import Encoding
-from whorl.encodings.rotary.ahead import Ahead
+from whorl.encodings.rotary.lookahead import LookaheadRotation
 from whorl.encodings.rotary.rotary import Rotary
 
 __all__ = ["CacheRotation", "get_per_row"]
@@ -44,7 +44,9 @@ class CacheRotation:
         self.has_reference = self._has_span and self.kind == "once"
         # One for new tokens, one for sinks, which lie a window behind.
         self._ahead, self._behind = (
-            Ahead.of(cast(Rotary, self.part)) if self.kind in ("once", "stepped") else None
+            LookaheadRotation.create(cast(Rotary, self.part))
+            if self.kind in ("once", "stepped")
+            else None
             for _ in range(2)
         )
 

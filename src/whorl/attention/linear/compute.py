@@ -14,8 +14,8 @@ from torch import Tensor
 
 from whorl.attention._output import Output
 from whorl.encodings.base import Encoding
-from whorl.encodings.rotary.angles import Where
-from whorl.kernels.tables import table_dtype
+from whorl.encodings.rotary.call import ResolvedPositions
+from whorl.kernels.tables import choose_table_dtype
 
 from .checks import LinearParts
 from .features import (
@@ -27,7 +27,7 @@ from .features import (
     compute_unscaling,
     take_positions,
 )
-from .positions import CausalPositions, find_context_length
+from .positions import CausalPositions, find_followed_length
 from .references import clamp_positions, find_reference, limit_block, move_sums
 from .sums import ChunkDecay, DecayFactors, KeySums, add_keys, attend_chunk, divide_sums
 
@@ -55,7 +55,7 @@ class LinearCall(NamedTuple):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of features and sums."""
-        return table_dtype(self.q)
+        return choose_table_dtype(self.q)
 
     @property
     def groups(self) -> int:
@@ -69,12 +69,14 @@ class LinearCall(NamedTuple):
         zeros = self.q.new_zeros((*shape, self.v.shape[3]), dtype=self.dtype)
         return KeySums(zeros, zeros.new_zeros(shape))
 
-    def build_features(self, queries: Where, keys: Where, has_state: bool) -> Features:
+    def build_features(
+        self, queries: ResolvedPositions, keys: ResolvedPositions, has_state: bool
+    ) -> Features:
         """How vectors at these positions become features."""
         rotation, length = self.parts.rotation, self.context_length
         if length is None:
             lengths = [self.q.shape[2], self.k.shape[2]]
-            length = find_context_length(rotation, [queries, keys], lengths, has_state)
+            length = find_followed_length(rotation, [queries, keys], lengths, has_state)
         unscaling = compute_unscaling(rotation, length, self.q, self.dtype)
         return Features(self.feature_map, self.dtype, rotation, length, unscaling)
 
@@ -135,7 +137,9 @@ class Past:
         self.last_position = factors.last_position
 
 
-def attend_both_ways(call: LinearCall, queries: Where, keys: Where) -> Tensor:
+def attend_both_ways(
+    call: LinearCall, queries: ResolvedPositions, keys: ResolvedPositions
+) -> Tensor:
     """Attention in which every query sees every key."""
     features, sums = call.build_features(queries, keys, has_state=False), call.build_empty_sums()
     start, out = 0, Output(call.q, call.v, call.k)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.encodings.base import Encoding
-from whorl.encodings.rotary.angles import Where
+from whorl.encodings.rotary.call import ResolvedPositions
 from whorl.encodings.rotary.rotary import KEY, QUERY, Rotary
 
 __all__ = [
@@ -73,7 +73,7 @@ class Features(NamedTuple):
     context_length: int | Tensor | None
     unscaling: Tensor | None
 
-    def compute(self, x: Tensor, where: Where, role: int) -> FeaturePair:
+    def compute(self, x: Tensor, where: ResolvedPositions, role: int) -> FeaturePair:
         """Features of queries or keys [B, H, T, D] at positions ``where``; role: QUERY or KEY."""
         mapped = self._apply_map(x)
         rotation, (positions, offset), length = self.rotation, where, self.context_length
@@ -87,7 +87,7 @@ class Features(NamedTuple):
         return self._build_pair(rotated, mapped, role)
 
     def compute_both(
-        self, q: Tensor, k: Tensor, where: Where, reference: int | Tensor | None
+        self, q: Tensor, k: Tensor, where: ResolvedPositions, reference: int | Tensor | None
     ) -> tuple[FeaturePair, FeaturePair]:
         """Features of the queries and keys of the same tokens.
 
@@ -140,7 +140,7 @@ def compute_unscaling(
     return torch.where(rotated, scale**-2, torch.ones_like(rotated, dtype=torch.float64)).to(dtype)
 
 
-def take_positions(where: Where, start: int, length: int) -> Where:
+def take_positions(where: ResolvedPositions, start: int, length: int) -> ResolvedPositions:
     """Positions of tokens start .. start + length - 1, out of those of all tokens."""
     positions, offset = where
     if positions is None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl._support.tensors import has_values
 from whorl.encodings.base import Encoding
-from whorl.encodings.rotary.angles import Where, longest
+from whorl.encodings.rotary.call import ResolvedPositions, find_context_length
 from whorl.encodings.rotary.rotary import Rotary
 from whorl.positions import resolve
 
@@ -16,7 +16,7 @@ __all__ = [
     "PositionArguments",
     "StateEnd",
     "find_causal_positions",
-    "find_context_length",
+    "find_followed_length",
     "find_positions",
 ]
 
@@ -46,14 +46,14 @@ class CausalPositions(NamedTuple):
     tensor; hidden tokens have that of the last visible one before them.
     """
 
-    where: Where
+    where: ResolvedPositions
     line: Tensor | None
     next_position: int | Tensor
 
 
 def find_positions(
     q: Tensor, k: Tensor, arguments: PositionArguments, rotates: bool
-) -> tuple[Where, Where]:
+) -> tuple[ResolvedPositions, ResolvedPositions]:
     """Positions of queries and of keys where every query sees every key."""
     (B, _, T, _), S, offset = q.shape, k.shape[2], arguments.offset
     offset = 0 if offset is None else offset
@@ -90,8 +90,8 @@ def find_causal_positions(
     return CausalPositions(where, line, (line[:, -1] + 1).expand(q.shape[0]))
 
 
-def find_context_length(
-    rotation: Encoding | None, where: list[Where], lengths: list[int], has_state: bool
+def find_followed_length(
+    rotation: Encoding | None, where: list[ResolvedPositions], lengths: list[int], has_state: bool
 ) -> int | Tensor | None:
     """The context length for a scaling that depends on it, if the caller gave none."""
     scaling = rotation.config.scaling if isinstance(rotation, Rotary) else None
@@ -103,12 +103,12 @@ def find_context_length(
             " the current length, because keys in sums cannot be rotated again; got None. Pass the"
             " same in every call, or process the whole sequence in one call."
         )
-    return longest(where, lengths, rotation.position_axes)
+    return find_context_length(where, lengths, rotation.position_axes)
 
 
 def _find_key_positions(
     q: Tensor, k: Tensor, arguments: PositionArguments, state: StateEnd | None
-) -> Where:
+) -> ResolvedPositions:
     (B, _, T, _), S, device = q.shape, k.shape[2], q.device
     positions, key_positions, offset, axes = arguments
     if key_positions is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from whorl.encodings.base import Encoding
-from whorl.encodings.rotary.angles import Where
+from whorl.encodings.rotary.call import ResolvedPositions
 
 from .features import FeatureMap
 from .positions import CausalPositions
@@ -23,7 +23,7 @@ def limit_block(rotation: Encoding, block: int) -> int:
     return max(1, min(block, _get_safe_span(rotation)))
 
 
-def clamp_positions(rotation: Encoding, positions: CausalPositions) -> Where:
+def clamp_positions(rotation: Encoding, positions: CausalPositions) -> ResolvedPositions:
     """Positions, with those of hidden tokens, which may be any, moved near to the others."""
     (values, offset), line, _ = positions
     if values is None or line is None:

@@ -15,7 +15,7 @@ from whorl.attention._checks import (
     has_key_axis,
 )
 from whorl.encodings import Encoding
-from whorl.encodings.composition import takes
+from whorl.encodings.composition import has_option
 
 if TYPE_CHECKING:
     from whorl.attention.cache.kv_cache import KVCache
@@ -139,7 +139,7 @@ def check_segments(
     check_integers(segments, "attention", "segments", "integers [S] or [B, S]")
     T, S = q.shape[2], k.shape[2]
     scoring = [part for part in encoding.parts if part.acts("content_score")]
-    supported = scoring and all(takes(part, "content_score", "segments") for part in scoring)
+    supported = scoring and all(has_option(part, "content_score", "segments") for part in scoring)
     if not has_key_axis(segments, k) or T > S or cached or not supported:
         raise ValueError(
             f"attention: segments must be integers [S] or [B, S], one for each of the {S} keys, for"

@@ -22,7 +22,7 @@ from whorl._support.tracing import is_exporting
 from whorl.attention._output import Output, build_zeros
 from whorl.encodings import Encoding
 from whorl.encodings.base import Scorer
-from whorl.kernels.tables import table_dtype
+from whorl.kernels.tables import choose_table_dtype
 
 from .visibility import QueryBlock, Visibility
 
@@ -178,7 +178,7 @@ class SoftmaxCall:
         else:
             mask = terms.bias
             if terms.content is not None:
-                content = terms.content.to(table_dtype(q)) * self.scale
+                content = terms.content.to(choose_table_dtype(q)) * self.scale
                 mask = content if mask is None else content + mask
             if mask is not None:
                 mask = mask.expand(*q.shape[:3], k.shape[2])
@@ -189,7 +189,7 @@ class SoftmaxCall:
         self, q: Tensor, k: Tensor, block: QueryBlock, scorer: Scorer | None
     ) -> _Terms:
         """Content score, bias and mask of a block."""
-        wide, content, any_visible = table_dtype(q), None, None
+        wide, content, any_visible = choose_table_dtype(q), None, None
         if scorer is not None:
             segments = self._take_segments(block)
             content = scorer(q, k, block.query_positions, block.key_positions, **segments)
@@ -227,7 +227,7 @@ class SoftmaxCall:
         self, q: Tensor, k: Tensor, v: Tensor, terms: _Terms, block: QueryBlock
     ) -> Tensor:
         """Attention by a matrix of weights, for dropout, value terms and trained scores."""
-        wide = table_dtype(q)
+        wide = choose_table_dtype(q)
         weights = self._compute_scores(q, k, terms).softmax(-1)
         weights = F.dropout(weights, self.dropout) if self.dropout else weights
         out = _multiply_heads(weights, v.to(wide))
@@ -236,7 +236,7 @@ class SoftmaxCall:
 
     def _compute_scores(self, q: Tensor, k: Tensor, terms: _Terms) -> Tensor:
         """Scores of a block after scale, bias and mask; what replaces q k^T belongs here."""
-        wide, keys = table_dtype(q), k.to(table_dtype(q)).mT
+        wide, keys = choose_table_dtype(q), k.to(choose_table_dtype(q)).mT
         if terms.content is None:
             score = _multiply_heads(q.to(wide) * self.scale, keys)
             return score if terms.bias is None else score + terms.bias
@@ -250,7 +250,7 @@ class SoftmaxCall:
         bias = torch.where(self.visibility.compare_distance(distance), 0.0, -math.inf)
         if (more := self.encoding.distance_bias(distance)) is not None:
             bias = bias + more
-        return bias.to(table_dtype(q)).expand(q.shape[1], -1).contiguous()
+        return bias.to(choose_table_dtype(q)).expand(q.shape[1], -1).contiguous()
 
     def _attend_with_trained_bias(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """Attention with a bias vector whose gradient sums the scores' along each diagonal."""

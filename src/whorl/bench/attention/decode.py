@@ -166,4 +166,4 @@ def _compute_dynamic_frequencies(length: int, trained: int) -> Tensor:
     """Inverse frequencies of DynamicNTK at a length: base s^(D / (D - 2))."""
     factor = max(1.0, 1 + _FACTOR * (length - trained) / trained)
     base = 10_000.0 * factor ** (HEAD_DIM / (HEAD_DIM - 2))
-    return reference.inverse_frequencies(HEAD_DIM, base)
+    return reference.compute_inv_freq(HEAD_DIM, base)

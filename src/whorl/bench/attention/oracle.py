@@ -82,8 +82,8 @@ def compute_decode(q: Tensor, k: Tensor, v: Tensor, inv_freq: Tensor | None = No
 def rotate(x: Tensor, positions: Tensor, inv_freq: Tensor | None = None) -> Tensor:
     """x [1, H, T, D], rotated at positions [T] as RoPE does by default."""
     if inv_freq is None:
-        inv_freq = reference.inverse_frequencies(x.shape[3])
-    return reference.rotate(x, reference.table(positions.double()[:, None] * inv_freq))
+        inv_freq = reference.compute_inv_freq(x.shape[3])
+    return reference.rotate(x, reference.compute_table(positions.double()[:, None] * inv_freq))
 
 
 def describe_difference(

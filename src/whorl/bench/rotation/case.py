@@ -89,7 +89,7 @@ class RotationCase:
         """Largest difference from the expected result, over the rows that are compared."""
         length = x.shape[2]
         rows = torch.linspace(0, length - 1, min(length, _ROWS)).round().long()
-        table = reference.table(self.angles[rows])
+        table = reference.compute_table(self.angles[rows])
         x = x[:, :, rows].double()
         expected = reference.rotate(x, table, layout=self.cell.layout, transpose=inverse)
         return float((result.detach()[:, :, rows].double() - expected).abs().max())

@@ -1,1 +1,1 @@
-"""What rotations share: the calls, their checks, and the way from positions to the kernel."""
+"""What all rotations share: the class ``Rotary``, and the way from positions to the kernel."""

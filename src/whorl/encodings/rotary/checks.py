@@ -1,4 +1,4 @@
-"""Checks of what users pass to a rotation: what must hold, what came, what to do."""
+"""Checks of the arguments of a rotation; each error says what must hold, what came, what to do."""
 
 import itertools
 from collections.abc import Sequence
@@ -53,9 +53,9 @@ def check_input(x: Tensor, head_dim: int, where: str, what: str) -> tuple[int, i
 
 
 def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> bool:
-    """Refuse an ``out`` that cannot take the result; ``x`` itself is welcome.
+    """Refuse an ``out`` that the result cannot be written to; ``x`` itself is allowed.
 
-    True if all of ``outs`` lie apart in memory from each other and from ``xs``.
+    True if none of ``outs`` shares memory with another or with one of ``xs``.
     """
     if not isinstance(outs, (tuple, list)) or len(outs) != len(xs):
         raise ValueError(f"{where}: out must be a pair of tensors, one for q and one for k.")
@@ -64,9 +64,9 @@ def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> b
     check_no_gradient(outs, where)
     if outs is not xs:
         check_no_gradient(xs, where)
-        if not torch.compiler.is_compiling() and _apart(outs, xs):
+        if not torch.compiler.is_compiling() and _are_disjoint(outs, xs):
             return True
-    if len(outs) == 2 and not torch.compiler.is_compiling() and _overlap(outs[0], outs[1]):
+    if len(outs) == 2 and not torch.compiler.is_compiling() and _can_overlap(outs[0], outs[1]):
         raise ValueError(
             f"{where}: q and k would be written to memory that they share; give each a tensor of"
             " its own."
@@ -74,46 +74,48 @@ def check_outputs(outs: Sequence[Tensor], xs: Sequence[Tensor], where: str) -> b
     return False
 
 
-def _apart(outs: Sequence[Tensor], xs: Sequence[Tensor]) -> bool:
+def _are_disjoint(outs: Sequence[Tensor], xs: Sequence[Tensor]) -> bool:
     """Whether no two of these tensors can share memory; when in doubt, no."""
     spans = []
     for t in (*outs, *xs):
         begin = t.data_ptr()
-        size = t.nbytes if t.is_contiguous() else _reach(t, (0, 1, 2, 3))
+        size = t.nbytes if t.is_contiguous() else _count_bytes(t, (0, 1, 2, 3))
         spans.append((begin, begin + size))
     spans.sort()
-    # In order of their beginnings, each must end before the next begins.
+    # Sorted by their first byte, each must end before the next begins.
     return all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
 
 
-def _overlap(one: Tensor, other: Tensor) -> bool:
+def _can_overlap(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors [B, H, T, D] may share memory; slots of one fused buffer do not."""
-    at, other_at = one.data_ptr(), other.data_ptr()
-    if not at or not other_at:  # without memory: empty, or on the meta device
+    address, other_address = one.data_ptr(), other.data_ptr()
+    if not address or not other_address:  # without memory: empty, or on the meta device
         return one is other and one.numel() > 0
     low, high, apart = (
-        (one, other, other_at - at) if at <= other_at else (other, one, at - other_at)
+        (one, other, other_address - address)
+        if address <= other_address
+        else (other, one, address - other_address)
     )
     if low.is_contiguous():
         return apart < low.nbytes
-    if apart >= _reach(low, (0, 1, 2, 3)):
+    if apart >= _count_bytes(low, (0, 1, 2, 3)):
         return False
     # In a buffer [B, T, slots, D] each token's heads form a block; blocks recur with one period.
     if [one.stride(n) for n in (0, 2)] != [other.stride(n) for n in (0, 2)]:
         return True
     size = low.element_size()
     steps = [low.stride(n) * size for n in (0, 2) if low.shape[n] > 1]
-    end = apart + _reach(high, (1, 3))
-    return apart < _reach(low, (1, 3)) or any(end > step for step in steps)
+    end = apart + _count_bytes(high, (1, 3))
+    return apart < _count_bytes(low, (1, 3)) or any(end > step for step in steps)
 
 
-def _reach(x: Tensor, axes: tuple[int, ...]) -> int:
+def _count_bytes(x: Tensor, axes: tuple[int, ...]) -> int:
     """Bytes from the first element to the end of the last along ``axes``."""
     return (sum((x.shape[n] - 1) * x.stride(n) for n in axes) + 1) * x.element_size()
 
 
 def check_no_gradient(tensors: Sequence[Tensor], where: str) -> None:
-    """Refuse to write in place, or into ``out``, what a gradient must flow through."""
+    """Refuse to write in place, or into ``out``, a tensor that needs a gradient."""
     if not torch.is_grad_enabled():
         return
     for tensor in tensors:
@@ -144,7 +146,7 @@ def _check_output(out: Tensor, x: Tensor, where: str) -> None:
             f"{where}: cannot write into an inference tensor outside torch.inference_mode(), as"
             " torch itself does not; use .clone() first, or call it inside."
         )
-    if _overlaps_itself(out):
+    if _has_shared_elements(out):
         kind = "an expanded tensor" if 0 in out.stride() else "a view that overlaps itself"
         raise ValueError(
             f"{where}: cannot write into {kind}, because several elements share one place in"
@@ -152,22 +154,22 @@ def _check_output(out: Tensor, x: Tensor, where: str) -> None:
         )
 
 
-def _overlaps_itself(x: Tensor) -> bool:
-    """Whether two elements share one place in memory."""
+def _has_shared_elements(x: Tensor) -> bool:
+    """Whether two elements have the same address."""
     if not x.numel() or x.is_contiguous():
         return False
     axes = sorted((step, n) for n, step in zip(x.shape, x.stride(), strict=True) if n > 1)
-    reach = 0
-    for step, n in axes:  # each step must pass over all that lies below it
-        if step <= reach:
+    last = 0
+    for step, n in axes:  # each step must be longer than all shorter ones together
+        if step <= last:
             break
-        reach += (n - 1) * step
+        last += (n - 1) * step
     else:
         return False
-    places = torch.zeros(1, dtype=torch.int64)
-    for step, n in axes:  # steps that interlock may still miss each other
-        places = (places[:, None] + step * torch.arange(n)).flatten()
-    return bool((places.sort().values.diff() == 0).any())
+    offsets = torch.zeros(1, dtype=torch.int64)
+    for step, n in axes:  # otherwise elements may still be distinct, so list them all
+        offsets = (offsets[:, None] + step * torch.arange(n)).flatten()
+    return bool((offsets.sort().values.diff() == 0).any())
 
 
 def check_pair(q: Tensor, k: Tensor, key_positions: Tensor | None, where: str) -> None:
@@ -244,7 +246,7 @@ _CONTEXT = "{}: context_length must be an int, or a tensor [B] with one per row;
 def check_delta(
     delta: int | Tensor, batch: int, length: int, device: torch.device, where: str, axes: int
 ) -> Tensor:
-    """How far to move each key, [1], [B, 1] or [B, S]; with several axes [n, 1], [n, B, 1], ..."""
+    """Positions to move each key by, [1], [B, 1] or [B, S]; with n axes [n, 1], [n, B, 1], ..."""
     if not isinstance(delta, Tensor):
         if isinstance(delta, bool) or not isinstance(delta, (int, float)):
             raise TypeError(f"{where}: delta must be a number or a tensor; got {quote(delta)}.")
@@ -269,7 +271,7 @@ def check_delta(
 
 
 def check_frequencies(f: Frequencies, name: str, batch: int, pairs: int, where: str) -> None:
-    """Refuse what ``frequencies`` of a rotation did not make."""
+    """Refuse frequencies that are not a result of ``rope.frequencies(...)``."""
     if not isinstance(f, Frequencies):
         raise TypeError(
             f"{where}: {name} must be Frequencies, as rope.frequencies(...) gives them;"
@@ -285,7 +287,7 @@ def check_frequencies(f: Frequencies, name: str, batch: int, pairs: int, where: 
 
 
 def check_positions(positions: Tensor | None, where: str, axes: int) -> tuple[int, int]:
-    """Batch size and length of positions that stand alone: [T] or [B, T], [n, T] or [n, B, T]."""
+    """Batch size and length of positions [T] or [B, T], with several axes [n, T] or [n, B, T]."""
     shape: tuple[int, ...] = positions.shape if isinstance(positions, Tensor) else ()
     if len(shape) not in ((1, 2) if axes == 1 else (1, 2, 3)):
         words = "[T] or [B, T]" if axes == 1 else "[n, T] or [n, B, T]"

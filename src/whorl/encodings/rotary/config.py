@@ -22,8 +22,8 @@ __all__ = [
     "RotaryConfig",
     "TableStrategy",
     "check_base",
-    "frozen_frequencies",
-    "frozen_scaling",
+    "check_inv_freq",
+    "resolve_scaling",
 ]
 
 Lengths = Literal["rows", "batch"]
@@ -76,7 +76,7 @@ class RotaryConfig(Config):
 
     @property
     def _owner(self) -> str:
-        """The encoding that error messages speak for."""
+        """The name of the encoding, for error messages."""
         return type(self).__name__.removesuffix("Config")
 
     def _check_sizes(self) -> None:
@@ -101,14 +101,14 @@ class RotaryConfig(Config):
 
 
 def check_base(base: Any, owner: str) -> None:
-    """Refuse a base that no frequencies can be made of."""
+    """Refuse a base that gives no frequencies."""
     number = isinstance(base, (int, float)) and not isinstance(base, bool)
     if not number or not 0 < base <= sys.float_info.max:
         raise ValueError(f"{owner}: base must be a finite number above 0; got {quote(base)}.")
 
 
-def frozen_scaling(config: RotaryConfig, owner: str) -> None:
-    """Make a scaling of the dictionary that JSON gives; refuse anything else."""
+def resolve_scaling(config: RotaryConfig, owner: str) -> None:
+    """Replace a dictionary, as JSON has it, by its scaling; refuse anything else."""
     given: object = config.scaling
     if isinstance(given, dict):
         object.__setattr__(config, "scaling", scalings.from_dict(given))
@@ -119,10 +119,8 @@ def frozen_scaling(config: RotaryConfig, owner: str) -> None:
         )
 
 
-def frozen_frequencies(
-    given: Sequence[float] | Tensor, pairs: int, owner: str
-) -> tuple[float, ...]:
-    """Frequencies of one's own, one for each pair."""
+def check_inv_freq(given: Sequence[float] | Tensor, pairs: int, owner: str) -> tuple[float, ...]:
+    """Frequencies that a user passes, as floats, one for each pair."""
     if isinstance(given, Tensor):
         check_storage(given, owner, "inv_freq")
     listed = given.tolist() if isinstance(given, Tensor) else given

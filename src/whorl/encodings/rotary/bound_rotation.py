@@ -1,4 +1,4 @@
-"""A rotation prepared once for tensors that stay where they are."""
+"""A rotation that is prepared once for tensors that stay at their addresses."""
 
 from typing import TYPE_CHECKING
 
@@ -10,19 +10,19 @@ from whorl.kernels import native, ops
 if TYPE_CHECKING:
     from .rotary import Rotary
 
-__all__ = ["Bound"]
+__all__ = ["BoundRotation"]
 
 
-class Bound:
+class BoundRotation:
     """What ``bind`` of a rotation returns: call it with the offset of each step.
 
-    Everything but the offset was looked at beforehand. Where the kernel cannot take the tensors as
-    they are, or has no rows for the positions, a call does what ``forward`` with ``out`` does.
+    Everything but the offset is checked beforehand. If the kernel cannot take the tensors as they
+    are, or has no rows for the positions, a call does what ``forward`` with ``out`` does.
     """
 
     def __init__(self, rotary: "Rotary", q: Tensor, k: Tensor, outs: tuple[Tensor, Tensor]) -> None:
         self._rotary, self._xs, self._outs, self._length = rotary, (q, k), outs, q.shape[2]
-        self._prepared: native.Prepared | None = None
+        self._prepared: native.PreparedRotation | None = None
         self._inference = any(out.is_inference() for out in outs)
         self._prepare()
 
@@ -32,25 +32,24 @@ class Bound:
         if (
             prepared is not None
             and type(offset) is int
-            and prepared.table.has(offset, self._length)
-            and prepared.stays()
+            and prepared.table.has_rows(offset, self._length)
+            and prepared.is_valid()
             and (not self._inference or torch.is_inference_mode_enabled())
             and ops.is_plain(self._xs, gradless=True)
         ):
             prepared(offset)
         else:
             self._rotary(*self._xs, offset=offset, out=outs)
-            if prepared is not None and not prepared.stays():
+            if prepared is not None and not prepared.is_valid():
                 self._prepare()  # something was resized
         return outs
 
     def _prepare(self) -> None:
-        angles, band = self._rotary._angles, self._rotary._band
         self._prepared = None
-        if angles is None or self._rotary._growth is not None or self._rotary._impl != "native":
-            return
-        table = angles[0].table
-        if not table.has(0, self._length):
+        rotary = self._rotary
+        table = rotary._rows.shared_table
+        if table is None or rotary._impl != "native" or not table.has_rows(0, self._length):
             return
         if self._xs[0].dtype != torch.float64 and ops.is_plain(self._xs, gradless=True):
-            self._prepared = native.prepare(self._xs, self._outs, table, band)
+            channels = rotary._channels
+            self._prepared = native.prepare_rotation(self._xs, self._outs, table, channels)
