@@ -831,3 +831,12 @@ def test_two_trained_lengths() -> None:
     keys = {ORIGINAL: 2048, "rope_scaling": {"rope_type": "yarn", **YARN}}
     assert ("original-disagrees", message) in said(**keys)
     assert "original-disagrees" not in dict(said(**{**keys, ORIGINAL: 1024}))
+
+
+def test_wrong_values_of_an_unused_dictionary_are_reported() -> None:
+    unused = {"rope_type": "linear", "factor": [4.0]}
+    used = {"rope_type": "linear", "factor": 4.0}
+    found = diagnosis.diagnose({**LLAMA, "rope_scaling": used, "rope_parameters": unused})
+    assert "rope_parameters.factor" in {
+        f.where for f in found.errors if f.rule == "impossible-value"
+    }
