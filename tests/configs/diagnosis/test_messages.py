@@ -840,3 +840,16 @@ def test_wrong_values_of_an_unused_dictionary_are_reported() -> None:
     assert "rope_parameters.factor" in {
         f.where for f in found.errors if f.rule == "impossible-value"
     }
+
+
+def test_a_warning_does_not_hide_further_differences() -> None:
+    """The rotated channels have a rule of their own; the base and the layout have none."""
+    nomic = {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "n_layer": 2}
+    share = {**nomic, "n_positions": 8192, "rotary_emb_base": 1000, "rotary_emb_fraction": 0.25}
+    found = diagnosis.diagnose(share)
+    assert "transformers-differs" not in {one.rule for one in found.findings}
+    (ignored,) = [one for one in found.findings if one.rule == "partial-ignored"]
+    assert ignored.where == "rotary_emb_fraction"
+    assert ignored.remedy.startswith("Remove rotary_emb_fraction if ")
+    found = diagnosis.diagnose({**share, "rotary_emb_base": 10000, "rotary_emb_interleaved": True})
+    assert [one.rule for one in found.errors] == ["transformers-differs"]

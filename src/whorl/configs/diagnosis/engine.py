@@ -220,7 +220,7 @@ def find_rule(id: str) -> DiagnosisRule:
 def apply_rules(model: DiagnosedModel, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """The findings of all rules but the ignored ones, the worst first."""
     found = [f for r in RULES.values() if r.id not in ignore for f in _apply_rule(r, model)]
-    found = [f for f in found if not _is_explained_elsewhere(f.rule, found)]
+    found = [f for f in found if not _is_explained_elsewhere(f, found)]
     return tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
 
 
@@ -259,10 +259,15 @@ _RULES_ABOUT_DIFFERENCES = ("long-factor-unused", "partial-ignored", "truncate-n
 _UNRELATED_ERRORS = ("no-model-type",)
 
 
-def _is_explained_elsewhere(rule: str, found: list[Finding]) -> bool:
-    """Whether a rule is a general one, and another finding says the reason."""
-    if rule not in _GENERAL_RULES:
+def _is_explained_elsewhere(finding: Finding, found: list[Finding]) -> bool:
+    """Whether the rule of a finding is a general one, and another finding says the reason.
+
+    A warning explains one difference; of several ("base 1,000, not base 10,000, layout half, not
+    layout interleaved"), those without a rule of their own would be lost.
+    """
+    if finding.rule not in _GENERAL_RULES:
         return False
-    more = _RULES_ABOUT_DIFFERENCES if rule == "transformers-differs" else ()
+    one = finding.rule == "transformers-differs" and finding.message.count(", not ") == 1
+    more = _RULES_ABOUT_DIFFERENCES if one else ()
     silent = (*_GENERAL_RULES, *_UNRELATED_ERRORS)
     return any((f.severity == "error" or f.rule in more) and f.rule not in silent for f in found)

@@ -20,7 +20,7 @@ from whorl.configs.model import Parity
 from whorl.configs.source import Document
 
 from .checkpoint import CheckpointSummary, find_config_beside, read_checkpoint, refuse_pickle
-from .parts import ConfigPart, RopeParameters
+from .parts import ConfigPart, RopeDictionary
 from .rotary_groups import RotaryGroup, find_rotary_groups
 
 __all__ = ["DiagnosedModel", "load_model"]
@@ -58,13 +58,13 @@ class DiagnosedModel:
         return tuple(_find_parts(self.data, (), self.reading))
 
     @property
-    def used_parameters(self) -> Iterator[RopeParameters]:
+    def used_parameters(self) -> Iterator[RopeDictionary]:
         """The rope parameters that the classes of transformers read."""
         for part in self.parts:
             yield from part.used_parameters
 
     @property
-    def written_parameters(self) -> Iterator[RopeParameters]:
+    def written_parameters(self) -> Iterator[RopeDictionary]:
         """All rope parameters, also those that no class reads, for rules about keys alone."""
         for part in self.parts:
             yield from part.written_parameters

@@ -15,7 +15,7 @@ from whorl.configs.huggingface.families import FAMILIES
 from whorl.configs.huggingface.schema import read_base_only, use_base_10000
 from whorl.configs.model import LayerGroup, ModelPositions
 
-__all__ = ["ConfigPart", "RopeParameters", "format_value", "read_number", "read_whole"]
+__all__ = ["ConfigPart", "RopeDictionary", "format_value", "read_number", "read_whole"]
 
 #: Keys by which families name the tokens that they claim.
 _CONTEXT_KEYS = (
@@ -63,7 +63,7 @@ def format_value(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class RopeParameters:
+class RopeDictionary:
     """One dictionary of rope parameters, its path, and the layer type that it is for.
 
     layer_type: None for a dictionary of all layers.
@@ -194,16 +194,16 @@ class ConfigPart:
         return None
 
     @cached_property
-    def used_parameters(self) -> tuple[RopeParameters, ...]:
+    def used_parameters(self) -> tuple[RopeDictionary, ...]:
         """One for all layers, or one for each layer type; empty where the class reads none."""
         return () if self.used_key is None else self._split(self.used_key)
 
     @cached_property
-    def written_parameters(self) -> tuple[RopeParameters, ...]:
+    def written_parameters(self) -> tuple[RopeDictionary, ...]:
         """Those of both dictionaries, if both are there; the used one comes first."""
         return tuple(rope for name in _DICTIONARY_KEYS for rope in self._split(name))
 
-    def _split(self, name: str) -> tuple[RopeParameters, ...]:
+    def _split(self, name: str) -> tuple[RopeDictionary, ...]:
         """The dictionary under a key, split by layer type if it is nested."""
         given, where = self.config.get(name), (*self.where, name)
         if not isinstance(given, Mapping) or self.has_fixed_frequencies:
@@ -214,8 +214,8 @@ class ConfigPart:
             k: v for k, v in given.items() if isinstance(v, Mapping) and k not in _NO_LAYER_TYPES
         }
         if not nested:
-            return (RopeParameters(self, where, given),)
-        return tuple(RopeParameters(self, (*where, str(k)), v, str(k)) for k, v in nested.items())
+            return (RopeDictionary(self, where, given),)
+        return tuple(RopeDictionary(self, (*where, str(k)), v, str(k)) for k, v in nested.items())
 
     @property
     def has_layer_types(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from whorl._support.words import shorten
-from whorl.configs.diagnosis.parts import RopeParameters, format_value, read_number
+from whorl.configs.diagnosis.parts import RopeDictionary, format_value, read_number
 from whorl.configs.huggingface.nd import MROPE
 
 __all__ = [
@@ -103,7 +103,7 @@ def quote_name(name: str) -> str:
     return quoted if name.isascii() else f"{quoted} (written {shorten(ascii(name))})"
 
 
-def list_read_keys(rope: RopeParameters) -> frozenset[str]:
+def list_read_keys(rope: RopeDictionary) -> frozenset[str]:
     """The keys that the rope_type of this dictionary reads."""
     own = KEYS_BY_TYPE.get(rope.rope_type, frozenset())
     more = {ORIGINAL} if rope.rope_type in ("default", "linear", "proportional", "axial") else set()
@@ -112,7 +112,7 @@ def list_read_keys(rope: RopeParameters) -> frozenset[str]:
     return _KEYS_OF_EVERY_TYPE | own | more | (_OTHER_KEYS - {*SECTION_KEYS, "alpha"})
 
 
-def is_known_type(rope: RopeParameters) -> bool:
+def is_known_type(rope: RopeDictionary) -> bool:
     """Whether the family knows the rope_type that is written; also true if none is written."""
     given = rope.keys.get("rope_type")
     given = rope.keys.get("type", "default") if given is None else given

@@ -6,7 +6,7 @@ from typing import Any
 
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import RopeParameters, format_value
+from whorl.configs.diagnosis.parts import RopeDictionary, format_value
 from whorl.scaling.yarn import compute_mscale
 
 __all__: list[str] = []
@@ -21,7 +21,7 @@ def _build_yarn(**more: object) -> dict[str, Any]:
     }
 
 
-def _compute_default_factor(rope: RopeParameters) -> float | None:
+def _compute_default_factor(rope: RopeDictionary) -> float | None:
     """The attention factor of software that does not read attention_factor."""
     factor = rope.get_number("factor")
     context, original = rope.part.context_length, rope.trained_length
@@ -176,7 +176,7 @@ def check_mscale_without_mla(model: DiagnosedModel) -> Iterator[Problem]:
         )
 
 
-def _is_mla(rope: RopeParameters) -> bool:
+def _is_mla(rope: RopeDictionary) -> bool:
     """Whether the model has latent attention, by its keys or by the keys of its class."""
     known = rope.part.class_entry.get("keys", {})
     return any(keys.get("qk_rope_head_dim") is not None for keys in (rope.part.config, known))

@@ -5,7 +5,7 @@ from typing import Any
 
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import ConfigPart, RopeParameters, format_value, read_number
+from whorl.configs.diagnosis.parts import ConfigPart, RopeDictionary, format_value, read_number
 from whorl.configs.huggingface.write import list_losses, write_dialect_lines
 
 from ._disagreement import find_disagreements
@@ -82,7 +82,7 @@ def check_theta_missing(model: DiagnosedModel) -> Iterator[Problem]:
                 )
 
 
-def _is_llama3_of_10000(rope: RopeParameters) -> bool:
+def _is_llama3_of_10000(rope: RopeDictionary) -> bool:
     """Whether a llama3 scaling was read with base 10,000, which is Llama 2's."""
     bases = [read_number(group.parameters.get("rope_theta")) for group in rope.layer_groups]
     return rope.rope_type == "llama3" and 10_000.0 in bases

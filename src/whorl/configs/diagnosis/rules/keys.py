@@ -7,7 +7,7 @@ from whorl._support.numerals import parse_number
 from whorl.configs import ConfigError, read_config
 from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import ConfigPart, RopeParameters, format_value, read_number
+from whorl.configs.diagnosis.parts import ConfigPart, RopeDictionary, format_value, read_number
 
 from ._vocabulary import (
     KEYS_BY_TYPE,
@@ -237,7 +237,7 @@ def _find_keys_beside_layer_types(model: DiagnosedModel) -> Iterator[Problem]:
                 )
 
 
-def _can_read_sections(rope: RopeParameters) -> bool:
+def _can_read_sections(rope: RopeDictionary) -> bool:
     """Whether the layers may use sections of M-RoPE; true for an unknown family."""
     if not rope.part.is_known_family:
         return True

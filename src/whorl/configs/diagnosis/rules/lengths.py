@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import RopeParameters, format_value
+from whorl.configs.diagnosis.parts import RopeDictionary, format_value
 from whorl.configs.limits import MOST_TOKENS
 
 from ._disagreement import find_disagreements
@@ -25,7 +25,7 @@ def _build_yarn(factor: float, **more: object) -> dict[str, object]:
     return {"rope_type": "yarn", "factor": factor, **more}
 
 
-def _read_lengths(rope: RopeParameters) -> tuple[int, int, float] | None:
+def _read_lengths(rope: RopeDictionary) -> tuple[int, int, float] | None:
     """Context length, trained length and factor of an extension; None if one of them is missing."""
     context, original, factor = (
         rope.part.context_length,

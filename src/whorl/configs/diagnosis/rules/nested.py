@@ -8,7 +8,7 @@ from whorl._support.words import suggest_name
 from whorl.configs import ConfigError, read_config
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import ConfigPart, RopeParameters, format_value
+from whorl.configs.diagnosis.parts import ConfigPart, RopeDictionary, format_value
 
 __all__: list[str] = []
 
@@ -117,7 +117,7 @@ def _read_layer_types(part: ConfigPart) -> set[str] | None:
     return said | {group.name for group in groups if group.name is not None}
 
 
-def _has_effect(rope: RopeParameters) -> bool:
+def _has_effect(rope: RopeDictionary) -> bool:
     """Whether ignoring these parameters changes the rotation."""
     base, beside = rope.get_number("rope_theta"), rope.part.get_number("rope_theta")
     known = rope.part.class_entry.get("keys", {}).get("default_theta", 10_000.0)

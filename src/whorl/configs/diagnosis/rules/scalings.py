@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import RopeParameters, format_value, read_number
+from whorl.configs.diagnosis.parts import RopeDictionary, format_value, read_number
 
 __all__: list[str] = []
 
@@ -134,7 +134,7 @@ def check_factor_list_length(model: DiagnosedModel) -> Iterator[Problem]:
                 )
 
 
-def _count_pairs(rope: RopeParameters) -> int | None:
+def _count_pairs(rope: RopeDictionary) -> int | None:
     """The number of rotated pairs, as the keys say it."""
     head, share = rope.part.head_dim, rope.rotated_share
     return None if head is None or not 0 < share <= 1 else int(head * share) // 2

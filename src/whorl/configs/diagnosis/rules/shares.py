@@ -5,9 +5,10 @@ from typing import Any
 
 from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import RopeParameters, format_value, read_number, read_whole
+from whorl.configs.diagnosis.parts import RopeDictionary, format_value, read_number, read_whole
 
 from ._disagreement import find_disagreements
+from ._vocabulary import SHARE_KEYS
 
 __all__: list[str] = []
 
@@ -32,22 +33,25 @@ _PROPORTIONAL = ("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text")
     ),
 )
 def check_partial_ignored(model: DiagnosedModel) -> Iterator[Problem]:
+    configs = {part.path(): part.config for part in model.parts}
     for where, reading, theirs in model.compared_readings:
+        config = configs.get(".".join(where), {})
+        key = next((key for key in SHARE_KEYS if key in config), SHARE_KEYS[0])
         for mine, other in zip(reading.groups, theirs, strict=False):
             if mine.rotation is None or other.rotation is None:
                 continue
             one, two = (_read_width(r.options) for r in (mine.rotation, other.rotation))
             if one is not None and two is not None and one != two:
                 yield Problem(
-                    ".".join((*where, "partial_rotary_factor")),
+                    ".".join((*where, key)),
                     f"the config asks for {one} rotated channels; transformers'"
                     f" {reading.model_type} rotates {two}.",
+                    remedy=f"Remove {key} if the model was trained with the whole head.",
                 )
                 break
 
 
 def _read_width(options: Any) -> int | None:
-    """Rotated channels of a rotation with these options."""
     """Rotated channels of a rotation with these options."""
     return read_whole(options.get("rotary_dim") or options.get("head_dim"))
 
@@ -255,7 +259,7 @@ def check_section_order(model: DiagnosedModel) -> Iterator[Problem]:
             )
 
 
-def _count_pairs(rope: RopeParameters) -> int | None:
+def _count_pairs(rope: RopeDictionary) -> int | None:
     """The number of rotated pairs, as it was read or else as the keys say it."""
     for group in rope.layer_groups:
         if group.rotation is not None and (width := _read_width(group.rotation.options)):

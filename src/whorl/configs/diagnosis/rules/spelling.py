@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from whorl._support.words import list_quoted, suggest_name
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import RopeParameters, format_value
+from whorl.configs.diagnosis.parts import RopeDictionary, format_value
 
 from ._vocabulary import (
     KEYS_BY_TYPE,
@@ -85,7 +85,7 @@ def check_unknown_type(model: DiagnosedModel) -> Iterator[Problem]:
         yield Problem(rope.path(name), _describe_unknown_type(name, given, rope), edits=edits)
 
 
-def _describe_unknown_type(name: str, given: str, rope: RopeParameters) -> str:
+def _describe_unknown_type(name: str, given: str, rope: RopeDictionary) -> str:
     if given == "su":
         return f"{name} 'su' is the old name of longrope; {rope.part.family} knows longrope only."
     if given in TYPE_ALIASES:
@@ -145,7 +145,7 @@ def check_unknown_key(model: DiagnosedModel) -> Iterator[Problem]:
             yield _report_unknown_key(rope, name)
 
 
-def _report_unknown_key(rope: RopeParameters, name: str) -> Problem:
+def _report_unknown_key(rope: RopeDictionary, name: str) -> Problem:
     """The problem of one unknown key: rename it to a key that its value fits, or remove it."""
     there = _find_similar(name, [key for key in rope.keys if key in KNOWN_KEYS and rope.has(key)])
     if there:

@@ -23,7 +23,6 @@ _FAR_BEYOND = 16
 
 def _choose_length(model: DiagnosedModel, rotary: RotaryGroup) -> int | None:
     """The length that the caller named, else the context length of the config."""
-    """The length that the caller named, else the context length of the config."""
     return model.length or rotary.reading.context
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from whorl._support.numerals import TextNumber, is_json_number, parse_number
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import ConfigPart, RopeParameters, format_value, read_number
+from whorl.configs.diagnosis.parts import ConfigPart, RopeDictionary, format_value, read_number
 from whorl.configs.huggingface import classes
 from whorl.configs.huggingface.families import FAMILIES
 from whorl.configs.huggingface.schema import read_lists_per_layer
@@ -237,7 +237,7 @@ def _get_requirement(name: str) -> tuple[str, Callable[[Any], bool]]:
     return "a number", within(-math.inf)
 
 
-def _check_factor(rope: RopeParameters) -> Iterator[Problem]:
+def _check_factor(rope: RopeDictionary) -> Iterator[Problem]:
     """A problem if factor times the trained length is more tokens than any text has."""
     factor, length = rope.get_number("factor"), rope.trained_length or rope.part.context_length or 1
     if factor is not None and factor * length > MOST_TOKENS:
