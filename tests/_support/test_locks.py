@@ -41,7 +41,7 @@ def test_it_is_let_go_after_an_error(system: Any, tmp_path: Path) -> None:
 
 
 def test_a_run_folder_in_use(system: Any, tmp_path: Path) -> None:
-    message = r"is in use by another process; wait for it, or name"
+    message = r"is in use by another process; wait for it, or choose"
     with (
         files.lock_folder(tmp_path),
         pytest.raises(ValueError, match=message),

@@ -72,7 +72,9 @@ def test_nothing_to_draw(whorl: Callable[..., Any], tmp_path: Path) -> None:
     file.write_text(json.dumps({"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4}))
     done = whorl("inspect", str(file), "--plot", str(tmp_path / "waves.png"))
     assert done.code == 2
-    assert "there is nothing to draw, because no layers rotate along a text" in done.err
+    assert (
+        "there is nothing to draw, because no layers have rotary positions along a text" in done.err
+    )
 
 
 def test_a_config_that_cannot_be_read_is_one_for_the_doctor(

@@ -64,7 +64,7 @@ def test_a_view_over_http(client: Any) -> None:
 def test_bad_requests_have_a_message(client: Any) -> None:
     found = client.post("/api/view", json={"source": {"preset": "no such"}})
     assert found.status_code == 200  # a browser would count 4xx as an error of the page
-    assert found.json()["error"].startswith("There is none called 'no such'")
+    assert found.json()["error"].startswith("There is no preset 'no such'")
     found = client.post("/api/view", json={"source": 3})
     assert found.status_code == 400
     assert found.json()["error"] == "Source must be one of preset, text and given."
@@ -293,7 +293,7 @@ def test_a_folder_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str
     from whorl.cli import main
 
     assert main(["explore", "--no-open", "--runs", str(tmp_path)]) == 2
-    assert "holds no runs" in capsys.readouterr().err
+    assert "contains no runs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,11 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
     [
         ("decay", {"config": "qwen3-8b", "dim": 64}, r"'config' sets dim and base; leave"),
         ("decay", {"config": "qwen3-8b", "run": "x"}, r"a run has its own RoPE; leave config out"),
-        ("decay", {"config": "gemma-3-4b"}, r"2 ways; set option 'layer_type' to one of 'sliding"),
+        (
+            "decay",
+            {"config": "gemma-3-4b"},
+            r"2 different ways; set option 'layer_type' to one of 'sliding",
+        ),
         ("decay", {"config": "nowhere.json"}, r"option 'config': there is no file 'nowhere\.json'"),
         ("decay", {"config": "lama-3.1-8b"}, r"did you mean 'llama-3\.1-8b'\?"),
         ("decy", {}, r"unknown chart 'decy'; did you mean 'decay'\? Known: frequencies, wave"),
@@ -227,7 +231,11 @@ def test_charts_of_a_config(tmp_path: Path) -> None:
         ("attention", {}, r"shows a trained model: set run=FOLDER of whorl train, or model=FOLDER"),
         ("attention", {"run": "a", "model": "b"}, r"but not both\."),
         ("attention", {"model": "nowhere"}, r"model: 'nowhere' must be a folder with config\.json"),
-        ("attention", {"run": "nowhere"}, r"'nowhere' is no run folder: it has no config\.toml"),
+        (
+            "attention",
+            {"run": "nowhere"},
+            r"'nowhere' is not the folder of a run: it has no config\.toml",
+        ),
     ],
 )
 def test_errors(name: str, options: dict[str, Any], message: str) -> None:
@@ -257,7 +265,7 @@ def test_peers_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     def tables(positions: list[int]) -> Any:
         return whorl.RoPE(128).tables(torch.tensor(positions))
 
-    monkeypatch.setattr(module, "contestants", lambda: {"whorl": tables, "Peer": tables})
+    monkeypatch.setattr(module, "list_table_functions", lambda: {"whorl": tables, "Peer": tables})
     found = catalogue.numbers("precision", peers="yes", positions="10").to_dict()
     assert list(found["errors"])[-1] == "Peer"
     assert "whorl" not in found["errors"]

@@ -9,7 +9,7 @@ __all__ = ["import_extra"]
 def import_extra(module: str, *, by: str, extra: str) -> Any:
     """The imported ``module``; without it an error that names who needs it and what to install.
 
-    >>> need("json", by="whorl.plots", extra="plots").__name__
+    >>> import_extra("json", by="whorl.plots", extra="plots").__name__
     'json'
     """
     try:

@@ -10,7 +10,7 @@ def render_table(
 ) -> str:
     """Heads and rows as a table; columns after the first stand right if they hold numbers.
 
-    >>> print(table(["", "64"], [["a|b", "2.1"]]))
+    >>> print(render_table(["", "64"], [["a|b", "2.1"]]))
     |  | 64 |
     | --- | ---: |
     | a\\|b | 2.1 |

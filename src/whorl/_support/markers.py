@@ -46,7 +46,7 @@ def read_environment() -> dict[str, str]:
 def check_marker(marker: str, environment: Mapping[str, str]) -> bool:
     """Whether a marker holds in an environment; an empty one always does.
 
-    >>> marker_applies("python_version < '3.11' and extra == 'lab'",
+    >>> check_marker("python_version < '3.11' and extra == 'lab'",
     ...                {"python_version": "3.9", "extra": "lab"})
     True
     """

@@ -55,7 +55,7 @@ def shorten(text: str, most: int = 120) -> str:
 def list_quoted(values: Iterable[object], most: int = 12) -> str:
     """Values with commas between them, each cut short, and how many more there are.
 
-    >>> list_shown(["a", "b"]), list_shown(range(3000), most=2)
+    >>> list_quoted(["a", "b"]), list_quoted(range(3000), most=2)
     ("'a', 'b'", '0, 1 and 2998 more')
     """
     every = list(values)
@@ -66,7 +66,7 @@ def list_quoted(values: Iterable[object], most: int = 12) -> str:
 def quote(value: object) -> str:
     """A value as it may stand in a message, however long it is.
 
-    >>> shown("a" * 5000), shown(list(range(3000)))  # doctest: +ELLIPSIS
+    >>> quote("a" * 5000), quote(list(range(3000)))  # doctest: +ELLIPSIS
     ("'aaa...aaa'", '[0, 1, 2, 3, 4, 5, ...]')
     """
     if hasattr(value, "untyped_storage"):  # a tensor, whose numbers may be gone

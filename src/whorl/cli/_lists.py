@@ -8,7 +8,7 @@ __all__ = ["parse_thread_counts", "split_words"]
 def split_words(text: str | None) -> list[str] | None:
     """The words between commas; None stays None.
 
-    >>> words("meta, mlx")
+    >>> split_words("meta, mlx")
     ['meta', 'mlx']
     """
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
@@ -17,7 +17,7 @@ def split_words(text: str | None) -> list[str] | None:
 def parse_thread_counts(text: str | None) -> list[int] | None:
     """Positive numbers, and "all" for as many threads as torch uses; each once.
 
-    >>> thread_counts("1,4,1")
+    >>> parse_thread_counts("1,4,1")
     [1, 4]
     """
     found = split_words(text)

@@ -11,7 +11,7 @@ __all__ = ["are_close", "compute_tolerance", "list_roundings"]
 def list_roundings(value: float, relative: float) -> Iterator[float]:
     """Roundings of a value to 1, 2, .. digits that are within a relative error, then the value.
 
-    >>> list(roundings(9999.9999, 1e-6))[:1]
+    >>> list(list_roundings(9999.9999, 1e-6))[:1]
     [10000.0]
     """
     given = set()

@@ -35,7 +35,7 @@ def import_altair() -> Any:
 def shorten_line(text: str, most: int = 84) -> str:
     """Text, shortened to ``most`` characters.
 
-    >>> short("abcdef", 4)
+    >>> shorten_line("abcdef", 4)
     'abc…'
     """
     return text if len(text) <= most else f"{text[: most - 1]}\u2026"
@@ -44,7 +44,7 @@ def shorten_line(text: str, most: int = 84) -> str:
 def format_number(value: float) -> str:
     """A number with commas, or with four digits if it is not whole.
 
-    >>> number(4096), number(0.25), number(1e6)
+    >>> format_number(4096), format_number(0.25), format_number(1e6)
     ('4,096', '0.25', '1,000,000')
     """
     return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.4g}"
@@ -117,7 +117,7 @@ def list_powers(values: Sequence[float]) -> list[float]:
 
     With fewer than three of them, also two and five times each.
 
-    >>> powers([0.05, 3, 200]), powers([0.3, 4])
+    >>> list_powers([0.05, 3, 200]), list_powers([0.3, 4])
     ([0.1, 1.0, 10.0, 100.0], [0.5, 1.0, 2.0])
     """
     low, high = math.log10(min(values)), math.log10(max(values))
@@ -137,7 +137,7 @@ def make_color_scale() -> Any:
 def list_colors(count: int) -> list[str]:
     """Colours of that scale, ``count`` of them, evenly spaced.
 
-    >>> ramp(4) == list(_SHADES), ramp(1), len(set(ramp(32)))
+    >>> list_colors(4) == list(_COLORS), list_colors(1), len(set(list_colors(32)))
     (True, ['#2F6DB5'], 32)
     """
     stops = [[int(colour[n : n + 2], 16) for n in (1, 3, 5)] for colour in _COLORS]

@@ -94,9 +94,9 @@ def choose_axis_end(values: Iterable[float], spread: float = 3.0) -> float | Non
     Outliers are further above the smallest value than ``spread`` times the distance from there to
     the third quartile. All values are shown if they need at most one and a half times the axis.
 
-    >>> ceiling([2.0, 2.1, 2.2, 2.3, 9.0])
+    >>> choose_axis_end([2.0, 2.1, 2.2, 2.3, 9.0])
     2.3
-    >>> ceiling([2.0, 2.1, 2.2, 2.3, 2.4])
+    >>> choose_axis_end([2.0, 2.1, 2.2, 2.3, 2.4])
     """
     ordered = sorted(values)
     if not ordered:
@@ -110,7 +110,7 @@ def choose_axis_end(values: Iterable[float], spread: float = 3.0) -> float | Non
 def widen_range(low: float, high: float, span: float = 0.2) -> tuple[float, float]:
     """Ends of an axis, at least ``span`` nats apart, because smaller differences are noise.
 
-    >>> at_least(2.0, 2.5), at_least(2.0, 2.0)
+    >>> widen_range(2.0, 2.5), widen_range(2.0, 2.0)
     ((2.0, 2.5), (1.9, 2.1))
     """
     missing = max(0.0, span - (high - low)) / 2
@@ -300,9 +300,9 @@ def _label_line(line: Series, end: float, value: str) -> str:
 def move_apart(positions: Sequence[float], step: float, low: float) -> list[float]:
     """Descending numbers, moved to be at least ``step`` apart and not below ``low``.
 
-    >>> spread([3.0, 2.9, 0.1], step=1.0, low=0.0)
+    >>> move_apart([3.0, 2.9, 0.1], step=1.0, low=0.0)
     [3.0, 2.0, 0.1]
-    >>> spread([0.5, 0.4, 0.0], step=1.0, low=0.0)
+    >>> move_apart([0.5, 0.4, 0.0], step=1.0, low=0.0)
     [2.0, 1.0, 0.0]
     """
     found = list(positions)

@@ -44,11 +44,11 @@ class Head:
 def reorder_rows(head: Head, to: Layout) -> list[int]:
     """Where each row of the converted head comes from.
 
-    >>> moved(Head("q", 6, width=6), "interleaved")
+    >>> reorder_rows(Head("q", 6, width=6), "interleaved")
     [0, 3, 1, 4, 2, 5]
-    >>> moved(Head("q", 6, width=6), "half")
+    >>> reorder_rows(Head("q", 6, width=6), "half")
     [0, 2, 4, 1, 3, 5]
-    >>> moved(Head("k", 6, start=2, width=4), "interleaved")
+    >>> reorder_rows(Head("k", 6, start=2, width=4), "interleaved")
     [0, 1, 2, 4, 3, 5]
     """
     rows, pairs = list(range(head.rows)), head.width // 2
@@ -71,7 +71,7 @@ def list_fused_heads(packing: Packing, q: Sequence[Head], k: Sequence[Head]) -> 
     codegen        four blocks of q, v, k: CodeGen, which was trained on four devices
 
     >>> q, k = [Head("q", 8, width=8)] * 4, [Head("k", 8, width=8)] * 2
-    >>> "".join(head.part for head in packed("grouped", q, k))
+    >>> "".join(head.part for head in list_fused_heads("grouped", q, k))
     'qqkvqqkv'
     """
     values = [Head("v", head.rows) for head in k]

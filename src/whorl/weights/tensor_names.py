@@ -188,9 +188,9 @@ def read_name(name: str, patterns: Sequence[Pattern] = ()) -> TensorName | None:
 def has_query_or_key_word(name: str) -> bool:
     """Whether ``name`` has a word of q or k in it, and none that is known.
 
-    >>> looks_like("model.layers.0.attn.wq_custom.weight")
+    >>> has_query_or_key_word("model.layers.0.attn.wq_custom.weight")
     True
-    >>> looks_like("model.layers.0.self_attn.q_proj.weight")
+    >>> has_query_or_key_word("model.layers.0.self_attn.q_proj.weight")
     False
     """
     parts = name.split(".")

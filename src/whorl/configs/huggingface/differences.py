@@ -32,13 +32,14 @@ def note_differences(
         name = f"transformers {defaults.get_version()}"
         text = f"What {name} makes of this config is not followed: {why}"
         return (Note("transformers-differs", text),)
-    told = [_describe_difference(group, _find_same_layers(group, theirs)) for group in mine]
-    found = list(dict.fromkeys(text for text in told if text))
+    found: dict[str, list[str | None]] = {}
+    for group in mine:
+        if text := _describe_difference(group, _find_same_layers(group, theirs)):
+            found.setdefault(text, []).append(group.name)
     if not found:
         return ()
-    text = (
-        f"transformers {defaults.get_version()} reads this config differently: {'; '.join(found)}."
-    )
+    said = "; ".join(f"{_name_layers(names)}{text}" for text, names in found.items())
+    text = f"transformers {defaults.get_version()} reads this config differently: {said}."
     return (Note("transformers-differs", f"{text} parity='transformers' follows it."),)
 
 
@@ -59,18 +60,23 @@ def _find_same_layers(group: LayerGroup, theirs: Sequence[LayerGroup]) -> LayerG
 
 
 def _describe_difference(mine: LayerGroup, theirs: LayerGroup | None) -> str | None:
-    """Text on how the rotation of a group differs; None if it does not."""
+    """Text on how the rotation of a group differs, without its name; None if it does not."""
     if theirs is None or (mine.rotation is None and theirs.rotation is None):
         return None
-    name = f"{mine.name} layers " if mine.name else ""
     if mine.rotation is None or theirs.rotation is None:
-        return f"{name}{'rotate' if mine.rotation is None else 'do not rotate'}"
+        return "rotate" if mine.rotation is None else "do not rotate"
     ours, other = mine.rotation.options, theirs.rotation.options
     named = {key for key in (*ours, *other) if key != "lengths" and ours.get(key) != other.get(key)}
     if not named or _is_same_rotation(mine, theirs):
         return None
     words = [_describe_option_difference(key, ours, other) for key in sorted(named)]
-    return f"{name}{', '.join(words)}"
+    return ", ".join(words)
+
+
+def _name_layers(names: Sequence[str | None]) -> str:
+    """The beginning of a description: the groups of layers that it is about."""
+    known = [name for name in dict.fromkeys(names) if name]
+    return f"{' and '.join(known)} layers " if known else ""
 
 
 def _describe_option_difference(key: str, ours: Mapping[str, Any], other: Mapping[str, Any]) -> str:

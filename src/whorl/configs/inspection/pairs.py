@@ -36,8 +36,8 @@ def compute_wavelengths(inv_freq: Tensor) -> list[float | None]:
 def count_complete(inv_freq: Tensor, tokens: int) -> CompletePairs:
     """Count the pairs that complete a rotation within ``tokens``, and those that do not.
 
-    >>> turns(torch.tensor([1.0, 0.01, 0.0]), 100)
-    Turns(tokens=100, complete=1, never=1, first=1)
+    >>> count_complete(torch.tensor([1.0, 0.01, 0.0]), 100)
+    CompletePairs(tokens=100, complete=1, never=1, first=1)
     """
     found = compute_wavelengths(inv_freq)
     never = [i for i, length in enumerate(found) if length is not None and length > tokens]

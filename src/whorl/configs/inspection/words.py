@@ -38,7 +38,7 @@ _LAYOUTS = {
 def format_number(value: float) -> str:
     """A count with all its digits, any other number with about four.
 
-    >>> number(131072), number(6.2831853), number(20_467_123.5)
+    >>> format_number(131072), format_number(6.2831853), format_number(20_467_123.5)
     ('131,072', '6.283', '20.5M')
     """
     if abs(value) < 1e9 and value == round(value):
@@ -51,8 +51,8 @@ def format_number(value: float) -> str:
 def format_brief(value: float) -> str:
     """Three digits, with k for thousands and M for millions.
 
-    >>> brief(6.2831853), brief(65_750), brief(2_559_196), brief(8), brief(0.0032)
-    ('6.28', '65.8k', '2.56M', '8', '0.0032')
+    >>> [format_brief(n) for n in (6.2831853, 65_750, 2_559_196, 8, 0.0032)]
+    ['6.28', '65.8k', '2.56M', '8', '0.0032']
     """
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if size * 0.9995 <= abs(value) < 1e13:
@@ -68,8 +68,8 @@ def join_words(words: list[str]) -> str:
 def format_layer_numbers(numbers: tuple[int, ...]) -> str:
     """Layer numbers in short form: runs as "0-3", equal steps as "3, 7 .. 15".
 
-    >>> spans((0, 1, 2, 3, 5)), spans((3, 7, 11, 15)), spans(())
-    ('0-3, 5', '3, 7 .. 15', '')
+    >>> [format_layer_numbers(n) for n in ((0, 1, 2, 3, 5), (3, 7, 11, 15), ())]
+    ['0-3, 5', '3, 7 .. 15', '']
     """
     if len(numbers) > 2:
         step = numbers[1] - numbers[0]
