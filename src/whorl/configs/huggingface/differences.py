@@ -34,8 +34,8 @@ def note_differences(
         return (Note("transformers-differs", text),)
     found: dict[str, list[str | None]] = {}
     for group in mine:
-        if text := _describe_difference(group, _find_same_layers(group, theirs)):
-            found.setdefault(text, []).append(group.name)
+        if difference := _describe_difference(group, _find_same_layers(group, theirs)):
+            found.setdefault(difference, []).append(group.name)
     if not found:
         return ()
     said = "; ".join(f"{_name_layers(names)}{text}" for text, names in found.items())
