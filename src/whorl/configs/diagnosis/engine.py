@@ -13,7 +13,7 @@ tests try its two examples.
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -194,14 +194,23 @@ def rule(
     why: str,
     remedy: str,
     seen: tuple[str, ...],
-    trigger: RuleExample,
-    near_miss: RuleExample,
+    trigger: RuleExample | Mapping[str, Any],
+    near_miss: RuleExample | Mapping[str, Any],
 ) -> Callable[[Check], Check]:
-    """Register a rule under ``id``."""
+    """Register a rule under ``id``.
+
+    seen: links, those to GitHub without its address.
+    near_miss: the keys in which it differs from the trigger, or an example of its own.
+    """
 
     def add(check: Check) -> Check:
         assert id not in RULES, f"two rules have the id {id!r}"
-        RULES[id] = DiagnosisRule(id, severity, what, why, remedy, seen, trigger, near_miss, check)
+        links = tuple(link if "://" in link else f"https://github.com/{link}" for link in seen)
+        found = trigger if isinstance(trigger, RuleExample) else RuleExample(trigger)
+        missed = near_miss
+        if not isinstance(missed, RuleExample):
+            missed = replace(found, keys={**found.keys, **missed})
+        RULES[id] = DiagnosisRule(id, severity, what, why, remedy, links, found, missed, check)
         return check
 
     return add

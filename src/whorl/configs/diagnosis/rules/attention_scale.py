@@ -2,23 +2,15 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import RopeDictionary, format_value
 from whorl.scaling.yarn import compute_mscale
 
+from ._examples import LAYER_TYPES, build_yarn
+
 __all__: list[str] = []
-
-
-def _build_yarn(**more: object) -> dict[str, Any]:
-    return {
-        "rope_type": "yarn",
-        "factor": 4.0,
-        "original_max_position_embeddings": 1024,
-        **more,
-    }
 
 
 def _compute_default_factor(rope: RopeDictionary) -> float | None:
@@ -50,12 +42,12 @@ def _compute_default_factor(rope: RopeDictionary) -> float | None:
     remedy="Check that your software reads it (whorl inspect shows what each does), or leave it"
     " out if the computed value is good enough.",
     seen=(
-        "https://github.com/vllm-project/vllm/pull/48351",
-        "https://github.com/ml-explore/mlx-lm/pull/1507",
-        "https://github.com/sgl-project/sglang/pull/33558",
+        "vllm-project/vllm/pull/48351",
+        "ml-explore/mlx-lm/pull/1507",
+        "sgl-project/sglang/pull/33558",
     ),
-    trigger=RuleExample({"rope_scaling": _build_yarn(attention_factor=1.0)}),
-    near_miss=RuleExample({"rope_scaling": _build_yarn(attention_factor=1.138629)}),
+    trigger={"rope_scaling": build_yarn(attention_factor=1.0)},
+    near_miss={"rope_scaling": build_yarn(attention_factor=1.138629)},
 )
 def check_attention_factor_dropped(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -80,9 +72,9 @@ def check_attention_factor_dropped(model: DiagnosedModel) -> Iterator[Problem]:
     why="transformers expects a float and warns about an integer each time it loads the config;"
     " the result is the same.",
     remedy="Write 1.0 instead of 1.",
-    seen=("https://github.com/huggingface/transformers/pull/37139",),
-    trigger=RuleExample({"rope_scaling": _build_yarn(attention_factor=1)}),
-    near_miss=RuleExample({"rope_scaling": _build_yarn(attention_factor=1.0)}),
+    seen=("huggingface/transformers/pull/37139",),
+    trigger={"rope_scaling": build_yarn(attention_factor=1)},
+    near_miss={"rope_scaling": build_yarn(attention_factor=1.0)},
 )
 def check_attention_factor_whole(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -107,12 +99,12 @@ def check_attention_factor_whole(model: DiagnosedModel) -> Iterator[Problem]:
     remedy="Give both the same value, as DeepSeek-V2 (0.707) and DeepSeek-V3 (1.0) do, or remove"
     " both.",
     seen=(
-        "https://github.com/turboderp-org/exllamav3/issues/259",
-        "https://github.com/NVIDIA/Megatron-LM/issues/1429",
-        "https://github.com/huggingface/transformers/pull/47435",
+        "turboderp-org/exllamav3/issues/259",
+        "NVIDIA/Megatron-LM/issues/1429",
+        "huggingface/transformers/pull/47435",
     ),
-    trigger=RuleExample({"rope_scaling": _build_yarn(mscale=0.707)}),
-    near_miss=RuleExample({"rope_scaling": _build_yarn(mscale=0.707, mscale_all_dim=0.707)}),
+    trigger={"rope_scaling": build_yarn(mscale=0.707)},
+    near_miss={"rope_scaling": build_yarn(mscale=0.707, mscale_all_dim=0.707)},
 )
 def check_mscale_alone(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -150,12 +142,9 @@ def check_mscale_alone(model: DiagnosedModel) -> Iterator[Problem]:
     " that, so YaRN's temperature is lost completely; some engines add it again.",
     remedy="Nothing to do if the model was trained like this; otherwise remove both, which gives"
     " 0.1 ln factor + 1.",
-    seen=(
-        "https://github.com/ggml-org/llama.cpp/pull/17945",
-        "https://github.com/sgl-project/sglang/pull/33558",
-    ),
-    trigger=RuleExample({"rope_scaling": _build_yarn(mscale=1.0, mscale_all_dim=1.0)}),
-    near_miss=RuleExample({"rope_scaling": _build_yarn()}),
+    seen=("ggml-org/llama.cpp/pull/17945", "sgl-project/sglang/pull/33558"),
+    trigger={"rope_scaling": build_yarn(mscale=1.0, mscale_all_dim=1.0)},
+    near_miss={"rope_scaling": build_yarn()},
 )
 def check_mscale_without_mla(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -190,18 +179,16 @@ def _is_mla(rope: RopeDictionary) -> bool:
     " each layer type. The inner one is ignored and the ends of the ramp are rounded: frequencies"
     " differ by up to 43 % (measured with transformers 5.22.2).",
     remedy='Add "truncate": false to the outer dictionary too.',
-    seen=("https://github.com/vllm-project/vllm/issues/27722",),
-    trigger=RuleExample(
-        {
-            "model_type": "olmo3",
-            "layer_types": ["sliding_attention", "full_attention"],
-            "rope_parameters": {
-                "full_attention": _build_yarn(truncate=False, rope_theta=500000.0),
-                "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
-            },
-        }
-    ),
-    near_miss=RuleExample({"rope_scaling": _build_yarn(truncate=False)}),
+    seen=("vllm-project/vllm/issues/27722",),
+    trigger={
+        "model_type": "olmo3",
+        "layer_types": LAYER_TYPES,
+        "rope_parameters": {
+            "full_attention": build_yarn(truncate=False, rope_theta=500000.0),
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+        },
+    },
+    near_miss=RuleExample({"rope_scaling": build_yarn(truncate=False)}),
 )
 def check_truncate_nested(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -228,12 +215,12 @@ def check_truncate_nested(model: DiagnosedModel) -> Iterator[Problem]:
     " in the middle of the ramp are wrong by several per cent.",
     remedy="Nothing in the config: check that your software reads truncate (whorl inspect).",
     seen=(
-        "https://github.com/vllm-project/vllm/issues/27722",
-        "https://github.com/keras-team/keras-hub/pull/2981",
-        "https://github.com/apache/tvm/pull/18576",
+        "vllm-project/vllm/issues/27722",
+        "keras-team/keras-hub/pull/2981",
+        "apache/tvm/pull/18576",
     ),
-    trigger=RuleExample({"rope_scaling": _build_yarn(truncate=False)}),
-    near_miss=RuleExample({"rope_scaling": _build_yarn(truncate=True)}),
+    trigger={"rope_scaling": build_yarn(truncate=False)},
+    near_miss={"rope_scaling": build_yarn(truncate=True)},
 )
 def check_truncate_dropped(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:

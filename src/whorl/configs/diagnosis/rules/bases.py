@@ -12,7 +12,7 @@ from ._disagreement import find_disagreements
 
 __all__: list[str] = []
 
-_MOVED_BASE = "https://github.com/deepspeedai/DeepSpeed/pull/8345"
+_MOVED_BASE = "deepspeedai/DeepSpeed/pull/8345"
 #: Names of other projects for the base, the share or the layout, and the families that read them.
 _FOREIGN_KEYS: Mapping[str, tuple[str, ...]] = {
     "rotary_emb_base": ("gpt_neox", "gpt_neox_japanese"),
@@ -54,11 +54,9 @@ _GEMMA: Mapping[str, Any] = {
     " A rope_scaling of version 4 may have no rope_theta, as in Llama 2, but not one of type"
     " llama3, because these models were trained with 500,000.",
     remedy="Write the rope_theta that the model was trained with into rope_parameters.",
-    seen=(_MOVED_BASE, "https://github.com/sgl-project/sglang/pull/14745"),
-    trigger=RuleExample({"rope_parameters": {"rope_type": "linear", "factor": 4.0}}),
-    near_miss=RuleExample(
-        {"rope_theta": 500000.0, "rope_parameters": {"rope_type": "linear", "factor": 4.0}}
-    ),
+    seen=(_MOVED_BASE, "sgl-project/sglang/pull/14745"),
+    trigger={"rope_parameters": {"rope_type": "linear", "factor": 4.0}},
+    near_miss={"rope_theta": 500000.0},
 )
 def check_theta_missing(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -97,19 +95,12 @@ def _is_llama3_of_10000(rope: RopeDictionary) -> bool:
     " for version 4 does, uses the other one. GPT-NeoX reads rotary_emb_base, other software reads"
     " rope_theta.",
     remedy="Remove the wrong one.",
-    seen=("https://github.com/vllm-project/vllm/pull/44158", _MOVED_BASE),
-    trigger=RuleExample(
-        {
-            "rope_theta": 10000.0,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "rope_theta": 500000,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
-        }
-    ),
+    seen=("vllm-project/vllm/pull/44158", _MOVED_BASE),
+    trigger={
+        "rope_theta": 10000.0,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+    },
+    near_miss={"rope_theta": 500000},
 )
 def check_theta_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -132,12 +123,9 @@ def check_theta_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     " it was not trained with.",
     remedy="Swap the two bases (Gemma 3: rope_theta 1000000, rope_local_base_freq 10000;"
     " ModernBERT: global_rope_theta 160000, local_rope_theta 10000).",
-    seen=(
-        "https://github.com/vllm-project/vllm/pull/29111",
-        "https://github.com/Lightning-AI/litgpt/pull/1993",
-    ),
-    trigger=RuleExample({**_GEMMA, "rope_theta": 10000.0, "rope_local_base_freq": 1000000.0}),
-    near_miss=RuleExample({**_GEMMA, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0}),
+    seen=("vllm-project/vllm/pull/29111", "Lightning-AI/litgpt/pull/1993"),
+    trigger={**_GEMMA, "rope_theta": 10000.0, "rope_local_base_freq": 1000000.0},
+    near_miss={"rope_theta": 1000000.0, "rope_local_base_freq": 10000.0},
 )
 def check_local_base_larger(model: DiagnosedModel) -> Iterator[Problem]:
     for where, reading in model.readings:
@@ -191,9 +179,9 @@ def _describe_two_bases(
     " do not read a rope_theta or partial_rotary_factor at the top level, where version 4 wrote"
     " it.",
     remedy="Write rope_parameters, with the base and the share inside.",
-    seen=(_MOVED_BASE, "https://github.com/sgl-project/sglang/pull/14745"),
-    trigger=RuleExample({"model_type": "apertus", "rope_theta": 500000.0}),
-    near_miss=RuleExample({"model_type": "apertus", "rope_theta": 12000000.0}),
+    seen=(_MOVED_BASE, "sgl-project/sglang/pull/14745"),
+    trigger={"model_type": "apertus", "rope_theta": 500000.0},
+    near_miss={"rope_theta": 12000000.0},
 )
 def check_class_default_wins(model: DiagnosedModel) -> Iterator[Problem]:
     parts = {part.where: part for part in model.parts}
@@ -233,13 +221,9 @@ def check_class_default_wins(model: DiagnosedModel) -> Iterator[Problem]:
     remedy="For such software, repeat rope_theta at the top level, which does no harm in"
     " transformers 5; a scaling has to move back to rope_scaling. If transformers_version is 4,"
     " --fix does that.",
-    seen=(
-        "https://github.com/Open-Athena/MarinFold/pull/198",
-        _MOVED_BASE,
-        "https://github.com/microsoft/onnxruntime-genai/pull/2311",
-    ),
-    trigger=RuleExample({"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}),
-    near_miss=RuleExample({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
+    seen=("Open-Athena/MarinFold/pull/198", _MOVED_BASE, "microsoft/onnxruntime-genai/pull/2311"),
+    trigger={"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
+    near_miss={"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
 )
 def check_theta_inside_only(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -294,14 +278,9 @@ def _write_for_version_4(model: DiagnosedModel, part: ConfigPart) -> tuple[Edit,
     " This is how MiniMax-M2 came to rotate whole heads.",
     remedy="Use rope_theta, partial_rotary_factor and rope_scaling; few classes have a key for the"
     " layout.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/48241",
-        "https://github.com/vllm-project/vllm-ascend/pull/6581",
-    ),
-    trigger=RuleExample({"rotary_emb_base": 1000000}),
-    near_miss=RuleExample(
-        {"model_type": "gpt_neox", "rotary_emb_base": 1000000, "rotary_pct": 0.25}
-    ),
+    seen=("huggingface/transformers/issues/48241", "vllm-project/vllm-ascend/pull/6581"),
+    trigger={"rotary_emb_base": 1000000},
+    near_miss={"model_type": "gpt_neox", "rotary_pct": 0.25},
 )
 def check_foreign_name(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -347,16 +326,14 @@ def _is_without_effect(name: str, value: Any, part: ConfigPart) -> bool:
     remedy="Load the model with the version of transformers that its code was written for, or"
     " update the code.",
     seen=(
-        "https://github.com/allenai/molmo2/issues/22",
-        "https://github.com/huggingface/diffusers/issues/13357",
-        "https://github.com/lightseekorg/TorchSpec/issues/101",
+        "allenai/molmo2/issues/22",
+        "huggingface/diffusers/issues/13357",
+        "lightseekorg/TorchSpec/issues/101",
     ),
-    trigger=RuleExample(
-        {
-            "auto_map": {"AutoModel": "modeling_x.X"},
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-        }
-    ),
+    trigger={
+        "auto_map": {"AutoModel": "modeling_x.X"},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
     near_miss=RuleExample({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
 )
 def check_remote_default(model: DiagnosedModel) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.engine import Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import format_value
 from whorl.configs.huggingface import defaults
@@ -31,9 +31,9 @@ _ROTATION_KEYS = (
     " stop without it. The layout, the rotated share and layers without rotation depend on that"
     " class. Here only the keys are read, as in a plain rotary model.",
     remedy="Write the model_type of the published config of the model.",
-    seen=("https://github.com/huggingface/transformers/issues/42381",),
-    trigger=RuleExample({"model_type": None}),
-    near_miss=RuleExample({"model_type": "llama"}),
+    seen=("huggingface/transformers/issues/42381",),
+    trigger={"model_type": None},
+    near_miss={"model_type": "llama"},
 )
 def check_no_model_type(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -54,9 +54,9 @@ def check_no_model_type(model: DiagnosedModel) -> Iterator[Problem]:
     " on the class of a model than on its config. For an unknown class only the keys are read, as"
     " in a plain rotary model, and no other rule can say which keys its code ignores.",
     remedy="Correct model_type; or compare the output of whorl inspect with the model's own code.",
-    seen=("https://github.com/huggingface/transformers/issues/42590",),
-    trigger=RuleExample({"model_type": "LLaMA"}),
-    near_miss=RuleExample({"model_type": "llama"}),
+    seen=("huggingface/transformers/issues/42590",),
+    trigger={"model_type": "LLaMA"},
+    near_miss={"model_type": "llama"},
 )
 def check_unknown_family(model: DiagnosedModel) -> Iterator[Problem]:
     for where, reading in model.readings:

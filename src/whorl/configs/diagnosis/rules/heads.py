@@ -7,6 +7,8 @@ from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import format_value, read_whole
 from whorl.configs.huggingface import classes
 
+from ._examples import build_yarn
+
 __all__: list[str] = []
 
 
@@ -19,12 +21,9 @@ __all__: list[str] = []
     " message.",
     remedy="Make head_dim even; if only the rotated share of it is odd, change"
     " partial_rotary_factor.",
-    seen=(
-        "https://github.com/allenai/OLMo-core/pull/555",
-        "https://github.com/ohdearquant/lattice/issues/401",
-    ),
-    trigger=RuleExample({"hidden_size": 2016, "num_attention_heads": 32}),
-    near_miss=RuleExample({"hidden_size": 2048, "num_attention_heads": 32}),
+    seen=("allenai/OLMo-core/pull/555", "ohdearquant/lattice/issues/401"),
+    trigger={"hidden_size": 2016, "num_attention_heads": 32},
+    near_miss={"hidden_size": 2048},
 )
 def check_odd_head(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -53,21 +52,13 @@ def check_odd_head(model: DiagnosedModel) -> Iterator[Problem]:
     why="transformers rounds up to a whole pair, other software rounds down. Then every frequency"
     " differs, because the exponent is divided by the width.",
     remedy="Choose a partial_rotary_factor that gives an even width.",
-    seen=("https://github.com/ohdearquant/lattice/issues/401",),
-    trigger=RuleExample(
-        {
-            "model_type": "glm4_moe",
-            "head_dim": 42,
-            "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0},
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "model_type": "glm4_moe",
-            "head_dim": 128,
-            "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0},
-        }
-    ),
+    seen=("ohdearquant/lattice/issues/401",),
+    trigger={
+        "model_type": "glm4_moe",
+        "head_dim": 42,
+        "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0},
+    },
+    near_miss={"head_dim": 128},
 )
 def check_odd_share(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -90,9 +81,9 @@ def check_odd_share(model: DiagnosedModel) -> Iterator[Problem]:
     why="transformers uses hidden_size // num_attention_heads, rounded down; other software stops,"
     " or uses a width that does not match the projections.",
     remedy="Write head_dim.",
-    seen=("https://github.com/huggingface/transformers/pull/32495",),
-    trigger=RuleExample({"model_type": "mistral", "hidden_size": 4100}),
-    near_miss=RuleExample({"model_type": "mistral", "hidden_size": 4100, "head_dim": 128}),
+    seen=("huggingface/transformers/pull/32495",),
+    trigger={"model_type": "mistral", "hidden_size": 4100},
+    near_miss={"head_dim": 128},
 )
 def check_head_not_whole(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -118,12 +109,12 @@ def check_head_not_whole(model: DiagnosedModel) -> Iterator[Problem]:
     " of reading head_dim computes frequencies for another width.",
     remedy="Nothing in the config: check that your software reads head_dim.",
     seen=(
-        "https://github.com/huggingface/candle/issues/2358",
-        "https://github.com/InternLM/lmdeploy/pull/2761",
-        "https://github.com/huggingface/transformers/pull/32495",
+        "huggingface/candle/issues/2358",
+        "InternLM/lmdeploy/pull/2761",
+        "huggingface/transformers/pull/32495",
     ),
-    trigger=RuleExample({"hidden_size": 5120, "head_dim": 128}),
-    near_miss=RuleExample({"hidden_size": 4096, "head_dim": 128}),
+    trigger={"hidden_size": 5120, "head_dim": 128},
+    near_miss={"hidden_size": 4096},
 )
 def check_head_dim_explicit(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -147,21 +138,8 @@ def check_head_dim_explicit(model: DiagnosedModel) -> Iterator[Problem]:
     " classes keep a null that is written in the config; Mixtral, MiniMax, Ministral and Hunyuan"
     " have null by default.",
     remedy="Write head_dim = hidden_size / num_attention_heads.",
-    seen=(
-        "https://github.com/gradients-ai/G.O.D/pull/1229",
-        "https://github.com/vllm-project/vllm/pull/18443",
-    ),
-    trigger=RuleExample(
-        {
-            "model_type": "mixtral",
-            "head_dim": None,
-            "rope_scaling": {
-                "rope_type": "yarn",
-                "factor": 4.0,
-                "original_max_position_embeddings": 1024,
-            },
-        }
-    ),
+    seen=("gradients-ai/G.O.D/pull/1229", "vllm-project/vllm/pull/18443"),
+    trigger={"model_type": "mixtral", "head_dim": None, "rope_scaling": build_yarn()},
     near_miss=RuleExample({"model_type": "mixtral", "head_dim": None, "rope_theta": 1000000.0}),
 )
 def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
@@ -186,9 +164,9 @@ def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
     " wrong width, and the model stops at the first text.",
     remedy="Remove head_dim; with latent attention the widths are qk_rope_head_dim and"
     " qk_nope_head_dim.",
-    seen=("https://github.com/ggml-org/llama.cpp/pull/14103",),
-    trigger=RuleExample({"model_type": "deepseek_v3", "head_dim": 128, "qk_rope_head_dim": 64}),
-    near_miss=RuleExample({"model_type": "deepseek_v3", "head_dim": 64, "qk_rope_head_dim": 64}),
+    seen=("ggml-org/llama.cpp/pull/14103",),
+    trigger={"model_type": "deepseek_v3", "head_dim": 128, "qk_rope_head_dim": 64},
+    near_miss={"head_dim": 64},
 )
 def check_head_dim_refused(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:

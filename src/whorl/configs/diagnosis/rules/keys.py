@@ -29,16 +29,13 @@ __all__: list[str] = []
     why="A size or a parameter is missing or impossible, so the frequencies cannot be computed."
     " This finding is left out if another error gives the reason.",
     remedy="Correct the key that the message names.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/32167",
-        "https://github.com/microsoft/KBLaM/issues/37",
-    ),
-    trigger=RuleExample({"rope_scaling": {"rope_type": "linear"}}),
-    near_miss=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+    seen=("huggingface/transformers/issues/32167", "microsoft/KBLaM/issues/37"),
+    trigger={"rope_scaling": {"rope_type": "linear"}},
+    near_miss={"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
 )
 def check_unreadable(model: DiagnosedModel) -> Iterator[Problem]:
     if model.read_error is not None:
-        yield Problem("", model.read_error.removeprefix("read_config: "))
+        yield Problem("", model.read_error)
 
 
 @rule(
@@ -50,19 +47,15 @@ def check_unreadable(model: DiagnosedModel) -> Iterator[Problem]:
     " rope_parameters only does the opposite. All of them run, with different angles.",
     remedy="Keep the one that the model was trained with: as rope_parameters for transformers 5,"
     " or as rope_scaling if older software must read it too.",
-    seen=("https://github.com/vllm-project/vllm/pull/28542",),
-    trigger=RuleExample(
-        {
-            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
-            "rope_scaling": {"rope_type": "linear", "factor": 4.0},
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
-            "rope_scaling": {"type": "linear", "factor": 4.0},
-        }
-    ),
+    seen=("vllm-project/vllm/pull/28542",),
+    trigger={
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+        "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    },
+    near_miss={
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+        "rope_scaling": {"type": "linear", "factor": 4.0},
+    },
 )
 def check_two_dictionaries(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -135,16 +128,9 @@ def _normalize_type(kind: Any) -> Any:
     " When Llama 3.1 introduced rope_type, that software stopped because type was missing. Users"
     " then added a type to make the config load, and that software has read this type ever since.",
     remedy="Remove type, or give it the value of rope_type.",
-    seen=(
-        "https://github.com/meta-llama/llama3/issues/299",
-        "https://github.com/lablup/mlxcel/issues/1355",
-    ),
-    trigger=RuleExample(
-        {"rope_scaling": {"type": "dynamic", "rope_type": "linear", "factor": 4.0}}
-    ),
-    near_miss=RuleExample(
-        {"rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 4.0}}
-    ),
+    seen=("meta-llama/llama3/issues/299", "lablup/mlxcel/issues/1355"),
+    trigger={"rope_scaling": {"type": "dynamic", "rope_type": "linear", "factor": 4.0}},
+    near_miss={"rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 4.0}},
 )
 def check_two_types(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.written_parameters:
@@ -165,12 +151,9 @@ def check_two_types(model: DiagnosedModel) -> Iterator[Problem]:
     " runs without any scaling, and no message says so. vLLM and KBLaM stop instead, because the"
     " key is missing.",
     remedy='Add the type that you mean: "rope_type": "linear", "dynamic" or "yarn".',
-    seen=(
-        "https://github.com/huggingface/transformers/issues/32167",
-        "https://github.com/OpenBMB/MiniCPM/issues/269",
-    ),
-    trigger=RuleExample({"rope_scaling": {"factor": 4.0}}),
-    near_miss=RuleExample({"rope_scaling": {"type": "linear", "factor": 4.0}}),
+    seen=("huggingface/transformers/issues/32167", "OpenBMB/MiniCPM/issues/269"),
+    trigger={"rope_scaling": {"factor": 4.0}},
+    near_miss={"rope_scaling": {"type": "linear", "factor": 4.0}},
 )
 def check_lone_factor(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.written_parameters:
@@ -190,16 +173,9 @@ def check_lone_factor(model: DiagnosedModel) -> Iterator[Problem]:
     why="The value seems to do something, but has no effect. transformers writes one warning to"
     " the log and continues. In most cases the rope_type is not the intended one.",
     remedy="Remove the key, or choose the rope_type that reads it.",
-    seen=(
-        "https://github.com/sgl-project/sglang/issues/2943",
-        "https://github.com/QwenLM/Qwen2.5-Omni/issues/373",
-    ),
-    trigger=RuleExample(
-        {"rope_scaling": {"rope_type": "linear", "factor": 4.0, "attention_factor": 1.2}}
-    ),
-    near_miss=RuleExample(
-        {"rope_scaling": {"rope_type": "linear", "factor": 4.0, "beta_fast": 32}}
-    ),
+    seen=("sgl-project/sglang/issues/2943", "QwenLM/Qwen2.5-Omni/issues/373"),
+    trigger={"rope_scaling": {"rope_type": "linear", "factor": 4.0, "attention_factor": 1.2}},
+    near_miss={"rope_scaling": {"rope_type": "linear", "factor": 4.0, "beta_fast": 32}},
 )
 def check_ignored_key(model: DiagnosedModel) -> Iterator[Problem]:
     yield from _find_keys_beside_layer_types(model)
@@ -257,12 +233,9 @@ _IGNORED_IN_CODE = ("rope_theta", "rope_scaling", "rope_parameters", "partial_ro
     " scaling. Two exceptions: ESM reads rope_theta, and the Conformers read"
     " rotary_embedding_base.",
     remedy="Remove the keys. To extend such a model, change its code.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/24472",
-        "https://github.com/huggingface/transformers/pull/24653",
-    ),
-    trigger=RuleExample({"model_type": "gptj", "rotary_dim": 64, "rope_theta": 500000.0}),
-    near_miss=RuleExample({"model_type": "gptj", "rotary_dim": 64, "rope_theta": 10000.0}),
+    seen=("huggingface/transformers/issues/24472", "huggingface/transformers/pull/24653"),
+    trigger={"model_type": "gptj", "rotary_dim": 64, "rope_theta": 500000.0},
+    near_miss={"rope_theta": 10000.0},
 )
 def check_in_code(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -296,8 +269,8 @@ def _is_usual_value(value: Any) -> bool:
     why="Some families have these keys but build rotary layers only on request, or never (Zamba2,"
     " GraniteMoeHybrid, Kimi-Linear). Changing the keys changes nothing.",
     remedy="Nothing to do, unless the model should have rotary layers.",
-    seen=("https://github.com/huggingface/transformers/pull/34517",),
-    trigger=RuleExample({"model_type": "kimi_linear", "rope_theta": 10000.0}),
+    seen=("huggingface/transformers/pull/34517",),
+    trigger={"model_type": "kimi_linear", "rope_theta": 10000.0},
     near_miss=RuleExample({"model_type": "kimi_linear"}),
 )
 def check_rope_unused(model: DiagnosedModel) -> Iterator[Problem]:

@@ -21,10 +21,7 @@ _SMALL = {"hidden_size": 256, "num_attention_heads": 2}
     " an error and produce fluent nonsense.",
     remedy="whorl convert moves the rows, and whorl detect shows the evidence for each layer. If"
     " the config is wrong, correct rope_interleave or rope_traditional.",
-    seen=(
-        "https://github.com/pytorch/torchtitan/issues/335",
-        "https://github.com/huggingface/transformers/issues/25199",
-    ),
+    seen=("pytorch/torchtitan/issues/335", "huggingface/transformers/issues/25199"),
     trigger=RuleExample(_SMALL, trained="interleaved"),
     near_miss=RuleExample(_SMALL, trained="half"),
 )
@@ -49,7 +46,7 @@ def check_layout_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     remedy="whorl detect shows the evidence for each layer. Take the weights from the original"
     " again, or convert the ones that differ: whorl convert FOLDER OUT --to half stops here, and"
     " prints the command that does it.",
-    seen=("https://github.com/huggingface/transformers/pull/31788",),
+    seen=("huggingface/transformers/pull/31788",),
     trigger=RuleExample(_SMALL, trained=("half", "interleaved")),
     near_miss=RuleExample(_SMALL, trained=("half", "half")),
 )
@@ -70,11 +67,11 @@ def check_layout_mixed(model: DiagnosedModel) -> Iterator[Problem]:
     remedy="Nothing to do for mlx-lm and whorl. For other software move the rows back: whorl"
     " convert FOLDER OUT --to half, or --to interleaved if the family pairs neighbours.",
     seen=(
-        "https://github.com/huggingface/transformers/issues/25199",
-        "https://github.com/ml-explore/mlx-lm/blob/main/mlx_lm/models/llama.py",
+        "huggingface/transformers/issues/25199",
+        "ml-explore/mlx-lm/blob/main/mlx_lm/models/llama.py",
     ),
-    trigger=RuleExample({**_SMALL, "rope_traditional": True}),
-    near_miss=RuleExample({**_SMALL, "rope_traditional": False}),
+    trigger={**_SMALL, "rope_traditional": True},
+    near_miss={"rope_traditional": False},
 )
 def check_layout_unread(model: DiagnosedModel) -> Iterator[Problem]:
     for where, reading in model.readings:

@@ -7,22 +7,19 @@ trained length in others (Qwen2.5); both conventions are in use.
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.engine import Edit, Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import RopeDictionary, format_value
 from whorl.configs.limits import MOST_TOKENS
 
 from ._disagreement import find_disagreements
+from ._examples import build_extended
 from ._vocabulary import ORIGINAL
 
 __all__: list[str] = []
 
-_TWO_CONVENTIONS = "https://github.com/NVIDIA/Megatron-LM/issues/1418"
+_TWO_CONVENTIONS = "NVIDIA/Megatron-LM/issues/1418"
 _EXTENDING_TYPES = ("linear", "yarn", "longrope")
-
-
-def _build_yarn(factor: float, **more: object) -> dict[str, object]:
-    return {"rope_type": "yarn", "factor": factor, **more}
 
 
 def _read_lengths(rope: RopeDictionary) -> tuple[int, int, float] | None:
@@ -48,22 +45,9 @@ def _read_lengths(rope: RopeDictionary) -> tuple[int, int, float] | None:
     " factor; servers use one or the other as the longest request. For llama3 only equal lengths"
     " are a contradiction, because its published configs have other ratios.",
     remedy="Set max_position_embeddings to factor times original_max_position_embeddings.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/38224",
-        "https://github.com/QwenLM/Qwen3/issues/1424",
-    ),
-    trigger=RuleExample(
-        {
-            "max_position_embeddings": 40960,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
-        }
-    ),
+    seen=("huggingface/transformers/issues/38224", "QwenLM/Qwen3/issues/1424"),
+    trigger=build_extended(40960, 32768),
+    near_miss={"max_position_embeddings": 131072},
 )
 def check_factor_mismatch(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -97,19 +81,9 @@ def check_factor_mismatch(model: DiagnosedModel) -> Iterator[Problem]:
     " up to factor times the trained length. Beyond that length they have out-of-distribution"
     " angles, which the scaling should prevent.",
     remedy="Raise factor to the ratio of the lengths, or lower max_position_embeddings.",
-    seen=(_TWO_CONVENTIONS, "https://github.com/vllm-project/vllm/issues/10293"),
-    trigger=RuleExample(
-        {
-            "max_position_embeddings": 32768,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "max_position_embeddings": 32768,
-            "rope_scaling": _build_yarn(8.0, original_max_position_embeddings=4096),
-        }
-    ),
+    seen=(_TWO_CONVENTIONS, "vllm-project/vllm/issues/10293"),
+    trigger=build_extended(32768, 4096),
+    near_miss=build_extended(32768, 4096, factor=8.0),
 )
 def check_beyond_factor(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -133,19 +107,9 @@ def check_beyond_factor(model: DiagnosedModel) -> Iterator[Problem]:
     " for the length that the scaling starts from.",
     remedy="Nothing to do if your software multiplies; otherwise set max_position_embeddings to"
     " factor times original_max_position_embeddings.",
-    seen=(_TWO_CONVENTIONS, "https://github.com/jquesnelle/yarn/issues/34"),
-    trigger=RuleExample(
-        {
-            "max_position_embeddings": 32768,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
-        }
-    ),
+    seen=(_TWO_CONVENTIONS, "jquesnelle/yarn/issues/34"),
+    trigger=build_extended(32768, 32768),
+    near_miss={"max_position_embeddings": 131072},
 )
 def check_max_is_trained(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -169,23 +133,23 @@ def check_max_is_trained(model: DiagnosedModel) -> Iterator[Problem]:
     " slow, and LongRoPE never changes to the long factors.",
     remedy="Add original_max_position_embeddings, the length before the extension.",
     seen=(
-        "https://github.com/microsoft/onnxruntime-genai/pull/2311",
-        "https://github.com/NVIDIA-NeMo/Speech/issues/14686",
-        "https://github.com/jquesnelle/yarn/issues/40",
+        "microsoft/onnxruntime-genai/pull/2311",
+        "NVIDIA-NeMo/Speech/issues/14686",
+        "jquesnelle/yarn/issues/40",
     ),
-    trigger=RuleExample({"max_position_embeddings": 131072, "rope_scaling": _build_yarn(4.0)}),
-    near_miss=RuleExample(
-        {
-            "model_type": "phi3",
-            "max_position_embeddings": 131072,
-            "original_max_position_embeddings": 4096,
-            "rope_scaling": {
-                "type": "longrope",
-                "short_factor": [1.0] * 64,
-                "long_factor": [1.0] * 16 + [32.0] * 48,
-            },
-        }
-    ),
+    trigger={
+        "max_position_embeddings": 131072,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0},
+    },
+    near_miss={
+        "model_type": "phi3",
+        "original_max_position_embeddings": 4096,
+        "rope_scaling": {
+            "type": "longrope",
+            "short_factor": [1.0] * 64,
+            "long_factor": [1.0] * 16 + [32.0] * 48,
+        },
+    },
 )
 def check_original_missing(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -212,19 +176,9 @@ def check_original_missing(model: DiagnosedModel) -> Iterator[Problem]:
     " what LongRoPE computes, and what is computed for a missing factor.",
     remedy="Keep the published lengths, and limit the length in the software that serves the"
     " model.",
-    seen=("https://github.com/huggingface/optimum-habana/pull/1923",),
-    trigger=RuleExample(
-        {
-            "max_position_embeddings": 4096,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "max_position_embeddings": 32768,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
-        }
-    ),
+    seen=("huggingface/optimum-habana/pull/1923",),
+    trigger=build_extended(4096, 32768),
+    near_miss={"max_position_embeddings": 32768},
 )
 def check_original_beyond_max(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -255,21 +209,9 @@ def check_original_beyond_max(model: DiagnosedModel) -> Iterator[Problem]:
     " partial_rotary_factor; most other software uses the one inside. YaRN's ramp and the length"
     " at which LongRoPE changes to the long factors depend on it.",
     remedy="Remove the wrong one.",
-    seen=("https://github.com/huggingface/transformers/pull/42513",),
-    trigger=RuleExample(
-        {
-            "max_position_embeddings": 16384,
-            "original_max_position_embeddings": 8192,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "max_position_embeddings": 16384,
-            "original_max_position_embeddings": 4096,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=4096),
-        }
-    ),
+    seen=("huggingface/transformers/pull/42513",),
+    trigger={"original_max_position_embeddings": 8192, **build_extended(16384, 4096)},
+    near_miss={"original_max_position_embeddings": 4096},
 )
 def check_original_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -285,12 +227,9 @@ def check_original_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     " (llama.cpp's --rope-freq-scale 0.25 is a factor of 4). As a factor, 0.25 rotates every pair"
     " four times faster than in training.",
     remedy="Write the new length divided by the old length, which is above 1.",
-    seen=(
-        "https://github.com/jquesnelle/yarn/issues/6",
-        "https://github.com/axolotl-ai-cloud/axolotl/issues/342",
-    ),
-    trigger=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": 0.25}}),
-    near_miss=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": 4}}),
+    seen=("jquesnelle/yarn/issues/6", "axolotl-ai-cloud/axolotl/issues/342"),
+    trigger={"rope_scaling": {"rope_type": "linear", "factor": 0.25}},
+    near_miss={"rope_scaling": {"rope_type": "linear", "factor": 4}},
 )
 def check_factor_below_one(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.written_parameters:
@@ -307,23 +246,9 @@ def check_factor_below_one(model: DiagnosedModel) -> Iterator[Problem]:
     why="transformers then uses max_position_embeddings / original_max_position_embeddings; other"
     " software stops.",
     remedy="Write that ratio.",
-    seen=("https://github.com/huggingface/transformers/issues/38224",),
-    trigger=RuleExample(
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": {
-                "rope_type": "yarn",
-                "factor": None,
-                "original_max_position_embeddings": 32768,
-            },
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": _build_yarn(4.0, original_max_position_embeddings=32768),
-        }
-    ),
+    seen=("huggingface/transformers/issues/38224",),
+    trigger=build_extended(131072, 32768, factor=None),
+    near_miss=build_extended(131072, 32768),
 )
 def check_factor_missing(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:

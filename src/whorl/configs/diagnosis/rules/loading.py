@@ -1,8 +1,8 @@
 """Configs that transformers 5.22.2 refuses, because it checks types and sizes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.engine import Edit, Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import format_value, read_number, read_whole
 from whorl.configs.huggingface import classes
@@ -14,7 +14,7 @@ __all__ = ["LONGROPE_ONLY"]
 #: Families that accept no scaling but longrope.
 LONGROPE_ONLY = ("phi3", "phi4_multimodal", "phimoe")
 
-_FACTORS = [1.0] * 48
+_FACTORS = {"short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
 
 
 @rule(
@@ -24,12 +24,9 @@ _FACTORS = [1.0] * 48
     why="transformers 5 checks the type of every key. A config with a length of null, 131072.0 or"
     " 1e5 does not load; version 4 accepted it.",
     remedy="Write an integer, or leave the key out to use the default of the class.",
-    seen=(
-        "https://github.com/huggingface/transformers/pull/45007",
-        "https://github.com/sgl-project/sglang/issues/26674",
-    ),
-    trigger=RuleExample({"max_position_embeddings": 131072.0}),
-    near_miss=RuleExample({"max_position_embeddings": 131072, "rope_theta": 10000.0}),
+    seen=("huggingface/transformers/pull/45007", "sgl-project/sglang/issues/26674"),
+    trigger={"max_position_embeddings": 131072.0},
+    near_miss={"max_position_embeddings": 131072, "rope_theta": 10000.0},
 )
 def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -52,16 +49,9 @@ def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
     why="transformers 5 does not accept 1 for true: such a config does not load; version 4"
     " accepted it. The first configs of Llama 4 have attn_temperature_tuning 4.",
     remedy="Write true or false.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/37479",
-        "https://github.com/vllm-project/vllm/pull/19997",
-    ),
-    trigger=RuleExample(
-        {"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": 4}
-    ),
-    near_miss=RuleExample(
-        {"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": True}
-    ),
+    seen=("huggingface/transformers/issues/37479", "vllm-project/vllm/pull/19997"),
+    trigger={"model_type": "llama4_text", "head_dim": 128, "attn_temperature_tuning": 4},
+    near_miss={"attn_temperature_tuning": True},
 )
 def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -84,13 +74,9 @@ def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
     " no_rope_layers is too short, it stops when it builds the first layer after the end of the"
     " list. Such lists remain when someone removes layers from a model or adds layers to it.",
     remedy="Shorten or extend the list together with num_hidden_layers.",
-    seen=("https://github.com/huggingface/transformers/pull/46220",),
-    trigger=RuleExample(
-        {"model_type": "qwen3", "head_dim": 128, "layer_types": ["full_attention"]}
-    ),
-    near_miss=RuleExample(
-        {"model_type": "qwen3", "head_dim": 128, "layer_types": ["full_attention"] * 2}
-    ),
+    seen=("huggingface/transformers/pull/46220",),
+    trigger={"model_type": "qwen3", "head_dim": 128, "layer_types": ["full_attention"]},
+    near_miss={"layer_types": ["full_attention"] * 2},
 )
 def check_layer_list_length(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -118,12 +104,9 @@ def check_layer_list_length(model: DiagnosedModel) -> Iterator[Problem]:
     " whether there is a head_dim or not.",
     remedy="Correct hidden_size or num_attention_heads. If there is a head_dim and it matches the"
     " weights, the config is right, and only another version of transformers loads it.",
-    seen=(
-        "https://github.com/huggingface/transformers/pull/46211",
-        "https://github.com/huggingface/transformers/pull/47707",
-    ),
-    trigger=RuleExample({"num_attention_heads": 33}),
-    near_miss=RuleExample({"model_type": "qwen3", "num_attention_heads": 33, "head_dim": 128}),
+    seen=("huggingface/transformers/pull/46211", "huggingface/transformers/pull/47707"),
+    trigger={"num_attention_heads": 33},
+    near_miss={"model_type": "qwen3", "head_dim": 128},
 )
 def check_heads_refused(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -144,25 +127,13 @@ def check_heads_refused(model: DiagnosedModel) -> Iterator[Problem]:
     what="The class of the model refuses this scaling.",
     why="Phi-3, Phi-4-multimodal and Phi-3.5-MoE accept longrope and no other scaling.",
     remedy="Use longrope, with one short_factor and one long_factor for each pair.",
-    seen=(
-        "https://github.com/huggingface/transformers/pull/31966",
-        "https://github.com/sgl-project/sglang/issues/26674",
-    ),
-    trigger=RuleExample(
-        {"model_type": "phi3", "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
-    ),
-    near_miss=RuleExample(
-        {
-            "model_type": "phi3",
-            "hidden_size": 3072,
-            "original_max_position_embeddings": 2048,
-            "rope_scaling": {
-                "rope_type": "longrope",
-                "short_factor": _FACTORS,
-                "long_factor": _FACTORS,
-            },
-        }
-    ),
+    seen=("huggingface/transformers/pull/31966", "sgl-project/sglang/issues/26674"),
+    trigger={"model_type": "phi3", "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    near_miss={
+        "hidden_size": 3072,
+        "original_max_position_embeddings": 2048,
+        "rope_scaling": {"rope_type": "longrope", **_FACTORS},
+    },
 )
 def check_type_refused(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -170,16 +141,6 @@ def check_type_refused(model: DiagnosedModel) -> Iterator[Problem]:
         if family in LONGROPE_ONLY and kind in KEYS_BY_TYPE and kind not in ("default", "longrope"):
             name = "rope_type" if rope.has("rope_type") else "type"
             yield Problem(rope.path(name), f"{family} does not load with rope_type {kind}.")
-
-
-def _build_phi3(**more: object) -> Mapping[str, object]:
-    return {
-        "model_type": "phi3",
-        "hidden_size": 3072,
-        "max_position_embeddings": 131072,
-        "original_max_position_embeddings": 4096,
-        "rope_scaling": {"short_factor": _FACTORS, "long_factor": [2.0] * 48, **more},
-    }
 
 
 @rule(
@@ -191,11 +152,17 @@ def _build_phi3(**more: object) -> Mapping[str, object]:
     " before it renames su to longrope. The first Phi-3 configs therefore stop with a KeyError.",
     remedy="Write longrope instead of su.",
     seen=(
-        "https://github.com/huggingface/transformers/pull/42513",
-        "https://github.com/huggingface/text-generation-inference/issues/2172",
+        "huggingface/transformers/pull/42513",
+        "huggingface/text-generation-inference/issues/2172",
     ),
-    trigger=RuleExample(_build_phi3(type="su")),
-    near_miss=RuleExample(_build_phi3(type="longrope")),
+    trigger={
+        "model_type": "phi3",
+        "hidden_size": 3072,
+        "max_position_embeddings": 131072,
+        "original_max_position_embeddings": 4096,
+        "rope_scaling": {"type": "su", **_FACTORS},
+    },
+    near_miss={"rope_scaling": {"type": "longrope", **_FACTORS}},
 )
 def check_su_original(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:

@@ -10,6 +10,8 @@ from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import ConfigPart, RopeDictionary, format_value
 
+from ._examples import LAYER_TYPES
+
 __all__: list[str] = []
 
 #: Labels of the two kinds of RoPE in DeepSeek-V4, which are no layer types.
@@ -18,14 +20,15 @@ _USUAL_TYPES = {"full_attention", "sliding_attention", "chunked_attention", "lin
 _ROPE_KEYS = ("rope_parameters", "rope_scaling")
 
 
-def _build_gemma(**parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "model_type": "gemma3_text",
-        "head_dim": 256,
-        "num_attention_heads": 8,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "rope_parameters": parameters,
-    }
+_GEMMA = {
+    "model_type": "gemma3_text",
+    "head_dim": 256,
+    "num_attention_heads": 8,
+    "layer_types": LAYER_TYPES,
+}
+_LINEAR = {"rope_type": "linear", "factor": 4.0}
+_FULL = {**_LINEAR, "rope_theta": 1000000.0}
+_SLIDING = {"rope_type": "default", "rope_theta": 10000.0}
 
 
 @rule(
@@ -38,22 +41,9 @@ def _build_gemma(**parameters: Mapping[str, Any]) -> dict[str, Any]:
     " 10,000 unless there is a rope_theta beside it.",
     remedy="Use the names that are in layer_types; in a class without layer types, use one flat"
     " dictionary.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/48392",
-        "https://github.com/vllm-project/speculators/pull/649",
-    ),
-    trigger=RuleExample(
-        _build_gemma(
-            full_atention={"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
-            sliding_attention={"rope_type": "default", "rope_theta": 10000.0},
-        )
-    ),
-    near_miss=RuleExample(
-        _build_gemma(
-            full_attention={"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
-            sliding_attention={"rope_type": "default", "rope_theta": 10000.0},
-        )
-    ),
+    seen=("huggingface/transformers/issues/48392", "vllm-project/speculators/pull/649"),
+    trigger={**_GEMMA, "rope_parameters": {"full_atention": _FULL, "sliding_attention": _SLIDING}},
+    near_miss={"rope_parameters": {"full_attention": _FULL, "sliding_attention": _SLIDING}},
 )
 def check_unused_parameters(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -150,25 +140,9 @@ def _report_unread_layer_types(part: ConfigPart) -> Problem:
     " rope_type default, and rope_type has priority over type: transformers 5 does not scale, and"
     " no message says so.",
     remedy="Rename type to rope_type.",
-    seen=("https://github.com/lablup/mlxcel/pull/1386",),
-    trigger=RuleExample(
-        {
-            "model_type": "gemma3_text",
-            "head_dim": 256,
-            "num_attention_heads": 8,
-            "layer_types": ["sliding_attention", "full_attention"],
-            "rope_scaling": {"type": "linear", "factor": 8.0},
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "model_type": "gemma3_text",
-            "head_dim": 256,
-            "num_attention_heads": 8,
-            "layer_types": ["sliding_attention", "full_attention"],
-            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
-        }
-    ),
+    seen=("lablup/mlxcel/pull/1386",),
+    trigger={**_GEMMA, "rope_scaling": {"type": "linear", "factor": 8.0}},
+    near_miss={"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
 )
 def check_old_type_key(model: DiagnosedModel) -> Iterator[Problem]:
     parts = {part.where: part for part in model.parts}
@@ -198,19 +172,10 @@ _TEXT = {"model_type": "qwen2", "hidden_size": 4096, "num_attention_heads": 32}
     why="The class of the text part reads text_config. A rope_scaling at the top level is ignored,"
     " or the config does not load because keys that it needs are missing there.",
     remedy="Move the parameters into text_config.",
-    seen=("https://github.com/vllm-project/vllm-ascend/pull/14297",),
-    trigger=RuleExample(
-        {
-            "model_type": "llava",
-            "text_config": _TEXT,
-            "rope_scaling": {"rope_type": "linear", "factor": 4.0},
-        }
-    ),
+    seen=("vllm-project/vllm-ascend/pull/14297",),
+    trigger={"model_type": "llava", "text_config": _TEXT, "rope_scaling": _LINEAR},
     near_miss=RuleExample(
-        {
-            "model_type": "llava",
-            "text_config": {**_TEXT, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
-        }
+        {"model_type": "llava", "text_config": {**_TEXT, "rope_scaling": _LINEAR}}
     ),
 )
 def check_beside_the_text(model: DiagnosedModel) -> Iterator[Problem]:

@@ -7,10 +7,12 @@ finds; ``engine.apply_rules`` leaves them out if another rule gives the reason.
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.engine import Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.huggingface import defaults
 from whorl.configs.inspection.frameworks.transformers import shorten_refusal
+
+from ._examples import build_extended
 
 __all__: list[str] = []
 
@@ -24,26 +26,12 @@ __all__: list[str] = []
     " not accept a parameter. This finding is left out if another error gives the reason.",
     remedy="Write the config in the form that the class of the model reads; the message says what"
     " is missing.",
-    seen=(
-        "https://github.com/huggingface/transformers/pull/32182",
-        "https://github.com/huggingface/transformers/pull/45887",
-    ),
-    trigger=RuleExample(
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 8192},
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": {
-                "rope_type": "yarn",
-                "factor": 16.0,
-                "original_max_position_embeddings": 8192,
-            },
-        }
-    ),
+    seen=("huggingface/transformers/pull/32182", "huggingface/transformers/pull/45887"),
+    trigger={
+        "max_position_embeddings": 131072,
+        "rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 8192},
+    },
+    near_miss=build_extended(131072, 8192, factor=16.0),
 )
 def check_transformers_refuses(model: DiagnosedModel) -> Iterator[Problem]:
     for where, text in _find_notes(model, "transformers-refuses"):
@@ -63,12 +51,9 @@ def check_transformers_refuses(model: DiagnosedModel) -> Iterator[Problem]:
     remedy="Write the parameters where the class reads them (docs/configs.md in whorl's source"
     ' explains each of these differences). read_config(parity="transformers") shows how'
     " transformers reads a config.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/48392",
-        "https://github.com/deepspeedai/DeepSpeed/pull/8345",
-    ),
-    trigger=RuleExample({"model_type": "olmo3", "rope_theta": 1000000.0}),
-    near_miss=RuleExample({"model_type": "olmo3", "rope_theta": 500000.0}),
+    seen=("huggingface/transformers/issues/48392", "deepspeedai/DeepSpeed/pull/8345"),
+    trigger={"model_type": "olmo3", "rope_theta": 1000000.0},
+    near_miss={"rope_theta": 500000.0},
 )
 def check_transformers_differs(model: DiagnosedModel) -> Iterator[Problem]:
     for where, text in _find_notes(model, "transformers-differs"):

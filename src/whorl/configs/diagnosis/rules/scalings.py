@@ -2,30 +2,23 @@
 
 from collections.abc import Iterator
 
-from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.engine import Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import RopeDictionary, format_value, read_number
+
+from ._examples import build_yarn
 
 __all__: list[str] = []
 
 
-def _build_yarn(**more: object) -> dict[str, object]:
-    return {
-        "rope_type": "yarn",
-        "factor": 4.0,
-        "original_max_position_embeddings": 1024,
-        **more,
-    }
+_LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 1024}
+_LONG = {"max_position_embeddings": 131072, "original_max_position_embeddings": 4096}
+_MSCALES = {"short_mscale": 1.25, "long_mscale": 1.25}
 
 
-def _build_llama3(low: float, high: float) -> dict[str, object]:
-    return {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "original_max_position_embeddings": 1024,
-        "low_freq_factor": low,
-        "high_freq_factor": high,
-    }
+def _build_longrope(short: float, long: float, pairs: int = 64) -> dict[str, object]:
+    lists = {"short_factor": [short] * pairs, "long_factor": [long] * pairs}
+    return {"rope_type": "longrope", **lists}
 
 
 @rule(
@@ -38,9 +31,9 @@ def _build_llama3(low: float, high: float) -> dict[str, object]:
     " transformers runs such a config without a message.",
     remedy="beta_fast is the larger one, 32 by default; beta_slow is 1 by default. With two equal"
     " values, as in Kimi-K2, there is a step in place of the ramp.",
-    seen=("https://github.com/pytorch/torchtitan/pull/3787",),
-    trigger=RuleExample({"rope_scaling": _build_yarn(beta_fast=1, beta_slow=32)}),
-    near_miss=RuleExample({"rope_scaling": _build_yarn(beta_fast=1.0, beta_slow=1.0)}),
+    seen=("pytorch/torchtitan/pull/3787",),
+    trigger={"rope_scaling": build_yarn(beta_fast=1, beta_slow=32)},
+    near_miss={"rope_scaling": build_yarn(beta_fast=1.0, beta_slow=1.0)},
 )
 def check_beta_order(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.written_parameters:
@@ -63,9 +56,9 @@ def check_beta_order(model: DiagnosedModel) -> Iterator[Problem]:
     " interpolated, which divides by high - low. If the two are swapped, the interpolation is"
     " reversed. With two equal values, as in Llama 4 Scout, there are no pairs between.",
     remedy="Llama 3.1 has low_freq_factor 1 and high_freq_factor 4.",
-    seen=("https://github.com/ml-explore/mlx-examples/pull/907",),
-    trigger=RuleExample({"rope_scaling": _build_llama3(4.0, 1.0)}),
-    near_miss=RuleExample({"rope_scaling": _build_llama3(1.0, 1.0)}),
+    seen=("ml-explore/mlx-examples/pull/907",),
+    trigger={"rope_scaling": {**_LLAMA3, "low_freq_factor": 4.0, "high_freq_factor": 1.0}},
+    near_miss={"rope_scaling": {**_LLAMA3, "low_freq_factor": 1.0, "high_freq_factor": 1.0}},
 )
 def check_low_high_order(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.written_parameters:
@@ -78,14 +71,6 @@ def check_low_high_order(model: DiagnosedModel) -> Iterator[Problem]:
             )
 
 
-_PHI4 = {
-    "model_type": "phi3",
-    "max_position_embeddings": 131072,
-    "original_max_position_embeddings": 4096,
-    "partial_rotary_factor": 0.75,
-}
-
-
 @rule(
     "factor-list-length",
     "error",
@@ -94,30 +79,14 @@ _PHI4 = {
     " load. Software that ignores partial_rotary_factor expects the wrong length: Phi-4-mini has"
     " 48 factors, because 96 of its 128 channels rotate.",
     remedy="Give short_factor and long_factor one number for each rotated pair.",
-    seen=(
-        "https://github.com/microsoft/Olive/issues/1873",
-        "https://github.com/mlc-ai/relax/pull/337",
-    ),
-    trigger=RuleExample(
-        {
-            **_PHI4,
-            "rope_scaling": {
-                "type": "longrope",
-                "short_factor": [1.0] * 64,
-                "long_factor": [2.0] * 64,
-            },
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            **_PHI4,
-            "rope_scaling": {
-                "type": "longrope",
-                "short_factor": [1.0] * 48,
-                "long_factor": [2.0] * 48,
-            },
-        }
-    ),
+    seen=("microsoft/Olive/issues/1873", "mlc-ai/relax/pull/337"),
+    trigger={
+        **_LONG,
+        "model_type": "phi3",
+        "partial_rotary_factor": 0.75,
+        "rope_scaling": _build_longrope(1.0, 2.0, pairs=64),
+    },
+    near_miss={"rope_scaling": _build_longrope(1.0, 2.0, pairs=48)},
 )
 def check_factor_list_length(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -140,26 +109,6 @@ def _count_pairs(rope: RopeDictionary) -> int | None:
     return None if head is None or not 0 < share <= 1 else int(head * share) // 2
 
 
-def _build_longrope(short: float, long: float) -> dict[str, object]:
-    return {
-        "max_position_embeddings": 131072,
-        "rope_scaling": {
-            "rope_type": "longrope",
-            "original_max_position_embeddings": 4096,
-            "short_factor": [short] * 64,
-            "long_factor": [long] * 64,
-        },
-    }
-
-
-def _build_phimoe(long: float) -> dict[str, object]:
-    scales = {"short_mscale": 1.25, "long_mscale": 1.25}
-    given = _build_longrope(1.0, long)
-    scaling = given["rope_scaling"]
-    assert isinstance(scaling, dict)
-    return {**given, "model_type": "phimoe", "rope_scaling": {**scaling, **scales}}
-
-
 @rule(
     "factor-lists-swapped",
     "warning",
@@ -169,12 +118,9 @@ def _build_phimoe(long: float) -> dict[str, object]:
     " are swapped, short texts are rotated by angles of no training, and long texts are not"
     " extended.",
     remedy="Swap short_factor and long_factor.",
-    seen=(
-        "https://github.com/lablup/mlxcel/issues/1358",
-        "https://github.com/ggml-org/llama.cpp/issues/24823",
-    ),
-    trigger=RuleExample(_build_longrope(8.0, 1.0)),
-    near_miss=RuleExample(_build_longrope(1.0, 8.0)),
+    seen=("lablup/mlxcel/issues/1358", "ggml-org/llama.cpp/issues/24823"),
+    trigger={**_LONG, "rope_scaling": _build_longrope(8.0, 1.0)},
+    near_miss={"rope_scaling": _build_longrope(1.0, 8.0)},
 )
 def check_factor_lists_swapped(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -208,9 +154,13 @@ def _sum_numbers(given: object) -> float | None:
     remedy="For texts beyond the trained length use software that changes to the long factors,"
     " such as vLLM or llama.cpp, or correct the rotary module; the config is right. Shorter texts"
     " are not affected.",
-    seen=("https://github.com/huggingface/transformers/pull/33363",),
-    trigger=RuleExample(_build_phimoe(8.0)),
-    near_miss=RuleExample(_build_phimoe(1.0)),
+    seen=("huggingface/transformers/pull/33363",),
+    trigger={
+        **_LONG,
+        "model_type": "phimoe",
+        "rope_scaling": {**_build_longrope(1.0, 8.0), **_MSCALES},
+    },
+    near_miss={"rope_scaling": {**_build_longrope(1.0, 1.0), **_MSCALES}},
 )
 def check_long_factor_unused(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -234,14 +184,9 @@ def check_long_factor_unused(model: DiagnosedModel) -> Iterator[Problem]:
     " lengths instead.",
     remedy="Use yarn, whose frequencies are fixed; or whorl.KVCache, which rotates cached keys"
     " again; or run without a cache.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/25104",
-        "https://github.com/vllm-project/vllm/issues/5093",
-    ),
-    trigger=RuleExample({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
-    near_miss=RuleExample(
-        {"use_cache": False, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
-    ),
+    seen=("huggingface/transformers/issues/25104", "vllm-project/vllm/issues/5093"),
+    trigger={"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+    near_miss={"use_cache": False},
 )
 def check_dynamic_cache(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -267,32 +212,12 @@ def check_dynamic_cache(model: DiagnosedModel) -> Iterator[Problem]:
     remedy="Nothing in the config: find out what your software does. whorl.KVCache rotates cached"
     " keys again.",
     seen=(
-        "https://github.com/vllm-project/vllm/issues/27414",
-        "https://github.com/huggingface/transformers/pull/33129",
-        "https://github.com/ggml-org/llama.cpp/issues/8995",
+        "vllm-project/vllm/issues/27414",
+        "huggingface/transformers/pull/33129",
+        "ggml-org/llama.cpp/issues/8995",
     ),
-    trigger=RuleExample(
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": {
-                "rope_type": "longrope",
-                "original_max_position_embeddings": 4096,
-                "short_factor": [1.0] * 64,
-                "long_factor": [8.0] * 64,
-            },
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "max_position_embeddings": 131072,
-            "rope_scaling": {
-                "rope_type": "longrope",
-                "original_max_position_embeddings": 4096,
-                "short_factor": [8.0] * 64,
-                "long_factor": [8.0] * 64,
-            },
-        }
-    ),
+    trigger={**_LONG, "rope_scaling": _build_longrope(1.0, 8.0)},
+    near_miss={"rope_scaling": _build_longrope(8.0, 8.0)},
 )
 def check_longrope_switch(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:

@@ -1,19 +1,22 @@
 """Which share of a head rotates: partial, proportional, and the sections of M-RoPE."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
+from whorl.configs.diagnosis.engine import Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import RopeDictionary, format_value, read_number, read_whole
 
 from ._disagreement import find_disagreements
+from ._examples import LAYER_TYPES
 from ._vocabulary import SHARE_KEYS
 
 __all__: list[str] = []
 
 #: Families whose layers with full attention were trained with rope_type proportional.
 _PROPORTIONAL = ("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text")
+_QUARTER = {"rope_theta": 1000000.0, "partial_rotary_factor": 0.25}
+_SLIDING = {"rope_type": "default", "rope_theta": 10000.0}
 
 
 @rule(
@@ -23,14 +26,9 @@ _PROPORTIONAL = ("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text")
     why="Half of the classes of transformers rotate the whole head if rope_type is default,"
     " whatever partial_rotary_factor says, and only a part of it with any other type.",
     remedy="Remove partial_rotary_factor if the model was trained with the whole head.",
-    seen=(
-        "https://github.com/huggingface/transformers/pull/48652",
-        "https://github.com/ml-explore/mlx-lm/pull/1698",
-    ),
-    trigger=RuleExample({"partial_rotary_factor": 0.5, "rope_theta": 10000.0}),
-    near_miss=RuleExample(
-        {"model_type": "stablelm", "partial_rotary_factor": 0.25, "rope_theta": 10000.0}
-    ),
+    seen=("huggingface/transformers/pull/48652", "ml-explore/mlx-lm/pull/1698"),
+    trigger={"partial_rotary_factor": 0.5, "rope_theta": 10000.0},
+    near_miss={"model_type": "stablelm", "partial_rotary_factor": 0.25},
 )
 def check_partial_ignored(model: DiagnosedModel) -> Iterator[Problem]:
     configs = {part.path(): part.config for part in model.parts}
@@ -64,24 +62,13 @@ def _read_width(options: Any) -> int | None:
     why="transformers 5 uses the one inside. Software that reads config.partial_rotary_factor, as"
     " all code for version 4 does, uses the other one and rotates another number of channels.",
     remedy="Remove the wrong one.",
-    seen=(
-        "https://github.com/chrishayuk/larql/pull/404",
-        "https://github.com/vllm-project/vllm/pull/29966",
-    ),
-    trigger=RuleExample(
-        {
-            "model_type": "stablelm",
-            "partial_rotary_factor": 0.5,
-            "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25},
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "model_type": "stablelm",
-            "partial_rotary_factor": 0.25,
-            "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25},
-        }
-    ),
+    seen=("chrishayuk/larql/pull/404", "vllm-project/vllm/pull/29966"),
+    trigger={
+        "model_type": "stablelm",
+        "partial_rotary_factor": 0.5,
+        "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    },
+    near_miss={"partial_rotary_factor": 0.25},
 )
 def check_share_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -95,22 +82,9 @@ def check_share_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     why="Proportional RoPE rotates a share of the pairs and leaves the others as they are. Without"
     " the share it rotates all of them, which is plain RoPE.",
     remedy="Write the partial_rotary_factor that the model was trained with (Gemma 4: 0.25).",
-    seen=(
-        "https://github.com/NVIDIA-NeMo/Megatron-Bridge/issues/4195",
-        "https://github.com/apple/coreai-models/issues/66",
-    ),
-    trigger=RuleExample(
-        {"rope_parameters": {"rope_type": "proportional", "rope_theta": 1000000.0}}
-    ),
-    near_miss=RuleExample(
-        {
-            "rope_parameters": {
-                "rope_type": "proportional",
-                "rope_theta": 1000000.0,
-                "partial_rotary_factor": 0.25,
-            }
-        }
-    ),
+    seen=("NVIDIA-NeMo/Megatron-Bridge/issues/4195", "apple/coreai-models/issues/66"),
+    trigger={"rope_parameters": {"rope_type": "proportional", "rope_theta": 1000000.0}},
+    near_miss={"rope_parameters": {"rope_type": "proportional", **_QUARTER}},
 )
 def check_proportional_whole(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -135,38 +109,24 @@ def check_proportional_whole(model: DiagnosedModel) -> Iterator[Problem]:
     " the distance.",
     remedy="Set rope_type to proportional for these layers.",
     seen=(
-        "https://github.com/NVIDIA-NeMo/Megatron-Bridge/issues/4195",
-        "https://github.com/pie-project/pie/pull/603",
-        "https://github.com/jagmarques/nexusquant/pull/12",
+        "NVIDIA-NeMo/Megatron-Bridge/issues/4195",
+        "pie-project/pie/pull/603",
+        "jagmarques/nexusquant/pull/12",
     ),
-    trigger=RuleExample(
-        {
-            "model_type": "gemma4_text",
-            "layer_types": ["sliding_attention", "full_attention"],
-            "rope_parameters": {
-                "full_attention": {
-                    "rope_type": "default",
-                    "rope_theta": 1000000.0,
-                    "partial_rotary_factor": 0.25,
-                },
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-            },
+    trigger={
+        "model_type": "gemma4_text",
+        "layer_types": LAYER_TYPES,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", **_QUARTER},
+            "sliding_attention": _SLIDING,
+        },
+    },
+    near_miss={
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", **_QUARTER},
+            "sliding_attention": _SLIDING,
         }
-    ),
-    near_miss=RuleExample(
-        {
-            "model_type": "gemma4_text",
-            "layer_types": ["sliding_attention", "full_attention"],
-            "rope_parameters": {
-                "full_attention": {
-                    "rope_type": "proportional",
-                    "rope_theta": 1000000.0,
-                    "partial_rotary_factor": 0.25,
-                },
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-            },
-        }
-    ),
+    },
 )
 def check_partial_for_proportional(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -184,22 +144,12 @@ def check_partial_for_proportional(model: DiagnosedModel) -> Iterator[Problem]:
     why="mrope_section says how many pairs rotate by time, height and width. If the sum is not the"
     " number of rotated pairs, splitting them fails, or some pairs are left over.",
     remedy="Make the sections add up to half of the rotated channels.",
-    seen=(
-        "https://github.com/pytorch/torchtitan/pull/4286",
-        "https://github.com/vllm-project/vllm-gaudi/pull/1437",
-    ),
-    trigger=RuleExample(
-        {
-            "model_type": "qwen2_vl_text",
-            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 32]},
-        }
-    ),
-    near_miss=RuleExample(
-        {
-            "model_type": "qwen2_vl_text",
-            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
-        }
-    ),
+    seen=("pytorch/torchtitan/pull/4286", "vllm-project/vllm-gaudi/pull/1437"),
+    trigger={
+        "model_type": "qwen2_vl_text",
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 32]},
+    },
+    near_miss={"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
 )
 def check_sections(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
@@ -214,17 +164,7 @@ def check_sections(model: DiagnosedModel) -> Iterator[Problem]:
                 yield Problem(rope.path(name), f"{total}; there are {pairs} pairs.")
 
 
-def _build_qwen3_vl(interleaved: bool) -> Mapping[str, object]:
-    sections = [24, 20, 20]
-    return {
-        "model_type": "qwen3_vl_text",
-        "head_dim": 128,
-        "rope_scaling": {
-            "rope_type": "default",
-            "mrope_section": sections,
-            "mrope_interleaved": interleaved,
-        },
-    }
+_SECTIONS = {"rope_type": "default", "mrope_section": [24, 20, 20]}
 
 
 @rule(
@@ -236,12 +176,13 @@ def _build_qwen3_vl(interleaved: bool) -> Mapping[str, object]:
     " and others read it.",
     remedy="Write the order that the weights were trained with, and use the family that has this"
     " order.",
-    seen=(
-        "https://github.com/alibaba/MNN/pull/4133",
-        "https://github.com/Blaizzy/mlx-vlm/pull/576",
-    ),
-    trigger=RuleExample(_build_qwen3_vl(False)),
-    near_miss=RuleExample(_build_qwen3_vl(True)),
+    seen=("alibaba/MNN/pull/4133", "Blaizzy/mlx-vlm/pull/576"),
+    trigger={
+        "model_type": "qwen3_vl_text",
+        "head_dim": 128,
+        "rope_scaling": {**_SECTIONS, "mrope_interleaved": False},
+    },
+    near_miss={"rope_scaling": {**_SECTIONS, "mrope_interleaved": True}},
 )
 def check_section_order(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:

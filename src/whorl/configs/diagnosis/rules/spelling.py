@@ -9,6 +9,7 @@ from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import RopeDictionary, format_value
 
+from ._examples import build_yarn
 from ._vocabulary import (
     KEYS_BY_TYPE,
     KNOWN_KEYS,
@@ -56,20 +57,9 @@ _VLLM_KEYS = {
     " KeyError. Software with a default runs without scaling instead. Names differ between"
     " projects: su and longrope, ntk and dynamic.",
     remedy=f"Use one of {', '.join(sorted(set(KEYS_BY_TYPE) - {'axial'}))}.",
-    seen=(
-        "https://github.com/huggingface/text-generation-inference/issues/2172",
-        "https://github.com/unslothai/unsloth/issues/1042",
-    ),
-    trigger=RuleExample({"rope_scaling": {"rope_type": "yarm", "factor": 4.0}}),
-    near_miss=RuleExample(
-        {
-            "rope_scaling": {
-                "rope_type": "yarn",
-                "factor": 4.0,
-                "original_max_position_embeddings": 1024,
-            }
-        }
-    ),
+    seen=("huggingface/text-generation-inference/issues/2172", "unslothai/unsloth/issues/1042"),
+    trigger={"rope_scaling": {"rope_type": "yarm", "factor": 4.0}},
+    near_miss={"rope_scaling": build_yarn()},
 )
 def check_unknown_type(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.written_parameters:
@@ -103,28 +93,15 @@ def _describe_unknown_type(name: str, given: str, rope: RopeDictionary) -> str:
     " attention_factor replaces the scale. transformers writes one warning to the log and runs"
     " without the key.",
     remedy="Correct the name, or remove the key.",
-    seen=(
-        "https://github.com/deepseek-ai/DeepSeek-R1/issues/684",
-        "https://github.com/turboderp-org/exllamav3/issues/259",
-    ),
-    trigger=RuleExample(
-        {
-            "rope_scaling": {
-                "rope_type": "yarn",
-                "factor": 4.0,
-                "original_max_positional_embeddings": 1024,
-            }
+    seen=("deepseek-ai/DeepSeek-R1/issues/684", "turboderp-org/exllamav3/issues/259"),
+    trigger={
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_positional_embeddings": 1024,
         }
-    ),
-    near_miss=RuleExample(
-        {
-            "rope_scaling": {
-                "rope_type": "yarn",
-                "factor": 4.0,
-                "original_max_position_embeddings": 1024,
-            }
-        }
-    ),
+    },
+    near_miss={"rope_scaling": build_yarn()},
 )
 def check_unknown_key(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.written_parameters:
@@ -173,8 +150,8 @@ def _report_unknown_key(rope: RopeDictionary, name: str) -> Problem:
     why="An unknown key stays in the config, is never read, and causes no message; the default"
     " value is used in its place. For rope_theta that is 10,000.",
     remedy="Correct the name.",
-    seen=("https://github.com/Blaizzy/mlx-vlm/pull/2196",),
-    trigger=RuleExample({"rope_thta": 500000.0}),
+    seen=("Blaizzy/mlx-vlm/pull/2196",),
+    trigger={"rope_thta": 500000.0},
     near_miss=RuleExample({"rope_theta": 500000.0, "rope_thetas": [500000.0]}),
 )
 def check_misspelt_key(model: DiagnosedModel) -> Iterator[Problem]:

@@ -55,9 +55,9 @@ def _explain_impossible(stored: StoredTensor) -> str | None:
     " this. Software that loads the tensor rotates by it.",
     remedy="Remove the tensor from the checkpoint, or compute it again.",
     seen=(
-        "https://github.com/huggingface/transformers/issues/45902",
-        "https://github.com/huggingface/transformers/issues/34234",
-        "https://github.com/Synthyra/FastPLMs/pull/47",
+        "huggingface/transformers/issues/45902",
+        "huggingface/transformers/issues/34234",
+        "Synthyra/FastPLMs/pull/47",
     ),
     trigger=RuleExample(stored={_NAME: ("F32", (float("nan"),) * 64)}),
     near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
@@ -78,9 +78,9 @@ def check_stored_uninitialised(model: DiagnosedModel) -> Iterator[Problem]:
     " computing it rotates distant tokens by wrong angles.",
     remedy="Remove the tensor from the checkpoint, or store it in float32.",
     seen=(
-        "https://github.com/sgl-project/sglang-jax/issues/1472",
-        "https://github.com/NVIDIA-NeMo/Automodel/pull/2549",
-        "https://github.com/huggingface/transformers/issues/29496",
+        "sgl-project/sglang-jax/issues/1472",
+        "NVIDIA-NeMo/Automodel/pull/2549",
+        "huggingface/transformers/issues/29496",
     ),
     trigger=RuleExample(stored={_NAME: ("BF16", _compute_frequencies())}),
     near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
@@ -123,10 +123,7 @@ def _measure_error(model: DiagnosedModel, stored: StoredTensor) -> float | None:
     " software loads the tensor or computes it.",
     remedy="Find out which of the two the model was trained with; then correct the config or"
     " remove the tensor.",
-    seen=(
-        "https://github.com/Zymrael/vortex/pull/73",
-        "https://github.com/EleutherAI/gpt-neox/pull/1168",
-    ),
+    seen=("Zymrael/vortex/pull/73", "EleutherAI/gpt-neox/pull/1168"),
     trigger=RuleExample(stored={_NAME: ("F32", _compute_frequencies(500_000.0))}),
     near_miss=RuleExample(
         {"rope_theta": 500000.0}, stored={_NAME: ("F32", _compute_frequencies(500_000.0))}
@@ -177,10 +174,7 @@ def _matches_name(name: str, rotary: RotaryGroup) -> bool:
     " longer texts or better precision. In half precision the angles are wrong by up to 0.004"
     " radians.",
     remedy="Remove them from the checkpoint: they can be computed from the config.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/25681",
-        "https://github.com/huggingface/transformers/pull/19991",
-    ),
+    seen=("huggingface/transformers/issues/25681", "huggingface/transformers/pull/19991"),
     trigger=RuleExample(stored={"model.rotary_emb.cos_cached": ("BF16", (1.0,) * 64)}),
     near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
 )
@@ -199,7 +193,7 @@ def check_stored_table(model: DiagnosedModel) -> Iterator[Problem]:
     why="Opening a .bin or .pt file can run any code that is in it, so stored frequencies were not"
     " searched for.",
     remedy="Convert the weights to safetensors to have them checked.",
-    seen=("https://github.com/huggingface/safetensors#yet-another-format-",),
+    seen=("huggingface/safetensors#yet-another-format-",),
     trigger=RuleExample(stored={"pytorch_model.bin": ("pickle", ())}),
     near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
 )
@@ -217,10 +211,7 @@ def check_weights_unread(model: DiagnosedModel) -> Iterator[Problem]:
     " checked. For an index this is a warning, because a single file beside it may be loaded"
     " instead.",
     remedy="Download the file again; whorl detect FILE reads it in the same way.",
-    seen=(
-        "https://github.com/microsoft/OmniParser/issues/34",
-        "https://github.com/deepseek-ai/DeepSeek-V3/issues/557",
-    ),
+    seen=("microsoft/OmniParser/issues/34", "deepseek-ai/DeepSeek-V3/issues/557"),
     trigger=RuleExample(stored={"model.safetensors": ("broken", ())}),
     near_miss=RuleExample(stored={_NAME: ("F32", _compute_frequencies())}),
 )

@@ -13,6 +13,8 @@ from whorl.configs.diagnosis.rotary_groups import RotaryGroup
 from whorl.configs.inspection.pairs import measure_angle_error
 from whorl.scaling.aliasing import find_alias
 
+from ._examples import build_yarn
+
 __all__: list[str] = []
 
 _BASE_BOUND_PAPER = "https://arxiv.org/abs/2405.14591"
@@ -57,16 +59,7 @@ def _compute_claimed_context(rotary: RotaryGroup) -> int | None:
     remedy="Extend the model: whorl inspect CONFIG --extend yarn --factor F shows what to write.",
     seen=("https://arxiv.org/abs/2306.15595", "https://arxiv.org/abs/2309.00071"),
     trigger=RuleExample({}, length=8192),
-    near_miss=RuleExample(
-        {
-            "rope_scaling": {
-                "rope_type": "yarn",
-                "factor": 2.0,
-                "original_max_position_embeddings": 4096,
-            }
-        },
-        length=8192,
-    ),
+    near_miss=RuleExample({"rope_scaling": build_yarn(2.0, 4096)}, length=8192),
 )
 def check_beyond_seen(model: DiagnosedModel) -> Iterator[Problem]:
     for rotary in model.rotary_groups:
@@ -94,8 +87,8 @@ def check_beyond_seen(model: DiagnosedModel) -> Iterator[Problem]:
     " pairs.",
     remedy="Raise rope_theta before training, rotate more channels, or use a shorter context.",
     seen=(_BASE_BOUND_PAPER,),
-    trigger=RuleExample({"head_dim": 8, "num_attention_heads": 512, "rope_theta": 10.0}),
-    near_miss=RuleExample({"head_dim": 64, "num_attention_heads": 64, "rope_theta": 10000.0}),
+    trigger={"head_dim": 8, "num_attention_heads": 512, "rope_theta": 10.0},
+    near_miss={"head_dim": 64, "num_attention_heads": 64, "rope_theta": 10000.0},
 )
 def check_aliasing(model: DiagnosedModel) -> Iterator[Problem]:
     for rotary in model.rotary_groups:
@@ -167,10 +160,7 @@ def _find_first_below_zero(inv_freq: Tensor, length: int) -> int | None:
     " tokens contain that error.",
     remedy="whorl computes angles in float64. If the weights were trained with float32 angles at"
     ' that length, precision="float32" computes the same ones.',
-    seen=(
-        "https://github.com/EleutherAI/gpt-neox/issues/1003",
-        "https://github.com/huggingface/transformers/pull/29285",
-    ),
+    seen=("EleutherAI/gpt-neox/issues/1003", "huggingface/transformers/pull/29285"),
     trigger=RuleExample({"rope_theta": 500000.0}, length=1_048_576),
     near_miss=RuleExample({"rope_theta": 500000.0}, length=131_072),
 )
@@ -196,7 +186,7 @@ def check_float32_angles(model: DiagnosedModel) -> Iterator[Problem]:
     why="Above 16,777,216 two successive integers can have the same float32 value, so neighbouring"
     " tokens get the same position in every framework that converts positions to float32.",
     remedy="Keep positions as integers until they are multiplied, in float64, as whorl does.",
-    seen=("https://github.com/NVIDIA/Megatron-LM/issues/535",),
+    seen=("NVIDIA/Megatron-LM/issues/535",),
     trigger=RuleExample({"rope_theta": 500000.0}, length=33_554_432),
     near_miss=RuleExample({"rope_theta": 500000.0}, length=16_777_216),
 )
@@ -221,11 +211,11 @@ def check_uncountable_positions(model: DiagnosedModel) -> Iterator[Problem]:
     remedy="Check the model's own code: its rotary module should compute positions and frequencies"
     " in float32.",
     seen=(
-        "https://github.com/EleutherAI/gpt-neox/issues/1003",
-        "https://github.com/huggingface/transformers/issues/25681",
-        "https://github.com/sgl-project/sglang-jax/issues/1472",
+        "EleutherAI/gpt-neox/issues/1003",
+        "huggingface/transformers/issues/25681",
+        "sgl-project/sglang-jax/issues/1472",
     ),
-    trigger=RuleExample({"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "modeling_x.X"}}),
+    trigger={"torch_dtype": "bfloat16", "auto_map": {"AutoModel": "modeling_x.X"}},
     near_miss=RuleExample({"torch_dtype": "bfloat16"}),
 )
 def check_half_positions(model: DiagnosedModel) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from whorl._support.numerals import TextNumber, is_json_number, parse_number
-from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
+from whorl.configs.diagnosis.engine import Edit, Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import ConfigPart, RopeDictionary, format_value, read_number
 from whorl.configs.huggingface import classes
@@ -51,12 +51,9 @@ _BOOLEANS = {"true": True, "false": False}
     " creates the config or computes the frequencies. Other software may skip a value that is no"
     " number, and rotate without scaling.",
     remedy="Remove the quotes.",
-    seen=(
-        "https://github.com/ml-explore/mlx-swift-lm/issues/110",
-        "https://github.com/axolotl-ai-cloud/axolotl/issues/544",
-    ),
-    trigger=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": "4.0"}}),
-    near_miss=RuleExample({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    seen=("ml-explore/mlx-swift-lm/issues/110", "axolotl-ai-cloud/axolotl/issues/544"),
+    trigger={"rope_scaling": {"rope_type": "linear", "factor": "4.0"}},
+    near_miss={"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
 )
 def check_quoted_number(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
@@ -122,16 +119,9 @@ def _parse_value(name: str, text: str) -> TextNumber | None:
     " token, and some takes true for 1. Strings have a rule of their own (quoted-number), and so"
     " do factors below 1 (factor-below-one).",
     remedy="Write the value of the published config of the model.",
-    seen=(
-        "https://github.com/huggingface/transformers/issues/32167",
-        "https://github.com/sgl-project/sglang/issues/26674",
-    ),
-    trigger=RuleExample(
-        {"rope_theta": True, "rope_scaling": {"rope_type": "linear", "factor": [4.0]}}
-    ),
-    near_miss=RuleExample(
-        {"rope_theta": 1e6, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
-    ),
+    seen=("huggingface/transformers/issues/32167", "sgl-project/sglang/issues/26674"),
+    trigger={"rope_theta": True, "rope_scaling": {"rope_type": "linear", "factor": [4.0]}},
+    near_miss={"rope_theta": 1e6, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
 )
 def check_impossible_value(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
