@@ -1,9 +1,8 @@
 """What is wrong with a model's rotary config: rules about its keys, its reading and its weights.
 
     engine         rules, findings, severities
-    model          the diagnosed model, and how it is loaded
+    model          the diagnosed model, its layer groups, and how it is loaded
     parts          its config and the parts of it, with their rope parameters
-    rotary_groups  its layer groups, with their frequencies
     checkpoint     frequencies stored in safetensors files, layouts of their weights
     rules          the rules, a file for each subject
     diagnosis      the findings, and the diagnosis of the corrected config

@@ -14,6 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from whorl._support.words import quote
 from whorl.configs import ConfigError, LayerGroup, ModelPositions, load, presets, read_config
 from whorl.configs.model import Parity
@@ -21,11 +24,42 @@ from whorl.configs.source import Document
 
 from .checkpoint import CheckpointSummary, find_config_beside, read_checkpoint, refuse_pickle
 from .parts import ConfigPart, RopeDictionary
-from .rotary_groups import RotaryGroup, find_rotary_groups
 
-__all__ = ["DiagnosedModel", "load_model"]
+__all__ = ["DiagnosedModel", "RotaryGroup", "load_model"]
 
 _MOST_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class RotaryGroup:
+    """A layer group that rotates by one position per token, and its part of the config."""
+
+    part: ConfigPart
+    group: LayerGroup
+    _computed: dict[int | None, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def context(self) -> int | None:
+        """The context length of its part."""
+        return None if self.part.reading is None else self.part.reading.context
+
+    def get_frequencies(self, length: int | None) -> Tensor:
+        """Radians per position of each pair at a context length, without sign, float64 [P].
+
+        Computed once for each length; empty where the rotation cannot be built.
+        """
+        if length not in self._computed:
+            assert self.group.rotation is not None
+            try:
+                found = self.group.rotation.frequencies(length).inv_freq.detach().abs()
+            except (ValueError, OverflowError):
+                found = torch.empty(0, dtype=torch.float64)
+            self._computed[length] = found
+        return self._computed[length]
+
+    def get_longest_distance(self, length: int) -> int:
+        """The longest distance between a query and a key that it attends to."""
+        return length if self.group.window is None else min(length, self.group.window)
 
 
 @dataclass(frozen=True)
@@ -69,43 +103,59 @@ class DiagnosedModel:
         for part in self.parts:
             yield from part.written_parameters
 
-    @cached_property
-    def readings(self) -> tuple[tuple[str, ModelPositions], ...]:
-        """The path of each part, and what was read of it."""
-        if self.parts:
-            return tuple((p.path(), p.reading) for p in self.parts if p.reading is not None)
-        return () if self.reading is None else (("", self.reading),)
+    @property
+    def readings(self) -> Iterator[tuple[ConfigPart, ModelPositions]]:
+        """The parts that were read, and what was read of them."""
+        for part in self.parts or (ConfigPart((), {}, self.reading),):
+            if part.reading is not None:
+                yield part, part.reading
+
+    def find_notes(self, id: str) -> Iterator[tuple[ConfigPart, str]]:
+        """The texts of the notes with an id, each with the part that it is about."""
+        for part, reading in self.readings:
+            yield from ((part, note.text) for note in reading.notes if note.id == id)
 
     @cached_property
     def compared_readings(
         self,
-    ) -> tuple[tuple[tuple[str, ...], ModelPositions, tuple[LayerGroup, ...]], ...]:
-        """The path of each part, its reading, and its layer groups as transformers reads them.
+    ) -> tuple[tuple[ConfigPart, ModelPositions, tuple[LayerGroup, ...]], ...]:
+        """The parts, their readings, and their layer groups as transformers reads them.
 
         Parts that transformers refuses are left out. For most families ``read_config`` has read
         both; the others are read a second time here.
         """
         if self.reading is None or not self.parts:
             return ()
-        leaves = [(path, leaf) for path, leaf in _find_leaves(self.reading, ()) if leaf.groups]
-        theirs = {path: leaf.transformers_groups for path, leaf in leaves}
+        leaves = [(where, leaf) for where, leaf in _find_leaves(self.reading, ()) if leaf.groups]
+        theirs = {where: leaf.transformers_groups for where, leaf in leaves}
         if None in theirs.values():
             assert self.document is not None
             second, _ = _try_reading(self.document, "transformers")
             found = () if second is None else _find_leaves(second, ())
-            theirs = {path: leaf.groups for path, leaf in found}
-        return tuple((path, leaf, groups) for path, leaf in leaves if (groups := theirs.get(path)))
+            theirs = {where: leaf.groups for where, leaf in found}
+        parts = {part.where: part for part in self.parts}
+        return tuple(
+            (parts.get(where, ConfigPart(where, {}, leaf)), leaf, groups)
+            for where, leaf in leaves
+            if (groups := theirs.get(where))
+        )
 
     @cached_property
     def rotary_groups(self) -> tuple[RotaryGroup, ...]:
-        """The layer groups whose frequencies are known."""
-        return find_rotary_groups(self.readings)
+        """The layer groups whose frequencies are known; equal rotations of a part count once."""
+        found: dict[tuple[str, str, int | None], RotaryGroup] = {}
+        for part, reading in self.readings:
+            for group in reading.groups:
+                if group.rotation is not None and group.rotation.encoding in ("rope", "mrope"):
+                    key = (part.path(), repr(group.rotation), group.window)
+                    found.setdefault(key, RotaryGroup(part, group))
+        return tuple(found.values())
 
     def has_rotary_layers(self, part: ConfigPart) -> bool:
         """Whether a part has rotary layers, as far as its keys show it."""
         if self.reading is None:
             keys = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
-            return not part.where or any(part.config.get(k) is not None for k in keys)
+            return not part.where or any(part.has(k) for k in keys)
         groups = () if part.reading is None else part.reading.groups
         return any(group.rotation is not None or group.refusal for group in groups)
 

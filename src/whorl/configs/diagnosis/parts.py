@@ -63,16 +63,11 @@ def format_value(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class RopeDictionary:
-    """One dictionary of rope parameters, its path, and the layer type that it is for.
+class ConfigSection:
+    """Keys of a config, and the keys that lead to them; none for the top of the config."""
 
-    layer_type: None for a dictionary of all layers.
-    """
-
-    part: "ConfigPart"
     where: tuple[str, ...]
     keys: Mapping[str, Any]
-    layer_type: str | None = None
 
     def path(self, *names: str) -> str:
         """The path of one of its keys, as people write it: rope_scaling.factor."""
@@ -85,6 +80,26 @@ class RopeDictionary:
     def get_number(self, name: str) -> float | None:
         """The finite number under a key, None for anything else."""
         return read_number(self.keys.get(name))
+
+    def get_whole(self, name: str) -> int | None:
+        """The positive whole number under a key, None for anything else."""
+        return read_whole(self.keys.get(name))
+
+
+@dataclass(frozen=True)
+class RopeDictionary(ConfigSection):
+    """One dictionary of rope parameters, and the layer type that it is for.
+
+    layer_type: None for a dictionary of all layers.
+    """
+
+    part: "ConfigPart"
+    layer_type: str | None = None
+
+    @property
+    def type_key(self) -> str:
+        """The key of its type: type, the old one, if there is no rope_type."""
+        return "rope_type" if self.has("rope_type") else "type"
 
     @property
     def rope_type(self) -> str:
@@ -107,7 +122,13 @@ class RopeDictionary:
     @property
     def trained_length(self) -> int | None:
         """Tokens of training before the extension, None if the config does not say."""
-        return read_whole(self.keys.get(_ORIGINAL)) or read_whole(self.part.config.get(_ORIGINAL))
+        return self.get_whole(_ORIGINAL) or self.part.get_whole(_ORIGINAL)
+
+    @property
+    def rotated_channels(self) -> int | None:
+        """The number of rotated channels, as the keys say it."""
+        head, share = self.part.head_dim, self.rotated_share
+        return None if head is None or not 0 < share <= 1 else int(head * share)
 
     @property
     def layer_groups(self) -> tuple[LayerGroup, ...]:
@@ -120,29 +141,18 @@ class RopeDictionary:
 
 
 @dataclass(frozen=True)
-class ConfigPart:
+class ConfigPart(ConfigSection):
     """A config with its own positions: the whole, or a part of it such as text_config.
 
-    where: the keys that lead to it; empty for the whole.
     reading: what ``read_config`` makes of it; None where it makes nothing of it.
     """
 
-    where: tuple[str, ...]
-    config: Mapping[str, Any]
     reading: ModelPositions | None
-
-    def path(self, *names: str) -> str:
-        """The path of one of its keys, as people write it: text_config.rope_theta."""
-        return ".".join((*self.where, *names))
-
-    def get_number(self, name: str) -> float | None:
-        """The finite number under a key, None for anything else."""
-        return read_number(self.config.get(name))
 
     @property
     def family(self) -> str | None:
         """The model_type, as it is written or as it was read."""
-        found = self.config.get("model_type")
+        found = self.keys.get("model_type")
         if not isinstance(found, str) and self.reading is not None:
             return self.reading.model_type
         return found if isinstance(found, str) else None
@@ -173,23 +183,20 @@ class ConfigPart:
         """max_position_embeddings, or the key that the family has in its place."""
         if self.reading is not None and self.reading.context is not None:
             return self.reading.context
-        return next((n for k in _CONTEXT_KEYS if (n := read_whole(self.config.get(k)))), None)
+        return next((n for k in _CONTEXT_KEYS if (n := self.get_whole(k))), None)
 
     @property
     def head_dim(self) -> int | None:
         """Channels of a head, as the keys say them."""
-        for name in ("qk_rope_head_dim", "head_dim"):
-            if (found := read_whole(self.config.get(name))) is not None:
-                return found
-        names = ("hidden_size", "num_attention_heads")
-        hidden, heads = (read_whole(self.config.get(name)) for name in names)
-        return hidden // heads if hidden and heads else None
+        hidden, heads = self.get_whole("hidden_size"), self.get_whole("num_attention_heads")
+        divided = hidden // heads if hidden and heads else None
+        return self.get_whole("qk_rope_head_dim") or self.get_whole("head_dim") or divided
 
     @cached_property
     def used_key(self) -> str | None:
         """The key whose dictionary is used: a rope_scaling that is not empty replaces the other."""
         for name in _DICTIONARY_KEYS:
-            if isinstance(self.config.get(name), Mapping) and self.config[name]:
+            if isinstance(self.keys.get(name), Mapping) and self.keys[name]:
                 return name
         return None
 
@@ -205,7 +212,7 @@ class ConfigPart:
 
     def _split(self, name: str) -> tuple[RopeDictionary, ...]:
         """The dictionary under a key, split by layer type if it is nested."""
-        given, where = self.config.get(name), (*self.where, name)
+        given, where = self.keys.get(name), (*self.where, name)
         if not isinstance(given, Mapping) or self.has_fixed_frequencies:
             return ()
         if all(value is None for value in given.values()):
@@ -214,8 +221,8 @@ class ConfigPart:
             k: v for k, v in given.items() if isinstance(v, Mapping) and k not in _NO_LAYER_TYPES
         }
         if not nested:
-            return (RopeDictionary(self, where, given),)
-        return tuple(RopeDictionary(self, (*where, str(k)), v, str(k)) for k, v in nested.items())
+            return (RopeDictionary(where, given, self),)
+        return tuple(RopeDictionary((*where, str(k)), v, self, str(k)) for k, v in nested.items())
 
     @property
     def has_layer_types(self) -> bool:

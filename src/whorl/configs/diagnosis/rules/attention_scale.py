@@ -168,7 +168,7 @@ def check_mscale_without_mla(model: DiagnosedModel) -> Iterator[Problem]:
 def _is_mla(rope: RopeDictionary) -> bool:
     """Whether the model has latent attention, by its keys or by the keys of its class."""
     known = rope.part.class_entry.get("keys", {})
-    return any(keys.get("qk_rope_head_dim") is not None for keys in (rope.part.config, known))
+    return any(keys.get("qk_rope_head_dim") is not None for keys in (rope.part.keys, known))
 
 
 @rule(
@@ -198,7 +198,7 @@ def check_truncate_nested(model: DiagnosedModel) -> Iterator[Problem]:
             or rope.keys.get("truncate") is not False
         ):
             continue
-        outer = rope.part.config[rope.part.used_key or ""]
+        outer = rope.part.keys[rope.part.used_key or ""]
         if outer.get("truncate") is not False:
             yield Problem(
                 rope.path("truncate"),

@@ -60,7 +60,7 @@ _GEMMA: Mapping[str, Any] = {
 )
 def check_theta_missing(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        if part.config.get("rope_theta") is not None:
+        if part.has("rope_theta"):
             continue
         for rope in part.used_parameters:
             if part.used_key != "rope_parameters" and not _is_llama3_of_10000(rope):
@@ -128,7 +128,7 @@ def check_theta_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
     near_miss={"rope_theta": 1000000.0, "rope_local_base_freq": 10000.0},
 )
 def check_local_base_larger(model: DiagnosedModel) -> Iterator[Problem]:
-    for where, reading in model.readings:
+    for part, reading in model.readings:
         bases: dict[bool, set[float]] = {True: set(), False: set()}
         for group in reading.groups:
             base = read_number(group.parameters.get("rope_theta"))
@@ -136,37 +136,34 @@ def check_local_base_larger(model: DiagnosedModel) -> Iterator[Problem]:
                 bases[group.window is not None].add(base)
         local, full = bases[True], bases[False]
         if local and full and min(local) > max(full):
-            part = next((p for p in model.parts if p.path() == where), None)
             inside, outside = format_value(min(local)), format_value(max(full))
             yield Problem(
-                *_describe_two_bases(part, where, inside, outside),
+                *_describe_two_bases(part, inside, outside),
                 remedy=f"Swap the two, if the model was trained with {outside} in layers with a"
                 f" window and {inside} in the others.",
             )
 
 
 #: Keys of the base of layers with a window, and of the base of layers without.
-_BASE_KEYS = (("local_rope_theta", "global_rope_theta"), ("rope_local_base_freq", "rope_theta"))
+_BASE_KEYS = (("local_rope_theta", "rope_local_base_freq"), ("global_rope_theta", "rope_theta"))
 
 
-def _describe_two_bases(
-    part: ConfigPart | None, where: str, local: str, full: str
-) -> tuple[str, str]:
+def _describe_two_bases(part: ConfigPart, local: str, full: str) -> tuple[str, str]:
     """The path of the key of the local base, and a sentence that says which key has which base."""
-    names: list[str | None] = [None, None]
-    if part is not None:
-        for n, keys in enumerate(zip(*_BASE_KEYS, strict=True)):
-            names[n] = next((part.path(k) for k in keys if part.get_number(k) is not None), None)
-        for rope in part.written_parameters:
-            if rope.layer_type is not None and rope.has("rope_theta"):
-                names["sliding" not in rope.layer_type] = rope.path("rope_theta")
+    names = [
+        next((part.path(key) for key in keys if part.get_number(key) is not None), None)
+        for keys in _BASE_KEYS
+    ]
+    for rope in part.written_parameters:
+        if rope.layer_type is not None and rope.has("rope_theta"):
+            names["sliding" not in rope.layer_type] = rope.path("rope_theta")
     sides = zip((local, full), names, ("with", "without"), strict=True)
     said = [
         f"{base} in layers {side} a window{f' ({name})' if name else ''}"
         for base, name, side in sides
     ]
-    default = f"{where}.rope_theta" if where else "rope_theta"
-    return names[0] or names[1] or default, f"the base is {' and '.join(said)}."
+    where = names[0] or names[1] or part.path("rope_theta")
+    return where, f"the base is {' and '.join(said)}."
 
 
 @rule(
@@ -184,20 +181,13 @@ def _describe_two_bases(
     near_miss={"rope_theta": 12000000.0},
 )
 def check_class_default_wins(model: DiagnosedModel) -> Iterator[Problem]:
-    parts = {part.where: part for part in model.parts}
-    for where, ours, theirs in model.compared_readings:
-        part = parts.get(where)
-        if (
-            part is None
-            or not part.is_known_family
-            or part.has_fixed_frequencies
-            or part.used_key is not None
-        ):
+    for part, ours, theirs in model.compared_readings:
+        if not part.is_known_family or part.has_fixed_frequencies or part.used_key is not None:
             continue
+        if part.has("rotary_emb_base"):
+            continue  # theta-disagrees reports it
         groups = [*theirs, *ours.groups]
         rotating = [group.parameters for group in groups if group.rotation is not None]
-        if part.config.get("rotary_emb_base") is not None:
-            continue  # theta-disagrees reports it
         for name in ("rope_theta", "partial_rotary_factor"):
             given, used = part.get_number(name), [keys.get(name) for keys in rotating]
             if given is None or not rotating or given in used or None in used:
@@ -227,11 +217,7 @@ def check_class_default_wins(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_theta_inside_only(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        if (
-            part.used_key != "rope_parameters"
-            or part.has_layer_types
-            or "rope_theta" in part.config
-        ):
+        if part.used_key != "rope_parameters" or part.has_layer_types or "rope_theta" in part.keys:
             continue
         for rope in part.used_parameters:
             lost = list_losses([{**rope.keys, "rope_type": rope.rope_type}])
@@ -246,7 +232,7 @@ def check_theta_inside_only(model: DiagnosedModel) -> Iterator[Problem]:
 
 def _read_version(model: DiagnosedModel, part: ConfigPart) -> int:
     """The first number of transformers_version; 0 if the config does not have it."""
-    for config in (part.config, model.data):
+    for config in (part.keys, model.data):
         first = str(config.get("transformers_version") or "").partition(".")[0]
         if first.isdecimal():
             return int(first[:4])
@@ -260,11 +246,11 @@ def _write_for_version_4(model: DiagnosedModel, part: ConfigPart) -> tuple[Edit,
     keys = {"rope_type": part.used_parameters[0].rope_type, **part.used_parameters[0].keys}
     if read_number(keys.get("rope_theta")) is None:
         return ()
-    lines = write_dialect_lines(part.config, part.family, keys, "transformers 4") or {}
+    lines = write_dialect_lines(part.keys, part.family, keys, "transformers 4") or {}
     return tuple(
         Edit("remove" if value is None else "set", (*part.where, key), value)
         for key, value in lines.items()
-        if value is not None or part.config.get(key) is not None
+        if value is not None or part.has(key)
     )
 
 
@@ -287,7 +273,7 @@ def check_foreign_name(model: DiagnosedModel) -> Iterator[Problem]:
         if not part.is_known_family:
             continue
         for name, readers in _FOREIGN_KEYS.items():
-            value = part.config.get(name)
+            value = part.keys.get(name)
             if (
                 value is not None
                 and part.family not in readers
@@ -338,7 +324,7 @@ def _is_without_effect(name: str, value: Any, part: ConfigPart) -> bool:
 )
 def check_remote_default(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        if not part.config.get("auto_map"):
+        if not part.keys.get("auto_map"):
             continue
         for rope in part.used_parameters:
             if rope.keys.get("rope_type", rope.keys.get("type")) == "default":

@@ -37,9 +37,9 @@ _ROTATION_KEYS = (
 )
 def check_no_model_type(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        given = part.config.get("model_type")
+        given = part.keys.get("model_type")
         if not part.where and (given is None or (isinstance(given, str) and not given.strip())):
-            empty = "" if part.config else ": the config is empty"
+            empty = "" if part.keys else ": the config is empty"
             what = (
                 f"missing{empty}" if given is None else f"{format_value(given)}, which is no name"
             )
@@ -59,20 +59,18 @@ def check_no_model_type(model: DiagnosedModel) -> Iterator[Problem]:
     near_miss={"model_type": "llama"},
 )
 def check_unknown_family(model: DiagnosedModel) -> Iterator[Problem]:
-    for where, reading in model.readings:
+    for part, reading in model.readings:
         name, ids = reading.model_type, {note.id for note in reading.notes}
-        unread = "no-sign" in ids and not where  # most parts without rope keys are no models
+        unread = "no-sign" in ids and not part.where  # most parts without rope keys are no models
         if name is None or not ("unknown-family" in ids or unread):
             continue  # two classes of transformers have no model_type
-        path = f"{where}.model_type" if where else "model_type"
         plain = unicodedata.normalize("NFKC", name.lower()[:64])
         near = difflib.get_close_matches(plain, defaults.list_model_types(), n=1, cutoff=0.85)
         hint = f"; did you mean {near[0]!r}?" if near else "."
-        config = next((p.config for p in model.parts if p.path() == where), {})
-        telling = [key for key in _ROTATION_KEYS if config.get(key) is not None]
+        telling = [key for key in _ROTATION_KEYS if part.has(key)]
         more = f" How its code uses {', '.join(telling)} is a guess." if telling else ""
         if unread:
             more = (
                 " It has no key of a rotary embedding either, so whether it rotates is not known."
             )
-        yield Problem(path, f"{quote_name(name)} is not known{hint}{more}")
+        yield Problem(part.path("model_type"), f"{quote_name(name)} is not known{hint}{more}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import format_value, read_whole
+from whorl.configs.diagnosis.parts import format_value
 from whorl.configs.huggingface import classes
 
 from ._examples import build_yarn
@@ -35,7 +35,7 @@ def check_odd_head(model: DiagnosedModel) -> Iterator[Problem]:
         for share, kind in shares:
             width = None if head is None or not 0 < share <= 1 else int(head * share)
             if width is not None and width % 2 and (width == head or kind == "yarn"):
-                key = "qk_rope_head_dim" if part.config.get("qk_rope_head_dim") else "head_dim"
+                key = "qk_rope_head_dim" if part.keys.get("qk_rope_head_dim") else "head_dim"
                 yield Problem(
                     part.path(key),
                     f"{width} of the {head} channels of a head rotate, and {width} is odd.",
@@ -87,11 +87,9 @@ def check_odd_share(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_head_not_whole(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        hidden, heads = (
-            read_whole(part.config.get(k)) for k in ("hidden_size", "num_attention_heads")
-        )
-        named = any(part.config.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
-        named = named or part.config.get("attention_head_dim") is not None
+        hidden, heads = (part.get_whole(k) for k in ("hidden_size", "num_attention_heads"))
+        named = any(part.keys.get(k) for k in ("head_dim", "qk_rope_head_dim", "kv_channels"))
+        named = named or part.has("attention_head_dim")
         if part.family in classes.HEADS_DIVIDE:
             continue  # heads-refused reports it
         if hidden and heads and hidden % heads and not named and model.has_rotary_layers(part):
@@ -119,8 +117,8 @@ def check_head_not_whole(model: DiagnosedModel) -> Iterator[Problem]:
 def check_head_dim_explicit(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
         names = ("head_dim", "hidden_size", "num_attention_heads")
-        head, hidden, heads = (read_whole(part.config.get(k)) for k in names)
-        if not (head and hidden and heads) or part.config.get("qk_rope_head_dim") is not None:
+        head, hidden, heads = (part.get_whole(k) for k in names)
+        if not (head and hidden and heads) or part.has("qk_rope_head_dim"):
             continue
         if head * heads != hidden and model.has_rotary_layers(part):
             yield Problem(
@@ -145,7 +143,7 @@ def check_head_dim_explicit(model: DiagnosedModel) -> Iterator[Problem]:
 def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
         part = rope.part
-        if classes.has_null_head(part.config, part.family, rope.rope_type):
+        if classes.has_null_head(part.keys, part.family, rope.rope_type):
             head, edits = part.head_dim, ()
             yield Problem(
                 part.path("head_dim"),
@@ -170,8 +168,8 @@ def check_head_dim_null(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_head_dim_refused(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        why = classes.explain_wrong_head(part.config, part.family)
-        why = why or classes.explain_replaced_head(part.config, part.family)
+        why = classes.explain_wrong_head(part.keys, part.family)
+        why = why or classes.explain_replaced_head(part.keys, part.family)
         if why is not None:
             edits = (Edit("remove", (*part.where, "head_dim")),)
             yield Problem(part.path("head_dim"), f"{why}.", edits=edits)

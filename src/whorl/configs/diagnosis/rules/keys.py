@@ -59,10 +59,10 @@ def check_unreadable(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_two_dictionaries(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        new, old = part.config.get("rope_parameters"), part.config.get("rope_scaling")
+        new, old = part.keys.get("rope_parameters"), part.keys.get("rope_scaling")
         if not (isinstance(new, Mapping) and isinstance(old, Mapping) and new and old):
             continue
-        if _normalize_dictionary(new, part.config) != _normalize_dictionary(old, part.config):
+        if _normalize_dictionary(new, part.keys) != _normalize_dictionary(old, part.keys):
             yield Problem(
                 part.path("rope_scaling"),
                 f"rope_scaling is {format_value(dict(old))}, rope_parameters is"
@@ -74,7 +74,7 @@ def _describe_used_dictionary(part: ConfigPart) -> str:
     """A sentence that says which of the two dictionaries transformers 4 and 5 use."""
     without = {}
     for name in ("rope_scaling", "rope_parameters", None):
-        keys = {k: v for k, v in part.config.items() if k != name}
+        keys = {k: v for k, v in part.keys.items() if k != name}
         try:
             found = read_config({**keys, "model_type": part.family}, parity="transformers")
         except ConfigError:
@@ -200,8 +200,8 @@ def check_ignored_key(model: DiagnosedModel) -> Iterator[Problem]:
 def _find_keys_beside_layer_types(model: DiagnosedModel) -> Iterator[Problem]:
     """Parameters beside those of the layer types, where only truncate is read."""
     for part in model.parts:
-        outer = part.config[part.used_key] if part.used_key and part.has_layer_types else {}
-        if len(part.used_parameters) == 1 and not part.config.get("layer_types"):
+        outer = part.keys[part.used_key] if part.used_key and part.has_layer_types else {}
+        if len(part.used_parameters) == 1 and not part.keys.get("layer_types"):
             continue  # unused-parameters reports it
         for name in sorted(KNOWN_KEYS - {"truncate", "rope_type", "type"}):
             if outer.get(name) is not None and not is_neutral(name, outer[name]):
@@ -243,7 +243,7 @@ def check_in_code(model: DiagnosedModel) -> Iterator[Problem]:
         for name in (
             _IGNORED_IN_CODE if part.has_fixed_frequencies and model.has_rotary_layers(part) else ()
         ):
-            value = part.config.get(name)
+            value = part.keys.get(name)
             if name == read or not value or _is_usual_value(value):
                 continue
             yield Problem(
@@ -280,7 +280,7 @@ def check_rope_unused(model: DiagnosedModel) -> Iterator[Problem]:
         if part.family is None:
             continue  # settings of the attention, such as attn_config of DBRX, are no model
         for name in ("rope_parameters", "rope_scaling", "rope_theta"):
-            if part.config.get(name):
+            if part.keys.get(name):
                 yield Problem(
                     part.path(name), f"{part.family} has no rotary layers, so nothing reads it."
                 )

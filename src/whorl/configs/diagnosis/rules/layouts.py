@@ -74,9 +74,5 @@ def check_layout_mixed(model: DiagnosedModel) -> Iterator[Problem]:
     near_miss={"rope_traditional": False},
 )
 def check_layout_unread(model: DiagnosedModel) -> Iterator[Problem]:
-    for where, reading in model.readings:
-        for note in reading.notes:
-            if note.id == "layout-unread":
-                yield Problem(
-                    f"{where}.rope_traditional" if where else "rope_traditional", note.text
-                )
+    for part, text in model.find_notes("layout-unread"):
+        yield Problem(part.path("rope_traditional"), text)

@@ -156,7 +156,7 @@ def check_original_missing(model: DiagnosedModel) -> Iterator[Problem]:
         context = rope.part.context_length
         if model.reading is not None and rope.part.reading is None:
             continue  # beside-the-text reports it
-        given = rope.keys.get(ORIGINAL), rope.part.config.get(ORIGINAL)
+        given = rope.keys.get(ORIGINAL), rope.part.keys.get(ORIGINAL)
         absent = all(value is None for value in given)  # other rules report a wrong value
         if rope.rope_type in ("yarn", "longrope", "llama3") and absent:
             said = "" if context is None else f", {context},"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Edit, Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import format_value, read_number, read_whole
+from whorl.configs.diagnosis.parts import format_value, read_whole
 from whorl.configs.huggingface import classes
 
 from ._vocabulary import KEYS_BY_TYPE, SIZE_KEYS
@@ -30,7 +30,7 @@ _FACTORS = {"short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
 )
 def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        for name, value in classes.find_wrong_types(part.config, part.family, int):
+        for name, value in classes.find_wrong_types(part.keys, part.family, int):
             if name in SIZE_KEYS and isinstance(value, str):
                 continue  # quoted-number reports it
             good = read_whole(value)
@@ -55,7 +55,7 @@ def check_not_an_integer(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        for name, value in classes.find_wrong_types(part.config, part.family, bool):
+        for name, value in classes.find_wrong_types(part.keys, part.family, bool):
             words = {"true": True, "false": False}
             good = words.get(value.lower()) if isinstance(value, str) else bool(value)
             yield Problem(
@@ -81,11 +81,11 @@ def check_not_a_boolean(model: DiagnosedModel) -> Iterator[Problem]:
 def check_layer_list_length(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
         declared = classes.get_class_default(part.family, "num_hidden_layers")
-        layers = part.config.get("num_hidden_layers", declared)
+        layers = part.keys.get("num_hidden_layers", declared)
         if not part.is_known_family or type(layers) is not int:
             continue
         for name in ("layer_types", "no_rope_layers"):
-            given = part.config.get(name)
+            given = part.keys.get(name)
             if not isinstance(given, (list, tuple)) or not given:
                 continue
             short = len(given) < layers
@@ -110,9 +110,7 @@ def check_layer_list_length(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_heads_refused(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        hidden, heads = (
-            read_whole(part.config.get(k)) for k in ("hidden_size", "num_attention_heads")
-        )
+        hidden, heads = (part.get_whole(k) for k in ("hidden_size", "num_attention_heads"))
         if part.family in classes.HEADS_DIVIDE and hidden and heads and hidden % heads:
             yield Problem(
                 part.path("num_attention_heads"),
@@ -167,7 +165,7 @@ def check_type_refused(model: DiagnosedModel) -> Iterator[Problem]:
 def check_su_original(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
         name = "rope_type" if rope.has("rope_type") else "type"
-        inside = read_number(rope.keys.get("original_max_position_embeddings"))
+        inside = rope.get_number("original_max_position_embeddings")
         phi = rope.part.family in LONGROPE_ONLY[:2]
         if phi and rope.keys.get(name) == "su" and inside is None:
             yield Problem(

@@ -70,7 +70,7 @@ def check_unused_parameters(model: DiagnosedModel) -> Iterator[Problem]:
 
 def _find_misspelt_layer_types(part: ConfigPart) -> dict[str, str]:
     """Misspelt names in layer_types, each with the layer type of the parameters that it means."""
-    given = part.config.get("layer_types")
+    given = part.keys.get("layer_types")
     names = {name for name in given if isinstance(name, str)} if isinstance(given, list) else set()
     labels = sorted(_USUAL_TYPES & {str(rope.layer_type) for rope in part.used_parameters})
     near = {
@@ -84,7 +84,7 @@ def _report_misspelt_layer_types(part: ConfigPart, slips: Mapping[str, str]) -> 
     said = " ".join(
         f"{format_value(name)}; did you mean {format_value(good)}?" for name, good in slips.items()
     )
-    right = [slips.get(t, t) if isinstance(t, str) else t for t in part.config["layer_types"]]
+    right = [slips.get(t, t) if isinstance(t, str) else t for t in part.keys["layer_types"]]
     return Problem(
         part.path("layer_types"),
         f"layer_types contains {said}",
@@ -95,11 +95,11 @@ def _report_misspelt_layer_types(part: ConfigPart, slips: Mapping[str, str]) -> 
 
 def _read_layer_types(part: ConfigPart) -> set[str] | None:
     """The layer types of a model; empty if its class has none, None if that is not known."""
-    given = part.config.get("layer_types")
+    given = part.keys.get("layer_types")
     said = {name for name in given if isinstance(name, str)} if isinstance(given, list) else set()
     if not part.is_known_family:
         return said or None
-    bare = {name: value for name, value in part.config.items() if name not in _ROPE_KEYS}
+    bare = {name: value for name, value in part.keys.items() if name not in _ROPE_KEYS}
     try:
         groups = read_config({**bare, "model_type": part.family}).groups
     except ConfigError:
@@ -120,7 +120,7 @@ def _report_unread_layer_types(part: ConfigPart) -> Problem:
     where = (*part.where, str(part.used_key))
     edits: tuple[Edit, ...] = ()
     inner = part.used_parameters[0].keys
-    rest = {k: v for k, v in part.config[where[-1]].items() if not isinstance(v, Mapping)}
+    rest = {k: v for k, v in part.keys[where[-1]].items() if not isinstance(v, Mapping)}
     if len(part.used_parameters) == 1 and all(inner.get(k, v) == v for k, v in rest.items()):
         edits = (Edit("set", where, {**rest, **inner}),)
     names = " and ".join(str(rope.layer_type) for rope in part.used_parameters[:4])
@@ -145,14 +145,13 @@ def _report_unread_layer_types(part: ConfigPart) -> Problem:
     near_miss={"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
 )
 def check_old_type_key(model: DiagnosedModel) -> Iterator[Problem]:
-    parts = {part.where: part for part in model.parts}
-    for where, ours, theirs in model.compared_readings:
+    for part, ours, theirs in model.compared_readings:
         lost = [
             mine.parameters.get("rope_type")
             for mine, other in zip(ours.groups, theirs, strict=False)
             if mine.parameters.get("rope_type") != other.parameters.get("rope_type")
         ]
-        for rope in parts[where].used_parameters if lost and where in parts else ():
+        for rope in part.used_parameters if lost else ():
             if rope.has("type") and not rope.has("rope_type"):
                 yield Problem(
                     rope.path("type"),
@@ -187,7 +186,7 @@ def check_beside_the_text(model: DiagnosedModel) -> Iterator[Problem]:
             continue
         inner = [p for p in model.parts if p.where[:-1] == part.where and p.where]
         for name in _ROPE_KEYS:
-            given = part.config.get(name)
+            given = part.keys.get(name)
             if isinstance(given, Mapping) and given and not _is_repeated_in(given, inner):
                 yield Problem(
                     part.path(name), f"{part.family} does not read it here, only in text_config."
@@ -196,4 +195,4 @@ def check_beside_the_text(model: DiagnosedModel) -> Iterator[Problem]:
 
 def _is_repeated_in(given: Mapping[str, Any], parts: list[ConfigPart]) -> bool:
     """Whether one of the parts has the same dictionary."""
-    return any(part.config.get(name) == given for part in parts for name in _ROPE_KEYS)
+    return any(part.keys.get(name) == given for part in parts for name in _ROPE_KEYS)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.parts import ConfigPart
 from whorl.configs.huggingface import defaults
 from whorl.configs.inspection.frameworks.transformers import shorten_refusal
 
@@ -34,10 +35,9 @@ __all__: list[str] = []
     near_miss=build_extended(131072, 8192, factor=16.0),
 )
 def check_transformers_refuses(model: DiagnosedModel) -> Iterator[Problem]:
-    for where, text in _find_notes(model, "transformers-refuses"):
-        yield Problem(
-            where, f"transformers {defaults.get_version()} refuses it: {shorten_refusal(text)}."
-        )
+    for part, text in model.find_notes("transformers-refuses"):
+        said = f"transformers {defaults.get_version()} refuses it: {shorten_refusal(text)}."
+        yield Problem(_find_key(part), said)
 
 
 @rule(
@@ -56,18 +56,11 @@ def check_transformers_refuses(model: DiagnosedModel) -> Iterator[Problem]:
     near_miss={"rope_theta": 500000.0},
 )
 def check_transformers_differs(model: DiagnosedModel) -> Iterator[Problem]:
-    for where, text in _find_notes(model, "transformers-differs"):
-        yield Problem(where, text.removesuffix(" parity='transformers' follows it."))
+    for part, text in model.find_notes("transformers-differs"):
+        yield Problem(_find_key(part), text.removesuffix(" parity='transformers' follows it."))
 
 
-def _find_notes(model: DiagnosedModel, id: str) -> Iterator[tuple[str, str]]:
-    """The notes with an id, each with the path of the rope key that it is about."""
-    parts = {part.path(): part for part in model.parts}
-    for where, reading in model.readings:
-        for note in reading.notes:
-            if note.id != id:
-                continue
-            part = parts.get(where)
-            keys = ("rope_scaling", "rope_parameters", "rope_theta")
-            own = [part.path(key) for key in keys if part is not None and part.config.get(key)]
-            yield (own[0] if own else where), note.text
+def _find_key(part: ConfigPart) -> str:
+    """The path of the rope key that a difference is about; of the part itself if it has none."""
+    keys = ("rope_scaling", "rope_parameters", "rope_theta")
+    return next((part.path(key) for key in keys if part.keys.get(key)), part.path())

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from whorl.configs.diagnosis.engine import Problem, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.parts import RopeDictionary, format_value, read_number
+from whorl.configs.diagnosis.parts import format_value, read_number
 
 from ._examples import build_yarn
 
@@ -90,23 +90,15 @@ def check_low_high_order(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_factor_list_length(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
-        pairs = _count_pairs(rope)
-        if rope.rope_type != "longrope" or pairs is None or rope.part.reading is not None:
+        width = rope.rotated_channels
+        if rope.rope_type != "longrope" or width is None or rope.part.reading is not None:
             continue  # it was read, so the lists fit
         for name in ("short_factor", "long_factor"):
             given = rope.keys.get(name)
+            pairs = width // 2
             if isinstance(given, (list, tuple)) and len(given) != pairs:
-                yield Problem(
-                    rope.path(name),
-                    f"{name} has {len(given)} numbers; {2 * pairs} rotated channels are {pairs}"
-                    " pairs.",
-                )
-
-
-def _count_pairs(rope: RopeDictionary) -> int | None:
-    """The number of rotated pairs, as the keys say it."""
-    head, share = rope.part.head_dim, rope.rotated_share
-    return None if head is None or not 0 < share <= 1 else int(head * share) // 2
+                said = f"{name} has {len(given)} numbers; {2 * pairs} rotated channels are {pairs}"
+                yield Problem(rope.path(name), f"{said} pairs.")
 
 
 @rule(
@@ -193,7 +185,7 @@ def check_dynamic_cache(model: DiagnosedModel) -> Iterator[Problem]:
         alpha = read_number(
             rope.keys.get("alpha")
         )  # Hunyuan: fixed frequencies under the same name
-        cached = rope.part.config.get("use_cache") is not False
+        cached = rope.part.keys.get("use_cache") is not False
         if rope.rope_type == "dynamic" and not alpha and cached and rope.get_number("factor") != 1:
             length = format_value(rope.part.context_length)
             yield Problem(

@@ -31,17 +31,15 @@ _SLIDING = {"rope_type": "default", "rope_theta": 10000.0}
     near_miss={"model_type": "stablelm", "partial_rotary_factor": 0.25},
 )
 def check_partial_ignored(model: DiagnosedModel) -> Iterator[Problem]:
-    configs = {part.path(): part.config for part in model.parts}
-    for where, reading, theirs in model.compared_readings:
-        config = configs.get(".".join(where), {})
-        key = next((key for key in SHARE_KEYS if key in config), SHARE_KEYS[0])
+    for part, reading, theirs in model.compared_readings:
+        key = next((key for key in SHARE_KEYS if key in part.keys), SHARE_KEYS[0])
         for mine, other in zip(reading.groups, theirs, strict=False):
             if mine.rotation is None or other.rotation is None:
                 continue
             one, two = (_read_width(r.options) for r in (mine.rotation, other.rotation))
             if one is not None and two is not None and one != two:
                 yield Problem(
-                    ".".join((*where, key)),
+                    part.path(key),
                     f"the config asks for {one} rotated channels; transformers'"
                     f" {reading.model_type} rotates {two}.",
                     remedy=f"Remove {key} if the model was trained with the whole head.",
@@ -88,15 +86,10 @@ def check_share_disagrees(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_proportional_whole(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
-        beside = rope.part.config.get("partial_rotary_factor")
-        if (
-            rope.rope_type == "proportional"
-            and not rope.has("partial_rotary_factor")
-            and not beside
-        ):
-            yield Problem(
-                rope.path("partial_rotary_factor"), "it is missing, so every pair rotates."
-            )
+        key = "partial_rotary_factor"
+        given = rope.has(key) or rope.part.keys.get(key)
+        if rope.rope_type == "proportional" and not given:
+            yield Problem(rope.path(key), "it is missing, so every pair rotates.")
 
 
 @rule(
@@ -130,7 +123,7 @@ def check_proportional_whole(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_partial_for_proportional(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
-        share = read_number(rope.keys.get("partial_rotary_factor"))
+        share = rope.get_number("partial_rotary_factor")
         partial = rope.part.family in _PROPORTIONAL and share is not None and share < 1
         if partial and rope.rope_type != "proportional":
             path = rope.path("rope_type")
@@ -205,5 +198,5 @@ def _count_pairs(rope: RopeDictionary) -> int | None:
     for group in rope.layer_groups:
         if group.rotation is not None and (width := _read_width(group.rotation.options)):
             return width // 2
-    head, share = rope.part.head_dim, rope.rotated_share
-    return None if head is None or not 0 < share <= 1 else int(head * share) // 2
+    width = rope.rotated_channels
+    return None if width is None else width // 2

@@ -156,8 +156,8 @@ def _report_unknown_key(rope: RopeDictionary, name: str) -> Problem:
 )
 def check_misspelt_key(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        free = [name for name in _TOP_KEYS if part.config.get(name) is None]
-        for name in part.config if model.has_rotary_layers(part) else ():
+        free = [name for name in _TOP_KEYS if not part.has(name)]
+        for name in part.keys if model.has_rotary_layers(part) else ():
             if (
                 not isinstance(name, str)
                 or name in _TOP_KEYS

@@ -6,8 +6,7 @@ import torch
 
 from whorl.configs.diagnosis.checkpoint import StoredTensor
 from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
-from whorl.configs.diagnosis.model import DiagnosedModel
-from whorl.configs.diagnosis.rotary_groups import RotaryGroup
+from whorl.configs.diagnosis.model import DiagnosedModel, RotaryGroup
 from whorl.weights.shards import INDEX
 
 __all__: list[str] = []
@@ -108,7 +107,7 @@ def _measure_error(model: DiagnosedModel, stored: StoredTensor) -> float | None:
     errors = [
         float((given - exact).abs().max()) * length
         for rotary in model.rotary_groups
-        if (length := model.length or rotary.reading.context)
+        if (length := model.length or rotary.context)
         and len(exact := rotary.get_frequencies(None)) == len(given)
     ]
     return min(errors, default=None)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from whorl.configs.diagnosis.engine import Problem, RuleExample, rule
-from whorl.configs.diagnosis.model import DiagnosedModel
+from whorl.configs.diagnosis.model import DiagnosedModel, RotaryGroup
 from whorl.configs.diagnosis.parts import read_number, read_whole
-from whorl.configs.diagnosis.rotary_groups import RotaryGroup
 from whorl.configs.inspection.pairs import measure_angle_error
 from whorl.scaling.aliasing import find_alias
 
@@ -25,7 +24,7 @@ _FAR_BEYOND = 16
 
 def _choose_length(model: DiagnosedModel, rotary: RotaryGroup) -> int | None:
     """The length that the caller named, else the context length of the config."""
-    return model.length or rotary.reading.context
+    return model.length or rotary.context
 
 
 def _get_frequencies(rotary: RotaryGroup, length: int) -> Tensor:
@@ -39,7 +38,7 @@ def _compute_claimed_context(rotary: RotaryGroup) -> int | None:
 
     None if it claims none, or if the frequencies depend on the length without an upper limit.
     """
-    parameters, context = rotary.group.parameters, rotary.reading.context
+    parameters, context = rotary.group.parameters, rotary.context
     kind, factor = parameters.get("rope_type"), read_number(parameters.get("factor")) or 1.0
     original = read_whole(parameters.get("original_max_position_embeddings"))
     if context is None or kind == "dynamic":
@@ -70,7 +69,7 @@ def check_beyond_seen(model: DiagnosedModel) -> Iterator[Problem]:
         unfinished = int((inv_freq * context < 2 * torch.pi).sum())
         if unfinished:
             yield Problem(
-                rotary.path("max_position_embeddings"),
+                rotary.part.path("max_position_embeddings"),
                 f"at {length} tokens {unfinished} of {len(inv_freq)} pairs have angles that do not"
                 f" occur within {context} tokens; that is a factor of {length / context:.3g}.",
             )
@@ -99,7 +98,7 @@ def check_aliasing(model: DiagnosedModel) -> Iterator[Problem]:
         found = find_alias(inv_freq, rotary.get_longest_distance(length))
         if found is not None:
             yield Problem(
-                rotary.path("rope_theta"),
+                rotary.part.path("rope_theta"),
                 f"tokens at distance {found.distance} have a mean cosine of {found.similarity:.2f},"
                 f" those at distance 2 have {found.near:.2f}.",
             )
@@ -134,7 +133,7 @@ def check_base_bound(model: DiagnosedModel) -> Iterator[Problem]:
         first = _find_first_below_zero(inv_freq, length)
         if first is not None and (model.length is not None or length > _FAR_BEYOND * first):
             yield Problem(
-                rotary.path("rope_theta"),
+                rotary.part.path("rope_theta"),
                 "a token that matches the query exactly can score below an unrelated one from a"
                 f" distance of about {first} tokens on; distances are up to {length}.",
             )
@@ -173,7 +172,7 @@ def check_float32_angles(model: DiagnosedModel) -> Iterator[Problem]:
         error = measure_angle_error(inv_freq, length)
         if error > 0.02:
             yield Problem(
-                rotary.path("max_position_embeddings"),
+                rotary.part.path("max_position_embeddings"),
                 f"near {length} tokens float32 angles are wrong by up to {min(error, 3.15):.2g}"
                 " radians.",
             )
@@ -195,7 +194,7 @@ def check_uncountable_positions(model: DiagnosedModel) -> Iterator[Problem]:
         length = _choose_length(model, rotary)
         if length is not None and length > _FLOAT32_COUNTS:
             yield Problem(
-                rotary.path("max_position_embeddings"),
+                rotary.part.path("max_position_embeddings"),
                 f"there are {length} positions; float32 counts up to {_FLOAT32_COUNTS}.",
             )
 
@@ -221,11 +220,11 @@ def check_uncountable_positions(model: DiagnosedModel) -> Iterator[Problem]:
 def check_half_positions(model: DiagnosedModel) -> Iterator[Problem]:
     counts = {"bfloat16": 256, "float16": 2048}
     for part in model.parts:
-        name = "dtype" if part.config.get("dtype") is not None else "torch_dtype"
-        given = part.config.get(name)
+        name = "dtype" if part.has("dtype") else "torch_dtype"
+        given = part.keys.get(name)
         most = counts.get(given) if isinstance(given, str) else None
         length = model.length or part.context_length
-        if not part.config.get("auto_map") or not model.has_rotary_layers(part):
+        if not part.keys.get("auto_map") or not model.has_rotary_layers(part):
             continue  # learned positions have integer indices; ALiBi has no tables
         if most and length and length > most:
             yield Problem(

@@ -57,7 +57,7 @@ _BOOLEANS = {"true": True, "false": False}
 )
 def check_quoted_number(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        yield from _find_quoted(part.config, _TOP_KEYS, part.where)
+        yield from _find_quoted(part.keys, _TOP_KEYS, part.where)
     for rope in model.written_parameters:
         yield from _find_quoted(rope.keys, _ROPE_KEYS, rope.where)
 
@@ -125,15 +125,15 @@ def _parse_value(name: str, text: str) -> TextNumber | None:
 )
 def check_impossible_value(model: DiagnosedModel) -> Iterator[Problem]:
     for part in model.parts:
-        kind = part.config.get("model_type")
+        kind = part.keys.get("model_type")
         if kind is not None and not isinstance(kind, str):
             message = f"model_type must be a string; got {_describe_value(kind)}."
             yield Problem(part.path("model_type"), message)
         if not model.has_rotary_layers(part):
             continue
-        reported = {name for name, _ in classes.find_wrong_types(part.config, part.family, int)}
+        reported = {name for name, _ in classes.find_wrong_types(part.keys, part.family, int)}
         for name in _TOP_KEYS:
-            value = part.config.get(name)
+            value = part.keys.get(name)
             unread = name in reported or (part.has_fixed_frequencies and name in BASE_KEYS)
             if not unread and not (isinstance(value, list) and _can_be_list(part, name)):
                 yield from _check_value(name, value, part.where)
@@ -157,10 +157,10 @@ def _can_be_list(part: ConfigPart, name: str) -> bool:
 
 def _find_non_objects(part: ConfigPart) -> Iterator[Problem]:
     """Problems for rope parameters, or those of a layer type, that are no dictionary."""
-    types = part.config.get("layer_types")
+    types = part.keys.get("layer_types")
     labels = {t for t in types if isinstance(t, str)} if isinstance(types, list) else set()
     for name in ("rope_scaling", "rope_parameters"):
-        given = part.config.get(name)
+        given = part.keys.get(name)
         if given is not None and not isinstance(given, Mapping):
             message = f"{name} must be an object or null; got {_describe_value(given)}."
             remedy = 'Write an object, such as {"rope_type": "linear", "factor": 4.0}, or null.'
