@@ -7,7 +7,8 @@ A pickle file (.bin, .pt) is never opened: unpickling can run any code that is i
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -95,15 +96,22 @@ def read_checkpoint(path: Path) -> CheckpointSummary:
     files = [path] if path.is_file() else sorted(path.iterdir())[:_MOST_FILES]
     good = [f for f in files if f.suffix == ".safetensors" and f.is_file()]
     pickles = [f.name for f in files if f.suffix in PICKLES and f.is_file()]
-    found, broken = _collect_stored_tensors(good)
+    indexes = [f for f in files if f.name.endswith(INDEX) and f.is_file()]
+    found: list[StoredTensor] = []
+    broken: list[_BrokenFile] = []
+    for file in good:
+        with _collect_failure(file, broken):
+            found += _read_stored_tensors(file)
     if broken and path.is_file() and find_config_beside(path) is None:
         raise ConfigError(f"doctor: {broken[0][1]}")  # there is nothing else to diagnose
-    shown = None
-    indexes = [f for f in files if f.name.endswith(INDEX) and f.is_file()]
-    if good and not broken:
-        shown, broken = _detect_layouts(path, [f.name for f in indexes])
-    elif not good:  # the weights may be elsewhere, but an index that is here must be sound
-        broken = _find_broken_indexes(indexes)
+    if not good:  # the weights may be elsewhere, but an index that is here must be sound
+        for index in indexes:
+            with _collect_failure(index, broken):
+                read_index(index)
+    elif indexes and not broken:
+        with _collect_failure(indexes[0], broken):
+            open_weight_files(path)
+    shown = _detect_layouts(path) if good and not broken else None
     return CheckpointSummary(
         tuple(stored for stored in found if stored.name.endswith(_FREQUENCY_NAMES)),
         tuple(f.name for f in good),
@@ -116,47 +124,25 @@ def read_checkpoint(path: Path) -> CheckpointSummary:
     )
 
 
-def _collect_stored_tensors(files: Sequence[Path]) -> tuple[list[StoredTensor], list[_BrokenFile]]:
-    """The tensors of frequencies and the tables in files, and the files that cannot be read."""
-    found: list[StoredTensor] = []
-    broken: list[_BrokenFile] = []
-    for file in files:
-        try:
-            found += _read_stored_tensors(file)
-        except ValueError as error:
-            broken.append((file.name, str(error)))
-    return found, broken
+@contextmanager
+def _collect_failure(file: Path, broken: list[_BrokenFile]) -> Iterator[None]:
+    """Add a file that cannot be read to ``broken``, with the error message."""
+    try:
+        yield
+    except ValueError as error:
+        broken.append((file.name, str(error)))
 
 
-def _detect_layouts(
-    path: Path, indexes: Sequence[str]
-) -> tuple[Detection | None, list[_BrokenFile]]:
-    """The layouts that q and k of all layers show, and the index file if it is broken.
+def _detect_layouts(path: Path) -> Detection | None:
+    """The layouts of q and k; None where they are not found, or do not show a layout.
 
-    None where q and k are not found, or do not show a layout. Several files without an index are
-    no error: they may be different models.
+    Several files without an index are no error: they may be different models.
     """
-    if indexes:
-        try:
-            open_weight_files(path)
-        except ValueError as error:
-            return None, [(indexes[0], str(error))]
     try:
         layers = find_layers(path, (), Stated())
-        return (detect_layers(layers) if layers else None), []
+        return detect_layers(layers) if layers else None
     except ValueError:
-        return None, []
-
-
-def _find_broken_indexes(indexes: Sequence[Path]) -> list[_BrokenFile]:
-    """Indexes that cannot be read, or name what no shard may be called, and why."""
-    broken = []
-    for index in indexes:
-        try:
-            read_index(index)
-        except ValueError as error:
-            broken.append((index.name, str(error)))
-    return broken
+        return None
 
 
 def find_config_beside(path: Path) -> Path | None:

@@ -231,17 +231,16 @@ def write_lines_by_dialect(
 
     found: extensions by the id() of their group.
     """
+    replaced = {key: dict(each.parameters or {}) for key, each in found.items()}
     if not found or any(extension.parameters is None for extension in found.values()):
         return dict.fromkeys(DIALECTS)
-    extension = next(iter(found.values()))
+    extension, new = next(iter(found.values())), next(iter(replaced.values()))
     model_type = model.model_type if model.part is None else model.part.model_type
-    new, entry = _copy_parameters(extension), defaults.get_entry(model_type) or {}
+    entry = defaults.get_entry(model_type) or {}
     also = dict.fromkeys(_list_context_keys(entry, data), _get_context(extension))
     heads = [g.rotation.options["head_dim"] for g in model.groups if g.rotation and id(g) in found]
     also |= list_needed_keys(model_type, data, new["rope_type"], heads[0])
-    parameters = collect_parameters(
-        model, data, {key: _copy_parameters(each) for key, each in found.items()}
-    )
+    parameters = collect_parameters(model, data, replaced)
     if data.get(_ORIGINAL) is not None and _ORIGINAL in parameters:  # comes before the key inside
         also[_ORIGINAL] = new[_ORIGINAL]
     lines = {each: write_dialect_lines(data, model_type, parameters, each) for each in DIALECTS}
@@ -287,11 +286,6 @@ def _get_context(extension: ModelExtension) -> int:
         return extension.length
     tokens: int = getattr(extension.scaling, "original_context", extension.length)
     return tokens
-
-
-def _copy_parameters(extension: ModelExtension) -> dict[str, Any]:
-    assert extension.parameters is not None
-    return dict(extension.parameters)
 
 
 def _compute_softmax_scale(group: LayerGroup, scaling: Scaling) -> float:

@@ -239,11 +239,8 @@ class _Inspector:
     ) -> dict[str, Any]:
         """Measurements within the trained length, the claimed context and the requested length."""
         trained = find_trained_context(self.model, group, self.given_trained)
-        seen, claimed = (
-            limit_by_window(trained, group.window),
-            limit_by_window(self.model.context, group.window),
-        )
         window = group.window
+        seen, claimed = (limit_by_window(n, window) for n in (trained, self.model.context))
         description, at = describe_scaling(rope, now, trained, window), None
         longest = max(now, self.model.context or 0) if now else now
         furthest = (
@@ -256,17 +253,12 @@ class _Inspector:
             "trained": None if seen is None else count_complete_in_training(description, seen),
             "claimed": None
             if claimed is None
-            else count_complete(self._compute_claimed_frequencies(rope), claimed),
+            else count_complete(rope.frequencies(self.model.context).inv_freq.flatten(), claimed),
             "description": description,
             "furthest": furthest,
             "bound": None if claimed and claimed == self.model.context else group.window,
             "at_length": at,
         }
-
-    def _compute_claimed_frequencies(self, rope: Any) -> Tensor:
-        """Frequencies at the claimed context length, float64 [P]."""
-        found: Tensor = rope.frequencies(self.model.context).inv_freq
-        return found.detach().double().flatten()
 
     def compare_group(self, group: LayerGroup) -> tuple[FrameworkComparison, ...]:
         """How other frameworks read a group with one axis; only configs of transformers and mlx."""

@@ -137,7 +137,7 @@ def check_type_refused(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
         family, kind = rope.part.family, rope.rope_type
         if family in LONGROPE_ONLY and kind in KEYS_BY_TYPE and kind not in ("default", "longrope"):
-            name = "rope_type" if rope.has("rope_type") else "type"
+            name = rope.type_key
             yield Problem(rope.path(name), f"{family} does not load with rope_type {kind}.")
 
 
@@ -164,7 +164,7 @@ def check_type_refused(model: DiagnosedModel) -> Iterator[Problem]:
 )
 def check_su_original(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.used_parameters:
-        name = "rope_type" if rope.has("rope_type") else "type"
+        name = rope.type_key
         inside = rope.get_number("original_max_position_embeddings")
         phi = rope.part.family in LONGROPE_ONLY[:2]
         if phi and rope.keys.get(name) == "su" and inside is None:

@@ -63,7 +63,7 @@ _VLLM_KEYS = {
 )
 def check_unknown_type(model: DiagnosedModel) -> Iterator[Problem]:
     for rope in model.written_parameters:
-        name = "rope_type" if rope.has("rope_type") else "type"
+        name = rope.type_key
         given = rope.keys.get(name)
         if given is None or is_known_type(rope):
             continue
