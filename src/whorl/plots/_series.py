@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from whorl._support.extras import import_extra
+from ._draw import import_altair, make_chart
 
 __all__ = [
     "GREY",
@@ -153,7 +153,7 @@ def _list_rows(series: Iterable[Series]) -> list[dict[str, Any]]:
 
 
 def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    alt = import_altair()
     domain = _compute_domain(series, axes)
     hues = [hue for hue in dict.fromkeys(line.hue for line in series) if hue != "nope"]
     colour = alt.condition(
@@ -163,7 +163,7 @@ def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
     )
     dashes = sorted({str(line.dash) for line in series})
     scale = alt.Scale(domain=domain, nice=False)
-    base = alt.Chart(alt.Data(values=_list_rows(series))).encode(
+    base = make_chart(_list_rows(series)).encode(
         _build_x_axis(alt, axes, series, axes.ticks[::-1][::2] if axes.narrow else axes.ticks),
         alt.Y("y:Q", title=axes.y, scale=scale).axis(format=axes.number_format),
         color=colour,
@@ -184,7 +184,7 @@ def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
         inside = [row for row in _list_rows(series) if row["y"] <= domain[1]]
         dots = base.mark_point(size=28, opacity=1).properties(data=alt.Data(values=inside))
         lines = alt.layer(lines, dots)
-    ends = alt.Chart(alt.Data(values=_arrange_labels(series, axes, domain)))
+    ends = make_chart(_arrange_labels(series, axes, domain))
     leader = ends.mark_rule(xOffset=4, x2Offset=22, strokeWidth=1.2).encode(
         x="x:Q", x2="end:Q", y="y:Q", y2="label:Q", color=colour
     )
@@ -198,7 +198,7 @@ def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
 
 def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
     """A panel for each line, in order of the last value, best first."""
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    alt = import_altair()
     domain = _compute_domain(series, axes)
     end = max(line.points[-1].x for line in series)
     sign = -1 if axes.accuracy else 1
@@ -212,7 +212,7 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
     vertical = {"title": None, "scale": alt.Scale(domain=domain, nice=False)}
     vertical["axis"] = alt.Axis(format=axes.number_format, tickCount=3)
     y = alt.Y("y:Q", **vertical)
-    behind = alt.Chart(alt.Data(values=_join_paths(series))).mark_line(
+    behind = make_chart(_join_paths(series)).mark_line(
         clip=True, strokeWidth=0.8, color=GREY, opacity=0.4, invalid="break-paths-show-domains"
     )
     front = alt.Chart().mark_line(clip=True, strokeWidth=2.4)
@@ -319,7 +319,7 @@ def _draw_mark(alt: Any, axes: Axes, size: int) -> list[Any]:
     if axes.mark is None:
         return []
     position, words = axes.mark
-    chart = alt.Chart(alt.Data(values=[{"x": position, "words": words}])).encode(x="x:Q")
+    chart = make_chart([{"x": position, "words": words}]).encode(x="x:Q")
     rule = chart.mark_rule(strokeDash=[3, 3], strokeWidth=1.2)
     if not words:
         return [rule]
