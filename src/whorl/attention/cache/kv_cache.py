@@ -34,17 +34,11 @@ from .checks import (
     check_placement,
     check_positions,
     check_tokens,
-)
-from .new_tokens import (
-    NewTokens,
-    arrange_tokens,
-    convert_positions,
-    find_positions,
     read_mask,
 )
-from .references import CacheReferences
+from .new_tokens import NewTokens, arrange_tokens, convert_positions, find_positions
 from .restore_points import RestorePoints
-from .rotation import CacheRotation
+from .rotation import CacheReferences, CacheRotation
 from .sinks import KeyState, SinkTokens
 from .slots import TokenSlots
 
