@@ -61,7 +61,9 @@ class SoftmaxCall:
         self.has_content = encoding.acts("content_score")
         self.has_bias = encoding.acts("distance_bias")
         self.needs_weights = dropout > 0 or encoding.acts("value_term")
-        self.is_trained = torch.is_grad_enabled() and _has_trained_scores(encoding)
+        scoring = [part for part in encoding.parts if "score" in part.hooks]
+        trained = any(p.requires_grad for part in scoring for p in part.parameters())
+        self.is_trained = torch.is_grad_enabled() and trained
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention of queries that are rotated, as far as the call is, and have their scale."""
@@ -265,12 +267,6 @@ def scale_queries(q: Tensor, encoding: Encoding, positions: Tensor) -> Tensor:
         return q
     factor = scale.unsqueeze(-1)
     return q * (factor.unsqueeze(1) if factor.dim() == 3 else factor).to(q.dtype)
-
-
-def _has_trained_scores(encoding: Encoding) -> bool:
-    """Whether what the encoding adds to scores has parameters to train."""
-    scoring = [part for part in encoding.parts if "score" in part.hooks]
-    return any(p.requires_grad for part in scoring for p in part.parameters())
 
 
 def _is_transformed() -> bool:

@@ -109,10 +109,13 @@ class Visibility:
             sinks = _find_sink_range(self.key_positions, self.sinks) if self.sinks else sinks
         elif self.sinks:
             sinks = (0, S)
-        return [
-            self._build_block(block, _join_ranges(near, document, sinks, self.causal))
-            for block, near, document in zip(blocks, nearby, same_document, strict=True)
-        ]
+        planned = []
+        for (start, stop), near, document in zip(blocks, nearby, same_document, strict=True):
+            key_ranges = _join_ranges(near, document, sinks, self.causal)
+            queries = self.query_positions[..., start:stop]
+            keys = _take_ranges(self.key_positions, key_ranges)
+            planned.append(QueryBlock(start, stop, key_ranges, queries, keys))
+        return planned
 
     def _find_range(self, offset: int, start: int, stop: int, S: int) -> Range:
         """The keys that queries start .. stop - 1 see, for consecutive positions."""
@@ -132,13 +135,6 @@ class Visibility:
             order = torch.arange(S, device=device)
             return order[S - self.query_positions.shape[-1] :], order
         return self.query_positions, self.key_positions
-
-    def _build_block(self, block: Range, key_ranges: tuple[Range, ...]) -> QueryBlock:
-        start, stop = block
-        queries = self.query_positions[..., start:stop]
-        return QueryBlock(
-            start, stop, key_ranges, queries, _take_ranges(self.key_positions, key_ranges)
-        )
 
     def list_distances(self, block: QueryBlock) -> Tensor:
         """Every distance in a block of consecutive positions, from the largest down, [b + s - 1].
