@@ -9,7 +9,7 @@ from torch import Tensor
 
 import whorl
 from whorl.analysis import precision
-from whorl.analysis.exact import compute_exact_tables
+from whorl.analysis.precision import compute_exact_tables
 
 mpmath = pytest.importorskip("mpmath")
 

@@ -176,7 +176,7 @@ def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
     with pytest.raises(
-        ModuleNotFoundError, match=r"'tsne' needs scikit-learn: pip install 'whorl\[tsne\]'; 'pca'"
+        ModuleNotFoundError, match=r"method='tsne' needs sklearn: pip install 'whorl\[tsne\]'\."
     ):
         position_map(whorl.RoPE(8), 10, method="tsne")
 

@@ -128,8 +128,11 @@ def test_memory_of_training_is_linear_as_the_system_sees_it(causal: bool) -> Non
     found = {}
     for length in (4096, 8192):
         command = [sys.executable, "-c", _MEASURE, str(causal), str(length)]
-        runs = [subprocess.run(command, capture_output=True, check=True) for _ in range(2)]
-        found[length] = min(int(run.stdout) for run in runs)
+        for _ in range(2):  # once more if the system counted something else, too
+            run = subprocess.run(command, capture_output=True, check=True)
+            found[length] = int(run.stdout)
+            if found[length] < 12 * (2 * 256 * length * 4):
+                break
         assert found[length] < 18 * (2 * 256 * length * 4)
     assert found[8192] < 3.5 * found[4096]
 

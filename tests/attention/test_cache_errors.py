@@ -67,7 +67,7 @@ Q, K, V = tokens(2, 3, 0, torch.float32)
             r"k must not need a gradient, because",
         ),
         ({"mask": torch.ones(2, 2).bool()}, ValueError, r"\[2, 3\], for the new tokens only; got"),
-        ({"mask": [1]}, TypeError, r"mask must be a tensor, boolean or integers .* got \[1\]\."),
+        ({"mask": [1]}, TypeError, r"mask must be a tensor, boolean or integers, .* got \[1\]\."),
         ({"mask": torch.ones(2, 3)}, TypeError, r"got torch\.float32 on cpu\. An additive mask"),
         ({"mask": K.bool()[:, 0, :, 0].to("meta")}, TypeError, r"on cpu; got torch\.bool on meta"),
         ({"positions": torch.arange(4)}, ValueError, r"KVCache\.update: positions must be \[T\]"),

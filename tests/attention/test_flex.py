@@ -43,7 +43,9 @@ def test_refuses_what_distance_does_not_tell() -> None:
         ValueError, match=r"score_mod: encoding must only need .* got Shaw\(2, head_dim=8\)"
     ):
         score_mod(whorl.Shaw(2, 8), 4, 4)
-    with pytest.raises(ValueError, match=r"score_mod: keys must be a positive int; got 0"):
+    with pytest.raises(
+        ValueError, match=r"score_mod: keys must be a positive int up to 2\^62; got 0"
+    ):
         score_mod(whorl.ALiBi(2), 4, 0)
     with pytest.raises(ValueError, match=r"score_mod: offset must be an int, .*; got 1\.5\."):
         score_mod(whorl.ALiBi(2), 4, 4, offset=1.5)  # type: ignore[arg-type]

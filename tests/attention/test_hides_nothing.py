@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import whorl
 from whorl.attention import attention, linear_attention
-from whorl.attention.linear.checks import check_mask
+from whorl.attention.linear.checks import read_mask
 from whorl.attention.softmax import compute
 
 from .test_softmax import D, H, randn
@@ -58,9 +58,9 @@ def test_one_packed_document() -> None:
 
 def test_linear_attention_too() -> None:
     k = randn(B, H, T, D)
-    assert check_mask(torch.ones(B, T, dtype=torch.bool), k) is None
+    assert read_mask(torch.ones(B, T, dtype=torch.bool), k) is None
     hiding = torch.arange(T).expand(B, T) > 0
-    found = check_mask(hiding, k)
+    found = read_mask(hiding, k)
     assert found is not None
     assert torch.equal(found, hiding)
 

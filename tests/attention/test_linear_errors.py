@@ -85,7 +85,7 @@ def test_causal_only(encoding: whorl.Encoding, message: str) -> None:
     [
         ({"feature_map": "exp"}, r"feature_map must be 'elu', 'relu' or 'cosine'; got 'exp'\."),
         ({"eps": -1.0}, r"eps must be a finite number >= 0; got -1\.0\."),
-        ({"chunk": 0}, r"chunk must be an int >= 1, in tokens; got 0\."),
+        ({"chunk": 0}, r"chunk must be a positive int up to 2\^62; got 0\."),
         (
             {"encoding": whorl.ALiBi(3)},
             r"q must have 3 heads for ALiBi\(3\); got 4\. Build the enc",

@@ -98,9 +98,9 @@ def test_dropout_in_training_only() -> None:
             ValueError,
             r"d_model must be divisible by num_heads = 4, because .* got 30. Pass head_dim=",
         ),
-        ({"num_heads": 0}, ValueError, r"num_heads must be a positive int; got 0"),
+        ({"num_heads": 0}, ValueError, r"num_heads must be a positive int up to 2\^62; got 0"),
         ({"num_kv_heads": 3}, ValueError, r"num_kv_heads must divide num_heads = 4, because each"),
-        ({"head_dim": 0}, ValueError, r"head_dim must be a positive int; got 0"),
+        ({"head_dim": 0}, ValueError, r"head_dim must be a positive int up to 2\^62; got 0"),
         ({"dropout": 2}, ValueError, r"dropout must be a number in \[0, 1\); got 2\."),
         (
             {"encoding": whorl.RoPE(16)},

@@ -259,7 +259,7 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
             r"q must have 3 heads for .* got 4. Build the enc",
         ),
         ({"dropout": 1.0}, ValueError, r"dropout must be a number in \[0, 1\); got 1\.0"),
-        ({"block": 0}, ValueError, r"block must be a positive int; got 0"),
+        ({"block": 0}, ValueError, r"block must be a positive int up to 2\^62; got 0"),
         (
             {"window": 0},
             ValueError,
@@ -306,7 +306,11 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
             r" and 6\. Leave out causal, window and biases, or with MRoPE pass positions",
         ),
         ({"sinks": 2}, ValueError, r"sinks must be 0 without a window, because every key .* got 2"),
-        ({"mask": torch.zeros(1, 6)}, TypeError, r"mask must be boolean, or integers 0 and 1"),
+        (
+            {"mask": torch.zeros(1, 6)},
+            TypeError,
+            r"mask must be a tensor, boolean or integers, 1 for visible",
+        ),
         (
             {"mask": torch.ones(1, 5, dtype=torch.bool)},
             ValueError,

@@ -80,7 +80,7 @@ def test_every_axis_names_its_unit(chart: Any) -> None:
         plots.speed: ["time (multiples of copy_, log scale)"],
         plots.accuracy: [
             "position (tokens, log scale)",
-            "largest error of cos and sin (absolute)",
+            "largest error of cos and sin (absolute, log scale)",
         ],
     }
     assert all(title in text for title in titles[chart])

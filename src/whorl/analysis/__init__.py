@@ -3,14 +3,13 @@
     properties     the report card of an encoding (``_measures`` measures it)
     explain        an encoding step by step, on small numbers
     frequencies    inverse frequencies, wavelengths, angles, paths on the circle
-    decay          envelope, Abel's bound, scores by distance, effect of the base
+    decay          envelope, Abel's bound, scores by distance, effect of the base, biases
     aliasing       far distances that look near again
-    precision      errors of tables, by position and dtype; ``exact`` has the exact values
+    precision      errors of tables, by position and dtype
     extensions     what every scaling does to each pair
     entropy        how widely attention spreads, and the effect of attention scales
     similarity     similarity of positions, scores by position, positions in the plane
-    biases         biases by distance, terms as maps, permutations, for charts
-    terms          a score as the sum of its terms
+    terms          a score as the sum of its terms, also as maps
     permutation    whether outputs depend on the order of tokens
     attended       attention weights by distance, for the heads of a trained model
     denominators   why linear attention does not rotate its denominator
@@ -26,15 +25,14 @@
 
 from .aliasing import Aliasing, SimilarityPeak, aliasing
 from .attended import Attended, AttendedHead, attended
-from .biases import BiasCurves, Permutations, TermMaps, bias_curves, permutations, term_maps
-from .decay import Bases, ScoreCurves, ScoreDecay, bases, decay, envelope
+from .decay import Bases, BiasCurves, ScoreCurves, ScoreDecay, bases, bias_curves, decay, envelope
 from .denominators import Denominator, Denominators, denominators
 from .drift import Drift, cache_drift
 from .entropy import Entropy, ScaleEntropy, attention_scale, entropy
 from .explain import Explanation, ExplanationStep, explain
 from .extensions import Extensions, ScalingExtension, extensions
 from .frequencies import Circle, FrequencyTable, PairAngles, angles, circle, frequencies
-from .permutation import permutation
+from .permutation import Permutations, permutation, permutations
 from .precision import TablePrecision, precision
 from .properties import Cost, Properties, ReportCard, properties
 from .similarity import (
@@ -45,7 +43,7 @@ from .similarity import (
     position_map,
     similarity,
 )
-from .terms import Terms, terms
+from .terms import TermMaps, Terms, term_maps, terms
 
 __all__ = [
     "Aliasing",

@@ -12,7 +12,14 @@ from whorl.scaling import YaRN
 from whorl.testing.inputs import set_random_parameters
 
 from .record import sample_normal
-from .scores import compute_embedding, compute_scores, copy_in_float64, map_to_heads, scale_queries
+from .scores import (
+    compute_embedding,
+    compute_scores,
+    copy_in_float64,
+    map_to_heads,
+    repeat_on_axes,
+    scale_queries,
+)
 from .sizes import get_sizes, make_for_sizes
 
 __all__ = [
@@ -74,9 +81,8 @@ def _compute_signature(encoding: Encoding, at: Tensor) -> Tensor:
         parts.append(compute_embedding(encoding, width, at))
     if "rotation" in encoding.hooks:
         unit = torch.ones(1, H, len(at), D, dtype=torch.float64)
-        axes = encoding.position_axes
-        positions = [x if axes == 1 else x.expand(axes, -1) for x in (at, zero)]
-        rotated, _ = encoding(unit, unit[:, :G, :1], *positions)
+        places = (repeat_on_axes(encoding, x) for x in (at, zero))
+        rotated, _ = encoding(unit, unit[:, :G, :1], *places)
         parts.append(rotated[0].transpose(0, 1).flatten(1))
     if encoding.acts("content_score"):
         whole_q = q.expand(1, H, len(at), D)
@@ -194,11 +200,8 @@ def measure_relativity(encoding: Encoding) -> Measurement:
     size = float(plain[..., visible].abs().max())
     moved = [score(shift) for shift in (1, 37, 150)]
     change = max(float((m - plain)[..., visible].abs().max()) for m in moved) / size
-    return (
-        ("yes" if change < _TOLERANCE else "no"),
-        f"change {change:.1g}",
-        {"shift_change": change},
-    )
+    verdict: PropertyVerdict = "yes" if change < _TOLERANCE else "no"
+    return verdict, f"change {change:.1g}", {"shift_change": change}
 
 
 def measure_decay(name: str, encoding: Encoding) -> Measurement:
@@ -280,8 +283,7 @@ def measure_norm(encoding: Encoding) -> Measurement:
         after = encoding.embed(x, at)
     elif "rotation" in encoding.hooks:
         x = sample_normal(source, 1, H, LENGTH, D)
-        axes = encoding.position_axes
-        after, _ = encoding(x, x[:, :G], at if axes == 1 else at.expand(axes, -1))
+        after, _ = encoding(x, x[:, :G], repeat_on_axes(encoding, at))
     else:
         return "untouched", "acts on scores" if encoding.hooks else "does nothing", {}
     change = float((after.norm(dim=-1) / x.norm(dim=-1) - 1).abs().max())
@@ -292,8 +294,7 @@ def measure_linear_attention(encoding: Encoding) -> Measurement:
     """Whether linear attention supports the encoding, with and without a causal mask."""
     H, G, D, _ = get_sizes(encoding, num_heads=HEADS, head_dim=HEAD_DIM)
     q, k = torch.ones(1, H, 4, D), torch.ones(1, G, 4, D)
-    axes = encoding.position_axes
-    at = None if axes == 1 else torch.arange(4).expand(axes, -1)
+    at = repeat_on_axes(encoding, torch.arange(4))
     supported = []
     for causal in (False, True):
         try:

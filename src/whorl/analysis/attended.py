@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .record import Record
 
-__all__ = ["Attended", "AttendedHead", "attended"]
+__all__ = ["Attended", "AttendedHead", "attended", "label_bin"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Attended(Record):
 
     def labels(self) -> tuple[str, ...]:
         """The bins in words: 0, 1, 2-3, 4-7, ..."""
-        return tuple(_label_bin(low, high) for low, high in self.bins)
+        return tuple(label_bin(low, high) for low, high in self.bins)
 
 
 @torch.no_grad()
@@ -105,7 +105,8 @@ def _make_bins(length: int, later: bool) -> tuple[tuple[int, int], ...]:
     return tuple([(1 - length, 0)] * later + [(a, b) for a, b in found if a < length])
 
 
-def _label_bin(low: int, high: int) -> str:
+def label_bin(low: int, high: int) -> str:
+    """A bin [low, high) of distances in words: "0", "4-7", or "to come"."""
     if low < 0:
         return "to come"
     return str(low) if high == low + 1 else f"{low}-{high - 1}"

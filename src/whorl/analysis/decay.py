@@ -6,7 +6,7 @@
 where the two channels of a pair are one complex number. The bound follows by summation by parts
 (Abel); Su et al. 2021, RoFormer, section 3.4.3, https://arxiv.org/abs/2104.09864, plots f. It is an
 upper bound only, with another factor for each q and k: scores lie far below it, and scores of
-unrelated q and k do not fall at all.
+unrelated q and k do not fall at all. Other encodings add a bias by distance instead.
 """
 
 import math
@@ -19,9 +19,28 @@ from torch import Tensor
 from whorl.encodings import Encoding, RoPE
 from whorl.scaling.envelope import envelope
 
-from .record import Record, check_int, find_rope, make_generator, sample_normal, sample_positions
+from .record import (
+    Record,
+    check_int,
+    convert_to_rows,
+    find_rope,
+    make_generator,
+    sample_normal,
+    sample_positions,
+)
+from .scores import copy_in_float64
 
-__all__ = ["Bases", "ScoreCurves", "ScoreDecay", "bases", "convert_to_complex", "decay", "envelope"]
+__all__ = [
+    "Bases",
+    "BiasCurves",
+    "ScoreCurves",
+    "ScoreDecay",
+    "bases",
+    "bias_curves",
+    "convert_to_complex",
+    "decay",
+    "envelope",
+]
 
 _DISTANCE_COUNT = 513
 _NORM_LIMIT = 1e100  # of a vector; products of several must not overflow
@@ -58,6 +77,17 @@ class Bases(Record):
     envelopes: tuple[tuple[float, ...], ...]
     similarities: tuple[tuple[float, ...], ...]
     longest: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class BiasCurves(Record):
+    """curves[h][n]: the bias of head h for a query and a key that is distances[n] before it."""
+
+    encoding: str
+    distances: tuple[int, ...]
+    curves: tuple[tuple[float, ...], ...]
+    #: Number of trained parameters; the curves show their current values.
+    trained_parameters: int
 
 
 @torch.no_grad()
@@ -123,9 +153,39 @@ def bases(
         head_dim=head_dim,
         bases=tuple(float(base) for base in values),
         distances=at,
-        envelopes=tuple(tuple(f.tolist()) for f in falls),
-        similarities=tuple(tuple(a.tolist()) for a in alike),
+        envelopes=convert_to_rows(torch.stack(falls)),
+        similarities=convert_to_rows(torch.stack(alike)),
         longest=tuple(float(2 * torch.pi / f.min()) for f in freqs),
+    )
+
+
+@torch.no_grad()
+def bias_curves(
+    encoding: Encoding, length: int = 128, *, past: bool = True, future: bool = False
+) -> BiasCurves:
+    """Bias of each head by distance i - j; negative distances are future keys.
+
+    If there are more than some hundred distances, a sample of them, ever further apart.
+
+    >>> import whorl
+    >>> bias_curves(whorl.ALiBi(2), 3).curves
+    ((0.0, -0.0625, -0.125), (0.0, -0.00390625, -0.0078125))
+    """
+    wide = copy_in_float64(encoding, "bias_curves")
+    if not past and not future:
+        raise ValueError("bias_curves: past or future must be True, or both; got neither.")
+    at = sample_positions(check_int(length, "length", "bias_curves", 2, 2**53), _DISTANCE_COUNT)
+    before = [-d for d in reversed(at) if d] if future else []
+    distances = torch.tensor([*before, *(at if past else [0])])
+    found = wide.distance_bias(distances)
+    if found is None:
+        raise ValueError(
+            f"bias_curves: encoding must have a bias by distance; got {encoding!r}. Use term_maps"
+            " or similarity to see what it does."
+        )
+    count = sum(p.numel() for p in encoding.parameters())
+    return BiasCurves(
+        repr(encoding), tuple(distances.tolist()), convert_to_rows(found.double()), count
     )
 
 
@@ -178,11 +238,6 @@ def _keep_rotated_channels(x: Tensor, rope: RoPE) -> Tensor:
     return rotated
 
 
-def _find_bad_norm(norms: Tensor) -> float:
-    """The first norm that is not above 0 and below the limit."""
-    return float(norms[~((norms > 0) & (norms < _NORM_LIMIT))][0])
-
-
 def _check_vectors(q: Tensor, k: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
     for label, x in (("q", q), ("k", k)):
         if not isinstance(x, Tensor) or not x.dim() or x.shape[-1] != head_dim or not x.numel():
@@ -198,11 +253,11 @@ def _check_vectors(q: Tensor, k: Tensor, head_dim: int) -> tuple[Tensor, Tensor]
     flat = [x.detach().double().reshape(-1, head_dim) for x in (q, k)]
     for label, x in zip("qk", flat, strict=True):
         norms = x.norm(dim=-1)
-        if not bool(((norms > 0) & (norms < _NORM_LIMIT)).all()):
+        if len(bad := norms[~((norms > 0) & (norms < _NORM_LIMIT))]):
             raise ValueError(
                 f"decay: each vector of {label} must be finite and not 0, with a length below"
                 f" {_NORM_LIMIT:g}, because scores are divided by |q| |k|; got one of length"
-                f" {_find_bad_norm(norms):g}."
+                f" {bad[0]:g}."
             )
     apart = max(1, len(flat[0]) // 1024)  # enough for a mean
     return flat[0][::apart], flat[1][::apart]

@@ -107,13 +107,10 @@ def attention_scale(
     }
     scales = {name: tuple(rule(f) for f in factors) for name, rule in rules.items()}
     values: dict[str, list[float]] = {name: [] for name in rules}
-    for n, (factor, length) in enumerate(zip(factors, lengths, strict=True)):
-        for name in rules:
-            a = scales[name][n]
+    for name, chosen in scales.items():
+        for factor, a, length in zip(factors, chosen, lengths, strict=True):
             scaling = YaRN(factor=float(factor), original_context=context, attention_factor=a)
-            rope = copy_in_float64(
-                RoPE(head_dim, scaling=scaling, table="on_the_fly"), "attention_scale"
-            )
+            rope = RoPE(head_dim, scaling=scaling, table="on_the_fly").double()
             values[name].append(_measure_entropy(rope, length, seed, spread, heads=1))
     return ScaleEntropy(
         head_dim=head_dim,

@@ -299,6 +299,8 @@ def _explain_relativity(encoding: Encoding, seed: int) -> ExplanationStep:
         groups.setdefault(m - n, []).append(score)
     size = max(map(abs, found)) or 1.0
     spread = max(max(group) - min(group) for group in groups.values()) / size
+    axes = encoding.position_axes
+    on_axes = f" on all {axes} axes" if axes > 1 else ""
     verdict = (
         "equal differences give equal scores: the encoding is relative"
         if spread < 1e-9
@@ -307,7 +309,7 @@ def _explain_relativity(encoding: Encoding, seed: int) -> ExplanationStep:
     )
     return ExplanationStep(
         "Is it relative?",
-        f"scores of the same query at m and key at n{_describe_axes(encoding)}, head 0: {verdict}",
+        f"scores of the same query at m and key at n{on_axes}, head 0: {verdict}",
         ("m", "n", "m - n", "score"),
         tuple((m, n, m - n, s) for (m, n), s in zip(_POSITION_PAIRS, found, strict=True)),
     )
@@ -340,11 +342,6 @@ def _explain_order(encoding: Encoding) -> ExplanationStep:
         f"outputs change by {change:.3g} of the largest if tokens are shuffled and the outputs put"
         f" back in order, without a causal mask: {words}",
     )
-
-
-def _describe_axes(encoding: Encoding) -> str:
-    axes = encoding.position_axes
-    return f" on all {axes} axes" if axes > 1 else ""
 
 
 def _note_training(part: Encoding) -> str:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from whorl import scaling as scalings
 from whorl.scaling import Ladder, Scaling
 from whorl.scaling.base import from_dict
-from whorl.scaling.describe import Description
 
 from .record import Record, check_int
 
@@ -75,11 +74,23 @@ def extensions(
             left_out.append(name)
             continue
         scaling, note = made
-        length = round(original_context * factor)
+        text = repr(scaling)
+        own = getattr(scaling, "original_context", None) is not None
         described = scaling.describe(
-            ladder, length, original_context=_select_missing_context(scaling, original_context)
+            ladder,
+            round(original_context * factor),
+            original_context=None if own else original_context,
         )
-        found.append(_describe_extension(name, scaling, note, described))
+        extension = ScalingExtension(
+            name=name,
+            scaling=text if len(text) <= 120 else f"{text[:117]}...",
+            note=note,
+            statuses=tuple(pair.status for pair in described.pairs),
+            factors=tuple(pair.factor for pair in described.pairs),
+            attention_scale=described.attention_scale,
+            effective_context=described.effective_context,
+        )
+        found.append(extension)
     return Extensions(
         rotary_dim=rotary_dim,
         base=float(base),
@@ -112,23 +123,3 @@ def _make_scaling(name: str, factor: float, context: int, pairs: int) -> tuple[S
     if any(n not in given for n in required):
         return None
     return from_dict({"name": name, **given}), note
-
-
-def _select_missing_context(scaling: Scaling, context: int) -> int | None:
-    """The context, for scalings that have no such option themselves."""
-    return context if getattr(scaling, "original_context", None) is None else None
-
-
-def _describe_extension(
-    name: str, scaling: Scaling, note: str, described: Description
-) -> ScalingExtension:
-    long = repr(scaling)
-    return ScalingExtension(
-        name=name,
-        scaling=long if len(long) <= 120 else f"{long[:117]}...",
-        note=note,
-        statuses=tuple(pair.status for pair in described.pairs),
-        factors=tuple(pair.factor for pair in described.pairs),
-        attention_scale=described.attention_scale,
-        effective_context=described.effective_context,
-    )

@@ -1,14 +1,26 @@
 """The permutation test: does attention depend on the order of its tokens?"""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from whorl.encodings import Encoding
 
-from .record import check_int, check_memory, make_generator, sample_normal
+from .record import Record, check_int, check_memory, make_generator, sample_normal
+from .scores import repeat_on_axes
 from .terms import terms
 
-__all__ = ["permutation"]
+__all__ = ["Permutations", "permutation", "permutations"]
+
+
+@dataclass(frozen=True)
+class Permutations(Record):
+    """By how much outputs change if tokens are shuffled: 0 if the encoding ignores their order."""
+
+    names: tuple[str, ...]
+    changes: tuple[float, ...]
+    left_out: tuple[str, ...]  # for causal attention only, where the mask itself shows the order
 
 
 @torch.no_grad()
@@ -49,11 +61,30 @@ def permutation(
     return float(change / straight.abs().max())
 
 
+def permutations(
+    encodings: dict[str, Encoding], *, length: int = 12, seed: int = 0
+) -> Permutations:
+    """The permutation test for several encodings, by name.
+
+    >>> import whorl
+    >>> permutations({"nope": whorl.NoPE()}).changes[0] < 1e-12
+    True
+    """
+    if not encodings:
+        raise ValueError("permutations: encodings must have at least one name; got none.")
+    found = {
+        name: permutation(encoding, length=length, seed=seed)
+        for name, encoding in encodings.items()
+        if not encoding.causal
+    }
+    left_out = tuple(name for name, encoding in encodings.items() if encoding.causal)
+    return Permutations(tuple(found), tuple(found.values()), left_out)
+
+
 def _attend(encoding: Encoding, x: Tensor, weights: list[Tensor], heads: int) -> Tensor:
     """Self-attention of x with every hook of the encoding: [1, H, T, D]."""
     at = torch.arange(x.shape[1])
-    axes = encoding.position_axes
-    places = at.expand(axes, -1) if axes > 1 else None
+    places = repeat_on_axes(encoding, at)
     query, key, value = weights
     score = terms(
         encoding, x=x, query_proj=query, key_proj=key, num_heads=heads, positions=places

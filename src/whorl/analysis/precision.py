@@ -2,26 +2,31 @@
 
     error(p) = max over pairs and nearby positions of |cos - cos*|, |sin - sin*|
 
-where cos* and sin* are exact. Angles computed in float32 lose one digit for every tenfold position;
-a table in bfloat16 has three digits from the start; positions in bfloat16 are wrong from 257 on.
+where cos* and sin* are exact, computed with 60 digits. Angles computed in float32 lose one digit
+for every tenfold position; a table in bfloat16 has three digits from the start; positions in
+bfloat16 are wrong from 257 on.
 """
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 
 import torch
 from torch import Tensor
 
 from whorl.encodings import Encoding, RoPE
 
-from .exact import compute_exact_tables
 from .record import Record, check_int, check_ints, find_rope
 
-__all__ = ["TablePrecision", "precision"]
+__all__ = ["TablePrecision", "compute_exact_tables", "precision"]
 
 POSITIONS = (1, 10, 100, 257, 1_000, 4_000, 16_000, 64_000, 131_071, 1_000_000, 4_000_000)
 _POSITION_LIMIT = 2**24
+# 2 pi with 60 digits: an angle of 2^24 radians, reduced to one rotation, still has 50 right digits.
+_DIGITS = 60
+_TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918")
 
 #: A function from positions to cos and sin, [T, R/2] each.
 TableFunction = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
@@ -66,6 +71,33 @@ def precision(
         error = torch.maximum((cos - exact[0]).abs(), (sin - exact[1]).abs()).amax(-1)
         errors[name] = tuple(error.reshape(len(groups), -1).amax(-1).tolist())
     return TablePrecision(repr(inner), checked, errors)
+
+
+def compute_exact_tables(
+    positions: Sequence[int],
+    head_dim: int,
+    base: float,
+    *,
+    inv_freq: Sequence[float] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], with errors below 1e-15.
+
+    The angle is computed and reduced to -pi .. pi with 60 digits, and only then rounded to a float.
+    inv_freq: frequencies to use instead of those of ``base``, without rounding.
+    """
+    with localcontext() as context:
+        context.prec = _DIGITS
+        if inv_freq is None:
+            freqs = [Decimal(base) ** (Decimal(-2 * i) / head_dim) for i in range(head_dim // 2)]
+        else:
+            freqs = [Decimal(f) for f in inv_freq]
+        rows = []
+        for position in positions:
+            angles = [position * freq for freq in freqs]
+            rows.append([float(a - _TWO_PI * (a / _TWO_PI).to_integral_value()) for a in angles])
+    cos = [[math.cos(angle) for angle in row] for row in rows]
+    sin = [[math.sin(angle) for angle in row] for row in rows]
+    return torch.tensor(cos, dtype=torch.float64), torch.tensor(sin, dtype=torch.float64)
 
 
 def _compute_exact(rope: RoPE, positions: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from whorl._support import memory
 from whorl.attention import attention
@@ -32,8 +31,8 @@ from whorl.testing.inputs import set_random_parameters
 from . import _measures as measure
 from ._measures import HEAD_DIM, HEADS, LENGTH, PropertyVerdict
 from .record import Record, check_int
-from .scores import copy_in_float64
-from .sizes import EncodingSizes, get_sizes, make_for_sizes
+from .scores import copy_in_float64, repeat_on_axes
+from .sizes import get_sizes, make_for_sizes
 
 __all__ = ["Cost", "Properties", "ReportCard", "properties"]
 
@@ -129,29 +128,19 @@ def _measure_encoding(name: str, lengths: Sequence[int]) -> Properties:
     )
 
 
-def _make_inputs(
-    encoding: Encoding, length: int
-) -> tuple[EncodingSizes, Tensor, Tensor, Tensor | None]:
-    sizes = get_sizes(encoding, num_heads=HEADS, head_dim=HEAD_DIM)
-    source = torch.Generator().manual_seed(4)
-    q, k = (
-        torch.randn(1, heads, length, sizes.head_dim, generator=source)
-        for heads in (sizes.num_heads, sizes.key_heads)
-    )
-    axes = encoding.position_axes
-    return sizes, q, k, None if axes == 1 else torch.arange(length).expand(axes, -1)
-
-
 def _time_attention(encoding: Encoding, length: int) -> tuple[float, int]:
     """Seconds of one call, the best of three, and the bytes by which memory grew at its peak."""
-    sizes, q, k, at = _make_inputs(encoding, length)
-    x = torch.zeros(1, length, sizes.width)
+    H, G, D, width = get_sizes(encoding, num_heads=HEADS, head_dim=HEAD_DIM)
+    source = torch.Generator().manual_seed(4)
+    q, k = (torch.randn(1, heads, length, D, generator=source) for heads in (H, G))
+    at, x = repeat_on_axes(encoding, torch.arange(length)), torch.zeros(1, length, width)
+    positions = at if encoding.position_axes > 1 else None
     best, before = math.inf, memory.reset_peak()
     for _ in range(3):
         start = time.perf_counter()
         if "input" in encoding.hooks:
             encoding.embed(x)
-        attention(q, k, k, encoding, causal=True, positions=at)
+        attention(q, k, k, encoding, causal=True, positions=positions)
         best = min(best, time.perf_counter() - start)
     return best, max(0, memory.read_peak() - before)
 

@@ -15,6 +15,7 @@ __all__ = [
     "copy_in_float64",
     "map_to_heads",
     "multiply_heads",
+    "repeat_on_axes",
     "scale_queries",
 ]
 
@@ -26,13 +27,18 @@ def copy_in_float64(encoding: Encoding, where: str) -> Encoding:
     return copy.deepcopy(encoding).double().requires_grad_(False)
 
 
+def repeat_on_axes(encoding: Encoding, at: Tensor) -> Tensor:
+    """Positions [T] as the encoding takes them: the same on each axis, if there are several."""
+    return at if encoding.position_axes == 1 else at.expand(encoding.position_axes, -1)
+
+
 def compute_scores(encoding: Encoding, q: Tensor, k: Tensor, at: Tensor, keys_at: Tensor) -> Tensor:
     """Logits [B, H, T, S] of q [B, H, T, D] at positions [T] and k [B, G, S, D] at [S].
 
     An encoding with several axes gets the same positions on each.
     """
-    axes, scale = encoding.position_axes, encoding.softmax_scale(q.shape[3])
-    places = (at, keys_at) if axes == 1 else (at.expand(axes, -1), keys_at.expand(axes, -1))
+    scale = encoding.softmax_scale(q.shape[3])
+    places = (repeat_on_axes(encoding, x) for x in (at, keys_at))
     rotated = encoding(q, k, *places) if "rotation" in encoding.hooks else (q, k)
     raw = multiply_heads(*rotated)
     if (content := encoding.content_score(q, k, at, keys_at)) is not None:

@@ -7,7 +7,6 @@ For input encodings it is the cosine between the vectors added at m and at n. En
 scores have no vectors: there it is the score of equal tokens at m and n, in logits.
 """
 
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from whorl._support.extras import import_extra
 from whorl.encodings import Encoding
 
 from .record import Record, check_int, convert_to_rows, find_rope, make_generator, sample_normal
-from .scores import compute_embedding, compute_scores, copy_in_float64
+from .scores import compute_embedding, compute_scores, copy_in_float64, repeat_on_axes
 from .sizes import get_sizes
 
 __all__ = [
@@ -91,7 +91,9 @@ def similarity(encoding: Encoding, length: int = 128, *, places: int = 64) -> Si
     equal = sample_normal(make_generator(0, ""), 1, heads, 1, D)
     equal = equal.expand(1, heads, len(at), D)
     found = compute_scores(wide, equal, equal, at, at)[0].mean(0)
-    values = _mask_future(convert_to_rows(found)) if wide.causal else convert_to_rows(found)
+    values: tuple[tuple[float | None, ...], ...] = convert_to_rows(found)
+    if wide.causal:  # no value where the key is after the query
+        values = tuple(row[: m + 1] + (None,) * (len(at) - m - 1) for m, row in enumerate(values))
     return Similarity(repr(encoding), "scores", tuple(at.tolist()), values)
 
 
@@ -142,18 +144,20 @@ def position_map(
             "position_map: encoding must have vectors of positions, and this one acts on scores;"
             f" got {encoding!r}. Use bias_curves or similarity instead."
         )
-    at = tuple(range(length))
-    if method == "tsne":
-        points = _compute_tsne(vectors, seed)
-        return PositionMap(repr(encoding), method, at, *_split_columns(points), explained=None)
+    points, explained = _compute_tsne(vectors, seed) if method == "tsne" else _compute_pca(vectors)
+    x, y = convert_to_rows(points.T)
+    return PositionMap(repr(encoding), method, tuple(range(length)), x, y, explained)
+
+
+def _compute_pca(vectors: Tensor) -> tuple[Tensor, float]:
+    """The first two principal components [T, 2], and their share of the variance."""
     centred = vectors - vectors.mean(0)
     u, s, _ = torch.linalg.svd(centred, full_matrices=False)
     s = torch.nn.functional.pad(s, (0, max(0, 2 - len(s))))
     points = u[:, :2] * s[:2]
     points = points * torch.where(points[0] < 0, -1.0, 1.0)  # the same sign on every machine
     total = float(s.square().sum())
-    explained = float(s[:2].square().sum()) / total if total else 1.0
-    return PositionMap(repr(encoding), method, at, *_split_columns(points), explained=explained)
+    return points, float(s[:2].square().sum()) / total if total else 1.0
 
 
 def _compute_vectors(encoding: Encoding, at: Tensor) -> Tensor | None:
@@ -165,8 +169,7 @@ def _compute_vectors(encoding: Encoding, at: Tensor) -> Tensor | None:
     if "rotation" not in encoding.hooks or encoding.causal or encoding.hooks & {"score"}:
         return None
     ones = torch.ones(1, heads, len(at), D, dtype=torch.float64)
-    axes = encoding.position_axes
-    where = at if axes == 1 else at.expand(axes, -1)
+    where = repeat_on_axes(encoding, at)
     rotated = encoding(ones, ones, where, context_length=int(at[-1]) + 1)[0]
     vectors: Tensor = rotated[0].transpose(0, 1).flatten(1)
     return vectors
@@ -180,30 +183,12 @@ def _make_grid(length: int, count: int, where: str) -> Tensor:
     return torch.arange(0, length, step) if step > 1 else torch.arange(length)
 
 
-def _mask_future(values: tuple[tuple[float, ...], ...]) -> tuple[tuple[float | None, ...], ...]:
-    """The values, with None where the key is after the query."""
-    return tuple(
-        tuple(v if n <= m else None for n, v in enumerate(row)) for m, row in enumerate(values)
-    )
-
-
-def _split_columns(points: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    return tuple(points[:, 0].tolist()), tuple(points[:, 1].tolist())
-
-
-def _compute_tsne(vectors: Tensor, seed: int) -> Tensor:
-    try:
-        manifold = importlib.import_module("sklearn.manifold")
-    except ModuleNotFoundError as error:
-        if error.name not in ("sklearn", "sklearn.manifold"):  # something inside it is missing
-            raise
-        raise ModuleNotFoundError(
-            "position_map: method='tsne' needs scikit-learn: pip install 'whorl[tsne]'; 'pca' needs"
-            " nothing.",
-            name="sklearn",
-        ) from None
+def _compute_tsne(vectors: Tensor, seed: int) -> tuple[Tensor, None]:
+    """Points [T, 2]; t-SNE has no share of the variance."""
+    for module in ("sklearn", "sklearn.manifold"):
+        manifold = import_extra(module, by="position_map with method='tsne'", extra="tsne")
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     found: Sequence[Sequence[float]] = manifold.TSNE(
         n_components=2, perplexity=perplexity, init="pca", random_state=seed % 2**32
     ).fit_transform(vectors.numpy())
-    return torch.as_tensor(found, dtype=torch.float64)
+    return torch.as_tensor(found, dtype=torch.float64), None

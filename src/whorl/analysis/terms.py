@@ -19,9 +19,18 @@ from torch import Tensor, nn
 from whorl.encodings import Encoding
 from whorl.positions import resolve
 
-from .scores import copy_in_float64, multiply_heads
+from .record import (
+    Record,
+    check_int,
+    check_memory,
+    convert_to_rows,
+    make_generator,
+    sample_normal,
+)
+from .scores import copy_in_float64, multiply_heads, repeat_on_axes
+from .sizes import get_sizes
 
-__all__ = ["Terms", "terms"]
+__all__ = ["TermMaps", "Terms", "term_maps", "terms"]
 
 CONTENT_TERM = "content-content"
 _POSITION_TERMS = ("content-position", "position-content", "position-position")
@@ -88,6 +97,53 @@ def terms(
     else:
         inputs = _project(encoding, x, positions, query_proj, key_proj, num_heads)
     return _split_score(encoding, inputs, positions, key_positions)
+
+
+@dataclass(frozen=True)
+class TermMaps(Record):
+    """terms[name][m][n]: that term of the score of query m and key n, for one head, in logits."""
+
+    encoding: str
+    head: int
+    positions: tuple[int, ...]
+    terms: dict[str, tuple[tuple[float, ...], ...]]
+    sizes: dict[str, float]
+    score: tuple[tuple[float, ...], ...]
+
+
+@torch.no_grad()
+def term_maps(encoding: Encoding, length: int = 32, *, head: int = 0, seed: int = 0) -> TermMaps:
+    """The terms of the scores of random tokens with each other, as ``analysis.terms`` splits them.
+
+    >>> import whorl
+    >>> sorted(term_maps(whorl.RoPE(16) + whorl.ALiBi(4), 8).terms)
+    ['alibi: position-position', 'content-content', 'rope: interaction']
+    """
+    copy_in_float64(encoding, "term_maps")
+    check_int(length, "length", "term_maps", 2)
+    sizes = get_sizes(encoding)
+    check_int(head, "head", "term_maps", 0, sizes.num_heads - 1)
+    check_memory(400 * sizes.num_heads * length**2, length, "term_maps")
+    source = make_generator(seed, "term_maps")
+    H, D = sizes.num_heads, sizes.head_dim
+    places = repeat_on_axes(encoding, torch.arange(length))
+    if "input" in encoding.hooks:
+        x = sample_normal(source, 1, length, sizes.width)
+        query, key = (
+            sample_normal(source, H * D, sizes.width) * sizes.width**-0.5 for _ in range(2)
+        )
+        found = terms(encoding, x=x, query_proj=query, key_proj=key, num_heads=H, positions=places)
+    else:
+        q, k = (sample_normal(source, 1, heads, length, D) for heads in (H, sizes.key_heads))
+        found = terms(encoding, q, k, places)
+    return TermMaps(
+        encoding=repr(encoding),
+        head=head,
+        positions=tuple(range(length)),
+        terms={name: convert_to_rows(term[0, head]) for name, term in found.terms.items()},
+        sizes=found.sizes(),
+        score=convert_to_rows(found.score[0, head]),
+    )
 
 
 @dataclass(frozen=True)
@@ -220,7 +276,8 @@ def _split_score(
     scale = encoding.softmax_scale(q.shape[3])
     factor = torch.as_tensor(q.shape[3] ** -0.5 if scale is None else scale, dtype=q.dtype)
     if (by_query := encoding.query_scale(at)) is not None:
-        factor = factor * _add_head_axis(by_query.double().unsqueeze(-1))
+        by_query = by_query.double().unsqueeze(-1)  # [T, 1] or [B, T, 1]
+        factor = factor * (by_query.unsqueeze(1) if by_query.dim() == 3 else by_query)
     found = inputs.multiply()
     if positions is None and encoding.position_axes == 1:
         positions, key_positions = at, keys_at
@@ -241,7 +298,8 @@ def _split_score(
         # Integer distances would give a float32 bias where fractions are possible.
         exact = distance.double() if part.fractional else distance
         if (bias := part.distance_bias(exact)) is not None:
-            name, bias = f"{label}position-position", _move_batch_first(bias.double())
+            name, bias = f"{label}position-position", bias.double()
+            bias = bias.transpose(0, 1) if bias.dim() == 4 else bias  # from [H, B, T, S]
             found[name] = found.get(name, torch.zeros(())) + bias
             score = score + bias
     return Terms({name: term.expand_as(score) for name, term in found.items()}, score)
@@ -305,13 +363,3 @@ def _resolve_positions(
     assert at is not None
     assert keys_at is not None
     return at, keys_at
-
-
-def _add_head_axis(t: Tensor) -> Tensor:
-    """A tensor [T, 1], or [B, T, 1] with an axis for heads added."""
-    return t.unsqueeze(1) if t.dim() == 3 else t
-
-
-def _move_batch_first(bias: Tensor) -> Tensor:
-    """A bias [H, T, S] or [H, B, T, S] as [(B,) H, T, S]."""
-    return bias.transpose(0, 1) if bias.dim() == 4 else bias

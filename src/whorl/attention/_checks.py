@@ -18,7 +18,10 @@ __all__ = [
     "check_coordinates",
     "check_dropout",
     "check_encoding",
+    "check_heads",
     "check_integers",
+    "check_mask",
+    "check_positive",
     "check_qkv",
     "check_rows",
     "has_key_axis",
@@ -34,6 +37,17 @@ def check_encoding(encoding: Any, where: str) -> None:
             f"{where}: encoding must be a whorl.Encoding such as whorl.RoPE(64), or None; got"
             f" {encoding!r}. whorl.make('rope', head_dim=64) builds one by its name."
         )
+
+
+def check_heads(encoding: Encoding, heads: int, where: str) -> None:
+    """Refuse an encoding that is built for another number of heads."""
+    for part in encoding.parts:
+        known = getattr(part.config, "num_heads", None)
+        if known is not None and known != heads:
+            raise ValueError(
+                f"{where}: q must have {known} heads for {part!r}; got {heads}. Build the encoding"
+                f" with num_heads={heads}."
+            )
 
 
 def check_coordinates(encoding: Encoding | None, positions: Tensor | None, where: str) -> None:
@@ -54,6 +68,27 @@ def check_integers(given: Any, where: str, name: str, wanted: str) -> None:
         came = given.dtype if isinstance(given, Tensor) else type(given).__name__
         raise TypeError(f"{where}: {name} must be {wanted}; got {came}.")
     check_storage(given, where, name)
+
+
+def check_positive(value: Any, name: str, where: str) -> None:
+    """Refuse all but an int from 1 to 2^62, so that sums of two are int64."""
+    if type(value) is not int or not 1 <= value <= 1 << 62:
+        raise ValueError(f"{where}: {name} must be a positive int up to 2^62; got {quote(value)}.")
+
+
+def check_mask(mask: Any, device: torch.device, where: str) -> Tensor:
+    """A mask of any shape as booleans: True for what is visible."""
+    is_integer = isinstance(mask, Tensor) and not (mask.is_floating_point() or mask.is_complex())
+    if not is_integer or mask.device != device:
+        came = f"{mask.dtype} on {mask.device}" if isinstance(mask, Tensor) else quote(mask)
+        raise TypeError(
+            f"{where}: mask must be a tensor, boolean or integers, 1 for visible tokens and 0 for"
+            f" padding, on {device}; got {came}. An additive mask of 0 and -inf becomes one by"
+            " `mask == 0`."
+        )
+    check_storage(mask, where, "mask")
+    visible: Tensor = mask.bool()
+    return visible
 
 
 def has_key_axis(x: Tensor, k: Tensor) -> bool:

@@ -11,6 +11,8 @@ from torch import Tensor
 from whorl._support.words import quote
 from whorl.encodings import Encoding
 
+from ._checks import check_positive
+
 __all__ = ["score_mod"]
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -48,8 +50,7 @@ def score_mod(
                 f" score_mod gets no more; got {encoding!r}. Use whorl.attention."
             )
     for name, value in (("queries", queries), ("keys", keys)):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"score_mod: {name} must be a positive int; got {quote(value)}.")
+        check_positive(value, name, "score_mod")
     if offset is not None and type(offset) is not int:
         raise ValueError(
             "score_mod: offset must be an int, the position of the first query minus that of the"

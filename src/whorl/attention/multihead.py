@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
-from whorl._support.words import quote
 from whorl.encodings import Encoding
 
-from ._checks import check_dropout, check_encoding
+from ._checks import check_dropout, check_encoding, check_positive
 from .softmax.attention import BLOCK, attention
 
 if TYPE_CHECKING:
@@ -248,10 +247,7 @@ def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: 
 
 def _get_head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | None) -> int:
     for name, value in (("d_model", d_model), ("num_heads", num_heads), ("num_kv_heads", kv_heads)):
-        if type(value) is not int or value < 1:
-            raise ValueError(
-                f"MultiheadAttention: {name} must be a positive int; got {quote(value)}."
-            )
+        check_positive(value, name, "MultiheadAttention")
     if num_heads % kv_heads:
         raise ValueError(
             f"MultiheadAttention: num_kv_heads must divide num_heads = {num_heads}, because each"
@@ -262,8 +258,6 @@ def _get_head_dim(d_model: int, num_heads: int, kv_heads: int, head_dim: int | N
             f"MultiheadAttention: d_model must be divisible by num_heads = {num_heads}, because"
             f" heads are equally wide; got {d_model}. Pass head_dim=."
         )
-    if head_dim is not None and (type(head_dim) is not int or head_dim < 1):
-        raise ValueError(
-            f"MultiheadAttention: head_dim must be a positive int; got {quote(head_dim)}."
-        )
-    return d_model // num_heads if head_dim is None else head_dim
+    head_dim = d_model // num_heads if head_dim is None else head_dim
+    check_positive(head_dim, "head_dim", "MultiheadAttention")
+    return head_dim

@@ -25,8 +25,8 @@ from whorl.positions import resolve
 from ._checks import check_encoding
 from ._output import build_zeros
 from ._precision import cast_to_autocast, disable_autocast
+from .softmax.arguments import check_inputs, get_softmax_scale
 from .softmax.attention import BLOCK
-from .softmax.checks import check_inputs, get_softmax_scale
 from .softmax.compute import SoftmaxCall, scale_queries
 from .softmax.visibility import Visibility
 

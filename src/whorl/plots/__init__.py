@@ -17,6 +17,7 @@ from whorl._support.extras import import_extra
 from whorl._support.files import write_file_atomically
 
 from . import catalogue
+from ._draw import import_altair
 from .bench import accuracy, bench, speed
 from .inspection import inspection
 from .lab import lab, lab_costs, lab_lengths, lab_positions, lab_training
@@ -57,8 +58,14 @@ def save(chart: Any, path: str | Path, *, scale: float = 2, theme: Theme | None 
             configuration overrides it, and Altair's global state does not change.
     """
     path = check_path(path)
-    spec = _build_spec(chart, theme)
-    _write(path, _render(spec, path.suffix.lower(), scale))
+    content = _render(_build_spec(chart, theme), path.suffix.lower(), scale)
+    try:
+        write_file_atomically(path, content)
+    except OSError as error:
+        raise OSError(
+            f"plots.save: cannot write {str(path)!r}: {error.strerror or error}; choose a path that"
+            " you may write to."
+        ) from None
     return path
 
 
@@ -72,7 +79,7 @@ def check_path(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
-            f"plots.save: {path.name or str(path)!r} must end in {_join_words(SUFFIXES)}."
+            f"plots.save: {path.name or str(path)!r} must end in .png, .svg, .html or .json."
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(
@@ -81,17 +88,13 @@ def check_path(path: str | Path) -> Path:
         )
     if path.is_dir():
         raise IsADirectoryError(f"plots.save: {str(path)!r} is a folder; name a file in it.")
-    import_extra("altair", by="whorl.plots", extra="plots")
+    import_altair()
     import_extra("vl_convert", by="whorl.plots", extra="plots")
     return path
 
 
-def _join_words(words: tuple[str, ...]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}"
-
-
 def _build_spec(chart: Any, name: Theme | None) -> dict[str, Any]:
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    alt = import_altair()
     if not hasattr(chart, "to_dict"):
         raise TypeError(f"plots.save: chart must be an Altair chart; got {type(chart).__name__}.")
     spec: dict[str, Any]
@@ -118,7 +121,7 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def _render(spec: dict[str, Any], suffix: str, scale: float) -> bytes:
     if suffix == ".json":
         return (json.dumps(spec, indent=2) + "\n").encode()
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    alt = import_altair()
     convert = import_extra("vl_convert", by="whorl.plots", extra="plots")
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     if suffix == ".png":
@@ -126,13 +129,3 @@ def _render(spec: dict[str, Any], suffix: str, scale: float) -> bytes:
     if suffix == ".svg":
         return str(convert.vegalite_to_svg(spec, vl_version=version)).encode()
     return str(convert.vegalite_to_html(spec, vl_version=version, bundle=True)).encode()
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_file_atomically(path, content)
-    except OSError as error:
-        raise OSError(
-            f"plots.save: cannot write {str(path)!r}: {error.strerror or error}; choose a path that"
-            " you may write to."
-        ) from None

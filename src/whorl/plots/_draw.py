@@ -1,26 +1,23 @@
 """Parts that several charts use: titles, heat maps, colours, ticks and numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whorl._support.extras import import_extra
 
 __all__ = [
-    "HEAT_MAP_SIZE",
     "add_title",
+    "apply_log_scale",
     "draw_empty",
     "draw_heat_map",
     "format_number",
     "import_altair",
     "list_colors",
     "list_powers",
+    "make_chart",
     "make_color_scale",
-    "shorten_line",
 ]
-
-#: Pixels along the side of a heat map.
-HEAT_MAP_SIZE = 340
 
 #: From blue to gold, each lighter than the last. Contrast is at least 2.2 to 1 against a white
 #: page and 3.3 to 1 against the dark one.
@@ -32,13 +29,10 @@ def import_altair() -> Any:
     return import_extra("altair", by="whorl.plots", extra="plots")
 
 
-def shorten_line(text: str, most: int = 84) -> str:
-    """Text, shortened to ``most`` characters.
-
-    >>> shorten_line("abcdef", 4)
-    'abc…'
-    """
-    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
+def make_chart(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """An Altair chart of these rows, without a mark yet."""
+    alt = import_altair()
+    return alt.Chart(alt.Data(values=rows))
 
 
 def format_number(value: float) -> str:
@@ -51,15 +45,14 @@ def format_number(value: float) -> str:
 
 
 def add_title(chart: Any, title: str, *subtitle: str) -> Any:
-    """The chart with a title and short lines under it."""
-    words = [shorten_line(line, 96) for line in subtitle if line]
+    """The chart with a title and lines under it, cut after 96 characters."""
+    words = [line if len(line) <= 96 else f"{line[:95]}\u2026" for line in subtitle if line]
     return chart.properties(title=import_altair().TitleParams(title, subtitle=words))
 
 
 def draw_empty(title: str, why: str) -> Any:
     """A chart that says why there is nothing to draw."""
-    alt = import_altair()
-    words = alt.Chart(alt.Data(values=[{"why": why}])).mark_text(fontSize=14, limit=520)
+    words = make_chart([{"why": why}]).mark_text(fontSize=14, limit=520)
     return add_title(words.encode(text="why:N").properties(width=540, height=120), title, why)
 
 
@@ -68,12 +61,13 @@ def draw_heat_map(
     positions: Sequence[int],
     *,
     legend: str,
-    size: int = HEAT_MAP_SIZE,
+    size: int = 340,
     diverging: bool = True,
     limit: float | None = None,
 ) -> Any:
     """values[m][n] as a square: keys from left to right, queries from top to bottom.
 
+    size: pixels along a side.
     diverging: white at 0, and colours up to the largest absolute value, or to ``limit``.
     """
     alt = import_altair()
@@ -96,7 +90,7 @@ def draw_heat_map(
     scale = {"nice": False, "zero": False}
     size = len(positions) * max(1, round(size / len(positions)))  # whole pixels leave no gaps
     return (
-        alt.Chart(alt.Data(values=rows))
+        make_chart(rows)
         .mark_rect()
         .encode(
             alt.X("n:Q", title="key position n").scale(domain=[0, end], **scale).axis(**axis),
@@ -110,6 +104,13 @@ def draw_heat_map(
         )
         .properties(width=size, height=size)
     )
+
+
+def apply_log_scale(axis: Any, rows: Sequence[Mapping[str, Any]], **options: Any) -> Any:
+    """An axis with a logarithmic scale, and ticks that suit its field of the rows."""
+    field = axis.shorthand.partition(":")[0]
+    ticks = list_powers([row[field] for row in rows])
+    return axis.scale(type="log", nice=False).axis(values=ticks, **options)
 
 
 def list_powers(values: Sequence[float]) -> list[float]:

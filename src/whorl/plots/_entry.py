@@ -15,13 +15,18 @@ DrawFunction = Callable[[Mapping[str, Any]], Any]
 
 @dataclass(frozen=True)
 class ChartEntry:
-    """A chart: its name, a line about it, the function that computes its numbers, and ``draw``."""
+    """A chart: its name, the function that computes its numbers, and the one that draws them."""
 
     name: str
     group: ChartGroup
-    summary: str
     numbers: Callable[..., Record]
     draw: DrawFunction
+
+    @property
+    def summary(self) -> str:
+        """A line about the chart: the first one of the docstring of ``draw``."""
+        line = (self.draw.__doc__ or "").partition("\n")[0].removesuffix(".")
+        return line[:1].lower() + line[1:]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -31,7 +36,7 @@ class ChartEntry:
 
 
 def chart(
-    name: str, *, group: ChartGroup, summary: str, numbers: Callable[..., Record]
+    name: str, *, group: ChartGroup, numbers: Callable[..., Record]
 ) -> Callable[[DrawFunction], ChartEntry]:
     """Make a function a chart: it draws the numbers that ``numbers`` computes."""
-    return lambda draw: ChartEntry(name, group, summary, numbers, draw)
+    return lambda draw: ChartEntry(name, group, numbers, draw)

@@ -3,6 +3,8 @@
 Three charts can use the lab or the benchmarks; these are imported only then.
 """
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from whorl import analysis
@@ -20,8 +22,25 @@ _DEFAULT_PAIRS, _DEFAULT_CIRCLES = 16, (0, 4, 12, 24)
 _LAYER_HINT = "pass layer= or layer_type=,"
 
 
+def _add_rope_options(compute: Callable[..., Record]) -> Callable[..., Record]:
+    """Options for the first argument of ``compute``, a RoPE: its sizes, or the config of a model.
+
+    Config is a file, its folder, or a preset.
+    """
+
+    def compute_with_rope(
+        dim: int = _DIM, base: float = _BASE, config: str = "", layer_type: str = "", **options: Any
+    ) -> Record:
+        return compute(_build_rope(dim, base, config, layer_type), **options)
+
+    dim, base, config, layer_type, _ = inspect.signature(compute_with_rope).parameters.values()
+    _, *others = inspect.signature(compute).parameters.values()
+    listed = inspect.Signature([dim, base, *others, config, layer_type])
+    compute_with_rope.__signature__ = listed  # type: ignore[attr-defined]
+    return compute_with_rope
+
+
 def _build_rope(dim: int, base: float, config: str, layer_type: str) -> RoPE:
-    """RoPE of these sizes, or that of a model: a config file, its folder, or a preset."""
     if not config:
         return RoPE(dim, base=base)
     if (dim, base) != (_DIM, _BASE):
@@ -45,10 +64,9 @@ def _make_encodings(
     }
 
 
-def compute_frequencies(
-    dim: int = _DIM, base: float = _BASE, config: str = "", layer_type: str = ""
-) -> Record:
-    return analysis.frequencies(_build_rope(dim, base, config, layer_type))
+@_add_rope_options
+def compute_frequencies(rope: RoPE) -> Record:
+    return analysis.frequencies(rope)
 
 
 def compute_wavelengths(
@@ -68,28 +86,18 @@ def compute_wavelengths(
     return analysis.frequencies(rope, context=context or _CONTEXT, window=window)
 
 
+@_add_rope_options
 def compute_angles(
-    dim: int = _DIM,
-    base: float = _BASE,
-    positions: tuple[int, ...] = (0, 1, 4, 8),
-    pairs: int = _DEFAULT_PAIRS,
-    config: str = "",
-    layer_type: str = "",
+    rope: RoPE, positions: tuple[int, ...] = (0, 1, 4, 8), pairs: int = _DEFAULT_PAIRS
 ) -> Record:
-    rope = _build_rope(dim, base, config, layer_type)
     few = min(pairs, rope.config.width // 2) if pairs == _DEFAULT_PAIRS else pairs
     return analysis.angles(rope, positions, pairs=few)
 
 
+@_add_rope_options
 def compute_circle(
-    dim: int = _DIM,
-    base: float = _BASE,
-    pairs: tuple[int, ...] = _DEFAULT_CIRCLES,
-    length: int = 32,
-    config: str = "",
-    layer_type: str = "",
+    rope: RoPE, pairs: tuple[int, ...] = _DEFAULT_CIRCLES, length: int = 32
 ) -> Record:
-    rope = _build_rope(dim, base, config, layer_type)
     few = pairs == _DEFAULT_CIRCLES and max(pairs) >= rope.config.width // 2
     return analysis.circle(rope, pairs=None if few else pairs, length=length)
 
@@ -101,18 +109,9 @@ def compute_similarity(
     return analysis.similarity(made, length, places=places)
 
 
-def compute_scores(
-    dim: int = _DIM,
-    base: float = _BASE,
-    length: int = 64,
-    places: int = 64,
-    seed: int = 0,
-    config: str = "",
-    layer_type: str = "",
-) -> Record:
-    return analysis.inner_products(
-        _build_rope(dim, base, config, layer_type), length, places=places, seed=seed
-    )
+@_add_rope_options
+def compute_scores(rope: RoPE, length: int = 64, places: int = 64, seed: int = 0) -> Record:
+    return analysis.inner_products(rope, length, places=places, seed=seed)
 
 
 def compute_map(
@@ -151,14 +150,9 @@ def compute_bases(
     return analysis.bases(dim, bases, length=length)
 
 
-def compute_aliasing(
-    dim: int = _DIM,
-    base: float = _BASE,
-    length: int = 65_536,
-    config: str = "",
-    layer_type: str = "",
-) -> Record:
-    return analysis.aliasing(_build_rope(dim, base, config, layer_type), length)
+@_add_rope_options
+def compute_aliasing(rope: RoPE, length: int = 65_536) -> Record:
+    return analysis.aliasing(rope, length)
 
 
 def compute_scalings(
@@ -184,18 +178,17 @@ def compute_precision(
     config: str = "",
     layer_type: str = "",
 ) -> Record:
-    if not peers:
-        return analysis.precision(_build_rope(dim, base, config, layer_type), positions)
-    if config or (dim, base) != (_DIM, _BASE):
-        raise ValueError(
-            "chart 'precision': peers are measured at dim=128 and base=10000; leave config, dim and"
-            " base out."
-        )
-    from whorl.bench.rotation.accuracy import list_table_functions
+    others = {}
+    if peers:
+        if config or (dim, base) != (_DIM, _BASE):
+            raise ValueError(
+                "chart 'precision': peers are measured at dim=128 and base=10000; leave config, dim"
+                " and base out."
+            )
+        from whorl.bench.rotation.accuracy import list_table_functions
 
-    others = {
-        n: tables for n, tables in list_table_functions().items() if not n.startswith("whorl")
-    }
+        known = list_table_functions().items()
+        others = {name: tables for name, tables in known if not name.startswith("whorl")}
     return analysis.precision(_build_rope(dim, base, config, layer_type), positions, others=others)
 
 

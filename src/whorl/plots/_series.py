@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from whorl._support.extras import import_extra
+from ._draw import import_altair, make_chart
 
 __all__ = [
     "GREY",
@@ -153,7 +153,7 @@ def _list_rows(series: Iterable[Series]) -> list[dict[str, Any]]:
 
 
 def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    alt = import_altair()
     domain = _compute_domain(series, axes)
     hues = [hue for hue in dict.fromkeys(line.hue for line in series) if hue != "nope"]
     colour = alt.condition(
@@ -163,8 +163,8 @@ def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
     )
     dashes = sorted({str(line.dash) for line in series})
     scale = alt.Scale(domain=domain, nice=False)
-    base = alt.Chart(alt.Data(values=_list_rows(series))).encode(
-        _build_x_axis(alt, axes, series, axes.ticks[::-1][::2] if axes.narrow else axes.ticks),
+    base = make_chart(_list_rows(series)).encode(
+        _build_x_axis(axes, series, axes.ticks[::-1][::2] if axes.narrow else axes.ticks),
         alt.Y("y:Q", title=axes.y, scale=scale).axis(format=axes.number_format),
         color=colour,
         detail="name:N",
@@ -184,21 +184,21 @@ def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
         inside = [row for row in _list_rows(series) if row["y"] <= domain[1]]
         dots = base.mark_point(size=28, opacity=1).properties(data=alt.Data(values=inside))
         lines = alt.layer(lines, dots)
-    ends = alt.Chart(alt.Data(values=_arrange_labels(series, axes, domain)))
+    ends = make_chart(_arrange_labels(series, axes, domain))
     leader = ends.mark_rule(xOffset=4, x2Offset=22, strokeWidth=1.2).encode(
         x="x:Q", x2="end:Q", y="y:Q", y2="label:Q", color=colour
     )
     text = ends.mark_text(align="left", dx=26).encode(x="end:Q", y="label:Q", text="words:N")
-    return alt.layer(*layers, lines, leader, text, *_draw_mark(alt, axes, 12)).properties(
+    return alt.layer(*layers, lines, leader, text, *_draw_mark(axes)).properties(
         width=_NARROW_WIDTH if axes.narrow else 540,
         height=axes.height,
-        title=_build_title(alt, axes),
+        title=_build_title(axes),
     )
 
 
 def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
     """A panel for each line, in order of the last value, best first."""
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    alt = import_altair()
     domain = _compute_domain(series, axes)
     end = max(line.points[-1].x for line in series)
     sign = -1 if axes.accuracy else 1
@@ -208,11 +208,13 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
         for line in ordered
     }
     rows = _list_rows(series)
-    x = _build_x_axis(alt, axes, series, _choose_panel_ticks(axes), flush=True).title(None)
+    first = axes.mark[0] if axes.mark else axes.ticks[0]  # few ticks: at the mark, and at the end
+    ticks = tuple(dict.fromkeys((first, axes.ticks[-1])))
+    x = _build_x_axis(axes, series, ticks, flush=True).title(None)
     vertical = {"title": None, "scale": alt.Scale(domain=domain, nice=False)}
     vertical["axis"] = alt.Axis(format=axes.number_format, tickCount=3)
     y = alt.Y("y:Q", **vertical)
-    behind = alt.Chart(alt.Data(values=_join_paths(series))).mark_line(
+    behind = make_chart(_join_paths(series)).mark_line(
         clip=True, strokeWidth=0.8, color=GREY, opacity=0.4, invalid="break-paths-show-domains"
     )
     front = alt.Chart().mark_line(clip=True, strokeWidth=2.4)
@@ -220,12 +222,10 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
     if any(point.low is not None for line in series for point in line.points):
         band = alt.Chart().mark_area(opacity=0.25, clip=True)
         layers.insert(1, band.encode(x, alt.Y("low:Q", **vertical), y2="high:Q"))
-    layers += _draw_mark(alt, replace(axes, mark=axes.mark and (axes.mark[0], "")), 0)
+    layers += _draw_mark(axes)[:1]
     for row in rows:
         row["head"] = heads[row["name"]]
-    title = _build_title(alt, axes)
     order = f"{axes.y} against {axes.x}; best at the end first"
-    title.subtitle = [*title.subtitle, *_wrap_text(order, axes)]
     return (
         alt.layer(*layers, data=alt.Data(values=rows))
         .properties(width=138, height=84)
@@ -236,7 +236,7 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
             columns=2 if axes.narrow else _COLUMNS,
             spacing={"row": 14, "column": 16},
         )
-        .properties(title=title)
+        .properties(title=_build_title(axes, order))
     )
 
 
@@ -249,15 +249,10 @@ def _join_paths(series: Sequence[Series]) -> list[dict[str, Any]]:
     return [{**row, "n": n} for n, row in enumerate(rows)]
 
 
-def _choose_panel_ticks(axes: Axes) -> tuple[int, ...]:
-    """Ticks of a small panel: at the vertical line, and at the end."""
-    first = axes.mark[0] if axes.mark else axes.ticks[0]
-    return tuple(dict.fromkeys((first, axes.ticks[-1])))
-
-
 def _build_x_axis(
-    alt: Any, axes: Axes, series: Sequence[Series], ticks: Sequence[int], flush: bool = False
+    axes: Axes, series: Sequence[Series], ticks: Sequence[int], flush: bool = False
 ) -> Any:
+    alt = import_altair()
     positions = [point.x for line in series for point in line.points]
     positions += [axes.ticks[0], axes.ticks[-1], *(axes.mark or ())[:1]]
     scale = alt.Scale(
@@ -315,22 +310,19 @@ def move_apart(positions: Sequence[float], step: float, low: float) -> list[floa
     return found
 
 
-def _draw_mark(alt: Any, axes: Axes, size: int) -> list[Any]:
+def _draw_mark(axes: Axes) -> list[Any]:
+    """The vertical line of a mark, and its words."""
     if axes.mark is None:
         return []
     position, words = axes.mark
-    chart = alt.Chart(alt.Data(values=[{"x": position, "words": words}])).encode(x="x:Q")
+    chart = make_chart([{"x": position, "words": words}]).encode(x="x:Q")
     rule = chart.mark_rule(strokeDash=[3, 3], strokeWidth=1.2)
-    if not words:
-        return [rule]
-    text = chart.mark_text(align="left", baseline="top", dx=6, dy=4, fontSize=size, color=GREY)
-    return [rule, text.encode(text="words:N", y=alt.value(0))]
+    text = chart.mark_text(align="left", baseline="top", dx=6, dy=4, fontSize=12, color=GREY)
+    return [rule, text.encode(text="words:N", y=import_altair().value(0))]
 
 
-def _build_title(alt: Any, axes: Axes) -> Any:
-    lines = [line for text in axes.subtitle.split("\n") for line in _wrap_text(text, axes)]
-    return alt.TitleParams(axes.title, subtitle=lines)
-
-
-def _wrap_text(text: str, axes: Axes) -> list[str]:
-    return textwrap.wrap(text, 48) if axes.narrow else [text]
+def _build_title(axes: Axes, *more: str) -> Any:
+    lines = [*axes.subtitle.split("\n"), *more]
+    if axes.narrow:
+        lines = [part for line in lines for part in textwrap.wrap(line, 48)]
+    return import_altair().TitleParams(axes.title, subtitle=lines)

@@ -6,7 +6,8 @@ They read the plain numbers of ``whorl.bench.Report.to_dict()``, or of a file th
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._support.extras import import_extra
+from ._draw import add_title, import_altair
+from .precision import draw_errors
 
 __all__ = ["accuracy", "bench", "speed"]
 
@@ -22,7 +23,7 @@ def bench(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
     """
     if not report.get("accuracy"):
         return speed(report, titles=titles)
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    alt = import_altair()
     both = alt.vconcat(speed(report, titles=titles), accuracy(report), spacing=40)
     return both.resolve_scale(color="independent", shape="independent")
 
@@ -32,7 +33,7 @@ def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
 
     Shows the smallest number of threads of the report; others depend on the load of the machine.
     """
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
+    alt = import_altair()
     threads = min((cell["cell"]["threads"] for cell in report["cells"]), default=1)
     rows = _collect_times(report, threads, titles or {})
     if not rows:
@@ -57,56 +58,21 @@ def speed(report: Mapping[str, Any], *, titles: Mapping[str, str] | None = None)
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     plural = "" if threads == 1 else "s"
     where = f"{threads} thread{plural}, {report['environment'].get('cpu', 'unknown CPU')}"
-    return (
-        panels.facet(
-            alt.Facet("shape:N", title=None, sort=shapes).header(labelAnchor="start"),
-            columns=2,
-            spacing={"row": 28, "column": 36},
-        )
-        .properties(
-            title=alt.TitleParams(
-                "Rotating queries and keys",
-                subtitle=f"multiples of copy_'s time, fastest form for new tensors; {where}",
-            )
-        )
-        .resolve_scale(y="independent")
-        .resolve_axis(x="independent")  # otherwise an empty cell of the last row has an axis
-    )
+    facet = alt.Facet("shape:N", title=None, sort=shapes).header(labelAnchor="start")
+    panels = panels.facet(facet, columns=2, spacing={"row": 28, "column": 36})
+    # With shared x axes an empty cell of the last row would have one.
+    panels = panels.resolve_scale(y="independent").resolve_axis(x="independent")
+    words = f"multiples of copy_'s time, fastest form for new tensors; {where}"
+    return add_title(panels, "Rotating queries and keys", words)
 
 
 def accuracy(report: Mapping[str, Any]) -> Any:
     """Largest error of the tables of cos and sin by position, on logarithmic scales."""
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
     found = report.get("accuracy")
     if not found:
         raise ValueError("plots.accuracy: the report has no accuracy; measure it with the plan.")
-    rows = [
-        # Position 0 and an error of 0 have no logarithm.
-        {"position": position, "error": error, "who": who}
-        for who, errors in found["errors"].items()
-        for position, error in zip(found["positions"], errors, strict=True)
-        if position > 0 and error > 0
-    ]
-    who = list(found["errors"])
-    # Lines of angles in float32 coincide, so dots become smaller from one to the next.
-    sizes = [20 + 10 * n**1.6 for n in reversed(range(len(who)))]
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        alt.X("position:Q", title="position (tokens, log scale)")
-        .scale(type="log", nice=False)
-        .axis(format="~s"),
-        alt.Y("error:Q", title="largest error of cos and sin (absolute)")
-        .scale(type="log")
-        .axis(format=".0e"),
-        alt.Color("who:N", title=None, sort=who),
-    )
-    dots = base.mark_point(opacity=1).encode(
-        alt.Size("who:N", sort=who, legend=None).scale(type="ordinal", range=sizes),
-        tooltip=["who:N", "position:Q", "error:Q"],
-    )
     note = "against a high-precision reference; lower is better"
-    return alt.layer(base.mark_line(strokeWidth=1.5), dots).properties(
-        width=420, height=280, title=alt.TitleParams("Error of the tables", subtitle=note)
-    )
+    return add_title(draw_errors(found), "Error of the tables", note)
 
 
 def _collect_times(

@@ -4,19 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import add_title, format_number, import_altair, list_powers
+from ._draw import add_title, apply_log_scale, format_number, import_altair, make_chart
 from ._entry import chart
 from .theme import PALETTE
 
 
-@chart(
-    "decay",
-    group="RoPE",
-    summary="envelope, Abel's bound, scores of random or trained q, k",
-    numbers=_numbers.compute_decay,
-)
+@chart("decay", group="RoPE", numbers=_numbers.compute_decay)
 def decay(found: Mapping[str, Any]) -> Any:
-    """The envelope f(m), and below it mean sizes of scores with Abel's bound."""
+    """Envelope, Abel's bound, scores of random or trained q, k.
+
+    The envelope f(m), and below it mean sizes of scores with Abel's bound.
+    """
     alt = import_altair()
     last = found["distances"][-1]
     log = last > 2000
@@ -25,7 +23,7 @@ def decay(found: Mapping[str, Any]) -> Any:
     )
     x = x.scale(type="log", nice=False) if log else x.scale(nice=False)
     known = [(d, n) for n, d in enumerate(found["distances"]) if d > 0 or not log]
-    top = alt.Chart(alt.Data(values=[{"distance": d, "f": found["envelope"][n]} for d, n in known]))
+    top = make_chart([{"distance": d, "f": found["envelope"][n]} for d, n in known])
     above = top.mark_line().encode(
         x, alt.Y("f:Q", title="envelope f(m), no unit"), tooltip=["distance:Q", "f:Q"]
     )
@@ -56,13 +54,13 @@ def _draw_scores_and_bounds(
         if case[key][n] and case[key][n] > 0
     ]
     return (
-        alt.Chart(alt.Data(values=rows))
+        make_chart(rows)
         .mark_line(strokeWidth=1.8)
         .encode(
             x,
-            alt.Y("value:Q", title="|score| / (|q| |k|), log scale")
-            .scale(type="log", nice=False)
-            .axis(format="~g", values=list_powers([row["value"] for row in rows])),
+            apply_log_scale(
+                alt.Y("value:Q", title="|score| / (|q| |k|), log scale"), rows, format="~g"
+            ),
             alt.Color("of:N", title=None, sort=[case["name"] for case in cases]).legend(
                 orient="bottom"
             ),
@@ -75,9 +73,12 @@ def _draw_scores_and_bounds(
     )
 
 
-@chart("bases", group="RoPE", summary="what the base does to decay", numbers=_numbers.compute_bases)
+@chart("bases", group="RoPE", numbers=_numbers.compute_bases)
 def bases(found: Mapping[str, Any]) -> Any:
-    """f(m) relative to f(0), and the similarity of positions, for each base."""
+    """What the base does to decay.
+
+    f(m) relative to f(0), and the similarity of positions, for each base.
+    """
     alt = import_altair()
     names = [format_number(base) for base in found["bases"]]
     rows = [
@@ -116,28 +117,24 @@ def bases(found: Mapping[str, Any]) -> Any:
     )
 
 
-@chart(
-    "aliasing",
-    group="RoPE",
-    summary="far distances that look near again",
-    numbers=_numbers.compute_aliasing,
-)
+@chart("aliasing", group="RoPE", numbers=_numbers.compute_aliasing)
 def aliasing(found: Mapping[str, Any]) -> Any:
-    """Range of similarity in each bin of distances, the alias if there is one, and the returns."""
+    """Far distances that look near again.
+
+    Range of similarity in each bin of distances, the alias if there is one, and the returns.
+    """
     alt = import_altair()
     rows = [
         {"distance": d, "lowest": low, "highest": high}
         for d, low, high in zip(found["distances"], found["lowest"], found["highest"], strict=True)
     ]
     x = alt.X("distance:Q", title="distance (tokens, log scale)")
-    x = x.scale(type="log", nice=False).axis(
-        format="~s", grid=False, values=list_powers([row["distance"] for row in rows])
-    )
+    x = apply_log_scale(x, rows, format="~s", grid=False)
     y = alt.Y("lowest:Q", title="likeness, mean of cos(m theta_i)").scale(nice=False)
-    base = alt.Chart(alt.Data(values=rows)).encode(x, tooltip=["distance:Q", "highest:Q"])
+    base = make_chart(rows).encode(x, tooltip=["distance:Q", "highest:Q"])
     band = base.mark_area(opacity=0.3).encode(y, y2="highest:Q")
     line = base.mark_line(strokeWidth=1.4).encode(alt.Y("highest:Q"))
-    near = alt.Chart(alt.Data(values=[{"near": found["near"]}]))
+    near = make_chart([{"near": found["near"]}])
     layers = [
         near.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="near:Q"),
         band,
@@ -156,7 +153,7 @@ def _draw_dots(points: list[dict[str, Any]], x: Any) -> Any:
     """Rings for returns, or a full dot for an alias."""
     alt = import_altair()
     alias = "near" in points[0]
-    dots = alt.Chart(alt.Data(values=points)).mark_point(
+    dots = make_chart(points).mark_point(
         size=90 if alias else 52, opacity=1, filled=alias, color=PALETTE["vermilion"]
     )
     return dots.encode(x, alt.Y("similarity:Q"), tooltip=["distance:Q", "similarity:Q"])

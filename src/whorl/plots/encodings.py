@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from whorl.analysis.attended import label_bin
+
 from . import _numbers
-from ._draw import add_title, format_number, import_altair, list_colors
+from ._draw import add_title, format_number, import_altair, list_colors, make_chart
 from ._entry import chart
 from ._series import move_apart
 
@@ -21,14 +23,9 @@ _VERDICT_COLORS = {
 }
 
 
-@chart(
-    "bias",
-    group="any encoding",
-    summary="bias by distance, per head",
-    numbers=_numbers.compute_bias,
-)
+@chart("bias", group="any encoding", numbers=_numbers.compute_bias)
 def bias(found: Mapping[str, Any]) -> Any:
-    """The bias of each head by distance."""
+    """Bias by distance, per head."""
     alt = import_altair()
     heads = len(found["curves"])
     rows = [
@@ -53,7 +50,7 @@ def bias(found: Mapping[str, Any]) -> Any:
     future = found["distances"][0] < 0
     words = "distance i - j (tokens; below 0: keys to come)" if future else "distance (tokens)"
     chart = (
-        alt.Chart(alt.Data(values=rows))
+        make_chart(rows)
         .mark_line(strokeWidth=1.8)
         .encode(
             alt.X("distance:Q", title=words).scale(nice=False).axis(grid=False, format=",d"),
@@ -69,7 +66,6 @@ def bias(found: Mapping[str, Any]) -> Any:
 
 def _label_heads(found: Mapping[str, Any]) -> list[Any]:
     """Labels of heads at the ends of their lines, moved apart where they would overlap."""
-    alt = import_altair()
     last = found["distances"][-1]
     values = [value for curve in found["curves"] for value in curve]
     low, high = min(*values, 0.0), max(*values, 0.0)
@@ -80,7 +76,7 @@ def _label_heads(found: Mapping[str, Any]) -> list[Any]:
         {"distance": last, "bias": value, "label": position, "words": f"head {h}", "head": h}
         for (value, h), position in zip(ends, positions, strict=True)
     ]
-    base = alt.Chart(alt.Data(values=rows)).encode(x="distance:Q")
+    base = make_chart(rows).encode(x="distance:Q")
     leader = base.mark_rule(x2Offset=16, strokeWidth=1.2).encode(
         y="bias:Q", y2="label:Q", x2="distance:Q", color="head:O"
     )
@@ -88,14 +84,12 @@ def _label_heads(found: Mapping[str, Any]) -> list[Any]:
     return [leader, text]
 
 
-@chart(
-    "permutation",
-    group="any encoding",
-    summary="do outputs notice shuffled tokens?",
-    numbers=_numbers.compute_permutation,
-)
+@chart("permutation", group="any encoding", numbers=_numbers.compute_permutation)
 def permutations(found: Mapping[str, Any]) -> Any:
-    """Change of outputs when tokens are shuffled, for each encoding."""
+    """Do outputs notice shuffled tokens?
+
+    Change of outputs when tokens are shuffled, for each encoding.
+    """
     alt = import_altair()
     pairs = sorted(zip(found["names"], found["changes"], strict=True), key=lambda pair: pair[1])
     blind = 1e-9
@@ -104,7 +98,7 @@ def permutations(found: Mapping[str, Any]) -> Any:
         for n, c in pairs
     ]
     order = [row["name"] for row in rows]
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = make_chart(rows).encode(
         alt.X("change:Q", title="change of outputs, relative to the largest").axis(format="~g"),
         alt.Y("name:N", title=None, sort=order),
     )
@@ -120,16 +114,14 @@ def permutations(found: Mapping[str, Any]) -> Any:
     )
 
 
-@chart(
-    "attention",
-    group="a model",
-    summary="how far each head of a trained model looks",
-    numbers=_numbers.compute_attention,
-)
+@chart("attention", group="a model", numbers=_numbers.compute_attention)
 def attended(found: Mapping[str, Any]) -> Any:
-    """Share of attention by distance, for each head of a model."""
+    """How far each head of a trained model looks.
+
+    Share of attention by distance, for each head of a model.
+    """
     alt = import_altair()
-    labels = [_format_bin(low, high) for low, high in found["bins"]]
+    labels = [label_bin(low, high) for low, high in found["bins"]]
     rows = [
         {
             "who": f"{head['layer']}.{head['head']}",
@@ -146,7 +138,7 @@ def attended(found: Mapping[str, Any]) -> Any:
     ]
     who = [*dict.fromkeys(row["who"] for row in rows if row["who"] != "uniform"), "uniform"]
     chart = (
-        alt.Chart(alt.Data(values=rows))
+        make_chart(rows)
         .mark_rect()
         .encode(
             alt.X("bin:N", title="distance (tokens)", sort=labels).axis(labelAngle=0, grid=False),
@@ -168,14 +160,12 @@ def attended(found: Mapping[str, Any]) -> Any:
     )
 
 
-@chart(
-    "properties",
-    group="any encoding",
-    summary="the report card of whorl properties",
-    numbers=_numbers.compute_properties,
-)
+@chart("properties", group="any encoding", numbers=_numbers.compute_properties)
 def properties(found: Mapping[str, Any]) -> Any:
-    """The report card as a table of verdicts and evidence."""
+    """The report card of whorl properties.
+
+    The report card as a table of verdicts and evidence.
+    """
     alt = import_altair()
     rows = [
         {
@@ -193,7 +183,7 @@ def properties(found: Mapping[str, Any]) -> Any:
     shown = [kind for kind in _VERDICT_COLORS if any(row["kind"] == kind for row in rows)]
     parts = []
     for part in (keys[:4], keys[4:]):
-        base = alt.Chart(alt.Data(values=[row for row in rows if row["property"] in part])).encode(
+        base = make_chart([row for row in rows if row["property"] in part]).encode(
             alt.X("property:N", title=None, sort=part).axis(
                 orient="top", labelAngle=0, labelFontWeight=600, domain=False, ticks=False
             ),
@@ -224,9 +214,3 @@ def _group_verdict(verdict: str) -> str:
     if verdict in ("with scaling", "causal", "trained", "partly"):
         return "partly"
     return "does not apply" if verdict == "untouched" else verdict
-
-
-def _format_bin(low: int, high: int) -> str:
-    if low < 0:
-        return "to come"
-    return str(low) if high == low + 1 else f"{low}-{high - 1}"

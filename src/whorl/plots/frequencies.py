@@ -8,33 +8,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import add_title, format_number, import_altair, list_powers, make_color_scale
+from ._draw import (
+    add_title,
+    apply_log_scale,
+    format_number,
+    import_altair,
+    make_chart,
+    make_color_scale,
+)
 from ._entry import chart
 from .theme import PALETTE
 
 
-@chart(
-    "frequencies",
-    group="RoPE",
-    summary="how fast each pair rotates",
-    numbers=_numbers.compute_frequencies,
-)
+@chart("frequencies", group="RoPE", numbers=_numbers.compute_frequencies)
 def frequencies(found: Mapping[str, Any]) -> Any:
-    """Radians per position of each pair, on a log scale, with their mean."""
+    """How fast each pair rotates.
+
+    Radians per position of each pair, on a log scale, with their mean.
+    """
     alt = import_altair()
     rows = [{"pair": i, "theta": f} for i, f in enumerate(found["inv_freq"]) if f > 0]
     stopped = len(found["inv_freq"]) - len(rows)
-    base = alt.Chart(alt.Data(values=rows))
+    base = make_chart(rows)
     y = alt.Y("theta:Q", title="inverse frequency (radians per position, log scale)")
-    y = y.scale(type="log", nice=False).axis(
-        format="~g", values=list_powers([row["theta"] for row in rows])
-    )
     points = base.mark_point(size=36, opacity=1).encode(
         alt.X("pair:Q", title="pair i (0 rotates fastest)").axis(format="d", grid=False),
-        y,
+        apply_log_scale(y, rows, format="~g"),
         tooltip=["pair:Q", "theta:Q"],
     )
-    mean = alt.Chart(alt.Data(values=[{"mean": found["mean"], "words": "mean"}]))
+    mean = make_chart([{"mean": found["mean"], "words": "mean"}])
     rule = mean.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="mean:Q")
     text = mean.mark_text(align="right", dx=-4, dy=-8).encode(
         y="mean:Q", text="words:N", x=alt.value(540)
@@ -45,14 +47,12 @@ def frequencies(found: Mapping[str, Any]) -> Any:
     return add_title(chart, "How fast each pair rotates", found["encoding"], note)
 
 
-@chart(
-    "wavelengths",
-    group="RoPE",
-    summary="positions per rotation of each pair, against a context",
-    numbers=_numbers.compute_wavelengths,
-)
+@chart("wavelengths", group="RoPE", numbers=_numbers.compute_wavelengths)
 def wavelengths(found: Mapping[str, Any]) -> Any:
-    """Wavelength of each pair, against the context."""
+    """Positions per rotation of each pair, against a context.
+
+    Wavelength of each pair, against the context.
+    """
     alt = import_altair()
     context = found["context"]
     inside, outside = "rotates fully within the context", "wavelength longer than the context"
@@ -63,10 +63,8 @@ def wavelengths(found: Mapping[str, Any]) -> Any:
     ]
     x = alt.X("pair:Q", title="pair i (0 rotates fastest)").axis(format="d", grid=False)
     y = alt.Y("wavelength:Q", title="wavelength (positions per rotation, log scale)")
-    y = y.scale(type="log", nice=False).axis(
-        format="~s", values=list_powers([*(row["wavelength"] for row in rows), context or math.tau])
-    )
-    base = alt.Chart(alt.Data(values=rows)).encode(x, y)
+    y = apply_log_scale(y, [*rows, {"wavelength": context or math.tau}], format="~s")
+    base = make_chart(rows).encode(x, y)
     if context is None:
         points = base.mark_point(size=36, opacity=1).encode(tooltip=["pair:Q", "wavelength:Q"])
         return add_title(
@@ -81,7 +79,7 @@ def wavelengths(found: Mapping[str, Any]) -> Any:
         colour.legend(orient="top", offset=2), tooltip=["pair:Q", "wavelength:Q", "state:N"]
     )
     words = f"context {format_number(context)}"
-    mark = alt.Chart(alt.Data(values=[{"context": context, "words": words}]))
+    mark = make_chart([{"context": context, "words": words}])
     rule = mark.mark_rule(strokeDash=[4, 3], strokeWidth=1.4).encode(y="context:Q")
     # At the top of the chart the words are below their line, because the legend is above it.
     top = context >= max(row["wavelength"] for row in rows)
@@ -95,14 +93,9 @@ def wavelengths(found: Mapping[str, Any]) -> Any:
     return add_title(chart, "Wavelengths against the context", found["encoding"], note)
 
 
-@chart(
-    "angles",
-    group="RoPE",
-    summary="angles by pair at some positions",
-    numbers=_numbers.compute_angles,
-)
+@chart("angles", group="RoPE", numbers=_numbers.compute_angles)
 def angles(found: Mapping[str, Any]) -> Any:
-    """The angle of each pair at some positions."""
+    """Angles by pair at some positions."""
     alt = import_altair()
     rows = [
         {"position": position, "pair": i, "radians": r, "wrapped": w}
@@ -111,7 +104,7 @@ def angles(found: Mapping[str, Any]) -> Any:
         )
         for i, r, w in zip(found["pairs"], line, wrapped, strict=True)
     ]
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = make_chart(rows).encode(
         alt.X("pair:O", title="pair i").axis(labelAngle=0, grid=False, labelOverlap=True),
         alt.Y("radians:Q", title="angle (radians)"),
         alt.Color("position:N", title="position", sort=found["positions"]),
@@ -128,11 +121,12 @@ def angles(found: Mapping[str, Any]) -> Any:
     )
 
 
-@chart(
-    "circle", group="RoPE", summary="paths of pairs on the circle", numbers=_numbers.compute_circle
-)
+@chart("circle", group="RoPE", numbers=_numbers.compute_circle)
 def circle(found: Mapping[str, Any]) -> Any:
-    """The vector (1, 0) of each pair, rotated to positions 0, 1, 2, ...: a circle for each pair."""
+    """Paths of pairs on the circle.
+
+    The vector (1, 0) of each pair, rotated to positions 0, 1, 2, ...: a circle for each pair.
+    """
     alt = import_altair()
     heads = [f"pair {pair}" for pair in found["pairs"]]
     rows = [

@@ -8,8 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._support.extras import import_extra
-
+from ._draw import add_title, import_altair, list_powers, make_chart
 from ._series import GREY, move_apart
 from .theme import PALETTE
 
@@ -26,23 +25,21 @@ _LABEL_HEIGHT = 14
 
 def inspection(document: Mapping[str, Any]) -> Any:
     """A panel for each layer group that has rotary positions along a text."""
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
     groups = [group for group in document["groups"] if group["description"] is not None]
     if not groups:
         raise ValueError(
             "plots.inspection: there is nothing to draw, because no layers have rotary positions"
             " along a text."
         )
-    who = document["model_type"] or document["source"]
-    charts = [_draw_panel(alt, document, group, who) for group in groups]
+    charts = [_draw_panel(document, group) for group in groups]
     if len(charts) == 1:
         return charts[0]
     apart = {"x": "independent", "y": "independent", "color": "independent"}
-    return alt.vconcat(*charts, spacing=36).resolve_scale(**apart)
+    return import_altair().vconcat(*charts, spacing=36).resolve_scale(**apart)
 
 
-def _draw_panel(alt: Any, document: Mapping[str, Any], group: Mapping[str, Any], who: str) -> Any:
-    extension = group["extension"]
+def _draw_panel(document: Mapping[str, Any], group: Mapping[str, Any]) -> Any:
+    alt, extension = import_altair(), group["extension"]
     now = (extension["after"] if extension else group["description"])["pairs"]
     points = [
         {"pair": pair["index"], "wavelength": pair["new_wavelength"], "status": pair["status"]}
@@ -58,22 +55,20 @@ def _draw_panel(alt: Any, document: Mapping[str, Any], group: Mapping[str, Any],
     ]
     lines = _collect_lengths(document, group)
     values = [row["wavelength"] for row in (*points, *rings, *lines)]
-    y = _build_y_axis(alt, min(values, default=1.0), max(values, default=10.0))
-    layers = [
-        *_draw_length_lines(alt, lines, y),
-        *_draw_rings(alt, rings, y),
-        _draw_points(alt, points, len(now), y),
-    ]
-    title = alt.TitleParams(
-        _build_title(group, who), subtitle=[_build_subtitle(group, bool(rings))]
+    ends = min(values, default=1.0), 1.001 * max(values, default=10.0)
+    y = alt.Y(
+        "wavelength:Q",
+        title="wavelength (tokens, log scale)",
+        scale=alt.Scale(type="log", domain=ends, nice=False),
+        axis=alt.Axis(format="~s", tickCount=20, values=list_powers(ends)),
     )
-    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=title)
-
-
-def _build_title(group: Mapping[str, Any], who: str) -> str:
-    return (
-        f"{who}: wavelengths" if group["name"] is None else f"{who}, {group['name']}: wavelengths"
-    )
+    layers = [*_draw_length_lines(lines, y, ends), _draw_points(points, len(now), y)]
+    if rings:
+        ring = make_chart(rings).mark_point(size=30, filled=False, strokeWidth=1, color=GREY)
+        layers.insert(-1, ring.encode(x="pair:Q", y=y))
+    who = ", ".join(filter(None, (document["model_type"] or document["source"], group["name"])))
+    chart = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
+    return add_title(chart, f"{who}: wavelengths", _build_subtitle(group, bool(rings)))
 
 
 def _build_subtitle(group: Mapping[str, Any], rings: bool) -> str:
@@ -104,55 +99,27 @@ def _collect_lengths(document: Mapping[str, Any], group: Mapping[str, Any]) -> l
     ]
 
 
-def _build_y_axis(alt: Any, low: float, high: float) -> Any:
-    """A logarithmic axis with ticks at powers of ten."""
-    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-    step = math.ceil(len(powers) / 9) or 1
-    return alt.Y(
-        "wavelength:Q",
-        title="wavelength (tokens, log scale)",
-        scale=alt.Scale(type="log", domain=[low, high * 1.001], nice=False),
-        axis=alt.Axis(format="~s", tickCount=20, values=[10.0**n for n in powers[::step]]),
-    )
-
-
-def _draw_points(alt: Any, points: list[dict[str, Any]], pairs: int, y: Any) -> Any:
+def _draw_points(points: list[dict[str, Any]], pairs: int, y: Any) -> Any:
+    alt = import_altair()
     present = [status for status in _STATUSES if any(p["status"] == status for p in points)]
-    colour = alt.Color(
-        "status:N",
-        title=None,
-        scale=alt.Scale(domain=present, range=[_STATUSES[status] for status in present]),
-        legend=alt.Legend(orient="top", direction="horizontal") if len(present) > 1 else None,
+    colour = alt.Color("status:N", title=None).scale(
+        domain=present, range=[_STATUSES[status] for status in present]
     )
-    return (
-        alt.Chart(alt.Data(values=points))
-        .mark_point(size=42 if pairs <= 64 else 24, opacity=1)
-        .encode(
-            x=alt.X(
-                "pair:Q",
-                title="pair (0 rotates fastest)",
-                scale=alt.Scale(domain=[0, max(1, pairs - 1)], nice=False),
-                axis=alt.Axis(grid=False, tickMinStep=1, format="d"),
-            ),
-            y=y,
-            color=colour,
-        )
+    colour = colour.legend(
+        alt.Legend(orient="top", direction="horizontal") if len(present) > 1 else None
     )
+    x = alt.X("pair:Q", title="pair (0 rotates fastest)")
+    x = x.scale(domain=[0, max(1, pairs - 1)], nice=False)
+    x = x.axis(grid=False, tickMinStep=1, format="d")
+    mark = make_chart(points).mark_point(size=42 if pairs <= 64 else 24, opacity=1)
+    return mark.encode(x, y, colour)
 
 
-def _draw_rings(alt: Any, rings: list[dict[str, Any]], y: Any) -> list[Any]:
-    if not rings:
-        return []
-    chart = alt.Chart(alt.Data(values=rings))
-    mark = chart.mark_point(size=30, filled=False, strokeWidth=1, color=GREY)
-    return [mark.encode(x="pair:Q", y=y)]
-
-
-def _draw_length_lines(alt: Any, lines: list[dict[str, Any]], y: Any) -> list[Any]:
+def _draw_length_lines(lines: list[dict[str, Any]], y: Any, ends: tuple[float, float]) -> list[Any]:
     """Dashed lines of the lengths, with labels beside the chart that do not overlap."""
     if not lines:
         return []
-    low, high = map(math.log, y.to_dict()["scale"]["domain"])
+    low, high = map(math.log, ends)
     step = _LABEL_HEIGHT * (high - low) / _HEIGHT
     falling = lines[::-1]
     positions = move_apart([math.log(line["wavelength"]) for line in falling], step, low)
@@ -160,8 +127,9 @@ def _draw_length_lines(alt: Any, lines: list[dict[str, Any]], y: Any) -> list[An
         {"words": line["words"], "wavelength": math.exp(position)}
         for line, position in zip(falling, positions, strict=True)
     ]
-    rule = alt.Chart(alt.Data(values=lines)).mark_rule(strokeDash=[4, 3], strokeWidth=1.2)
-    text = alt.Chart(alt.Data(values=words)).mark_text(
+    rule = make_chart(lines).mark_rule(strokeDash=[4, 3], strokeWidth=1.2)
+    text = make_chart(words).mark_text(
         align="left", baseline="middle", dx=6, fontSize=11, color=GREY
     )
-    return [rule.encode(y=y), text.encode(y=y, x=alt.value(_WIDTH), text="words:N")]
+    beside = import_altair().value(_WIDTH)
+    return [rule.encode(y=y), text.encode(y=y, x=beside, text="words:N")]

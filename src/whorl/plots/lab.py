@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whorl._support.extras import import_extra
-
+from ._draw import add_title, import_altair, make_chart
 from ._series import (
     GREY,
     Axes,
@@ -32,14 +31,16 @@ _TRAINING_POINTS = 60
 
 def lab(comparison: Mapping[str, Any]) -> Any:
     """All charts for which the comparison has numbers, one below the other."""
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
     charts = [lab_lengths(comparison), lab_costs(comparison)]
-    if _has_values(comparison, "by_position"):
-        charts.append(lab_positions(comparison))
-    if _has_values(comparison, "curve"):
-        charts.append(lab_training(comparison))
-    return alt.vconcat(*charts, spacing=44).resolve_scale(
-        x="independent", y="independent", color="independent", strokeDash="independent"
+    for key, draw in (("by_position", lab_positions), ("curve", lab_training)):
+        if any(row.get(key) for row in comparison["rows"]):
+            charts.append(draw(comparison))
+    return (
+        import_altair()
+        .vconcat(*charts, spacing=44)
+        .resolve_scale(
+            x="independent", y="independent", color="independent", strokeDash="independent"
+        )
     )
 
 
@@ -64,7 +65,7 @@ def lab_lengths(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
         comparison,
         found,
         Axes(
-            title=f"{_choose_measure(settings).capitalize()} by evaluation length",
+            title=f"{'Accuracy' if accuracy else 'Loss'} by evaluation length",
             subtitle=f"{_describe_task(comparison)}{seeds}",
             x=f"evaluation length ({_get_unit(comparison)}, log scale)",
             y=_name_measure(comparison),
@@ -135,7 +136,6 @@ def lab_training(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
 
 def lab_costs(comparison: Mapping[str, Any]) -> Any:
     """Loss at the trained and the longest length, training speed and memory of each encoding."""
-    alt = import_extra("altair", by="whorl.plots", extra="plots")
     settings = comparison["settings"]
     accuracy = settings["measure"] == "accuracy"
     near, far = settings["length"], max(settings["lengths"])
@@ -153,52 +153,49 @@ def lab_costs(comparison: Mapping[str, Any]) -> Any:
             }
         )
     worst = float("-inf") if accuracy else float("inf")
-    rows.sort(
-        key=lambda row: worst if row["far"] is None else row["far"],
-        reverse=accuracy,
-    )
-    panels = [_draw_near_and_far(alt, comparison, rows, near, far)]
+    rows.sort(key=lambda row: worst if row["far"] is None else row["far"], reverse=accuracy)
+    heads = {"near": f"at {near} (trained)", "far": f"at {far}"}
+    panels = [_draw_near_and_far(rows, heads, _name_measure(comparison), accuracy)]
     for field, title in (("speed", "tokens/s in training"), ("memory", "peak memory (MB)")):
         if any(row[field] is not None for row in rows):
-            panels.append(_draw_bars(alt, rows, field, title))
+            panels.append(_draw_bars(rows, field, title))
     layers = "1 layer" if settings["layers"] == 1 else f"{settings['layers']} layers"
     note = f"{layers}, width {settings['width']}; best at {far} first"
     cpu = comparison["environment"].get("cpu", "unknown CPU")
-    return (
-        alt.hconcat(*panels, spacing=22)
-        .resolve_scale(y="shared", x="independent", color="independent")
-        .properties(
-            title=alt.TitleParams("What each encoding gives and costs", subtitle=[f"{note}; {cpu}"])
-        )
-    )
+    chart = import_altair().hconcat(*panels, spacing=22)
+    chart = chart.resolve_scale(y="shared", x="independent", color="independent")
+    return add_title(chart, "What each encoding gives and costs", f"{note}; {cpu}")
 
 
 def _draw_near_and_far(
-    alt: Any, comparison: Mapping[str, Any], rows: list[dict[str, Any]], near: int, far: int
+    rows: list[dict[str, Any]], heads: Mapping[str, str], title: str, accuracy: bool
 ) -> Any:
     """Two dots for each row, at the trained and at the longest length, joined by a line."""
-    accuracy = comparison["settings"]["measure"] == "accuracy"
-    values = [row[key] for row in rows for key in ("near", "far") if row[key] is not None]
+    alt = import_altair()
+    values = [row[key] for row in rows for key in heads if row[key] is not None]
     top = None if accuracy else choose_axis_end(values)
     high = 1.0 if accuracy else max(values, default=1.0) if top is None else top
     low = 0.0 if accuracy else min(values, default=0.0)
     low, high = widen_range(low, high)
-    margin = 0.06 * (high - low)
-    before = 0.16 * (high - low) if any(_is_lower_at_far(row) for row in rows) else margin
-    heads = {"near": f"at {near} (trained)", "far": f"at {far}"}
     dots = _list_dots(rows, heads, high, ".0%" if accuracy else ".2f")
+    margin = 0.06 * (high - low)
+    before = 0.16 * (high - low) if any(dot["side"] == "left" for dot in dots) else margin
     y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows]).axis(
         grid=True, labelLimit=150
     )
     scale = alt.Scale(domain=[low - before, high + margin], nice=False, zero=False)
     form, ticks = (".0%", [0, 0.5, 1]) if accuracy else (".3~g", alt.Undefined)
     axis = alt.Axis(format=form, values=ticks, tickCount=4, grid=False)
-    x = alt.X("value:Q", title=_name_measure(comparison), scale=scale, axis=axis)
-    base = alt.Chart(alt.Data(values=dots)).encode(x, y)
-    ends = alt.Chart(alt.Data(values=[_clamp_row(row, high) for row in rows if _has_both(row)]))
-    line = ends.mark_rule(strokeWidth=2, color=GREY, opacity=0.6).encode(
+    x = alt.X("value:Q", title=title, scale=scale, axis=axis)
+    base = make_chart(dots).encode(x, y)
+    ends = [
+        {"name": row["name"], **{key: min(row[key], high) for key in heads}}
+        for row in rows
+        if all(row[key] is not None for key in heads)
+    ]
+    line = make_chart(ends).mark_rule(strokeWidth=2, color=GREY, opacity=0.6).encode(
         alt.X("near:Q").scale(scale), alt.X2("far:Q"), y
-    )
+    )  # fmt: skip
     colour = alt.Color("which:N", title=None, sort=list(heads.values())).scale(
         domain=list(heads.values()), range=[PALETTE["sky blue"], PALETTE["vermilion"]]
     )
@@ -225,7 +222,8 @@ def _list_dots(
             if row[key] is None:
                 continue
             words = format(row[key], form)
-            side = "none" if key == "near" else "left" if _is_lower_at_far(row) else "right"
+            falls = row["near"] is not None and row[key] < row["near"]
+            side = "none" if key == "near" else "left" if falls else "right"
             dots.append(
                 {"name": row["name"], "which": head, "value": min(row[key], high), "side": side}
                 | {"words": f"{words} \u2192" if row[key] > high else words}
@@ -233,21 +231,9 @@ def _list_dots(
     return dots
 
 
-def _is_lower_at_far(row: Mapping[str, Any]) -> bool:
-    """Whether the value at the longest length is smaller than at the trained one."""
-    return _has_both(row) and row["far"] < row["near"]
-
-
-def _has_both(row: Mapping[str, Any]) -> bool:
-    return row["near"] is not None and row["far"] is not None
-
-
-def _clamp_row(row: Mapping[str, Any], high: float) -> dict[str, Any]:
-    return {"name": row["name"], "near": min(row["near"], high), "far": min(row["far"], high)}
-
-
-def _draw_bars(alt: Any, rows: list[dict[str, Any]], field: str, title: str) -> Any:
+def _draw_bars(rows: list[dict[str, Any]], field: str, title: str) -> Any:
     """Bars with numbers; a row without its own training names the row whose weights it has."""
+    alt = import_altair()
     values = [
         {
             "name": row["name"],
@@ -256,11 +242,11 @@ def _draw_bars(alt: Any, rows: list[dict[str, Any]], field: str, title: str) -> 
         }
         for row in rows
     ]
-    y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows]).axis(None)
-    axis = alt.Axis(orient="top", titleAnchor="start", labels=False, ticks=False, grid=False)
-    axis.domain = False
-    x = alt.X("value:Q", title=title, axis=axis)
-    base = alt.Chart(alt.Data(values=values)).encode(x, y)
+    hidden = {"labels": False, "ticks": False, "grid": False, "domain": False}
+    base = make_chart(values).encode(
+        alt.X("value:Q", title=title).axis(orient="top", titleAnchor="start", **hidden),
+        alt.Y("name:N", title=None, sort=[row["name"] for row in rows]).axis(None),
+    )
     text = base.mark_text(align="left", dx=5, fontSize=11).encode(text="words:N")
     return alt.layer(base.mark_bar(height=11, opacity=0.75), text).properties(
         width=110, height=alt.Step(20)
@@ -294,10 +280,6 @@ def _get_rows(comparison: Mapping[str, Any], who: str) -> Sequence[Mapping[str, 
     return rows
 
 
-def _has_values(comparison: Mapping[str, Any], key: str) -> bool:
-    return any(row.get(key) for row in comparison["rows"])
-
-
 def _average_octaves(points: Iterable[tuple[float, float]], length: int) -> tuple[CurvePoint, ...]:
     """Means over half octaves of the position; ``length`` is a boundary between two of them."""
     groups: dict[int, list[tuple[float, float]]] = {}
@@ -324,10 +306,6 @@ def _average_points(group: Sequence[tuple[float, float]]) -> CurvePoint:
 
 def _get_unit(comparison: Mapping[str, Any]) -> str:
     return str((comparison.get("corpus") or {}).get("unit") or "tokens")
-
-
-def _choose_measure(settings: Mapping[str, Any]) -> str:
-    return "accuracy" if settings["measure"] == "accuracy" else "loss"
 
 
 def _name_loss(comparison: Mapping[str, Any]) -> str:

@@ -4,18 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import add_title, draw_heat_map, format_number, import_altair, make_color_scale
+from ._draw import (
+    add_title,
+    draw_heat_map,
+    format_number,
+    import_altair,
+    make_chart,
+    make_color_scale,
+)
 from ._entry import chart
 
 _METHODS = {"pca": "principal components", "tsne": "t-SNE"}
 
 
-@chart(
-    "similarity",
-    group="any encoding",
-    summary="similarity of all pairs of positions",
-    numbers=_numbers.compute_similarity,
-)
+@chart("similarity", group="any encoding", numbers=_numbers.compute_similarity)
 def similarity(found: Mapping[str, Any]) -> Any:
     """Similarity of all pairs of positions."""
     vectors = found["kind"] == "vectors"
@@ -41,14 +43,12 @@ def similarity(found: Mapping[str, Any]) -> Any:
     return add_title(chart, "Similarity of positions", found["encoding"], *notes)
 
 
-@chart(
-    "scores",
-    group="RoPE",
-    summary="scores of one query and one key at all positions",
-    numbers=_numbers.compute_scores,
-)
+@chart("scores", group="RoPE", numbers=_numbers.compute_scores)
 def inner_products(found: Mapping[str, Any]) -> Any:
-    """Scores of one query and one key at all positions: equal along diagonals."""
+    """Scores of one query and one key at all positions.
+
+    Scores of one query and one key at all positions: equal along diagonals.
+    """
     chart = draw_heat_map(found["values"], found["positions"], legend="score (logits)")
     return add_title(
         chart,
@@ -65,14 +65,12 @@ def _describe_sampling(found: Mapping[str, Any]) -> str:
     return f"; one position in {format_number(step)}" if step > 1 else ""
 
 
-@chart(
-    "map",
-    group="any encoding",
-    summary="positions in the plane, by PCA or t-SNE",
-    numbers=_numbers.compute_map,
-)
+@chart("map", group="any encoding", numbers=_numbers.compute_map)
 def position_map(found: Mapping[str, Any]) -> Any:
-    """Every position as a point in the plane, joined in order."""
+    """Positions in the plane, by PCA or t-SNE.
+
+    Every position as a point in the plane, joined in order.
+    """
     alt = import_altair()
     rows = [
         {"position": p, "x": x, "y": y}
@@ -80,7 +78,7 @@ def position_map(found: Mapping[str, Any]) -> Any:
     ]
     share = found["explained"]
     label = "component" if found["method"] == "pca" else "t-SNE"
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = make_chart(rows).encode(
         alt.X("x:Q", title=f"{label} 1").axis(tickCount=5).scale(zero=False),
         alt.Y("y:Q", title=f"{label} 2").axis(tickCount=5).scale(zero=False),
         order="position:Q",
@@ -101,14 +99,12 @@ def position_map(found: Mapping[str, Any]) -> Any:
     )
 
 
-@chart(
-    "terms",
-    group="any encoding",
-    summary="a score as the sum of its terms",
-    numbers=_numbers.compute_terms,
-)
+@chart("terms", group="any encoding", numbers=_numbers.compute_terms)
 def terms(found: Mapping[str, Any]) -> Any:
-    """A score as the sum of its terms: a map for each, with the same colours."""
+    """A score as the sum of its terms.
+
+    A score as the sum of its terms: a map for each, with the same colours.
+    """
     alt = import_altair()
     maps = {**found["terms"], "score (sum)": found["score"]}
     limit = max(abs(v) for grid in maps.values() for row in grid for v in row) or 1.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import add_title, import_altair, list_powers
+from ._draw import add_title, apply_log_scale, import_altair, make_chart
 from ._entry import chart
 from ._series import GREY
 from .theme import PALETTE
@@ -14,14 +14,22 @@ _HUES = [*list(PALETTE.values())[:6], GREY, "#882255", "#999933"]
 _SOLID = 7  # lines past these are dashed
 
 
-@chart(
-    "precision",
-    group="RoPE",
-    summary="error of tables by position; peers=yes adds peers",
-    numbers=_numbers.compute_precision,
-)
+@chart("precision", group="RoPE", numbers=_numbers.compute_precision)
 def precision(found: Mapping[str, Any]) -> Any:
-    """Largest error of cos and sin by position, on logarithmic scales."""
+    """Error of tables by position; peers=yes adds peers.
+
+    The largest error of cos and sin, on logarithmic scales.
+    """
+    return add_title(
+        draw_errors(found),
+        "Error of tables by position",
+        found["encoding"],
+        "against a reference of fifty digits; lower is better",
+    )
+
+
+def draw_errors(found: Mapping[str, Any]) -> Any:
+    """Lines of errors by position, one for each table: found["errors"][name][n]."""
     alt = import_altair()
     names = list(found["errors"])
     rows = [
@@ -31,14 +39,11 @@ def precision(found: Mapping[str, Any]) -> Any:
         for position, error in zip(found["positions"], errors, strict=True)
         if position > 0 and error and error > 0
     ]
-    x = alt.X("position:Q", title="position (tokens, log scale)").scale(type="log", nice=False)
+    x = alt.X("position:Q", title="position (tokens, log scale)")
     y = alt.Y("error:Q", title="largest error of cos and sin (absolute, log scale)")
-    y = y.scale(type="log", nice=False).axis(
-        format=".0e", values=list_powers([row["error"] for row in rows])
-    )
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x.axis(format="~s", grid=False, values=list_powers([row["position"] for row in rows])),
-        y,
+    base = make_chart(rows).encode(
+        apply_log_scale(x, rows, format="~s", grid=False),
+        apply_log_scale(y, rows, format=".0e"),
         alt.Color("who:N", title=None, sort=names).scale(
             domain=names, range=[_HUES[n % len(_HUES)] for n in range(len(names))]
         ),
@@ -54,9 +59,4 @@ def precision(found: Mapping[str, Any]) -> Any:
     dots = base.mark_point(opacity=1).encode(
         alt.Size("who:N", sort=names, legend=None).scale(type="ordinal", range=sizes)
     )
-    return add_title(
-        alt.layer(line, dots).properties(width=460, height=300),
-        "Error of tables by position",
-        found["encoding"],
-        "against a reference of fifty digits; lower is better",
-    )
+    return alt.layer(line, dots).properties(width=460, height=300)

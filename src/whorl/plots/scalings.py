@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _numbers
-from ._draw import add_title, draw_empty, format_number, import_altair
+from ._draw import add_title, draw_empty, format_number, import_altair, make_chart
 from ._entry import chart
 from ._series import GREY, Axes, CurvePoint, Series, draw_series
 from .theme import PALETTE
@@ -19,14 +19,12 @@ _STATUSES = {
 }
 
 
-@chart(
-    "scalings",
-    group="context extension",
-    summary="which pairs every scaling keeps, blends, interpolates",
-    numbers=_numbers.compute_scalings,
-)
+@chart("scalings", group="context extension", numbers=_numbers.compute_scalings)
 def scalings(found: Mapping[str, Any]) -> Any:
-    """Every scaling as a row of pairs: kept, blended, interpolated or unused."""
+    """Which pairs every scaling keeps, blends, interpolates.
+
+    Every scaling as a row of pairs: kept, blended, interpolated or unused.
+    """
     title = f"Which pairs an extension changes: {format_number(found['original_context'])} to"
     title += f" {format_number(found['original_context'] * found['factor'])} tokens"
     rows, ends = _collect_rows(found)
@@ -75,7 +73,7 @@ def _draw_strips(rows: ChartRows, names: list[str], pairs: int) -> Any:
     alt = import_altair()
     shown = [status for status in _STATUSES if any(row["status"] == status for row in rows)]
     return (
-        alt.Chart(alt.Data(values=rows))
+        make_chart(rows)
         .mark_bar(height=15, cornerRadiusEnd=0)
         .encode(
             alt.X("pair:Q", title="pair i (0 rotates fastest)")
@@ -96,7 +94,7 @@ def _draw_column(ends: ChartRows, names: list[str], field: str, head: str) -> An
     """A column of text, one field for each scaling, under a heading."""
     alt = import_altair()
     return (
-        alt.Chart(alt.Data(values=ends))
+        make_chart(ends)
         .mark_text(align="left", x=0)
         .encode(alt.Y("name:N", sort=names).axis(None), text=f"{field}:N")
         .properties(
@@ -107,14 +105,12 @@ def _draw_column(ends: ChartRows, names: list[str], field: str, head: str) -> An
     )
 
 
-@chart(
-    "attention-scale",
-    group="context extension",
-    summary="what attention scales do to entropy",
-    numbers=_numbers.compute_attention_scale,
-)
+@chart("attention-scale", group="context extension", numbers=_numbers.compute_attention_scale)
 def attention_scale(found: Mapping[str, Any]) -> Any:
-    """Entropy of attention by length, for each rule of the attention scale."""
+    """What attention scales do to entropy.
+
+    Entropy of attention by length, for each rule of the attention scale.
+    """
     rules = [name.partition(": ") for name in found["values"]]
     curves = {who: found["values"][f"{who}{colon}{rule}"] for who, colon, rule in rules}
     return _draw_entropies(
@@ -128,14 +124,12 @@ def attention_scale(found: Mapping[str, Any]) -> Any:
     )
 
 
-@chart(
-    "entropy",
-    group="any encoding",
-    summary="how widely attention spreads, by length",
-    numbers=_numbers.compute_entropy,
-)
+@chart("entropy", group="any encoding", numbers=_numbers.compute_entropy)
 def entropy(found: Mapping[str, Any]) -> Any:
-    """Entropy of the last token's attention by length, for each encoding."""
+    """How widely attention spreads, by length.
+
+    Entropy of the last token's attention by length, for each encoding.
+    """
     curves = {**found["values"], "uniform: ln n": found["uniform"]}
     return _draw_entropies(
         curves,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.words import quote
-from whorl.attention._checks import check_qkv
+from whorl.attention._checks import check_mask, check_qkv
 from whorl.encodings import Encoding
 from whorl.encodings.base import Config
 from whorl.positions.resolve import INTEGERS
@@ -17,10 +17,10 @@ __all__ = [
     "CacheConfig",
     "check_crop",
     "check_drop",
-    "check_mask",
     "check_placement",
     "check_positions",
     "check_tokens",
+    "read_mask",
 ]
 
 
@@ -133,23 +133,18 @@ def check_positions(positions: Any, encoding: Encoding | None, where: str) -> No
         )
 
 
-def check_mask(mask: Any, batch: int, count: int, device: torch.device) -> Tensor:
-    """A boolean mask [B, T] of the new tokens, true for real ones."""
-    is_integer = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.dtype in INTEGERS)
-    if not is_integer or mask.device != device:
-        came = f"{mask.dtype} on {mask.device}" if isinstance(mask, Tensor) else repr(mask)
-        raise TypeError(
-            "KVCache.update: mask must be a tensor, boolean or integers 0 (padding) and 1 (token),"
-            f" on {device}; got {came}. An additive mask of 0 and -inf becomes one by `mask == 0`."
-        )
-    if mask.shape != (batch, count):
+def read_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
+    """The mask [B, T] of new tokens k [B, G, T, D], true for real ones; None where all are."""
+    if mask is None:
+        return None
+    B, T = k.shape[0], k.shape[2]
+    mask = check_mask(mask, k.device, "KVCache.update")
+    if mask.shape != (B, T):
         raise ValueError(
-            f"KVCache.update: mask must be [B, T] = [{batch}, {count}], for the new tokens only;"
-            f" got {list(mask.shape)}."
+            f"KVCache.update: mask must be [B, T] = [{B}, {T}], for the new tokens only; got"
+            f" {list(mask.shape)}."
         )
-    check_storage(mask, "KVCache.update", "mask")
-    real: Tensor = mask != 0
-    return real
+    return None if bool(mask.all()) else mask
 
 
 def check_crop(length: Any, held: int, lengths: list[int]) -> None:
@@ -198,13 +193,15 @@ def check_drop(
 
 
 def _convert_to_mask(drop: Any, batch: int, held: int, device: torch.device) -> Tensor:
+    wanted = (
+        f"KVCache.evict: drop must be slots, or a mask [S] = [{held}] or [B, S] = [{batch}, {held}]"
+        ", true for tokens to drop"
+    )
     if not isinstance(drop, Tensor):
         try:
             drop = torch.as_tensor(drop, device=device)
         except (TypeError, ValueError, RuntimeError):
-            raise TypeError(
-                f"KVCache.evict: {_DROP.format(held, batch)}; got {quote(drop)}."
-            ) from None
+            raise TypeError(f"{wanted}; got {quote(drop)}.") from None
         drop = drop.long() if not drop.numel() else drop
     check_storage(drop, "KVCache.evict", "drop")
     if drop.dtype == torch.bool and drop.shape in ((held,), (batch, held)):
@@ -212,22 +209,11 @@ def _convert_to_mask(drop: Any, batch: int, held: int, device: torch.device) -> 
         return expanded
     if drop.dtype not in INTEGERS or drop.dim() > 1:
         kind = ValueError if drop.dtype == torch.bool or drop.dtype in INTEGERS else TypeError
-        raise kind(
-            f"KVCache.evict: {_DROP.format(held, batch)}; got {drop.dtype} {list(drop.shape)}."
-        )
+        raise kind(f"{wanted}; got {drop.dtype} {list(drop.shape)}.")
     index = drop.to(device, torch.int64).reshape(-1)
-    if index.numel() and not held:
-        raise ValueError(
-            f"KVCache.evict: drop must be empty, as no tokens are held; got {drop.tolist()}."
-        )
     if index.numel() and not (-held <= int(index.min()) and int(index.max()) < held):
-        raise ValueError(
-            f"KVCache.evict: drop must be slots from {-held} to {held - 1}, which are held; got"
-            f" {drop.tolist()}."
-        )
+        known = f"slots from {-held} to {held - 1}, which" if held else "empty, as no tokens"
+        raise ValueError(f"KVCache.evict: drop must be {known} are held; got {drop.tolist()}.")
     mask = torch.zeros(held, dtype=torch.bool, device=device)
     mask[index] = True
     return mask.expand(batch, held)
-
-
-_DROP = "drop must be slots, or a mask [S] = [{0}] or [B, S] = [{1}, {0}], true for tokens to drop"

@@ -34,17 +34,11 @@ from .checks import (
     check_placement,
     check_positions,
     check_tokens,
-)
-from .new_tokens import (
-    NewTokens,
-    arrange_tokens,
-    convert_positions,
-    find_positions,
     read_mask,
 )
-from .references import CacheReferences
+from .new_tokens import NewTokens, arrange_tokens, convert_positions, find_positions
 from .restore_points import RestorePoints
-from .rotation import CacheRotation
+from .rotation import CacheReferences, CacheRotation
 from .sinks import KeyState, SinkTokens
 from .slots import TokenSlots
 
@@ -337,19 +331,15 @@ class KVCache:
             self._slots.drop_front(surplus)
         return surplus > 0
 
-    def _find_context(self, tokens: NewTokens) -> list[int]:
-        """The context length of each row, with its new tokens."""
-        now = self._next_positions
-        if self.config.placement == "in_cache":
-            now = [n + count for n, count in zip(self.lengths, tokens.counts, strict=True)]
-        return [max(1, n) for n in now]
-
     def _update_frequencies(self, tokens: NewTokens) -> None:
         """Find the context length of each row; rotate rows again whose frequencies changed."""
         rotation, slots = self._rotation, self._slots
         if rotation.kind not in ("always", "stepped"):
             return
-        old, self._context = self._context, self._find_context(tokens)
+        now = self._next_positions
+        if self.config.placement == "in_cache":
+            now = [n + count for n, count in zip(self.lengths, tokens.counts, strict=True)]
+        old, self._context = self._context, [max(1, n) for n in now]
         if rotation.kind == "always":
             return
         new = self._context = [rotation.round_up(length) for length in self._context]

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from whorl.positions import resolve
 
-from .checks import check_mask
 from .rotation import get_per_row
 
-__all__ = ["NewTokens", "arrange_tokens", "convert_positions", "find_positions", "read_mask"]
+__all__ = ["NewTokens", "arrange_tokens", "convert_positions", "find_positions"]
 
 
 class NewTokens(NamedTuple):
@@ -102,14 +101,6 @@ def find_positions(
     starts = torch.tensor(following, device=device).unsqueeze(-1)
     values = (starts + rank).clamp(min=0)  # padding before all tokens has no position of its own
     return values.unsqueeze(1).expand(batch, axes, count), None
-
-
-def read_mask(mask: Tensor | None, k: Tensor) -> Tensor | None:
-    """The mask of new tokens, checked, or None where all are real."""
-    if mask is None:
-        return None
-    mask = check_mask(mask, k.shape[0], k.shape[2], k.device)
-    return None if bool(mask.all()) else mask
 
 
 def convert_positions(positions: Tensor, same_rows: bool) -> Tensor:

@@ -21,22 +21,15 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from whorl.attention._checks import check_coordinates, check_rows
+from whorl._support.storage import check_storage
+from whorl.attention._checks import check_coordinates, check_encoding, check_rows
 from whorl.attention._precision import disable_autocast
 from whorl.encodings.base import Encoding
 
-from .checks import (
-    check_decay_axes,
-    check_mask,
-    check_options,
-    check_same_encoding,
-    check_state,
-    check_tensors,
-    find_parts,
-)
+from .checks import check_arguments, find_parts, read_mask
 from .compute import LinearCall, Past, attend_both_ways, attend_causally
 from .features import FeatureMap
-from .positions import PositionArguments, StateEnd, find_causal_positions, find_positions
+from .positions import find_causal_positions, find_positions
 from .sums import KeySums
 
 __all__ = ["LinearState", "linear_attention"]
@@ -60,6 +53,11 @@ class LinearState:
     feature_map: FeatureMap
     reference: int | Tensor | None = None
     encoding: Encoding | None = None
+
+    @property
+    def empty(self) -> Tensor:
+        """Which rows [B] have seen no key at all."""
+        return (self.denominator == 0).all(-1).all(-1)
 
     def reorder(self, index: Tensor | list[int]) -> "LinearState":
         """A state whose row n is row ``index[n]`` of this one, for beams."""
@@ -181,33 +179,87 @@ def linear_attention(
     >>> torch.allclose(step, whole[:, :, 99:], atol=1e-5)
     True
     """
-    check_options(feature_map, eps, chunk)
-    check_tensors(q, k, v, causal)
-    parts = find_parts(encoding, causal, q.shape[1])
+    check_arguments(q, k, v, causal, feature_map, eps, chunk)
+    check_encoding(encoding, "linear_attention")
     for given in (positions, key_positions):
         check_coordinates(encoding, given, "linear_attention")
-    axes = getattr(encoding, "position_axes", 1)
-    arguments = PositionArguments(positions, key_positions, offset, axes)
-    if parts.decay is not None:
-        check_decay_axes(arguments)
-    key_mask = check_mask(mask, k)
-    floor = 0.0 if feature_map == "elu" else float(eps)
-    call = LinearCall(q, k, v, key_mask, feature_map, parts, context_length, floor)
+    call = LinearCall(
+        q,
+        k,
+        v,
+        *find_parts(encoding, causal, q.shape[1]),
+        read_mask(mask, k),
+        positions,
+        key_positions,
+        offset,
+        axes=1 if encoding is None else encoding.position_axes,
+        context_length=context_length,
+        feature_map=feature_map,
+        floor=0.0 if feature_map == "elu" else float(eps),
+    )
+    if (state is not None or return_state) and not causal:
+        raise ValueError(
+            "linear_attention: causal must be True with a state, which holds earlier tokens; got"
+            " False. Pass all keys in one call, without a state."
+        )
     with disable_autocast(q):
         past = Past(call.build_empty_sums())
-        check_state(state, return_state, causal, feature_map, past.sums.numerator)
-        if not causal:
-            where = find_positions(q, k, arguments, parts.rotation is not None)
-            return attend_both_ways(call, *where)
-        end = None
         if state is not None:
-            check_same_encoding(state.encoding, encoding)
-            past = state._build_past(needs_position=parts.decay is not None)
-            empty = (state.denominator == 0).all(-1).all(-1)
-            end = StateEnd(state.next_position, empty)
-        found = find_causal_positions(q, k, arguments, key_mask, end)
+            _check_state(state, feature_map, past.sums.numerator)
+            _check_same_encoding(state.encoding, encoding)
+            past = state._build_past(needs_position=call.decay is not None)
+        if not causal:
+            return attend_both_ways(call, *find_positions(call))
+        found = find_causal_positions(call, state)
         out = attend_causally(call, found, past, chunk, return_state or state is not None)
     if not return_state:
         return out
     following, reference = found.next_position, past.reference
     return out, LinearState(*past.sums, following, feature_map, reference, encoding)
+
+
+def _check_state(state: LinearState, feature_map: str, like: Tensor) -> None:
+    """Refuse a state that these tokens cannot continue; like: a numerator as it must be."""
+    if not isinstance(state, LinearState):
+        raise TypeError(
+            "linear_attention: state must be a LinearState, from return_state=True; got"
+            f" {type(state).__name__}."
+        )
+    if state.feature_map != feature_map:
+        raise ValueError(
+            f"linear_attention: feature_map must be that of the state, {state.feature_map!r}; got"
+            f" {feature_map!r}. Use one for the whole sequence."
+        )
+    held = state.numerator
+    for name in ("numerator", "denominator"):
+        check_storage(getattr(state, name), "linear_attention", f"state.{name}")
+    if held.dtype != like.dtype or held.device != like.device:
+        raise TypeError(
+            f"linear_attention: state must be {like.dtype} on {like.device} for these tokens; got"
+            f" {held.dtype} on {held.device}. Start without a state."
+        )
+    if held.shape != like.shape:
+        raise ValueError(
+            "linear_attention: state must have the batch, heads and widths of the call, a numerator"
+            f" {list(like.shape)}; got {list(held.shape)}. Start without a state, or use"
+            " state.reorder for other rows."
+        )
+
+
+def _check_same_encoding(old: Encoding | None, encoding: Encoding | None) -> None:
+    """Refuse to continue a state whose keys another encoding has rotated or decayed."""
+    if old is encoding or torch.compiler.is_compiling():
+        return
+    before, now = (
+        [] if each is None else [part for part in each.parts if part.hooks - {"input", "scale"}]
+        for each in (old, encoding)
+    )
+    same = len(before) == len(now) and all(
+        a is b or (type(a) is type(b) and a.to_dict() == b.to_dict())
+        for a, b in zip(before, now, strict=True)
+    )
+    if not same:
+        raise ValueError(
+            f"linear_attention: encoding must be that of the state, {old!r}, because its sums hold"
+            f" rotated keys; got {encoding!r}. Use one for the whole sequence."
+        )

@@ -3,6 +3,11 @@
 Features are made for a block of tokens at a time, so that they stay in the cache of the processor
 and memory beyond inputs and result does not grow with the length. Tensors are split, never sliced:
 the gradient of each slice would be as long as the whole.
+
+Keys of a rotation that has a span, such as XPos, are multiplied by zeta_i^(-(p - r)/s), with a
+reference r near the tokens of the block. When r moves, the rows of the sums are multiplied by
+powers of two, which rounds nothing; keys so far back that float32 cannot hold them become 0, as
+their scores do.
 """
 
 from collections.abc import Iterator
@@ -16,8 +21,8 @@ from whorl.attention._output import Output
 from whorl.encodings.base import Encoding
 from whorl.encodings.rotary.call import ResolvedPositions
 from whorl.kernels.tables import choose_table_dtype
+from whorl.positions import resolve
 
-from .checks import LinearParts
 from .features import (
     KEY,
     QUERY,
@@ -28,7 +33,6 @@ from .features import (
     take_positions,
 )
 from .positions import CausalPositions, find_followed_length
-from .references import clamp_positions, find_reference, limit_block, move_sums
 from .sums import ChunkDecay, DecayFactors, KeySums, add_keys, attend_chunk, divide_sums
 
 __all__ = ["LinearCall", "Past", "attend_both_ways", "attend_causally"]
@@ -37,19 +41,26 @@ _BLOCK = 512
 
 
 class LinearCall(NamedTuple):
-    """The arguments of a call, checked.
+    """The arguments of a call.
 
-    key_mask: [B, S], False for hidden keys. floor: the result is 0 where the denominator is not
+    rotation: the part of the encoding that rotates. decay: the one whose bias is -m distance.
+    key_mask: [B, S], False for hidden keys. Without positions and an offset, tokens continue after
+    the state, or from 0. axes: of positions. floor: the result is 0 where the denominator is not
     above it.
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
+    rotation: Encoding | None
+    decay: Encoding | None
     key_mask: Tensor | None
-    feature_map: FeatureMap
-    parts: LinearParts
+    positions: Tensor | None
+    key_positions: Tensor | None
+    offset: int | Tensor | None
+    axes: int
     context_length: int | Tensor | None
+    feature_map: FeatureMap
     floor: float
 
     @property
@@ -60,7 +71,15 @@ class LinearCall(NamedTuple):
     @property
     def groups(self) -> int:
         """Query heads for each head of the sums; a decay differs between query heads."""
-        return 1 if self.parts.decay is not None else self.q.shape[1] // self.k.shape[1]
+        return 1 if self.decay is not None else self.q.shape[1] // self.k.shape[1]
+
+    def resolve(
+        self, positions: Tensor | None, offset: int | Tensor | None, length: int
+    ) -> ResolvedPositions:
+        """Positions of ``length`` tokens, checked."""
+        first = 0 if offset is None else offset
+        batch, device = self.q.shape[0], self.q.device
+        return resolve(positions, first, batch, length, device, "linear_attention", self.axes)
 
     def build_empty_sums(self) -> KeySums:
         """Sums over no keys."""
@@ -73,12 +92,9 @@ class LinearCall(NamedTuple):
         self, queries: ResolvedPositions, keys: ResolvedPositions, has_state: bool
     ) -> Features:
         """How vectors at these positions become features."""
-        rotation, length = self.parts.rotation, self.context_length
-        if length is None:
-            lengths = [self.q.shape[2], self.k.shape[2]]
-            length = find_followed_length(rotation, [queries, keys], lengths, has_state)
-        unscaling = compute_unscaling(rotation, length, self.q, self.dtype)
-        return Features(self.feature_map, self.dtype, rotation, length, unscaling)
+        length = find_followed_length(self, queries, keys, has_state)
+        unscaling = compute_unscaling(self.rotation, length, self.q, self.dtype)
+        return Features(self.feature_map, self.dtype, self.rotation, length, unscaling)
 
     def group_queries(self, features: FeaturePair) -> FeaturePair:
         """Features of queries [B, H, T, F] as [B, G, r, T, F]."""
@@ -128,8 +144,22 @@ class Past:
         self, rotation: Encoding, reference: int | Tensor, feature_map: FeatureMap
     ) -> None:
         """Make the sums relative to another reference."""
-        self.sums = move_sums(rotation, self.sums, self.reference, reference, feature_map)
-        self.reference = reference
+        old, self.reference = self.reference, reference
+        if old is None or (
+            isinstance(old, int) and isinstance(reference, int) and old == reference
+        ):
+            return
+        numerator, denominator = self.sums
+        width = numerator.shape[2] - (feature_map == "cosine")
+        before, after = (torch.as_tensor(r, device=numerator.device) for r in (old, reference))
+
+        def rescale(rows: Tensor) -> Tensor:  # [B, G, F, Dv]; a last row of ones stays
+            rescaled = rotation.rescale(rows[:, :, :width].mT, old=before, new=after).mT
+            return torch.cat((rescaled, rows[:, :, width:]), 2)
+
+        if feature_map == "cosine":  # whose denominator is rotated too
+            denominator = rescale(denominator.unsqueeze(-1)).squeeze(-1)
+        self.sums = KeySums(rescale(numerator), denominator)
 
     def add(self, keys: FeaturePair, v: Tensor, factors: DecayFactors) -> None:
         """Add the keys of a chunk."""
@@ -143,12 +173,12 @@ def attend_both_ways(
     """Attention in which every query sees every key."""
     features, sums = call.build_features(queries, keys, has_state=False), call.build_empty_sums()
     start, out = 0, Output(call.q, call.v, call.k)
-    for k, v in zip(_split_tokens(call.k, _BLOCK), _split_tokens(call.v, _BLOCK), strict=True):
+    for k, v in zip(torch.split(call.k, _BLOCK, 2), torch.split(call.v, _BLOCK, 2), strict=True):
         pair = features.compute(k, take_positions(keys, start, k.shape[2]), KEY)
         sums = add_keys(sums, *call.prepare_keys(pair, v, start), DecayFactors())
         start += k.shape[2]
     start = 0
-    for q in _split_tokens(call.q, _BLOCK):
+    for q in torch.split(call.q, _BLOCK, 2):
         pair = features.compute(q, take_positions(queries, start, q.shape[2]), QUERY)
         out.append(call.attend_sums(sums, call.group_queries(pair)))
         start += q.shape[2]
@@ -159,11 +189,13 @@ def attend_causally(
     call: LinearCall, positions: CausalPositions, past: Past, chunk: int, has_state: bool
 ) -> Tensor:
     """Attention in which each query sees the keys up to itself; ``past`` takes these in."""
-    where, rotation = positions.where, call.parts.rotation
+    where, rotation = positions.where, call.rotation
     T, S, block = call.q.shape[2], call.k.shape[2], max(chunk, _BLOCK // chunk * chunk)
     moving = rotation if rotation is not None and rotation.acts("span") else None
-    if moving is not None:
-        block, where = limit_block(moving, block), clamp_positions(moving, positions)
+    span = None if moving is None else moving.span(torch.float32)
+    if span is not None:  # a quarter of it leaves room for sums
+        block = max(1, min(block, span // 4))
+        where = _clamp_positions(positions, span // 4)
     features = call.build_features(take_positions(where, S - T, T), where, has_state)
     decay = _build_decay(call, positions)
     ks, vs = (_split_blocks(x, S - T, block) for x in (call.k, call.v))
@@ -173,7 +205,7 @@ def attend_causally(
     for q, k, v in zip(qs, ks, vs, strict=True):
         length = k.shape[2]
         if moving is not None:
-            reference = find_reference(moving, positions, start, k)
+            reference = _find_reference(moving, positions, start, k)
             past.move_reference(moving, reference, call.feature_map)
         # Keys without a query are passed in its place: the features of that are not used.
         here = take_positions(where, start, length)
@@ -201,7 +233,7 @@ def _attend_chunks(
     """Results of one block, chunk by chunk; extent: its first token, and the chunk size."""
     (queries, keys, values), (start, chunk) = block, extent
     chunks = zip(
-        queries.split(chunk, 3), keys.split(chunk, 2), _split_tokens(values, chunk), strict=True
+        queries.split(chunk, 3), keys.split(chunk, 2), torch.split(values, chunk, 2), strict=True
     )
     for q, k, v in chunks:
         q, length = q.apply(lambda x: x.flatten(2, 3)), v.shape[2]
@@ -212,8 +244,32 @@ def _attend_chunks(
         start += length
 
 
+def _clamp_positions(positions: CausalPositions, span: int) -> ResolvedPositions:
+    """Positions, with those of hidden tokens, which may be any, moved near to the others."""
+    (values, offset), line, _ = positions
+    if values is None or line is None:
+        return values, offset
+    return torch.clamp(values, line - span, line + span), 0
+
+
+def _find_reference(
+    rotation: Encoding, positions: CausalPositions, start: int, k: Tensor
+) -> int | Tensor:
+    """The reference of the block of keys that begins at token ``start``: an int, or one per row."""
+    (_, offset), line, _ = positions
+    batch, length = k.shape[0], k.shape[2]
+    if line is not None:
+        near = rotation.reference_near(line[:, start : start + length])  # [1] or [B]
+    elif torch.compiler.is_compiling():  # as a tensor: the graph then fits other lengths as well
+        first = offset + start
+        near = rotation.reference_near(torch.arange(first, first + length, device=k.device))
+    else:  # the same for numbers that are known
+        return rotation.reference_for(offset + start + (length - 1) // 2)
+    return torch.as_tensor(near).expand(batch)
+
+
 def _build_decay(call: LinearCall, positions: CausalPositions) -> ChunkDecay:
-    part, (where, line, _), S = call.parts.decay, positions, call.k.shape[2]
+    part, (where, line, _), S = call.decay, positions, call.k.shape[2]
     like = call.q.new_empty(0, dtype=call.dtype)
     if part is None:
         return ChunkDecay(like, call.groups, None, None, is_consecutive=True)
@@ -226,9 +282,4 @@ def _split_blocks(x: Tensor, before: int, size: int) -> list[Tensor]:
     """Blocks of the first ``before`` tokens, then of the others."""
     # By one size, not by a list of them: compiled code then fits other lengths as well.
     parts = torch.split(x, [before, x.shape[2] - before], 2) if before else (x,)
-    return [block for part in parts if part.shape[2] for block in _split_tokens(part, size)]
-
-
-def _split_tokens(x: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Pieces of ``size`` tokens, the last with what is left."""
-    return torch.split(x, size, 2)
+    return [block for part in parts if part.shape[2] for block in torch.split(part, size, 2)]

@@ -1,42 +1,21 @@
 """Positions of the queries and keys of a call of linear attention."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
-from whorl.encodings.base import Encoding
 from whorl.encodings.rotary.call import ResolvedPositions, find_context_length
 from whorl.encodings.rotary.rotary import Rotary
-from whorl.positions import resolve
 
-__all__ = [
-    "CausalPositions",
-    "PositionArguments",
-    "StateEnd",
-    "find_causal_positions",
-    "find_followed_length",
-    "find_positions",
-]
+if TYPE_CHECKING:
+    from .attention import LinearState
+    from .compute import LinearCall
+
+__all__ = ["CausalPositions", "find_causal_positions", "find_followed_length", "find_positions"]
 
 _NAME = "linear_attention"
-
-
-class PositionArguments(NamedTuple):
-    """The caller's positions; without an offset tokens continue after the state, or from 0."""
-
-    positions: Tensor | None
-    key_positions: Tensor | None
-    offset: int | Tensor | None
-    axes: int
-
-
-class StateEnd(NamedTuple):
-    """The end of a state: its next position, and which rows [B] have seen no key at all."""
-
-    next_position: int | Tensor
-    empty: Tensor
 
 
 class CausalPositions(NamedTuple):
@@ -51,85 +30,80 @@ class CausalPositions(NamedTuple):
     next_position: int | Tensor
 
 
-def find_positions(
-    q: Tensor, k: Tensor, arguments: PositionArguments, rotates: bool
-) -> tuple[ResolvedPositions, ResolvedPositions]:
+def find_positions(call: "LinearCall") -> tuple[ResolvedPositions, ResolvedPositions]:
     """Positions of queries and of keys where every query sees every key."""
-    (B, _, T, _), S, offset = q.shape, k.shape[2], arguments.offset
-    offset = 0 if offset is None else offset
-    queries = resolve(arguments.positions, offset, B, T, q.device, _NAME, arguments.axes)
-    if arguments.key_positions is not None:
-        keys = resolve(arguments.key_positions, 0, B, S, k.device, _NAME, arguments.axes)
-        return queries, keys
-    if rotates and T != S:
-        message = _NO_POSITIONS if arguments.positions is None else _TWO_LENGTHS
+    T, S = call.q.shape[2], call.k.shape[2]
+    queries = call.resolve(call.positions, call.offset, T)
+    if call.key_positions is not None:
+        return queries, call.resolve(call.key_positions, 0, S)
+    if call.rotation is not None and T != S:
+        message = _NO_POSITIONS if call.positions is None else _TWO_LENGTHS
         raise ValueError(message.format(T, S))
     return queries, queries
 
 
-def find_causal_positions(
-    q: Tensor,
-    k: Tensor,
-    arguments: PositionArguments,
-    key_mask: Tensor | None,
-    state: StateEnd | None,
-) -> CausalPositions:
+def find_causal_positions(call: "LinearCall", state: "LinearState | None") -> CausalPositions:
     """Positions of a causal call, after a state if there is one."""
-    S = k.shape[2]
-    where = _find_key_positions(q, k, arguments, state)
+    S, several = call.k.shape[2], call.axes > 1
+    where = _find_key_positions(call, state)
     values, offset = where
     if values is None:
         _check_offset(offset, state, S)
         return CausalPositions(where, None, offset + S)
-    several = arguments.axes > 1
-    line = _compute_line(values.amax(0) if several else values, key_mask, state)
-    if not several:
-        _check_order(values, line, key_mask)
+    line = _compute_line(values.amax(0) if several else values, call.key_mask, state)
+    if not several and has_values(values):
+        wrong = values != line if call.key_mask is None else (values != line) & call.key_mask
+        if bool(wrong.any()):
+            raise ValueError(_DECREASING.format("positions that do"))
     if not S:
         return CausalPositions(where, line, 0 if state is None else state.next_position)
-    return CausalPositions(where, line, (line[:, -1] + 1).expand(q.shape[0]))
+    return CausalPositions(where, line, (line[:, -1] + 1).expand(call.q.shape[0]))
 
 
 def find_followed_length(
-    rotation: Encoding | None, where: list[ResolvedPositions], lengths: list[int], has_state: bool
+    call: "LinearCall", queries: ResolvedPositions, keys: ResolvedPositions, has_state: bool
 ) -> int | Tensor | None:
-    """The context length for a scaling that depends on it, if the caller gave none."""
+    """The context length: the caller's, or for a scaling that depends on it that of the tokens."""
+    rotation = call.rotation
     scaling = rotation.config.scaling if isinstance(rotation, Rotary) else None
-    if rotation is None or scaling is None or not scaling.follows_length:
-        return None
+    if call.context_length is not None or scaling is None or not scaling.follows_length:
+        return call.context_length
     if has_state:
         raise ValueError(
             f"{_NAME}: context_length must be given with a state for {scaling!r}, which depends on"
             " the current length, because keys in sums cannot be rotated again; got None. Pass the"
             " same in every call, or process the whole sequence in one call."
         )
-    return find_context_length(where, lengths, rotation.position_axes)
+    lengths = [call.q.shape[2], call.k.shape[2]]
+    return find_context_length([queries, keys], lengths, call.axes)
 
 
-def _find_key_positions(
-    q: Tensor, k: Tensor, arguments: PositionArguments, state: StateEnd | None
-) -> ResolvedPositions:
-    (B, _, T, _), S, device = q.shape, k.shape[2], q.device
-    positions, key_positions, offset, axes = arguments
+def _find_key_positions(call: "LinearCall", state: "LinearState | None") -> ResolvedPositions:
+    T, S, axes, offset = call.q.shape[2], call.k.shape[2], call.axes, call.offset
+    positions, key_positions = call.positions, call.key_positions
+    for given in (positions, key_positions):
+        if call.decay is not None and axes > 1 and isinstance(given, Tensor) and given.dim() > 1:
+            raise ValueError(
+                f"{_NAME}: positions must be [T] or [B, T] with ALiBi, which needs one distance"
+                f" between two tokens; got {list(given.shape)} on {axes} axes. Leave ALiBi out, or"
+                " with MRoPE pass positions [T], as of text."
+            )
     if key_positions is not None:
-        keys = resolve(key_positions, 0, B, S, device, _NAME, axes)
+        keys = call.resolve(key_positions, 0, S)
         if positions is not None:
-            queries = resolve(positions, offset or 0, B, T, device, _NAME, axes)
-            _check_last_positions(queries[0], keys[0])
+            _check_last_positions(call.resolve(positions, offset, T)[0], keys[0])
         return keys
-    if positions is not None:
-        if T != S:
-            raise ValueError(_TWO_LENGTHS.format(T, S))
-        return resolve(positions, 0 if offset is None else offset, B, S, device, _NAME, axes)
-    if offset is None:
-        offset = 0 if state is None else state.next_position
+    if positions is not None and T != S:
+        raise ValueError(_TWO_LENGTHS.format(T, S))
+    if positions is None and offset is None and state is not None:
+        offset = state.next_position
     if isinstance(offset, Tensor) and offset.is_floating_point():  # after fractional positions
-        values = offset.unsqueeze(-1) + torch.arange(S, device=device)  # [B, S]
+        values = offset.unsqueeze(-1) + torch.arange(S, device=call.q.device)  # [B, S]
         return (values if axes == 1 else values.expand(axes, *values.shape)), 0
-    return resolve(None, offset, B, S, device, _NAME, axes)
+    return call.resolve(positions, offset, S)
 
 
-def _compute_line(values: Tensor, key_mask: Tensor | None, state: StateEnd | None) -> Tensor:
+def _compute_line(values: Tensor, key_mask: Tensor | None, state: "LinearState | None") -> Tensor:
     """The largest position of a visible token so far, those of the state included."""
     line = values if values.dim() == 2 else values.unsqueeze(0)
     if not line.shape[0] or not line.shape[1]:
@@ -146,24 +120,13 @@ def _compute_line(values: Tensor, key_mask: Tensor | None, state: StateEnd | Non
     return torch.maximum(line, before).cummax(-1).values
 
 
-def _check_order(values: Tensor, line: Tensor, key_mask: Tensor | None) -> None:
-    """Refuse positions of visible tokens that decrease."""
-    if not has_values(values):
-        return
-    wrong = values != line
-    if key_mask is not None:
-        wrong = wrong & key_mask
-    if bool(wrong.any()):
-        raise ValueError(_DECREASING.format("positions that do"))
-
-
-def _check_offset(offset: int, state: StateEnd | None, S: int) -> None:
+def _check_offset(offset: int, state: "LinearState | None", S: int) -> None:
     """Refuse tokens that begin before the end of a state."""
-    if state is None or not S or not has_values(state.empty):
+    if state is None or not S or not has_values(state.denominator):
         return
-    following, empty = state
+    following = state.next_position
     last = int(following.max() if isinstance(following, Tensor) else following) - 1
-    if offset < last and not bool(empty.all()):
+    if offset < last and not bool(state.empty.all()):
         raise ValueError(_DECREASING.format(f"position {offset} after a state that ends at {last}"))
 
 

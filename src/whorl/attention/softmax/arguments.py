@@ -1,25 +1,43 @@
-"""From the positions, masks and documents that are passed to attention to a ``Visibility``."""
+"""The arguments of attention: checks, and what they say about which keys are visible."""
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import has_values
+from whorl._support.tracing import is_exporting
 from whorl._support.words import quote
-from whorl.attention._checks import check_integers, has_key_axis
+from whorl.attention._checks import (
+    check_encoding,
+    check_heads,
+    check_integers,
+    check_mask,
+    check_qkv,
+    has_key_axis,
+)
 from whorl.encodings import Encoding
+from whorl.encodings.composition import has_option
 from whorl.positions import from_documents, resolve
 from whorl.positions.sequences import find_starts
 
 from .visibility import Visibility
 
 if TYPE_CHECKING:
-    from whorl.attention.cache.kv_cache import CacheStep
+    from whorl.attention.cache.kv_cache import CacheStep, KVCache
 
-__all__ = ["VisibilityArguments", "build_visibility", "read_cache_step"]
+__all__ = [
+    "VisibilityArguments",
+    "build_visibility",
+    "check_cached",
+    "check_inputs",
+    "check_segments",
+    "get_softmax_scale",
+    "read_cache_step",
+]
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,11 @@ class VisibilityArguments:
     documents: Tensor | None = None
     cu_seqlens: Tensor | None = None
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether it matters to a mask where tokens are."""
+        return self.causal or self.window is not None
+
 
 def read_cache_step(step: "CacheStep", window: int | None, sinks: int) -> VisibilityArguments:
     """The arguments that a cache gives in place of the caller's."""
@@ -43,6 +66,117 @@ def read_cache_step(step: "CacheStep", window: int | None, sinks: int) -> Visibi
             positions=step.positions, key_positions=step.key_positions, mask=step.valid
         )
     return VisibilityArguments(True, window, sinks, step.positions, step.key_positions, step.valid)
+
+
+def check_inputs(
+    q: Tensor, k: Tensor, v: Tensor, encoding: Encoding, causal: bool, where: str
+) -> None:
+    """Refuse tensors that do not belong together, and an encoding that is not for them."""
+    check_encoding(encoding, where)
+    check_qkv(q, k, v, where)
+    if not isinstance(causal, bool):
+        raise TypeError(f"{where}: causal must be True or False; got {quote(causal)}.")
+    if not q.shape[3]:
+        raise ValueError(
+            f"{where}: q and k must have channels, because scores are their products; got"
+            f" {list(q.shape)}."
+        )
+    if encoding.causal and not causal:
+        raise ValueError(
+            f"{where}: causal must be True for {encoding!r}, because the score of a key after its"
+            " query would grow with the distance; got False."
+        )
+    check_heads(encoding, q.shape[1], where)
+
+
+def get_softmax_scale(encoding: Encoding, scale: float | None, head_dim: int, where: str) -> float:
+    """What scores are multiplied by: the caller's number, the encoding's, or 1 / sqrt(D)."""
+    if scale is None:
+        scale = encoding.softmax_scale(head_dim)
+        return head_dim**-0.5 if scale is None else float(scale)
+    number = isinstance(scale, int | float) and not isinstance(scale, bool)
+    if not number or not -math.inf < scale < math.inf:
+        raise ValueError(
+            f"{where}: scale must be a finite number, or None for that of the encoding; got"
+            f" {quote(scale)}."
+        )
+    return float(scale)
+
+
+def check_cached(
+    cache: "KVCache",
+    encoding: Encoding,
+    arguments: VisibilityArguments,
+    segments: Tensor | None,
+    context_length: int | Tensor | None,
+) -> None:
+    """Refuse arguments that contradict a cache, before it takes the new tokens in.
+
+    A refusal leaves the cache as it was.
+    """
+    # Imported here, because a call without a cache does not need it.
+    from whorl.attention.cache.kv_cache import KVCache
+
+    if is_exporting():
+        raise ValueError(
+            "attention: cache must be None in an exported program, because it grows between calls"
+            " and a program keeps nothing; got a KVCache. Export with the keys of all tokens as"
+            " inputs."
+        )
+    if not isinstance(cache, KVCache):
+        raise TypeError(f"attention: cache must be a whorl.KVCache, or None; got {quote(cache)}.")
+    if not arguments.causal:
+        raise ValueError(
+            "attention: causal must be True with a cache, because earlier tokens cannot see later"
+            " ones; got False. For attention both ways pass all tokens in one call, without a"
+            " cache."
+        )
+    others: dict[str, object] = {"documents": arguments.documents}
+    others |= {"cu_seqlens": arguments.cu_seqlens, "key_positions": arguments.key_positions}
+    others |= {"segments": segments, "context_length": context_length}
+    if given := [name for name, value in others.items() if value is not None]:
+        raise ValueError(
+            f"attention: {' and '.join(given)} must be None with a cache, which knows its keys and"
+            " their length; got a value. Leave it out."
+        )
+    _check_match(cache, encoding, arguments)
+
+
+def _check_match(cache: "KVCache", encoding: Encoding, arguments: VisibilityArguments) -> None:
+    """Refuse an encoding, a window or sinks that differ from those of the cache."""
+    if cache.encoding is not None and cache.encoding is not encoding:
+        raise ValueError(
+            f"attention: encoding must be that of the cache, {cache.encoding!r}; got {encoding!r}."
+            " Pass the same one, or none."
+        )
+    if cache.encoding is None and encoding.acts("forward"):
+        raise ValueError(
+            f"attention: cache must be built with the encoding, because {encoding!r} rotates keys;"
+            " got a KVCache without one. Build it with KVCache(encoding)."
+        )
+    window, sinks = arguments.window, arguments.sinks
+    if (window is not None and window != cache.window) or (sinks and sinks != cache.sinks):
+        raise ValueError(
+            f"attention: window and sinks must be those of the cache, {cache.window} and"
+            f" {cache.sinks}; got {window} and {sinks}. Leave them out."
+        )
+
+
+def check_segments(
+    segments: Tensor, q: Tensor, k: Tensor, encoding: Encoding, cached: bool
+) -> tuple[Tensor, Tensor]:
+    """The segment ids of queries and of keys."""
+    check_integers(segments, "attention", "segments", "integers [S] or [B, S]")
+    T, S = q.shape[2], k.shape[2]
+    scoring = [part for part in encoding.parts if part.acts("content_score")]
+    supported = scoring and all(has_option(part, "content_score", "segments") for part in scoring)
+    if not has_key_axis(segments, k) or T > S or cached or not supported:
+        raise ValueError(
+            f"attention: segments must be integers [S] or [B, S], one for each of the {S} keys, for"
+            " an encoding with vectors for them and no cache; got"
+            f" {list(segments.shape)} for {encoding!r}."
+        )
+    return segments[..., S - T :], segments
 
 
 def build_visibility(
@@ -61,12 +195,8 @@ def build_visibility(
     ordered = positions is None or _has_axes(arguments, 1 if rotated else encoding.position_axes)
     if ids is not None and ordered:
         ids = find_starts(ids).cumsum(-1)  # positions start again in each run of one id
-    if T > S and positions is None and not _needs_positions(arguments, encoding):
-        # Plain cross attention, to which it does not matter where tokens are.
-        queries, keys = (torch.arange(n, device=q.device) for n in (T, S))
-        found = _Positions(queries, keys, 0)
-    else:
-        found = _get_positions(q, k, arguments, ids, ordered)
+    needed = arguments.is_masked or bool(encoding.hooks - {"input"})
+    found = _get_positions(q, k, arguments, ids, ordered, needed)
     if positions is not None:
         _check_positions(q, k, arguments, encoding, ordered)
     key_mask, mask = (None, None) if arguments.mask is None else _read_mask(arguments.mask, q, k)
@@ -80,15 +210,6 @@ def build_visibility(
         restarts=ids is not None and ordered,
         mask=mask,
     )
-
-
-class _Positions(NamedTuple):
-    """The first four fields of a ``Visibility``."""
-
-    query_positions: Tensor
-    key_positions: Tensor
-    offset: int | None
-    first_key_position: int = 0
 
 
 # Distances are int64.
@@ -108,12 +229,6 @@ def _check_window(window: int | None, sinks: int) -> None:
             f"attention: sinks must be 0 without a window, because every key is visible then; got"
             f" {sinks}. Pass window= or leave sinks out."
         )
-
-
-def _needs_positions(arguments: VisibilityArguments, encoding: Encoding) -> bool:
-    """Whether it matters where tokens are: to a mask, or to the encoding."""
-    masked = arguments.causal or arguments.window is not None
-    return masked or bool(encoding.hooks - {"input"})
 
 
 def _has_axes(arguments: VisibilityArguments, axes: int) -> bool:
@@ -136,14 +251,12 @@ def _check_positions(
 ) -> None:
     """Refuse positions that are not finite, or whose order a mask or a bias needs and has not."""
     T, S = q.shape[2], k.shape[2]
-    if ordered and T > S:
-        masked = arguments.causal or arguments.window is not None
-        if masked or encoding.hooks - {"input", "rotation"}:
-            raise ValueError(
-                "attention: positions on several axes do not say which keys a query comes after, so"
-                f" there must not be more queries than keys; got {T} and {S}. Leave out causal,"
-                " window and biases, or with MRoPE pass positions [T]."
-            )
+    if ordered and T > S and (arguments.is_masked or encoding.hooks - {"input", "rotation"}):
+        raise ValueError(
+            "attention: positions on several axes do not say which keys a query comes after, so"
+            f" there must not be more queries than keys; got {T} and {S}. Leave out causal,"
+            " window and biases, or with MRoPE pass positions [T]."
+        )
     for name in ("positions", "key_positions"):
         given = getattr(arguments, name)
         if given is None or not has_values(given):
@@ -197,9 +310,17 @@ def _check_cu_seqlens(cu_seqlens: Tensor, k: Tensor) -> None:
 
 
 def _get_positions(
-    q: Tensor, k: Tensor, arguments: VisibilityArguments, ids: Tensor | None, ordered: bool
-) -> _Positions:
-    """Positions by which masks and biases go: the caller's, or the order of the tokens."""
+    q: Tensor,
+    k: Tensor,
+    arguments: VisibilityArguments,
+    ids: Tensor | None,
+    ordered: bool,
+    needed: bool,
+) -> tuple[Tensor, Tensor, int | None, int]:
+    """Positions by which masks and biases go: the caller's, or the order of the tokens.
+
+    The first four fields of a ``Visibility``. needed: it matters where tokens are.
+    """
     positions, key_positions = arguments.positions, arguments.key_positions
     B, T, S, device = q.shape[0], q.shape[2], k.shape[2], q.device
     if positions is not None and key_positions is None and T != S:
@@ -211,7 +332,7 @@ def _get_positions(
         raise ValueError(
             "attention: positions must be given with key_positions; got None. Pass both."
         )
-    if positions is None and T > S:
+    if positions is None and T > S and needed:
         raise ValueError(
             f"attention: positions must be given, because {T} queries cannot be the last of {S}"
             " keys; got None. Pass positions= and key_positions=."
@@ -219,17 +340,17 @@ def _get_positions(
     if ordered:
         if ids is not None:
             counted = from_documents(ids)
-            return _Positions(counted[..., S - T :], counted, None)
+            return counted[..., S - T :], counted, None, 0
         keys = torch.arange(S, device=device)
-        return _Positions(keys[S - T :] if T <= S else torch.arange(T, device=device), keys, S - T)
-    assert positions is not None
+        return (keys[S - T :] if T <= S else torch.arange(T, device=device)), keys, S - T, 0
     queries, _ = resolve(positions, 0, B, T, device, "attention")
     assert queries is not None
-    if key_positions is None:
-        return _Positions(queries, queries, *_find_offset(queries, queries))
-    key_tensor, _ = resolve(key_positions, 0, B, S, device, "attention")
-    assert key_tensor is not None
-    return _Positions(queries, key_tensor, *_find_offset(queries, key_tensor))
+    both = (queries, queries)
+    if key_positions is not None:
+        given, _ = resolve(key_positions, 0, B, S, device, "attention")
+        assert given is not None
+        both = (queries, given)
+    return *both, *_find_offset(*both)
 
 
 def _find_offset(queries: Tensor, keys: Tensor) -> tuple[int | None, int]:
@@ -253,13 +374,7 @@ def _read_mask(mask: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tenso
     """
     B, H, T, _ = q.shape
     S = k.shape[2]
-    if not isinstance(mask, Tensor) or mask.is_floating_point():
-        came = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(
-            "attention: mask must be boolean, or integers 0 and 1, where 1 is visible; got"
-            f" {came}. An additive mask of 0 and -inf becomes one by `mask == 0`."
-        )
-    check_storage(mask, "attention", "mask")
+    mask = check_mask(mask, q.device, "attention")
     is_padding = mask.shape == (B, S)
     fits = mask.dim() == 4 and all(
         n in (1, size) for n, size in zip(mask.shape, (B, H, T, S), strict=True)
@@ -269,7 +384,6 @@ def _read_mask(mask: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tenso
             f"attention: mask must be [B, S] for padding, here [{B}, {S}], or [B, H, T, S] with 1"
             f" where it is the same, here [{B}, {H}, {T}, {S}]; got {list(mask.shape)}."
         )
-    mask = mask.bool()
     if has_values(mask) and bool(mask.all()):
         return None, None
     return (mask, None) if is_padding else (None, mask)

@@ -11,7 +11,7 @@ in blocks       anything else: each block of queries with the keys that it may s
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,18 +35,6 @@ try:  # torch has no public way to ask
     _get_transform = peek_interpreter_stack
 except ImportError:  # pragma: no cover
     _get_transform = lambda: None  # noqa: E731
-
-
-class _Terms(NamedTuple):
-    """What is added to q k^T of a block, each [B, H, b, s] or less.
-
-    content: before the softmax scale. bias: after it, with -inf for hidden keys. any_visible
-    [..., b, 1]: whether a query sees any key, where that is not certain.
-    """
-
-    content: Tensor | None
-    bias: Tensor | None
-    any_visible: Tensor | None
 
 
 class SoftmaxCall:
@@ -73,7 +61,9 @@ class SoftmaxCall:
         self.has_content = encoding.acts("content_score")
         self.has_bias = encoding.acts("distance_bias")
         self.needs_weights = dropout > 0 or encoding.acts("value_term")
-        self.is_trained = torch.is_grad_enabled() and _has_trained_scores(encoding)
+        scoring = [part for part in encoding.parts if "score" in part.hooks]
+        trained = any(p.requires_grad for part in scoring for p in part.parameters())
+        self.is_trained = torch.is_grad_enabled() and trained
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention of queries that are rotated, as far as the call is, and have their scale."""
@@ -169,30 +159,36 @@ class SoftmaxCall:
         bias_only = not self.has_content and not self.needs_weights
         if self.is_trained and bias_only and self.visibility.is_by_distance:
             return self._attend_with_trained_bias(q, k, v, self._compute_bias_vector(q, block))
-        terms = self._compute_terms(q, k, block, scorer)
-        known = [x for x in (terms.content, terms.bias) if x is not None]
+        content = None
+        if scorer is not None:
+            ids = {}
+            if self.segments is not None:
+                ids["segments"] = block.take_queries(self.segments[0])
+                ids["key_segments"] = block.take_keys(self.segments[1])
+            content = scorer(q, k, block.query_positions, block.key_positions, **ids)
+        bias, any_visible = self._compute_bias_and_mask(q, block)
+        known = [x for x in (content, bias) if x is not None]
         # Under vmap a tensor does not say that it needs a gradient.
         tracked = any(x.requires_grad or self.is_trained or _is_transformed() for x in known)
         if self.needs_weights or tracked:
-            out = self._attend_with_weights(q, k, v, terms, block)
+            out = self._attend_with_weights(q, k, v, content, bias, block)
         else:
-            mask = terms.bias
-            if terms.content is not None:
-                content = terms.content.to(choose_table_dtype(q)) * self.scale
-                mask = content if mask is None else content + mask
-            if mask is not None:
-                mask = mask.expand(*q.shape[:3], k.shape[2])
-            out = self._call_fused_kernel(q, k, v, attn_mask=mask)
-        return out if terms.any_visible is None else torch.where(terms.any_visible, out, 0.0)
+            if content is not None:
+                content = content.to(choose_table_dtype(q)) * self.scale
+                bias = content if bias is None else content + bias
+            if bias is not None:
+                bias = bias.expand(*q.shape[:3], k.shape[2])
+            out = self._call_fused_kernel(q, k, v, attn_mask=bias)
+        return out if any_visible is None else torch.where(any_visible, out, 0.0)
 
-    def _compute_terms(
-        self, q: Tensor, k: Tensor, block: QueryBlock, scorer: Scorer | None
-    ) -> _Terms:
-        """Content score, bias and mask of a block."""
-        wide, content, any_visible = choose_table_dtype(q), None, None
-        if scorer is not None:
-            segments = self._take_segments(block)
-            content = scorer(q, k, block.query_positions, block.key_positions, **segments)
+    def _compute_bias_and_mask(
+        self, q: Tensor, block: QueryBlock
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """What is added to the scores after the softmax scale, with -inf for hidden keys.
+
+        And whether a query sees any key, [..., b, 1], where that is not certain.
+        """
+        wide, any_visible = choose_table_dtype(q), None
         bias = self._compute_bias(block)
         bias = None if bias is None else bias.to(wide)
         if (visible := self.visibility.compute_mask(block)) is not None:
@@ -202,7 +198,7 @@ class SoftmaxCall:
                 any_visible = visible.any(-1, keepdim=True)
                 hidden = torch.where(any_visible, hidden, zero)  # a row of -inf would give NaN
             bias = hidden if bias is None else bias + hidden
-        return _Terms(content, bias, any_visible)
+        return bias, any_visible
 
     def _compute_bias(self, block: QueryBlock) -> Tensor | None:
         """The bias by distance of the queries and keys of a block, [(B,) H, b, s]."""
@@ -217,32 +213,31 @@ class SoftmaxCall:
         bias = self.encoding.distance_bias(distance)
         return bias.transpose(0, 1) if bias is not None and bias.dim() == 4 else bias
 
-    def _take_segments(self, block: QueryBlock) -> dict[str, Tensor]:
-        if self.segments is None:
-            return {}
-        ids, key_ids = self.segments
-        return {"segments": block.take_queries(ids), "key_segments": block.take_keys(key_ids)}
-
     def _attend_with_weights(
-        self, q: Tensor, k: Tensor, v: Tensor, terms: _Terms, block: QueryBlock
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        content: Tensor | None,
+        bias: Tensor | None,
+        block: QueryBlock,
     ) -> Tensor:
         """Attention by a matrix of weights, for dropout, value terms and trained scores."""
-        wide = choose_table_dtype(q)
-        weights = self._compute_scores(q, k, terms).softmax(-1)
+        wide, keys = choose_table_dtype(q), k.to(choose_table_dtype(q)).mT
+        # The scores after scale, bias and mask; what replaces q k^T belongs here.
+        if content is None:
+            scores = _multiply_heads(q.to(wide) * self.scale, keys)
+            scores = scores if bias is None else scores + bias
+        else:
+            scores = _multiply_heads(q.to(wide), keys) + content.to(wide)
+            scores = torch.add(
+                scores.new_zeros(()) if bias is None else bias, scores, alpha=self.scale
+            )
+        weights = scores.softmax(-1)
         weights = F.dropout(weights, self.dropout) if self.dropout else weights
         out = _multiply_heads(weights, v.to(wide))
         term = self.encoding.value_term(weights, block.query_positions, block.key_positions)
         return (out if term is None else out + term).to(v.dtype)
-
-    def _compute_scores(self, q: Tensor, k: Tensor, terms: _Terms) -> Tensor:
-        """Scores of a block after scale, bias and mask; what replaces q k^T belongs here."""
-        wide, keys = choose_table_dtype(q), k.to(choose_table_dtype(q)).mT
-        if terms.content is None:
-            score = _multiply_heads(q.to(wide) * self.scale, keys)
-            return score if terms.bias is None else score + terms.bias
-        score = _multiply_heads(q.to(wide), keys) + terms.content.to(wide)
-        bias = score.new_zeros(()) if terms.bias is None else terms.bias
-        return torch.add(bias, score, alpha=self.scale)
 
     def _compute_bias_vector(self, q: Tensor, block: QueryBlock) -> Tensor:
         """Bias and mask by distance, [H, b + s - 1], as ``Visibility.list_distances`` has them."""
@@ -272,12 +267,6 @@ def scale_queries(q: Tensor, encoding: Encoding, positions: Tensor) -> Tensor:
         return q
     factor = scale.unsqueeze(-1)
     return q * (factor.unsqueeze(1) if factor.dim() == 3 else factor).to(q.dtype)
-
-
-def _has_trained_scores(encoding: Encoding) -> bool:
-    """Whether what the encoding adds to scores has parameters to train."""
-    scoring = [part for part in encoding.parts if "score" in part.hooks]
-    return any(p.requires_grad for part in scoring for p in part.parameters())
 
 
 def _is_transformed() -> bool:

@@ -1,4 +1,9 @@
-"""Which keys each query attends to: the mask of a call, computed for one block at a time."""
+"""Which keys each query attends to: the mask of a call, computed for one block at a time.
+
+The range (start, stop) of keys of a block contains every visible key, but hidden keys may lie in it
+too: it says what to read, not what to mask. The ranges of all blocks are computed together, once
+for a call.
+"""
 
 from dataclasses import dataclass
 
@@ -8,14 +13,9 @@ from torch import Tensor
 from whorl._support.tensors import has_values
 from whorl._support.tracing import find_count, is_exporting
 
-from .key_ranges import (
-    Range,
-    find_ranges_by_document,
-    find_ranges_by_position,
-    find_sink_range,
-)
-
 __all__ = ["QueryBlock", "Visibility"]
+
+Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -98,21 +98,24 @@ class Visibility:
         known = (self.query_positions, self.key_positions, *(self.documents or ()))
         readable = len(blocks) > 1 and all(has_values(x) and x.numel() for x in known)
         if self.documents is not None and readable:
-            same_document = find_ranges_by_document(*self.documents, blocks)
+            same_document = _find_ranges_by_document(*self.documents, blocks)
         if self.offset is not None:
             nearby = [self._find_range(self.offset, *block, S) for block in blocks]
             first = self.first_key_position
             sinks = (max(0, -first), max(0, self.sinks - first))
         elif readable:
             order = self._get_order()
-            nearby = find_ranges_by_position(*order, blocks, self.causal, self.window)
-            sinks = find_sink_range(self.key_positions, self.sinks) if self.sinks else sinks
+            nearby = _find_ranges_by_position(*order, blocks, self.causal, self.window)
+            sinks = _find_sink_range(self.key_positions, self.sinks) if self.sinks else sinks
         elif self.sinks:
             sinks = (0, S)
-        return [
-            self._build_block(block, _join_ranges(near, document, sinks, self.causal))
-            for block, near, document in zip(blocks, nearby, same_document, strict=True)
-        ]
+        planned = []
+        for (start, stop), near, document in zip(blocks, nearby, same_document, strict=True):
+            key_ranges = _join_ranges(near, document, sinks, self.causal)
+            queries = self.query_positions[..., start:stop]
+            keys = _take_ranges(self.key_positions, key_ranges)
+            planned.append(QueryBlock(start, stop, key_ranges, queries, keys))
+        return planned
 
     def _find_range(self, offset: int, start: int, stop: int, S: int) -> Range:
         """The keys that queries start .. stop - 1 see, for consecutive positions."""
@@ -132,13 +135,6 @@ class Visibility:
             order = torch.arange(S, device=device)
             return order[S - self.query_positions.shape[-1] :], order
         return self.query_positions, self.key_positions
-
-    def _build_block(self, block: Range, key_ranges: tuple[Range, ...]) -> QueryBlock:
-        start, stop = block
-        queries = self.query_positions[..., start:stop]
-        return QueryBlock(
-            start, stop, key_ranges, queries, _take_ranges(self.key_positions, key_ranges)
-        )
 
     def list_distances(self, block: QueryBlock) -> Tensor:
         """Every distance in a block of consecutive positions, from the largest down, [b + s - 1].
@@ -226,3 +222,83 @@ def _take_ranges(x: Tensor, ranges: tuple[Range, ...], dim: int = -1) -> Tensor:
         low, high = ranges[0]
         return x if (low, high) == (0, x.shape[dim]) else x.narrow(dim, low, high - low)
     return torch.cat([x.narrow(dim, low, high - low) for low, high in ranges], dim)
+
+
+def _find_ranges_by_position(
+    query_positions: Tensor,
+    key_positions: Tensor,
+    blocks: list[Range],
+    causal: bool,
+    window: int | None,
+) -> list[Range]:
+    """For each block of queries, the keys that the causal mask and the window may leave visible.
+
+    query_positions [T] or [B, T], key_positions [S] or [B, S], in any order.
+    """
+    starts, stops = [0] * len(blocks), [key_positions.shape[-1]] * len(blocks)
+    if not causal and window is None:
+        return list(zip(starts, stops, strict=True))
+    queries, keys = _expand_rows(query_positions, key_positions)
+    least, most = (
+        torch.stack([getattr(queries[:, a:b], end)(-1) for a, b in blocks], -1)  # [B, blocks]
+        for end in ("amin", "amax")
+    )
+    # The least position from each key on never falls: where it is too large for a block, this key
+    # and all after it are hidden. The greatest position up to each key serves the other end.
+    least_after = keys.flip(-1).cummin(-1).values.flip(-1).contiguous()
+    if causal:
+        ends = torch.searchsorted(least_after, most, right=True)
+    else:
+        assert window is not None
+        ends = torch.searchsorted(least_after, most + window)
+    stops = ends.amax(0).tolist()
+    if window is not None:
+        most_before = keys.cummax(-1).values.contiguous()
+        starts = torch.searchsorted(most_before, least - window, right=True).amin(0).tolist()
+    return list(zip(starts, stops, strict=True))
+
+
+def _find_ranges_by_document(
+    query_ids: Tensor, key_ids: Tensor, blocks: list[Range]
+) -> list[Range]:
+    """For each block of queries, the keys from the first to the last of the same documents.
+
+    query_ids [T] or [B, T] are the last T of key_ids [S] or [B, S].
+    """
+    first, last, number = _find_ends(key_ids)
+    number = number[:, number.shape[1] - query_ids.shape[-1] :]
+    first, last = first.gather(1, number), last.gather(1, number)
+    starts = torch.stack([first[:, a:b].amin() for a, b in blocks]).tolist()
+    stops = torch.stack([last[:, a:b].amax() for a, b in blocks]).tolist()
+    return [(a, b + 1) for a, b in zip(starts, stops, strict=True)]
+
+
+def _find_sink_range(key_positions: Tensor, sinks: int) -> Range:
+    """The keys from the first to the last that is at one of positions 0 .. sinks - 1 in any row."""
+    keys = key_positions if key_positions.dim() == 2 else key_positions.unsqueeze(0)
+    found = ((keys >= 0) & (keys < sinks)).any(0).nonzero().flatten().tolist()
+    return (found[0], found[-1] + 1) if found else (0, 0)
+
+
+def _expand_rows(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Both positions as [B, tokens], in one dtype."""
+    if queries.is_floating_point() or keys.is_floating_point():
+        queries, keys = queries.double(), keys.double()
+    both = [x if x.dim() == 2 else x.unsqueeze(0) for x in (queries, keys)]
+    rows = max(x.shape[0] for x in both)
+    return both[0].expand(rows, -1), both[1].expand(rows, -1)
+
+
+def _find_ends(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """First and last key of each document in each row, [B, N], and documents as 0 .. N - 1."""
+    ids = ids if ids.dim() == 2 else ids.unsqueeze(0)
+    names, number = torch.unique(ids, return_inverse=True)
+    B, S = ids.shape
+    index = torch.arange(S, device=ids.device).expand(B, S)
+    first = torch.full((B, len(names)), S, device=ids.device)
+    last = torch.full_like(first, -1)
+    return (
+        first.scatter_reduce(1, number, index, "amin"),
+        last.scatter_reduce(1, number, index, "amax"),
+        number,
+    )

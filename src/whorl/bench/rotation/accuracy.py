@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whorl import RoPE
-from whorl.analysis import exact
+from whorl.analysis.precision import compute_exact_tables as compute_exact
 
 from .case import BASE
 from .peers import ALL
@@ -74,7 +74,7 @@ def compute_exact_tables(
     positions: Sequence[int], head_dim: int = HEAD_DIM, base: float = BASE
 ) -> tuple[Tensor, Tensor]:
     """cos and sin of p base ** (-2 i / D), float64 [T, D/2], with an error of at most 1e-15."""
-    return exact.compute_exact_tables(positions, head_dim, base)
+    return compute_exact(positions, head_dim, base)
 
 
 def _sample_nearby(position: int, count: int) -> list[int]:
