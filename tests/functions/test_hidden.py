@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.functions import length_dependence
+from whorl.functions import measured_function
 
 from .mistakes import D, Function, angles_of, frequencies, sound, tiled, turn
 
@@ -228,13 +228,13 @@ def clamped(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def test_a_slow_function_is_measured_as_far_as_a_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(length_dependence, "time", Clock(0.3))
+    monkeypatch.setattr(measured_function, "time", Clock(0.3))
     report = whorl.check(clamped, D)
     assert [d.id for d in report.diagnoses] == ["far-positions"]
 
 
 def test_what_was_too_slow_to_ask_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(length_dependence, "time", Clock(3.0))
+    monkeypatch.setattr(measured_function, "time", Clock(3.0))
     said = "not asked past position 31: the call took more than 2 s"
     report = whorl.check(clamped, D)
     assert report.unmeasured["far"] == said

@@ -61,7 +61,7 @@ def test_the_apply_function_of_gpt_oss(kind: Any) -> None:
     ("fn", "line"),
     [
         (hostile.keys_interleaved, "layout: queries half, keys interleaved"),
-        (hostile.keys_of_another_base, "keys base 100000, 1 to 1.43301e-05 radians per position"),
+        (hostile.keys_of_another_base, "keys base 100000, 32 from 1 to 1.43301e-05 radians"),
         (hostile.keys_backwards, "direction: queries forwards, keys backwards"),
         (hostile.keys_one_ahead, "positions: queries as given, keys as given +1"),
         (hostile.queries_scaled, "scale: queries 1.44, keys 1"),

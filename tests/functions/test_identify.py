@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from torch import Tensor
 
 import whorl
-from whorl.functions.frequency_rules import compute_frequencies, fit_rule
-from whorl.functions.rounding import compute_tolerance
+from whorl.functions.frequency_rules import fit_rule
+from whorl.functions.rounding import compute_frequencies, compute_tolerance
 
 from .mistakes import D, frequencies, half_pairs_repeated_tables, nothing, sound, swapped_sign
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whorl.weights import Stated, convert, output, parse_pattern, reorder
+from whorl.weights import Stated, convert, output, parse_pattern, plan
 
 from .made import llama, llama_config, random, raw_file, save, write_config
 
@@ -206,5 +206,5 @@ def test_the_check_finds_a_wrong_byte(source: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_check_finds_a_wrong_order(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that undoes itself, so that the round trip does not notice."""
-    monkeypatch.setattr(reorder, "reorder_rows", lambda head, to: list(range(head.rows))[::-1])
+    monkeypatch.setattr(plan, "reorder_rows", lambda head, to: list(range(head.rows))[::-1])
     refused(source, "attention scores of 'model.layers.0.self_attn' changed by", check=True)

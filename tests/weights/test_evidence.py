@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from whorl.types import Layout
 from whorl.weights import evidence
 from whorl.weights.detect import SURE
 from whorl.weights.evidence import (
-    AgreementSums,
+    LAYOUTS,
+    NO_SUMS,
     compute_probabilities,
     compute_products,
     compute_z,
@@ -135,7 +135,7 @@ def test_what_says_nothing() -> None:
     assert z(torch.full((1, 8, 4), math.inf), k) == (0.0, 0.0)
     assert z(torch.ones(1, 2, 4), torch.ones(2, 4)) == (0.0, 0.0)  # a single pair
     assert z(*layer(0, rows=6)) == (0.0, 0.0)  # too few other pairings
-    assert compute_z(AgreementSums()) == 0.0
+    assert compute_z(NO_SUMS) == 0.0
 
 
 def walk(rows: Tensor) -> Tensor:
@@ -167,26 +167,23 @@ def test_smooth_rows_are_no_pairs(
     """Neighbouring rows are alike, and so are sines of neighbours, however rows are paired."""
     heads, rows = shape
     for seed in range(2):
-        sums: dict[Layout, AgreementSums] = {
-            "half": AgreementSums(),
-            "interleaved": AgreementSums(),
-        }
+        sums = dict.fromkeys(LAYOUTS, NO_SUMS)
         for head in range(heads):
             q, k = layer(1000 * seed + head, heads=1, rows=rows)
-            for layout, one in sum_agreement(compute_products(smooth(q), smooth(k))).items():
-                sums[layout] += one
+            more = sum_agreement(compute_products(smooth(q), smooth(k)))
+            sums = {layout: sums[layout] + more[layout] for layout in LAYOUTS}
         found = compute_probabilities({layout: compute_z(one) for layout, one in sums.items()})
         assert max(found.half, found.interleaved) < SURE
 
 
 def test_smooth_rows_that_are_pairs_too() -> None:
     """A pairing shows through rows that are somewhat smooth."""
-    total: dict[Layout, AgreementSums] = {"half": AgreementSums(), "interleaved": AgreementSums()}
+    total = dict.fromkeys(LAYOUTS, NO_SUMS)
     for seed in range(32):
         q, k = taught(seed, 1.5)
         q, k = (x + 0.1 * x.roll(1, -2) for x in (q, k))
-        for layout, one in sum_agreement(compute_products(q, k)).items():
-            total[layout] += one
+        more = sum_agreement(compute_products(q, k))
+        total = {layout: total[layout] + more[layout] for layout in LAYOUTS}
     found = compute_probabilities({layout: compute_z(one) for layout, one in total.items()})
     assert found.half >= SURE
 

@@ -16,14 +16,14 @@ from whorl.weights.detect import detect_layers, list_layers
 from whorl.weights.evidence import (
     CROSSINGS,
     LAYOUTS,
+    NO_SUMS,
     PAIRINGS,
-    AgreementSums,
     compute_crossed_probabilities,
     compute_probabilities,
     compute_products,
     compute_strength,
     compute_z,
-    sum_crossed_agreement,
+    sum_agreement,
 )
 from whorl.weights.layers import AttentionLayer
 
@@ -234,7 +234,7 @@ def test_the_formula_of_a_crossing() -> None:
     """Rows of q in one layout and of k in the other, paired by hand."""
     q, k = layer(3, heads=2)
     as_half = [*range(0, 32, 2), *range(1, 32, 2)]
-    found = sum_crossed_agreement(compute_products(q, k))
+    found = sum_agreement(compute_products(q, k))
     want = slow_z(q, k[as_half], list(range(16)), list(range(16, 32)))
     assert compute_z(found["q half, k interleaved"]) == pytest.approx(want, rel=1e-9)
     want = slow_z(q[:, as_half], k, list(range(16)), list(range(16, 32)))
@@ -246,7 +246,8 @@ def test_crossings_of_weights_that_have_none() -> None:
     found = []
     for seed in range(300):
         q, k = layer(seed) if seed % 2 else taught(seed, 0.8)
-        found += [compute_z(one) for one in sum_crossed_agreement(compute_products(q, k)).values()]
+        sums = sum_agreement(compute_products(q, k))
+        found += [compute_z(sums[name]) for name in CROSSINGS]
     z = torch.tensor(found)
     assert -0.3 < float(z.mean()) < 0.2
     assert float(z.square().mean()) == pytest.approx(1, abs=4 * (2 / 600) ** 0.5)
@@ -339,4 +340,4 @@ def test_lists_of_layers() -> None:
     assert list_layers(named(*range(0, 60, 2))).endswith("20, 22 and 18 more")
     assert list_layers(named(None, None)) == "layers 'at.None', 'at.None'"
     assert list_layers(named(1, 1)) == "layers 'at.1', 'at.1'"
-    assert compute_z(AgreementSums()) == 0.0
+    assert compute_z(NO_SUMS) == 0.0

@@ -12,15 +12,17 @@ limits, then corners at whole indices, then the line itself.
 
 import math
 from collections.abc import Iterator
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from whorl.scaling import Ladder, Llama3, NTKByParts, Scaling
+from whorl.scaling import Ladder, Llama3, NTKByParts
 
-from .rounding import are_close, list_roundings
+from .rounding import are_close, compute_frequencies, list_roundings
 
-__all__ = ["USUAL_BASES", "fit_by_parts"]
+__all__ = ["USUAL_BASES", "fit_by_parts", "list_ramp_options"]
 
 USUAL_BASES = (10_000.0, 500_000.0, 1_000_000.0, 5_000_000.0, 10_000_000.0, 150_000.0)
 _USUAL_FACTORS = (2.0, 4.0, 8.0, 16.0, 32.0, 40.0, 64.0, 1.5, 3.0, 5.0, 6.0, 10.0, 12.0, 20.0)
@@ -29,11 +31,12 @@ _USUAL_CONTEXTS = tuple(
 )
 
 
-def fit_by_parts(inv_freq: Tensor, tolerance: Tensor, scale: float) -> tuple[float, Scaling] | None:
+def fit_by_parts(
+    inv_freq: Tensor, tolerance: Tensor, scale: float
+) -> tuple[float, NTKByParts | Llama3] | None:
     """Base and scaling by parts that give the frequencies [P], or None."""
     for base in _list_bases(inv_freq, tolerance):
-        steps = base ** -(torch.arange(len(inv_freq), dtype=torch.float64) / len(inv_freq))
-        ratio = inv_freq / steps
+        ratio = inv_freq / compute_frequencies(base, len(inv_freq))
         if float(ratio.max()) > 1 + float(tolerance.max()) or float(ratio.min()) <= 0:
             continue
         for search in (
@@ -44,60 +47,50 @@ def fit_by_parts(inv_freq: Tensor, tolerance: Tensor, scale: float) -> tuple[flo
         ):
             for factor in _list_factors(ratio, tolerance, scale):
                 for found in search(base, factor, ratio, tolerance):
-                    if _matches_frequencies(base, found, inv_freq, tolerance):
+                    got = found.frequencies(Ladder.of(2 * len(inv_freq), base), None).inv_freq
+                    if are_close(got, inv_freq, tolerance):
                         return base, found
     return None
 
 
-def _matches_frequencies(
-    base: float, scaling: Scaling, inv_freq: Tensor, tolerance: Tensor
-) -> bool:
-    got = scaling.frequencies(Ladder.of(2 * len(inv_freq), base), None).inv_freq
-    return are_close(got, inv_freq, tolerance)
+def list_ramp_options(scaling: NTKByParts | Llama3) -> dict[str, Any]:
+    """Where the line of a scaling by parts begins and ends, as options of ``YaRN``."""
+    if isinstance(scaling, Llama3):
+        fast, slow = scaling.high_freq_factor, scaling.low_freq_factor
+        return {"beta_fast": fast, "beta_slow": slow, "ramp": "rotations", "truncate": True}
+    return {n: getattr(scaling, n) for n in ("beta_fast", "beta_slow", "ramp", "truncate")}
 
 
 def _list_bases(inv_freq: Tensor, tolerance: Tensor) -> Iterator[float]:
     """Bases that the unscaled pairs at the start give, those of the divided ones, usual ones."""
-    given: set[float] = set()
-    for values, allowed, first in (
-        (inv_freq, tolerance, 0),
-        (inv_freq.flip(0), tolerance.flip(0), len(inv_freq) - 1),
-    ):
-        for base in _fit_bases_of_run(values, allowed, len(inv_freq), first == 0):
-            if base not in given:
-                given.add(base)
-                yield base
-    yield from (base for base in USUAL_BASES if base not in given)
+    first = _fit_bases_of_run(inv_freq, tolerance, falling=True)
+    last = _fit_bases_of_run(inv_freq.flip(0), tolerance.flip(0), falling=False)
+    yield from dict.fromkeys((*first, *last, *USUAL_BASES))
 
 
-def _fit_bases_of_run(
-    values: Tensor, tolerance: Tensor, pairs: int, falling: bool
-) -> Iterator[float]:
+def _fit_bases_of_run(values: Tensor, tolerance: Tensor, falling: bool) -> Iterator[float]:
     """Bases that fit the longest run of equal ratios at the start of ``values``."""
+    pairs = len(values)
     steps = (values[:-1] / values[1:]).log() * (1 if falling else -1) * pairs  # ln base each
     if not bool((steps > 0).any()) or float(steps[0]) <= 0:
         return
     if falling and abs(float(values[0]) - 1) > float(tolerance[0]):
         return
     allowed = pairs * (tolerance[:-1] + tolerance[1:])
-    run = 1
-    while run < len(steps) and abs(float(steps[run] - steps[0])) <= float(
-        allowed[0] + allowed[run]
-    ):
-        run += 1
+    fits = (steps - steps[0]).abs() <= allowed[0] + allowed
+    run = 1 + int(fits[1:].long().cumprod(0).sum())
     # The two ends of the run give the base most precisely.
     ends = abs(float((values[0] / values[run]).log())) * pairs / run
     slack = float(tolerance[0] + tolerance[run]) * pairs / run
     if ends < 700:
-        yield from _take_first(list_roundings(math.exp(ends), slack), 3)
+        yield from _list_few_roundings(math.exp(ends), slack, 3)
     if run > 1 and float(steps[0]) < 700:  # a run may include one pair of the ramp
-        yield from _take_first(list_roundings(math.exp(float(steps[0])), float(allowed[0])), 2)
+        yield from _list_few_roundings(math.exp(float(steps[0])), float(allowed[0]), 2)
 
 
-def _take_first(values: Iterator[float], count: int) -> Iterator[float]:
-    for _, value in zip(range(count), values, strict=False):
-        if value > 1:
-            yield value
+def _list_few_roundings(value: float, relative: float, count: int) -> list[float]:
+    """Those of the first roundings of a value that are greater than 1."""
+    return [x for x in islice(list_roundings(value, relative), count) if x > 1]
 
 
 def _list_factors(ratio: Tensor, tolerance: Tensor, scale: float) -> Iterator[float]:
@@ -106,7 +99,7 @@ def _list_factors(ratio: Tensor, tolerance: Tensor, scale: float) -> Iterator[fl
     if last <= 1:
         return
     settled = len(ratio) > 1 and abs(float(ratio[-2] / ratio[-1]) - 1) <= 4 * float(tolerance[-1])
-    yield from _take_first(list_roundings(last, 2 * float(tolerance[-1])), 2)
+    yield from _list_few_roundings(last, 2 * float(tolerance[-1]), 2)
     if settled:
         return
     if scale > 1 and (scale - 1) * 10 < 20:
@@ -121,11 +114,11 @@ def _compute_unscaled_share(ratio: Tensor, factor: float) -> Tensor:
 
 def _fit_usual_limits(
     base: float, factor: float, ratio: Tensor, tolerance: Tensor
-) -> Iterator[Scaling]:
+) -> Iterator[NTKByParts | Llama3]:
     """Scalings with the usual limits: 32 and 1 rotations along the index, 4 and 1 in Llama 3."""
     pairs = len(ratio)
     contexts = torch.tensor(_USUAL_CONTEXTS, dtype=torch.float64)
-    rotations = contexts[:, None] * base ** -(torch.arange(pairs).double() / pairs) / (2 * math.pi)
+    rotations = contexts[:, None] * compute_frequencies(base, pairs) / (2 * math.pi)
     unscaled = ((rotations - 1) / 3).clamp(0, 1)
     if (context := _find_context(unscaled, factor, ratio, tolerance)) is not None:
         yield Llama3(factor, context)
@@ -139,36 +132,40 @@ def _fit_usual_limits(
 
 def _find_context(unscaled: Tensor, factor: float, ratio: Tensor, tolerance: Tensor) -> int | None:
     """The first usual context whose unscaled shares [C, P] give the ratio, or None."""
+    fits = _find_fits(unscaled, factor, ratio, tolerance)
+    return int(_USUAL_CONTEXTS[fits[0]]) if fits else None
+
+
+def _find_fits(unscaled: Tensor, factor: float, ratio: Tensor, tolerance: Tensor) -> list[int]:
+    """Indices of the rows of unscaled shares [C, P] that give the ratio [P]."""
     got = 1 / factor + (1 - 1 / factor) * unscaled
-    fits = ((got - ratio).abs() <= tolerance * ratio).all(1).nonzero()
-    return int(_USUAL_CONTEXTS[int(fits[0])]) if len(fits) else None
+    fits: list[int] = ((got - ratio).abs() <= tolerance * ratio).all(1).nonzero().flatten().tolist()
+    return fits
 
 
 def _compute_ramp(low: Tensor, high: Tensor, pairs: int) -> Tensor:
     """Unscaled share of each pair, 1 - clip((i - low) / (high - low), 0, 1): [..., P]."""
-    span = torch.where(high == low, torch.full_like(low, 0.001), high - low)
+    span = torch.where(high == low, 0.001, high - low)
     index = torch.arange(pairs, dtype=torch.float64)
     return 1 - ((index - low.unsqueeze(-1)) / span.unsqueeze(-1)).clamp(0, 1)
 
 
 def _fit_whole_corners(
     base: float, factor: float, ratio: Tensor, tolerance: Tensor
-) -> Iterator[Scaling]:
+) -> Iterator[NTKByParts | Llama3]:
     """Scalings with corners at whole indices: all combinations are tried."""
     pairs = len(ratio)
     low, high = torch.meshgrid(
         torch.arange(pairs).double(), torch.arange(2 * pairs).double(), indexing="ij"
     )
     low, high = (c[high > low] for c in (low, high))
-    got = 1 / factor + (1 - 1 / factor) * _compute_ramp(low, high, pairs)
-    fits = ((got - ratio).abs() <= tolerance * ratio).all(1).nonzero().flatten().tolist()
-    for n in fits[:8]:
+    for n in _find_fits(_compute_ramp(low, high, pairs), factor, ratio, tolerance)[:8]:
         yield from _list_truncated_scalings(base, factor, (float(low[n]), float(high[n])), pairs)
 
 
 def _list_truncated_scalings(
     base: float, factor: float, corners: tuple[float, float], pairs: int
-) -> Iterator[Scaling]:
+) -> Iterator[NTKByParts | Llama3]:
     """Scalings whose corners, rounded outward, are these whole numbers."""
     low, high = corners
     middles = (low + 0.5, high - 0.5) if high - low > 1 else ((low + high) / 2,) * 2
@@ -186,7 +183,7 @@ def _list_truncated_scalings(
 
 def _fit_line_in_index(
     base: float, factor: float, ratio: Tensor, tolerance: Tensor
-) -> Iterator[Scaling]:
+) -> Iterator[NTKByParts | Llama3]:
     unscaled, pairs = _compute_unscaled_share(ratio, factor), len(ratio)
     inside = _find_blended_pairs(unscaled, factor, tolerance)
     if len(inside) == 0:
@@ -212,7 +209,7 @@ def _fit_line_in_index(
 
 def _fit_line_in_rotations(
     base: float, factor: float, ratio: Tensor, tolerance: Tensor
-) -> Iterator[Scaling]:
+) -> Iterator[NTKByParts | Llama3]:
     """Llama 3: share = A f + B, so fast - slow = -slow / B and L = 2 pi A (fast - slow)."""
     unscaled = _compute_unscaled_share(ratio, factor)
     inside = _find_blended_pairs(unscaled, factor, tolerance)

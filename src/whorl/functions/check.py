@@ -1,28 +1,29 @@
 """``check``: measure every property of a rotary function, and name its mistakes."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from .calls import measure_calls
-from .constant_length import TOKENS, build_constant_length_probe
 from .evidence import Evidence
-from .identification import Identification
 from .identify import add_call_failures, add_dependence, identify_measured, merge_keys
 from .measured_function import (
-    MeasuredFunction,
     make_reference_call,
     measure_function,
     name_function,
     prepare_probe,
 )
 from .mistakes import find_mistakes, find_named_mistakes
-from .probe import DTYPES, FunctionProbe, Kind, NoAnswerError, RefusedLaterError
+from .pairs import compute_difference
+from .probe import (
+    DTYPES,
+    ConstantLengthProbe,
+    FunctionProbe,
+    Kind,
+    NoAnswerError,
+    RefusedLaterError,
+)
 from .properties import MEANINGS, measure_matrix_properties
 from .report import CheckReport, Measured, Mistake
-from .results import PropertyResults
 from .roles import compare_roles, describe_dependence
 
 __all__ = ["check"]
@@ -36,6 +37,8 @@ _HIDDEN_ACROSS_LENGTHS = ("bf16-positions", "fp16-positions", "dtype-differs", "
 #: Mistakes that seem to be there because of such frequencies, and properties measured wrongly.
 _FALSE_ACROSS_LENGTHS = ("keys-differ", "norm")
 _WRONG_ACROSS_LENGTHS = ("far", *DTYPES, "keys", "relative", "norm")
+#: A position beyond all that are measured; then the last of those, for tables that end there.
+_LARGEST_POSITIONS = (2**18 - 1, 2**17 - 1)
 
 
 def check(
@@ -74,14 +77,14 @@ def _measure_at_one_length(evidence: list[Evidence]) -> list[Evidence]:
     """
     depends_on_length = any(
         each.fails("history")
-        or each.calls.far.wrong_call_tokens
+        or each.far.wrong_call_tokens
         or each.depends_on_call_length
         or each.depends_on_context
         for each in evidence
     )
     if not depends_on_length:
         return []
-    probe = build_constant_length_probe(evidence[0].function)
+    probe = _build_constant_length_probe(evidence[0])
     if probe is None:
         return []
     try:
@@ -91,6 +94,25 @@ def _measure_at_one_length(evidence: list[Evidence]) -> list[Evidence]:
     # If these fail, results depend on more than the length, so one length is no remedy.
     required = ("history", "length")
     return [] if any(each.fails(name) for each in again for name in required) else again
+
+
+def _build_constant_length_probe(e: Evidence) -> ConstantLengthProbe | None:
+    """A probe whose calls do not change later ones, or None if there is none."""
+    probe, rotation = e.function.probe, e.rotation
+    if probe.addressing != "each" or rotation is None:
+        return None
+    longest = rotation.lengths.longest_context - 1
+    for largest in (longest,) if rotation.lengths.too_slow else (*_LARGEST_POSITIONS, longest):
+        candidate = ConstantLengthProbe(probe, largest)
+        try:
+            first, moved, again = (
+                make_reference_call(candidate, start=start)[probe.role] for start in (0, 7, 0)
+            )
+        except NoAnswerError:
+            continue
+        is_constant = compute_difference(first, again) == 0 < compute_difference(first, moved)
+        return candidate if is_constant else None
+    return None
 
 
 def _collect_mistakes(evidence: list[Evidence], one_length: list[Evidence]) -> list[Mistake]:
@@ -105,7 +127,7 @@ def _collect_mistakes(evidence: list[Evidence], one_length: list[Evidence]) -> l
         found = [one for one in found if one.id in confirmed or one.id not in _FALSE_ACROSS_LENGTHS]
     known, has_history = {one.id for one in found}, any(each.fails("history") for each in evidence)
     return found + [
-        Mistake(one.id, f"In calls of {TOKENS} tokens each: {one.words}")
+        Mistake(one.id, f"In calls of {ConstantLengthProbe.tokens} tokens each: {one.words}")
         for one in again
         if one.id not in known and (not has_history or one.id in _HIDDEN_ACROSS_LENGTHS)
     ]
@@ -115,56 +137,52 @@ def _collect_evidence(probe: FunctionProbe, base: float | None) -> list[Evidence
     """Everything measured of x, or of queries and of keys."""
     before = make_reference_call(probe)
     functions = [measure_function(role) for role in probe.split_roles()]
-    found = [identify_measured(function) for function in functions]
-    measured = [_measure_properties(*each) for each in zip(functions, found, strict=True)]
-    roles = None
-    if len(functions) == 2:
-        roles = compare_roles((functions[0], functions[1]), (found[0], found[1]))
-        for results in measured:
-            results.update(roles.results)
-    evidence = []
-    for n, calls in enumerate(measure_calls(functions, found, before)):
-        measured[n].update(calls.results)
-        both = roles if n == 0 else None
-        evidence.append(Evidence(functions[n], found[n], measured[n], calls, base, both))
+    evidence = [Evidence(each, identify_measured(each), base) for each in functions]
+    for each in evidence:
+        measure_matrix_properties(each)
+    if len(evidence) == 2:
+        compare_roles(*evidence)
+    measure_calls(evidence, before)
     return evidence
-
-
-def _measure_properties(function: MeasuredFunction, found: Identification) -> PropertyResults:
-    """Properties of one function that single calls show."""
-    results = PropertyResults()
-    results.add("answers", 0.0, 0.0)
-    results.update(measure_matrix_properties(function, found))
-    if function.probe.kind == "cos_sin":
-        _measure_scale_power(results, function)
-    return results
 
 
 def _build_report(evidence: list[Evidence], one_length: list[Evidence]) -> CheckReport:
     """The report; results from calls of one length replace those that they correct."""
-    first, results = evidence[0], PropertyResults()
-    found = add_call_failures(first.found, first.results, _BEYOND_CONFIG)
+    first = evidence[0]
     mistakes = _collect_mistakes(evidence, one_length)
+    found = add_call_failures(first, _BEYOND_CONFIG)
     for each, again in zip(evidence, one_length, strict=False):
-        each.results.update(again.results.select(_WRONG_ACROSS_LENGTHS))
-    results.update(first.results)
+        each.replace_by(again, _WRONG_ACROSS_LENGTHS)
     if len(evidence) == 2:
-        results.merge_keys(evidence[1].results)
-        roles = one_length[0].roles if one_length else first.roles
-        assert roles is not None
-        theirs = add_call_failures(evidence[1].found, evidence[1].results, _BEYOND_CONFIG)
+        keys, roles = evidence[1], (one_length or evidence)[0]
+        assert roles.dependence is not None
+        theirs = add_call_failures(keys, _BEYOND_CONFIG)
         found = merge_keys(found, theirs, roles.differences, first.error("keys"))
         found = add_dependence(found, describe_dependence(roles.dependence))
-    ordered = {name: results.measured[name] for name in MEANINGS if name in results.measured}
+        _merge_results(first, keys)
+    ordered = {name: first.measured[name] for name in MEANINGS if name in first.measured}
     return CheckReport(
         name=first.function.probe.name,
         head_dim=first.function.probe.head_dim,
         properties={name: measured for name, (measured, _) in ordered.items()},
         limits={name: limit for name, (_, limit) in ordered.items()},
-        unmeasured=results.unmeasured,
+        unmeasured=first.unmeasured,
         diagnoses=mistakes,
         identified=found,
     )
+
+
+def _merge_results(queries: Evidence, keys: Evidence) -> None:
+    """Replace results of queries by those of keys that are worse."""
+
+    def rank(measured: Measured, limit: float) -> tuple[bool, float]:
+        return not measured.ok, abs(measured.error) / (limit or 1.0)
+
+    for name, theirs in keys.measured.items():
+        if name not in queries.measured or rank(*theirs) > rank(*queries.measured[name]):
+            queries.measured[name] = theirs
+    for name, why in keys.unmeasured.items():
+        queries.unmeasured.setdefault(name, f"keys: {why}" if name in queries.measured else why)
 
 
 def _build_refusal_report(
@@ -179,21 +197,3 @@ def _build_refusal_report(
         limits={"answers": 0.0},
         diagnoses=[Mistake(name, f"The function {problem}")],
     )
-
-
-def _measure_scale_power(results: PropertyResults, function: MeasuredFunction) -> None:
-    """Check that tables times 1.5 give results times 1.5, and not a higher power of it."""
-    probe, pairs = function.probe, function.pairs
-    assert probe.form.tables is not None
-    if pairs is None:
-        results.skip("scale", "no pairs rotate")
-        return
-    length = probe.take_new_length()
-    x = torch.ones(1, 1, length, probe.head_dim, dtype=torch.float64)
-    positions = torch.arange(length)
-    plain = probe.ask_role(x, positions)
-    scaled = probe.ask_with_scaled_tables(x, positions, 1.5)
-    channels = torch.cat((pairs.a_out, pairs.b_out))
-    growth = scaled[..., channels].norm() / plain[..., channels].norm()
-    power = float(growth.log()) / math.log(1.5)
-    results.record("scale", abs(power - 1) <= 1e-3, power - 1, 1e-3)

@@ -2,21 +2,19 @@
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .evidence import Evidence
 from .identification import Identification
-from .length_dependence import LengthDependence
-from .measured_function import HALF_DTYPES, MeasuredFunction
-from .pair_rotations import PairRotations, compute_difference, measure_blocks, predict_blocks
-from .pairs import Pairs
-from .probe import DTYPES, FunctionProbe, NoAnswerError
-from .results import PropertyResults
+from .measured_function import HALF_DTYPES, MeasuredRotation, find_last
+from .pairs import PairRotations, compute_difference, measure_blocks, predict_blocks
+from .probe import DTYPES, NoAnswerError
 
-__all__ = ["FarPositions", "find_first_departure", "measure_far_positions"]
+__all__ = ["find_first_departure", "measure_far_positions"]
 
 #: Positions that bfloat16 (from 257) and float16 (from 2049) cannot represent, and others.
 _NEAR = (*range(1100), *range(2044, 2054), *range(4090, 4097))
@@ -30,48 +28,22 @@ _FAR = (
 _MOST_ALLOWED = 0.5
 
 
-@dataclass
-class FarPositions:
-    """Results at far positions, and what the rules about mistakes need to know of them."""
-
-    results: PropertyResults = field(default_factory=PropertyResults)
-    first_wrong: dict[str, int] = field(default_factory=dict)  # dtype -> position
-    right_at_next: set[str] = field(default_factory=set)  # dtypes right at the next position
-    excess: dict[str, float] = field(default_factory=dict)  # dtype -> error there / allowed error
-    largest_errors: dict[str, float] = field(default_factory=dict)  # dtype -> of unit vectors
-    from_rule: bool = False  # whether errors are differences from a rule, not from measurements
-    #: Tokens of a call in which a position is wrong that is right in a short call, else 0.
-    wrong_call_tokens: int = 0
-    actual_position: int | None = None  # whose angles the first wrong position gets
-    later_change: float = 0.0  # of a result, after calls in half precision
-    seconds_per_token: float = 0.0  # in a long call
-    not_judged_note: str = ""  # from which position on results cannot be judged
-
-    @property
-    def rounded_positions(self) -> dict[str, int]:
-        """Dtypes whose first wrong position is one that half precision rounds, unlike the next."""
-        gaps = (257, 2049)
-        return {d: p for d, p in self.first_wrong.items() if p in gaps and d in self.right_at_next}
-
-
-def measure_far_positions(
-    function: MeasuredFunction, pairs: Pairs, found: Identification
-) -> FarPositions:
+def measure_far_positions(e: Evidence, function: MeasuredRotation) -> None:
     """Compare results in every dtype with what the frequencies predict at far positions.
 
     Each scan goes further than all calls before it, so a table that was stored in a wider dtype is
     too short and must be built again. The first scan is repeated at the end: a difference shows
     what the other calls changed.
     """
-    probe, expected = function.probe, _choose_expected_rotations(function, pairs, found)
-    assert function.lengths is not None
-    far = FarPositions(from_rule=expected.from_rule)
-    positions, further = _choose_positions(probe, function.lengths)
-    own, first, before, latest = probe.form.dtype, list[int](), None, 0
-    for dtype in (own, *(d for d in ("float32", *HALF_DTYPES) if d != own)):
-        name = "far" if dtype == own else dtype
+    probe, expected = function.probe, _choose_expected_rotations(function, e.found)
+    pairs, lengths, far = function.pairs, function.lengths, e.far
+    far.from_rule = expected.from_rule
+    positions, further = _choose_positions(function)
+    first, before, latest = list[int](), None, 0
+    for dtype in (e.dtype, *(d for d in ("float32", *HALF_DTYPES) if d != e.dtype)):
+        name = "far" if dtype == e.dtype else dtype
         if probe.form.library == "numpy" and dtype == "bfloat16":
-            far.results.skip(name, "NumPy has no bfloat16")
+            e.skip(name, "NumPy has no bfloat16")
             continue
         further = 0 if not further else further + 8
         scanned = [*positions, *([further] if further else [])]
@@ -79,10 +51,10 @@ def measure_far_positions(
         try:
             got = measure_blocks(probe, pairs, scanned, dtype)
         except NoAnswerError as problem:
-            far.results.skip(name, f"it {problem}")
+            e.skip(name, f"it {problem}")
             continue
-        _compare_with_expected(far, expected, positions, got[: len(positions)], dtype)
-        if dtype == own:
+        _compare_with_expected(e, expected, positions, got[: len(positions)], dtype)
+        if dtype == e.dtype:
             first, before = scanned, got
     if before is not None:
         try:
@@ -90,17 +62,14 @@ def measure_far_positions(
             with probe.repeat_lengths(latest):
                 far.later_change = compute_difference(measure_blocks(probe, pairs, first), before)
             far.seconds_per_token = (time.perf_counter() - start) / len(first)
-            _find_first_wrong(far, expected, pairs, positions)
+            _find_first_wrong(e, expected, positions)
         except NoAnswerError:
             far.later_change = math.inf  # it answered these calls before
-    if function.lengths.problem is not None and not far.results.fails("far"):
-        longest = function.lengths.longest_context
-        far.results.skip("far", f"past position {longest - 1:,} it {function.lengths.problem}")
-        return far
-    why = far.not_judged_note or function.lengths.time_limit_note
-    if why and not far.results.fails("far"):
-        far.results.skip("far", why)
-    return far
+    why = far.not_judged_note or lengths.time_limit_note
+    if lengths.problem is not None:
+        why = f"past position {lengths.longest_context - 1:,} it {lengths.problem}"
+    if why and not e.fails("far"):
+        e.skip("far", why)
 
 
 @dataclass(frozen=True)
@@ -111,43 +80,39 @@ class _ExpectedRotations:
     from_rule: whether the frequencies are those of the rule that was found, not measured ones.
     """
 
-    function: MeasuredFunction
+    function: MeasuredRotation
     rotations: PairRotations
     known: float
     allowed: float
     from_rule: bool = False
-    _blocks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
-    def get_blocks(self, positions: list[int]) -> Tensor:
-        """Expected blocks at some positions; computed once for all dtypes."""
-        key = tuple(positions)
-        if key not in self._blocks:
-            self._blocks[key] = predict_blocks(self.rotations, positions)
-        return self._blocks[key]
+    def compute_limits(self, positions: list[int], dtype: str, unit: float) -> Tensor:
+        """Error allowed at each position if angles have a relative error ``unit``, which grows."""
+        rounding = max(float(torch.finfo(DTYPES[dtype]).eps), unit)
+        growing = torch.tensor(positions).double() * float(self.rotations.frequency.abs().max())
+        return 8 * rounding * float(self.rotations.size.max()) + 4 * unit * growing
 
 
 def _choose_expected_rotations(
-    function: MeasuredFunction, pairs: Pairs, found: Identification
+    function: MeasuredRotation, found: Identification
 ) -> _ExpectedRotations:
     """Measured rotations, or those of the rule that was found where measured ones are too rough.
 
     Roughness is allowed only if it is the rounding of the dtype: not if the function rounds angles
     to half precision, and not if no dtype explains it.
     """
-    assert function.rotations is not None
     known = max(2.0**-23, function.rounding_unit)
-    excused = (
-        known if function.half_angles is None and function.precision != "unknown" else 2.0**-23
-    )
+    is_rounding = function.half_angles is None and function.precision != "unknown"
+    excused = known if is_rounding else 2.0**-23
+    measured = _ExpectedRotations(function, function.rotations, known, excused)
     ruled = excused < known and found.encoding == "rope" and found.base is not None
     if not ruled or found.config is None:
-        return _ExpectedRotations(function, function.rotations, known, excused)
+        return measured
     rope: Any = found.build(table="on_the_fly")
-    inv_freq = found.sign * rope.frequencies().inv_freq[pairs.index].abs()
+    inv_freq = found.sign * rope.frequencies().inv_freq[function.pairs.index].abs()
     off = (function.rotations.frequency.mean(-1) / inv_freq - 1).abs() > 1e-5
     if function.precision == "unknown" and 2 * int(off.sum()) > len(off):
-        # The rule was fitted to rough frequencies, so it is no better than they are.
-        return _ExpectedRotations(function, function.rotations, known, excused)
+        return measured  # the rule was fitted to rough frequencies, so it is no better than they
     rotations = replace(
         function.rotations,
         frequency=inv_freq[:, None].expand(-1, 2),
@@ -158,28 +123,27 @@ def _choose_expected_rotations(
 
 
 def find_first_departure(
-    function: MeasuredFunction, pairs: Pairs, found: Identification
+    function: MeasuredRotation, found: Identification
 ) -> tuple[int, float] | None:
     """First position whose angles differ from the expected ones, and the largest error, or None."""
-    assert function.lengths is not None
-    expected = _choose_expected_rotations(function, pairs, found)
-    far, (positions, _) = FarPositions(), _choose_positions(function.probe, function.lengths)
-    measure_blocks(function.probe, pairs, positions[:8])  # some remember the longest context
-    got = measure_blocks(function.probe, pairs, positions)
-    _compare_with_expected(far, expected, positions, got, function.probe.form.dtype)
-    _find_first_wrong(far, expected, pairs, positions)
-    wrong = far.first_wrong.get(function.probe.form.dtype)
-    return None if wrong is None else (wrong, far.results.error("far"))
+    expected, e = _choose_expected_rotations(function, found), Evidence(function, found)
+    positions, _ = _choose_positions(function)
+    measure_blocks(function.probe, function.pairs, positions[:8])  # some remember the longest
+    got = measure_blocks(function.probe, function.pairs, positions)
+    _compare_with_expected(e, expected, positions, got, e.dtype)
+    _find_first_wrong(e, expected, positions)
+    wrong = e.far.first_wrong.get(e.dtype)
+    return None if wrong is None else (wrong, e.error("far"))
 
 
 def _compare_with_expected(
-    far: FarPositions, expected: _ExpectedRotations, positions: list[int], got: Tensor, dtype: str
+    e: Evidence, expected: _ExpectedRotations, positions: list[int], got: Tensor, dtype: str
 ) -> None:
-    """Store errors, limits and the first wrong position of a dtype in ``far``."""
-    want = expected.get_blocks(positions)
+    """Store errors, limits and the first wrong position of a dtype."""
+    far, want = e.far, predict_blocks(expected.rotations, positions)
     errors = _compute_errors(got, want)
-    allowed = _compute_limits(expected, positions, dtype)
-    unsure = _compute_limits(expected, positions, dtype, expected.known)
+    allowed = expected.compute_limits(positions, dtype, expected.allowed)
+    unsure = expected.compute_limits(positions, dtype, expected.known)
     judged = int((unsure <= _MOST_ALLOWED * float(expected.rotations.size.max())).sum())
     if judged < len(positions):
         name = expected.function.half_tables or expected.function.precision
@@ -194,12 +158,13 @@ def _compare_with_expected(
         first, worst = int(wrong[0]), int(wrong[errors[wrong].argmax()])
         far.first_wrong[dtype] = positions[first]
         far.excess[dtype] = float(errors[first] / allowed[first])
-        far.largest_errors[dtype] = _compute_largest_error(got[wrong], want[wrong])
+        vectors = (got[wrong] - want[wrong]).norm(dim=-2)  # of results of unit vectors
+        far.largest_errors[dtype] = float(vectors.max().nan_to_num(nan=math.inf))
         after = first + 1 < len(errors) and positions[first + 1] == positions[first] + 1
         if after and errors[first + 1] <= allowed[first + 1]:
             far.right_at_next.add(dtype)
-    name = "far" if dtype == expected.function.probe.form.dtype else dtype
-    far.results.add(name, float(errors[worst]), float(allowed[worst]))
+    name = "far" if dtype == e.dtype else dtype
+    e.add(name, float(errors[worst]), float(allowed[worst]))
 
 
 def _compute_errors(got: Tensor, want: Tensor) -> Tensor:
@@ -207,55 +172,36 @@ def _compute_errors(got: Tensor, want: Tensor) -> Tensor:
     return (got - want).abs().amax((1, 2, 3)).nan_to_num(nan=math.inf)
 
 
-def _compute_largest_error(got: Tensor, want: Tensor) -> float:
-    """Largest error of the result of a unit vector, from blocks [T, n, 2, 2]."""
-    return float((got - want).norm(dim=-2).max().nan_to_num(nan=math.inf))
-
-
-def _compute_limits(
-    expected: _ExpectedRotations, positions: list[int], dtype: str, known: float | None = None
-) -> Tensor:
-    """Error allowed at each position: rounding of the result, and of the angle, which grows."""
-    known = expected.allowed if known is None else known
-    unit = max(float(torch.finfo(DTYPES[dtype]).eps), known)
-    growing = torch.tensor(positions).double() * float(expected.rotations.frequency.abs().max())
-    return 8 * unit * float(expected.rotations.size.max()) + 4 * known * growing
-
-
-def _find_first_wrong(
-    far: FarPositions, expected: _ExpectedRotations, pairs: Pairs, positions: list[int]
-) -> None:
+def _find_first_wrong(e: Evidence, expected: _ExpectedRotations, positions: list[int]) -> None:
     """Find the exact first wrong position by bisection, and the position whose angles it gets."""
-    probe = expected.function.probe
-    own = probe.form.dtype
-    wrong = far.first_wrong.get(own)
+    probe, pairs = expected.function.probe, expected.function.pairs
+    wrong = e.far.first_wrong.get(e.dtype)
     if wrong is None or probe.addressing != "each":
         return
 
-    def differs(at: int, angles_of: int) -> bool:
+    def has_angles_of(at: int, other: int) -> bool:
         got = measure_blocks(probe, pairs, [0, at])[1:]
-        return bool(
-            _compute_errors(got, predict_blocks(expected.rotations, [angles_of]))
-            > _compute_limits(expected, [max(at, angles_of)], own)
+        errors = _compute_errors(got, predict_blocks(expected.rotations, [other]))
+        return not bool(
+            errors > expected.compute_limits([max(at, other)], e.dtype, expected.allowed)
         )
 
-    if not differs(wrong, wrong):
-        far.wrong_call_tokens = len(positions)
+    if has_angles_of(wrong, wrong):
+        e.far.wrong_call_tokens = len(positions)
         return
-    low, high = max((p for p in positions if p < wrong), default=0), wrong
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if differs(middle, middle) else (middle, high)
-    far.first_wrong[own] = high
+    low = max((p for p in positions if p < wrong), default=-1)
+    high = 1 + find_last(low, wrong, lambda at: has_angles_of(at, at))
+    e.far.first_wrong[e.dtype] = high
     others = (high - 1, 0, 1, high - 256, high - 65_536, high + 1)
-    far.actual_position = next((p for p in others if not differs(high, p)), None)
+    e.far.actual_position = next((p for p in others if has_angles_of(high, p)), None)
 
 
-def _choose_positions(probe: FunctionProbe, lengths: LengthDependence) -> tuple[list[int], int]:
+def _choose_positions(function: MeasuredRotation) -> tuple[list[int], int]:
     """Positions to measure, and one further than all calls so far, or 0 if there is none."""
+    lengths = function.lengths
     if lengths.constant_up_to is not None:
         return [p for p in (*_NEAR, *_FAR) if p < min(lengths.constant_up_to, 2**17)], 0
     if lengths.problem is not None:
         return [p for p in (*_NEAR, *_FAR) if p < lengths.longest_context], 0
-    answered = lengths.longest_context if probe.addressing == "each" else 0
+    answered = lengths.longest_context if function.probe.addressing == "each" else 0
     return [*_NEAR, *(p for p in _FAR if p < answered)], max(answered, _NEAR[-1]) + 8

@@ -13,7 +13,6 @@ NTK is not among them: it is a larger base.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -22,18 +21,9 @@ from torch import Tensor
 from whorl.scaling import Linear, Proportional, Scaling
 
 from .by_parts import USUAL_BASES, fit_by_parts
-from .rounding import are_close, list_roundings
+from .rounding import are_close, compute_frequencies, list_roundings
 
-__all__ = [
-    "FrequencyRule",
-    "choose_share",
-    "compute_frequencies",
-    "describe_near_base",
-    "find_near_base",
-    "fit_base",
-    "fit_rule",
-    "list_frequencies",
-]
+__all__ = ["FrequencyRule", "choose_share", "find_near_base", "fit_base", "fit_rule"]
 
 
 @dataclass(frozen=True)
@@ -45,25 +35,14 @@ class FrequencyRule:
     inv_freq: tuple[float, ...] | None = None
 
 
-def compute_frequencies(base: float, pairs: int) -> Tensor:
-    """Frequencies without scaling, base ^ (-i / pairs), float64 [pairs]."""
-    return base ** -(torch.arange(pairs, dtype=torch.float64) / pairs)
-
-
 def fit_rule(inv_freq: Tensor, tolerance: Tensor, scale: float = 1.0) -> FrequencyRule:
     """The rule with the fewest numbers for frequencies [P] >= 0."""
-    for rule in (_fit_base_alone, _fit_linear, _fit_proportional):
-        if (found := rule(inv_freq, tolerance)) is not None:
-            return found
+    if (found := _fit_few_numbers(inv_freq, tolerance)) is not None:
+        return found
     if bool((inv_freq > 0).all()):
         parts = fit_by_parts(inv_freq, tolerance, scale)
         if parts is not None:
             return FrequencyRule(*parts)
-    return list_frequencies(inv_freq, tolerance)
-
-
-def list_frequencies(inv_freq: Tensor, tolerance: Tensor) -> FrequencyRule:
-    """The rule that lists all frequencies, rounded as far as the tolerance allows."""
     pairs = zip(inv_freq.tolist(), tolerance.tolist(), strict=True)
     listed = tuple(next(list_roundings(r, t / 4)) if r else 0.0 for r, t in pairs)
     return FrequencyRule(None, inv_freq=listed)
@@ -83,41 +62,27 @@ def fit_base(inv_freq: Tensor, tolerance: Tensor, pairs: int | None = None) -> f
     if not 1e-6 < logarithm < 700:
         return None
     slack = float((tolerance[1:] / steps[1:]).max())
-    for base in _list_bases(math.exp(logarithm), slack):
-        if are_close(base**-steps, inv_freq, tolerance):
+    for base in list_roundings(math.exp(logarithm), slack):
+        if base > 1 and are_close(base**-steps, inv_freq, tolerance):
             return base
     return None
 
 
-def _list_bases(value: float, slack: float) -> Iterator[float]:
-    yield from (base for base in list_roundings(value, slack) if base > 1)
-
-
-def _fit_base_alone(inv_freq: Tensor, tolerance: Tensor) -> FrequencyRule | None:
-    base = fit_base(inv_freq, tolerance)
-    return None if base is None else FrequencyRule(base)
-
-
-def _fit_linear(inv_freq: Tensor, tolerance: Tensor) -> FrequencyRule | None:
-    if not bool((inv_freq > 0).all()):
-        return None
-    for factor in list_roundings(1 / float(inv_freq[0]), float(tolerance[0])):
-        base = fit_base(inv_freq * factor, tolerance)
-        if base is not None:
-            return FrequencyRule(base, Linear(factor))
-    return None
-
-
-def _fit_proportional(inv_freq: Tensor, tolerance: Tensor) -> FrequencyRule | None:
-    pairs = len(inv_freq)
-    rotating = int((inv_freq > 0).sum())
-    if not 0 < rotating < pairs or not bool((inv_freq[:rotating] > 0).all()):
+def _fit_few_numbers(inv_freq: Tensor, tolerance: Tensor) -> FrequencyRule | None:
+    """A base, with a factor or a share of pairs that rotate if needed, or None."""
+    pairs, rotating = len(inv_freq), int((inv_freq > 0).sum())
+    if not rotating or not bool((inv_freq[:rotating] > 0).all()):
         return None
     moving, allowed = inv_freq[:rotating], tolerance[:rotating]
-    for factor in list_roundings(1 / float(inv_freq[0]), float(tolerance[0])):
+    if rotating == pairs and (base := fit_base(moving, allowed)) is not None:
+        return FrequencyRule(base)
+    for factor in list_roundings(1 / float(moving[0]), float(allowed[0])):
         base = fit_base(moving * factor, allowed, pairs)
         if base is not None:
-            return FrequencyRule(base, Proportional(choose_share(rotating, pairs), factor))
+            share = choose_share(rotating, pairs)
+            return FrequencyRule(
+                base, Linear(factor) if rotating == pairs else Proportional(share, factor)
+            )
     return None
 
 
@@ -143,13 +108,3 @@ def find_near_base(inv_freq: Tensor) -> tuple[float, list[int]] | None:
         if 2 * int(off.sum()) <= len(inv_freq) and len(inv_freq) > 3:
             return base, off.nonzero().flatten().tolist()
     return None
-
-
-def describe_near_base(inv_freq: Tensor) -> str:
-    """The base that most frequencies fit, in words, or "" if there is none."""
-    if (found := find_near_base(inv_freq)) is None:
-        return ""
-    base, pairs = found
-    more = ", ..." if len(pairs) > 4 else ""
-    listed = ", ".join(map(str, pairs[:4]))
-    return f"; all but pairs {listed}{more} would fit base {base:,.0f}"

@@ -68,6 +68,26 @@ class Identification:
             )
         return make(self.encoding, **{**self.config, **more})
 
+    def describe_parts(self) -> dict[str, str]:
+        """Layout, channels, frequencies, direction, scale and positions of a rotation in words."""
+        names = (self.layout, self.out_layout)
+        read, written = (name or "another pairing than half and interleaved" for name in names)
+        rule = "a list of its own" if self.base is None else f"base {self.base:.12g}"
+        if self.scaling is not None:
+            rule += f", {self.scaling.name}"
+        if self.inv_freq:
+            first, last = self.inv_freq[0], self.inv_freq[-1]
+            rule += f", {len(self.inv_freq)} from {first:.6g} to {last:.6g} radians per position"
+        end = self.rotary_start + self.rotary_dim - 1
+        return {
+            "layout": read if read == written else f"{read} read, {written} written",
+            "rotated": f"channels {self.rotary_start} to {end}",
+            "frequencies": rule,
+            "direction": "forwards" if self.sign > 0 else "backwards",
+            "scale": f"{self.attention_scale:.9g}",
+            "positions": f"as given {self.offset:+g}" if self.offset else "as given",
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """The identification as numbers, strings, lists and dicts."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -10,29 +10,25 @@ from torch import Tensor
 from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE
 
 from .calls import measure_beyond_config
+from .evidence import Evidence
 from .far_positions import find_first_departure
-from .frequency_rules import (
-    FrequencyRule,
-    describe_near_base,
-)
+from .frequency_rules import FrequencyRule, find_near_base
 from .identification import Identification
-from .length_dependence import FIRST_POSITIONS, measure_in_context
 from .measured_function import (
     MeasuredFunction,
+    MeasuredRotation,
     make_reference_call,
     measure_function,
+    measure_in_context,
     prepare_probe,
 )
-from .options import add_attention_scale, build_rope_options, build_rope_parameters
-from .pairs import Pairs
-from .probe import Kind, NoAnswerError
-from .properties import MEANINGS, compute_rounding_limit
-from .results import PropertyResults
+from .options import add_attention_scale, add_xpos, build_rope_options, build_rope_parameters
+from .pairs import FIRST_POSITIONS, Pairs
+from .probe import TABLE_BASE, Kind, NoAnswerError
+from .properties import MEANINGS
 from .roles import are_keys_like_queries, describe_dependence, list_differences, measure_dependence
 from .rotation_parts import RotationParts, derive_parts, fit_rotation_rule
 from .rounding import list_roundings
-from .table_forms import TABLE_BASE
-from .xpos import fit_xpos
 
 __all__ = ["add_call_failures", "add_dependence", "identify", "identify_measured", "merge_keys"]
 
@@ -77,7 +73,9 @@ def identify(fn: Callable[..., Any], head_dim: int, *, kind: Kind = "x") -> Iden
 
 def _identify_role(function: MeasuredFunction, before: Tensor) -> Identification:
     """Identification of x, queries or keys, with properties that no config can describe."""
-    return add_call_failures(identify_measured(function), measure_beyond_config(function, before))
+    e = Evidence(function, identify_measured(function))
+    measure_beyond_config(e, before)
+    return add_call_failures(e, ("heads", "offset", "batch", "length", "history"))
 
 
 def add_dependence(found: Identification, words: str) -> Identification:
@@ -87,20 +85,16 @@ def add_dependence(found: Identification, words: str) -> Identification:
     return replace(found, exact=False, departs=(*found.departs, words))
 
 
-def add_call_failures(
-    found: Identification,
-    results: PropertyResults,
-    names: Sequence[str] = ("heads", "offset", "batch", "length", "history"),
-) -> Identification:
+def add_call_failures(e: Evidence, names: Sequence[str]) -> Identification:
     """The identification, with properties that fail when calls are compared."""
     lines = [
-        f"it does not hold that {MEANINGS[name]}: the error is {results.error(name):.2g}"
+        f"it does not hold that {MEANINGS[name]}: the error is {e.error(name):.2g}"
         for name in names
-        if results.fails(name) and found.encoding is not None
+        if e.fails(name) and e.found.encoding is not None
     ]
     if not lines:
-        return found
-    return replace(found, exact=False, departs=(*found.departs, *lines))
+        return e.found
+    return replace(e.found, exact=False, departs=(*e.found.departs, *lines))
 
 
 def merge_keys(
@@ -129,10 +123,10 @@ def identify_measured(function: MeasuredFunction) -> Identification:
         "precision": function.precision,
         "asked": str(probe.form),
     }
-    if function.repeat_difference > compute_rounding_limit(function):
+    if function.repeat_difference > function.rounding_limit:
         said = f"the same call twice in a row differs by {function.repeat_difference:.2g}"
         return Identification(encoding=None, departs=(said,), **common)
-    if function.pairs is None or function.rotations is None or function.lengths is None:
+    if not isinstance(function, MeasuredRotation):
         if function.no_pairs_reason is not None:
             return Identification(encoding=None, departs=(function.no_pairs_reason,), **common)
         error = float((function.matrices - torch.eye(probe.head_dim)).abs().max())
@@ -140,8 +134,8 @@ def identify_measured(function: MeasuredFunction) -> Identification:
             return Identification(encoding="nope", config={}, error=error, exact=True, **common)
         said = "no channel mixes with another, and the result is not the input"
         return Identification(encoding=None, departs=(said,), **common)
-    parts = derive_parts(function, function.pairs)
-    rule, pairs = fit_rotation_rule(function, function.pairs, parts)
+    parts = derive_parts(function)
+    rule, pairs = fit_rotation_rule(function, parts)
     found = Identification(
         encoding="rope",
         layout=pairs.layout,
@@ -156,10 +150,7 @@ def identify_measured(function: MeasuredFunction) -> Identification:
         **common,
     )
     found = _add_config(found, rule, pairs, parts, function)
-    xpos = fit_xpos(function.rotations, pairs, function.rounding_unit)
-    if xpos is not None:
-        found = xpos.apply_to(found)
-        parts.departs.extend(xpos.departs)
+    found = add_xpos(found, function, pairs, parts.departs)
     return _compare_with_config(found, function, parts.departs)
 
 
@@ -168,34 +159,34 @@ def _add_config(
     rule: FrequencyRule,
     pairs: Pairs,
     parts: RotationParts,
-    function: MeasuredFunction,
+    function: MeasuredRotation,
 ) -> Identification:
     """The identification with options for whorl and for transformers, and notes about them."""
     notes = []
     scale = parts.scale
     if isinstance(rule.scaling, (LongRoPE, DynamicYaRN)):
         scale = 1.0  # these scalings include it
-    head_dim = function.probe.head_dim
     whole = add_attention_scale(rule, scale, 8 * function.rounding_unit)
     if isinstance(rule.scaling, (DynamicNTK, DynamicLinear)) and scale != 1.0:
         parts.departs.append(f"the attention scale {scale} of a scaling that has none")
         scale = 1.0
     inv_freq = (parts.inv_freq * parts.sign).tolist()
     listed = [next(list_roundings(r, function.rounding_unit / 4)) if r else 0.0 for r in inv_freq]
-    config = build_rope_options(whole, pairs, head_dim, listed, scale)
+    config = build_rope_options(whole, pairs, listed, scale)
     if parts.sign < 0:
         config["direction"] = "backward"
-    parameters, missing = build_rope_parameters(whole, parts.scale, parts.inv_freq, pairs, head_dim)
+    parameters, missing = build_rope_parameters(whole, parts.scale, parts.inv_freq, pairs)
     notes += [f"not in rope_parameters: {line}" for line in missing]
     if function.probe.kind == "cos_sin":
         notes.append(
             f"the frequencies are those of the tables it was given, base {TABLE_BASE:,.0f}"
         )
     if whole.base is None:
-        notes.append(
-            f"no rule is known that gives these frequencies: all {len(listed)} are listed"
-            f"{describe_near_base(parts.inv_freq * parts.sign)}"
-        )
+        note = f"no rule is known that gives these frequencies: all {len(listed)} are listed"
+        if (near := find_near_base(parts.inv_freq * parts.sign)) is not None:
+            some = ", ".join(map(str, near[1][:4])) + (", ..." if len(near[1]) > 4 else "")
+            note += f"; all but pairs {some} would fit base {near[0]:,.0f}"
+        notes.append(note)
     notes += _list_notes(function, rule, pairs)
     return replace(
         found,
@@ -207,7 +198,7 @@ def _add_config(
     )
 
 
-def _list_notes(function: MeasuredFunction, rule: FrequencyRule, pairs: Pairs) -> list[str]:
+def _list_notes(function: MeasuredRotation, rule: FrequencyRule, pairs: Pairs) -> list[str]:
     """Notes about positions, bases and contexts."""
     notes = []
     if function.probe.addressing == "first":
@@ -222,43 +213,37 @@ def _list_notes(function: MeasuredFunction, rule: FrequencyRule, pairs: Pairs) -
             rounded = float(f"{factor:.3g}")
             if rounded > 1 and abs(factor / rounded - 1) < 1e-6 and rule.base % 10:
                 notes.append(f"the base is that of NTK(factor={rounded:g}) on {usual:,.0f}")
-    if function.lengths is not None and function.lengths.problem is not None:
+    if function.lengths.problem is not None:
         notes.append(
             f"answers contexts up to {function.lengths.longest_context} tokens and no longer ones:"
             f" {function.lengths.problem}"
         )
-    if function.lengths is not None and function.lengths.too_slow:
+    if function.lengths.too_slow:
         notes.append(function.lengths.time_limit_note)
     return notes
 
 
 def _compare_with_config(
-    found: Identification, function: MeasuredFunction, departs: list[str]
+    found: Identification, function: MeasuredRotation, departs: list[str]
 ) -> Identification:
     """The identification with the difference between config and function, and what departs."""
-    assert function.pairs is not None
-    assert function.lengths is not None
-    probe = function.probe
+    probe, pairs = function.probe, function.pairs
     if found.layout is None or found.out_layout is None:
         return replace(found, config=None, encoding=None, departs=tuple(departs))
-    generator = torch.Generator().manual_seed(1)
-    vectors = torch.randn(4, probe.head_dim, generator=generator).double()
+    vectors = probe.draw_vectors(4, seed=1)
     vectors = vectors / vectors.norm(dim=-1, keepdim=True)
     at = torch.tensor(FIRST_POSITIONS, dtype=torch.float64) + found.offset
     theirs = probe.rotate_vectors(vectors, FIRST_POSITIONS)
     ours = _rotate_by_config(found, vectors, at, None)
     error = float((theirs - ours).abs().max())
     for length, _ in function.lengths.longer:
-        inputs = torch.zeros(2, probe.head_dim, dtype=torch.float64)
-        inputs[0, function.pairs.a_in], inputs[1, function.pairs.b_in] = 1, 1
-        out = _rotate_by_config(found, inputs, at, length)
-        ours = torch.stack((out[..., function.pairs.a_out], out[..., function.pairs.b_out]), -1)
-        past = measure_in_context(probe, function.pairs, length) - ours.permute(0, 2, 3, 1)
+        ours = pairs.select_blocks(_rotate_by_config(found, pairs.build_inputs(), at, length))
+        past = measure_in_context(probe, pairs, length) - ours
         error = max(error, float(past.abs().max()))
     # Angles are up to 15 radians, which multiplies their rounding.
     allowed = (128 if function.rounding_unit < 1e-6 else 8) * function.rounding_unit
     if found.encoding == "rope" and not departs:
-        wrong = find_first_departure(function, function.pairs, found)
+        wrong = find_first_departure(function, found)
         if wrong is not None:
             rough = " (they are rounded to half precision)" if function.half_angles else ""
             departs.append(
@@ -280,9 +265,8 @@ def _compare_with_config(
     return replace(found, error=error, exact=exact, departs=tuple(departs))
 
 
-def _describe_misfit(function: MeasuredFunction) -> str:
+def _describe_misfit(function: MeasuredRotation) -> str:
     """How the first positions differ from a rotation, where no rounding explains it."""
-    assert function.rotations is not None
     if function.rotations.size_misfit > function.rotations.angle_misfit / 8:
         return (
             "angles differ from positions times frequencies by up to"
@@ -298,10 +282,6 @@ def _rotate_by_config(
     """Vectors [N, D] rotated to each position by the encoding of the config: [T, N, D]."""
     encoding: Any = found.build(table="on_the_fly")
     x = vectors[:, None, None, :].expand(-1, 1, len(at), -1).contiguous()
-    more: dict[str, Any] = {}
-    if found.role is not None:
-        more["role"] = found.role
-    if length is not None:
-        more["context_length"] = length
-    rotated: Tensor = encoding.rotate(x, at, **more)
+    role = {} if found.role is None else {"role": found.role}
+    rotated: Tensor = encoding.rotate(x, at, context_length=length, **role)
     return rotated[:, 0].transpose(0, 1)

@@ -1,6 +1,6 @@
 """All mistakes that the rules find, without those that another mistake explains."""
 
-from . import mistakes_in_calls, mistakes_in_roles, mistakes_in_rotations
+from . import mistakes_in_calls, mistakes_in_rotations
 from .evidence import Evidence
 from .properties import MEANINGS
 from .report import Mistake
@@ -56,9 +56,7 @@ def find_named_mistakes(evidence: list[Evidence]) -> list[Mistake]:
     found = [[said for rule in _RULES for said in rule(each)] for each in evidence]
     said = found[0] if len(found) == 1 else _merge_mistakes(*found)
     explained = {name for one in said for name in _EXPLAINS.get(one.id, ())}
-    if any(
-        each.fails("length") for each in evidence
-    ):  # calls were compared; that is no symptom of another mistake
+    if any(each.fails("length") for each in evidence):  # no symptom: calls were compared
         explained.discard("call-length")
     return [one for one in said if one.id not in explained]
 
@@ -89,9 +87,9 @@ def _list_unexplained_failures(evidence: Evidence) -> list[Mistake]:
             f"It does not hold that {MEANINGS[name]}: the error is {measured.error:.2g} where"
             f" {limit:.2g} is allowed.",
         )
-        for name, (measured, limit) in evidence.results.measured.items()
+        for name, (measured, limit) in evidence.measured.items()
         if not measured.ok
     ]
 
 
-_RULES = (*mistakes_in_rotations.RULES, *mistakes_in_roles.RULES, *mistakes_in_calls.RULES)
+_RULES = (*mistakes_in_rotations.RULES, *mistakes_in_calls.RULES)

@@ -6,26 +6,33 @@ Every rule looks at all measurements, ``e``, and yields the mistakes that it fin
 import math
 
 import torch
-from torch import Tensor
 
 from whorl.scaling import Linear, YaRN
 
+from .by_parts import USUAL_BASES
 from .evidence import Evidence, Mistakes
-from .pair_rotations import predict_blocks, wrap_angle
-from .pairs import Pairs
+from .measured_function import MeasuredRotation
+from .pairs import predict_blocks, wrap_angle
 from .report import Mistake
 
 __all__ = ["RULES"]
 
 #: Bases of many models. The square of one of them is more likely a mistake than a choice.
-_COMMON_BASES = (10_000.0, 500_000.0, 1_000_000.0)
+_COMMON_BASES = USUAL_BASES[:3]
 #: Largest relative misfit of angles that are computed in float32.
 _FLOAT32_MISFIT = 2e-6
 
 
 def detect_missing_rotation(e: Evidence) -> Mistakes:
     matrices = e.function.matrices
-    if e.function.pairs is not None or e.function.no_pairs_reason is not None:
+    if (reason := e.function.no_pairs_reason) is not None:
+        yield Mistake(
+            "not-pairs",
+            f"It is no rotation of pairs: {reason}. Check how the channels are split and joined"
+            " again.",
+        )
+        return
+    if e.rotation is not None:
         return
     if e.fails("turns"):
         same = "is the input" if e.found.encoding == "nope" else "is not the input either"
@@ -44,105 +51,89 @@ def detect_missing_rotation(e: Evidence) -> Mistakes:
     )
 
 
-def detect_missing_pairs(e: Evidence) -> Mistakes:
-    if e.function.no_pairs_reason is not None:
-        yield Mistake(
-            "not-pairs",
-            f"It is no rotation of pairs: {e.function.no_pairs_reason}. Check how the channels are"
-            " split and joined again.",
-        )
-
-
-def _get_unequal_frequencies(e: Evidence) -> tuple[Tensor, Tensor, Pairs] | None:
-    """Frequencies of the first and second channels, if they differ, and the pairs."""
-    if e.function.rotations is None or e.function.pairs is None or not e.fails("layout"):
-        return None
-    first, second = e.function.rotations.frequency.unbind(-1)
-    return first, second, e.function.pairs
-
-
-def detect_sign_on_one_half(e: Evidence) -> Mistakes:
-    if (rows := _get_unequal_frequencies(e)) is None:
+def detect_unequal_channels(e: Evidence) -> Mistakes:
+    """Pairs whose two channels do not rotate alike."""
+    if e.rotation is None or not e.fails("layout"):
         return
-    first, second, _ = rows
-    if bool(((first + second).abs() <= 1e-4 * first.abs()).all()):
+    pairs, (first, second) = e.rotation.pairs, e.rotation.rotations.frequency.unbind(-1)
+    opposite = bool(((first + second).abs() <= 1e-4 * first.abs()).all())
+    if opposite:
         yield Mistake(
             "sign-on-one-half",
             "One channel of each pair rotates forwards and the other backwards: one half has a"
             " minus sign too few or too many. It must be a' = a cos - b sin, b' = b cos + a sin;"
             " with half layout, rotate_half(x) = cat(-x2, x1).",
         )
-
-
-def detect_layout_mixup(e: Evidence) -> Mistakes:
-    if (rows := _get_unequal_frequencies(e)) is None:
-        return
-    first, second, pairs = rows
     if pairs.moved_channels:
         yield Mistake(
             "channels-moved",
             f"Of the rotated channels, {pairs.moved_channels}, so the other channels move too. Join"
             " the parts in the order in which they were split.",
         )
-        return
-    if pairs.layout is None or pairs.out_layout is None:
+    elif pairs.layout is None or pairs.out_layout is None:
         yield Mistake(
             "unusual-pairs",
             "Channels pair neither i with i + R/2 (half) nor 2i with 2i + 1 (interleaved).",
         )
-        return
-    if bool(((first + second).abs() <= 1e-4 * first.abs()).all()):
-        return
-    by_channel = torch.zeros(e.function.probe.head_dim, dtype=torch.float64)
+    elif not opposite:
+        yield _describe_layout_mixup(e, e.rotation)
+
+
+def _describe_layout_mixup(e: Evidence, function: MeasuredRotation) -> Mistake:
+    pairs, (first, second) = function.pairs, function.rotations.frequency.unbind(-1)
+    by_channel = torch.zeros(pairs.head_dim, dtype=torch.float64)
     by_channel[pairs.a_out], by_channel[pairs.b_out] = first.abs(), second.abs()
     rotated = by_channel[pairs.start : pairs.start + pairs.width]
-    half = pairs.width // 2
-    tiled = torch.allclose(rotated[:half], rotated[half:], rtol=1e-4, atol=0)
+    first_half, second_half = rotated.chunk(2)
+    tiled = torch.allclose(first_half, second_half, rtol=1e-4, atol=0)
     repeated = torch.allclose(rotated[0::2], rotated[1::2], rtol=1e-4, atol=0)
-    made = "half" if tiled else "interleaved" if repeated else "neither layout"
-    remedy = {
-        "half": "cat(angles, angles)",
-        "interleaved": "repeat_interleave(angles, 2)",
-    }[pairs.out_layout]
-    yield Mistake(
+    made = "'half'" if tiled else "'interleaved'" if repeated else "neither layout"
+    half = pairs.out_layout == "half"
+    remedy = "cat(angles, angles)" if half else "repeat_interleave(angles, 2)"
+    return Mistake(
         "layout-mixup",
-        f"Channels pair as in layout {pairs.out_layout!r}, but the tables are arranged for"
-        f" {made if made == 'neither layout' else repr(made)}: the two channels of a pair rotate"
-        f" by different angles, so norms change (by {e.error('norm'):.3g} here). For"
-        f" {pairs.out_layout!r} the tables are {remedy}.",
+        f"Channels pair as in layout {pairs.out_layout!r}, but the tables are arranged for {made}:"
+        " the two channels of a pair rotate by different angles, so norms change (by"
+        f" {e.error('norm'):.3g} here). For {pairs.out_layout!r} the tables are {remedy}.",
     )
 
 
-def detect_reversed_sign(e: Evidence) -> Mistakes:
-    if e.fails("direction") and e.error("direction") == 1 and not e.fails("layout"):
+def detect_direction(e: Evidence) -> Mistakes:
+    if not e.fails("direction") or e.fails("layout"):
+        return
+    if (share := e.error("direction")) < 1:
         yield Mistake(
-            "sign-reversed",
-            "It rotates backwards: angles fall as positions grow. Scores still depend on distances"
-            " only, but weights trained with the usual direction see distances of the other sign."
-            " It must be a' = a cos - b sin, b' = b cos + a sin.",
+            "mixed-directions",
+            f"{share:.0%} of the pairs rotate backwards and the others forwards.",
         )
+        return
+    yield Mistake(
+        "sign-reversed",
+        "It rotates backwards: angles fall as positions grow. Scores still depend on distances"
+        " only, but weights trained with the usual direction see distances of the other sign."
+        " It must be a' = a cos - b sin, b' = b cos + a sin.",
+    )
 
 
 def detect_uneven_angles(e: Evidence) -> Mistakes:
-    if e.function.rotations is None or e.fails("layout"):
+    if (function := e.rotation) is None or e.fails("layout"):
         return
-    angle_misfit, size_misfit = e.function.rotations.angle_misfit, e.function.rotations.size_misfit
-    unexplained = e.function.precision == "unknown" and angle_misfit > _FLOAT32_MISFIT
+    angle_misfit, size_misfit = function.rotations.angle_misfit, function.rotations.size_misfit
+    unexplained = function.precision == "unknown" and angle_misfit > _FLOAT32_MISFIT
+    uneven = not function.has_constant_frequencies and not _is_rounding_of_half_tables(function)
     if unexplained and size_misfit > angle_misfit / 8:
-        far = e.calls.far.largest_errors.get(e.function.probe.form.dtype)
-        known = far is not None and e.calls.far.from_rule
-        worst = f" Results of unit vectors differ from a rotation by up to {far:.2g}."
+        worst = ""
+        if e.known_far_error is not None:
+            far = e.known_far_error
+            worst = f" Results of unit vectors differ from a rotation by up to {far:.2g}."
         yield Mistake(
             "uneven-angles",
             f"At positions 0 to 15 angles differ from positions times frequencies by up to"
             f" {angle_misfit:.2g} of their size, and the length of pairs varies by up to"
             f" {size_misfit:.2g}; neither angles nor tables are rounded to half precision. Are cos"
-            " and sin approximated?"
-            f"{worst if known else ''}",
+            f" and sin approximated?{worst}",
         )
-    elif unexplained or (
-        not e.function.has_constant_frequencies and not _is_rounding_of_half_tables(e)
-    ):
+    elif unexplained or uneven:
         yield Mistake(
             "uneven-angles",
             "Angles are not positions times frequencies. If positions are those of a grid, check"
@@ -150,28 +141,18 @@ def detect_uneven_angles(e: Evidence) -> Mistakes:
         )
 
 
-def _is_rounding_of_half_tables(e: Evidence) -> bool:
+def _is_rounding_of_half_tables(function: MeasuredRotation) -> bool:
     """Whether tables in half precision explain uneven angles, because no result differs more."""
-    blocks, rotations = e.function.first_blocks, e.function.rotations
-    if e.function.half_tables is None or blocks is None or rotations is None:
+    if function.half_tables is None:
         return False
-    expected = predict_blocks(rotations, range(len(blocks)))
-    return float((blocks - expected).abs().max()) <= 2.0**-5
-
-
-def detect_mixed_directions(e: Evidence) -> Mistakes:
-    if e.fails("direction") and e.error("direction") < 1 and not e.fails("layout"):
-        share = e.error("direction")
-        yield Mistake(
-            "mixed-directions",
-            f"{share:.0%} of the pairs rotate backwards and the others forwards.",
-        )
+    expected = predict_blocks(function.rotations, range(len(function.first_blocks)))
+    return float((function.first_blocks - expected).abs().max()) <= 2.0**-5
 
 
 def detect_wrong_order(e: Evidence) -> Mistakes:
-    if e.function.rotations is None or e.function.pairs is None or not e.fails("order"):
+    if e.rotation is None or not e.fails("order"):
         return
-    inv_freq = e.function.pairs.fill_gaps(e.function.rotations.frequency[:, 0]).abs()
+    inv_freq = e.rotation.pairs.fill_gaps(e.rotation.rotations.frequency[:, 0]).abs()
     if bool((inv_freq[1:] >= inv_freq[:-1]).all()):
         yield Mistake(
             "reversed-frequencies",
@@ -190,8 +171,7 @@ def detect_wrong_exponent(e: Evidence) -> Mistakes:
     base = e.found.base
     if base is None or e.fails("layout") or e.function.probe.kind == "cos_sin":
         return
-    wanted = (e.base,) if e.base is not None else _COMMON_BASES
-    for usual in wanted:
+    for usual in _COMMON_BASES if e.base is None else (e.base,):
         if math.isclose(base, usual**2, rel_tol=1e-4):
             yield Mistake(
                 "doubled-exponent",
@@ -242,14 +222,9 @@ def detect_position_offset(e: Evidence) -> Mistakes:
 
 def detect_constant_angle(e: Evidence) -> Mistakes:
     """All pairs have the same angle at position 0, which an offset of positions cannot give."""
-    if (
-        e.function.rotations is None
-        or not e.fails("identity")
-        or e.fails("layout")
-        or e.found.offset
-    ):
+    if e.rotation is None or not e.fails("identity") or e.fails("layout") or e.found.offset:
         return
-    phase, frequency = e.function.rotations.phase, e.function.rotations.frequency
+    phase, frequency = e.rotation.rotations.phase, e.rotation.rotations.frequency
     angle = float(phase[0, 0])
     same = wrap_angle(phase - angle).abs().max()
     if abs(angle) < 1e-3 or float(same) > 1e-3:
@@ -288,13 +263,11 @@ def detect_repeated_scale(e: Evidence) -> Mistakes:
 
 
 def detect_norm_change(e: Evidence) -> Mistakes:
-    if e.function.rotations is None:
+    if (function := e.rotation) is None:
         return
-    growth = float(e.function.rotations.growth.abs().max())
-    changes = (
-        growth * 15 > max(1e-4, 8 * e.function.rounding_unit)
-        and e.function.has_constant_frequencies
-    )
+    growth = float(function.rotations.growth.abs().max())
+    grows = growth * 15 > max(1e-4, 8 * function.rounding_unit)
+    changes = grows and function.has_constant_frequencies
     if e.found.encoding == "xpos" or (changes and not e.fails("layout")):
         named = "as XPos does" if e.found.encoding == "xpos" else "which no rotation does"
         yield Mistake(
@@ -306,7 +279,7 @@ def detect_norm_change(e: Evidence) -> Mistakes:
         )
     elif e.fails("norm") and not e.fails("layout"):
         why = "cos and sin do not belong to one angle"
-        if e.function.rotations.angle_misfit <= _FLOAT32_MISFIT:
+        if function.rotations.angle_misfit <= _FLOAT32_MISFIT:
             why = "angles are right, so it is multiplied by something that changes"
         yield Mistake("norm", f"The length of vectors changes by {e.error('norm'):.2g}: {why}.")
 
@@ -333,11 +306,8 @@ def detect_nonlinearity(e: Evidence) -> Mistakes:
 
 RULES = (
     detect_missing_rotation,
-    detect_missing_pairs,
-    detect_sign_on_one_half,
-    detect_layout_mixup,
-    detect_reversed_sign,
-    detect_mixed_directions,
+    detect_unequal_channels,
+    detect_direction,
     detect_uneven_angles,
     detect_wrong_order,
     detect_wrong_exponent,

@@ -1,5 +1,7 @@
-"""Options of ``RoPE`` and ``rope_parameters`` of transformers, from a rule and a scale."""
+"""Options of ``RoPE``, ``XPos`` and ``rope_parameters`` of transformers, from measured parts."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -14,16 +16,18 @@ from whorl.scaling import (
     LongRoPE,
     NTKByParts,
     Proportional,
-    Scaling,
     YaRN,
 )
 from whorl.scaling.yarn import compute_mscale
 
-from .frequency_rules import FrequencyRule, compute_frequencies
+from .by_parts import list_ramp_options
+from .frequency_rules import FrequencyRule
+from .identification import Identification
+from .measured_function import MeasuredRotation
 from .pairs import Pairs
-from .rounding import list_roundings
+from .rounding import compute_frequencies, list_roundings
 
-__all__ = ["add_attention_scale", "build_rope_options", "build_rope_parameters"]
+__all__ = ["add_attention_scale", "add_xpos", "build_rope_options", "build_rope_parameters"]
 
 #: Context of a scaling of factor 1, which has an attention scale and changes no frequency.
 _CARRIER_CONTEXT = 2048
@@ -35,7 +39,10 @@ def add_attention_scale(rule: FrequencyRule, scale: float, slack: float) -> Freq
         return rule
     old = rule.scaling
     if isinstance(old, (NTKByParts, Llama3)):
-        return FrequencyRule(rule.base, _build_yarn(old, scale, slack), rule.inv_freq)
+        usual = abs(scale - compute_mscale(old.factor, 1.0)) <= 4 * slack
+        options = {**list_ramp_options(old), "attention_factor": None if usual else scale}
+        yarn = YaRN(old.factor, old.original_context, **options)
+        return FrequencyRule(rule.base, yarn, rule.inv_freq)
     if rule.base is not None and old is None:
         return FrequencyRule(rule.base, YaRN(1.0, _CARRIER_CONTEXT, attention_factor=scale))
     if isinstance(old, Linear) and old.factor >= 1:  # no pair rotates once within one position
@@ -47,39 +54,17 @@ def add_attention_scale(rule: FrequencyRule, scale: float, slack: float) -> Freq
     return FrequencyRule(None, None, rule.inv_freq)
 
 
-def _build_yarn(old: NTKByParts | Llama3, scale: float, slack: float) -> YaRN:
-    usual = abs(scale - compute_mscale(old.factor, 1.0)) <= 4 * slack
-    attention = None if usual else scale
-    if isinstance(old, Llama3):
-        return YaRN(
-            old.factor,
-            old.original_context,
-            beta_fast=old.high_freq_factor,
-            beta_slow=old.low_freq_factor,
-            ramp="rotations",
-            attention_factor=attention,
-        )
-    return YaRN(
-        old.factor,
-        old.original_context,
-        beta_fast=old.beta_fast,
-        beta_slow=old.beta_slow,
-        truncate=old.truncate,
-        attention_factor=attention,
-    )
-
-
 def build_rope_options(
-    rule: FrequencyRule, pairs: Pairs, head_dim: int, inv_freq: list[float], scale: float
+    rule: FrequencyRule, pairs: Pairs, inv_freq: list[float], scale: float
 ) -> dict[str, Any]:
     """Keyword arguments of ``RoPE``, without defaults except the layout."""
-    options: dict[str, Any] = {"head_dim": head_dim}
+    options: dict[str, Any] = {"head_dim": pairs.head_dim}
     if rule.base is not None:
         options["base"] = rule.base
     options["layout"] = pairs.layout or "half"
     if pairs.out_layout != pairs.layout:
         options["out_layout"] = pairs.out_layout
-    if pairs.width != head_dim - pairs.start:
+    if pairs.width != pairs.head_dim - pairs.start:
         options["rotary_dim"] = pairs.width
     if pairs.start:
         options["rotary_start"] = pairs.start
@@ -89,26 +74,19 @@ def build_rope_options(
     if rule.base is None and scale != 1.0:
         scaling = YaRN(1.0, _CARRIER_CONTEXT, ramp="rotations", attention_factor=scale)
     if scaling is not None:
-        options["scaling"] = _drop_defaults(scaling)
+        fields = type(scaling).__dataclass_fields__
+        options["scaling"] = {
+            name: value
+            for name, value in scaling.to_dict().items()
+            if name == "name" or getattr(scaling, name) != fields[name].default
+        }
     return options
 
 
-def _drop_defaults(scaling: Scaling) -> dict[str, Any]:
-    """Options of a scaling as a dict, without defaults."""
-    fields = type(scaling).__dataclass_fields__
-    full = scaling.to_dict()
-    return {
-        name: value
-        for name, value in full.items()
-        if name == "name" or getattr(scaling, name) != fields[name].default
-    }
-
-
 def build_rope_parameters(
-    rule: FrequencyRule, scale: float, inv_freq: Tensor, pairs: Pairs, head_dim: int
+    rule: FrequencyRule, scale: float, inv_freq: Tensor, pairs: Pairs
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """``rope_parameters`` of transformers, or None, and what they cannot express."""
-    missing: list[str] = []
     if bool((inv_freq < 0).any()):
         return None, [
             "transformers has no rope type that rotates backwards (a model does it in code)"
@@ -116,15 +94,11 @@ def build_rope_parameters(
     found = _choose_rope_type(rule, scale, inv_freq)
     if found is None:
         return None, ["transformers has no rope type for these frequencies"]
-    parameters, said = found
-    missing += said
-    if pairs.width < head_dim:
-        part = next(
-            p
-            for p in list_roundings(pairs.width / head_dim, 0.5)
-            if int(head_dim * p) == pairs.width
-        )
-        parameters["partial_rotary_factor"] = part
+    parameters, missing = found
+    if pairs.width < pairs.head_dim:
+        shares = list_roundings(pairs.width / pairs.head_dim, 0.5)
+        fitting = next(share for share in shares if int(pairs.head_dim * share) == pairs.width)
+        parameters["partial_rotary_factor"] = fitting
     if pairs.layout != "half" or pairs.out_layout != "half":
         missing.append(
             "the layout: rope_parameters have no key for it, a family's code decides"
@@ -167,3 +141,61 @@ def _build_longrope(base: float, scale: float, inv_freq: Tensor) -> dict[str, An
         "attention_factor": float(scale),
         "rope_theta": base,
     }
+
+
+def add_xpos(
+    found: Identification, function: MeasuredRotation, pairs: Pairs, departs: list[str]
+) -> Identification:
+    """The identification as XPos, if sizes change with the position p as zeta_i^(p/s) does.
+
+    If they change by another rule, that is added to ``departs``.
+    """
+    growth, unit = function.rotations.growth.mean(-1), function.rounding_unit
+    if float(growth.abs().max()) * 15 <= max(1e-9, 64 * unit):
+        return found
+    role, power = ("query", "p/s") if float(growth.sum()) < 0 else ("key", "-p/s")
+    steps = pairs.index.double() / (pairs.width // 2)
+    fitted = _fit_gamma(growth if role == "query" else -growth, steps, unit)
+    if fitted is None:
+        departs.append(f"sizes change by up to {float(growth.abs().max()):.2g} per position")
+    if fitted is None or found.base is None:
+        return found
+    options = {name: value for name, value in (found.config or {}).items() if name != "scaling"}
+    for name, value, default in zip(("gamma", "scale_base"), fitted, (0.4, 512), strict=True):
+        if value != default:
+            options[name] = value
+    note = f"an XPos {role}: the size of each pair is zeta^({power})"
+    return replace(
+        found,
+        encoding="xpos",
+        role=role,
+        config=options,
+        hf=None,
+        scaling=None,
+        notes=(note, *found.notes),
+    )
+
+
+def _fit_gamma(falling: Tensor, steps: Tensor, unit: float) -> tuple[float, float] | None:
+    """gamma and s with ln((2 i/R + gamma) / (1 + gamma)) / s = falling, by bisection, or None."""
+    if len(falling) < 2:
+        return None
+    middle = len(falling) // 2
+    wanted = float(falling[middle] / falling[0])
+
+    def curve(gamma: float) -> Tensor:
+        return ((steps + gamma) / (1 + gamma)).log()
+
+    low, high = 1e-6, 1e3
+    for _ in range(200):
+        gamma = math.sqrt(low * high)
+        values = curve(gamma)
+        low, high = (gamma, high) if float(values[middle] / values[0]) < wanted else (low, gamma)
+    for rounded in list_roundings(gamma, 1e-3):
+        values = curve(rounded)
+        base = float(values[0] / falling[0])
+        for scale_base in list_roundings(base, 1e-3):
+            misfit = (values / scale_base - falling).abs()
+            if float(misfit.max()) <= max(1e-9, 16 * unit):  # zeta may be computed in float32
+                return rounded, scale_base
+    return None

@@ -5,7 +5,14 @@
     cos_sin   fn(q, k, cos, sin)      both rotated, with tables made here
 
 The form of a call is found by trying: torch or NumPy, positions [T] or [B, T], whole numbers or
-floats, float64 or float32. An error that the function raises becomes ``NoAnswerError``.
+floats, float64 or float32; tables of cos and sin in one of the arrangements
+
+    tiled      [f0 .. fn, f0 .. fn]      for layout "half" (Hugging Face)
+    repeated   [f0, f0, f1, f1, ..]      for layout "interleaved"
+    pairs      [f0 .. fn]                one entry for each pair
+
+with angles p f_i, f_i = 10,000 ^ (-2 i / width). An error that the function raises becomes
+``NoAnswerError``.
 
 Every call has more tokens than all calls before it. So a cache whose key is the length is built
 again, and cannot return results of other positions; ``history`` in calls.py repeats lengths on
@@ -13,31 +20,23 @@ purpose. Vectors are the rows of one batch, or have a call each if rows change e
 """
 
 import copy
+import importlib.util
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from .table_forms import TableForm, build_tables, list_table_forms
-
-__all__ = [
-    "DTYPES",
-    "KINDS",
-    "Addressing",
-    "CallForm",
-    "FunctionProbe",
-    "Kind",
-    "NoAnswerError",
-    "RaisedError",
-    "RefusedLaterError",
-]
+__all__ = ["DTYPES", "TABLE_BASE", "ConstantLengthProbe", "FunctionProbe", "Kind", "NoAnswerError"]
 
 Kind = Literal["x", "qk", "cos_sin"]
 Library = Literal["torch", "numpy"]
+Arrangement = Literal["tiled", "repeated", "pairs"]
+TableShape = Literal["BTW", "TW", "B1TW"]
 #: Which positions count: of every token, of the first one only, or none (0 .. T - 1 always).
 Addressing = Literal["each", "first", "none"]
 
@@ -47,7 +46,9 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-KINDS = ("x", "qk", "cos_sin")
+TABLE_BASE = 10_000.0
+_LIBRARIES: dict[Library, str] = {"torch": "torch tensors", "numpy": "NumPy arrays"}
+_COLUMNS = {"tiled": "[f, f]", "repeated": "[f0, f0, f1, f1, ..]", "pairs": "[f]"}
 #: Longer calls do not count for the rule that every call is longer than those before it: all later
 #: calls would be as long.
 _LONG_CALL = 256
@@ -69,6 +70,27 @@ class RefusedLaterError(NoAnswerError):
 
 
 @dataclass(frozen=True)
+class TableForm:
+    """How cos and sin are arranged; scale multiplies both."""
+
+    arrangement: Arrangement
+    shape: TableShape
+    width: int = 0
+    scale: float = 1.0
+
+    @property
+    def is_batched(self) -> bool:
+        return self.shape != "TW"
+
+    def __str__(self) -> str:
+        columns = self.width // 2 if self.arrangement == "pairs" else self.width
+        shape = {"BTW": "[B, T, {}]", "TW": "[T, {}]", "B1TW": "[B, 1, T, {}]"}[self.shape]
+        return (
+            f"cos and sin {shape.format(columns)}, {self.arrangement} {_COLUMNS[self.arrangement]}"
+        )
+
+
+@dataclass(frozen=True)
 class CallForm:
     """Arrays, dtype, positions and tables with which a function can be called."""
 
@@ -77,8 +99,13 @@ class CallForm:
     positions: tuple[str, int] = ("int", 1)  # whole or float positions, [T] or [B, T]
     tables: TableForm | None = None
 
+    def scale_tables(self, scale: float) -> "CallForm":
+        """The form with tables multiplied by ``scale``, for kind "cos_sin"."""
+        assert self.tables is not None
+        return replace(self, tables=replace(self.tables, scale=scale))
+
     def __str__(self) -> str:
-        parts = ["NumPy arrays" if self.library == "numpy" else "torch tensors", self.dtype]
+        parts = [_LIBRARIES[self.library], self.dtype]
         if self.tables is None:
             whole = "whole" if self.positions[0] == "int" else "float"
             parts.append(f"{whole} positions {'[T]' if self.positions[1] == 1 else '[B, T]'}")
@@ -142,13 +169,14 @@ class FunctionProbe:
     ) -> list[Tensor]:
         """Results of the function for x [B, H, T, D] at positions [T] or [B, T]: [x] or [q, k].
 
-        It gets copies in ``dtype``, of x as q and as k, or of ``keys`` as k; results are torch
-        tensors of whatever dtype came back.
+        It gets copies in ``dtype``, of x as q and as k, or of ``keys`` as k. Results are copies in
+        float64, because a later call may overwrite them.
         """
-        form = self.form if form is None else form
+        form = form or self.form
         given = x.to(DTYPES[dtype or form.dtype], copy=True)
         keys = None if keys is None else keys.clone()
-        return self.call(self.build_arguments(given, positions, form, keys), form)
+        outs = self.call(self.build_arguments(given, positions, form, keys), form)
+        return [out.to(torch.float64, copy=True) for out in outs]
 
     def build_arguments(
         self,
@@ -158,19 +186,19 @@ class FunctionProbe:
         keys: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Arguments of the function by name; x itself, not a copy, is one of them."""
-        form = self.form if form is None else form
+        form = form or self.form
         given = {"x" if self.kind == "x" else "q": x}
         if self.kind != "x":
             given["k"] = x.clone() if keys is None else keys.to(x.dtype)
         if self.kind != "cos_sin":
             return {**given, "positions": self._convert_positions(positions, x, form)}
         assert form.tables is not None
-        cos, sin = build_tables(form.tables, positions, x)
+        cos, sin = _build_tables(form.tables, positions, x)
         return {**given, "cos": cos, "sin": sin}
 
     def call(self, given: dict[str, Tensor], form: CallForm | None = None) -> list[Tensor]:
         """Results for these arguments; the function may change them; they may need gradients."""
-        form = self.form if form is None else form
+        form = form or self.form
         graph = any(tensor.requires_grad for tensor in given.values())
         tensors: list[Any] = list(given.values())
         if form.library == "numpy":
@@ -186,15 +214,16 @@ class FunctionProbe:
         wanted = [given[name].shape for name in ("x", "q", "k") if name in given]
         return self._check_results(returned, wanted, form)
 
-    def ask_role(self, x: Tensor, positions: Tensor, dtype: str | None = None) -> Tensor:
-        """Result of this role in float64; a copy, because a later call may overwrite it."""
-        return self.ask(x, positions, dtype)[self.role].to(torch.float64, copy=True)
+    def ask_role(
+        self, x: Tensor, positions: Tensor, dtype: str | None = None, form: CallForm | None = None
+    ) -> Tensor:
+        """Result of this role, as a copy in float64."""
+        return self.ask(x, positions, dtype, form=form)[self.role]
 
-    def ask_with_scaled_tables(self, x: Tensor, positions: Tensor, scale: float) -> Tensor:
-        """Result of this role with tables multiplied by ``scale``, for kind "cos_sin"."""
-        assert self.form.tables is not None
-        tables = replace(self.form.tables, scale=scale)
-        return self.ask_in_form(replace(self.form, tables=tables), x, positions)[self.role]
+    def draw_vectors(self, *shape: int, seed: int) -> Tensor:
+        """Random vectors [*shape, D] in float64."""
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(*shape, self.head_dim, generator=generator).double()
 
     def rotate_vectors(
         self, vectors: Tensor, positions: Sequence[int], dtype: str | None = None
@@ -262,7 +291,10 @@ class FunctionProbe:
         whole, rank = form.positions
         at = positions if positions.dim() == 2 or rank == 1 else positions.expand(len(x), -1)
         at = at.clone()  # the function may change it
-        return at if whole == "int" else at.to(_choose_float_dtype(x))
+        if whole == "int":
+            return at
+        # float32 at least, because half precision rounds positions
+        return at.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
 
     def _check_results(
         self, returned: Any, wanted: list[torch.Size], form: CallForm
@@ -275,7 +307,7 @@ class FunctionProbe:
             if form.library == "numpy" and not isinstance(out, Tensor) and hasattr(out, "dtype"):
                 out = _convert_array(out)
             elif form.library == "numpy" or not isinstance(out, Tensor):
-                raise NoAnswerError(f"gave {type(out).__name__} for {_name_library(form.library)}")
+                raise NoAnswerError(f"gave {type(out).__name__} for {_LIBRARIES[form.library]}")
             if out.dtype.is_complex or out.dtype == torch.bool:
                 raise NoAnswerError(f"gave {str(out.dtype).removeprefix('torch.')} numbers")
             if out.shape != shape:
@@ -288,11 +320,11 @@ class FunctionProbe:
         """The first form that gives finite numbers; with tables, the first that keeps norms."""
         attempts: list[tuple[CallForm, str]] = []
         answered: list[tuple[float, CallForm]] = []
-        x = torch.randn(2, 3, _FIRST_LENGTH, self.head_dim, generator=_make_generator()).double()
+        x = self.draw_vectors(2, 3, _FIRST_LENGTH, seed=0)
         at = torch.arange(_FIRST_LENGTH)
         for form in self._list_forms():
             try:
-                out = self.ask_in_form(form, x, at)
+                out = self.ask(x, at, form=form)
             except NoAnswerError as problem:
                 attempts.append((form, str(problem)))
                 continue
@@ -330,55 +362,45 @@ class FunctionProbe:
             )
         return ""
 
-    def ask_in_form(self, form: CallForm, x: Tensor, at: Tensor) -> list[Tensor]:
-        """All results in another form of call, in float64."""
-        return [out.to(torch.float64, copy=True) for out in self.ask(x, at, form=form)]
-
     def _list_forms(self) -> Iterator[CallForm]:
-        libraries: tuple[Library, ...] = ("torch", "numpy")
-        for library in libraries:
-            if library == "numpy" and not _can_import_numpy():
+        for library, dtype in itertools.product(_LIBRARIES, DTYPES):
+            if library == "numpy" and (
+                dtype == "bfloat16" or not importlib.util.find_spec("numpy")
+            ):
                 continue
-            for dtype in DTYPES:
-                if library == "numpy" and dtype == "bfloat16":
-                    continue
-                if self.kind != "cos_sin":
-                    yield from (
-                        CallForm(library, dtype, positions) for positions in _POSITION_FORMS
-                    )
-                    continue
-                for tables in list_table_forms(self.head_dim):
-                    yield CallForm(library, dtype, tables=tables)
+            if self.kind == "cos_sin":
+                tables = _list_table_forms(self.head_dim)
+                yield from (CallForm(library, dtype, tables=form) for form in tables)
+            else:
+                yield from (CallForm(library, dtype, positions) for positions in _POSITION_FORMS)
 
     def _supports_row_positions(self) -> bool:
         """Whether every row of a batch can have its own positions."""
         if self.kind == "cos_sin":
             return self.form.tables is not None and self.form.tables.is_batched
-        x = torch.randn(
-            2, 1, self.take_new_length(), self.head_dim, generator=_make_generator()
-        ).double()
+        x = self.draw_vectors(2, 1, self.take_new_length(), seed=0)
         at = torch.arange(x.shape[2])
-        rows = replace(self.form, positions=(self.form.positions[0], 2))
         try:
-            plain, apart = (
-                self.ask_in_form(self.form, x, at),
-                self.ask_in_form(rows, x, at.expand(2, -1)),
-            )
+            plain = self.ask(x, at)
+            apart = self.ask(x, at.expand(2, -1), form=self.row_form)
         except NoAnswerError:
             return False
         return all(torch.allclose(a, b, atol=1e-4) for a, b in zip(plain, apart, strict=True))
+
+    @property
+    def row_form(self) -> CallForm:
+        """The form of calls in which every row has its own positions [B, T]."""
+        return replace(self.form, positions=(self.form.positions[0], 2))
 
     def _has_interacting_rows(self) -> bool:
         """Whether the first or last of D rows gives another result than alone."""
         length = self.take_new_length()
         at = torch.arange(length)
-        x = torch.randn(
-            self.head_dim, 1, length, self.head_dim, generator=_make_generator()
-        ).double()
-        together = self.ask_in_form(self.form, x, at)
+        x = self.draw_vectors(self.head_dim, 1, length, seed=0)
+        together = self.ask(x, at)
         limit = max(1e-5, 8 * float(torch.finfo(DTYPES[self.form.dtype]).eps))
         for row in (slice(0, 1), slice(-1, None)):
-            alone = self.ask_in_form(self.form, x[row], at)
+            alone = self.ask(x[row], at)
             for a, b in zip(alone, together, strict=True):
                 if not torch.allclose(a, b[row], rtol=0, atol=limit):
                     return True
@@ -386,22 +408,17 @@ class FunctionProbe:
 
     def _repeats_first_call(self) -> bool:
         """Whether a call as long as the first gives the same results at other positions."""
-        x = torch.randn(2, 3, _FIRST_LENGTH, self.head_dim, generator=_make_generator()).double()
+        x = self.draw_vectors(2, 3, _FIRST_LENGTH, seed=0)
         at = torch.arange(_FIRST_LENGTH)
         try:
-            first, later = (self.ask_in_form(self.form, x, at + shift) for shift in (0, 5))
+            first, later = (self.ask(x, at + shift) for shift in (0, 5))
         except NoAnswerError:
             return False
         return all(torch.equal(a, b) for a, b in zip(first, later, strict=True))
 
-    def ask_rows(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Result of this role for positions [B, T]; only if ``has_row_positions``."""
-        form = replace(self.form, positions=(self.form.positions[0], 2))
-        return self.ask(x, positions, form=form)[self.role].to(torch.float64, copy=True)
-
     def _find_addressing(self) -> Addressing:
         """Whether results depend on every position, on the first of a call, or on none."""
-        vector = torch.randn(self.head_dim, generator=_make_generator()).double()
+        vector = self.draw_vectors(seed=0)
 
         def at(positions: list[int]) -> Tensor:
             x = vector.expand(1, 1, len(positions), -1)
@@ -420,25 +437,47 @@ class FunctionProbe:
         return "none" if _are_near(later[:6], plain[:6]) else "each"
 
 
+class ConstantLengthProbe(FunctionProbe):
+    """A probe whose calls all have ``tokens`` tokens, the last of them at position ``largest``.
+
+    A function whose frequencies depend on the length of a call, or on the longest call so far, has
+    other frequencies in every call, which hides other mistakes. In calls of one length they are
+    always the same. So longer calls are cut into pieces, shorter ones are filled up, and each ends
+    with one more token at a far position.
+
+        wanted       p0 p1 p2                        5 tokens per call, largest position L
+        called with  p0 p1 p2 p2 L                   results 0, 1, 2 are returned
+    """
+
+    #: Many, because far positions are measured in calls of a thousand tokens.
+    tokens = 256
+
+    def __init__(self, probe: FunctionProbe, largest: int) -> None:
+        self.__dict__.update(vars(probe))
+        self.largest = largest
+
+    def call(self, given: dict[str, Tensor], form: CallForm | None = None) -> list[Tensor]:
+        """Results for these arguments, piece by piece; the arguments do not change."""
+        length = given["x" if self.kind == "x" else "q"].shape[2]
+        made = []
+        for first in range(0, length, self.tokens - 1):
+            index = torch.arange(first, first + self.tokens).clamp(max=length - 1)
+            made.append(super().call(self._cut_piece(given, index), form))
+        return [
+            torch.cat([out[:, :, :-1] for out in each], dim=2)[:, :, :length]
+            for each in zip(*made, strict=True)
+        ]
+
+    def _cut_piece(self, given: dict[str, Tensor], index: Tensor) -> dict[str, Tensor]:
+        axes = {"positions": -1, "cos": -2, "sin": -2}
+        piece = {name: x.index_select(axes.get(name, 2), index) for name, x in given.items()}
+        if "positions" in piece:
+            piece["positions"][..., -1] = self.largest
+        return piece
+
+
 def _are_near(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=0, atol=2e-2 * max(1.0, float(b.abs().max())))
-
-
-def _choose_float_dtype(x: Tensor) -> torch.dtype:
-    """Dtype of positions as floats: float32 at least, because half precision rounds them."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-def _name_library(library: Library) -> str:
-    return "NumPy arrays" if library == "numpy" else "torch tensors"
-
-
-def _can_import_numpy() -> bool:
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def _convert_array(out: Any) -> Tensor:
@@ -453,5 +492,31 @@ def _convert_array(out: Any) -> Tensor:
         raise NoAnswerError(f"gave an array of {array.dtype}") from None
 
 
-def _make_generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
+def _list_table_forms(head_dim: int) -> list[TableForm]:
+    """All forms of tables, in the order in which they are tried.
+
+    Tables with one column per pair of the whole head are as wide as tiled tables of half the head,
+    and a function that takes the former keeps norms with both. So wide tables come first.
+    """
+    widths = range(head_dim // 2 * 2, 0, -2)
+    return [
+        TableForm(arrangement, shape, width)
+        for shape in get_args(TableShape)
+        for width in widths
+        for arrangement in get_args(Arrangement)
+    ]
+
+
+def _build_tables(form: TableForm, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Tables of cos and sin in the dtype of x [B, H, T, D], computed in float64."""
+    steps = torch.arange(0, form.width, 2, dtype=torch.float64) / form.width
+    angles = positions.double().unsqueeze(-1) * TABLE_BASE**-steps  # [T, P] or [B, T, P]
+    if form.arrangement == "tiled":
+        angles = torch.cat((angles, angles), dim=-1)
+    elif form.arrangement == "repeated":
+        angles = angles.repeat_interleave(2, dim=-1)
+    if form.is_batched:
+        angles = angles.expand(x.shape[0], *angles.shape[-2:])
+    if form.shape == "B1TW":
+        angles = angles.unsqueeze(1)
+    return (angles.cos() * form.scale).to(x.dtype), (angles.sin() * form.scale).to(x.dtype)

@@ -15,17 +15,15 @@ from whorl.scaling import YaRN
 from whorl.scaling.envelope import envelope
 from whorl.scaling.yarn import compute_mscale
 
+from .evidence import Evidence
 from .identification import Identification
-from .measured_function import MeasuredFunction
-from .pairs import Pairs, measure_matrices
+from .measured_function import MeasuredRotation
+from .pairs import measure_matrices
 from .probe import DTYPES, NoAnswerError
-from .results import PropertyResults
 
 __all__ = [
     "MEANINGS",
     "compare_heads",
-    "compute_limit",
-    "compute_rounding_limit",
     "find_largest",
     "measure_matrix_properties",
     "measure_relative_error",
@@ -68,63 +66,38 @@ MEANINGS = {
 
 #: A bound on scores decays if at most this part of it remains at large distances.
 _MOST_REMAINING = 0.95
-#: By how much the largest of many random differences may exceed the difference of two calls.
-_CHANCE = 4.0
 
 
-def compute_rounding_limit(function: MeasuredFunction) -> float:
-    """Largest error that rounding explains."""
-    return max(1e-5, 8 * float(torch.finfo(DTYPES[function.probe.form.dtype]).eps))
-
-
-def compute_limit(function: MeasuredFunction) -> float:
-    """Largest error that rounding explains, or randomness if equal calls give different results."""
-    limit = compute_rounding_limit(function)
-    return limit if function.repeat_difference <= limit else _CHANCE * function.repeat_difference
-
-
-def measure_matrix_properties(function: MeasuredFunction, found: Identification) -> PropertyResults:
+def measure_matrix_properties(e: Evidence) -> None:
     """Measure the properties that the matrices at positions 0 .. 15 show."""
-    scale = _build_scales(function, found)
-    rest = _build_layout_map(function) * scale[:, None]  # a P: what position 0 should do
-    matrices, results, limit = function.matrices, PropertyResults(), compute_limit(function)
-    measured: dict[str, float] = {
-        "turns": 0.0 if find_largest(matrices - matrices[:1]) > 0 else 1.0,
-        "linear": _measure_nonlinearity(function),
-        "identity": find_largest(matrices[0] - rest),
-        "norm": _measure_norm_change(matrices, scale),
-        "composition": _measure_composition_error(matrices, rest),
-        "relative": measure_relative_error(matrices, matrices),
-        "inverse": _measure_inverse_error(matrices, scale),
-        "heads": compare_heads(function),
-    }
-    for name, error in measured.items():
-        results.add(name, error, limit)
-    if function.probe.form.library == "torch":
-        results.add("backward", _measure_gradient_error(function), limit)
+    matrices, probe = e.function.matrices, e.function.probe
+    identity = torch.eye(probe.head_dim, dtype=torch.float64)
+    layout, scale = identity.clone(), torch.ones(probe.head_dim, dtype=torch.float64)
+    if e.rotation is not None:
+        pairs = e.rotation.pairs
+        for read, written in ((pairs.a_in, pairs.a_out), (pairs.b_in, pairs.b_out)):
+            layout[written] = 0
+            layout[written, read] = 1  # P
+            scale[written] = e.found.attention_scale
+    rest = layout * scale[:, None]  # a P: what position 0 should do
+    scaled = matrices / scale[:, None]
+    e.add("answers", 0.0, 0.0)
+    e.add("turns", 0.0 if find_largest(matrices - matrices[:1]) > 0 else 1.0)
+    e.add("linear", _measure_nonlinearity(e))
+    e.add("identity", find_largest(matrices[0] - rest))
+    e.add("norm", _measure_norm_change(matrices, scale))
+    e.add("composition", _measure_composition_error(matrices, rest))
+    e.add("relative", measure_relative_error(matrices, matrices))
+    e.add("inverse", find_largest(scaled.transpose(1, 2) @ scaled - identity))
+    compare_heads(e)
+    if probe.form.library == "torch":
+        e.add("backward", _measure_gradient_error(e))
     else:
-        results.skip("backward", "NumPy has no gradients")
-    if function.rotations is not None and function.pairs is not None:
-        _measure_pair_properties(results, function, function.pairs, found)
-    return results
-
-
-def _build_scales(function: MeasuredFunction, found: Identification) -> Tensor:
-    """Attention scale of rotated output channels, and 1 for the others: [D]."""
-    scale = torch.ones(function.probe.head_dim, dtype=torch.float64)
-    if function.pairs is not None:
-        scale[function.pairs.a_out] = scale[function.pairs.b_out] = found.attention_scale
-    return scale
-
-
-def _build_layout_map(function: MeasuredFunction) -> Tensor:
-    """Permutation from the layout that is read to the one that is written, [D, D]."""
-    whole = torch.eye(function.probe.head_dim, dtype=torch.float64)
-    if (pairs := function.pairs) is not None:
-        for a, b in ((pairs.a_in, pairs.a_out), (pairs.b_in, pairs.b_out)):
-            whole[b] = 0
-            whole[b, a] = 1
-    return whole
+        e.skip("backward", "NumPy has no gradients")
+    if e.rotation is not None:
+        _measure_pair_properties(e, e.rotation)
+    if probe.kind == "cos_sin":
+        _measure_scale_power(e)
 
 
 def find_largest(x: Tensor) -> float:
@@ -133,12 +106,10 @@ def find_largest(x: Tensor) -> float:
     return worst if math.isfinite(worst) else math.inf
 
 
-def _measure_nonlinearity(function: MeasuredFunction) -> float:
-    generator = torch.Generator().manual_seed(2)
-    x, y = torch.randn(2, function.probe.head_dim, generator=generator).double()
-    at = range(8)
+def _measure_nonlinearity(e: Evidence) -> float:
+    x, y = e.function.probe.draw_vectors(2, seed=2)
     vectors = torch.stack((x, y, x - 3 * y))
-    one, two, both = function.probe.rotate_vectors(vectors, at).unbind(1)
+    one, two, both = e.function.probe.rotate_vectors(vectors, range(8)).unbind(1)
     return find_largest(both - one + 3 * two) / 8
 
 
@@ -167,57 +138,44 @@ def measure_relative_error(queries: Tensor, keys: Tensor) -> float:
     return worst
 
 
-def _measure_inverse_error(matrices: Tensor, scale: Tensor) -> float:
-    scaled = matrices / scale[:, None]
-    return find_largest(scaled.transpose(1, 2) @ scaled - torch.eye(matrices.shape[-1]))
-
-
-def _measure_gradient_error(function: MeasuredFunction) -> float:
+def _measure_gradient_error(e: Evidence) -> float:
     """Error of gradients compared with the transpose; 1 if there are none, inf if they fail."""
-    probe = function.probe
+    probe, count = e.function.probe, len(e.function.matrices)
     generator = torch.Generator().manual_seed(4)
-    length = probe.take_new_length(len(function.matrices))
-    dtype = DTYPES[probe.form.dtype]
-    x = torch.randn(1, 1, length, probe.head_dim, generator=generator).to(dtype)
-    last = len(function.matrices) - 1 if probe.addressing == "each" else length
-    given = probe.build_arguments(
-        x, torch.arange(length).clamp(max=last)
-    )  # as in the matrices below
+    length = probe.take_new_length(count)
+    x = torch.randn(1, 1, length, probe.head_dim, generator=generator).to(DTYPES[e.dtype])
+    last = count - 1 if probe.addressing == "each" else length  # as in the matrices below
+    given = probe.build_arguments(x, torch.arange(length).clamp(max=last))
     leaves = [given[name].requires_grad_() for name in ("x", "q", "k") if name in given]
     try:
         out = probe.call(given)[probe.role]
-    except NoAnswerError:
-        return math.inf  # it answers without gradients
-    if not out.requires_grad:
-        return 1.0
-    cotangent = torch.randn(out.shape, generator=generator).to(out.dtype)
-    try:
+        if not out.requires_grad:
+            return 1.0
+        cotangent = torch.randn(out.shape, generator=generator).to(out.dtype)
         (gradient,) = torch.autograd.grad(out, leaves[probe.role], cotangent)
-    except RuntimeError:
-        return math.inf
+    except (NoAnswerError, RuntimeError):
+        return math.inf  # it answers without gradients
     with probe.repeat_lengths(length - 1):
         matrices = measure_matrices(probe)
-    want = torch.einsum("toi,to->ti", matrices, cotangent[0, 0, : len(matrices)].double())
-    return find_largest(gradient[0, 0, : len(function.matrices)].double() - want) / 4
+    want = torch.einsum("toi,to->ti", matrices, cotangent[0, 0, :count].double())
+    return find_largest(gradient[0, 0, :count].double() - want) / 4
 
 
-def compare_heads(function: MeasuredFunction) -> float:
-    """Largest difference between eight heads with the same vector."""
-    probe = function.probe
-    generator = torch.Generator().manual_seed(5)
+def compare_heads(e: Evidence) -> None:
+    """Compare eight heads with the same vector."""
+    probe = e.function.probe
     length = probe.take_new_length()
-    x = torch.randn(1, 1, length, probe.head_dim, generator=generator).double()
+    x = probe.draw_vectors(1, 1, length, seed=5)
     try:
         out = probe.ask_role(x.expand(1, 8, -1, -1), torch.arange(length))
     except NoAnswerError:
-        return math.inf
-    return find_largest(out - out[:, :1])
+        e.add("heads", math.inf)
+        return
+    e.add("heads", find_largest(out - out[:, :1]))
 
 
-def _measure_pair_properties(
-    results: PropertyResults, function: MeasuredFunction, pairs: Pairs, found: Identification
-) -> None:
-    assert function.rotations is not None
+def _measure_pair_properties(e: Evidence, function: MeasuredRotation) -> None:
+    pairs, found = function.pairs, e.found
     first, second = function.rotations.frequency.unbind(-1)
     size = torch.maximum(first.abs(), second.abs()).clamp(min=1e-300)
     apart = find_largest((first - second) / size)
@@ -226,25 +184,24 @@ def _measure_pair_properties(
     inv_freq = pairs.fill_gaps(first).abs()
     rise = 0.0
     if len(inv_freq) > 1:
-        steps = (inv_freq[1:] - inv_freq[:-1]) / torch.maximum(inv_freq[1:], inv_freq[:-1]).clamp(
-            min=1e-300
-        )
-        rise = max(0.0, float(steps.max()))
+        larger = torch.maximum(inv_freq[1:], inv_freq[:-1]).clamp(min=1e-300)
+        rise = max(0.0, float(((inv_freq[1:] - inv_freq[:-1]) / larger).max()))
     allowed = max(1e-5, 16 * function.rounding_unit)
-    backwards = float((first < 0).double().mean())
-    results.add("layout", apart, allowed)
-    results.add("direction", backwards, 0.0)
-    results.add("order", rise, allowed)
+    e.add("layout", apart, allowed)
+    e.add("direction", float((first < 0).double().mean()), 0.0)
+    e.add("order", rise, allowed)
     if found.encoding == "rope" and found.base is None:
-        results.skip("frequencies", "no rule is known that gives them; the config lists them all")
+        e.skip("frequencies", "no rule is known that gives them; the config lists them all")
     elif found.encoding == "rope":
-        results.add("frequencies", _measure_rule_error(found), allowed)
-    if (power := _find_power_of_scale(found)) is not None:
-        results.record("scale", power < 2, power - 1, 0.0)
+        e.add("frequencies", _measure_rule_error(found), allowed)
+    if isinstance(found.scaling, YaRN) and found.scaling.factor > 1:
+        once = compute_mscale(found.scaling.factor, 1.0)
+        twice = math.isclose(found.attention_scale, once**2, rel_tol=1e-5)
+        e.record("scale", not twice, float(twice), 0.0)
     if len(inv_freq) >= 8:
-        results.add("decay", measure_remaining_bound(inv_freq), _MOST_REMAINING)
+        e.add("decay", measure_remaining_bound(inv_freq), _MOST_REMAINING)
     else:
-        results.skip("decay", f"only {len(inv_freq)} pairs; it takes 8")
+        e.skip("decay", f"only {len(inv_freq)} pairs; it takes 8")
 
 
 def _measure_rule_error(found: Identification) -> float:
@@ -255,12 +212,21 @@ def _measure_rule_error(found: Identification) -> float:
     return find_largest((function - rule) / rule.abs().clamp(min=1e-30))
 
 
-def _find_power_of_scale(found: Identification) -> float | None:
-    """2 if the attention scale is the square of that of YaRN, 1 if not, None without YaRN."""
-    if not isinstance(found.scaling, YaRN) or found.scaling.factor <= 1:
-        return None
-    once = compute_mscale(found.scaling.factor, 1.0)
-    return 2.0 if math.isclose(found.attention_scale, once**2, rel_tol=1e-5) else 1.0
+def _measure_scale_power(e: Evidence) -> None:
+    """Check that tables times 1.5 give results times 1.5, and not a higher power of it."""
+    probe = e.function.probe
+    if e.rotation is None:
+        e.skip("scale", "no pairs rotate")
+        return
+    length = probe.take_new_length()
+    x, at = torch.ones(1, 1, length, probe.head_dim, dtype=torch.float64), torch.arange(length)
+    channels = torch.cat((e.rotation.pairs.a_out, e.rotation.pairs.b_out))
+    plain, scaled = (
+        probe.ask_role(x, at, form=probe.form.scale_tables(scale))[..., channels].norm()
+        for scale in (1.0, 1.5)
+    )
+    power = float((scaled / plain).log()) / math.log(1.5)
+    e.record("scale", abs(power - 1) <= 1e-3, power - 1, 1e-3)
 
 
 def measure_remaining_bound(inv_freq: Tensor) -> float:

@@ -1,29 +1,28 @@
 """The parts of a measured rotation: scale, direction, offset, and the rule of its frequencies."""
 
+import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from whorl.scaling import Proportional
+from whorl.scaling import (
+    DynamicLinear,
+    DynamicNTK,
+    DynamicYaRN,
+    Ladder,
+    LongRoPE,
+    Proportional,
+    Scaling,
+)
+from whorl.scaling.yarn import compute_mscale
 
-from .by_parts import USUAL_BASES
-from .dynamic_scalings import fit_dynamic_scaling
-from .frequency_rules import (
-    FrequencyRule,
-    choose_share,
-    find_near_base,
-    fit_base,
-    fit_rule,
-)
-from .measured_function import (
-    PRECISIONS,
-    MeasuredFunction,
-)
-from .pair_rotations import wrap_angle
-from .pairs import Pairs
-from .rounding import compute_tolerance, list_roundings
+from .by_parts import USUAL_BASES, fit_by_parts, list_ramp_options
+from .frequency_rules import FrequencyRule, choose_share, find_near_base, fit_base, fit_rule
+from .measured_function import PRECISIONS, MeasuredRotation
+from .pairs import Pairs, wrap_angle
+from .rounding import are_close, compute_frequencies, compute_tolerance, list_roundings
 
 __all__ = ["RotationParts", "derive_parts", "fit_rotation_rule"]
 
@@ -38,10 +37,9 @@ class RotationParts(NamedTuple):
     departs: list[str]
 
 
-def derive_parts(function: MeasuredFunction, pairs: Pairs) -> RotationParts:
+def derive_parts(function: MeasuredRotation) -> RotationParts:
     """Frequencies, scale, direction and offset, each one number for all pairs where possible."""
-    assert function.rotations is not None
-    rotations, departs = function.rotations, list[str]()
+    pairs, rotations, departs = function.pairs, function.rotations, list[str]()
     if not function.has_constant_frequencies and function.precision != "unknown":
         departs.append("angles are not positions times frequencies; are positions those of a grid?")
     first, second = rotations.frequency.unbind(-1)
@@ -90,27 +88,21 @@ def _fit_offset(phase: Tensor, frequency: Tensor, unit: float) -> float | None:
 
 
 def fit_rotation_rule(
-    function: MeasuredFunction, pairs: Pairs, parts: RotationParts
+    function: MeasuredRotation, parts: RotationParts
 ) -> tuple[FrequencyRule, Pairs]:
     """The rule of the frequencies in a short context, at the highest precision that has one."""
-    assert function.lengths is not None
-    inv_freq = parts.inv_freq * parts.sign
+    inv_freq, pairs, unit = parts.inv_freq * parts.sign, function.pairs, function.rounding_unit
     if function.precision == "unknown" and (most := find_near_base(inv_freq)) is not None:
         return FrequencyRule(most[0]), pairs  # approximated cos and sin change fast pairs only
-    for name, unit in PRECISIONS.items():
-        if unit < function.rounding_unit or not _fits_dtype(inv_freq, name, function.rounding_unit):
-            continue
-        tolerance = compute_tolerance(inv_freq, unit)
+    known = [name for name in PRECISIONS if _fits_dtype(inv_freq, name, unit)]
+    for precision in (*(PRECISIONS[name] for name in known if PRECISIONS[name] >= unit), unit):
+        tolerance = compute_tolerance(inv_freq, precision)
         rule = fit_rule(inv_freq, tolerance, parts.scale)
         if rule.base is not None:
-            wider = _fit_wider_rule(rule, inv_freq, tolerance, pairs, function.probe.head_dim)
+            wider = _fit_wider_rule(rule, inv_freq, tolerance, pairs)
             rule, pairs = wider or (rule, pairs)
-            if rule.scaling is None and function.lengths.constant_up_to is not None:
-                rule = _fit_dynamic_rule(rule, inv_freq, parts, function, pairs, tolerance)
-            return rule, pairs
-    tolerance = compute_tolerance(inv_freq, function.rounding_unit)
-    rule = fit_rule(inv_freq, tolerance, parts.scale)
-    if function.lengths.constant_up_to is not None:
+            break
+    if rule.scaling is None and function.lengths.constant_up_to is not None:
         rule = _fit_dynamic_rule(rule, inv_freq, parts, function, pairs, tolerance)
     return rule, pairs
 
@@ -124,9 +116,10 @@ def _fits_dtype(inv_freq: Tensor, name: str, unit: float) -> bool:
 
 
 def _fit_wider_rule(
-    rule: FrequencyRule, inv_freq: Tensor, tolerance: Tensor, pairs: Pairs, head_dim: int
+    rule: FrequencyRule, inv_freq: Tensor, tolerance: Tensor, pairs: Pairs
 ) -> tuple[FrequencyRule, Pairs] | None:
     """The rule of the whole head, if the pairs are the rotating ones of a ``Proportional``."""
+    head_dim = pairs.head_dim
     partial = pairs.layout == pairs.out_layout == "interleaved" and pairs.width < head_dim
     if not partial or pairs.start or head_dim % 2 or rule.scaling is not None or rule.base is None:
         return None
@@ -141,18 +134,110 @@ def _fit_dynamic_rule(
     rule: FrequencyRule,
     inv_freq: Tensor,
     parts: RotationParts,
-    function: MeasuredFunction,
+    function: MeasuredRotation,
     pairs: Pairs,
     tolerance: Tensor,
 ) -> FrequencyRule:
-    """The rule with the scaling that explains frequencies in longer contexts, if one does."""
-    assert function.lengths is not None
-    base = rule.base or 10_000.0
-    found = fit_dynamic_scaling(base, inv_freq, parts.scale, function.lengths, pairs, tolerance)
+    """The rule with the scaling that explains frequencies in two longer contexts, if one does."""
+    base, constant_up_to = rule.base or 10_000.0, function.lengths.constant_up_to
+    assert constant_up_to is not None
+    found, longer = None, function.lengths.longer
+    if len(longer) == 2:
+        lengths = [length for length, _ in longer]
+        frequencies = [pairs.fill_gaps(t.frequency.mean(-1)).abs() for _, t in longer]
+        found = (
+            _fit_dynamic_ntk(base, inv_freq, lengths, frequencies, tolerance)
+            or _fit_dynamic_linear(inv_freq, lengths, frequencies, tolerance)
+            or _fit_dynamic_yarn(base, lengths, frequencies, tolerance)
+        )
+        same = (frequencies[0] / frequencies[1] - 1).abs() <= tolerance
+        if found is None and bool((same & (frequencies[0] > 0)).all()):
+            scales = parts.scale, float(longer[1][1].size.mean())
+            lists = inv_freq, frequencies[1]
+            found = _fit_longrope(base, lists, scales, constant_up_to, tolerance)
     if found is None:
         parts.departs.append(
-            f"past a context of {function.lengths.constant_up_to} tokens the frequencies change"
-            " by no rule that is known here"
+            f"past a context of {constant_up_to} tokens the frequencies change by no rule that is"
+            " known here"
         )
         return rule
     return FrequencyRule(base, found)
+
+
+def _fit_dynamic_ntk(
+    base: float, short: Tensor, lengths: list[int], frequencies: list[Tensor], tolerance: Tensor
+) -> Scaling | None:
+    """DynamicNTK, if the base grows as it says.
+
+    (base_now / base) ^ ((P - 1) / P) = 1 + factor (L_now - L) / L is a line in L_now, so two
+    lengths give factor and L.
+    """
+    pairs = len(short)
+    bases = [fit_base(r, tolerance) for r in frequencies]
+    if pairs < 2 or bases[0] is None or bases[1] is None:
+        return None
+    one, two = ((b / base) ** ((pairs - 1) / pairs) for b in (bases[0], bases[1]))
+    slope = (two - one) / (lengths[1] - lengths[0])
+    factor = 1 - (one - slope * lengths[0])
+    if slope <= 0 or factor <= 0:
+        return None
+    context = round(factor / slope)
+    for rounded in list_roundings(slope * context, 100 * float(tolerance.max())):
+        if rounded >= 1:
+            return DynamicNTK(rounded, context)
+    return None
+
+
+def _fit_dynamic_linear(
+    short: Tensor, lengths: list[int], frequencies: list[Tensor], tolerance: Tensor
+) -> Scaling | None:
+    """DynamicLinear, if all frequencies are divided by L_now / L."""
+    ratio = short / frequencies[0]
+    if not bool(((ratio / ratio[0] - 1).abs() <= 2 * tolerance).all()):
+        return None
+    context = round(lengths[0] / float(ratio[0]))
+    wanted = lengths[1] / context
+    fits = abs(float((short / frequencies[1])[0]) / wanted - 1) <= 1e-5
+    return DynamicLinear(context) if fits else None
+
+
+def _fit_dynamic_yarn(
+    base: float, lengths: list[int], frequencies: list[Tensor], tolerance: Tensor
+) -> Scaling | None:
+    """DynamicYaRN, if frequencies are scaled by parts and the factor grows with the length."""
+    found = fit_by_parts(frequencies[0], tolerance, compute_mscale(2.0, 1.0))
+    if found is None or found[0] != base:
+        return None
+    context, options = round(lengths[0] / found[1].factor), list_ramp_options(found[1])
+    times = context / found[1].original_context
+    for name in ("beta_fast", "beta_slow"):
+        options[name] = next(list_roundings(options[name] * times, 1e-9))
+    scaling = DynamicYaRN(context, **options)
+    steps = Ladder.of(2 * len(tolerance), base)
+    for length, wanted in zip(lengths, frequencies, strict=True):
+        if not are_close(scaling.frequencies(steps, length).inv_freq, wanted, tolerance):
+            return None
+    return scaling
+
+
+def _fit_longrope(
+    base: float,
+    frequencies: tuple[Tensor, Tensor],
+    scales: tuple[float, float],
+    context: int,
+    tolerance: Tensor,
+) -> Scaling:
+    """LongRoPE with one list of divisors for short contexts and one for long ones."""
+    options: dict[str, Any] = {"original_context": context}
+    for name, measured in zip(("short_factors", "long_factors"), frequencies, strict=True):
+        divisors = (compute_frequencies(base, len(measured)) / measured).tolist()
+        both = zip(divisors, tolerance.tolist(), strict=True)
+        options[name] = tuple(next(list_roundings(value, slack)) for value, slack in both)
+    before, after = (next(list_roundings(scale, 1e-7)) for scale in scales)
+    if abs(before - after) > 1e-6:
+        return LongRoPE(**options, attention_factor=before, long_attention_factor=after)
+    factor = math.exp((scales[0] ** 2 - 1) * math.log(context))
+    rounded = next(list_roundings(factor, 1e-4))
+    if before > 1 and float(f"{rounded:.4g}") == rounded:
+        return LongRoPE(**options, factor=rounded)
+    return LongRoPE(**options, attention_factor=before)

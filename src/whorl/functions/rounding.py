@@ -1,11 +1,11 @@
-"""Measured numbers rounded to the fewest digits that are still within their error."""
+"""Frequencies of a base, and measured numbers in the fewest digits that are within their error."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-__all__ = ["are_close", "compute_tolerance", "list_roundings"]
+__all__ = ["are_close", "compute_frequencies", "compute_tolerance", "list_roundings"]
 
 
 def list_roundings(value: float, relative: float) -> Iterator[float]:
@@ -24,6 +24,11 @@ def list_roundings(value: float, relative: float) -> Iterator[float]:
         yield value
 
 
+def compute_frequencies(base: float, pairs: int) -> Tensor:
+    """Frequencies without scaling, base ^ (-i / pairs), float64 [pairs]."""
+    return base ** -(torch.arange(pairs, dtype=torch.float64) / pairs)
+
+
 def are_close(got: Tensor, want: Tensor, tolerance: Tensor) -> bool:
     """Whether every value is within its relative tolerance of the wanted one."""
     return bool(((got - want).abs() <= tolerance * want.abs()).all())
@@ -35,4 +40,4 @@ def compute_tolerance(inv_freq: Tensor, precision: float) -> Tensor:
     A power base^e is as wrong as the rounding of e times ln base, so slow pairs may differ more.
     """
     size = inv_freq.abs().clamp(min=1e-30).log().abs()
-    return precision * (6 + 3 * torch.where(inv_freq == 0, torch.zeros_like(size), size))
+    return precision * (6 + 3 * torch.where(inv_freq == 0, 0.0, size))

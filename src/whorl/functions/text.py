@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from whorl.scaling import from_dict
@@ -67,13 +67,7 @@ def _list_rows(found: Identification) -> Iterator[tuple[str, str]]:
     elif found.encoding == "nope":
         yield "rotation", "none: nothing rotates"
     if found.rotary_dim:
-        yield "layout", _describe_layout(found)
-        last = found.rotary_start + found.rotary_dim - 1
-        yield "channels", f"{found.rotary_start} to {last} rotate"
-        yield "frequencies", _describe_frequencies(found)
-        yield "direction", "forwards" if found.sign > 0 else "backwards"
-        yield "scale", f"{found.attention_scale:.9g} on rotated channels"
-        yield "positions", "as given" if not found.offset else f"as given {found.offset:+g}"
+        yield from found.describe_parts().items()
         known = found.precision != "unknown"
         yield "precision", f"that of {found.precision}" if known else "that of no float type"
     if found.config is not None and found.encoding is not None:
@@ -93,60 +87,32 @@ def _list_rows(found: Identification) -> Iterator[tuple[str, str]]:
         yield "asked with", found.asked
 
 
-def _describe_layout(found: Identification) -> str:
-    if found.layout is None:
-        return "another pairing than half and interleaved"
-    if found.out_layout == found.layout:
-        return found.layout
-    return f"{found.layout} read, {found.out_layout or 'something else'} written"
-
-
-def _describe_frequencies(found: Identification) -> str:
-    count = len(found.inv_freq)
-    first, last = found.inv_freq[0], found.inv_freq[-1]
-    rule = "a list of its own" if found.base is None else f"base {found.base:.12g}"
-    if found.scaling is not None:
-        rule += f", {found.scaling.name}"
-    return f"{rule}: {count} from {first:.6g} to {last:.6g} radians per position"
-
-
 def render_call(encoding: str, config: Any) -> str:
     """The call of ``whorl.make`` that builds the encoding."""
-    options = dict(config)
     words = [f"{encoding!r}"]
-    for name, value in options.items():
+    for name, value in config.items():
+        text = _format_value(value)
         if name == "scaling":
-            value = _Verbatim(_shorten_lists(repr(from_dict(value)), value))
-        words.append(f"{name}={_format_value(value)}")
+            text = f"whorl.{from_dict(value)!r}"
+            for option in value.values():
+                if isinstance(option, (list, tuple)):
+                    text = text.replace(repr(tuple(option)), _format_value(tuple(option)))
+        words.append(f"{name}={text}")
     return f"whorl.make({', '.join(words)})"
 
 
-class _Verbatim(str):
-    """Text that is printed without quotes."""
-
-    __slots__ = ()
-
-
-def _shorten_lists(text: str, options: dict[str, Any]) -> str:
-    for value in options.values():
-        if isinstance(value, (list, tuple)) and len(value) > _LONGEST_LIST:
-            text = text.replace(repr(tuple(value)), _format_value(list(value)))
-    return f"whorl.{text}"
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, _Verbatim):
-        return str(value)
-    if isinstance(value, list) and len(value) > _LONGEST_LIST:
+def _format_value(value: Any, plain: Callable[[Any], str] = repr) -> str:
+    """A value as ``plain`` gives it, or the ends of a long list."""
+    if isinstance(value, (list, tuple)) and len(value) > _LONGEST_LIST:
         return f"[{value[0]:.6g}, {value[1]:.6g}, .. {len(value)} numbers .. {value[-1]:.6g}]"
-    return repr(value)
+    return plain(value)
 
 
 def _format_dictionary(parameters: Any) -> str:
-    words = []
-    for name, value in parameters.items():
-        long = isinstance(value, list) and len(value) > _LONGEST_LIST
-        words.append(f"{json.dumps(name)}: {_format_value(value) if long else json.dumps(value)}")
+    words = [
+        f"{json.dumps(name)}: {_format_value(value, json.dumps)}"
+        for name, value in parameters.items()
+    ]
     return f"{{{', '.join(words)}}}"
 
 

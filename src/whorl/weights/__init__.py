@@ -2,9 +2,9 @@
 
     detect     half or interleaved, from the weights alone, with a confidence
       evidence                           how weights show a layout, and how sure that is
-      layers, head_rows, gguf            the heads of q and k, a few rows at a time
+      layers, gguf                       the heads of q and k, a few rows at a time
     convert    the same weights in the other layout, without loss, in a new folder
-      plan, layout, reorder              which rows move where
+      plan, layout                       which rows move where
       completeness, layout_checks        what must hold before anything is written
       output, layout_mark, config_file   a folder that appears complete, and says its layout
       verify                             the output, converted back and compared

@@ -25,12 +25,10 @@ from .completeness import check_key_heads, check_known, check_layers, check_pair
 from .config_file import is_ignored_by_transformers, write_layout
 from .detect import Detection, detect_layers
 from .layers import group_layers
-from .layout_checks import check_source, describe_conflict, detect_output
+from .layout_checks import ConvertCommand, check_source, describe_conflict, detect_output
 from .layout_mark import add_mark
-from .leaving import ConvertCommand
 from .output import check_free, check_room, write_file
-from .plan import RowMove, plan_moves
-from .reorder import stream_converted
+from .plan import RowMove, plan_moves, stream_converted
 from .safetensors_file import FileHeader, open_regular, read_range
 from .shards import WeightFiles, open_weight_files
 from .sizes import Stated, check_stated, find_key_sharing, find_sizes

@@ -14,8 +14,8 @@ from whorl.types import Layout
 from .evidence import (
     CROSSINGS,
     LAYOUTS,
+    NO_SUMS,
     PAIRINGS,
-    AgreementSums,
     Crossing,
     Pairing,
     Probabilities,
@@ -25,7 +25,6 @@ from .evidence import (
     compute_strength,
     compute_z,
     sum_agreement,
-    sum_crossed_agreement,
 )
 from .layers import AttentionLayer, find_layers
 from .sizes import Stated, check_stated
@@ -171,21 +170,20 @@ def detect_layers(
     layers: Sequence[AttentionLayer], *, progress: Progress | None = None
 ) -> Detection:
     """Judge every layer, and all of them together."""
-    whole = dict.fromkeys(PAIRINGS, AgreementSums())
+    whole = dict.fromkeys(PAIRINGS, NO_SUMS)
     found: list[LayerFinding] = []
     for done, layer in enumerate(layers):
         if progress is not None:
             progress(done, len(layers), layer.name)
-        mine = dict.fromkeys(PAIRINGS, AgreementSums())
+        mine = dict.fromkeys(PAIRINGS, NO_SUMS)
         odd: list[int] = []
         for q, k in layer.heads():
             products = compute_products(
                 _count_non_finite(q, odd), next(_count_non_finite([k], odd))
             )
-            pieces: list[tuple[Pairing, AgreementSums]] = [*sum_agreement(products).items()]
-            for name, sums in [*pieces, *sum_crossed_agreement(products).items()]:
-                mine[name] += sums
-                whole[name] += sums
+            for name, sums in sum_agreement(products).items():
+                mine[name] = mine[name] + sums
+                whole[name] = whole[name] + sums
         found.append(
             LayerFinding(layer.name, layer.number, **_compute_statistics(mine), not_finite=sum(odd))
         )
@@ -194,7 +192,7 @@ def detect_layers(
     return Detection("all layers", None, **judged, not_finite=not_finite, layers=tuple(found))
 
 
-def _compute_statistics(sums: Mapping[Pairing, AgreementSums]) -> dict[str, Any]:
+def _compute_statistics(sums: Mapping[Pairing, Tensor]) -> dict[str, Any]:
     """z of layouts and of crossings, and the probabilities of layouts, by the names of fields."""
     z: dict[Layout, float] = {name: compute_z(sums[name]) for name in LAYOUTS}
     crossed: dict[Crossing, float] = {name: compute_z(sums[name]) for name in CROSSINGS}

@@ -36,7 +36,7 @@ Such crossings are taken to be rarer, and do not change the probabilities of the
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -48,8 +48,8 @@ from whorl.types import Layout
 __all__ = [
     "CROSSINGS",
     "LAYOUTS",
+    "NO_SUMS",
     "PAIRINGS",
-    "AgreementSums",
     "Crossing",
     "Pairing",
     "Probabilities",
@@ -59,7 +59,6 @@ __all__ = [
     "compute_strength",
     "compute_z",
     "sum_agreement",
-    "sum_crossed_agreement",
 ]
 
 Crossing = Literal["q half, k interleaved", "q interleaved, k half"]
@@ -71,7 +70,11 @@ CROSSINGS: dict[Crossing, tuple[Layout, Layout]] = {
     "q half, k interleaved": ("half", "interleaved"),
     "q interleaved, k half": ("interleaved", "half"),
 }
-PAIRINGS: tuple[Pairing, ...] = (*LAYOUTS, *CROSSINGS)
+#: All pairings, with the layouts of q and of k.
+PAIRINGS: dict[Pairing, tuple[Layout, Layout]] = {
+    **dict(zip(LAYOUTS, zip(LAYOUTS, LAYOUTS, strict=True), strict=True)),
+    **dict(CROSSINGS.items()),
+}
 
 # Measured over layouts that are not there: the spread of z is 1.0 to 1.15, so 1.15 is assumed.
 _SPREAD = 1.15
@@ -90,15 +93,8 @@ _MOST = 1 - 1 / (CALIBRATED_ON + 2)
 _RARER = 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class AgreementSums:
-    """sum r and sum r^2, of the pairing and then of its controls; they add up over heads."""
-
-    total: Tensor = field(default_factory=lambda: torch.zeros(1 + _CONTROLS, dtype=torch.float64))
-    squares: Tensor = field(default_factory=lambda: torch.zeros(1 + _CONTROLS, dtype=torch.float64))
-
-    def __add__(self, other: "AgreementSums") -> "AgreementSums":
-        return AgreementSums(self.total + other.total, self.squares + other.squares)
+#: Sums over no heads: sum r and sum r^2, of the pairing and then of its controls, [2, 1 + C].
+NO_SUMS = torch.zeros(2, 1 + _CONTROLS, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -119,19 +115,15 @@ def compute_products(q: Iterable[Tensor], k: Tensor) -> Tensor:
     return torch.stack([_normalize_rows(head) @ key.T for head in q])
 
 
-def sum_agreement(products: Tensor) -> dict[Layout, AgreementSums]:
-    """The sums of a key head and its query heads, for q and k in the same layout."""
-    return {layout: _sum_pairing(products, layout, layout) for layout in LAYOUTS}
+def sum_agreement(products: Tensor) -> dict[Pairing, Tensor]:
+    """The sums of a key head and its query heads for each pairing; they add up over heads."""
+    return {name: _sum_pairing(products, *layouts) for name, layouts in PAIRINGS.items()}
 
 
-def sum_crossed_agreement(products: Tensor) -> dict[Crossing, AgreementSums]:
-    """The same for q and k in different layouts."""
-    return {crossing: _sum_pairing(products, *layouts) for crossing, layouts in CROSSINGS.items()}
-
-
-def compute_z(sums: AgreementSums) -> float:
+def compute_z(sums: Tensor) -> float:
     """z of the formula above, 0 where nothing is known."""
-    t = sums.total / sums.squares.sqrt().clamp_min(1e-300)
+    total, squares = sums
+    t = total / squares.sqrt().clamp_min(1e-300)
     smooth = max(float(t[1:].mean()), 0.0)
     spread = max(float(t[1:].std(correction=0)), 1.0)
     return (float(t[0]) - smooth) / math.hypot(spread, smooth / 2)
@@ -186,21 +178,21 @@ def _normalize_rows(rows: Tensor) -> Tensor:
     return rows / size.clamp_min(1e-30)
 
 
-def _sum_pairing(products: Tensor, q_layout: Layout, k_layout: Layout) -> AgreementSums:
+def _sum_pairing(products: Tensor, q_layout: Layout, k_layout: Layout) -> Tensor:
     rows = torch.arange(products.shape[-1])
     (qa, qb), (ka, kb) = split_pairs(rows, q_layout), split_pairs(rows, k_layout)  # [P] each
     pairs = len(qa)
     if pairs < _FEWEST_PAIRS:
-        return AgreementSums()
+        return NO_SUMS
     moved = torch.tensor([0, *(1 + n % (pairs - 1) for n in range(_CONTROLS))])
     partner = (torch.arange(pairs) + moved[:, None]) % pairs  # [C, P]
     s = products[:, qa, kb[partner]] - products[:, qb[partner], ka]  # [H, C, P]
-    found = AgreementSums()
+    found = NO_SUMS
     for lag, weight in ((1, 1.0), (2, 0.5)):
         # Where partners begin again with the first pair, neighbours are none.
         neighbours = partner[:, lag:] > partner[:, :-lag]
         r = weight * (_compute_agreement(s, lag) * neighbours).sum(0)
-        found += AgreementSums(r.sum(-1), r.square().sum(-1))
+        found = found + torch.stack((r.sum(-1), r.square().sum(-1)))
     return found
 
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from whorl._support.words import quote
 
-from .head_rows import read_head
-from .plan import RowMove, plan_moves
+from .plan import RowMove, plan_moves, read_head
 from .safetensors_file import open_regular
 from .shards import open_weight_files
 from .sizes import Stated, find_sizes

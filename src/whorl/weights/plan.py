@@ -1,17 +1,33 @@
-"""What happens to each tensor of a checkpoint: nothing, or its rows move within heads."""
+"""What happens to each tensor of a checkpoint: nothing, or its rows move within heads.
+
+Heads are read one at a time, and converted tensors are given piece by piece.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
+from typing import IO
+
+import torch
+from torch import Tensor
 
 from whorl._support.words import quote
+from whorl.types import Layout
 
-from .layout import PACKINGS, Head, list_fused_heads
-from .safetensors_file import FLOATS, FileHeader, TensorEntry
+from .layout import PACKINGS, Head, list_fused_heads, reorder_rows
+from .safetensors_file import FLOATS, FileHeader, TensorEntry, open_regular, read_range
 from .shards import WeightFiles
 from .sizes import HeadSizes
 from .tensor_names import SAY_PATTERN, Pattern, TensorName, read_name
 
-__all__ = ["RowMove", "plan_moves"]
+__all__ = ["RowMove", "plan_moves", "read_head", "stream_converted"]
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
 
 
 @dataclass(frozen=True)
@@ -71,12 +87,12 @@ def _plan_move(
     shape = entry.shape
     together = named.is_gain and len(shape) == 2 and shape[1] == size.q.rows  # Cohere: [heads, D]
     if named.axis == "last":
-        outer, rows, inner = _multiply(shape[:-1]), shape[-1], 1
+        outer, rows, inner = prod(shape[:-1]), shape[-1], 1
     elif together:
         outer, rows, inner = 1, shape[0] * shape[1], 1
     else:
         rows = shape[0] if shape else 0
-        outer, inner = 1, _multiply(shape[1:])
+        outer, inner = 1, prod(shape[1:])
     heads = _split_heads(header, entry, named, size, rows)
     return RowMove(header, entry, named, outer, tuple(heads), inner * entry.itemsize)
 
@@ -128,8 +144,37 @@ def _split_fused(where: str, named: TensorName, size: HeadSizes, rows: int) -> l
     return list_fused_heads(packing, q, k)
 
 
-def _multiply(shape: Sequence[int]) -> int:
-    found = 1
-    for n in shape:
-        found *= n
-    return found
+def read_head(file: IO[bytes], move: RowMove, index: int) -> Tensor:
+    """Head ``index`` of a tensor as [rows, inner] in its own dtype."""
+    before = sum(head.rows for head in move.heads[:index])
+    begin = move.entry.begin + before * move.row_bytes
+    rows = move.heads[index].rows
+    data = bytearray().join(read_range(file, begin, begin + rows * move.row_bytes))
+    if not data:  # torch.frombuffer takes no empty buffer
+        return torch.zeros(rows, 0, dtype=_DTYPES[move.entry.dtype])
+    return torch.frombuffer(data, dtype=_DTYPES[move.entry.dtype]).view(rows, -1)
+
+
+def stream_converted(header: FileHeader, moves: Sequence[RowMove], to: Layout) -> Iterator[bytes]:
+    """All behind the header; one head of a moving tensor is in memory at a time."""
+    mine = sorted(
+        (move for move in moves if move.header is header), key=lambda move: move.entry.begin
+    )
+    with open_regular(header.path) as file:
+        at = header.data_begin
+        for move in mine:
+            yield from read_range(file, at, move.entry.begin)
+            yield from _stream_reordered(file, move, to)
+            at = move.entry.end
+        yield from read_range(file, at, header.size)
+
+
+def _stream_reordered(file: IO[bytes], move: RowMove, to: Layout) -> Iterator[bytes]:
+    orders = {head: reorder_rows(head, to) for head in set(move.heads)}
+    width = move.row_bytes
+    for begin, end, head in move.runs:
+        if not head.moves:
+            yield from read_range(file, begin, end)
+            continue
+        rows = memoryview(b"".join(read_range(file, begin, end)))
+        yield b"".join([rows[row * width : (row + 1) * width] for row in orders[head]])

@@ -167,10 +167,8 @@ def read_name(name: str, patterns: Sequence[Pattern] = ()) -> TensorName | None:
         if pattern.regex.search(name):
             if pattern.role == "leave":
                 return None
-            module = parts[-2] if len(parts) > 1 else name
-            return TensorName(
-                ".".join(parts[:-2]), _find_layer(parts), pattern.role, module, parts[-1]
-            )
+            module, where = parts[-2] if len(parts) > 1 else name, ".".join(parts[:-2])
+            return TensorName(where, _find_layer(parts), pattern.role, module, parts[-1])
     if _ELSEWHERE.search(name):
         return None
     for at, part in enumerate(parts):
@@ -180,8 +178,8 @@ def read_name(name: str, patterns: Sequence[Pattern] = ()) -> TensorName | None:
             if _INNER.match(leaf) or _SCALARS.match(leaf):
                 return None
             axis: Axis = "last" if _COLUMNS.match(leaf) else "first"
-            found = TensorName(attention, _find_layer(parts[:at]), role, part, leaf, axis)
-            return _add_problem(found, name)
+            problem = _find_problem(name, part, leaf)
+            return TensorName(attention, _find_layer(parts[:at]), role, part, leaf, axis, problem)
     return None
 
 
@@ -223,21 +221,19 @@ def _find_role(parts: Sequence[str], at: int) -> Role | None:
     return _ROLES.get(part)
 
 
-def _add_problem(found: TensorName, name: str) -> TensorName:
-    problem = None
-    leaf = re.escape(found.leaf) if len(found.leaf) <= 100 else "REGEX"
-    if _QUANTISED.match(found.leaf):
-        problem = (
+def _find_problem(name: str, module: str, leaf: str) -> str | None:
+    """Why the part ``leaf`` of a module of q or k cannot be converted, or None."""
+    if _QUANTISED.match(leaf):
+        return (
             f"{quote(name)} belongs to a quantised weight, whose rows share scales or words, so"
             " that they cannot move without loss; convert the original and quantise that"
         )
-    elif not (_ROWS.match(found.leaf) or _COLUMNS.match(found.leaf)):
-        problem = (
-            f"{quote(name)} belongs to {found.module}, and what {quote(found.leaf)} is of it is not"
-            f" known; {SAY_PATTERN} q={leaf}$ or leave={leaf}$"
-        )
-    return TensorName(
-        found.attention, found.layer, found.role, found.module, found.leaf, found.axis, problem
+    if _ROWS.match(leaf) or _COLUMNS.match(leaf):
+        return None
+    regex = re.escape(leaf) if len(leaf) <= 100 else "REGEX"
+    return (
+        f"{quote(name)} belongs to {module}, and what {quote(leaf)} is of it is not known;"
+        f" {SAY_PATTERN} q={regex}$ or leave={regex}$"
     )
 
 

@@ -17,10 +17,8 @@ from whorl._support.words import quote
 from whorl.kernels import reference
 from whorl.types import Layout
 
-from .head_rows import read_head
 from .layout import Head
-from .plan import RowMove
-from .reorder import stream_converted
+from .plan import RowMove, read_head, stream_converted
 from .safetensors_file import FileHeader, TensorEntry, open_regular, read_header
 from .shards import WeightFiles
 from .tensor_names import SAY_PATTERN
