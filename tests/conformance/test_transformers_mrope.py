@@ -13,6 +13,7 @@ from torch import Tensor
 
 from whorl.encodings import MRoPE
 from whorl.positions import Multimodal, from_token_types
+from whorl.scaling import DynamicNTK
 
 LENGTH = 19
 
@@ -129,8 +130,7 @@ def test_two_axes(layer: str) -> None:
 
 @pytest.mark.parametrize("longest", [40, 200])
 def test_scaling_follows_the_largest_position_on_any_axis(longest: int) -> None:
-    peer, scaling = model("qwen2_vl"), {"name": "dynamic_ntk", "factor": 4.0}
-    options = {"sections": (4, 6, 6)}
+    peer, options = model("qwen2_vl"), {"sections": (4, 6, 6)}
     config = parameters(
         peer.Qwen2VLTextConfig, options, 32, rope_type="dynamic", factor=4.0, rope_theta=1e4
     )
@@ -138,7 +138,7 @@ def test_scaling_follows_the_largest_position_on_any_axis(longest: int) -> None:
     positions[2, 0, 4] = longest - 1
     q = random(1, 2, 9, 32)
     want, _ = peer.apply_rotary_pos_emb(q, q, *peer.Qwen2VLRotaryEmbedding(config)(q, positions))
-    mrope = MRoPE(32, scaling={**scaling, "original_context": 64}, sections=(4, 6, 6))
+    mrope = MRoPE(32, scaling=DynamicNTK(4.0, original_context=64), sections=(4, 6, 6))
     torch.testing.assert_close(mrope.rotate(q, positions), want, rtol=0, atol=1e-4)
     assert mrope.frequencies(longest).inv_freq.equal(mrope.frequencies().inv_freq) == (longest < 64)
 

@@ -225,8 +225,8 @@ def test_resize_keeps_options_and_works_on_meta() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0,), r"Learned\.resize: new_length must be a positive int; got 0"),
-        ((2.0,), r"new_length must be a positive int; got 2\.0"),
+        ((0,), r"Learned\.resize: new_length must be an int >= 1; got 0"),
+        ((2.0,), r"new_length must be an int >= 1; got 2\.0"),
         ((8, "bicubic"), r"mode must be 'linear' or 'cubic' or 'hierarchical'; got 'bicubic'"),
         ((26, "hierarchical"), r"takes 5 rows to 5\^2 = 25 at most.*got 26\. Use mode='linear' or"),
     ],
@@ -300,8 +300,8 @@ def test_compiled_code_never_reads_a_wrong_row(backend: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 0}, r"Learned: dim must be a positive int; got 0"),
-        ({"max_length": 2.5}, r"Learned: max_length must be a positive int; got 2\.5"),
+        ({"dim": 0}, r"Learned: dim must be an int >= 1; got 0"),
+        ({"max_length": 2.5}, r"Learned: max_length must be an int >= 1; got 2\.5"),
         ({"init": "ones"}, r"init must be 'normal' or 'truncated_normal' or 'sinusoidal' or 'zer"),
         ({"init": "sinusoidal", "dim": 3}, r"needs an even dim.*got 3\. Use init='normal'"),
         ({"std": 0.0}, r"std must be a finite number above 0; got 0\.0\. Rows of zeros are init="),

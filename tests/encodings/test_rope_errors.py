@@ -18,8 +18,8 @@ X = torch.zeros(2, 3, 5, 8)
             {"head_dim": 63},
             r"head_dim must be even and at least 2, because channels rotate in pair",
         ),
-        ({"head_dim": 0}, r"head_dim must be a positive int; got 0"),
-        ({"head_dim": 8.0}, r"head_dim must be a positive int; got 8\.0"),
+        ({"head_dim": 0}, r"head_dim must be an int >= 1; got 0"),
+        ({"head_dim": 8.0}, r"head_dim must be an int >= 1; got 8\.0"),
         ({"rotary_dim": 3}, r"rotary_dim must be even and at least 2.*got 3"),
         ({"rotary_dim": 0}, r"rotary_dim must be even and at least 2.*got 0"),
         (

@@ -9,6 +9,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import whorl
+from whorl.encodings.rope import RoPEConfig
 from whorl.scaling import DynamicNTK, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
 
 from .samples import FOLLOWING, LONG, SCALINGS, SHORT, name_of
@@ -110,7 +111,9 @@ def test_retuned_keys_are_those_of_the_new_length(scaling: Scaling) -> None:
 
 def test_a_dictionary_serves_as_scaling() -> None:
     scaling = YaRN(4.0, 32, truncate=False)
-    assert whorl.RoPE(16, scaling=scaling.to_dict()).config.scaling == scaling
+    assert whorl.make("rope", head_dim=16, scaling=scaling.to_dict()).config == RoPEConfig(
+        16, scaling=scaling
+    )
     assert repr(whorl.RoPE(16, scaling=scaling)) == f"RoPE(16, scaling={scaling!r})"
 
 

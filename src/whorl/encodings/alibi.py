@@ -11,15 +11,16 @@ BLOOM adds m_h j instead, MPT m_h (j - S + 1); both differ from this by a consta
 softmax ignores. Slopes are those of BLOOM, MPT and Falcon for every number of heads.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import PositiveInt, PositiveNumber
+
 from ._distance import add_distance_axes, check_distance, find_result_dtype
-from ._options import check_choice, check_int, check_number
-from .base import Card, Config, Encoding, register
+from .base import Card, Config, Encoding, register, take_options
 
 __all__ = ["ALiBi", "ALiBiConfig"]
 
@@ -28,16 +29,11 @@ __all__ = ["ALiBi", "ALiBiConfig"]
 class ALiBiConfig(Config):
     """Options of ALiBi, checked on construction; ``ALiBi`` says what they mean."""
 
-    num_heads: int
-    max_bias: float = 8.0
+    num_heads: PositiveInt
+    _: KW_ONLY
+    max_bias: PositiveNumber = 8.0
     slopes: Literal["fixed", "trained"] = "fixed"
-    slope_scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_int(self.num_heads, 1, "num_heads", "ALiBi")
-        check_number(self.max_bias, "max_bias", "ALiBi", bound="above 0")
-        check_choice(self.slopes, ("fixed", "trained"), "slopes", "ALiBi")
-        check_number(self.slope_scale, "slope_scale", "ALiBi", bound="above 0")
+    slope_scale: PositiveNumber = 1.0
 
 
 @register("alibi")
@@ -73,19 +69,12 @@ class ALiBi(Encoding):
     )
     config: ALiBiConfig
 
-    def __init__(
-        self,
-        num_heads: int,
-        *,
-        max_bias: float = 8.0,
-        slopes: Literal["fixed", "trained"] = "fixed",
-        slope_scale: float = 1.0,
-    ) -> None:
-        super().__init__()
-        self.config = ALiBiConfig(num_heads, max_bias, slopes, slope_scale)
-        self._fixed = [m * slope_scale for m in _compute_slopes(num_heads, max_bias)]
-        if slopes == "trained":
-            self.alpha = nn.Parameter(torch.zeros(num_heads))
+    @take_options(ALiBiConfig)
+    def __init__(self) -> None:
+        heads, max_bias = self.config.num_heads, self.config.max_bias
+        self._fixed = [m * self.config.slope_scale for m in _compute_slopes(heads, max_bias)]
+        if self.config.slopes == "trained":
+            self.alpha = nn.Parameter(torch.zeros(heads))
 
     def slopes(self) -> Tensor:
         """The slopes m_h in force: float64 [H], all positive, with gradients where trained."""

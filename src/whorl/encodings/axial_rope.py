@@ -13,44 +13,39 @@ https://arxiv.org/abs/2403.13298. Kernel: csrc/rotate.c.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import PositiveNumber, check_number
 from whorl.kernels.native import RotatedChannels
 from whorl.kernels.ops import Route
 from whorl.scaling import Description, Frequencies, Ladder
 from whorl.scaling.base import compute_frequencies
-from whorl.types import Impl, Layout, Precision
 
-from ._options import check_choices, check_number
-from .base import Card, register
+from .base import Card, register, take_options
 from .rotary.call import ResolvedPositions, RotationCall
-from .rotary.config import RotaryConfig, TableStrategy, check_inv_freq
+from .rotary.config import RotaryConfig, check_inv_freq
 from .rotary.rotary import Rotary
 
 __all__ = ["AxialRoPE", "AxialRoPEConfig"]
 
 Order = Literal["blocks", "alternating"]
 
-_CHOICES = {
-    "order": ("blocks", "alternating"),
-    "within": ("head", "axis"),
-    "frequencies": ("fixed", "mixed"),
-}
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AxialRoPEConfig(RotaryConfig):
     """Options of AxialRoPE, checked on construction; ``AxialRoPE`` says what they mean."""
 
+    # Sequences are stored as tuples, and the base of None as a number.
+    base: float | Sequence[float] | None = None
     axes: int = 2
-    widths: tuple[int, ...] | None = None
+    widths: Sequence[int] | None = None
     order: Order = "blocks"
     within: Literal["head", "axis"] = "head"
-    fastest: float | tuple[float, ...] = 1.0
-    inv_freq: tuple[float, ...] | None = None
+    fastest: float | Sequence[float] = 1.0
+    inv_freq: Sequence[float] | Tensor | None = None
     frequencies: Literal["fixed", "mixed"] = "fixed"
     num_kv_heads: int | None = None
 
@@ -59,30 +54,32 @@ class AxialRoPEConfig(RotaryConfig):
             value = getattr(self, option)
             if isinstance(value, Sequence) and not isinstance(value, str):
                 object.__setattr__(self, option, tuple(value))
+        if self.base is None:
+            object.__setattr__(self, "base", self._default_base)
         super().__post_init__()
-        check_choices(self, _CHOICES, "AxialRoPE")
         self._check_axes()
-        for fastest in self.fastest if isinstance(self.fastest, tuple) else (self.fastest,):
-            check_number(fastest, "fastest", "AxialRoPE", bound="above 0")
+        for option in ("base", "fastest"):
+            for value in self.get_by_axis(option):
+                check_number(value, PositiveNumber, option, "AxialRoPE")
         if self.inv_freq is not None:
             values = check_inv_freq(self.inv_freq, self.width // 2, "AxialRoPE")
             object.__setattr__(self, "inv_freq", values)
         self._check_mixed()
 
-    @property
-    def bases(self) -> tuple[float, ...]:
-        """The base of each axis."""
-        return self.base if isinstance(self.base, tuple) else (self.base,) * self.axes
+    def changed(self) -> dict[str, Any]:
+        options = super().changed()
+        if self.base == self._default_base:
+            del options["base"]
+        return options
 
     @property
-    def fastest_pairs(self) -> tuple[float, ...]:
-        """The frequency of the fastest pair of each axis."""
-        given = self.fastest
+    def _default_base(self) -> float:
+        return 10.0 if self.frequencies == "mixed" else 10_000.0
+
+    def get_by_axis(self, option: str) -> tuple[float, ...]:
+        """The base, or the frequency of the fastest pair, of each axis."""
+        given = getattr(self, option)
         return given if isinstance(given, tuple) else (given,) * self.axes
-
-    @property
-    def _bases(self) -> tuple[float, ...]:
-        return self.base if isinstance(self.base, tuple) else (self.base,)
 
     @property
     def pairs(self) -> tuple[int, ...]:
@@ -190,55 +187,14 @@ class AxialRoPE(Rotary):
         compute="B (H T + G S) D",
     )
 
-    def __init__(
-        self,
-        head_dim: int,
-        *,
-        axes: int = 2,
-        widths: Sequence[int] | None = None,
-        base: float | Sequence[float] | None = None,
-        order: Order = "blocks",
-        within: Literal["head", "axis"] = "head",
-        fastest: float | Sequence[float] = 1.0,
-        inv_freq: Sequence[float] | Tensor | None = None,
-        frequencies: Literal["fixed", "mixed"] = "fixed",
-        num_kv_heads: int | None = None,
-        layout: Layout = "half",
-        out_layout: Layout | None = None,
-        rotary_dim: int | None = None,
-        rotary_start: int = 0,
-        precision: Precision = "float64",
-        table: TableStrategy = "hybrid",
-        table_length: int = 4096,
-        impl: Impl = "auto",
-    ) -> None:
-        super().__init__()
-        if base is None:
-            base = 10.0 if frequencies == "mixed" else 10_000.0
-        self.config = AxialRoPEConfig(
-            head_dim=head_dim,
-            axes=axes,
-            widths=widths,  # type: ignore[arg-type]  # sequences are frozen there
-            base=base,  # type: ignore[arg-type]
-            order=order,
-            within=within,
-            fastest=fastest,  # type: ignore[arg-type]
-            inv_freq=inv_freq,  # type: ignore[arg-type]
-            frequencies=frequencies,
-            num_kv_heads=num_kv_heads,
-            layout=layout,
-            out_layout=out_layout,
-            rotary_dim=rotary_dim,
-            rotary_start=rotary_start,
-            precision=precision,
-            table=table,
-            table_length=table_length,
-            impl=impl,
-        )
-        self.position_axes = axes
-        if frequencies == "mixed":
-            assert num_kv_heads is not None
-            self.freqs = nn.Parameter(torch.empty(num_kv_heads, axes, self.config.width // 2))
+    @take_options(AxialRoPEConfig)
+    def __init__(self) -> None:
+        config = self.config
+        self.position_axes = config.axes
+        if config.num_kv_heads is not None:  # with mixed frequencies only
+            self.freqs = nn.Parameter(
+                torch.empty(config.num_kv_heads, config.axes, config.width // 2)
+            )
             self.reset_parameters()
         self._derive()
 
@@ -295,8 +251,10 @@ class AxialRoPE(Rotary):
         axes, pairs = self.config.axes, self.config.width // 2
         share = -(-pairs // axes)
         steps = torch.arange(share, dtype=torch.float64, device="cpu") / share
-        bases = torch.tensor(self.config.bases, dtype=torch.float64, device="cpu")
-        fastest = torch.tensor(self.config.fastest_pairs, dtype=torch.float64, device="cpu")
+        bases, fastest = (
+            torch.tensor(self.config.get_by_axis(option), dtype=torch.float64, device="cpu")
+            for option in ("base", "fastest")
+        )
         size = fastest[:, None] * bases[:, None] ** -steps  # [n, share]
         with torch.no_grad():
             for head in self.freqs:
@@ -323,7 +281,7 @@ class AxialRoPE(Rotary):
             ladders = [
                 compute_frequencies(2 * max(pairs, 1), base, dtype) * fastest
                 for pairs, base, fastest in zip(
-                    config.pairs, config.bases, config.fastest_pairs, strict=True
+                    config.pairs, *map(config.get_by_axis, ("base", "fastest")), strict=True
                 )
             ]
             inv_freq = torch.stack([ladders[a][j] for a, j in dealt])

@@ -27,14 +27,25 @@ embeddings): the conformance suite reads them.
 """
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_type_hints,
+)
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import check_options
 from whorl._support.words import quote, suggest_name
 
 if TYPE_CHECKING:
@@ -50,6 +61,7 @@ __all__ = [
     "make",
     "names",
     "register",
+    "take_options",
 ]
 
 Hook = Literal["input", "rotation", "score", "value", "scale"]
@@ -68,6 +80,15 @@ _HOOK_METHODS: dict[Hook, tuple[str, ...]] = {
 @dataclass(frozen=True)
 class Config:
     """Options of an encoding: frozen, validated in ``__post_init__``, and plain enough for JSON."""
+
+    def __post_init__(self) -> None:
+        """Refuse options that are not what their types say; a subclass checks all else."""
+        check_options(self, self._owner)
+
+    @property
+    def _owner(self) -> str:
+        """The name of the encoding, for error messages."""
+        return type(self).__name__.removesuffix("Config")
 
     def to_dict(self) -> dict[str, Any]:
         """Every option as numbers, strings, lists and dicts."""
@@ -283,6 +304,38 @@ class Encoding(nn.Module):
         first = next(iter(inspect.signature(type(self)).parameters), None)
         words = [repr(v) if n == first else f"{n}={v!r}" for n, v in options.items()]
         return f"{type(self).__name__}({', '.join(words)})"
+
+
+P = ParamSpec("P")
+Made = TypeVar("Made", bound=Encoding)
+
+
+def take_options(
+    config: Callable[P, Config],
+) -> Callable[[Callable[[Made], None]], Callable[Concatenate[Made, P], None]]:
+    """Decorator of ``__init__``: its arguments are those of ``config``, which is set before.
+
+    The options, their types and their defaults are then written once, in the config.
+    """
+
+    def decorate(prepare: Callable[[Made], None]) -> Callable[Concatenate[Made, P], None]:
+        @functools.wraps(prepare)
+        def initialize(self: Made, /, *values: P.args, **options: P.kwargs) -> None:
+            Encoding.__init__(self)
+            self.config = config(*values, **options)
+            prepare(self)
+
+        hints = get_type_hints(config)
+        parameters = [
+            parameter.replace(annotation=hints[name])
+            for name, parameter in inspect.signature(config).parameters.items()
+        ]
+        this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        signature = inspect.Signature([this, *parameters], return_annotation=None)
+        initialize.__signature__ = signature  # type: ignore[attr-defined]
+        return initialize
+
+    return decorate
 
 
 _REGISTRY: dict[str, type[Encoding]] = {}

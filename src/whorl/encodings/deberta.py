@@ -17,13 +17,14 @@ keys may differ in number.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whorl._support.options import PositiveInt, PositiveNumber, PositiveSize
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels.tables import choose_table_dtype
@@ -37,8 +38,7 @@ from ._content import (
     shift_rows,
     widen,
 )
-from ._options import check_choice, check_int, check_number
-from .base import Card, Config, Encoding, Scorer, register
+from .base import Card, Config, Encoding, Scorer, register, take_options
 
 __all__ = ["DeBERTa", "DeBERTaConfig"]
 
@@ -51,29 +51,22 @@ _KEYS = 64
 class DeBERTaConfig(Config):
     """Options of DeBERTa, checked on construction; ``DeBERTa`` says what they mean."""
 
-    num_heads: int
-    head_dim: int
-    dim: int | None = None
-    terms: tuple[str, ...] = _TERMS
+    num_heads: PositiveInt
+    head_dim: PositiveInt
+    _: KW_ONLY
+    dim: PositiveInt | None = None
+    terms: Sequence[str] = _TERMS  # stored as a tuple
     buckets: Literal["clipped", "log"] = "clipped"
-    max_distance: int = 512
+    max_distance: PositiveSize = 512
     position_buckets: int | None = None
     projections: Literal["own", "shared"] = "own"
     norm: Literal["none", "layer_norm"] = "none"
-    norm_eps: float = 1e-7
+    norm_eps: PositiveNumber = 1e-7
     p2c_index: Literal["released", "paper"] = "released"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_terms()
-        for option in ("num_heads", "head_dim", "max_distance"):
-            check_int(getattr(self, option), 1, option, "DeBERTa")
-        if self.dim is not None:
-            check_int(self.dim, 1, "dim", "DeBERTa")
-        check_choice(self.buckets, ("clipped", "log"), "buckets", "DeBERTa")
-        check_choice(self.projections, ("own", "shared"), "projections", "DeBERTa")
-        check_choice(self.norm, ("none", "layer_norm"), "norm", "DeBERTa")
-        check_number(self.norm_eps, "norm_eps", "DeBERTa", bound="above 0")
-        check_choice(self.p2c_index, ("released", "paper"), "p2c_index", "DeBERTa")
         if self.p2c_index == "paper" and "p2c" not in self.terms:
             raise ValueError(
                 "DeBERTa: p2c_index='paper' changes the term 'p2c' only, which must then be among"
@@ -177,43 +170,16 @@ class DeBERTa(Encoding):
     _shared: tuple[nn.Module, nn.Module] | None  # query and key projection of the attention layer
     _buckets: Tensor  # of distances 0 .. max_distance
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        *,
-        dim: int | None = None,
-        terms: Sequence[str] = _TERMS,
-        buckets: Literal["clipped", "log"] = "clipped",
-        max_distance: int = 512,
-        position_buckets: int | None = None,
-        projections: Literal["own", "shared"] = "own",
-        norm: Literal["none", "layer_norm"] = "none",
-        norm_eps: float = 1e-7,
-        p2c_index: Literal["released", "paper"] = "released",
-    ) -> None:
-        super().__init__()
-        self.config = DeBERTaConfig(
-            num_heads=num_heads,
-            head_dim=head_dim,
-            dim=dim,
-            terms=terms,  # type: ignore[arg-type]  # a list is frozen there
-            buckets=buckets,
-            max_distance=max_distance,
-            position_buckets=position_buckets,
-            projections=projections,
-            norm=norm,
-            norm_eps=norm_eps,
-            p2c_index=p2c_index,
-        )
-        width = self.config.width
-        self.vectors = nn.Parameter(torch.empty(2 * self.config.span, width))
-        own = {"c2p": "key", "p2c": "query"} if projections == "own" else {}
-        for term in self.config.terms:
+    @take_options(DeBERTaConfig)
+    def __init__(self) -> None:
+        config, width = self.config, self.config.width
+        self.vectors = nn.Parameter(torch.empty(2 * config.span, width))
+        own = {"c2p": "key", "p2c": "query"} if config.projections == "own" else {}
+        for term in config.terms:
             if term in own:
-                self.add_module(own[term], nn.Linear(width, num_heads * head_dim))
-        if norm == "layer_norm":
-            self.norm = nn.LayerNorm(width, eps=norm_eps)
+                self.add_module(own[term], nn.Linear(width, config.num_heads * config.head_dim))
+        if config.norm == "layer_norm":
+            self.norm = nn.LayerNorm(width, eps=config.norm_eps)
         # In a tuple, so that the layer's projections do not become submodules of this one too.
         self._shared = None
         self._derive()

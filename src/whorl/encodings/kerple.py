@@ -17,17 +17,17 @@ clamped. The start is theirs: log r1 uniform in (0, 2), r2 in (0, 1); power r1 i
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import PositiveInt
 from whorl._support.tensors import has_values
 
 from ._distance import add_distance_axes, check_distance, find_result_dtype
-from ._options import check_choice, check_int
-from .base import Card, Config, Encoding, register
+from .base import Card, Config, Encoding, register, take_options
 
 __all__ = ["Kerple", "KerpleConfig"]
 
@@ -40,12 +40,9 @@ _MOST = 2.0 - 1e-6
 class KerpleConfig(Config):
     """Options of Kerple, checked on construction; ``Kerple`` says what they mean."""
 
-    num_heads: int
+    num_heads: PositiveInt
+    _: KW_ONLY
     kind: Literal["log", "power"] = "log"
-
-    def __post_init__(self) -> None:
-        check_int(self.num_heads, 1, "num_heads", "Kerple")
-        check_choice(self.kind, ("log", "power"), "kind", "Kerple")
 
 
 @register("kerple")
@@ -74,11 +71,10 @@ class Kerple(Encoding):
     )
     config: KerpleConfig
 
-    def __init__(self, num_heads: int, *, kind: Literal["log", "power"] = "log") -> None:
-        super().__init__()
-        self.config = KerpleConfig(num_heads, kind)
-        self.raw_r1 = nn.Parameter(torch.empty(num_heads))
-        self.raw_r2 = nn.Parameter(torch.empty(num_heads))
+    @take_options(KerpleConfig)
+    def __init__(self) -> None:
+        self.raw_r1 = nn.Parameter(torch.empty(self.config.num_heads))
+        self.raw_r2 = nn.Parameter(torch.empty(self.config.num_heads))
         self.reset_parameters()
 
     def rates(self) -> tuple[Tensor, Tensor]:

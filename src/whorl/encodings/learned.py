@@ -11,22 +11,27 @@ A position without a row is an error: nothing is clamped, wrapped or cut off.
 
 import dataclasses
 import math
-import sys
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal, NoReturn, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whorl._support.options import (
+    PositiveInt,
+    PositiveNumber,
+    PositiveSize,
+    check_choice,
+    check_number,
+)
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import tables
 
 from ._absolute import Absolute
-from ._options import check_allocated
 from ._sinusoid import compute_frequencies, compute_sinusoids
-from .base import Card, Config, register
+from .base import Card, Config, register, take_options
 from .rotary.call import ResolvedPositions
 
 __all__ = ["Learned", "LearnedConfig"]
@@ -39,30 +44,23 @@ Resize = Literal["linear", "cubic", "hierarchical"]
 class LearnedConfig(Config):
     """Options of Learned, checked on construction; ``Learned`` says what they mean."""
 
-    dim: int
-    max_length: int
+    dim: PositiveSize
+    _: KW_ONLY
+    max_length: PositiveSize
     init: Init = "normal"
-    std: float = 0.02
+    std: PositiveNumber = 0.02
 
     def __post_init__(self) -> None:
-        for option in ("dim", "max_length"):
-            value = getattr(self, option)
-            if type(value) is not int or value < 1:
-                raise ValueError(f"Learned: {option} must be a positive int; got {quote(value)}.")
-            check_allocated(value, option, "Learned")
-        if self.init not in get_args(Init):
-            words = " or ".join(map(repr, get_args(Init)))
-            raise ValueError(f"Learned: init must be {words}; got {self.init!r}.")
+        if self.std == 0:
+            raise ValueError(
+                f"Learned: std must be a finite number above 0; got {self.std!r}."
+                " Rows of zeros are init='zeros'."
+            )
+        super().__post_init__()
         if self.init == "sinusoidal" and self.dim % 2:
             raise ValueError(
                 "Learned: init='sinusoidal' needs an even dim, because every frequency has a sine"
                 f" and a cosine; got {self.dim}. Use init='normal'."
-            )
-        number = isinstance(self.std, (int, float)) and not isinstance(self.std, bool)
-        if not number or not 0 < self.std <= sys.float_info.max:
-            raise ValueError(
-                f"Learned: std must be a finite number above 0; got {self.std!r}."
-                " Rows of zeros are init='zeros'."
             )
 
 
@@ -110,12 +108,9 @@ class Learned(Absolute):
 
     config: LearnedConfig
 
-    def __init__(
-        self, dim: int, *, max_length: int, init: Init = "normal", std: float = 0.02
-    ) -> None:
-        super().__init__()
-        self.config = LearnedConfig(dim=dim, max_length=max_length, init=init, std=std)
-        self.weight = nn.Parameter(torch.empty(max_length, dim))
+    @take_options(LearnedConfig)
+    def __init__(self) -> None:
+        self.weight = nn.Parameter(torch.empty(self.config.max_length, self.config.dim))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -169,13 +164,8 @@ class Learned(Absolute):
         return new.train(self.training)
 
     def _check_resize(self, new_length: int, mode: Resize, alpha: float) -> None:
-        if type(new_length) is not int or new_length < 1:
-            raise ValueError(
-                f"Learned.resize: new_length must be a positive int; got {quote(new_length)}."
-            )
-        if mode not in get_args(Resize):
-            words = " or ".join(map(repr, get_args(Resize)))
-            raise ValueError(f"Learned.resize: mode must be {words}; got {quote(mode)}.")
+        check_number(new_length, PositiveInt, "new_length", "Learned.resize")
+        check_choice(mode, get_args(Resize), "mode", "Learned.resize")
         if mode != "hierarchical":
             return
         if not isinstance(alpha, float) or not 0 < alpha < 1 or alpha == 0.5:

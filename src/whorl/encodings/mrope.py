@@ -25,14 +25,13 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
+from whorl._support.options import PositiveNumber
 from whorl._support.words import quote
 from whorl.scaling import Ladder, Scaling
 from whorl.scaling.base import compute_frequencies
-from whorl.types import Impl, Layout, Precision
 
-from ._options import check_choices
-from .base import Card, register
-from .rotary.config import LENGTHS, Lengths, RotaryConfig, TableStrategy, resolve_scaling
+from .base import Card, register, take_options
+from .rotary.config import Lengths, RotaryConfig, resolve_scaling
 from .rotary.rotary import Rotary
 
 __all__ = ["MRoPE", "MRoPEConfig", "Order"]
@@ -40,22 +39,20 @@ __all__ = ["MRoPE", "MRoPEConfig", "Order"]
 Order = Literal["chunked", "interleaved", "alternating"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MRoPEConfig(RotaryConfig):
     """Options of MRoPE, checked on construction; ``MRoPE`` says what they mean."""
 
-    base: float = 10_000.0
-    sections: tuple[int, ...] = (16, 24, 24)
+    base: PositiveNumber = 10_000.0
+    sections: Sequence[int] = (16, 24, 24)  # this and ``axes`` are stored as tuples
     order: Order = "chunked"
-    axes: tuple[int, ...] | None = None
-    scaling: Scaling | None = None
+    axes: Sequence[int] | None = None
+    scaling: Scaling | None = None  # or what its ``to_dict`` gave
     lengths: Lengths = "rows"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         resolve_scaling(self, "MRoPE")
-        orders = ("chunked", "interleaved", "alternating")
-        check_choices(self, {"order": orders, "lengths": LENGTHS}, "MRoPE")
         object.__setattr__(self, "sections", _check_integers(self.sections, "sections"))
         _check_sections(self.sections, self.order, self.width)
         if self.axes is not None:
@@ -73,7 +70,7 @@ class MRoPEConfig(RotaryConfig):
         return 1 + max(self._section_axes)
 
     @property
-    def _section_axes(self) -> tuple[int, ...]:
+    def _section_axes(self) -> Sequence[int]:
         return self.axes or tuple(range(len(self.sections)))
 
 
@@ -125,43 +122,8 @@ class MRoPE(Rotary):
 
     position_axes = 3
 
-    def __init__(
-        self,
-        head_dim: int,
-        *,
-        sections: Sequence[int] = (16, 24, 24),
-        order: Order = "chunked",
-        axes: Sequence[int] | None = None,
-        base: float = 10_000.0,
-        layout: Layout = "half",
-        out_layout: Layout | None = None,
-        rotary_dim: int | None = None,
-        rotary_start: int = 0,
-        scaling: Scaling | dict[str, Any] | None = None,
-        lengths: Lengths = "rows",
-        precision: Precision = "float64",
-        table: TableStrategy = "hybrid",
-        table_length: int = 4096,
-        impl: Impl = "auto",
-    ) -> None:
-        super().__init__()
-        self.config = MRoPEConfig(
-            head_dim=head_dim,
-            sections=sections,  # type: ignore[arg-type]  # dicts and sequences are frozen there
-            order=order,
-            axes=axes,  # type: ignore[arg-type]
-            base=base,
-            layout=layout,
-            out_layout=out_layout,
-            rotary_dim=rotary_dim,
-            rotary_start=rotary_start,
-            scaling=scaling,  # type: ignore[arg-type]
-            lengths=lengths,
-            precision=precision,
-            table=table,
-            table_length=table_length,
-            impl=impl,
-        )
+    @take_options(MRoPEConfig)
+    def __init__(self) -> None:
         self._derive()
 
     def _prepare(self) -> None:
@@ -172,7 +134,7 @@ class MRoPE(Rotary):
         self.position_axes = config.num_axes
 
 
-def _assign_sections(sections: tuple[int, ...], order: Order) -> list[int]:
+def _assign_sections(sections: Sequence[int], order: Order) -> list[int]:
     """The section of each pair."""
     n, pairs = len(sections), sum(sections)
     if order == "chunked":
@@ -191,7 +153,7 @@ def _check_integers(given: Any, option: str) -> tuple[int, ...]:
     return listed
 
 
-def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None:
+def _check_sections(sections: Sequence[int], order: Order, width: int) -> None:
     if len(sections) < 2:
         raise ValueError(
             f"MRoPE: sections must be at least 2, one for each axis; got {quote(sections)}."
@@ -222,7 +184,7 @@ def _check_sections(sections: tuple[int, ...], order: Order, width: int) -> None
         )
 
 
-def _check_axes(axes: tuple[int, ...], sections: tuple[int, ...]) -> None:
+def _check_axes(axes: Sequence[int], sections: Sequence[int]) -> None:
     if len(axes) != len(sections):
         raise ValueError(
             f"MRoPE: axes must name the axis of each of the {len(sections)} sections {sections};"

@@ -11,15 +11,16 @@ the rows and columns of a window.
 farthest before it: ``relative_position_bias_table`` of a Swin window of one row loads as it is.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import NonNegativeNumber, PositiveInt, Size
+
 from ._distance import check_distance, select_biases
-from ._options import check_int, check_number
-from .base import Card, Config, Encoding, register
+from .base import Card, Config, Encoding, register, take_options
 
 __all__ = ["RelativeBias", "RelativeBiasConfig"]
 
@@ -28,17 +29,14 @@ __all__ = ["RelativeBias", "RelativeBiasConfig"]
 class RelativeBiasConfig(Config):
     """Options of RelativeBias, checked on construction; ``RelativeBias`` says what they mean."""
 
-    num_heads: int
-    max_distance: int = 128
-    max_future: int | None = None
-    std: float = 0.02
+    num_heads: PositiveInt
+    _: KW_ONLY
+    max_distance: Size = 128
+    max_future: Size | None = None
+    std: NonNegativeNumber = 0.02
 
     def __post_init__(self) -> None:
-        check_int(self.num_heads, 1, "num_heads", "RelativeBias")
-        check_int(self.max_distance, 0, "max_distance", "RelativeBias")
-        if self.max_future is not None:
-            check_int(self.max_future, 0, "max_future", "RelativeBias")
-        check_number(self.std, "std", "RelativeBias", bound=">= 0")
+        super().__post_init__()
         if self.max_distance + self.future == 0:
             raise ValueError(
                 "RelativeBias: max_distance + max_future must be at least 1, because one bias for"
@@ -84,17 +82,10 @@ class RelativeBias(Encoding):
     )
     config: RelativeBiasConfig
 
-    def __init__(
-        self,
-        num_heads: int,
-        *,
-        max_distance: int = 128,
-        max_future: int | None = None,
-        std: float = 0.02,
-    ) -> None:
-        super().__init__()
-        self.config = RelativeBiasConfig(num_heads, max_distance, max_future, std)
-        self.weight = nn.Parameter(torch.empty(self.config.future + 1 + max_distance, num_heads))
+    @take_options(RelativeBiasConfig)
+    def __init__(self) -> None:
+        rows = self.config.future + 1 + self.config.max_distance
+        self.weight = nn.Parameter(torch.empty(rows, self.config.num_heads))
         self.reset_parameters()
 
     def distance_bias(self, distance: Tensor) -> Tensor:

@@ -12,47 +12,36 @@ calls, other rows or other instances, and nothing is a buffer that a cast of the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import PositiveNumber
 from whorl.scaling import Frequencies, Ladder, Scaling
 from whorl.scaling.base import compute_frequencies
-from whorl.types import Impl, Layout, Precision
 
-from ._options import check_choices
-from .base import Card, register
-from .rotary.config import (
-    LENGTHS,
-    Lengths,
-    RotaryConfig,
-    TableStrategy,
-    check_inv_freq,
-    resolve_scaling,
-)
+from .base import Card, register, take_options
+from .rotary.config import Lengths, RotaryConfig, check_inv_freq, resolve_scaling
 from .rotary.rotary import Rotary
 
 __all__ = ["RoPE", "RoPEConfig"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RoPEConfig(RotaryConfig):
     """Options of RoPE, checked on construction; ``RoPE`` says what they mean."""
 
-    base: float = 10_000.0
-    scaling: Scaling | None = None
+    base: PositiveNumber = 10_000.0
+    scaling: Scaling | None = None  # or what its ``to_dict`` gave
     lengths: Lengths = "rows"
-    inv_freq: tuple[float, ...] | None = None
+    inv_freq: Sequence[float] | Tensor | None = None  # stored as a tuple
     direction: Literal["forward", "backward"] = "forward"
     frequencies: Literal["fixed", "trained"] = "fixed"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         resolve_scaling(self, "RoPE")
-        directions, kinds = ("forward", "backward"), ("fixed", "trained")
-        choices = {"direction": directions, "frequencies": kinds, "lengths": LENGTHS}
-        check_choices(self, choices, "RoPE")
         if self.inv_freq is not None:
             values = check_inv_freq(self.inv_freq, self.width // 2, "RoPE")
             object.__setattr__(self, "inv_freq", values)
@@ -107,44 +96,9 @@ class RoPE(Rotary):
         compute="B (H T + G S) D",
     )
 
-    def __init__(
-        self,
-        head_dim: int,
-        *,
-        base: float = 10_000.0,
-        layout: Layout = "half",
-        out_layout: Layout | None = None,
-        rotary_dim: int | None = None,
-        rotary_start: int = 0,
-        scaling: Scaling | dict[str, Any] | None = None,
-        lengths: Lengths = "rows",
-        inv_freq: Sequence[float] | Tensor | None = None,
-        direction: Literal["forward", "backward"] = "forward",
-        frequencies: Literal["fixed", "trained"] = "fixed",
-        precision: Precision = "float64",
-        table: TableStrategy = "hybrid",
-        table_length: int = 4096,
-        impl: Impl = "auto",
-    ) -> None:
-        super().__init__()
-        self.config = RoPEConfig(
-            head_dim=head_dim,
-            base=base,
-            layout=layout,
-            out_layout=out_layout,
-            rotary_dim=rotary_dim,
-            rotary_start=rotary_start,
-            scaling=scaling,  # type: ignore[arg-type]  # dicts and sequences are frozen there
-            lengths=lengths,
-            inv_freq=inv_freq,  # type: ignore[arg-type]
-            direction=direction,
-            frequencies=frequencies,
-            precision=precision,
-            table=table,
-            table_length=table_length,
-            impl=impl,
-        )
-        if frequencies == "trained":
+    @take_options(RoPEConfig)
+    def __init__(self) -> None:
+        if self.config.frequencies == "trained":
             self.alpha = nn.Parameter(torch.zeros(self.config.width // 2))
         self._derive()
 

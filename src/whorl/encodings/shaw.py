@@ -13,12 +13,13 @@ row = clip(j - i) + left. The two are one rotation apart, which trained projecti
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import NonNegativeInt, PositiveInt
 from whorl.kernels import tables
 from whorl.kernels.tables import choose_table_dtype
 
@@ -30,9 +31,8 @@ from ._content import (
     score_by_index,
     widen,
 )
-from ._options import check_choice, check_int
 from ._sinusoid import compute_frequencies, compute_sinusoids
-from .base import Card, Config, Encoding, Scorer, register
+from .base import Card, Config, Encoding, Scorer, register, take_options
 
 __all__ = ["Shaw", "ShawConfig"]
 
@@ -41,28 +41,22 @@ __all__ = ["Shaw", "ShawConfig"]
 class ShawConfig(Config):
     """Options of Shaw, checked on construction; ``Shaw`` says what they mean."""
 
-    num_heads: int
-    head_dim: int
-    left: int = 16
-    right: int | None = None
+    num_heads: PositiveInt
+    head_dim: PositiveInt
+    _: KW_ONLY
+    left: NonNegativeInt = 16
+    right: NonNegativeInt | None = None
     keys: Literal["trained", "sinusoidal"] = "trained"
     values: Literal["none", "trained", "sinusoidal"] = "none"
     heads: Literal["shared", "own"] = "shared"
 
     def __post_init__(self) -> None:
-        check_int(self.num_heads, 1, "num_heads", "Shaw")
-        check_int(self.head_dim, 1, "head_dim", "Shaw")
-        check_int(self.left, 0, "left", "Shaw")
-        if self.right is not None:
-            check_int(self.right, 0, "right", "Shaw")
+        super().__post_init__()
         if self.rows < 2:
             raise ValueError(
                 "Shaw: left + right must be at least 1, because one vector for every distance tells"
                 " no two apart; got 0. Raise left, the distance to keys before the query."
             )
-        check_choice(self.keys, ("trained", "sinusoidal"), "keys", "Shaw")
-        check_choice(self.values, ("none", "trained", "sinusoidal"), "values", "Shaw")
-        check_choice(self.heads, ("shared", "own"), "heads", "Shaw")
         kinds = (self.keys, self.values)
         if "sinusoidal" in kinds and self.head_dim % 2:
             raise ValueError(
@@ -124,22 +118,12 @@ class Shaw(Encoding):
     key_vectors: nn.Parameter | None
     value_vectors: nn.Parameter | None
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        *,
-        left: int = 16,
-        right: int | None = None,
-        keys: Literal["trained", "sinusoidal"] = "trained",
-        values: Literal["none", "trained", "sinusoidal"] = "none",
-        heads: Literal["shared", "own"] = "shared",
-    ) -> None:
-        super().__init__()
-        self.config = ShawConfig(num_heads, head_dim, left, right, keys, values, heads)
-        own = (num_heads,) if heads == "own" else ()
-        shape = (*own, self.config.rows, head_dim)
-        for name, kind in (("key_vectors", keys), ("value_vectors", values)):
+    @take_options(ShawConfig)
+    def __init__(self) -> None:
+        config = self.config
+        own = (config.num_heads,) if config.heads == "own" else ()
+        shape = (*own, config.rows, config.head_dim)
+        for name, kind in (("key_vectors", config.keys), ("value_vectors", config.values)):
             trained = nn.Parameter(torch.empty(shape)) if kind == "trained" else None
             self.register_parameter(name, trained)
         self.reset_parameters()

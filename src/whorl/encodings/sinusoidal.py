@@ -10,14 +10,14 @@ Different from most implementations: angles are formed in float64, positions may
 negative or as large as you like, and no table grows with the longest sequence seen.
 """
 
-import sys
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whorl._support.options import Number, PositiveNumber, Size
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import tables
@@ -26,9 +26,8 @@ from whorl.positions import resolve
 from whorl.types import Precision
 
 from ._absolute import Absolute
-from ._options import check_allocated
 from ._sinusoid import First, Order, Spacing, compute_frequencies, compute_sinusoids
-from .base import Card, Config, register
+from .base import Card, Config, register, take_options
 from .rotary.call import ResolvedPositions
 
 __all__ = ["Sinusoidal", "SinusoidalConfig"]
@@ -38,47 +37,28 @@ __all__ = ["Sinusoidal", "SinusoidalConfig"]
 class SinusoidalConfig(Config):
     """Options of Sinusoidal, checked on construction; ``Sinusoidal`` says what they mean."""
 
-    dim: int
-    base: float = 10_000.0
+    dim: Size
+    _: KW_ONLY
+    base: PositiveNumber = 10_000.0
     order: Order = "interleaved"
     first: First = "sin"
     spacing: Spacing = "paper"
-    scale: float = 1.0
+    scale: Number = 1.0
     precision: Precision = "float64"
-    table_length: int = 2048
+    table_length: Size = 2048
 
     def __post_init__(self) -> None:
-        if type(self.dim) is not int or self.dim < 2 or self.dim % 2:
+        super().__post_init__()
+        if self.dim < 2 or self.dim % 2:
             raise ValueError(
                 "Sinusoidal: dim must be even and at least 2, because every frequency has a sine"
                 f" and a cosine; got {self.dim!r}. Make the embeddings one channel wider."
             )
-        for option, choices in (
-            ("order", ("interleaved", "concatenated")),
-            ("first", ("sin", "cos")),
-            ("spacing", ("paper", "endpoints")),
-            ("precision", ("float64", "float32")),
-        ):
-            if (value := getattr(self, option)) not in choices:
-                words = " or ".join(map(repr, choices))
-                raise ValueError(f"Sinusoidal: {option} must be {words}; got {quote(value)}.")
         if self.spacing == "endpoints" and self.dim < 4:
             raise ValueError(
                 "Sinusoidal: spacing='endpoints' needs dim of at least 4, because both ends of the"
                 f" range are frequencies; got {self.dim}. Use spacing='paper'."
             )
-        if not _is_finite(self.base) or self.base <= 0:
-            raise ValueError(
-                f"Sinusoidal: base must be a finite number above 0; got {self.base!r}."
-            )
-        if not _is_finite(self.scale):
-            raise ValueError(f"Sinusoidal: scale must be a finite number; got {self.scale!r}.")
-        if type(self.table_length) is not int or self.table_length < 0:
-            raise ValueError(
-                f"Sinusoidal: table_length must be an int >= 0; got {quote(self.table_length)}."
-            )
-        for option in ("dim", "table_length"):
-            check_allocated(getattr(self, option), option, "Sinusoidal")
 
 
 @register("sinusoidal")
@@ -126,29 +106,8 @@ class Sinusoidal(Absolute):
     _inv_freq: Tensor  # [E/2], on the CPU
     _table: Tensor  # float32 [table_length, E], on the CPU
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        base: float = 10_000.0,
-        order: Order = "interleaved",
-        first: First = "sin",
-        spacing: Spacing = "paper",
-        scale: float = 1.0,
-        precision: Precision = "float64",
-        table_length: int = 2048,
-    ) -> None:
-        super().__init__()
-        self.config = SinusoidalConfig(
-            dim=dim,
-            base=base,
-            order=order,
-            first=first,
-            spacing=spacing,
-            scale=scale,
-            precision=precision,
-            table_length=table_length,
-        )
+    @take_options(SinusoidalConfig)
+    def __init__(self) -> None:
         self._derive()
 
     def table(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -215,8 +174,3 @@ class Sinusoidal(Absolute):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._derive()
-
-
-def _is_finite(value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number here

@@ -22,17 +22,17 @@ stack) and of MPNet (``encoder.relative_attention_bias``, scale=None) load as th
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import NonNegativeNumber, PositiveInt, PositiveNumber
 from whorl._support.tensors import use_real_tensors
 
 from ._distance import check_distance, select_biases
-from ._options import check_choice, check_int, check_number
-from .base import Card, Config, Encoding, register
+from .base import Card, Config, Encoding, register, take_options
 
 __all__ = ["T5Bias", "T5BiasConfig"]
 
@@ -41,24 +41,26 @@ __all__ = ["T5Bias", "T5BiasConfig"]
 class T5BiasConfig(Config):
     """Options of T5Bias, checked on construction; ``T5Bias`` says what they mean."""
 
-    num_heads: int
-    num_buckets: int = 32
-    max_distance: int = 128
+    num_heads: PositiveInt
+    _: KW_ONLY
+    num_buckets: PositiveInt = 32
+    max_distance: PositiveInt = 128
     direction: Literal["bidirectional", "causal"] = "bidirectional"
-    scale: float | None = 1.0
-    std: float | None = None
+    scale: PositiveNumber | None = 1.0
+    std: NonNegativeNumber | None = None
 
     def __post_init__(self) -> None:
-        check_int(self.num_heads, 1, "num_heads", "T5Bias")
-        check_choice(self.direction, ("bidirectional", "causal"), "direction", "T5Bias")
+        super().__post_init__()
         both = self.direction == "bidirectional"
-        check_int(self.num_buckets, 4 if both else 2, "num_buckets", "T5Bias")
+        if self.num_buckets < (least := 4 if both else 2):
+            raise ValueError(
+                f"T5Bias: num_buckets must be an int >= {least}; got {self.num_buckets}."
+            )
         if both and self.num_buckets % 2:
             raise ValueError(
                 "T5Bias: num_buckets must be even where direction is 'bidirectional', because half"
                 f" of them are for keys after the query; got {self.num_buckets}."
             )
-        check_int(self.max_distance, 1, "max_distance", "T5Bias")
         exact = self.one_way // 2
         if self.max_distance <= exact:
             raise ValueError(
@@ -66,10 +68,6 @@ class T5BiasConfig(Config):
                 f" {self.num_buckets} the distances up to {exact - 1} have a bucket each; got"
                 f" {self.max_distance}. Raise it, or lower num_buckets."
             )
-        if self.scale is not None:
-            check_number(self.scale, "scale", "T5Bias", bound="above 0")
-        if self.std is not None:
-            check_number(self.std, "std", "T5Bias", bound=">= 0")
 
     @property
     def one_way(self) -> int:
@@ -112,21 +110,12 @@ class T5Bias(Encoding):
     )
     config: T5BiasConfig
 
-    def __init__(
-        self,
-        num_heads: int,
-        *,
-        num_buckets: int = 32,
-        max_distance: int = 128,
-        direction: Literal["bidirectional", "causal"] = "bidirectional",
-        scale: float | None = 1.0,
-        std: float | None = None,
-    ) -> None:
-        super().__init__()
-        self.config = T5BiasConfig(num_heads, num_buckets, max_distance, direction, scale, std)
+    @take_options(T5BiasConfig)
+    def __init__(self) -> None:
+        config = self.config
         with use_real_tensors():
-            self._starts = _compute_bucket_starts(self.config.one_way, max_distance)
-        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+            self._starts = _compute_bucket_starts(config.one_way, config.max_distance)
+        self.weight = nn.Parameter(torch.empty(config.num_buckets, config.num_heads))
         self.reset_parameters()
 
     def buckets(self, distance: Tensor) -> Tensor:

@@ -15,12 +15,13 @@ leaves one product with the keys' own sinusoids: exact, but up to H times the wo
 cannot read positions and does the second.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from whorl._support.options import PositiveInt, PositiveNumber
 from whorl.kernels import tables
 from whorl.kernels.tables import choose_table_dtype
 
@@ -32,9 +33,8 @@ from ._content import (
     shift_rows,
     widen,
 )
-from ._options import check_choice, check_int, check_number
 from ._sinusoid import compute_frequencies, compute_sinusoids
-from .base import Card, Config, Encoding, Scorer, register
+from .base import Card, Config, Encoding, Scorer, register, take_options
 
 __all__ = ["TransformerXL", "TransformerXLConfig"]
 
@@ -43,28 +43,21 @@ __all__ = ["TransformerXL", "TransformerXLConfig"]
 class TransformerXLConfig(Config):
     """Options of TransformerXL, checked on construction; ``TransformerXL`` says what they mean."""
 
-    num_heads: int
-    head_dim: int
-    dim: int | None = None
-    base: float = 10_000.0
-    clamp: int | None = None
+    num_heads: PositiveInt
+    head_dim: PositiveInt
+    _: KW_ONLY
+    dim: PositiveInt | None = None
+    base: PositiveNumber = 10_000.0
+    clamp: PositiveInt | None = None
     segments: Literal["none", "xlnet"] = "none"
 
     def __post_init__(self) -> None:
-        name = "TransformerXL"
-        check_int(self.num_heads, 1, "num_heads", name)
-        check_int(self.head_dim, 1, "head_dim", name)
-        if self.dim is not None:
-            check_int(self.dim, 1, "dim", name)
+        super().__post_init__()
         if self.width % 2:
             raise ValueError(
-                f"{name}: dim must be even, because sines and cosines come in pairs; got"
+                "TransformerXL: dim must be even, because sines and cosines come in pairs; got"
                 f" {self.width}. Pass dim= where num_heads * head_dim is odd."
             )
-        check_number(self.base, "base", name, bound="above 0")
-        if self.clamp is not None:
-            check_int(self.clamp, 1, "clamp", name)
-        check_choice(self.segments, ("none", "xlnet"), "segments", name)
 
     @property
     def width(self) -> int:
@@ -114,22 +107,13 @@ class TransformerXL(Encoding):
 
     config: TransformerXLConfig
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        *,
-        dim: int | None = None,
-        base: float = 10_000.0,
-        clamp: int | None = None,
-        segments: Literal["none", "xlnet"] = "none",
-    ) -> None:
-        super().__init__()
-        self.config = TransformerXLConfig(num_heads, head_dim, dim, base, clamp, segments)
+    @take_options(TransformerXLConfig)
+    def __init__(self) -> None:
+        num_heads, head_dim = self.config.num_heads, self.config.head_dim
         self.u = nn.Parameter(torch.empty(num_heads, head_dim))
         self.v = nn.Parameter(torch.empty(num_heads, head_dim))
         self.projection = nn.Parameter(torch.empty(num_heads * head_dim, self.config.width))
-        if segments == "xlnet":
+        if self.config.segments == "xlnet":
             self.segment_bias = nn.Parameter(torch.empty(num_heads, head_dim))
             self.segment_vectors = nn.Parameter(torch.empty(2, num_heads, head_dim))
         self.reset_parameters()

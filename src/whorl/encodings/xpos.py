@@ -21,18 +21,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from whorl._support.options import PositiveNumber
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels import reference as plain
 from whorl.scaling import Ladder
 from whorl.scaling.base import compute_frequencies
-from whorl.types import Impl, Layout, Precision
 
-from ._options import check_number
-from .base import Card, register
+from .base import Card, register, take_options
 from .rotary.call import KEY, QUERY, ResolvedPositions, RotationCall
 from .rotary.checks import check_input
-from .rotary.config import RotaryConfig, TableStrategy
+from .rotary.config import RotaryConfig
 from .rotary.rotary import Rotary
 
 __all__ = ["XPos", "XPosConfig"]
@@ -44,18 +43,13 @@ _ROLES = {"query": QUERY, "key": KEY}
 _ROOM = {torch.float16: 11, torch.bfloat16: 119, torch.float32: 119, torch.float64: 1000}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class XPosConfig(RotaryConfig):
     """Options of XPos, checked on construction; ``XPos`` says what they mean."""
 
-    base: float = 10_000.0
-    gamma: float = 0.4
-    scale_base: float = 512.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("gamma", "scale_base"):
-            check_number(getattr(self, option), option, "XPos", bound="above 0")
+    base: PositiveNumber = 10_000.0
+    gamma: PositiveNumber = 0.4
+    scale_base: PositiveNumber = 512.0
 
 
 @register("xpos")
@@ -98,37 +92,8 @@ class XPos(Rotary):
         compute="B (H T + G S) D",
     )
 
-    def __init__(
-        self,
-        head_dim: int,
-        *,
-        base: float = 10_000.0,
-        layout: Layout = "half",
-        out_layout: Layout | None = None,
-        rotary_dim: int | None = None,
-        rotary_start: int = 0,
-        gamma: float = 0.4,
-        scale_base: float = 512.0,
-        precision: Precision = "float64",
-        table: TableStrategy = "hybrid",
-        table_length: int = 4096,
-        impl: Impl = "auto",
-    ) -> None:
-        super().__init__()
-        self.config = XPosConfig(
-            head_dim=head_dim,
-            base=base,
-            layout=layout,
-            out_layout=out_layout,
-            rotary_dim=rotary_dim,
-            rotary_start=rotary_start,
-            gamma=gamma,
-            scale_base=scale_base,
-            precision=precision,
-            table=table,
-            table_length=table_length,
-            impl=impl,
-        )
+    @take_options(XPosConfig)
+    def __init__(self) -> None:
         self._derive()
 
     def forward(
