@@ -106,6 +106,13 @@ def test_make_says_what_is_near() -> None:
         whorl.make("rope", head_dim=8, rotary_dims=4)
 
 
+def test_constructors_name_the_encoding_in_errors() -> None:
+    with pytest.raises(TypeError, match=r"^RoPE: got an unexpected keyword argument 'bse'\."):
+        whorl.RoPE(8, bse=1.0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^RoPE: missing a required argument: 'head_dim'\."):
+        whorl.RoPE()  # type: ignore[call-arg]
+
+
 def test_register_takes_new_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
     whorl.register("slope")(Slope)

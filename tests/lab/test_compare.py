@@ -74,8 +74,9 @@ def test_from_plan_to_report(plan: ComparisonPlan, tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import json, sys
+import json, signal, sys
 from whorl.lab import RunConfig
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 from whorl.lab.compare import ComparisonPlan, compare
 job = json.load(sys.stdin)
 config = RunConfig.from_dict(job["config"])

@@ -321,6 +321,10 @@ def take_options(
     def decorate(prepare: Callable[[Made], None]) -> Callable[Concatenate[Made, P], None]:
         @functools.wraps(prepare)
         def initialize(self: Made, /, *values: P.args, **options: P.kwargs) -> None:
+            try:
+                signature.bind(self, *values, **options)
+            except TypeError as error:  # of Python, which would name the config's class
+                raise TypeError(f"{type(self).__name__}: {error}.") from None
             Encoding.__init__(self)
             self.config = config(*values, **options)
             prepare(self)
