@@ -9,7 +9,9 @@ import dataclasses
 import os
 import platform
 import re
+import sys
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,13 @@ from typing import Any
 import torch
 
 from . import encodings, scaling
-from ._support.markers import check_marker, read_environment
 from .kernels import native, ops
 
-__all__ = ["Cpu", "Extra", "Info", "Native", "describe", "read_cpu"]
+__all__ = ["Cpu", "Extra", "Info", "Native", "describe", "describe_environment", "read_cpu"]
 
 # CPU features that csrc/rotate.c looks for.
 _FEATURES = ("avx2", "f16c")
+_COMPARISON = re.compile(r"(python_version|sys_platform|extra) ?(<|>=|==) ?['\"]([\w.]+)['\"]")
 _OPENMP = re.compile(r"lib(?:g|i)?omp\d*[-.\w]*\.(?:so|dylib)")
 
 
@@ -94,6 +96,26 @@ def describe() -> Info:
     )
 
 
+def describe_environment(command: str = "") -> dict[str, Any]:
+    """Machine, versions, threads, date and command that results were measured with."""
+    import whorl  # not above: whorl/__init__.py may import this file
+
+    problem = native.find_problem()
+    isa = None if problem else native.get_best_isa()
+    return {
+        "cpu": read_cpu().model,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "whorl": whorl.__version__,
+        "kernel": f"PyTorch reference: {problem}" if problem else f"native, {isa}",
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "command": command,
+    }
+
+
 def read_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Cpu:
     """The processor of this machine, as Linux lists it, or else as Python names it."""
     fallback = platform.processor() or platform.machine() or "unknown"
@@ -146,13 +168,22 @@ def _read_requirements() -> list[str]:
 
 def _find_extras(requirements: list[str]) -> dict[str, Extra]:
     """The optional parts in the package's metadata, without "dev", which is no feature."""
-    here, wanted = read_environment(), dict[str, list[str]]()
+    wanted: dict[str, list[str]] = {}
     for line in requirements:
         what, _, marker = line.partition(";")
-        for extra in re.findall(r"extra == ['\"](\w+)['\"]", marker):
-            if extra != "dev" and check_marker(marker, {**here, "extra": extra}):
-                wanted.setdefault(extra, []).append(what.strip())
+        compared = _COMPARISON.findall(marker)
+        extras = [value for name, _, value in compared if name == "extra" and value != "dev"]
+        if extras and all(_holds_here(*comparison) for comparison in compared):
+            wanted.setdefault(extras[0], []).append(what.strip())
     return {extra: _check_extra(extra, _list_packages(extra, wanted)) for extra in sorted(wanted)}
+
+
+def _holds_here(name: str, sign: str, value: str) -> bool:
+    """Whether a comparison of a marker holds; whorl's own markers join such ones by "and"."""
+    if name != "python_version":
+        return name == "extra" or value == sys.platform
+    wanted = tuple(map(int, value.split(".")))
+    return sys.version_info[:2] < wanted if sign == "<" else sys.version_info[:2] >= wanted
 
 
 def _list_packages(extra: str, wanted: dict[str, list[str]]) -> list[str]:

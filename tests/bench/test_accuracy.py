@@ -3,14 +3,15 @@
 import pytest
 import torch
 
+from whorl.analysis.exact import compute_exact_tables
 from whorl.bench import Accuracy, measure_accuracy
-from whorl.bench.rotation.accuracy import POSITIONS, compute_exact_tables
+from whorl.bench.rotation.accuracy import POSITIONS
 
 
 def test_reference_agrees_with_mpmath() -> None:
     mpmath = pytest.importorskip("mpmath")
     positions = [1, 257, 131_071, 2**24 - 1]
-    cos, sin = compute_exact_tables(positions, head_dim=16)
+    cos, sin = compute_exact_tables(positions, 16, 10_000.0)
     with mpmath.workdps(60):
         for t, position in enumerate(positions):
             for i in range(8):
@@ -20,7 +21,7 @@ def test_reference_agrees_with_mpmath() -> None:
 
 
 def test_position_zero_is_exact() -> None:
-    cos, sin = compute_exact_tables([0])
+    cos, sin = compute_exact_tables([0], 128, 10_000.0)
     assert torch.equal(cos, torch.ones(1, 64, dtype=torch.float64))
     assert torch.equal(sin, torch.zeros(1, 64, dtype=torch.float64))
 

@@ -7,9 +7,9 @@ import torch
 
 from whorl.bench import Cell, Plan, Shape
 from whorl.bench.rotation.case import RotationCase
-from whorl.bench.rotation.contest import measure_cell, verify
 from whorl.bench.rotation.peers import ALL, NAMES, OURS, Peer, PeerCall, select_peers
 from whorl.bench.rotation.peers.whorl import Copy, Whorl
+from whorl.bench.rotation.runner import measure_cell, verify
 
 from .shapes import DECODE, PREFILL, TRAINING
 

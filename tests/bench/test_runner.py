@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from whorl.bench import Plan, Report, run
-from whorl.bench.rotation import contest, runner
+from whorl.bench.rotation import runner
 from whorl.bench.rotation.results import CellResult, Result
 
 from .shapes import PREFILL
@@ -18,7 +18,7 @@ from .shapes import PREFILL
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the cells that are measured."""
     keys: list[str] = []
-    real = contest.measure_cell
+    real = runner.measure_cell
 
     def measured(cell: Any, *rest: Any) -> CellResult:
         keys.append(cell.key)

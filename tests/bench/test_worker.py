@@ -13,9 +13,9 @@ from typing import TypeVar
 import pytest
 
 from whorl.bench import Cell, Plan, run
-from whorl.bench.rotation import worker
+from whorl.bench.rotation import runner
 from whorl.bench.rotation.peers import select_peers
-from whorl.bench.rotation.worker import start_server
+from whorl.bench.rotation.runner import start_server
 
 from .shapes import PREFILL
 
@@ -56,7 +56,7 @@ def test_a_cell_that_fails_is_a_problem_and_the_next_one_is_measured() -> None:
     ("status", "words"), [(3 << 8, "exit code 3"), (9, "SIGKILL"), (40, "signal 40")]
 )
 def test_how_a_process_ended(status: int, words: str) -> None:
-    assert worker._describe_exit(status) == words
+    assert runner._describe_exit(status) == words
 
 
 def test_a_server_that_is_gone_says_so(
@@ -88,7 +88,7 @@ def _children(process: int) -> list[int]:
         text = Path(f"/proc/{process}/task/{process}/children").read_text()
     except OSError:
         return []
-    return [int(word) for word in text.split() if "worker import serve" in _command(word)]
+    return [int(word) for word in text.split() if "runner import serve" in _command(word)]
 
 
 def _command(process: str) -> str:

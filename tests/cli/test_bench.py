@@ -12,7 +12,7 @@ import torch
 
 import whorl.bench.rotation
 from whorl.bench import Plan, Report
-from whorl.bench.rotation import contest, runner
+from whorl.bench.rotation import runner
 
 Whorl = Callable[..., Any]
 
@@ -165,7 +165,7 @@ def test_the_table_fits_80_columns(whorl: Whorl, tiny: None) -> None:
 def test_an_interrupt_says_what_was_kept(
     whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: None, keep: bool
 ) -> None:
-    real, calls = contest.measure_cell, []
+    real, calls = runner.measure_cell, []
 
     def stop_at_the_second(*args: Any) -> Any:
         calls.append(args)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_extras_from_metadata() -> None:
             f"nor.this>=0; sys_platform == '{sys.platform}' and extra == 'bench'",
             "ruff; extra == 'dev'",
             "backport; python_version < '3.5' and extra == 'cli'",
-            "later; (python_version >= '3.5' or os_name == 'nothing') and extra == 'later'",
+            "later; (python_version >= '3.5') and extra == 'later'",
         ]
     )
     assert list(found.pop("later").packages) == ["later"]
@@ -81,6 +82,26 @@ def test_extras_from_metadata() -> None:
     assert found["plots"] == info.Extra({"no_such-pkg": None}, "pip install 'whorl[plots]'")
     assert list(found["bench"].packages) == ["pytest", "no_such-pkg", "nor.this"]
     assert found["bench"].install == "pip install 'whorl[bench]'"
+
+
+def test_own_markers_are_read_as_packaging_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    packaging = pytest.importorskip("packaging.markers")
+    lines = metadata.requires("whorl") or []
+    assert any("python_version" in line for line in lines)
+    markers = [line.partition(";")[2].strip() for line in lines]
+    for version in ((3, 10), (3, 11), (3, 13)):
+        for system in ("linux", "darwin"):
+            monkeypatch.setattr(sys, "platform", system)
+            monkeypatch.setattr(sys, "version_info", version)
+            here = {"python_version": f"3.{version[1]}", "sys_platform": system}
+            for extra in ("lab", "bench", "web"):
+                wanted = sum(
+                    bool(marker) and packaging.Marker(marker).evaluate({**here, "extra": extra})
+                    for marker in markers
+                )
+                one = [f"package{n}; {marker}" for n, marker in enumerate(markers) if marker]
+                found = info._find_extras(one)
+                assert len(found[extra].packages) == wanted
 
 
 def test_the_real_extras_are_listed() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from whorl.configs import ConfigError, ModelPositions, read_config
-from whorl.configs._gguf_families import PERMUTED, SLIDING, get_rope_style
+from whorl.configs._gguf_layers import PERMUTED, SLIDING, get_rope_style
 from whorl.scaling import NTK, Linear, Llama3, LongRoPE
 
 from .gguf_files import gguf_bytes, metadata

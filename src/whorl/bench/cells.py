@@ -38,7 +38,7 @@ class BenchmarkCell(ABC):
     @classmethod
     def from_dict(cls: type[K], data: dict[str, Any]) -> K:
         """The cell that ``to_dict`` wrote."""
-        return cls(**data)
+        return cls(**{n: tuple(v) if isinstance(v, list) else v for n, v in data.items()})
 
 
 class BenchmarkResult(ABC):

@@ -64,10 +64,6 @@ class BenchmarkPlan(ABC):
         values = {name: getattr(self, name) for name in self.EFFORT}
         return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
-    def describe_timing(self) -> dict[str, Any]:
-        """The fields that say how long each contestant is timed."""
-        return {name: getattr(self, name) for name in BenchmarkPlan.EFFORT}
-
     def time_calls(self, calls: Sequence[Callable[[], object]]) -> list[Timing]:
         """Timings of ``calls``, measured alternately for as long as the plan says."""
         return measure_calls(

@@ -1,17 +1,18 @@
-"""Tables and sentences of every report, as Markdown and for the terminal."""
+"""Tables as Markdown and for the terminal, and numbers as people read them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from whorl._support.markdown import render_table as markdown_table
 
-if TYPE_CHECKING:
-    from .report import BenchmarkReport
-
 __all__ = [
-    "TextTable", "build_problem_table", "build_target_table", "count_targets", "format_duration",
-    "format_ratio", "format_threads", "render_headline", "render_markdown", "render_terminal",
-]  # fmt: skip
+    "TextTable",
+    "format_duration",
+    "format_ratio",
+    "format_threads",
+    "render_markdown",
+    "render_terminal",
+]
 
 
 class TextTable(NamedTuple):
@@ -56,54 +57,6 @@ def render_terminal(head: str, tables: Iterable[TextTable], end: str) -> Iterato
         yield table
     if end:
         yield Text(end)
-
-
-def render_headline(report: "BenchmarkReport[Any]", note: str = "") -> str:
-    """CPU, date, versions and command in one paragraph; ``note`` comes before the command."""
-    where = report.environment
-    versions = {"torch": where["torch"], **where["peers"]}
-    with_what = ", ".join(f"{name} {found}" for name, found in versions.items())
-    text = (
-        f"{where['cpu']}, {where['cores']} cores, {where['date']}; {with_what};"
-        f" kernel: {where['kernel']}."
-    )
-    if note:
-        text += f" {note}"
-    if where["command"]:
-        text += f" Command: `{where['command']}`."
-    return text if report.complete else text + " The run was not finished."
-
-
-def build_target_table(report: "BenchmarkReport[Any]") -> TextTable:
-    """Table of the targets that were measured, and whether they were reached."""
-    words = {True: "reached", False: "missed"}
-    rows = [
-        (name, limit, f"{measured:.3g}", words[ok])
-        for name, limit, measured, ok in report.check_targets()
-        if measured is not None and ok is not None
-    ]
-    heads = ("target", "limit", "measured", "")
-    return TextTable("Targets, 1 thread", heads, rows, numbers=False)
-
-
-def build_problem_table(
-    report: "BenchmarkReport[Any]", missing: Sequence[tuple[str, str, str]] = ()
-) -> TextTable:
-    """Table of contestants without a figure, and why; first those ``missing`` in all cells."""
-    rows = [
-        (cell.cell.key, result.title, result.problem)
-        for cell in report.cells
-        for result in cell.results
-        if result.problem is not None
-    ]
-    heads = ("cell", "contestant", "reason")
-    return TextTable(report.PROBLEMS, heads, [*missing, *rows], numbers=False)
-
-
-def count_targets(report: "BenchmarkReport[Any]") -> str:
-    """A sentence that says how many targets were reached."""
-    judged = [target.ok for target in report.check_targets() if target.ok is not None]
-    return f"Targets reached on one thread: {sum(judged)} of {len(judged)} measured."
 
 
 def format_threads(threads: int) -> str:

@@ -16,15 +16,7 @@ from whorl._support.files import write_file_atomically
 from whorl._support.words import quote
 
 from .cells import BenchmarkCellResult
-from .render import (
-    TextTable,
-    build_problem_table,
-    build_target_table,
-    count_targets,
-    render_headline,
-    render_markdown,
-    render_terminal,
-)
+from .render import TextTable, render_markdown, render_terminal
 from .targets import BenchmarkTarget
 
 __all__ = ["BenchmarkReport"]
@@ -63,21 +55,58 @@ class BenchmarkReport(ABC, Generic[C]):
 
     def render_markdown(self) -> str:
         """The report as Markdown: environment, tables, how many targets were reached."""
-        parts = [render_headline(self, self.NOTE), *map(render_markdown, self._all_tables())]
-        return "\n\n".join([*parts, *self._count_targets()]) + "\n"
+        parts = [self.render_headline(), *map(render_markdown, self._list_tables())]
+        end = self.count_targets() if self.build_target_table().rows else ""
+        return "\n\n".join([*parts, *([end] if end else [])]) + "\n"
 
     def build_terminal_tables(self) -> Iterator[Any]:
         """The report as objects that rich can print."""
-        head = render_headline(self, self.NOTE)
-        return render_terminal(head, self._all_tables(), "".join(self._count_targets()))
+        end = self.count_targets() if self.build_target_table().rows else ""
+        return render_terminal(self.render_headline(), self._list_tables(), end)
 
-    def _all_tables(self) -> list[TextTable]:
-        found = [*self.build_tables(), build_target_table(self), build_problem_table(self)]
+    def render_headline(self) -> str:
+        """CPU, date, versions and command in one paragraph."""
+        where = self.environment
+        versions = {"torch": where["torch"], **where["peers"]}
+        with_what = ", ".join(f"{name} {found}" for name, found in versions.items())
+        text = (
+            f"{where['cpu']}, {where['cores']} cores, {where['date']}; {with_what};"
+            f" kernel: {where['kernel']}."
+        )
+        if self.NOTE:
+            text += f" {self.NOTE}"
+        if where["command"]:
+            text += f" Command: `{where['command']}`."
+        return text if self.complete else text + " The run was not finished."
+
+    def build_target_table(self) -> TextTable:
+        """Table of the targets that were measured, and whether they were reached."""
+        rows = [
+            (name, limit, f"{measured:.3g}", "reached" if ok else "missed")
+            for name, limit, measured, ok in self.check_targets()
+            if measured is not None
+        ]
+        heads = ("target", "limit", "measured", "")
+        return TextTable("Targets, 1 thread", heads, rows, numbers=False)
+
+    def build_problem_table(self) -> TextTable:
+        """Table of contestants without a figure, and why."""
+        rows = [
+            (cell.cell.key, result.title, result.problem)
+            for cell in self.cells
+            for result in cell.results
+            if result.problem is not None
+        ]
+        return TextTable(self.PROBLEMS, ("cell", "contestant", "reason"), rows, numbers=False)
+
+    def count_targets(self) -> str:
+        """A sentence that says how many targets were reached."""
+        judged = [target.ok for target in self.check_targets() if target.ok is not None]
+        return f"Targets reached on one thread: {sum(judged)} of {len(judged)} measured."
+
+    def _list_tables(self) -> list[TextTable]:
+        found = [*self.build_tables(), self.build_target_table(), self.build_problem_table()]
         return [table for table in found if table.rows]
-
-    def _count_targets(self) -> list[str]:
-        judged = any(target.ok is not None for target in self.check_targets())
-        return [count_targets(self)] if judged else []
 
     def cell_to_dict(self, cell: C) -> dict[str, Any]:
         """A cell as plain values for JSON."""
@@ -92,17 +121,9 @@ class BenchmarkReport(ABC, Generic[C]):
         """Fields of a subclass, from what its ``build_extras`` returned."""
         return {}
 
-    def find_cell(self, key: str) -> C | None:
-        """The results of the cell with that key, or None."""
-        return next((cell for cell in self.cells if cell.cell.key == key), None)
-
     def add_cell(self: R, cell: BenchmarkCellResult[Any, Any]) -> R:
         """A copy of the report with one more cell."""
         return replace(self, cells=(*self.cells, cell))
-
-    def mark_complete(self: R) -> R:
-        """A copy of the report that says that all cells were measured."""
-        return replace(self, complete=True)
 
     def with_command(self: R, command: str) -> R:
         """A copy of the report that names the command line it was made with."""

@@ -3,38 +3,26 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from . import environment
+from whorl import info
+
 from .cells import BenchmarkCell, BenchmarkCellResult
 from .plan import BenchmarkPlan
 from .report import BenchmarkReport
 
-__all__ = ["Benchmark", "BenchmarkProgress", "make_run", "run_cells"]
+__all__ = ["BenchmarkProgress", "describe_environment", "make_run", "run_cells"]
 
 BenchmarkProgress = Callable[[int, int, str], None]
 R = TypeVar("R", bound=BenchmarkReport[Any])
 K = TypeVar("K", bound=BenchmarkCell)
 
 
-class Benchmark(Protocol):
-    """What the packages ``rotation``, ``attention`` and ``training`` have in common."""
-
-    @property
-    def Plan(self) -> type[BenchmarkPlan]: ...  # noqa: N802  # a class
-
-    @property
-    def Report(self) -> type[BenchmarkReport[Any]]: ...  # noqa: N802
-
-    # plan: an instance of its own Plan.
-    def run(
-        self,
-        plan: Any,
-        *,
-        progress: BenchmarkProgress | None = None,
-        sink: str | Path | None = None,
-        resume: str | Path | None = None,
-    ) -> BenchmarkReport[Any]: ...
+def describe_environment() -> dict[str, Any]:
+    """CPU, date and versions; a benchmark with other libraries fills in peers, missing, notes."""
+    found = info.describe_environment()
+    del found["threads"]  # each cell has its own
+    return {**found, "peers": {}, "missing": {}, "notes": {}}
 
 
 def make_run(
@@ -51,7 +39,7 @@ def make_run(
     ) -> R:
         """Measure every cell of ``plan``; the options are those of ``run_cells``."""
         return run_cells(
-            report_type(environment.describe_environment(), plan.describe_effort()),
+            report_type(describe_environment(), plan.describe_effort()),
             plan.list_cells(),
             lambda cell: measure_cell(cell, plan),
             progress=progress,
@@ -86,7 +74,7 @@ def run_cells(
     if resume is not None and Path(resume).exists():
         report = _continue_earlier(report, type(report).load(resume), cells)
     done = {measured.cell for measured in report.cells}
-    show = progress or _show_nothing
+    show = progress or (lambda done, total, label: None)
     try:
         for n, cell in enumerate(cells):
             show(n, len(cells), cell.label)
@@ -95,7 +83,7 @@ def run_cells(
                 _save(report, sink)
         if finish is not None:
             report = finish(report, show)
-        report = report.mark_complete()
+        report = replace(report, complete=True)
         show(len(cells), len(cells), "done")
     except KeyboardInterrupt:
         pass
@@ -108,8 +96,10 @@ def _continue_earlier(report: R, earlier: R, cells: Sequence[BenchmarkCell]) -> 
 
     Cells are compared, not their keys, which do not say everything.
     """
-    same = environment.is_same_environment(report.environment, earlier.environment)
-    if not same or earlier.effort != report.effort:
+    free = {"date": "", "command": ""}
+    if {**earlier.environment, **free} != {**report.environment, **free}:
+        return report
+    if earlier.effort != report.effort:
         return report
     measured = tuple(m for m in earlier.cells if m.cell in cells and not m.is_empty)
     return replace(earlier, environment=report.environment, cells=measured, complete=False)
@@ -118,7 +108,3 @@ def _continue_earlier(report: R, earlier: R, cells: Sequence[BenchmarkCell]) -> 
 def _save(report: BenchmarkReport[Any], sink: str | Path | None) -> None:
     if sink is not None:
         report.save(sink)
-
-
-def _show_nothing(done: int, total: int, label: str) -> None:
-    pass

@@ -14,13 +14,13 @@ class BenchmarkTarget(NamedTuple):
     ok: bool | None
 
     @classmethod
-    def at_most(cls, name: str, limit: float, measured: float | None) -> "BenchmarkTarget":
-        """A target for a value that must be at most ``limit``."""
-        ok = None if measured is None else measured <= limit
-        return cls(name, f"<= {limit:g}", measured, ok)
+    def at_most(cls, name: str, limit: float, *measured: float | None) -> "BenchmarkTarget":
+        """A target for values of which the largest must be at most ``limit``."""
+        worst = max((value for value in measured if value is not None), default=None)
+        return cls(name, f"<= {limit:g}", worst, None if worst is None else worst <= limit)
 
     @classmethod
-    def at_least(cls, name: str, limit: float, measured: float | None) -> "BenchmarkTarget":
-        """A target for a value that must be at least ``limit``."""
-        ok = None if measured is None else measured >= limit
-        return cls(name, f">= {limit:g}", measured, ok)
+    def at_least(cls, name: str, limit: float, *measured: float | None) -> "BenchmarkTarget":
+        """A target for values of which the smallest must be at least ``limit``."""
+        worst = min((value for value in measured if value is not None), default=None)
+        return cls(name, f">= {limit:g}", worst, None if worst is None else worst >= limit)

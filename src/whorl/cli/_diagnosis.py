@@ -16,7 +16,7 @@ from rich.text import Text
 from whorl._support.documentation import build_page_address
 from whorl._support.words import shorten
 
-from ._console import Console
+from ._output import Console
 
 if TYPE_CHECKING:
     from whorl.configs.diagnosis import ConfigDiagnosis, DiagnosisRule, Finding

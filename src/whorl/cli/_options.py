@@ -1,12 +1,94 @@
-"""Errors of the library in the words of the command line."""
+"""Values of options as people type them, and errors of the library in the words of options.
+
+Lists are a,b,c; lengths and positions are 4096, 128k (k = 1024) or 1e5.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
-__all__ = ["name_options", "replace_names"]
+import typer
+
+from whorl._support.lengths import parse_length
+from whorl._support.words import quote
+
+__all__ = [
+    "make_length_option",
+    "make_position_option",
+    "name_options",
+    "parse_lengths",
+    "parse_thread_counts",
+    "replace_names",
+    "split_words",
+]
+
+_LENGTH = "N, 128k"
+
+
+def split_words(text: str | None) -> list[str] | None:
+    """The words between commas; None stays None.
+
+    >>> split_words("meta, mlx")
+    ['meta', 'mlx']
+    """
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+def parse_thread_counts(text: str | None) -> list[int] | None:
+    """Positive numbers, and "all" for as many threads as torch uses; each once.
+
+    >>> parse_thread_counts("1,4,1")
+    [1, 4]
+    """
+    found = split_words(text)
+    if found is None:
+        return None
+    if not found or not all(w == "all" or (w.isdecimal() and int(w) > 0) for w in found):
+        raise ValueError(f"--threads takes counts such as 1,4 or 1,all; got {quote(text)}.")
+    import torch
+
+    return list(dict.fromkeys(torch.get_num_threads() if w == "all" else int(w) for w in found))
+
+
+def make_length_option(help: str, *names: str, **more: Any) -> Any:
+    """An option that takes a length; ``help`` says of what."""
+    return typer.Option(*names, parser=_parse_length, metavar=_LENGTH, help=help, **more)
+
+
+def make_position_option(help: str) -> Any:
+    """An option that takes a position: a length, 0, or a length with a minus sign."""
+    return typer.Option(parser=_parse_position, metavar=_LENGTH, help=help)
+
+
+def parse_lengths(text: str, option: str) -> list[int]:
+    """Lengths between commas; none for the word none.
+
+    >>> parse_lengths("512,2k", "--lengths")
+    [512, 2048]
+    """
+    found = [] if text == "none" else split_words(text) or []
+    try:
+        return [parse_length(word) for word in found]
+    except ValueError as error:
+        raise ValueError(f"{option} takes lengths such as 512,2k, or none: {error}") from None
+
+
+def _parse_length(text: str | int) -> int:
+    try:
+        return parse_length(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _parse_position(text: str | int) -> int:
+    number = str(text).strip()
+    unsigned = number.removeprefix("-")
+    if unsigned and not unsigned.strip("0"):
+        return 0
+    return -_parse_length(unsigned) if number != unsigned else _parse_length(number)
 
 
 @contextmanager

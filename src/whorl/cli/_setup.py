@@ -1,4 +1,7 @@
-"""Options that ``whorl train`` and ``whorl compare`` share, and how they change a config."""
+"""Options that ``whorl train`` and ``whorl compare`` share, and how they change a config.
+
+Each option is a type of a command's parameter: ``width: _setup.Width``.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,9 @@ import typer
 
 import whorl
 
-from ._lengths import make_length_option
+from ._options import make_length_option
 
-__all__ = [
-    "CONFIG_NAMES",
-    "Attention",
-    "Batch",
-    "ConfigFile",
-    "Data",
-    "Force",
-    "Heads",
-    "Kind",
-    "Layers",
-    "Length",
-    "Steps",
-    "Task",
-    "Tokenizer",
-    "Width",
-    "build_config",
-]
+__all__ = ["CONFIG_NAMES", "build_config"]
 
 _DATA = "Data"
 _MODEL = "Model and training"
@@ -38,7 +25,7 @@ ConfigFile = Annotated[
     Path | None,
     typer.Argument(metavar="CONFIG.toml", help="Settings; options below win over it."),
 ]
-Data = Annotated[
+Files = Annotated[
     list[str] | None,
     typer.Option(
         "--data",
@@ -86,6 +73,13 @@ Force = Annotated[
     bool, typer.Option("--force", help="Delete runs of other settings that are in the way.")
 ]
 
+#: Parameters of commands that change a config, by the table of the config that has them.
+_SETTINGS = {
+    "model": ("encoding", "layers", "width", "heads", "kv_heads", "kind", "attention"),
+    "data": ("files", "tokenizer", "task"),
+    "training": ("length", "batch", "steps", "learning_rate", "precision", "seed"),
+}
+
 #: Options for names in errors of the library; the other errors name options as in TOML.
 CONFIG_NAMES = {"data.files": "--data", "data.tokenizer": "--tokenizer", "force=True": "--force"}
 
@@ -93,7 +87,7 @@ CONFIG_NAMES = {"data.files": "--data", "data.tokenizer": "--tokenizer", "force=
 def build_config(
     file: Path | None, options: Mapping[str, Any], start: whorl.lab.RunConfig | None = None
 ) -> whorl.lab.RunConfig:
-    """``start``, changed by a TOML file, changed by options such as {"model.width": 64}.
+    """``start``, changed by a TOML file, changed by the parameters of a command.
 
     Options that are None were not given. Without a learning rate the encoding's own is taken.
     """
@@ -106,10 +100,10 @@ def build_config(
     for name, values in (read_toml(file) if file is not None else {}).items():
         known = isinstance(values, dict) and name in tables
         tables[name] = {**tables[name], **values} if known else values
-    for option, value in options.items():
-        table, name = option.split(".")
-        if value is not None and isinstance(tables[table], dict):  # else it is refused below
-            tables[table][name] = value
+    for table, settings in _SETTINGS.items():
+        given = {name: options[name] for name in settings if options.get(name) is not None}
+        if isinstance(tables[table], dict):  # else it is refused below
+            tables[table] |= given
     try:
         config = whorl.lab.RunConfig.from_dict(tables)
         given, training = tables["training"], config.training

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import ModuleType
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
 
 import whorl
 
 from . import INTERRUPTED
-from ._files import check_files
-from ._json import JsonFlag, print_json
-from ._lists import parse_thread_counts, split_words
-from ._options import name_options
-from ._progress import open_progress_bar
-
-if TYPE_CHECKING:
-    from whorl.bench.runner import Benchmark
+from ._options import name_options, parse_thread_counts, split_words
+from ._output import JsonFlag, open_progress_bar, print_result
 
 __all__ = ["bench"]
 
@@ -61,7 +55,7 @@ def bench(
     """Time rotation against other libraries, attention against PyTorch's, training against GPT."""
     own = {"--chart": chart, "--peers": peers, "--shapes": shapes, "--dtypes": dtypes}
     part = _select_benchmark(what, [option for option, value in own.items() if value is not None])
-    check_files(out, chart, resume, part.Report.load)
+    _check_files(out, chart, resume, part.Report)
     plan = part.Plan.quick() if quick else part.Plan.full()
     lists = {"peers": peers, "shapes": shapes, "dtypes": dtypes}
     given = {name: split_words(text) for name, text in lists.items() if text is not None}
@@ -77,10 +71,7 @@ def bench(
         from whorl.bench.rotation.peers import TITLES
 
         whorl.plots.save(whorl.plots.bench(report.to_dict(), titles=TITLES), chart)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        Console(highlight=False).print(Group(*report.build_terminal_tables()))
+    print_result(report, as_json, lambda report: report.build_terminal_tables())
     if not report.complete:
         saved = (
             f"kept in {out}: add --resume to go on" if out else "not kept, as --out was not given"
@@ -90,14 +81,29 @@ def bench(
         raise typer.Exit(INTERRUPTED)
 
 
-def _select_benchmark(what: What, own: Sequence[str]) -> Benchmark:
-    """The benchmark of that name; ``own``: options that only the rotation has."""
-    if what is What.rotation:
-        from whorl.bench import rotation
-
-        return rotation
-    if own:
+def _select_benchmark(what: What, own: list[str]) -> ModuleType:
+    """The package of that benchmark; ``own``: options that only the rotation has."""
+    if own and what is not What.rotation:
         raise ValueError(f"{own[0]} is for whorl bench rotation; leave it out for {what.value}.")
-    from whorl.bench import attention, training
+    return import_module(f"whorl.bench.{what.value}")
 
-    return attention if what is What.attention else training
+
+def _check_files(out: Path | None, chart: Path | None, resume: bool, report: Any) -> None:
+    """Refuse before minutes of measuring what could not be read or written after them.
+
+    report: the class of the reports that ``out`` may hold.
+    """
+    if out is not None and (out.suffix != ".json" or not out.parent.is_dir()):
+        raise ValueError(f"--out: {str(out)!r} must be a .json file in a folder that exists.")
+    if chart is not None and whorl.plots.check_path(chart) == out:
+        raise ValueError(f"--chart would overwrite the results in {str(out)!r}; name another file.")
+    if resume and out is None:
+        raise ValueError("--resume goes on with the file of --out; add --out FILE.json.")
+    if resume and out is not None and out.exists():
+        try:
+            report.load(out)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"--resume: {str(out)!r} is not a report of whorl bench ({error}); name another"
+                " file, or leave out --resume to overwrite it."
+            ) from None

@@ -16,7 +16,7 @@ import typer
 import whorl
 from whorl._support.words import quote, suggest_name
 
-from ._json import JsonFlag, print_json
+from ._output import JsonFlag, print_json
 
 __all__ = ["WRONG", "check"]
 

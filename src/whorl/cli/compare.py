@@ -11,33 +11,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.text import Text
 
 import whorl
 from whorl._support.words import quote
 
-from . import INTERRUPTED
-from ._json import JsonFlag, print_json
-from ._lists import split_words
+from . import INTERRUPTED, _setup
 from ._live import open_live_view
-from ._options import name_options, replace_names
-from ._setup import (
-    CONFIG_NAMES,
-    Attention,
-    Batch,
-    ConfigFile,
-    Data,
-    Force,
-    Heads,
-    Kind,
-    Layers,
-    Length,
-    Steps,
-    Task,
-    Tokenizer,
-    Width,
-    build_config,
-)
+from ._options import name_options, replace_names, split_words
+from ._output import JsonFlag, print_json, print_page
+from ._setup import CONFIG_NAMES, build_config
 
 __all__ = ["compare"]
 
@@ -65,7 +48,7 @@ _NAMES |= CONFIG_NAMES
 
 
 def compare(
-    config: ConfigFile = None,
+    config: _setup.ConfigFile = None,
     budget: Annotated[Budget, Size] = Budget.quick,
     encodings: Annotated[str | None, Encodings] = None,
     scalings: Annotated[str | None, Scalings] = None,
@@ -75,34 +58,34 @@ def compare(
     rebuild: Annotated[Path | None, From] = None,
     chart: Annotated[Path | None, Chart] = None,
     workers: Annotated[int | None, Workers] = None,
-    data: Data = None,
-    tokenizer: Tokenizer = None,
-    task: Task = None,
-    length: Length = None,
-    batch: Batch = None,
-    steps: Steps = None,
-    layers: Layers = None,
-    width: Width = None,
-    heads: Heads = None,
-    kind: Kind = None,
-    attention: Attention = None,
+    files: _setup.Files = None,
+    tokenizer: _setup.Tokenizer = None,
+    task: _setup.Task = None,
+    length: _setup.Length = None,
+    batch: _setup.Batch = None,
+    steps: _setup.Steps = None,
+    layers: _setup.Layers = None,
+    width: _setup.Width = None,
+    heads: _setup.Heads = None,
+    kind: _setup.Kind = None,
+    attention: _setup.Attention = None,
     learning_rates: Annotated[str | None, Rates] = None,
     no_speed: Annotated[bool, NoSpeed] = False,
-    force: Force = False,
+    force: _setup.Force = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train the same small model with each encoding, and judge all at 0.5 to 16 times the length.
 
     Prints a table and writes report.html. Stop it whenever you like: the same command goes on.
     """
+    options = locals()
     from whorl.lab import compare as experiment
 
     if chart is not None:
         whorl.plots.check_path(chart)
     if rebuild is not None:
-        others = (config, encodings, scalings, seeds, minutes, out, workers, data, tokenizer, task)
-        sizes = (length, batch, steps, layers, width, heads, kind, attention, learning_rates)
-        if no_speed or any(value is not None for value in (*others, *sizes)):
+        others = options.keys() - {"budget", "rebuild", "chart", "no_speed", "force", "as_json"}
+        if no_speed or any(options[name] is not None for name in others):
             raise ValueError("--from reports on runs as they are; leave out everything else.")
         _show(experiment.rewrite_report(rebuild), rebuild, chart, as_json)
         return
@@ -110,22 +93,9 @@ def compare(
         plan = experiment.ComparisonPlan.from_budget(
             budget.value,
             encodings=split_words(encodings),
-            scalings=_parse_scalings(scalings),
+            scalings=[] if scalings == "none" else split_words(scalings),
             seeds=seeds,
         )
-    options = {
-        "model.layers": layers,
-        "model.width": width,
-        "model.heads": heads,
-        "model.kind": kind,
-        "model.attention": attention,
-        "data.files": data,
-        "data.tokenizer": tokenizer,
-        "data.task": task,
-        "training.length": length,
-        "training.batch": batch,
-        "training.steps": steps,
-    }
     _check_config(config)
     plan = dataclasses.replace(
         plan,
@@ -169,9 +139,8 @@ def _show(comparison: dict[str, Any], folder: Path, chart: Path | None, as_json:
         return
     from whorl.lab.compare.tables import build_terminal_tables
 
-    console = Console(highlight=False)
-    console.print(Group(*build_terminal_tables(comparison)))
-    console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
+    where = Text(f"report: {folder / 'report.html'}", no_wrap=True, overflow="ignore")
+    print_page(*build_terminal_tables(comparison), where)
 
 
 def _check_config(file: Path | None) -> None:
@@ -189,10 +158,6 @@ def _check_config(file: Path | None) -> None:
                 f"{str(file)!r}: a comparison chooses {table}.{name} itself; leave it out, and say"
                 f" {instead} instead."
             )
-
-
-def _parse_scalings(text: str | None) -> list[str] | None:
-    return [] if text == "none" else split_words(text)
 
 
 def _parse_rates(text: str | None) -> list[float]:

@@ -12,9 +12,7 @@ from rich.text import Text
 
 import whorl
 
-from ._console import Console
-from ._json import JsonFlag, print_json
-from ._progress import open_progress_bar
+from ._output import JsonFlag, open_progress_bar, print_result
 from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, parse_sizes
 
 __all__ = ["convert"]
@@ -71,10 +69,7 @@ def convert(
             force=force,
             progress=lambda n, total, label: show(n // _MB, total // _MB, f"MB  {label}"),
         )
-    if as_json:
-        print_json(done.to_dict())
-    else:
-        Console(highlight=False).print(_render_table(done))
+    print_result(done, as_json, lambda done: [_render_table(done)])
 
 
 def _render_table(done: whorl.weights.Conversion) -> Table:

@@ -12,9 +12,7 @@ from rich.text import Text
 
 import whorl
 
-from ._console import Console
-from ._json import JsonFlag, print_json
-from ._progress import open_progress_bar
+from ._output import JsonFlag, open_progress_bar, print_json, print_page
 from ._sizes import HeadDim, Heads, KeyHeads, Patterns, RotaryDim, RotaryStart, parse_sizes
 
 __all__ = ["UNCLEAR", "detect"]
@@ -49,7 +47,7 @@ def detect(
     if as_json:
         print_json({**found.to_dict(), "config": said})
     else:
-        _print(found, said)
+        print_page(_render_table(found), Text(), *map(Text, _describe(found, said)))
     if found.layout is None:
         raise typer.Exit(UNCLEAR)
 
@@ -58,7 +56,7 @@ def _has_config(path: Path) -> bool:
     return path.suffix == ".gguf" or (path / "config.json").is_file()
 
 
-def _print(found: whorl.weights.Detection, said: str | None) -> None:
+def _render_table(found: whorl.weights.Detection) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("layer", overflow="fold")
     for name in ("half", "interleaved", "layout", "confidence"):
@@ -67,11 +65,7 @@ def _print(found: whorl.weights.Detection, said: str | None) -> None:
         table.add_row(Text(layer.name), *_render_layer(layer))
     table.add_section()
     table.add_row(Text(found.name, "bold"), *_render_layer(found))
-    console = Console(highlight=False)
-    console.print(table)
-    console.print()
-    for line in _describe(found, said):
-        console.print(Text(line))
+    return table
 
 
 def _render_layer(finding: whorl.weights.LayerFinding) -> list[Text]:

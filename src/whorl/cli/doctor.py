@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ._diagnosis import Correction, print_diagnosis, print_rule, print_rules
-from ._json import JsonFlag, print_json
-from ._lengths import make_length_option
-from ._lists import split_words
+from ._options import make_length_option, split_words
+from ._output import JsonFlag, print_json
 
 if TYPE_CHECKING:
     from whorl.configs.diagnosis import ConfigDiagnosis

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import whorl
 
-from ._json import JsonFlag, print_json
-from ._lengths import make_position_option
+from ._options import make_position_option
+from ._output import JsonFlag, print_result
 
 __all__ = ["explain"]
 
@@ -62,26 +61,22 @@ def explain(
     if "max_length=" in found.encoding and position >= _ROWS:
         note = f"The table has {position + 1} rows instead of {_ROWS}, to hold position {position}."
         found = dataclasses.replace(found, notes=(*found.notes, note))
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        _show(found)
+    print_result(found, as_json, _render_page)
 
 
-def _show(found: whorl.analysis.Explanation) -> None:
-    console = Console(highlight=False)
-    console.print(Text(found.encoding, "bold"))
+def _render_page(found: whorl.analysis.Explanation) -> Iterator[Table | Text]:
+    yield Text(found.encoding, "bold")
     if found.formula:
-        console.print(Text(found.formula))
-        console.print(Text(found.paper, "dim"))
+        yield Text(found.formula)
+        yield Text(found.paper, "dim")
     for note in found.notes:
-        console.print(Text(note, "yellow"))
+        yield Text(note, "yellow")
     for step in found.steps:
-        console.print()
-        console.print(Text(step.title, "bold cyan"))
-        console.print(Text(step.words))
+        yield Text()
+        yield Text(step.title, "bold cyan")
+        yield Text(step.words)
         if step.rows:
-            console.print(_render_step(step))
+            yield _render_step(step)
 
 
 def _render_step(step: whorl.analysis.ExplanationStep) -> Table:

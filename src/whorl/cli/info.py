@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich import box
-from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 import whorl
 
-from ._json import JsonFlag, print_json
+from ._output import JsonFlag, print_result
 
 __all__ = ["info"]
 
 
 def info(as_json: JsonFlag = False) -> None:
     """Show versions, the kernel in use and why, encodings and optional parts."""
-    found = whorl.info.describe()
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        Console(highlight=False).print(_render_page(found))
+    print_result(whorl.info.describe(), as_json, _render_page)
 
 
-def _render_page(found: whorl.info.Info) -> Group:
-    missing = [extra.install for extra in found.extras.values() if extra.install]
-    hints = ["", "To add what is missing:", *(f"  {line}" for line in missing)] if missing else []
-    return Group(_list_facts(found), "", _list_packages(found), *(Text(line) for line in hints))
+def _render_page(found: whorl.info.Info) -> Iterator[Table | Text]:
+    yield _list_facts(found)
+    yield Text()
+    yield _list_packages(found)
+    missing = [f"  {extra.install}" for extra in found.extras.values() if extra.install]
+    if missing:
+        yield Text("\n".join(["", "To add what is missing:", *missing]))
 
 
 def _list_facts(found: whorl.info.Info) -> Table:

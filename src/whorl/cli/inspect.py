@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group
 
 import whorl
 
-from ._console import Console
-from ._json import JsonFlag, print_json
-from ._lengths import make_length_option
+from ._options import make_length_option
+from ._output import JsonFlag, print_result
 
 __all__ = ["inspect"]
 
@@ -68,12 +66,9 @@ def inspect(
         raise ValueError(f"{error}{_count_errors(config)}") from None
     if plot is not None:
         whorl.plots.save(whorl.plots.inspection(found.to_dict()), plot)
-    if as_json:
-        print_json(found.to_dict())
-        return
     from whorl.configs.inspection.tables import render_terminal
 
-    Console(highlight=False).print(Group(*render_terminal(found)))
+    print_result(found, as_json, render_terminal)
 
 
 def _count_errors(config: str) -> str:

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 import whorl
 from whorl._support.words import quote
 
-from ._json import JsonFlag, print_json
-from ._lengths import make_length_option
+from ._options import make_length_option
+from ._output import JsonFlag, print_json, print_page
 
 __all__ = ["plot"]
 
@@ -107,7 +106,7 @@ def _list(name: str | None, as_json: bool) -> None:
                 Text(whorl.plots.catalogue.format_default(default) or "not set", "dim"),
             )
     more = "\nwhorl plot decay --list shows its options; --set changes any of them."
-    Console(highlight=False).print(Group(table, *([Text(more, "dim")] if name is None else [])))
+    print_page(table, *([Text(more, "dim")] if name is None else []))
 
 
 def _describe_chart(each: whorl.plots.catalogue.ChartEntry) -> dict[str, Any]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 import whorl
 
-from ._json import JsonFlag, print_json
-from ._lengths import parse_lengths
-from ._lists import split_words
+from ._options import parse_lengths, split_words
+from ._output import JsonFlag, print_result
 
 __all__ = ["properties"]
 
@@ -36,22 +35,19 @@ def properties(
     card = whorl.analysis.properties(
         split_words(encodings), lengths=parse_lengths(lengths, "--lengths")
     )
-    if as_json:
-        print_json(card.to_dict())
-    else:
-        Console(highlight=False).print(_render_page(card))
+    print_result(card, as_json, _render_page)
 
 
-def _render_page(card: whorl.analysis.ReportCard) -> Group:
+def _render_page(card: whorl.analysis.ReportCard) -> Iterator[Table | Text]:
     keys = list(card.rows[0].verdicts)
-    parts: list[Table | Text] = [
-        _render_table(card, keys[:4]),
-        Text(),
-        _render_table(card, keys[4:]),
-    ]
+    yield _render_table(card, keys[:4])
+    yield Text()
+    yield _render_table(card, keys[4:])
+    yield Text()
     if card.rows[0].costs:
-        parts += [Text(), _render_costs(card)]
-    return Group(*parts, Text(), *(Text(line, "dim") for line in _list_notes(card)))
+        yield _render_costs(card)
+        yield Text()
+    yield Text("\n".join(_list_notes(card)), "dim")
 
 
 def _render_table(card: whorl.analysis.ReportCard, keys: list[str]) -> Table:

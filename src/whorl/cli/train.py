@@ -9,33 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import whorl
 from whorl._support.bounded_json import RESULTS, parse_json
 from whorl._support.lengths import parse_length
 from whorl._support.words import quote
 
-from . import INTERRUPTED
-from ._json import JsonFlag, print_json
-from ._options import name_options
-from ._setup import (
-    CONFIG_NAMES,
-    Attention,
-    Batch,
-    ConfigFile,
-    Data,
-    Force,
-    Heads,
-    Kind,
-    Layers,
-    Length,
-    Steps,
-    Task,
-    Tokenizer,
-    Width,
-    build_config,
-)
+from . import INTERRUPTED, _setup
+from ._options import name_options, split_words
+from ._output import JsonFlag, print_json, print_page
+from ._setup import CONFIG_NAMES, build_config
 from ._training import open_training_bar, run_table
 
 __all__ = ["train"]
@@ -57,29 +40,29 @@ ShowConfig = typer.Option("--show-config", help="Print the settings as TOML, and
 
 
 def train(
-    config: ConfigFile = None,
+    config: _setup.ConfigFile = None,
     encoding: Annotated[str | None, Encoding] = None,
     set_: Annotated[list[str] | None, Set] = None,
     out: Annotated[Path | None, Out] = None,
-    data: Data = None,
-    tokenizer: Tokenizer = None,
-    task: Task = None,
-    length: Length = None,
-    batch: Batch = None,
-    steps: Steps = None,
-    layers: Layers = None,
-    width: Width = None,
-    heads: Heads = None,
+    files: _setup.Files = None,
+    tokenizer: _setup.Tokenizer = None,
+    task: _setup.Task = None,
+    length: _setup.Length = None,
+    batch: _setup.Batch = None,
+    steps: _setup.Steps = None,
+    layers: _setup.Layers = None,
+    width: _setup.Width = None,
+    heads: _setup.Heads = None,
     kv_heads: Annotated[int | None, typer.Option(help="Key heads, for grouped queries.")] = None,
-    kind: Kind = None,
-    attention: Attention = None,
+    kind: _setup.Kind = None,
+    attention: _setup.Attention = None,
     learning_rate: Annotated[float | None, Rate] = None,
     precision: Annotated[str | None, typer.Option(metavar="float32|bfloat16")] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights and the order of data.")] = None,
     scalings: Annotated[str | None, Scalings] = None,
     threads: Annotated[int | None, Threads] = None,
     export: Annotated[Path | None, Export] = None,
-    force: Force = False,
+    force: _setup.Force = False,
     as_json: JsonFlag = False,
     show_config: Annotated[bool, ShowConfig] = False,
 ) -> None:
@@ -87,24 +70,7 @@ def train(
 
     Stop it whenever you like: the same command goes on with the same numbers.
     """
-    options = {
-        "model.encoding": _read_encoding(encoding, set_ or [], config),
-        "model.layers": layers,
-        "model.width": width,
-        "model.heads": heads,
-        "model.kv_heads": kv_heads,
-        "model.kind": kind,
-        "model.attention": attention,
-        "data.files": data,
-        "data.tokenizer": tokenizer,
-        "data.task": task,
-        "training.length": length,
-        "training.batch": batch,
-        "training.steps": steps,
-        "training.learning_rate": learning_rate,
-        "training.precision": precision,
-        "training.seed": seed,
-    }
+    options = locals() | {"encoding": _read_encoding(encoding, set_ or [], config)}
     settings = build_config(config, options)
     if show_config:
         print(settings.to_toml(), end="")
@@ -115,7 +81,7 @@ def train(
     from whorl.lab.encodings import format_title
 
     folder = out or Path("runs") / format_title(settings.model.encoding)
-    chosen = tuple(word for word in (scalings or "").split(",") if word)
+    chosen = tuple(split_words(scalings) or ())
     try:
         names = name_options({"threads": "--threads", "scalings": "--scalings", **CONFIG_NAMES})
         with names, open_training_bar() as show, whorl.lab.use_threads(threads):
@@ -132,10 +98,11 @@ def train(
         raise typer.Exit(INTERRUPTED) from None
     if export is not None:
         whorl.lab.export_run(run, export)
+    results = whorl.lab.collect_results(run, chosen)
     if as_json:
-        print_json(whorl.lab.collect_results(run, chosen))
+        print_json(results)
     else:
-        Console(highlight=False).print(run_table(whorl.lab.collect_results(run, chosen)))
+        print_page(run_table(results))
 
 
 def _read_encoding(

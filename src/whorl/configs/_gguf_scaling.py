@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from whorl.scaling import NTK, Ladder, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
 from whorl.scaling.yarn import compute_mscale
 
-from ._gguf_families import DEEPSEEK
+from ._gguf_layers import DEEPSEEK
 from ._values import Keys
 from .model import ConfigError, Note
 
@@ -146,6 +146,4 @@ def _build_from_divisors(
 
 def _require_trained_length(keys: Keys, context: int | None) -> int:
     found = keys.read_int(ORIGINAL) or context
-    if found is None:
-        raise keys.missing_key(ORIGINAL, "the scaling needs it, or context_length")
-    return found
+    return keys.require(ORIGINAL, found, "the scaling needs it, or context_length")

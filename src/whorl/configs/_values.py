@@ -7,7 +7,7 @@ most configs use null for that.
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from whorl._support.numerals import is_json_number, parse_number
 from whorl._support.words import quote
@@ -16,6 +16,8 @@ from .limits import MOST_CHANNELS, MOST_LAYERS, MOST_TOKENS
 from .model import ConfigError, Rotation
 
 __all__ = ["MOST_CHANNELS", "MOST_LAYERS", "MOST_TOKENS", "Keys", "check_rotation"]
+
+T = TypeVar("T")
 
 
 class Keys:
@@ -46,6 +48,12 @@ class Keys:
 
     def missing_key(self, name: str, why: str) -> ConfigError:
         return ConfigError(f"{self.path(name)} is missing; {why}.")
+
+    def require(self, name: str, value: T | None, why: str) -> T:
+        """``value``, which was read under ``name``; the error that says why, if it is missing."""
+        if value is None:
+            raise self.missing_key(name, why)
+        return value
 
     def read_number(self, name: str, *, above: float = -math.inf) -> float | None:
         """The value of a key that must be a finite number; None if it is missing."""

@@ -4,7 +4,7 @@
     rope_freqs.weight            divides each frequency: Llama 3.1, Gemma 4
     rope_factors_{short,long}    the two lists of factors of LongRoPE
 
-The layout depends on the architecture (``_gguf_families``), not on the file. For missing keys the
+The layout depends on the architecture (``_gguf_layers``), not on the file. For missing keys the
 defaults of llama.cpp hold: base 10000, scaling "linear" by 1. ``_gguf_scaling`` reads scalings.
 """
 
@@ -15,8 +15,16 @@ from typing import Any
 from whorl._support.words import quote
 from whorl.scaling import Ladder, Llama3
 
-from ._gguf_families import HALVED, LATENT, PERMUTED, RopeStyle, SlidingRule, get_rope_style
-from ._gguf_layers import GGUFLayers, group_layers
+from ._gguf_layers import (
+    HALVED,
+    LATENT,
+    PERMUTED,
+    GGUFLayers,
+    RopeStyle,
+    SlidingRule,
+    get_rope_style,
+    group_layers,
+)
 from ._gguf_scaling import ORIGINAL, GGUFScaling, read_scaling
 from ._notes import get_note
 from ._rope_parameters import write_parameters
@@ -27,6 +35,7 @@ from .source import Document
 __all__ = ["read"]
 
 _LONGEST_NAME = 100
+_NO_KEY_LENGTH = "attention.key_length, which also gives the width of a head, is missing too"
 
 _PERMUTED = Note(
     "permuted-storage",
@@ -166,12 +175,7 @@ def _read_widths(keys: Keys, sliding: bool) -> tuple[int, int]:
     if head_dim is None:
         heads = _count_heads(keys)
         channels = keys.read_int("embedding_length", least=heads, most=heads * MOST_CHANNELS)
-        if channels is None:
-            raise keys.missing_key(
-                "embedding_length",
-                "attention.key_length, which also gives the width of a head, is missing too",
-            )
-        head_dim = channels // heads
+        head_dim = keys.require("embedding_length", channels, _NO_KEY_LENGTH) // heads
     width = width or head_dim
     return head_dim, width // 2 if keys.where in HALVED and not sliding else width
 
@@ -181,10 +185,7 @@ def _count_heads(keys: Keys) -> int:
     value = keys.data.get(name)
     if isinstance(value, (list, tuple)):  # one for each layer; 0 for layers without attention
         value = next((n for n in value if n), None)
-    if value is None:
-        raise keys.missing_key(
-            name, "attention.key_length, which also gives the width of a head, is missing too"
-        )
+    value = keys.require(name, value, _NO_KEY_LENGTH)
     if type(value) is not int or not 1 <= value <= MOST_CHANNELS:
         raise keys.wrong_value(name, f"a number of heads up to {MOST_CHANNELS}")
     return value

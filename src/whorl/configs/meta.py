@@ -71,17 +71,10 @@ def read_head_dim(keys: Keys) -> int:
     head_dim = keys.read_int("head_dim", most=MOST_CHANNELS)
     if head_dim is not None:
         return head_dim
-    heads = keys.read_int("n_heads", most=MOST_CHANNELS)
-    if heads is None:
-        raise keys.missing_key(
-            "n_heads", "head_dim, which also gives the width of a head, is missing too"
-        )
+    why = "head_dim, which also gives the width of a head, is missing too"
+    heads = keys.require("n_heads", keys.read_int("n_heads", most=MOST_CHANNELS), why)
     channels = keys.read_int("dim", least=heads, most=heads * MOST_CHANNELS)
-    if channels is None:
-        raise keys.missing_key(
-            "dim", "head_dim, which also gives the width of a head, is missing too"
-        )
-    return channels // heads
+    return keys.require("dim", channels, why) // heads
 
 
 def _read_scaling(keys: Keys) -> tuple[Llama3, bool]:

@@ -25,6 +25,7 @@ from .source import Document
 
 __all__ = ["read"]
 
+_ORIGINAL = "original_max_position_embeddings"
 _VISION = Note("vision-encoder", "The vision encoder has its own rotation, which is not read.")
 _ASSUMED = "rope_theta is missing: Mistral's code uses {:.0f} {} a sliding window."
 
@@ -59,7 +60,7 @@ def read(document: Document, parity: Parity | None = None) -> ModelPositions:
     if "vision_encoder" in keys or "multimodal" in keys:
         notes.append(_VISION)
     context = keys.read_int("max_position_embeddings") or keys.read_int("max_seq_len")
-    trained = context if yarn is None else yarn.read_int("original_max_position_embeddings")
+    trained = context if yarn is None else yarn.read_int(_ORIGINAL)
     return ModelPositions(
         "mistral", "mistral", context, trained, tuple(groups), tuple(notes), parity=parity
     )
@@ -77,11 +78,8 @@ def _read_windows(keys: Keys) -> list[int | None]:
 
 
 def _read_yarn(yarn: Keys) -> YaRN:
-    factor = yarn.read_number("factor", above=0.0)
-    trained = yarn.read_int("original_max_position_embeddings")
-    if factor is None or trained is None:
-        missing = "factor" if factor is None else "original_max_position_embeddings"
-        raise yarn.missing_key(missing, "YaRN needs it")
+    factor = yarn.require("factor", yarn.read_number("factor", above=0.0), "YaRN needs it")
+    trained = yarn.require(_ORIGINAL, yarn.read_int(_ORIGINAL), "YaRN needs it")
     try:
         return YaRN(
             factor,
@@ -97,9 +95,6 @@ def _read_yarn(yarn: Keys) -> YaRN:
 def _read_query_scale(keys: Keys | None) -> QueryScale | None:
     if keys is None:
         return None
-    beta = keys.read_number("beta")
-    length = keys.read_int("original_max_position_embeddings")
-    if beta is None or length is None:
-        missing = "beta" if beta is None else "original_max_position_embeddings"
-        raise keys.missing_key(missing, "queries are scaled by it")
+    beta = keys.require("beta", keys.read_number("beta"), "queries are scaled by it")
+    length = keys.require(_ORIGINAL, keys.read_int(_ORIGINAL), "queries are scaled by it")
     return QueryScale("log", beta, float(length))

@@ -88,8 +88,7 @@ class Rotation:
         return self.build_without_tables().frequencies(length)
 
     def to_dict(self) -> dict[str, Any]:
-        found = {name: convert_to_json(value) for name, value in self.options.items()}
-        return {"encoding": self.encoding, **found}
+        return {"encoding": self.encoding, **convert_to_json(self.options)}
 
 
 @dataclass(frozen=True)
@@ -117,17 +116,7 @@ class LayerGroup:
     refusal: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "layers": list(self.layers),
-            "rotation": None if self.rotation is None else self.rotation.to_dict(),
-            "query_scale": None if self.query_scale is None else vars(self.query_scale).copy(),
-            "softmax_scale": self.softmax_scale,
-            "window": self.window,
-            "notes": [vars(note).copy() for note in self.notes],
-            "parameters": {name: convert_to_json(value) for name, value in self.parameters.items()},
-            "refusal": self.refusal,
-        }
+        return {name: convert_to_json(value) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -218,9 +207,9 @@ class ModelPositions:
             "context": self.context,
             "trained_context": self.trained_context,
             "num_layers": self.num_layers,
-            "groups": [group.to_dict() for group in self.groups],
-            "notes": [vars(note).copy() for note in self.notes],
-            "parts": {name: part.to_dict() for name, part in self.parts.items()},
+            "groups": convert_to_json(self.groups),
+            "notes": convert_to_json(self.notes),
+            "parts": convert_to_json(self.parts),
             "parity": self.parity,
         }
 
@@ -261,7 +250,7 @@ def _identify_group(group: LayerGroup) -> str:
 
 def convert_to_json(value: Any) -> Any:
     """The value as JSON can hold it: dicts, lists, strings and finite numbers, else None."""
-    if isinstance(value, Scaling):
+    if isinstance(value, (Scaling, Rotation, LayerGroup, ModelPositions)):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {name: convert_to_json(inner) for name, inner in vars(value).items()}

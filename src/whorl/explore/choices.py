@@ -29,7 +29,6 @@ from .state import ExploredConfig
 __all__ = [
     "METHODS",
     "NOT_OFFERED",
-    "NO_TABLE",
     "TITLES",
     "Choice",
     "apply_choice",
@@ -40,8 +39,6 @@ __all__ = [
 ]
 
 METHODS = ("config", "none")
-#: Options of an encoding that only computes frequencies, and so needs no table.
-NO_TABLE = {"table": "on_the_fly", "table_length": 0}
 NOT_OFFERED = {
     "proportional": "Proportional cannot be chosen, because it does not rotate slow pairs, and a"
     " model must be trained that way; a config with it is shown with it."

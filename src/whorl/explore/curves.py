@@ -16,7 +16,7 @@ from torch import Tensor
 
 from whorl.analysis.decay import convert_to_complex
 from whorl.analysis.record import sample_positions
-from whorl.configs import ConfigError
+from whorl.configs import ConfigError, Rotation
 from whorl.configs.inspection.extension import describe_scaling
 from whorl.configs.inspection.lengths import (
     find_extension_start,
@@ -30,7 +30,7 @@ from whorl.scaling import Description
 from whorl.scaling.envelope import envelope
 
 from ._checks import format_error
-from .choices import METHODS, NO_TABLE, Choice, apply_choice, describe_method
+from .choices import METHODS, Choice, apply_choice, describe_method
 from .state import ExploredConfig
 
 __all__ = ["CURVE_LIMIT", "LENGTH_LIMIT", "build_view"]
@@ -136,7 +136,7 @@ def _build_encoding(
     rotation = apply_choice(explored, index, choice, trained).rotation
     assert rotation is not None
     try:
-        rope = rotation.build(**NO_TABLE)
+        rope: Any = rotation.build_without_tables()
     except (ValueError, ArithmeticError) as error:
         raise ConfigError(
             f"explore: this choice does not fit these layers: {format_error(error)}"
@@ -145,7 +145,8 @@ def _build_encoding(
         return rope, rope if isinstance(rope, RoPE) else None
     names = {field.name for field in dataclasses.fields(RoPEConfig)}
     options = {name: value for name, value in rotation.options.items() if name in names}
-    return rope, RoPE(**{**options, **NO_TABLE})
+    text: Any = Rotation("rope", options).build_without_tables()
+    return rope, text
 
 
 def _find_new_angles(

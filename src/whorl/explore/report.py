@@ -37,12 +37,16 @@ def build_report(
     A config that cannot be read has findings too, and its problem instead of a verdict.
     """
     if explored.model is None:
-        findings = {} if explored.source == {} else _diagnose(explored.source, length)
+        nothing: dict[str, Any] = {"findings": [], "counts": {}}
         return {
             "name": explored.name,
             "problem": explored.problem,
-            **_make_empty(explored),
-            **findings,
+            "verdict": None,
+            "groups": [],
+            "frameworks": [],
+            "notes": [],
+            "config": _format_config(explored.data),
+            **(nothing if explored.source == {} else _diagnose(explored.source, length)),
         }
     try:
         index, layers = explored.select_group(group)
@@ -57,6 +61,7 @@ def build_report(
     assert layers.rotation is not None
     made = _write_choice(explored, index, choice, trained)
     written = made.config
+    published = choice.is_config or written is None
     start = _select_config(explored, index, choice, trained)
     looked, missing = _inspect_config(explored, start, length, trained, choice)
     seen = "as published" if start is None else label_choice(choice)
@@ -79,12 +84,8 @@ def build_report(
         "dialect": made.dialect,
         "warnings": list(made.warnings),
         "why": made.why,
-        **_diagnose(
-            written if written is not None and not choice.is_config else explored.source, length
-        ),
-        "findings_of": "as published"
-        if choice.is_config or written is None
-        else label_choice(choice),
+        **_diagnose(explored.source if published else written, length),
+        "findings_of": "as published" if published else label_choice(choice),
     }
 
 
@@ -137,17 +138,17 @@ def _inspect_config(
         attempts.append((None, options, f"training on {trained:,} tokens"))
     if "extend" in options:
         attempts.append((None, {"length": length}, choice.label))
-    for told, more, without in attempts[:-1]:
+    for attempt in attempts:
+        told, more, what = attempt
         try:
-            return inspect(source, trained=told, **more), _note_omission(without)
+            looked = inspect(source, trained=told, **more)
         except ConfigError:  # the charts and the config to copy say why
-            continue
-    told, more, without = attempts[-1]
-    return inspect(source, trained=told, **more), _note_omission(without)
-
-
-def _note_omission(what: str) -> list[str]:
-    return [f"This is without {what}, which does not fit this config."] if what else []
+            if attempt is attempts[-1]:
+                raise
+        else:
+            break
+    omission = f"This is without {what}, which does not fit this config."
+    return looked, [omission] if what else []
 
 
 def _summarize(
@@ -205,18 +206,6 @@ def _describe_frameworks(found: Inspection, seen: str) -> list[dict[str, Any]]:
 def _diagnose(source: Any, length: int | None) -> dict[str, Any]:
     found = diagnosis.diagnose(source, length=length).to_dict()
     return {"findings": found["findings"], "counts": found["counts"]}
-
-
-def _make_empty(explored: ExploredConfig) -> dict[str, Any]:
-    return {
-        "verdict": None,
-        "groups": [],
-        "frameworks": [],
-        "notes": [],
-        "findings": [],
-        "counts": {},
-        "config": _format_config(explored.data),
-    }
 
 
 def _format_config(data: Any) -> str | None:

@@ -27,7 +27,7 @@ from whorl.configs.inspection.extension import (
     write_lines_by_dialect,
 )
 
-from .choices import METHODS, NO_TABLE, Choice, apply_choice, extend_group
+from .choices import METHODS, Choice, apply_choice, extend_group
 from .state import ExploredConfig
 
 __all__ = ["RewrittenConfig", "rewrite_config"]
@@ -65,10 +65,9 @@ def rewrite_config(
     if model.kind not in ("transformers", "mlx"):
         only = f"this is a config of {model.kind}; whorl writes only those of transformers."
         return RewrittenConfig(why=only)
-    keys = explored.data if model.part is None else model.part.keys
-    dialect = find_dialect(explored.data, keys)
+    dialect = find_dialect(explored.data, explored.keys)
     group = apply_choice(explored, index, choice, trained)
-    model, lines, why = _build_lines(explored, model, index, choice, trained)
+    model, lines, why = _build_lines(explored, index, choice, trained)
     written = {
         each: write_config(explored.data, _find_path(model, explored.data), found)
         for each, found in lines.items()
@@ -106,19 +105,16 @@ def _find_path(model: ModelPositions, data: Mapping[str, Any]) -> list[str]:
 
 
 def _build_lines(
-    explored: ExploredConfig,
-    model: ModelPositions,
-    index: int,
-    choice: Choice,
-    trained: int | None,
+    explored: ExploredConfig, index: int, choice: Choice, trained: int | None
 ) -> tuple[ModelPositions, Mapping[Dialect, dict[str, Any] | None], str | None]:
     """The model with the chosen base and parameters, the keys to set, and why there are none."""
-    data = explored.data if model.part is None else model.part.keys
+    model, data = explored.model, explored.keys
+    assert model is not None
     # The group with the chosen base, so that its parameters contain it.
     base = dataclasses.replace(choice, method="config")
     rebased = apply_choice(explored, index, base, trained)
     rebased = dataclasses.replace(rebased, parameters=_build_parameters(rebased, choice))
-    shared = _has_shared_parameters(model, data)
+    shared = _has_shared_parameters(explored)
     groups = [
         dataclasses.replace(one, parameters=rebased.parameters) if shared and one.rotation else one
         for one in model.groups
@@ -139,9 +135,10 @@ def _build_lines(
     return dataclasses.replace(model, groups=tuple(groups)), lines, extension.why
 
 
-def _has_shared_parameters(model: ModelPositions, data: Mapping[str, Any]) -> bool:
+def _has_shared_parameters(explored: ExploredConfig) -> bool:
     """Whether all layers that rotate share one dictionary of parameters."""
-    return has_one_dictionary([one for one in model.groups if one.rotation is not None], data)
+    rotating = [one for one in explored.groups if one.rotation is not None]
+    return has_one_dictionary(rotating, explored.keys)
 
 
 def _build_parameters(group: LayerGroup, choice: Choice) -> dict[str, Any]:
@@ -161,11 +158,8 @@ def _is_read_back(
 
     Layers with their own parameters must have the same frequencies as before.
     """
-    model = explored.model
-    assert model is not None
-    keys = explored.data if model.part is None else model.part.keys
-    shared = _has_shared_parameters(model, keys)
-    wanted = [one.rotation for one in model.groups]
+    shared = _has_shared_parameters(explored)
+    wanted = [one.rotation for one in explored.groups]
     wanted[index] = group.rotation
     again = json.loads(json.dumps(data))
     for parity in (None, "transformers"):
@@ -192,10 +186,8 @@ def _are_equal(one: Rotation | None, other: Rotation | None) -> bool:
     if one is None or other is None:
         return one is other
     try:
-        ours: Any = one.build(**NO_TABLE)
-        theirs: Any = other.build(**NO_TABLE)
         for length in (None, 1 << 20):
-            a, b = ours.frequencies(length), theirs.frequencies(length)
+            a, b = one.frequencies(length), other.frequencies(length)
             if not torch.allclose(a.inv_freq, b.inv_freq, rtol=1e-6, atol=0.0):
                 return False
             if abs(float(a.attention_scale) - float(b.attention_scale)) > 1e-6:

@@ -38,6 +38,12 @@ class ExploredConfig:
     def groups(self) -> tuple[LayerGroup, ...]:
         return () if self.model is None else self.model.groups
 
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        """The keys of the part that the model was read from."""
+        part = None if self.model is None else self.model.part
+        return self.data if part is None else part.keys
+
     def select_group(self, index: int | None) -> tuple[int, LayerGroup]:
         """The layer group with this index, by default the first that rotates without a window."""
         if self.model is None:

@@ -7,9 +7,8 @@ Every cell has 8 heads of 64 channels, batch size 1 and float32. Times are divid
 PyTorch's causal scaled_dot_product_attention (SDPA) without a bias, which has the least to compute.
 """
 
-from .plan import Cell, Plan
+from .plan import Cell, CellResult, Plan, Result
 from .report import Report
-from .results import CellResult, Result
 from .runner import run
 from .targets import check_targets
 

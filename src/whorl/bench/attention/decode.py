@@ -5,6 +5,7 @@ that it has after long use. Token t is entry t modulo ``_POOL`` of a pool of ran
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -68,9 +69,8 @@ def build_streaming(cell: Cell, plan: Plan) -> ContestantMakers:
 
         return Contestant(str(length), lambda: stream.run(plan.run), find_problem, plan.run)
 
-    found: ContestantMakers = [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
     return [
-        *found,
+        *((str(n), partial(make, n)) for n in cell.lengths),
         ("recomputed", lambda: _build_recomputed(window, max(1, plan.run // 32))),
         ("rotated", lambda: _build_rotated(window + SINKS, max(1, plan.run // 8))),
     ]
@@ -105,7 +105,7 @@ def build_stepped(cell: Cell, plan: Plan) -> ContestantMakers:
         return Contestant(name, lambda: decoder.run(run), find_problem, run)
 
     names = ("fixed", "follows-stepped", "follows-exact")
-    return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
+    return [(name, partial(make, name)) for name in names]
 
 
 def _build_recomputed(length: int, times: int) -> Contestant:
@@ -155,9 +155,7 @@ def _build_rotated(length: int, times: int) -> Contestant:
 
 def _round_up_to_step(length: int) -> int:
     """``length`` rounded up to a step, where a doubling of the length has ``_STEPS`` steps."""
-    power = 1
-    while power < length:
-        power *= 2
+    power = 1 << (length - 1).bit_length()
     unit = max(1, power // 2 // _STEPS)
     return -(-length // unit) * unit
 

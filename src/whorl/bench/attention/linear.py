@@ -1,5 +1,7 @@
 """Contestants of linear attention: against SDPA, at doubled lengths, and one token per call."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,22 +22,15 @@ def build_linear(cell: Cell, plan: Plan) -> ContestantMakers:
     rows = oracle.choose_rows(cell.length)
 
     def sdpa() -> Contestant:
-        def call() -> Tensor:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return oracle.make_contestant(
+            "sdpa",
+            lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            rows,
+            lambda: oracle.compute_softmax(q, k, v, rows),
+        )
 
-        def find_problem() -> str | None:
-            return oracle.describe_difference(
-                call()[:, :, rows], oracle.compute_softmax(q, k, v, rows)
-            )
-
-        return Contestant("sdpa", call, find_problem)
-
-    return [
-        ("sdpa", sdpa),
-        ("elu", lambda: _build_whole("elu", "elu", q, k, v)),
-        ("relu", lambda: _build_whole("relu", "relu", q, k, v)),
-        ("cosine", lambda: _build_whole("cosine", "cosine", q, k, v)),
-    ]
+    maps: tuple[FeatureMapName, ...] = ("elu", "relu", "cosine")
+    return [("sdpa", sdpa), *((n, partial(_build_whole, n, n, q, k, v)) for n in maps)]
 
 
 def build_doubling(cell: Cell, plan: Plan) -> ContestantMakers:
@@ -46,7 +41,7 @@ def build_doubling(cell: Cell, plan: Plan) -> ContestantMakers:
         q, k, v = (x[:, :, :length].contiguous() for x in tensors)
         return _build_whole(str(length), "elu", q, k, v)
 
-    return [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
+    return [(str(n), partial(make, n)) for n in cell.lengths]
 
 
 def build_recurrent(cell: Cell, plan: Plan) -> ContestantMakers:
@@ -79,19 +74,16 @@ def build_recurrent(cell: Cell, plan: Plan) -> ContestantMakers:
 
         return Contestant(str(length), call, find_problem, plan.run)
 
-    return [(str(n), lambda n=n: make(n)) for n in cell.lengths]  # type: ignore[misc]
+    return [(str(n), partial(make, n)) for n in cell.lengths]
 
 
 def _build_whole(
     name: str, feature_map: FeatureMapName, q: Tensor, k: Tensor, v: Tensor
 ) -> Contestant:
     rope, rows = RoPE(HEAD_DIM), oracle.choose_rows(q.shape[2])
-
-    def call() -> Tensor:
-        return linear_attention(q, k, v, rope, feature_map=feature_map, causal=True)
-
-    def find_problem() -> str | None:
-        expected = oracle.compute_linear(q, k, v, rows, feature_map)
-        return oracle.describe_difference(call()[:, :, rows], expected)
-
-    return Contestant(name, call, find_problem)
+    return oracle.make_contestant(
+        name,
+        lambda: linear_attention(q, k, v, rope, feature_map=feature_map, causal=True),
+        rows,
+        lambda: oracle.compute_linear(q, k, v, rows, feature_map),
+    )

@@ -7,10 +7,12 @@ Only some rows are computed, so that a call with 64k tokens is verified in secon
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from whorl.bench.contestants import Contestant
 from whorl.encodings import Encoding
 from whorl.kernels import reference
 
@@ -22,6 +24,7 @@ __all__ = [
     "compute_linear",
     "compute_softmax",
     "describe_difference",
+    "make_contestant",
     "make_inputs",
     "rotate",
 ]
@@ -84,6 +87,13 @@ def rotate(x: Tensor, positions: Tensor, inv_freq: Tensor | None = None) -> Tens
     if inv_freq is None:
         inv_freq = reference.compute_inv_freq(x.shape[3])
     return reference.rotate(x, reference.compute_table(positions.double()[:, None] * inv_freq))
+
+
+def make_contestant(
+    name: str, call: Callable[[], Tensor], rows: Tensor, expect: Callable[[], Tensor]
+) -> Contestant:
+    """A contestant whose result must have, in ``rows``, what ``expect`` computes."""
+    return Contestant(name, call, lambda: describe_difference(call()[:, :, rows], expect()))
 
 
 def describe_difference(

@@ -1,4 +1,4 @@
-"""Cells and effort of the attention benchmark.
+"""Cells and effort of the attention benchmark, and the results of a cell.
 
     causal      biased causal attention, forward              a cell for each length
     training    the same with a trained bias, and backward    a cell for each length
@@ -13,13 +13,17 @@ Two times that a target divides are measured in the same cell, alternately.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
-from whorl.bench.cells import BenchmarkCell
+from whorl.bench.cells import BenchmarkCell, BenchmarkCellResult, BenchmarkResult
+from whorl.bench.measure import Timing
 from whorl.bench.plan import BenchmarkPlan
 from whorl.bench.render import format_threads
 
-__all__ = ["HEADS", "HEAD_DIM", "KINDS", "SINKS", "WINDOW", "AttentionCellKind", "Cell", "Plan"]
+__all__ = [
+    *("HEADS", "HEAD_DIM", "KINDS", "SINKS", "TITLES", "UNIT", "WINDOW"),
+    *("AttentionCellKind", "Cell", "CellResult", "Plan", "Result"),
+]
 
 AttentionCellKind = Literal[
     "causal", "training", "linear", "memory", "doubling", "recurrent", "streaming", "stepped"
@@ -52,13 +56,6 @@ class Cell(BenchmarkCell):
     def label(self) -> str:
         """The same in words: "causal 4096, 1 thread"."""
         return f"{self.kind} {self.length}, {format_threads(self.threads)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "lengths": list(self.lengths)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Cell":
-        return cls(**{**data, "lengths": tuple(data["lengths"])})
 
 
 @dataclass(frozen=True)
@@ -135,3 +132,62 @@ class Plan(BenchmarkPlan):
                 elif kind not in ("memory", "stepped") or threads == self.threads[0]:
                     found += [Cell(kind, threads, length) for length in lengths]
         return found
+
+
+# The contestant that the others are divided by.
+UNIT = {"causal": "sdpa", "training": "sdpa", "linear": "sdpa", "memory": "sdpa"}
+UNIT |= {"stepped": "fixed"}
+
+TITLES = {
+    "sdpa": "SDPA, no bias",
+    "alibi": "whorl ALiBi",
+    "t5": "whorl T5 bias",
+    "kerple": "whorl Kerple",
+    "matrix": "SDPA, bias as a matrix",
+    "matrix-ready": "SDPA, matrix made before",
+    "shaw": "whorl Shaw",
+    "sdpa-trained": "SDPA, no bias, and backward",
+    "t5-trained": "whorl T5 bias, and backward",
+    "flex": "flex_attention compiled",
+    "naive": "softmax of all scores",
+    "elu": "whorl linear, elu",
+    "relu": "whorl linear, relu",
+    "cosine": "whorl linear, cosine",
+    "recomputed": "window recomputed",
+    "rotated": "window rotated anew",
+    "fixed": "fixed frequencies",
+    "follows-stepped": "DynamicNTK, stepped",
+    "follows-exact": "DynamicNTK, exact",
+}
+
+
+@dataclass(frozen=True)
+class Result(BenchmarkResult):
+    """Seconds or bytes of a contestant, or the problem why it was not measured."""
+
+    name: str
+    timing: Timing | None = None
+    peak: int | None = None
+    problem: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the contestant in tables; a number is a length."""
+        return TITLES.get(self.name) or f"{int(self.name):,} tokens"
+
+    @property
+    def value(self) -> float | None:
+        """Median seconds of a call (a token, in decoding), or bytes."""
+        return self.peak if self.timing is None else self.timing.median
+
+
+@dataclass(frozen=True)
+class CellResult(BenchmarkCellResult[Cell, Result]):
+    """All results of one cell."""
+
+    CELL: ClassVar[type[BenchmarkCell]] = Cell
+    RESULT: ClassVar[type[BenchmarkResult]] = Result
+
+    @property
+    def unit(self) -> str:
+        return UNIT.get(self.cell.kind, "")

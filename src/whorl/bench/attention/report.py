@@ -10,8 +10,7 @@ from whorl.bench.report import BenchmarkReport
 from whorl.bench.targets import BenchmarkTarget
 
 from . import targets
-from .plan import AttentionCellKind
-from .results import TITLES, UNIT, CellResult, Result
+from .plan import TITLES, UNIT, AttentionCellKind, CellResult, Result
 
 __all__ = ["Report"]
 

@@ -16,9 +16,8 @@ from whorl.bench.measure import Timing, prepare_allocator
 from whorl.bench.runner import make_run
 
 from . import decode, linear, peak, softmax
-from .plan import AttentionCellKind, Cell, Plan
+from .plan import AttentionCellKind, Cell, CellResult, Plan, Result
 from .report import Report
-from .results import CellResult, Result
 
 __all__ = ["measure_cell", "run"]
 

@@ -7,6 +7,7 @@ builds it in each call, as every layer must whose bias is its own or is trained.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -143,14 +144,11 @@ def build_causal(cell: Cell, plan: Plan) -> ContestantMakers:
             check_memory(cell.length, copies=4 if name == "naive" else 1)
         call = FORWARD[name](q, k, v)
         encoding = {"sdpa": None, "t5": build_t5_bias()}.get(name, ALiBi(HEADS))
+        return oracle.make_contestant(
+            name, call, rows, lambda: oracle.compute_softmax(q, k, v, rows, encoding)
+        )
 
-        def find_problem() -> str | None:
-            expected = oracle.compute_softmax(q, k, v, rows, encoding)
-            return oracle.describe_difference(call()[:, :, rows], expected)
-
-        return Contestant(name, call, find_problem)
-
-    return [(name, lambda name=name: make(name)) for name in names]  # type: ignore[misc]
+    return [(name, partial(make, name)) for name in names]
 
 
 def build_training(cell: Cell, plan: Plan) -> ContestantMakers:
@@ -190,7 +188,7 @@ def build_training(cell: Cell, plan: Plan) -> ContestantMakers:
 
         return Contestant(name, call, find_problem)
 
-    return [(name, lambda name=name: make(name)) for name in encodings]  # type: ignore[misc]
+    return [(name, partial(make, name)) for name in encodings]
 
 
 def build_alibi_matrix(length: int) -> Tensor:

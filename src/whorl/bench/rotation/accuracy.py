@@ -15,18 +15,12 @@ import torch
 from torch import Tensor
 
 from whorl import RoPE
-from whorl.analysis.precision import compute_exact_tables as compute_exact
+from whorl.analysis.precision import compute_exact_tables
 
 from .case import BASE
 from .peers import ALL
 
-__all__ = [
-    "POSITIONS",
-    "Accuracy",
-    "compute_exact_tables",
-    "list_table_functions",
-    "measure_accuracy",
-]
+__all__ = ["POSITIONS", "Accuracy", "list_table_functions", "measure_accuracy"]
 
 POSITIONS = (
     0, 1, 10, 100, 257, 1_000, 4_000, 16_000, 64_000, 131_071,
@@ -61,20 +55,13 @@ def measure_accuracy(positions: Sequence[int] = POSITIONS, *, neighbours: int = 
     """
     groups = [_sample_nearby(position, neighbours) for position in positions]
     flat = [position for group in groups for position in group]
-    cos, sin = compute_exact_tables(flat)
+    cos, sin = compute_exact_tables(flat, HEAD_DIM, BASE)
     errors = {}
     for name, tables in list_table_functions().items():
         found_cos, found_sin = (x.double() for x in tables(flat))
         off = torch.maximum((found_cos - cos).abs(), (found_sin - sin).abs()).amax(-1)
         errors[name] = tuple(off.reshape(len(groups), -1).amax(-1).tolist())
     return Accuracy(tuple(positions), errors)
-
-
-def compute_exact_tables(
-    positions: Sequence[int], head_dim: int = HEAD_DIM, base: float = BASE
-) -> tuple[Tensor, Tensor]:
-    """cos and sin of p base ** (-2 i / D), float64 [T, D/2], with an error of at most 1e-15."""
-    return compute_exact(positions, head_dim, base)
 
 
 def _sample_nearby(position: int, count: int) -> list[int]:
@@ -102,10 +89,9 @@ def list_table_functions() -> dict[str, TableFunction]:
         },
         "mlx": {"MLX": _compute_mlx_tables},
     }
-    installed = {peer.name for peer in ALL if peer.name in peers and peer.explain_missing() is None}
-    for name in peers:
-        if name in installed:
-            found.update(peers[name])
+    for peer in ALL:
+        if peer.name in peers and peer.explain_missing() is None:
+            found.update(peers[peer.name])
     return found
 
 
@@ -151,13 +137,7 @@ def _compute_mlx_tables(positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     ones = torch.zeros(1, 1, 1, HEAD_DIM)
     ones[..., ::2] = 1.0
     x = convert_to_mlx(ones)
-    rows = [
-        convert_from_mlx(
-            mx.fast.rope(
-                x, HEAD_DIM, traditional=True, base=BASE, scale=1.0, offset=p, stream=mx.cpu
-            )
-        )
-        for p in positions
-    ]
-    rotated = torch.cat([row.reshape(1, HEAD_DIM) for row in rows])
+    options: dict[str, Any] = {"traditional": True, "base": BASE, "scale": 1.0, "stream": mx.cpu}
+    rows = [convert_from_mlx(mx.fast.rope(x, HEAD_DIM, offset=p, **options)) for p in positions]
+    rotated = torch.cat(rows).reshape(-1, HEAD_DIM)
     return rotated[:, ::2], rotated[:, 1::2]

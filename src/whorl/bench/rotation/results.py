@@ -39,10 +39,8 @@ class CellResult(BenchmarkCellResult[Cell, Result]):
 
     def get_seconds(self, name: str, mode: str) -> float | None:
         """Median seconds of a call, or None if it was not timed."""
-        for result in self.results:
-            if (result.name, result.mode) == (name, mode) and result.timing is not None:
-                return result.timing.median
-        return None
+        found = (r.value for r in self.results if (r.name, r.mode) == (name, mode))
+        return next((seconds for seconds in found if seconds is not None), None)
 
     def get_copy_seconds(self) -> float | None:
         """Median seconds of ``copy_``."""
@@ -52,6 +50,11 @@ class CellResult(BenchmarkCellResult[Cell, Result]):
         """Time divided by that of ``copy_`` in the same cell."""
         seconds, copy = self.get_seconds(name, mode), self.get_copy_seconds()
         return None if seconds is None or copy is None else seconds / copy
+
+    def compute_past_ratio(self, name: str) -> float | None:
+        """Time past the end of the table divided by that inside it, both in place."""
+        past, inside = self.get_seconds(name, "past"), self.get_seconds(name, "inplace")
+        return None if past is None or inside is None else past / inside
 
     def find_fastest(self, name: str) -> tuple[str, float] | None:
         """The fastest mode that accepts new tensors at each call, and its seconds."""

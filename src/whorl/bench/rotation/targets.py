@@ -5,21 +5,16 @@ fresh, training with training, bound once with bound once. In place is compared 
 mode of a peer, because most peers have none in place. A target over several cells uses the worst.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from whorl.bench.targets import BenchmarkTarget
 
 from .peers import COPY, OURS, TITLES
+from .plan import DTYPES
 from .results import FORMS, CellResult
 
-__all__ = [
-    "BenchmarkTarget",
-    "PeerComparison",
-    "check_targets",
-    "compare_with_peers",
-    "find_losses",
-]
+__all__ = ["PeerComparison", "check_targets", "compare_with_peers", "find_losses"]
 
 # Relative differences that a second run may not confirm, for calls of milliseconds and shorter.
 NOISE_MS, NOISE_US = 0.05, 0.20
@@ -62,25 +57,30 @@ def find_losses(cells: Sequence[CellResult]) -> list[PeerComparison]:
 
 def check_targets(cells: Sequence[CellResult]) -> list[BenchmarkTarget]:
     """Every target, with what ``cells`` show of it on one thread."""
+    single = [cell for cell in cells if cell.cell.threads == 1]
     found = []
     for shape, dtype, mode, limit in _COPY_LIMITS:
-        ratios = _collect_values(cells, shape, dtype, _build_copy_ratio(mode), (COPY, OURS))
+        chosen = _select_cells(single, shape, dtype, (COPY, OURS))
+        ratios = [cell.compute_copy_ratio(OURS, mode) for cell in chosen]
         name = f"{shape} {dtype} {FORMS[mode]}, time / copy_"
-        found.append(BenchmarkTarget.at_most(name, limit, max(ratios, default=None)))
+        found.append(BenchmarkTarget.at_most(name, limit, *ratios))
     for shape, mode, peer, limit in _SPEEDUPS:
-        for dtype in ("float32", "bfloat16", "float16"):
-            speedups = _collect_values(
-                cells, shape, dtype, _build_speedup(mode, peer), (OURS, peer)
-            )
+        for dtype in DTYPES:
+            speedups = [
+                1 / comparison.ratio
+                for cell in _select_cells(single, shape, dtype, (OURS, peer))
+                for comparison in compare_with_peers(cell)
+                if (comparison.mode, comparison.peer) == (mode, peer)
+            ]
             name = f"{shape} {dtype} {FORMS[mode]}, times faster than {TITLES[peer]}"
-            found.append(BenchmarkTarget.at_least(name, limit, min(speedups, default=None)))
+            found.append(BenchmarkTarget.at_least(name, limit, *speedups))
     asked = any(r.mode == "past" for cell in cells for r in cell.results)  # not in old reports
     for shape, limit in _PAST_LIMITS if asked else ():
-        for dtype in ("float32", "bfloat16", "float16"):
-            ratios = _collect_values(cells, shape, dtype, _compute_past_ratio, (OURS,))
+        for dtype in DTYPES:
+            chosen = _select_cells(single, shape, dtype, (OURS,))
+            ratios = [cell.compute_past_ratio(OURS) for cell in chosen]
             name = f"{shape} {dtype} in place, time past its table / inside it"
-            found.append(BenchmarkTarget.at_most(name, limit, max(ratios, default=None)))
-    single = _select_single_threaded(cells)
+            found.append(BenchmarkTarget.at_most(name, limit, *ratios))
     known = any(map(compare_with_peers, single)) and not any(c.has_problem((OURS,)) for c in single)
     count = len(find_losses(single)) if known else None
     found.append(BenchmarkTarget.at_most("comparisons lost beyond noise", 0, count))
@@ -111,45 +111,16 @@ _SPEEDUPS = (
 _PAST_LIMITS = (("prefill-8192", 1.3), ("decode", 1.5))
 
 
-def _select_single_threaded(cells: Sequence[CellResult]) -> list[CellResult]:
-    return [cell for cell in cells if cell.cell.threads == 1]
-
-
-def _collect_values(
-    cells: Sequence[CellResult],
-    shape: str,
-    dtype: str,
-    figure: Callable[[CellResult], float | None],
-    names: tuple[str, ...],
-) -> list[float]:
-    """``figure`` of every single-threaded cell with that shape and dtype, in any layout.
+def _select_cells(
+    cells: Sequence[CellResult], shape: str, dtype: str, names: tuple[str, ...]
+) -> list[CellResult]:
+    """The cells with that shape, or kind of shapes, and dtype, in any layout.
 
     Empty if one of the contestants ``names`` failed in one of them: the worst is unknown then.
     """
     chosen = [
         c
-        for c in _select_single_threaded(cells)
+        for c in cells
         if shape in (c.cell.shape.name, c.cell.shape.kind) and c.cell.dtype == dtype
     ]
-    if any(cell.has_problem(names) for cell in chosen):
-        return []
-    return [value for value in map(figure, chosen) if value is not None]
-
-
-def _build_copy_ratio(mode: str) -> Callable[[CellResult], float | None]:
-    return lambda cell: cell.compute_copy_ratio(OURS, mode)
-
-
-def _compute_past_ratio(cell: CellResult) -> float | None:
-    past, inside = cell.get_seconds(OURS, "past"), cell.get_seconds(OURS, "inplace")
-    return None if past is None or inside is None else past / inside
-
-
-def _build_speedup(mode: str, peer: str) -> Callable[[CellResult], float | None]:
-    def figure(cell: CellResult) -> float | None:
-        for comparison in compare_with_peers(cell):
-            if (comparison.mode, comparison.peer) == (mode, peer):
-                return 1 / comparison.ratio
-        return None
-
-    return figure
+    return [] if any(cell.has_problem(names) for cell in chosen) else chosen

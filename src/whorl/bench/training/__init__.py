@@ -7,10 +7,8 @@ A whole training step in float32 is timed: forward, backward, clipping and AdamW
 have the same optimizer and tokens, so that only the model differs.
 """
 
-from .plan import Cell, Plan
-from .report import Report
-from .results import CellResult, Result
+from .plan import Cell, CellResult, Plan, Result
+from .report import Report, check_targets
 from .runner import run
-from .targets import check_targets
 
 __all__ = ["Cell", "CellResult", "Plan", "Report", "Result", "check_targets", "run"]

@@ -1,17 +1,18 @@
-"""Cells and effort of the training benchmark.
+"""Cells and effort of the training benchmark, and the results of a cell.
 
 A cell is a shape of model and batch on some number of threads. In a cell, all encodings and the
 baseline are timed alternately.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from whorl.bench.cells import BenchmarkCell
+from whorl.bench.cells import BenchmarkCell, BenchmarkCellResult, BenchmarkResult
+from whorl.bench.measure import Timing
 from whorl.bench.plan import BenchmarkPlan
 from whorl.bench.render import format_threads
 
-__all__ = ["BASELINE", "ENCODINGS", "VOCAB", "Cell", "Plan"]
+__all__ = ["BASELINE", "ENCODINGS", "VOCAB", "Cell", "CellResult", "Plan", "Result"]
 
 BASELINE = "baseline"
 VOCAB = 256  # bytes
@@ -76,3 +77,42 @@ class Plan(BenchmarkPlan):
     def list_cells(self) -> list[Cell]:
         """All cells, in the order of the thread counts."""
         return [Cell(*shape, threads) for threads in self.threads for shape in self.shapes]
+
+
+@dataclass(frozen=True)
+class Result(BenchmarkResult):
+    """Seconds of a step of a contestant, or the problem why it was not timed.
+
+    parameters: number of all parameters. positional: of those that encode positions.
+    """
+
+    name: str
+    timing: Timing | None = None
+    parameters: int | None = None
+    positional: int | None = None
+    problem: str | None = None
+
+    @property
+    def title(self) -> str:
+        return "plain GPT" if self.name == BASELINE else f"lab, {self.name}"
+
+
+@dataclass(frozen=True)
+class CellResult(BenchmarkCellResult[Cell, Result]):
+    """All results of one cell."""
+
+    CELL: ClassVar[type[BenchmarkCell]] = Cell
+    RESULT: ClassVar[type[BenchmarkResult]] = Result
+
+    @property
+    def unit(self) -> str:
+        return BASELINE
+
+    def compute_speed(self, name: str) -> float | None:
+        """Tokens per second of a contestant, or None if it was not timed."""
+        seconds = self.get_value(name)
+        return None if not seconds else self.cell.tokens / seconds
+
+    def derive(self, result: Result) -> dict[str, Any]:
+        speed = self.compute_speed(result.name)
+        return {"tokens_per_second": speed, **super().derive(result)}

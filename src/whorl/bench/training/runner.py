@@ -8,9 +8,8 @@ from whorl.bench.measure import prepare_allocator
 from whorl.bench.runner import make_run
 
 from .contestants import build_contestants, count_parameters
-from .plan import Cell, Plan
+from .plan import Cell, CellResult, Plan, Result
 from .report import Report
-from .results import CellResult, Result
 
 __all__ = ["measure_cell", "run"]
 

@@ -2,7 +2,7 @@
 
 read         a config and its parts
 groups       groups of layers that treat positions alike
-families     how each family differs from the usual one, a line for each
+families     how each family differs from the usual one
 schema       old and new keys -> one dictionary of rope parameters per layer type
 parity       the same, exactly as transformers does it
 scalings     such a dictionary -> a frequency scaling

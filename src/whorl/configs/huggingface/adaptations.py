@@ -6,19 +6,7 @@ from typing import Any
 from whorl.configs._values import Keys
 from whorl.configs.model import Parity, QueryScale
 
-__all__ = [
-    "AdaptRule",
-    "QueryRule",
-    "drop_share",
-    "read_nomic_scaling",
-    "rename_to_longrope",
-    "scale_queries_by_beta",
-    "scale_queries_by_power_if_unrotated",
-    "scale_queries_if_unrotated",
-    "set_share_by_width",
-    "set_two_scales",
-    "use_fixed_alpha",
-]
+__all__ = ["AdaptRule", "QueryRule", "set_two_scales", "use_fixed_alpha"]
 
 #: Changes a dictionary of rope parameters in place; the keys are those of the config.
 AdaptRule = Callable[[dict[str, Any], Keys, Parity | None], None]

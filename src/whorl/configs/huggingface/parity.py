@@ -20,27 +20,7 @@ from whorl.configs.model import ConfigError, Parity
 from . import defaults
 from .schema import FULL, SLIDING, WITH_ORIGINAL, Ropes, Schema, read_compressed_layers
 
-__all__ = [
-    "follow_base_list",
-    "follow_compressed_layers",
-    "follow_default_only",
-    "follow_dictionary_per_type",
-    "follow_dictionary_per_type_with_share",
-    "follow_equal_widths",
-    "follow_hard_coded",
-    "follow_late_layer_types",
-    "follow_late_parameters",
-    "follow_null_head_dim",
-    "follow_one_dictionary",
-    "follow_other_names",
-    "follow_phi3",
-    "follow_phimoe",
-    "follow_share_of_head",
-    "follow_step",
-    "follow_two_bases",
-    "make_refusal",
-    "refuse_without_latent_attention",
-]
+__all__ = ["follow_one_dictionary", "make_refusal", "refuse_without_latent_attention"]
 
 _ORIGINAL = "original_max_position_embeddings"
 _SHARE = "partial_rotary_factor"

@@ -13,9 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from whorl._support.words import quote
 from whorl.configs._values import Keys
-from whorl.configs.model import ConfigError, Note, Parity
+from whorl.configs.model import ConfigError, Parity
 
 from . import defaults
 from .adaptations import set_two_scales
@@ -26,8 +25,6 @@ __all__ = [
     "explain_no_rotation",
     "find_equivalent_type",
     "infer_family",
-    "is_without_latent",
-    "note_equivalent_type",
     "use_transformers_names",
 ]
 
@@ -62,11 +59,6 @@ def find_equivalent_type(model_type: str | None, keys: Keys) -> str | None:
     if model_type == "chatglm" and not keys.read_flag("original_rope", default=True):
         return None  # half layout
     return _READ_AS.get(model_type or "")
-
-
-def note_equivalent_type(written: str, model_type: str) -> Note:
-    text = f"transformers has no type {quote(written)}; it is read as {model_type}, whose code does"
-    return Note("read-as", f"{text} the same.")
 
 
 def use_transformers_names(keys: Keys, model_type: str | None) -> dict[str, Any]:
@@ -136,11 +128,6 @@ def infer_family(keys: Keys) -> Family:
         window=None if "layer_types" in keys else "sliding_window",
         adapt=_rename_su,
     )
-
-
-def is_without_latent(keys: Keys, family: Family) -> bool:
-    """Whether a config switches off the latent attention of its family (DeepSeek-OCR)."""
-    return "mla" in family.notes and keys.data.get("use_mla") is False
 
 
 def _rename_su(rope: dict[str, Any], keys: Keys, parity: Parity | None) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from whorl._support.words import quote
 from whorl.configs._notes import get_note
 from whorl.configs._values import Keys
 from whorl.configs.model import ConfigError, LayerGroup, ModelPositions, Note, Parity, Part
@@ -57,8 +58,8 @@ def _read(keys: Keys, assumed: str | None, empty: ModelPositions, depth: int) ->
     own_answer = _read_own_layers(Keys(full, keys.where), found, known=bool(entry))
     if alias is None or written is None:
         return own_answer
-    told = published.note_equivalent_type(written, alias)
-    return replace(own_answer, notes=(told, *own_answer.notes))
+    told = f"transformers has no type {quote(written)}; it is read as {alias}, whose code does the"
+    return replace(own_answer, notes=(Note("read-as", f"{told} same."), *own_answer.notes))
 
 
 def _read_parts(
@@ -99,7 +100,7 @@ def _read_own_layers(keys: Keys, found: ModelPositions, *, known: bool) -> Model
         family = backbone.family
     else:
         family = FAMILIES.get(model_type, PLAIN) if known else published.infer_family(keys)
-    if published.is_without_latent(keys, family):
+    if "mla" in family.notes and keys.data.get("use_mla") is False:  # DeepSeek-OCR
         family = Family(parity_schema=refuse_without_latent_attention)
     follows = known and backbone is None  # other classes have no parity schema
     schema = family.parity_schema if follows and found.parity is not None else family.schema

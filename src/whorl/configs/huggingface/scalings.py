@@ -27,7 +27,7 @@ from whorl.scaling import (
     YaRN,
 )
 
-__all__ = ["ROPE_TYPES", "ScalingInputs", "build_scaling", "read_trained_context"]
+__all__ = ["ROPE_TYPES", "ScalingInputs", "build_scaling"]
 
 
 _MAXIMUM = "max_position_embeddings"
@@ -61,11 +61,6 @@ def build_scaling(rope: Keys, lengths: ScalingInputs) -> Scaling | None:
         raise ConfigError(f"{rope.where or 'rope_parameters'}: {error}") from None
 
 
-def read_trained_context(rope: Keys, context: int | None) -> int | None:
-    """Trained length in tokens, before any extension."""
-    return rope.read_int("original_max_position_embeddings") or context
-
-
 def _build_none(rope: Keys, lengths: ScalingInputs) -> None:
     return None
 
@@ -80,10 +75,8 @@ def _build_dynamic(rope: Keys, lengths: ScalingInputs) -> Scaling:
 
 
 def _build_ntk_alpha(rope: Keys, lengths: ScalingInputs) -> Scaling:
-    alpha = rope.read_number("alpha", above=0)
-    if alpha is None:
-        raise rope.missing_key("alpha", "ntk_alpha multiplies the base by a power of it")
-    return NTK(alpha)
+    why = "ntk_alpha multiplies the base by a power of it"
+    return NTK(rope.require("alpha", rope.read_number("alpha", above=0), why))
 
 
 def _build_yarn(rope: Keys, lengths: ScalingInputs) -> Scaling:
@@ -111,15 +104,13 @@ def _build_yarn(rope: Keys, lengths: ScalingInputs) -> Scaling:
 
 def _build_longrope(rope: Keys, lengths: ScalingInputs) -> Scaling:
     trained = _read_trained_length(rope, lengths)
-    short, long = rope.read_numbers("short_factor"), rope.read_numbers("long_factor")
-    for name, given in (("short_factor", short), ("long_factor", long)):
-        if given is None:
-            raise rope.missing_key(name, "longrope needs a factor for each pair")
+    short, long = (
+        rope.require(name, rope.read_numbers(name), "longrope needs a factor for each pair")
+        for name in ("short_factor", "long_factor")
+    )
     factor = rope.read_number("factor", above=0)
     if factor is None:
         factor = _require_length(rope, lengths.context, "factor") / trained
-    assert short is not None
-    assert long is not None
     return LongRoPE(
         short,
         long,
@@ -131,14 +122,11 @@ def _build_longrope(rope: Keys, lengths: ScalingInputs) -> Scaling:
 
 
 def _build_llama3(rope: Keys, lengths: ScalingInputs) -> Scaling:
-    low, high = rope.read_number("low_freq_factor"), rope.read_number("high_freq_factor")
-    for name, given in (("low_freq_factor", low), ("high_freq_factor", high)):
-        if given is None:
-            raise rope.missing_key(
-                name, "llama3 blends between low_freq_factor and high_freq_factor"
-            )
-    assert low is not None
-    assert high is not None
+    why = "llama3 blends between low_freq_factor and high_freq_factor"
+    low, high = (
+        rope.require(name, rope.read_number(name), why)
+        for name in ("low_freq_factor", "high_freq_factor")
+    )
     return Llama3(_read_factor(rope), _read_trained_length(rope, lengths), low, high)
 
 
@@ -161,19 +149,15 @@ ROPE_TYPES: dict[str, Callable[[Keys, ScalingInputs], Scaling | None]] = {
 
 
 def _read_factor(rope: Keys) -> float:
-    found = rope.read_number("factor", above=0)
-    if found is None:
-        raise rope.missing_key("factor", f"{rope.read_text('rope_type')} divides by it")
-    return found
+    why = f"{rope.read_text('rope_type')} divides by it"
+    return rope.require("factor", rope.read_number("factor", above=0), why)
 
 
 def _read_trained_length(rope: Keys, lengths: ScalingInputs) -> int:
     name = "original_max_position_embeddings"
-    return _require_length(rope, read_trained_context(rope, lengths.context), name)
+    return _require_length(rope, rope.read_int(name) or lengths.context, name)
 
 
 def _require_length(rope: Keys, value: int | None, name: str) -> int:
-    if value is None:
-        kind = rope.read_text("rope_type")
-        raise rope.missing_key(name, f"{kind} needs it, or max_position_embeddings")
-    return value
+    kind = rope.read_text("rope_type")
+    return rope.require(name, value, f"{kind} needs it, or max_position_embeddings")

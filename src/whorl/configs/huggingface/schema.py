@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from whorl.configs._values import Keys
-from whorl.configs.model import ConfigError, Parity
+from whorl.configs.model import Parity
 
 __all__ = ["Ropes", "Schema", "fill_parameters", "read_plain"]
 
@@ -194,7 +194,4 @@ def _is_rope(value: Any) -> bool:
 
 def require_base(rope: Keys) -> float:
     """The base of complete rope parameters."""
-    base = rope.read_number("rope_theta", above=0)
-    if base is None:
-        raise ConfigError(f"{rope.path('rope_theta')} is missing; add the base.")
-    return base
+    return rope.require("rope_theta", rope.read_number("rope_theta", above=0), "add the base")

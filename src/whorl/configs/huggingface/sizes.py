@@ -71,13 +71,10 @@ def compute_rotated_width(head: int, share: float, rope: Keys) -> int:
 
 
 def _divide_hidden_size(keys: Keys, by: str) -> int:
-    heads = keys.read_int(by, most=MOST_CHANNELS)
+    why = f"without head_dim the width of a head is hidden_size / {by}"
     hidden = keys.read_int("hidden_size", most=MOST_CHANNELS * MOST_CHANNELS)
-    if heads is None or hidden is None:
-        absent = "hidden_size" if hidden is None else by
-        raise keys.missing_key(
-            absent, f"without head_dim the width of a head is hidden_size / {by}"
-        )
+    hidden = keys.require("hidden_size", hidden, why)
+    heads = keys.require(by, keys.read_int(by, most=MOST_CHANNELS), why)
     width = hidden // heads
     if not 1 <= width <= MOST_CHANNELS:
         raise ConfigError(

@@ -1,12 +1,15 @@
-"""The contestants of the rotation benchmark, one file for each."""
+"""The contestants of the rotation benchmark."""
 
 from .base import CallMode, Peer, PeerCall
-from .huggingface import HuggingFace, HuggingFaceCompiled
-from .meta import Meta
 from .mlx_fast import MLX
 from .ort import OnnxRuntime
-from .rotary_embedding import RotaryEmbeddingTorch
-from .torchtune import Torchtune
+from .torch_peers import (
+    HuggingFace,
+    HuggingFaceCompiled,
+    Meta,
+    RotaryEmbeddingTorch,
+    Torchtune,
+)
 from .whorl import Copy, Whorl
 
 __all__ = ["ALL", "COPY", "NAMES", "OURS", "TITLES", "CallMode", "Peer", "PeerCall", "select_peers"]

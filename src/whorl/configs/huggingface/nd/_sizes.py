@@ -14,6 +14,7 @@ __all__ = [
     "build_mrope",
     "compute_power",
     "divide_among_heads",
+    "divide_hidden_size",
     "list_layers",
     "read_head_dim",
     "read_rope_parameters",
@@ -47,6 +48,12 @@ def divide_among_heads(width: int, heads: int) -> int:
             f" in pairs; got {width} channels for {heads} heads."
         )
     return width // heads
+
+
+def divide_hidden_size(keys: Keys, *widths: str) -> int:
+    """Channels of a head by hidden_size, or one of ``widths``, and num_attention_heads alone."""
+    width = read_size(keys, *widths, "hidden_size")
+    return divide_among_heads(width, read_size(keys, "num_attention_heads"))
 
 
 def list_layers(keys: Keys, *names: str) -> tuple[int, ...]:

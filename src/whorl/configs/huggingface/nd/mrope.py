@@ -86,9 +86,21 @@ _QWEN3_5 = Backbone(
 _GLM_HALF = Backbone("chunked", (8, 12, 12), family=Family(partial="aware"))
 _GLM = Backbone("chunked", (8, 12, 12), family=Family(partial="aware", layout="interleaved"))
 
+#: Model types that are read alike.
+_ALIKE: tuple[tuple[Backbone, str], ...] = (
+    (
+        _QWEN3,
+        "cosmos3_edge_text qwen3_omni_moe_talker_text qwen3_omni_moe_text qwen3_vl_moe_text "
+        "qwen3_vl_text",
+    ),
+    (_GLM, "glm4v_text glm_ocr_text"),
+    (_QWEN2, "qwen2_5_omni_talker qwen2_5_omni_text qwen2_5_vl_text qwen2_vl_text"),
+    (_QWEN3_5, "qwen3_5_moe_text qwen3_5_text"),
+)
+
 MROPE: dict[str, Backbone] = {
+    **{name: alike for alike, names in _ALIKE for name in names.split()},
     "cohere_compass_text": replace(_QWEN3, family=Family(types=assign_one_type(FULL))),
-    "cosmos3_edge_text": _QWEN3,
     "ernie4_5_vl_moe_text": Backbone(
         *("alternating", (22, 22, 20), (1, 2, 0)),
         family=Family(layout="interleaved", notes=("fp32-rotation", "fp32-tables")),
@@ -96,9 +108,7 @@ MROPE: dict[str, Backbone] = {
     "glm4v_moe_text": replace(
         _GLM_HALF, family=Family(partial="aware", share=("partial_rotary_factor", 0.5))
     ),
-    "glm4v_text": _GLM,
     "glm_image_text": _GLM_HALF,
-    "glm_ocr_text": _GLM,
     "hunyuan_vl_text": Backbone(
         None, None, family=Family(adapt=_adapt_hunyuan, notes=("qk-norm-after", "fp32-rotation"))
     ),
@@ -107,16 +117,6 @@ MROPE: dict[str, Backbone] = {
         family=Family(partial="aware", types=assign_every_nth(6, last=FULL), schema=_read_neomme),
     ),
     "paddleocr_vl_text": replace(_QWEN2, family=Family(adapt=_rename_mrope)),
-    "qwen2_5_omni_talker": _QWEN2,
-    "qwen2_5_omni_text": _QWEN2,
-    "qwen2_5_vl_text": _QWEN2,
-    "qwen2_vl_text": _QWEN2,
-    "qwen3_5_moe_text": _QWEN3_5,
-    "qwen3_5_text": _QWEN3_5,
-    "qwen3_omni_moe_talker_text": _QWEN3,
-    "qwen3_omni_moe_text": _QWEN3,
-    "qwen3_vl_moe_text": _QWEN3,
-    "qwen3_vl_text": _QWEN3,
     "qwen4_exp_text": replace(
         _QWEN3_5,
         family=Family(

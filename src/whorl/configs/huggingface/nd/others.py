@@ -21,7 +21,7 @@ from whorl.configs.model import LayerGroup, Note
 from ._sizes import (
     build_axial,
     compute_power,
-    divide_among_heads,
+    divide_hidden_size,
     list_layers,
     read_head_dim,
     read_rope_parameters,
@@ -35,9 +35,7 @@ _CROSS = Note("cross-attention-unrotated", "Cross-attention between two images i
 
 def _read_continuous(keys: Keys) -> tuple[LayerGroup, ...]:
     rope = read_rope_parameters(keys, 100.0, only="default")
-    head = divide_among_heads(
-        read_size(keys, "hidden_size"), read_size(keys, "num_attention_heads")
-    )
+    head = divide_hidden_size(keys)
     notes = (
         Note(
             "coordinates",
@@ -60,9 +58,7 @@ def _read_continuous(keys: Keys) -> tuple[LayerGroup, ...]:
 
 def _read_llama4_vision(keys: Keys) -> tuple[LayerGroup, ...]:
     rope = read_rope_parameters(keys, 10_000.0, only="default")
-    head = divide_among_heads(
-        read_size(keys, "hidden_size"), read_size(keys, "num_attention_heads")
-    )
+    head = divide_hidden_size(keys)
     note = Note(
         "coordinates",
         "Positions are (column, row) of a patch, counted from 1; the class token, which comes last,"
@@ -104,9 +100,7 @@ def _read_efficientloftr(keys: Keys) -> tuple[LayerGroup, ...]:
 
 
 def _read_lightglue(keys: Keys) -> tuple[LayerGroup, ...]:
-    head = divide_among_heads(
-        read_size(keys, "descriptor_dim", "hidden_size"), read_size(keys, "num_attention_heads")
-    )
+    head = divide_hidden_size(keys, "descriptor_dim")
     notes = (
         Note(
             "coordinates",

@@ -83,43 +83,38 @@ _WINDOWS = VisionEncoder(notes=("merged", "frames", "windows"))
 _MUSE = VisionEncoder(_COLUMN_FIRST, first=1, notes=("merged", "frames", "windows"))
 _MEMORY = VisionEncoder(_COLUMN_FIRST, options={"layout": "interleaved"}, notes=("memory",))
 
+#: Model types that are read alike.
+_ALIKE: tuple[tuple[VisionEncoder, str], ...] = (
+    (
+        _MERGED,
+        "cohere_compass_vision ernie4_5_vl_moe_vision glm4v_moe_vision glm4v_vision "
+        "glm5_next_vision glm_ocr_vision qwen3_5_moe_vision qwen3_5_vision "
+        "qwen3_omni_moe_vision_encoder qwen3_vl_moe_vision qwen3_vl_vision qwen4_exp_vision "
+        "video_llama_3_vision",
+    ),
+    (_WINDOWS, "exaone4_5_vision qwen2_5_omni_vision_encoder qwen2_5_vl_vision"),
+    (_MUSE, "muse_glimmer_vision muse_spark_vision"),
+    (_MEMORY, "sam2_video sam3_tracker_video"),
+)
+
 VISION_ENCODERS: dict[str, VisionEncoder] = {
-    "cohere_compass_vision": _MERGED,
+    **{name: alike for alike, names in _ALIKE for name in names.split()},
     "edgetam_video": VisionEncoder(
         _COLUMN_FIRST, options={"layout": "interleaved"}, notes=("small memory",)
     ),
-    "ernie4_5_vl_moe_vision": _MERGED,
-    "exaone4_5_vision": _WINDOWS,
     "gemma4_vision": VisionEncoder(_COLUMN_FIRST, base=100.0, options={"within": "axis"}),
-    "glm4v_moe_vision": _MERGED,
-    "glm4v_vision": _MERGED,
-    "glm5_next_vision": _MERGED,
-    "glm_ocr_vision": _MERGED,
     "kimi_k25_vision": VisionEncoder(
         _COLUMN_FIRST, options={"order": "alternating"}, notes=("frames",)
     ),
     "minimax_m3_vl_vision": VisionEncoder(("frame", "row", "column"), notes=("merged",)),
     "mlcd_vision_model": VisionEncoder(notes=("class",)),
-    "muse_glimmer_vision": _MUSE,
-    "muse_spark_vision": _MUSE,
     "paddleocr_vl_vision": VisionEncoder(notes=("frames",)),
     "pixtral": VisionEncoder(share="one"),
-    "qwen2_5_omni_vision_encoder": _WINDOWS,
-    "qwen2_5_vl_vision": _WINDOWS,
     "qwen2_vl_vision": VisionEncoder(widths=("embed_dim",), notes=("merged", "frames")),
-    "qwen3_5_moe_vision": _MERGED,
-    "qwen3_5_vision": _MERGED,
-    "qwen3_omni_moe_vision_encoder": _MERGED,
-    "qwen3_vl_moe_vision": _MERGED,
-    "qwen3_vl_vision": _MERGED,
-    "qwen4_exp_vision": _MERGED,
-    "sam2_video": _MEMORY,
-    "sam3_tracker_video": _MEMORY,
     "sam3_vit_model": VisionEncoder(
         _COLUMN_FIRST, options={"layout": "interleaved"}, across=(7, 15, 23, 31)
     ),
     "step3p5_vision": VisionEncoder(widths=("width", "hidden_size")),
-    "video_llama_3_vision": _MERGED,
 }
 
 
