@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from whorl.analysis.exact import compute_exact_tables
+from whorl.analysis.precision import compute_exact_tables
 from whorl.bench import Accuracy, measure_accuracy
 from whorl.bench.rotation.accuracy import POSITIONS
 
