@@ -186,7 +186,7 @@ def test_the_animation_can_be_stopped(visit: Visit) -> None:
     still = visit()
     assert text(still, "#play") == "Play"
     page = visit(motion="no-preference")
-    page.locator("#turning").scroll_into_view_if_needed()
+    page.locator("#dials").scroll_into_view_if_needed()
     place = page.locator("#where")
     before = place.inner_text()
     until(lambda: place.inner_text() != before)

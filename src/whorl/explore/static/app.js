@@ -43,7 +43,7 @@ const charts = {
     y: { label: "relative size", range: [-0.2, 1] },
   }),
 };
-const dials = new Dials($("#turning"));
+const dials = new Dials($("#dials"));
 
 // Charts ---------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ function troubled() {
   const why = faults.length ? "Nothing to draw; the reason is above." : unread ? "Nothing to draw, because the config cannot be read."
     : known.problem ?? "Nothing to draw; the reason is above.";
   for (const chart of Object.values(charts)) chart.draw({ message: why });
-  $("#turning").hidden = true;
+  $("#dials").hidden = true;
   $("#live").textContent = "";
 }
 
@@ -147,7 +147,7 @@ function draw() {
     note: message ? "" : `Envelope f(m) over f(0) = ${words(shown.envelopes[shown.focus][0])}; ${shown.why_no_scores ? `no scores, because ${shown.why_no_scores}` : `scores over |q| |k|, ${curves[shown.focus]?.label}, with the attention scale, means over ${shown.scores[0].count} random q and k. Scores of unrelated q and k do not fall: they stay around 0.`}`,
   });
   const current = curves[shown.focus ?? 0];
-  $("#turning").hidden = false;
+  $("#dials").hidden = false;
   dials.show({ frequencies: current.inv_freq, wavelengths: current.wavelengths, chosen: state.pair, distance: shown.distance, likeness: current.likeness, label: current.label });
   const now = numbered.at(numbered.length > 1 ? 1 : 0)[0];
   const upto = now.reach > start.limits.length.most ? "at any length shown here" : `up to ${words(now.reach)} tokens`;

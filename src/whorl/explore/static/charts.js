@@ -140,7 +140,7 @@ export class Chart {
       const drawn = points.filter(seen), lone = drawn.length === 1 ? circle(this.x(drawn[0][0]), this.y(drawn[0][1]), 3) : null;
       if (lone) return [shape("path", { class: `mark kept s${one.slot}`, d: lone })];
       const d = drawn.map((p, n) => (n ? "L" : "M") + place(p)).join("");
-      return [shape("path", { class: `line s${one.slot}${broken(one)}`, d, ...turns(one, 9) })];
+      return [shape("path", { class: `line s${one.slot}${broken(one)}`, d, ...dashes(one, 9) })];
     }
     const paths = {}, size = (one.small ? 2.2 : 3) + Math.min(1.5, 0.5 * above);
     points.forEach((point, n) => {
@@ -248,16 +248,16 @@ function twins(series) {
   const first = series.map((one) => series.findIndex((other) => same(one, other)));
   return series.map((one, n) => {
     const group = first.flatMap((index, at) => (index === first[n] ? [at] : []));
-    return { ...one, like: first[n] === n ? null : series[first[n]].label, turn: group.indexOf(n), of: group.length };
+    return { ...one, like: first[n] === n ? null : series[first[n]].label, order: group.indexOf(n), of: group.length };
   });
 }
 
 const named = (one) => (one.like == null ? one.label : `${one.label} (same as ${one.like.replace("as in the config", "the config")})`);
 const broken = (one) => (one.dash && one.of === 1 ? " dash" : "");
 /** Dashes for equal lines, so that their colours alternate. */
-const turns = (one, long) => (one.of === 1 ? {} : { "stroke-dasharray": `${long} ${long * (one.of - 1)}`, "stroke-dashoffset": -long * one.turn });
+const dashes = (one, long) => (one.of === 1 ? {} : { "stroke-dasharray": `${long} ${long * (one.of - 1)}`, "stroke-dashoffset": -long * one.order });
 const swatch = (one) => (one.marks ? shape("circle", { cx: 11, cy: 5, r: 4, class: "dot" })
-  : shape("path", { d: "M1 5H21", class: `line s${one.slot}${broken(one)}`, ...turns(one, 5) }));
+  : shape("path", { d: "M1 5H21", class: `line s${one.slot}${broken(one)}`, ...dashes(one, 5) }));
 
 const circle = (x, y, r) => `M${(x - r).toFixed(1)} ${y.toFixed(1)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`;
 const MARKS = {
@@ -313,7 +313,7 @@ function standalone(chart) {
     text(14, 22, 15, chart.options.title, { "font-weight": 600 }));
   rows.forEach(([one, colour], n) => head.append(
     one.marks ? shape("circle", { cx: 24, cy: 40 + 18 * n, r: 4.5, fill: colour }) : shape("path", {
-      d: `M14 ${40 + 18 * n}H34`, stroke: colour, "stroke-width": 2, "stroke-dasharray": broken(one) ? "6 4" : "none", ...turns(one, 5),
+      d: `M14 ${40 + 18 * n}H34`, stroke: colour, "stroke-width": 2, "stroke-dasharray": broken(one) ? "6 4" : "none", ...dashes(one, 5),
     }),
     text(42, 44 + 18 * n, 12, named(one))));
   head.append(...note.map((line, n) => text(14, below + 15 * n, 11, line, { fill: quiet })));
