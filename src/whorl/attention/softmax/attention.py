@@ -154,7 +154,7 @@ def _rotate_tokens(
 def _find_block_rotation(
     encoding: Encoding, visibility: Visibility, dtype: torch.dtype
 ) -> Encoding | None:
-    """The part that has to rotate block by block, as position 0 is too far for one reference."""
+    """The part that must rotate block by block, as tokens are too far from position 0; else None."""
     rotation = encoding.rotating_part
     span = None if rotation is None else rotation.span(dtype)
     return None if span is None or _is_within(visibility, span) else rotation

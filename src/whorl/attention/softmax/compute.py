@@ -1,4 +1,4 @@
-"""Softmax attention of rotated queries and keys: the three ways to compute it.
+"""Softmax attention of rotated queries and keys: all at once, by distance, or in blocks.
 
 all at once     no bias, and a mask that the fused kernel knows: one call
 by distance     a bias and a mask by distance, on consecutive positions: blocks of queries in
@@ -66,7 +66,10 @@ class SoftmaxCall:
         self.is_trained = torch.is_grad_enabled() and trained
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention of queries that are rotated, as far as the call is, and have their scale."""
+        """Attention by the first way that fits: all at once, by distance, in blocks.
+
+        Queries are scaled; both are rotated, unless ``block_rotation`` is to do it block by block.
+        """
         if not q.shape[2] or not k.shape[2]:
             return build_zeros(q, k, v, *self.encoding.parameters(), width=v.shape[3])
         if self.block_rotation is not None or self.needs_weights or v.shape[3] != q.shape[3]:
@@ -222,7 +225,10 @@ class SoftmaxCall:
         bias: Tensor | None,
         block: QueryBlock,
     ) -> Tensor:
-        """Attention by a matrix of weights, for dropout, value terms and trained scores."""
+        """Attention by a matrix of weights, which the fused kernel does not give.
+
+        Dropout that can be repeated, value terms, and scores with gradients need it.
+        """
         wide, keys = choose_table_dtype(q), k.to(choose_table_dtype(q)).mT
         # The scores after scale, bias and mask; what replaces q k^T belongs here.
         if content is None:
@@ -256,6 +262,7 @@ class SoftmaxCall:
         return _multiply_heads(weights, v.to(wide)).flip(2).to(v.dtype)
 
     def _call_fused_kernel(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        """Attention by torch's fused kernel, whose mask and bias have no gradient here."""
         if k.shape[1] != q.shape[1]:  # decided here: the kernel does not take a symbol
             options["enable_gqa"] = True
         return F.scaled_dot_product_attention(q, k, v, scale=self.scale, **options)

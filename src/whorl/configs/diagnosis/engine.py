@@ -227,14 +227,17 @@ def find_rule(id: str) -> DiagnosisRule:
 
 
 def apply_rules(model: DiagnosedModel, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
-    """The findings of all rules but the ignored ones, the worst first."""
+    """The findings of all rules but the ignored ones, the worst first.
+
+    A general finding is left out if another says the reason.
+    """
     found = [f for r in RULES.values() if r.id not in ignore for f in _apply_rule(r, model)]
     found = [f for f in found if not _is_explained_elsewhere(f, found)]
     return tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
 
 
 def _apply_rule(rule: DiagnosisRule, model: DiagnosedModel) -> Iterator[Finding]:
-    """The findings of one rule; if it raises, one finding that says so."""
+    """The findings of one rule; if it raises, one finding, a warning, that says so."""
     try:
         problems = rule.check(model)
         for problem in islice(problems, _MOST_FINDINGS):

@@ -45,7 +45,7 @@ class RotationCall(NamedTuple):
 def resolve_positions(
     xs: Sequence[Tensor], call: RotationCall, config: RotaryConfig, axes: int, where: str
 ) -> list[ResolvedPositions]:
-    """Positions of each of ``xs``; refuse tensors and positions that do not fit together."""
+    """Positions of each of ``xs``: the caller's, else offset, offset + 1, ...; checked."""
     x = xs[0]
     batch, length = check_input(x, config.head_dim, where, "x" if len(xs) == 1 else "q")
     found = [resolve(call.positions, call.offset, batch, length, x.device, where, axes)]

@@ -68,7 +68,7 @@ class RotationRows:
     def choose_fixed(
         self, positions: Sequence[ResolvedPositions], xs: Sequence[Tensor], call: RotationCall
     ) -> tuple[FixedRows, FixedRows] | None:
-        """Rows of queries and of keys that serve the whole call; None if it needs its own."""
+        """Rows of queries and keys for the whole call; None if frequencies are trained or follow it."""
         device = xs[0].device
         if self.fixed is not None:
             return self.fixed if device.type == "cpu" else self._move_fixed(self.fixed, device)
@@ -110,7 +110,7 @@ class RotationRows:
         call: RotationCall,
         fixed: tuple[FixedRows, FixedRows] | None,
     ) -> list[TableRows] | None:
-        """For each of ``xs`` the rows that the kernel reads in a table; None if it cannot."""
+        """Rows that the kernel reads in a table or builds itself, for each of ``xs``; else None."""
         if fixed is None or xs[0].dtype == torch.float64 or not self._serve(fixed, call):
             return None
         rows = fixed[call.role].find_table_rows(positions[0], xs[0].shape[2])
@@ -122,7 +122,7 @@ class RotationRows:
         return None if key_rows is None else [rows, key_rows]
 
     def _serve(self, fixed: tuple[FixedRows, FixedRows], call: RotationCall) -> bool:
-        """Whether fixed rows are right for the call: they have no reference and undo no factor."""
+        """Whether fixed rows are right for the call: it has no reference and undoes no factor."""
         if call.reference is not None:
             return False
         return not call.inverse or not (self._differ_by_role or fixed[QUERY].builder.scale != 1.0)
@@ -135,7 +135,7 @@ class RotationRows:
         fixed: tuple[FixedRows, FixedRows] | None,
         make_builder: MakeBuilder,
     ) -> list[Tensor]:
-        """cos and sin for each of ``xs`` as tensors, from a table where it has them."""
+        """cos and sin for each of ``xs`` as tensors: from a table if it has them, else built."""
         dtype = choose_table_dtype(xs[0])
         shared = call.key_positions is None and not self._differ_by_role
         served = fixed if fixed is not None and self._serve(fixed, call) else None

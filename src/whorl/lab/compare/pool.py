@@ -190,6 +190,7 @@ class _WorkerPool:
 
 
 def _read_status(run: PlannedRun, folder: Path, about: Mapping[str, Any]) -> RunStatus:
+    """The status of a run before it starts: done if its folder has all results, else waiting."""
     done = Run(folder / run.name).is_finished(run.config, about, run.scalings)
     return RunStatus(run.name, "done", done=1) if done else RunStatus(run.name)
 

@@ -42,7 +42,7 @@ _COMPARED = ("torch", "cpu", "kernel", "whorl")
 def measure_speed(
     runs: Sequence[PlannedRun], folder: Path, show: Callable[[RunStatus], None]
 ) -> tuple[dict[str, Any] | None, RunStatus]:
-    """The speed of the encodings of ``runs``, from speed.json or measured, and its status.
+    """The speed of each encoding, from speed.json or measured and written there; and its status.
 
     If the measurement fails, the speed is None and the status says why.
     """

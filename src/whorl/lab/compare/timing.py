@@ -74,9 +74,9 @@ def _time_evaluation(model: Model, source: DataSource, config: RunConfig) -> flo
 
 
 def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -> ComparisonPlan:
-    """``plan`` with as many steps as fit into ``minutes``.
+    """``plan`` with as many steps as fit into ``minutes``, the same at the next call.
 
-    The number is stored in ``folder``, so that the same call continues with the same plan.
+    The number is stored in ``folder``.
     """
     note = folder / "minutes.json"
     asked = {
