@@ -1,6 +1,6 @@
 """What trained weights say about the layout, as a number with a known distribution.
 
-Pair p of a head rotates by the angle theta_p per position, so its rows of q and k act in scores through
+Pair p of a head rotates by theta_p per position, so its rows of q and k act in scores through
 
     (qa . ka + qb . kb) cos((m - n) theta_p) + (qb . ka - qa . kb) sin((m - n) theta_p)
 

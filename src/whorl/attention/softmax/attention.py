@@ -154,7 +154,7 @@ def _rotate_tokens(
 def _find_block_rotation(
     encoding: Encoding, visibility: Visibility, dtype: torch.dtype
 ) -> Encoding | None:
-    """The part that must rotate block by block, as tokens are too far from position 0; else None."""
+    """The part that must rotate block by block: tokens are too far from position 0; or None."""
     rotation = encoding.rotating_part
     span = None if rotation is None else rotation.span(dtype)
     return None if span is None or _is_within(visibility, span) else rotation

@@ -262,7 +262,7 @@ class SoftmaxCall:
         return _multiply_heads(weights, v.to(wide)).flip(2).to(v.dtype)
 
     def _call_fused_kernel(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        """Attention by torch's fused kernel, whose mask and bias have no gradient here."""
+        """Attention by ``scaled_dot_product_attention`` of torch."""
         if k.shape[1] != q.shape[1]:  # decided here: the kernel does not take a symbol
             options["enable_gqa"] = True
         return F.scaled_dot_product_attention(q, k, v, scale=self.scale, **options)

@@ -68,7 +68,7 @@ class RotationRows:
     def choose_fixed(
         self, positions: Sequence[ResolvedPositions], xs: Sequence[Tensor], call: RotationCall
     ) -> tuple[FixedRows, FixedRows] | None:
-        """Rows of queries and keys for the whole call; None if frequencies are trained or follow it."""
+        """Rows of queries and keys for the call; None if frequencies are trained or follow it."""
         device = xs[0].device
         if self.fixed is not None:
             return self.fixed if device.type == "cpu" else self._move_fixed(self.fixed, device)
