@@ -73,11 +73,15 @@ Force = Annotated[
     bool, typer.Option("--force", help="Delete runs of other settings that are in the way.")
 ]
 
+#: Learning rates, each chosen by the encoding unless it is given.
+RATES = ("learning_rate", "encoding_learning_rate", "embedding_learning_rate")
+
 #: Parameters of commands that change a config, by the table of the config that has them.
 _SETTINGS = {
     "model": ("encoding", "layers", "width", "heads", "kv_heads", "kind", "attention"),
     "data": ("files", "tokenizer", "task"),
-    "training": ("length", "batch", "steps", "learning_rate", "precision", "seed"),
+    "training": ("length", "batch", "steps", "precision", "seed")
+    + RATES,
 }
 
 #: Options for names in errors of the library; the other errors name options as in TOML.
@@ -89,13 +93,14 @@ def build_config(
 ) -> whorl.lab.RunConfig:
     """``start``, changed by a TOML file, changed by the parameters of a command.
 
-    Options that are None were not given. Without a learning rate the encoding's own is taken.
+    Options that are None were not given. Learning rates that are not given are those
+    of the trials for the encoding.
     """
     from whorl.lab.config import read_toml
-    from whorl.lab.rates import choose_learning_rate
+    from whorl.lab.rates import choose_learning_rates
 
     tables = (start or whorl.lab.RunConfig()).to_dict()
-    for default in ("learning_rate", "warmup"):
+    for default in (*RATES, "warmup"):
         del tables["training"][default]
     for name, values in (read_toml(file) if file is not None else {}).items():
         known = isinstance(values, dict) and name in tables
@@ -107,9 +112,10 @@ def build_config(
     try:
         config = whorl.lab.RunConfig.from_dict(tables)
         given, training = tables["training"], config.training
-        if "learning_rate" not in given:
-            rate = choose_learning_rate(config.model.encoding, config.model.width)
-            training = replace(training, learning_rate=rate)
+        rates = choose_learning_rates(config.model.encoding, config.model.width)
+        training = replace(
+            training, **{name: rate for name, rate in rates.items() if name not in given}
+        )
         if "warmup" not in given:  # a short run must reach its rate
             training = replace(training, warmup=min(training.warmup, training.steps // 10))
         return replace(config, training=training)

@@ -36,7 +36,7 @@ Encodings = typer.Option(metavar="A,B", help="Only these, such as rope,alibi,lea
 Scalings = typer.Option(metavar="A,B", help="Put into trained rotations: yarn,ntk,... or none.")
 Seeds = typer.Option(help="Runs per encoding, for intervals [1; 3 for standard and full].")
 Minutes = typer.Option(help="Choose the steps so that it takes about as long.")
-Rates = typer.Option(metavar="A,B", help="Train at these learning rates, to find the best.")
+Rates = typer.Option(metavar="A,B", help="Train matrices at these learning rates, to compare them.")
 Out = typer.Option("--out", metavar="FOLDER", help="Where runs and report go (runs/BUDGET).")
 From = typer.Option("--from", metavar="RUNS", help="Report on runs that are there, untrained.")
 Chart = typer.Option(metavar="FILE", help="Draw the result: .png, .svg, .html or .json.")

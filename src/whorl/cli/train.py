@@ -30,7 +30,8 @@ Set = typer.Option(
     help="An option of the encoding, such as layout=interleaved; repeat it.",
 )
 Out = typer.Option("--out", metavar="FOLDER", help="Where the run is kept (runs/ENCODING).")
-Rate = typer.Option(help="Peak learning rate; else the one swept for the encoding.")
+Rate = typer.Option(help="Peak learning rate of matrices; else the one tuned for the encoding.")
+EncodingRate = typer.Option(help="Peak learning rate of the encoding's own parameters; else tuned.")
 Export = typer.Option(
     metavar="FOLDER", help="Write the trained model in Hugging Face format (rope only)."
 )
@@ -57,6 +58,7 @@ def train(
     kind: _setup.Kind = None,
     attention: _setup.Attention = None,
     learning_rate: Annotated[float | None, Rate] = None,
+    encoding_learning_rate: Annotated[float | None, EncodingRate] = None,
     precision: Annotated[str | None, typer.Option(metavar="float32|bfloat16")] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights and the order of data.")] = None,
     scalings: Annotated[str | None, Scalings] = None,

@@ -8,7 +8,7 @@ from whorl._support.threads import use_threads
 from .config import DataConfig, EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
 from .export import check_export, export, export_run
 from .model import Model
-from .rates import choose_learning_rate
+from .rates import choose_learning_rates
 from .runs import Run, collect_results
 from .trainer import Interrupted, TrainingProgress, train
 
@@ -23,7 +23,7 @@ __all__ = [
     "TrainingConfig",
     "TrainingProgress",
     "check_export",
-    "choose_learning_rate",
+    "choose_learning_rates",
     "collect_results",
     "export",
     "export_run",

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: weights, the state of AdamW and the step in one safetensors file.
+"""Checkpoints of a run: weights, the state of the optimizer and the step in one safetensors file.
 
 A run that is resumed needs nothing else: batches and dropout depend on the seed and the step only.
 The file has a checksum for each tensor and one for the rest. A file with a wrong one is refused.
@@ -18,10 +18,13 @@ from whorl._support.files import write_file_atomically
 
 from .integrity import FORMAT, check_format, compute_checksum, compute_tensor_checksum
 from .model import Model
+from .optimization import TrainingOptimizer
 
 __all__ = ["CheckpointInfo", "SavedCheckpoint", "read_checkpoint"]
 
-_WEIGHT_PREFIX, _OPTIMIZER_PREFIX = "model.", "adamw."
+_WEIGHT_PREFIX, _OPTIMIZER_PREFIX = "model.", "optimizer."
+#: What Muon and AdamW remember of a weight.
+_STATE_KEYS = ("momentum_buffer", "step", "exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,13 @@ class CheckpointInfo:
     config: str = ""
     checksum: str = ""
 
-    def save(self, path: Path, model: Model, optimizer: torch.optim.Optimizer) -> "CheckpointInfo":
+    def save(self, path: Path, model: Model, optimizer: TrainingOptimizer) -> "CheckpointInfo":
         """Write a checkpoint to ``path`` atomically; returns this object with its checksum."""
         safe = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
         for name, weight in model.named_parameters():
             tensors[_WEIGHT_PREFIX + name] = weight.detach().contiguous()
-            for key, value in optimizer.state.get(weight, {}).items():
+            for key, value in optimizer.get_state(weight).items():
                 tensors[f"{_OPTIMIZER_PREFIX}{key}.{name}"] = value.contiguous()
         about = {
             "format": str(FORMAT),
@@ -82,16 +85,16 @@ class SavedCheckpoint:
                 )
             weight.copy_(saved)
 
-    def load(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
-        """Copy the weights into ``model`` and the state of AdamW into ``optimizer``."""
+    def load(self, model: Model, optimizer: TrainingOptimizer) -> None:
+        """Copy the weights into ``model`` and the saved state into ``optimizer``."""
         self.load_weights(model)
         for name, weight in model.named_parameters():
             state: dict[str, Any] = {}
-            for key in ("step", "exp_avg", "exp_avg_sq"):
+            for key in _STATE_KEYS:
                 if (value := self.tensors.get(f"{_OPTIMIZER_PREFIX}{key}.{name}")) is not None:
                     state[key] = value.clone()
             if state:
-                optimizer.state[weight] = state
+                optimizer.load_state(weight, state)
 
 
 def read_checkpoint(path: Path) -> SavedCheckpoint:

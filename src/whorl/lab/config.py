@@ -119,14 +119,20 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Training with AdamW: linear warm-up, then a cosine down to a tenth of the learning rate."""
+    """Training with Muon and AdamW: linear warm-up, then rates that fall to zero in a line.
+
+    learning_rate: that of Muon, for the matrices of the layers. encoding_learning_rate: that of
+    AdamW for the parameters of the encoding. embedding_learning_rate: that of AdamW for the rest.
+    """
 
     length: int = 128
     batch: int = 16
-    steps: int = 350
-    learning_rate: float = 4e-3
-    warmup: int = 30
-    weight_decay: float = 0.1
+    steps: int = 2000
+    learning_rate: float = 1e-2
+    encoding_learning_rate: float = 1e-2
+    embedding_learning_rate: float = 8e-3
+    warmup: int = 20
+    weight_decay: float = 0.0
     clip: float = 1.0
     precision: TrainingPrecision = "float32"
     seed: int = 0
@@ -136,7 +142,8 @@ class TrainingConfig:
             check_count(f"training.{name}", getattr(self, name))
         check_count("training.warmup", self.warmup, least=0)
         check_count("training.seed", self.seed, least=0)
-        check_number("training.learning_rate", self.learning_rate, 0.0, 10.0, open_below=True)
+        for name in ("learning_rate", "encoding_learning_rate", "embedding_learning_rate"):
+            check_number(f"training.{name}", getattr(self, name), 0.0, 10.0, open_below=True)
         check_number("training.weight_decay", self.weight_decay, 0.0, 10.0)
         check_number("training.clip", self.clip, 0.0, 1e6, open_below=True)
         check_choice("training.precision", self.precision, get_args(TrainingPrecision))

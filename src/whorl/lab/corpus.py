@@ -1,8 +1,10 @@
-"""Text as tokens, for training and held out: by default Python's standard library.
+"""Text as tokens, in three parts: by default Python's standard library.
 
 Every machine with Python has it: over ten megabytes of long documents without a download. Every
-byte is a token unless a tokenizer.json is given. One file in ten is held out, chosen by the hash of
-its name; of fewer than ten files, the last tenth of each is held out.
+byte is a token unless a tokenizer.json is given. One file in ten is held out for the evaluation,
+and half as many are kept for validation, which draws learning curves and chooses learning rates;
+the hash of a file's name decides. Of fewer than twenty files, it is the last tenth of each, and
+half as much before it.
 """
 
 import hashlib
@@ -23,17 +25,20 @@ __all__ = ["Corpus", "load_corpus"]
 # Installed packages, tests (which some systems leave out) and one large generated table.
 _NOT_SOURCE = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "pydoc_data"}
 _HELD_OUT_ONE_IN = 10
+_VALIDATION_ONE_IN = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """Tokens of all documents.
 
-    train: those for training, joined, [N]. held_out: the other documents, longest first.
+    train: those for training, joined, [N]. validation: those for learning curves, joined.
+    held_out: documents for the evaluation, longest first.
     about: a description, by which a resumed run checks that the text is the same.
     """
 
     train: Tensor
+    validation: Tensor
     held_out: tuple[Tensor, ...]
     vocab: int
     about: dict[str, Any]
@@ -42,6 +47,12 @@ class Corpus:
         """``count`` random windows of ``length`` tokens from the training text, [count, length]."""
         starts = torch.randint(len(self.train) - length + 1, (count,), generator=source)
         return self.train[starts.unsqueeze(1) + torch.arange(length)].long()
+
+    def cut_validation_windows(self, count: int, length: int) -> Tensor:
+        """``count`` evenly spaced windows of ``length`` validation tokens, [count, length]."""
+        last = len(self.validation) - length
+        starts = torch.tensor([n * last // max(1, count - 1) for n in range(count)])
+        return self.validation[starts.unsqueeze(1) + torch.arange(length)].long()
 
     def cut_windows(self, count: int, length: int, apart: int) -> Tensor:
         """At most ``count`` windows of ``length`` held-out tokens, each within one document.
@@ -76,12 +87,13 @@ class Corpus:
         return float(-(counts / counts.sum()).log()[tokens].mean())
 
     def check_length(self, length: int) -> None:
-        """Raise ValueError unless the training text has a window of ``length`` tokens."""
-        if len(self.train) < length:
-            raise ValueError(
-                f"the training text has {len(self.train)} {self.about['unit']}, fewer than a window"
-                f" of {length}; give more text, or train on shorter sequences."
-            )
+        """Raise ValueError unless training and validation have a window of ``length`` tokens."""
+        for name, text in (("training", self.train), ("validation", self.validation)):
+            if len(text) < length:
+                raise ValueError(
+                    f"the {name} text has {len(text)} {self.about['unit']}, fewer than a window"
+                    f" of {length}; give more text, or train on shorter sequences."
+                )
 
 
 def load_corpus(files: Sequence[str] = (), tokenizer: str | None = None) -> Corpus:
@@ -105,10 +117,10 @@ def load_corpus(files: Sequence[str] = (), tokenizer: str | None = None) -> Corp
     else:
         unit = "tokens"
         texts, vocab = _encode_documents(documents, tokenizer)
-    train, held_out = _split_held_out(texts)
-    if not train or not held_out:
+    train, validation, held_out = _split_texts(texts)
+    if not train or not validation or not held_out:
         raise ValueError(
-            f"{title} has too little text to train on one part and hold out another; give more."
+            f"{title} has too little text to train on one part and hold out others; give more."
         )
     about = {
         "title": title,
@@ -121,7 +133,9 @@ def load_corpus(files: Sequence[str] = (), tokenizer: str | None = None) -> Corp
         "sha256": _hash_documents(documents, tokenizer),
     }
     longest_first = sorted(held_out, key=len, reverse=True)
-    return Corpus(torch.cat(train), tuple(longest_first), vocab, about)
+    return Corpus(
+        torch.cat(train), torch.cat(validation), tuple(longest_first), vocab, about
+    )
 
 
 def _drop_repeated(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], int]:
@@ -130,15 +144,30 @@ def _drop_repeated(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, 
     return list(reversed(first.values())), len(documents) - len(first)
 
 
-def _split_held_out(texts: list[tuple[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
-    if len(texts) < _HELD_OUT_ONE_IN:
-        cuts = [(text, len(text) - len(text) // _HELD_OUT_ONE_IN) for _, text in texts]
-        held_out = [text[cut:] for text, cut in cuts if cut < len(text)]
-        return [text[:cut] for text, cut in cuts if cut], held_out
+def _split_texts(
+    texts: list[tuple[str, Tensor]],
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Texts for training, for validation and held out, none of them empty."""
+    if len(texts) < _VALIDATION_ONE_IN:
+        parts: tuple[list[Tensor], ...] = ([], [], [])
+        for _, text in texts:
+            end = len(text) - len(text) // _HELD_OUT_ONE_IN
+            middle = end - len(text) // _VALIDATION_ONE_IN
+            for part, piece in zip(
+                parts, (text[:middle], text[middle:end], text[end:]), strict=True
+            ):
+                part += [piece] if len(piece) else []
+        return parts[0], parts[1], parts[2]
     ranked = sorted(texts, key=lambda text: hashlib.sha256(text[0].encode()).digest())
-    out = {name for name, _ in ranked[: len(ranked) // _HELD_OUT_ONE_IN]}
-    train = [text for name, text in texts if name not in out]
-    return train, [text for name, text in texts if name in out]
+    out = len(ranked) // _HELD_OUT_ONE_IN
+    kept = out + len(ranked) // _VALIDATION_ONE_IN
+    held_out = {name for name, _ in ranked[:out]}
+    validation = {name for name, _ in ranked[out:kept]}
+    return (
+        [text for name, text in texts if name not in held_out | validation],
+        [text for name, text in texts if name in validation],
+        [text for name, text in texts if name in held_out],
+    )
 
 
 def _read_standard_library() -> list[tuple[str, bytes]]:

@@ -18,6 +18,8 @@ from .model import derive_seed
 
 __all__ = ["DataSource", "TokenBatch", "open_data_source"]
 
+# Windows of the validation: a thousandth or so of noise in the loss at 128 tokens.
+_VALIDATION_WINDOWS = 64
 # BERT masks 15 % of the tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
 _MASKED_SHARE = 0.15
 
@@ -45,6 +47,9 @@ class DataSource(Protocol):
     def get_batch(self, step: int) -> TokenBatch:
         """The batch of training step ``step``."""
 
+    def get_validation(self) -> TokenBatch:
+        """The batch of the learning curve, at the training length; the same at every call."""
+
     def get_evaluation(self, length: int) -> TokenBatch:
         """The batch of the evaluation at ``length``, the same at every call."""
 
@@ -63,7 +68,9 @@ class _TextSource:
         self.config = config
         self._corpus = corpus.load_corpus(config.data.files, config.data.tokenizer)
         self._ahead = config.model.kind == "decoder"  # one more token: the target of the last one
-        self._corpus.check_length(config.training.length + self._ahead)
+        window = config.training.length + self._ahead
+        self._corpus.check_length(window)
+        self._validation = self._corpus.cut_validation_windows(_VALIDATION_WINDOWS, window)
         self._windows = self._corpus.cut_windows(
             config.evaluation.windows, config.longest + self._ahead, config.lengths[0]
         )
@@ -76,6 +83,13 @@ class _TextSource:
         training = self.config.training
         source = torch.Generator().manual_seed(derive_seed(training.seed, "batch", step))
         text = self._corpus.sample_windows(training.batch, training.length + self._ahead, source)
+        return self._build_batch(text, source)
+
+    def get_validation(self) -> TokenBatch:
+        source = torch.Generator().manual_seed(derive_seed("validation"))
+        return self._build_batch(self._validation, source)
+
+    def _build_batch(self, text: Tensor, source: torch.Generator) -> TokenBatch:
         if self._ahead:
             return _build_next_token_batch(text, torch.ones_like(text, dtype=torch.bool))
         hidden = torch.rand(text.shape, generator=source) < _MASKED_SHARE
@@ -121,6 +135,11 @@ class _TaskSource:
         training = self.config.training
         seed = derive_seed(training.seed, "batch", step)
         return self._build_batch(*self._task.make_examples(training.batch, training.length, seed))
+
+    def get_validation(self) -> TokenBatch:
+        seed = derive_seed("validation")
+        length = self.config.training.length
+        return self._build_batch(*self._task.make_examples(_VALIDATION_WINDOWS, length, seed))
 
     def get_evaluation(self, length: int) -> TokenBatch:
         seed = derive_seed("evaluation", length)

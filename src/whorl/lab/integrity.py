@@ -29,8 +29,8 @@ __all__ = [
     "write_checked",
 ]
 
-#: Format of a run's folder; 1 was that of whorl 0.1.0, without checksums.
-FORMAT = 2
+#: Format of a run's folder; 1 was that of whorl 0.1.0, without checksums, 2 had AdamW alone.
+FORMAT = 3
 _CHANGED = "has been changed since it was written: its checksum does not fit"
 
 

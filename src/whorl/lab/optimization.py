@@ -1,4 +1,11 @@
-"""A training step: parameter groups, learning rate, gradients, AdamW."""
+"""A training step: parameter groups, learning rates, gradients, Muon and AdamW.
+
+Muon (muon.py) updates the matrices of the layers, because it takes few steps to a low loss. AdamW
+updates the rest, with a learning rate for the
+parameters of the encoding and another one for embeddings and norms. One rate for everything would
+favour encodings without parameters: the 32 numbers per head of T5's bias need a larger one than a
+matrix.
+"""
 
 import math
 from collections import defaultdict
@@ -11,41 +18,115 @@ from torch import Tensor
 from .config import TrainingConfig
 from .data import DataSource
 from .model import Model, derive_seed
+from .muon import Muon
 
 __all__ = [
-    "build_optimizer",
-    "compute_learning_rate",
+    "TrainingOptimizer",
+    "compute_rate_share",
+    "compute_validation_loss",
     "group_by_part",
     "group_parameters",
+    "list_validation_steps",
     "take_step",
 ]
 
-
-def build_optimizer(model: Model, training: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW with the betas of Llama, 0.9 and 0.95, and weight decay for some parameters."""
-    decayed, others = group_parameters(model)
-    groups = [
-        {"params": list(decayed.values()), "weight_decay": training.weight_decay},
-        {"params": list(others.values()), "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.95), fused=True)
+#: Points of a learning curve. The last tenth of the steps begins at one of them.
+_VALIDATIONS = 50
+_VALIDATION_ROWS = 16  # windows in one forward pass: as many as in a training step
 
 
-def group_parameters(model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters with weight decay, and those without: norms, biases, all of the encodings."""
-    groups: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
+class TrainingOptimizer:
+    """Muon for the matrices of the layers, AdamW for all other parameters."""
+
+    def __init__(self, model: Model, training: TrainingConfig) -> None:
+        groups = group_parameters(model)
+        decay = training.weight_decay
+        matrices = groups["matrices"].values()
+        muon = Muon(matrices, lr=training.learning_rate, weight_decay=decay)
+        rate = training.embedding_learning_rate
+        adamw_groups = [
+            {"params": list(groups["embeddings"].values()), "lr": rate, "weight_decay": decay},
+            {"params": list(groups["norms"].values()), "lr": rate, "weight_decay": 0.0},
+        ]
+        if groups["encoding"]:
+            encoding = list(groups["encoding"].values())
+            rate = training.encoding_learning_rate
+            adamw_groups.append({"params": encoding, "lr": rate, "weight_decay": 0.0})
+        adamw = torch.optim.AdamW(adamw_groups, betas=(0.9, 0.95), fused=True)
+        self.optimizers: tuple[torch.optim.Optimizer, ...] = (muon, adamw)
+        self._groups = [group for one in self.optimizers for group in one.param_groups]
+        self._peaks = [group["lr"] for group in self._groups]
+
+    def step(self, share: float) -> None:
+        """Update the weights with ``share`` of every learning rate, and drop the gradients."""
+        for group, peak in zip(self._groups, self._peaks, strict=True):
+            group["lr"] = share * peak
+        for one in self.optimizers:
+            one.step()
+            one.zero_grad(set_to_none=True)
+
+    def get_state(self, weight: Tensor) -> dict[str, Tensor]:
+        """What the optimizer remembers of a weight, by name; empty before the first step."""
+        return next((one.state[weight] for one in self.optimizers if weight in one.state), {})
+
+    def load_state(self, weight: Tensor, state: Mapping[str, Tensor]) -> None:
+        """Set what the optimizer remembers of a weight."""
+        for one in self.optimizers:
+            if any(weight is other for group in one.param_groups for other in group["params"]):
+                one.state[weight] = dict(state)
+
+
+def group_parameters(model: Model) -> dict[str, dict[str, Tensor]]:
+    """Parameters by the group that trains them alike: matrices, embeddings, norms, encoding.
+
+    "matrices" are those of the layers; "embeddings" are the token embeddings and the output head.
+    """
+    groups: dict[str, dict[str, Tensor]] = {
+        name: {} for name in ("matrices", "embeddings", "norms", "encoding")
+    }
     for name, weight in model.named_parameters():
-        without_decay = weight.dim() < 2 or "encoding" in name
-        groups[without_decay][name] = weight
+        if "encoding" in name:
+            group = "encoding"
+        elif weight.dim() < 2:
+            group = "norms"
+        else:
+            group = "matrices" if name.startswith("blocks.") else "embeddings"
+        groups[group][name] = weight
     return groups
 
 
-def compute_learning_rate(training: TrainingConfig, step: int) -> float:
-    """Learning rate of a step, counted from 1: warm-up, then half a cosine to a tenth."""
+def compute_rate_share(training: TrainingConfig, step: int) -> float:
+    """Share of the peak learning rates in a step, counted from 1.
+
+    It rises in a line during the warm-up, then falls in a line, to 0 after the last step.
+    """
     if step <= training.warmup:
-        return training.learning_rate * step / training.warmup
-    share = (step - training.warmup) / max(1, training.steps - training.warmup)
-    return training.learning_rate * (0.55 + 0.45 * math.cos(math.pi * share))
+        return step / training.warmup
+    return (training.steps + 1 - step) / (training.steps + 1 - training.warmup)
+
+
+def list_validation_steps(steps: int) -> list[int]:
+    """Steps after which the validation loss is computed: up to 50, and the start of the last tenth.
+
+    >>> list_validation_steps(10)
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    """
+    return sorted({max(1, n * steps // _VALIDATIONS) for n in range(1, _VALIDATIONS + 1)})
+
+
+@torch.no_grad()
+def compute_validation_loss(model: Model, source: DataSource) -> float:
+    """Mean loss in nats of the validation batch; the model is left in training mode."""
+    batch = source.get_validation()
+    model.eval()
+    total, count = 0.0, 0
+    pairs = (one.split(_VALIDATION_ROWS) for one in (batch.tokens, batch.targets))
+    for tokens, targets in zip(*pairs, strict=True):
+        asked = int((targets >= 0).sum())
+        total += asked * float(model.loss(tokens, targets))
+        count += asked
+    model.train()
+    return total / count
 
 
 def group_by_part(model: Model) -> dict[str, list[Tensor]]:
@@ -58,16 +139,13 @@ def group_by_part(model: Model) -> dict[str, list[Tensor]]:
 
 def take_step(
     model: Model,
-    optimizer: torch.optim.Optimizer,
+    optimizer: TrainingOptimizer,
     source: DataSource,
     training: TrainingConfig,
     step: int,
     parts: Mapping[str, list[Tensor]],
 ) -> dict[str, Any]:
     """Update the weights once; returns the step's line of metrics."""
-    rate = compute_learning_rate(training, step)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
     questions = source.get_batch(step)
     torch.manual_seed(derive_seed(training.seed, "dropout", step))
     with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bfloat16"):
@@ -79,18 +157,20 @@ def take_step(
     if not math.isfinite(value) or not math.isfinite(total):
         raise ValueError(
             f"training diverged at step {step}: the loss is {value}, the gradient norm {total};"
-            f" lower the learning rate of {training.learning_rate}."
+            f" lower the learning rates ({training.learning_rate:g} for matrices,"
+            f" {training.encoding_learning_rate:g} for the encoding,"
+            f" {training.embedding_learning_rate:g} for embeddings)."
         )
     if total > training.clip:
         grads = [w.grad for weights in parts.values() for w in weights if w.grad is not None]
         torch._foreach_mul_(grads, training.clip / total)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    share = compute_rate_share(training, step)
+    optimizer.step(share)
     rounded = {name: float(f"{norm:.4g}") for name, norm in norms.items()}
     return {
         "step": step,
         "loss": value,
-        "learning_rate": rate,
+        "learning_rate": share * training.learning_rate,
         "gradient_norm": total,
         "gradient_norms": rounded,
     }

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from whorl._support import memory
 
 from .checkpoint import CheckpointInfo
@@ -25,7 +23,13 @@ from .data import DataSource, open_data_source
 from .evaluate import add_scaling, evaluate
 from .integrity import add_checksum, compute_checksum
 from .model import Model
-from .optimization import build_optimizer, group_by_part, take_step
+from .optimization import (
+    TrainingOptimizer,
+    compute_validation_loss,
+    group_by_part,
+    list_validation_steps,
+    take_step,
+)
 from .runs import Run
 
 __all__ = ["Interrupted", "TrainingProgress", "train"]
@@ -107,7 +111,7 @@ def _train(
     training = config.training
     before = memory.reset_peak()
     model.reset_parameters(training.seed)
-    optimizer = build_optimizer(model, training)
+    optimizer = TrainingOptimizer(model, training)
     start = CheckpointInfo(
         0, 0.0, config=compute_checksum(run.config_path.read_text(encoding="utf-8"))
     )
@@ -119,11 +123,14 @@ def _train(
     reached, saved = start, None
     tokens = training.batch * training.length
     parts, chained = group_by_part(model), start.metrics
+    validated = set(list_validation_steps(training.steps))
     last_saved = began = time.monotonic()
     model.train()
     with run.open_metrics(start.step) as metrics:
         for step in range(start.step + 1, training.steps + 1):
             line = take_step(model, optimizer, source, training, step, parts)
+            if step in validated:
+                line["validation_loss"] = compute_validation_loss(model, source)
             now = time.monotonic()
             seconds = start.seconds + now - began
             speed = (step - start.step) * tokens / (now - began)
@@ -176,7 +183,7 @@ def _evaluate(
 
 
 def _save_checkpoint(
-    info: CheckpointInfo, run: Run, model: Model, optimizer: torch.optim.Optimizer
+    info: CheckpointInfo, run: Run, model: Model, optimizer: TrainingOptimizer
 ) -> CheckpointInfo:
     try:
         return info.save(run.checkpoint_path, model, optimizer)

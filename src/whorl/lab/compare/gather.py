@@ -27,6 +27,8 @@ FORMAT = 1
 _CURVE_POINTS = 120
 # Entries of the environment that must be equal for numbers to be comparable.
 _COMPARED = ("threads", "torch", "whorl")
+# Learning rates, which differ from encoding to encoding.
+_RATES = ("learning_rate", "encoding_learning_rate", "embedding_learning_rate")
 # Entries of environment.json that do not describe the environment.
 _RUN_KEYS = {"format", "corpus", "config", "resumes", "checksum"}
 
@@ -38,7 +40,7 @@ class EncodingResults:
     name: str
     encoding: str
     scaling: str | None
-    rate: float
+    rates: dict[str, float]  # by the option of TrainingConfig
     runs: dict[int, Run]  # by seed
     evaluations: dict[int, dict[str, Any]]
 
@@ -158,7 +160,7 @@ def _check_alike(
 ) -> None:
     def common(config: RunConfig) -> RunConfig:
         model = dataclasses.replace(config.model, encoding="nope")
-        training = dataclasses.replace(config.training, learning_rate=1.0, seed=0)
+        training = dataclasses.replace(config.training, seed=0, **dict.fromkeys(_RATES, 1.0))
         return dataclasses.replace(config, model=model, training=training)
 
     def where(environment: dict[str, Any]) -> tuple[Any, ...]:
@@ -181,25 +183,28 @@ def _check_alike(
 def _group_runs(
     runs: Sequence[Run], configs: Sequence[RunConfig]
 ) -> tuple[list[EncodingResults], list[dict[str, str]]]:
-    groups: dict[tuple[str, float], dict[int, Run]] = {}
-    rates: dict[str, set[float]] = {}
+    groups: dict[tuple[str, tuple[float, ...]], dict[int, Run]] = {}
+    rates: dict[str, set[tuple[float, ...]]] = {}
     unfinished = []
     for run, config in zip(runs, configs, strict=True):
         if run.read_evaluation() is None:
             unfinished.append({"name": run.folder.name, "reason": "not finished"})
             continue
-        name, rate = format_title(config.model.encoding), config.training.learning_rate
-        rates.setdefault(name, set()).add(rate)
-        groups.setdefault((name, rate), {})[config.training.seed] = run
+        name = format_title(config.model.encoding)
+        found = tuple(getattr(config.training, rate) for rate in _RATES)
+        rates.setdefault(name, set()).add(found)
+        groups.setdefault((name, found), {})[config.training.seed] = run
     entries = []
-    for (encoding, rate), group in groups.items():
-        swept = f" at {rate:g}" if len(rates[encoding]) > 1 else ""
+    for (encoding, used), group in groups.items():
+        differ = [n for n, column in enumerate(zip(*rates[encoding], strict=True)) if len({*column}) > 1]
+        swept = f" at {' / '.join(f'{used[n]:g}' for n in differ)}" if differ else ""
         for scaling in (None, *_list_scalings(group.values())):
             name = encoding if scaling is None else f"{encoding}+{scaling}"
-            found = {seed: run.read_evaluation(scaling) for seed, run in sorted(group.items())}
-            have = {seed: one for seed, one in found.items() if one is not None}
+            results = {seed: run.read_evaluation(scaling) for seed, run in sorted(group.items())}
+            have = {seed: one for seed, one in results.items() if one is not None}
             mine = {seed: group[seed] for seed in have}
-            entries.append(EncodingResults(name + swept, encoding, scaling, rate, mine, have))
+            named = dict(zip(_RATES, used, strict=True))
+            entries.append(EncodingResults(name + swept, encoding, scaling, named, mine, have))
     return entries, unfinished
 
 
@@ -228,7 +233,7 @@ def _build_row(
         "encoding": entry.encoding,
         "scaling": entry.scaling,
         "trained_as": entry.trained_as,
-        "learning_rate": entry.rate,
+        **entry.rates,
         "parameters": first["parameters"],
         "encoding_parameters": first["encoding_parameters"],
         "seconds": seconds if trained else None,

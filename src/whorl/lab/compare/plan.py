@@ -13,7 +13,7 @@ from whorl.encodings import base
 from whorl.lab.config import EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
 from whorl.lab.encodings import format_title, split_spec
 from whorl.lab.evaluate import SCALINGS, add_scaling, supports_scaling
-from whorl.lab.rates import choose_learning_rate
+from whorl.lab.rates import set_learning_rates
 
 __all__ = ["BUDGETS", "BudgetName", "ComparisonPlan", "PlannedRun"]
 
@@ -36,8 +36,8 @@ class ComparisonPlan:
     """Encodings to compare, and how.
 
     encodings: names, or compositions such as "learned+rope". scalings: rotary encodings are also
-    evaluated with each of them. learning_rates: every encoding is trained with each of them,
-    instead of its own.
+    evaluated with each of them. learning_rates: every encoding is trained with each of them for
+    the matrices of its layers, instead of the rate from the trials.
     """
 
     encodings: tuple[str, ...]
@@ -111,9 +111,10 @@ class ComparisonPlan:
 
     def _build_config(self, spec: str, seed: int, rate: float | None) -> RunConfig:
         model = dataclasses.replace(self.base.model, encoding=spec)
-        if rate is None:
-            rate = choose_learning_rate(spec, model.width)
-        training = dataclasses.replace(self.base.training, learning_rate=rate, seed=seed)
+        training = dataclasses.replace(self.base.training, seed=seed)
+        training = set_learning_rates(training, spec, model.width)
+        if rate is not None:
+            training = dataclasses.replace(training, learning_rate=rate)
         return dataclasses.replace(self.base, model=model, training=training)
 
 

@@ -105,7 +105,7 @@ def time_steps(
     """Seconds of every timed step by encoding, on as many threads as torch uses now."""
     from whorl.lab.data import open_data_source
     from whorl.lab.model import Model
-    from whorl.lab.optimization import build_optimizer, group_by_part, take_step
+    from whorl.lab.optimization import TrainingOptimizer, group_by_part, take_step
 
     found: dict[str, list[float]] = {name: [] for name in configs}
     source = open_data_source(next(iter(configs.values())))
@@ -116,7 +116,7 @@ def time_steps(
             model = Model(config.model, vocab=source.vocab, longest=config.longest)
             model.reset_parameters(config.training.seed)
             model.train()
-            optimizer, parts = build_optimizer(model, config.training), group_by_part(model)
+            optimizer, parts = TrainingOptimizer(model, config.training), group_by_part(model)
             for step in range(STEPS + 1):
                 start = time.perf_counter()
                 take_step(model, optimizer, source, config.training, step + 1, parts)
