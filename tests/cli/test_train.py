@@ -82,16 +82,22 @@ def test_options_reach_the_config(whorl: Whorl, asked: dict[str, Any], tmp_path:
     assert asked["force"] is True
 
 
-def test_without_a_rate_it_takes_the_swept_one(whorl: Whorl, asked: dict[str, Any]) -> None:
+def test_without_a_rate_it_takes_the_tuned_one(whorl: Whorl, asked: dict[str, Any]) -> None:
     whorl("train", "--encoding", "alibi", "--width", "192")
-    rate = asked["config"].training.learning_rate
-    assert rate == whorl_rate("alibi", 192)
-    whorl("train", "--learning-rate", "0.25")
-    assert asked["config"].training.learning_rate == 0.25
+    assert read_rates(asked["config"]) == choose_rates("alibi", 192)
+    whorl("train", "--encoding", "t5", "--width", "64", "--learning-rate", "0.25")
+    assert read_rates(asked["config"]) == {**choose_rates("t5", 64), "learning_rate": 0.25}
+    whorl("train", "--encoding", "t5", "--width", "64", "--encoding-learning-rate", "0.5")
+    expected = {**choose_rates("t5", 64), "encoding_learning_rate": 0.5}
+    assert read_rates(asked["config"]) == expected
 
 
-def whorl_rate(name: str, width: int) -> float:
-    return whorl.lab.choose_learning_rate(name, width)
+def choose_rates(name: str, width: int) -> dict[str, float]:
+    return whorl.lab.choose_learning_rates(name, width)
+
+
+def read_rates(config: RunConfig) -> dict[str, float]:
+    return {name: getattr(config.training, name) for name in choose_rates("rope", 32)}
 
 
 @pytest.mark.slow
@@ -119,7 +125,7 @@ def test_show_config(whorl: Whorl, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(done.out)
     config = RunConfig.from_toml(tmp_path / "c.toml")
     assert config.model.encoding == "t5"
-    assert config.training.learning_rate == whorl_rate("t5", 96)
+    assert read_rates(config) == choose_rates("t5", config.model.width)
 
 
 @pytest.mark.parametrize(
@@ -160,4 +166,4 @@ def test_a_short_run_warms_up_shortly(whorl: Whorl, asked: dict[str, Any]) -> No
     whorl("train", "--steps", "40")
     assert asked["config"].training.warmup == 4
     whorl("train")
-    assert asked["config"].training.warmup == 30
+    assert asked["config"].training.warmup == 18

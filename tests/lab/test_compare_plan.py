@@ -38,9 +38,9 @@ def test_runs_differ_in_encoding_rate_and_seed_only() -> None:
     first, *rest = (job.config for job in ComparisonPlan.from_budget("standard").list_runs())
     for config in rest:
         model = dataclasses.replace(config.model, encoding=first.model.encoding)
-        training = dataclasses.replace(
-            config.training, learning_rate=first.training.learning_rate, seed=first.training.seed
-        )
+        own = ("learning_rate", "encoding_learning_rate", "embedding_learning_rate", "seed")
+        same = {name: getattr(first.training, name) for name in own}
+        training = dataclasses.replace(config.training, **same)
         assert dataclasses.replace(config, model=model, training=training) == first
 
 
@@ -52,20 +52,38 @@ def test_a_grid_of_learning_rates() -> None:
 
 
 def test_learning_rates_come_with_their_evidence() -> None:
-    found = rates.load_sweep()
+    found = rates.load_trials()
     assert set(found["chosen"]) == set(whorl.names())
+    assert {len(trials) for trials in found["trials"].values()} == {5}  # as many for each
     for name, chosen in found["chosen"].items():
-        tried = {float(rate): loss for rate, loss in found["loss"][name].items()}
-        assert chosen == min(tried, key=lambda rate: tried[rate]), name
+        best = min(found["trials"][name], key=lambda trial: trial["loss"])
+        assert chosen == {key: rate for key, rate in best.items() if key != "loss"}, name
+
+
+def test_learning_rates_were_tuned_for_quick() -> None:
+    found, quick = rates.load_trials(), ComparisonPlan.from_budget("quick").base.to_dict()
+    tuned = found["settings"]
+    assert found["width"] == quick["model"]["width"]
+    for name in ("layers", "width", "heads"):
+        assert tuned["model"][name] == quick["model"][name]
+    for name in ("length", "batch", "warmup", "embedding_learning_rate"):
+        assert tuned["training"][name] == quick["training"][name]
 
 
 def test_learning_rates() -> None:
-    chosen = rates.load_sweep()["chosen"]
-    assert rates.choose_learning_rate("rope", 96) == chosen["rope"]
-    assert rates.choose_learning_rate("rope", 48) == chosen["rope"]
-    assert rates.choose_learning_rate("rope", 192) == pytest.approx(chosen["rope"] / 2)
-    both = min(chosen["rope"], chosen["learned"])
-    assert rates.choose_learning_rate("learned+rope", 96) == both
+    found = rates.load_trials()
+    width, chosen = found["width"], found["chosen"]
+    start = found["settings"]["training"]["embedding_learning_rate"]
+    assert rates.choose_learning_rates("rope", width) == {
+        **chosen["rope"],
+        "embedding_learning_rate": start,
+    }
+    assert rates.choose_learning_rates("rope", width // 2)["embedding_learning_rate"] == start
+    wider = rates.choose_learning_rates("rope", 2 * width)
+    assert wider == {**chosen["rope"], "embedding_learning_rate": pytest.approx(start / 2)}
+    both = rates.choose_learning_rates("learned+t5", width)
+    for name in ("learning_rate", "encoding_learning_rate"):
+        assert both[name] == min(chosen["learned"][name], chosen["t5"][name])
 
 
 @pytest.mark.parametrize(

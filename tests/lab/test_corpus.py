@@ -14,12 +14,18 @@ def test_the_standard_library() -> None:
     found = corpus.load_corpus()
     assert found.about["tokens"] > 8_000_000
     assert found.about["held_out_files"] == found.about["files"] // 10
-    assert len(found.train) + sum(map(len, found.held_out)) == found.about["tokens"]
+    rest = len(found.validation) + sum(map(len, found.held_out))
+    assert len(found.train) + rest == found.about["tokens"]
+    assert 0.02 < len(found.validation) / found.about["tokens"] < 0.1
     assert found.vocab == 256
     assert corpus.load_corpus().about == found.about
     # A whole file is held out: none of its windows is in the training text.
     window = bytes(found.held_out[0][:200].tolist())
-    assert window not in bytes(found.train.tolist())
+    train = bytes(found.train.tolist())
+    assert window not in train
+    # Nor is any of the validation text.
+    assert bytes(found.validation[:200].tolist()) not in train
+    assert bytes(found.validation[-200:].tolist()) not in train
 
 
 def test_windows_lie_in_one_document_and_are_spread(texts: Path) -> None:
@@ -50,8 +56,19 @@ def test_few_files_give_their_last_tenth(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_bytes(bytes(range(100)))
     found = corpus.load_corpus([str(path)])
-    assert found.train.tolist() == list(range(90))
+    assert found.train.tolist() == list(range(85))
+    assert found.validation.tolist() == list(range(85, 90))
     assert [text.tolist() for text in found.held_out] == [list(range(90, 100))]
+
+
+def test_validation_windows_are_spread_over_the_text(texts: Path) -> None:
+    found = corpus.load_corpus([str(texts)])
+    windows = found.cut_validation_windows(5, 40)
+    assert windows.shape == (5, 40)
+    text = found.validation.tolist()
+    assert windows[0].tolist() == text[:40]
+    assert windows[-1].tolist() == text[-40:]
+    assert windows[2].tolist() == text[(n := (len(text) - 40) // 2) : n + 40]
 
 
 def test_batches_come_from_the_training_text(texts: Path) -> None:
@@ -67,7 +84,7 @@ def test_batches_come_from_the_training_text(texts: Path) -> None:
 def test_every_window_of_the_training_text_is_drawn(length: int) -> None:
     """From the first to the last, all alike: of 10 tokens and 7 there are 4 windows."""
     train = torch.arange(10, dtype=torch.uint8)
-    found = corpus.Corpus(train, (), 256, {"unit": "bytes"})
+    found = corpus.Corpus(train, train, (), 256, {"unit": "bytes"})
     batch = found.sample_windows(4000, length, torch.Generator().manual_seed(0))
     assert (batch == batch[:, :1] + torch.arange(length)).all()
     counts = torch.bincount(batch[:, 0])
@@ -77,7 +94,7 @@ def test_every_window_of_the_training_text_is_drawn(length: int) -> None:
 
 
 def test_a_text_of_one_window_is_enough() -> None:
-    found = corpus.Corpus(torch.arange(5, dtype=torch.uint8), (), 256, {"unit": "bytes"})
+    found = corpus.Corpus(torch.arange(5, dtype=torch.uint8), torch.arange(5, dtype=torch.uint8), (), 256, {"unit": "bytes"})
     found.check_length(5)
     assert found.sample_windows(2, 5, torch.Generator()).tolist() == [[0, 1, 2, 3, 4]] * 2
     with pytest.raises(ValueError, match=r"has 5 bytes, fewer than a window of 6"):
@@ -88,7 +105,7 @@ def test_a_text_of_one_window_is_enough() -> None:
 def test_held_out_windows_reach_both_ends(count: int, starts: list[int]) -> None:
     """Of a document of 100 tokens: the first and the last window are among them."""
     text = torch.arange(100, dtype=torch.uint8)
-    found = corpus.Corpus(text, (text,), 256, {"unit": "bytes"})
+    found = corpus.Corpus(text, text, (text,), 256, {"unit": "bytes"})
     windows = found.cut_windows(count, 10, apart=10)
     assert windows[:, 0].tolist() == starts
     assert (windows == windows[:, :1] + torch.arange(10)).all()
@@ -119,7 +136,7 @@ def test_the_loss_of_frequencies(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_bytes(b"ab" * 5000)
     found = corpus.load_corpus([str(path)])
-    expected = -torch.tensor(4501 / (9000 + 256)).log()
+    expected = -torch.tensor(4251 / (8500 + 256)).log()
     assert found.compute_unigram_loss(found.held_out[0].long()) == pytest.approx(float(expected))
 
 

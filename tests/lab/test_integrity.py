@@ -131,9 +131,9 @@ def lines(change: Callable[[list[str]], list[str]]) -> Edit:
 WEIGHT = "model.blocks.0.qkv.weight"
 DAMAGE: list[tuple[Edit, str]] = [
     (flip(WEIGHT), f"checkpoint.safetensors: the tensor '{WEIGHT}' has been changed since"),
-    (flip("adamw.exp_avg.norm.weight"), r"the tensor 'adamw.exp_avg.norm.weight' has been changed"),
-    (flip("adamw.exp_avg_sq.embedding.weight"), r"tensor 'adamw.exp_avg_sq.embedding.weight' has"),
-    (flip("adamw.step.norm.weight"), r"the tensor 'adamw.step.norm.weight' has been changed since"),
+    (flip("optimizer.exp_avg.norm.weight"), r"the tensor 'optimizer.exp_avg.norm.weight' has been changed"),
+    (flip("optimizer.exp_avg_sq.embedding.weight"), r"tensor 'optimizer.exp_avg_sq.embedding.weight' has"),
+    (flip("optimizer.step.norm.weight"), r"the tensor 'optimizer.step.norm.weight' has been changed since"),
     (tell(step="4"), r"checkpoint.safetensors has been changed .* checksum of its step, seconds"),
     (tell(seconds="0.5"), r"checkpoint.safetensors has been changed since it was written"),
     (tell(metrics="0"), r"checkpoint.safetensors has been changed since it was written"),

@@ -53,9 +53,9 @@ Length = Annotated[
     int | None, make_length_option("Tokens of a training sequence [128].", rich_help_panel=_MODEL)
 ]
 Batch = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Sequences a step [16].")]
-Steps = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Training steps [350].")]
-Layers = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Layers [3].")]
-Width = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Model width [96].")]
+Steps = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Training steps [1200].")]
+Layers = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Layers [2].")]
+Width = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Model width [48].")]
 Heads = Annotated[int | None, typer.Option(rich_help_panel=_MODEL, help="Attention heads [4].")]
 Kind = Annotated[
     str | None,

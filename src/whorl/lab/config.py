@@ -44,8 +44,8 @@ class ModelConfig:
     kind: ModelKind = "decoder"
     attention: AttentionKind = "softmax"
     feature_map: FeatureMapName = "elu"
-    layers: int = 3
-    width: int = 96
+    layers: int = 2
+    width: int = 48
     heads: int = 4
     kv_heads: int | None = None
     hidden: int | None = None
@@ -127,11 +127,11 @@ class TrainingConfig:
 
     length: int = 128
     batch: int = 16
-    steps: int = 2000
+    steps: int = 1200
     learning_rate: float = 1e-2
     encoding_learning_rate: float = 1e-2
     embedding_learning_rate: float = 8e-3
-    warmup: int = 20
+    warmup: int = 18
     weight_decay: float = 0.0
     clip: float = 1.0
     precision: TrainingPrecision = "float32"

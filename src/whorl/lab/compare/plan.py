@@ -1,6 +1,8 @@
 """Plan of a comparison: the same model with each encoding and seed.
 
-The runs of a comparison differ in the encoding, its learning rate and the seed only.
+The runs of a comparison differ in the encoding, its learning rates and the seed only. Each is
+trained twice, the other time with a third of the steps: what differs between the two has not
+settled yet.
 """
 
 import dataclasses
@@ -17,7 +19,7 @@ from whorl.lab.rates import set_learning_rates
 
 __all__ = ["BUDGETS", "BudgetName", "ComparisonPlan", "PlannedRun"]
 
-BudgetName = Literal["quick", "standard", "full"]
+BudgetName = Literal["quick", "standard", "converged", "full"]
 
 _QUICK_ENCODINGS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "kerple", "xpos")
 
@@ -37,13 +39,15 @@ class ComparisonPlan:
 
     encodings: names, or compositions such as "learned+rope". scalings: rotary encodings are also
     evaluated with each of them. learning_rates: every encoding is trained with each of them for
-    the matrices of its layers, instead of the rate from the trials.
+    the matrices of its layers, instead of the rate from the trials. thirds: whether each run is
+    also trained with a third of the steps.
     """
 
     encodings: tuple[str, ...]
     scalings: tuple[str, ...] = ()
     seeds: int = 1
     learning_rates: tuple[float, ...] = ()
+    thirds: bool = True
     base: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
@@ -96,7 +100,7 @@ class ComparisonPlan:
         return dataclasses.replace(plan, **changes)
 
     def list_runs(self) -> list[PlannedRun]:
-        """All runs, the first seed of all encodings before the second."""
+        """All runs, the first seed of all encodings before the second, short runs last."""
         runs = []
         for seed in range(self.seeds):
             for spec in self.encodings:
@@ -107,7 +111,10 @@ class ComparisonPlan:
                     runs.append(
                         PlannedRun(f"{format_title(spec)}{mark}-seed{seed}", config, scalings)
                     )
-        return runs
+        short = [
+            PlannedRun(f"{run.name}-third", shorten_run(run.config), run.scalings) for run in runs
+        ]
+        return [*runs, *short] if self.thirds else runs
 
     def _build_config(self, spec: str, seed: int, rate: float | None) -> RunConfig:
         model = dataclasses.replace(self.base.model, encoding=spec)
@@ -116,6 +123,15 @@ class ComparisonPlan:
         if rate is not None:
             training = dataclasses.replace(training, learning_rate=rate)
         return dataclasses.replace(self.base, model=model, training=training)
+
+
+def shorten_run(config: RunConfig) -> RunConfig:
+    """The same run with a third of the steps and of the warm-up."""
+    training = config.training
+    steps, warmup = max(1, training.steps // 3), training.warmup // 3
+    return dataclasses.replace(
+        config, training=dataclasses.replace(training, steps=steps, warmup=warmup)
+    )
 
 
 def _has_rotation(spec: str) -> bool:
@@ -135,13 +151,31 @@ def _build_standard() -> ComparisonPlan:
     )
 
 
+def _build_converged() -> ComparisonPlan:
+    """All encodings and scalings in two seeds, with three times the steps of quick."""
+    plan = _build_standard()
+    training = dataclasses.replace(
+        plan.base.training,
+        steps=3 * plan.base.training.steps,
+        warmup=3 * plan.base.training.warmup,
+    )
+    return dataclasses.replace(
+        plan, seeds=2, base=dataclasses.replace(plan.base, training=training)
+    )
+
+
 def _build_full() -> ComparisonPlan:
-    """The same with a model eight times as large, longer training and twice the length."""
+    """All encodings and scalings in three seeds, with a larger model and twice the length."""
     small = _build_standard()
     shape = ModelConfig(layers=4, width=192, heads=6)
-    training = TrainingConfig(length=256, batch=16, steps=1200, warmup=60)
+    training = TrainingConfig(length=256, batch=16, steps=3600, warmup=60)
     config = RunConfig(model=shape, training=training, evaluation=EvaluationConfig(windows=48))
     return dataclasses.replace(small, base=config)
 
 
-BUDGETS = {"quick": _build_quick, "standard": _build_standard, "full": _build_full}
+BUDGETS = {
+    "quick": _build_quick,
+    "standard": _build_standard,
+    "converged": _build_converged,
+    "full": _build_full,
+}

@@ -92,6 +92,8 @@ def _train_trials(
     trials: Sequence[PlannedRun], folder: Path, workers: int, show: ShowStatus | None
 ) -> dict[PlannedRun, float]:
     """The last validation loss of each trial; a trial that diverged has an infinite loss."""
+    if not trials:
+        return {}
     source = open_data_source(trials[0].config)
     folder.mkdir(parents=True, exist_ok=True)
     statuses = run_all(
