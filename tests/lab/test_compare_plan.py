@@ -15,8 +15,10 @@ from whorl.lab.evaluate import SCALINGS
 def test_quick() -> None:
     plan = ComparisonPlan.from_budget("quick")
     wanted = ["nope", "sinusoidal", "learned", "rope", "alibi", "t5", "kerple", "xpos"]
-    assert [job.name for job in plan.list_runs()] == [f"{name}-seed0" for name in wanted]
-    assert [job.name for job in plan.list_runs() if job.scalings] == ["rope-seed0"]
+    names = [f"{name}-seed0" for name in wanted]
+    assert [job.name for job in plan.list_runs()] == [*names, *(f"{name}-third" for name in names)]
+    rotary = [job.name for job in plan.list_runs() if job.scalings]
+    assert rotary == ["rope-seed0", "rope-seed0-third"]
 
 
 def test_standard_has_everything() -> None:
@@ -24,18 +26,37 @@ def test_standard_has_everything() -> None:
     assert set(whorl.names()) < set(plan.encodings)
     assert plan.seeds == 3
     assert set(plan.scalings) == set(SCALINGS)
-    assert len(plan.list_runs()) == 3 * len(plan.encodings)
+    assert len(plan.list_runs()) == 6 * len(plan.encodings)
     assert {job.config.training.seed for job in plan.list_runs()} == {0, 1, 2}
 
 
 def test_every_plan_builds() -> None:
-    for budget in ("quick", "standard", "full"):
+    for budget in ("quick", "standard", "converged", "full"):
         for job in ComparisonPlan.from_budget(budget, seeds=1).list_runs():
             whorl.lab.Model(job.config.model, vocab=256, longest=job.config.longest)
 
 
+def test_every_run_has_another_with_a_third_of_its_steps() -> None:
+    jobs = {job.name: job for job in ComparisonPlan.from_budget("quick").list_runs()}
+    for name, job in jobs.items():
+        if not name.endswith("-third"):
+            short = jobs[f"{name}-third"]
+            training = dataclasses.replace(job.config.training, steps=400, warmup=6)
+            assert job.config.training.steps == 1200
+            assert short.config == dataclasses.replace(job.config, training=training)
+            assert short.scalings == job.scalings
+
+
+def test_the_third_of_converged_is_quick() -> None:
+    short = {job.name: job.config for job in ComparisonPlan.from_budget("converged").list_runs()}
+    for job in ComparisonPlan.from_budget("quick").list_runs():
+        if not job.name.endswith("-third"):
+            assert short[f"{job.name}-third"] == job.config
+
+
 def test_runs_differ_in_encoding_rate_and_seed_only() -> None:
-    first, *rest = (job.config for job in ComparisonPlan.from_budget("standard").list_runs())
+    plan = dataclasses.replace(ComparisonPlan.from_budget("standard"), thirds=False)
+    first, *rest = (job.config for job in plan.list_runs())
     for config in rest:
         model = dataclasses.replace(config.model, encoding=first.model.encoding)
         own = ("learning_rate", "encoding_learning_rate", "embedding_learning_rate", "seed")
@@ -45,7 +66,9 @@ def test_runs_differ_in_encoding_rate_and_seed_only() -> None:
 
 
 def test_a_grid_of_learning_rates() -> None:
-    plan = ComparisonPlan(encodings=("rope", "alibi"), learning_rates=(0.001, 0.002))
+    plan = ComparisonPlan(
+        encodings=("rope", "alibi"), learning_rates=(0.001, 0.002), thirds=False
+    )
     names = [job.name for job in plan.list_runs()]
     assert names[:2] == ["rope-rate0.001-seed0", "rope-rate0.002-seed0"]
     assert [job.config.training.learning_rate for job in plan.list_runs()] == [0.001, 0.002] * 2

@@ -59,7 +59,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
             ),
             data=DataConfig(files=(texts,)),
             training=TrainingConfig(
-                length=24, batch=16, steps=100, warmup=10, learning_rate=0.003, seed=seed
+                length=24,
+                batch=16,
+                steps=100,
+                warmup=10,
+                optimizer="adamw",  # as nearly all published models
+                learning_rate=0.003,
+                embedding_learning_rate=0.003,
+                weight_decay=0.1,
+                seed=seed,
             ),
             evaluation=EvaluationConfig(multiples=(1.0,), windows=1),
         )

@@ -27,6 +27,7 @@ ModelKind = Literal["decoder", "encoder"]
 AttentionKind = Literal["softmax", "linear"]
 FeatureMapName = Literal["elu", "relu", "cosine"]
 TrainingPrecision = Literal["float32", "bfloat16"]
+OptimizerName = Literal["muon", "adamw"]
 Sharing = Literal["model", "layer"]
 #: "rope", "learned+rope", {"name": "rope", "base": 500000.0}, or a list of these.
 EncodingSpec = str | dict[str, Any] | list[Any]
@@ -119,15 +120,18 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Training with Muon and AdamW: linear warm-up, then rates that fall to zero in a line.
+    """Length, batch and steps of a training, and its learning rates.
 
-    learning_rate: that of Muon, for the matrices of the layers. encoding_learning_rate: that of
-    AdamW for the parameters of the encoding. embedding_learning_rate: that of AdamW for the rest.
+    optimizer: what trains the matrices of the layers, "muon" or "adamw"; AdamW trains the rest.
+    learning_rate: that of these matrices. encoding_learning_rate: that of the parameters of the
+    encoding. embedding_learning_rate: that of all others. After ``warmup`` steps the rates fall to
+    zero in a line.
     """
 
     length: int = 128
     batch: int = 16
     steps: int = 1200
+    optimizer: OptimizerName = "muon"
     learning_rate: float = 1e-2
     encoding_learning_rate: float = 1e-2
     embedding_learning_rate: float = 8e-3
@@ -146,6 +150,7 @@ class TrainingConfig:
             check_number(f"training.{name}", getattr(self, name), 0.0, 10.0, open_below=True)
         check_number("training.weight_decay", self.weight_decay, 0.0, 10.0)
         check_number("training.clip", self.clip, 0.0, 1e6, open_below=True)
+        check_choice("training.optimizer", self.optimizer, get_args(OptimizerName))
         check_choice("training.precision", self.precision, get_args(TrainingPrecision))
         if self.length < 2:
             raise ValueError("training.length must be at least 2: a token and the one after it.")

@@ -32,7 +32,11 @@ class Muon(torch.optim.Optimizer):
     """Muon for parameters that are matrices, with decoupled weight decay."""
 
     def __init__(
-        self, params: Iterable[Tensor], *, lr: float = 1e-2, weight_decay: float = 0.0
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        *,
+        lr: float = 1e-2,
+        weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
 

@@ -36,24 +36,30 @@ _VALIDATION_ROWS = 16  # windows in one forward pass: as many as in a training s
 
 
 class TrainingOptimizer:
-    """Muon for the matrices of the layers, AdamW for all other parameters."""
+    """Muon or AdamW for the matrices of the layers, AdamW for all other parameters."""
 
     def __init__(self, model: Model, training: TrainingConfig) -> None:
         groups = group_parameters(model)
         decay = training.weight_decay
-        matrices = groups["matrices"].values()
-        muon = Muon(matrices, lr=training.learning_rate, weight_decay=decay)
-        rate = training.embedding_learning_rate
-        adamw_groups = [
-            {"params": list(groups["embeddings"].values()), "lr": rate, "weight_decay": decay},
-            {"params": list(groups["norms"].values()), "lr": rate, "weight_decay": 0.0},
+        rates = {
+            "matrices": training.learning_rate,
+            "embeddings": training.embedding_learning_rate,
+            "norms": training.embedding_learning_rate,
+            "encoding": training.encoding_learning_rate,
+        }
+        options = [
+            {
+                "params": list(weights.values()),
+                "lr": rates[name],
+                "weight_decay": decay if name in ("matrices", "embeddings") else 0.0,
+            }
+            for name, weights in groups.items()
+            if weights
         ]
-        if groups["encoding"]:
-            encoding = list(groups["encoding"].values())
-            rate = training.encoding_learning_rate
-            adamw_groups.append({"params": encoding, "lr": rate, "weight_decay": 0.0})
-        adamw = torch.optim.AdamW(adamw_groups, betas=(0.9, 0.95), fused=True)
-        self.optimizers: tuple[torch.optim.Optimizer, ...] = (muon, adamw)
+        self.optimizers: list[torch.optim.Optimizer] = []
+        if training.optimizer == "muon":
+            self.optimizers.append(Muon([options.pop(0)]))  # the matrices come first
+        self.optimizers.append(torch.optim.AdamW(options, betas=(0.9, 0.95), fused=True))
         self._groups = [group for one in self.optimizers for group in one.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
 

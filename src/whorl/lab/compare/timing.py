@@ -34,7 +34,7 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        runs = [run for run in plan.list_runs() if run.config.training.seed == 0]
+        runs = dataclasses.replace(plan, seeds=1, thirds=False).list_runs()
         source = open_data_source(runs[0].config)
         per_step = fixed = 0.0
         for run in runs:
@@ -46,6 +46,8 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
     finally:
         torch.set_num_threads(threads)
     alone = STEPS_PER_ENCODING * per_step  # speed is measured after the runs
+    if plan.thirds:
+        per_step, fixed = per_step * 4 / 3, 2 * fixed
     room = (
         (minutes * 60 - alone)
         * min(workers, len(plan.list_runs()))
@@ -85,6 +87,7 @@ def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -
         "scalings": list(plan.scalings),
         "seeds": plan.seeds,
         "learning_rates": list(plan.learning_rates),
+        "thirds": plan.thirds,
         "base": plan.base.to_dict(),
     }
     if note.exists() and (found := files.read_json(note)).get("asked") == asked:
