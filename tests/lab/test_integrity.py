@@ -32,7 +32,7 @@ from whorl.lab.attention import compute_attention
 from whorl.lab.checkpoint import read_checkpoint
 from whorl.lab.compare import rewrite_report
 from whorl.lab.environment import describe_environment
-from whorl.lab.integrity import check_format, compute_tensor_checksum, write_checked
+from whorl.lab.integrity import FORMAT, check_format, compute_tensor_checksum, write_checked
 
 safetensors = pytest.importorskip("safetensors.torch")
 
@@ -265,17 +265,20 @@ def test_runs_of_the_first_version_are_refused(half: Run, small: RunConfig, tmp_
 
 def test_later_formats_are_refused(half: Run, small: RunConfig) -> None:
     found = json.loads(half.environment_path.read_text())
-    half.environment_path.write_text(json.dumps(found | {"format": 3}))
+    half.environment_path.write_text(json.dumps(found | {"format": FORMAT + 1}))
     with pytest.raises(ValueError, match=r"is damaged: environment.json has been changed"):
         half.verify()
-    write_checked(half.environment_path, found | {"format": 3})
-    message = r"is a run of another version: environment.json has format '3', and whorl .* reads 2"
+    write_checked(half.environment_path, found | {"format": FORMAT + 1})
+    message = (
+        rf"is a run of another version: environment.json has format '{FORMAT + 1}', and whorl .*"
+        rf" reads {FORMAT};"
+    )
     with pytest.raises(ValueError, match=message):
         train(small, half.folder)
     with pytest.raises(ValueError, match=r"x has format 'a+', and whorl .*; use the version that"):
         check_format("a" * 5000, "x")
-    tell(format="3")(half.folder)
-    with pytest.raises(ValueError, match=r"checkpoint.safetensors has format '3'"):
+    tell(format=str(FORMAT + 1))(half.folder)
+    with pytest.raises(ValueError, match=rf"checkpoint.safetensors has format '{FORMAT + 1}'"):
         read_checkpoint(half.checkpoint_path)
 
 

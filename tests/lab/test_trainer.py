@@ -16,7 +16,7 @@ from whorl.lab import Interrupted, Model, Run, RunConfig, TrainingProgress, trai
 from whorl.lab import trainer as module
 from whorl.lab.checkpoint import read_checkpoint
 
-SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms")
+SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms", "validation_loss")
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +49,7 @@ def test_a_run(whole: Run, small: RunConfig) -> None:
     lines = whole.read_metrics()
     assert [line["step"] for line in lines] == list(range(1, 9))
     assert lines[-1]["loss"] < lines[0]["loss"]
+    assert lines[-1]["validation_loss"] < lines[0]["validation_loss"]
     assert set(lines[0]["gradient_norms"]) == {"attention", "embedding", "head", "mlp", "norms"}
     squares = sum(norm**2 for norm in lines[0]["gradient_norms"].values())
     assert squares == pytest.approx(lines[0]["gradient_norm"] ** 2, rel=1e-2)
