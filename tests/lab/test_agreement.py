@@ -1,0 +1,41 @@
+"""Agreement of two comparisons, on made-up tables and on the published ones."""
+
+from typing import Any
+
+import pytest
+
+from whorl.lab.compare.agreement import measure_agreement, rank_with_ties
+
+
+def make_comparison(**losses: tuple[float, float]) -> dict[str, Any]:
+    """A comparison with the losses of each row at 128 (trained) and 256."""
+    return {
+        "settings": {"length": 128, "lengths": [128, 256]},
+        "rows": [
+            {"name": name, "by_length": {"128": {"mean": near}, "256": {"mean": far}}}
+            for name, (near, far) in losses.items()
+        ],
+    }
+
+
+def test_ranks() -> None:
+    assert rank_with_ties([3.0, 1.0, 2.0]) == [3, 1, 2]
+    assert rank_with_ties([1.0, 1.0, 1.0]) == [2, 2, 2]
+    # The middle one is tied with both others, which are not tied with each other.
+    assert rank_with_ties([1.0, 1.04, 1.08]) == [1.5, 2.0, 2.5]
+
+
+def test_the_same_order_agrees_and_the_reverse_does_not() -> None:
+    short = make_comparison(rope=(1.5, 3.0), t5=(1.6, 2.0), nope=(1.9, 1.0))
+    long = make_comparison(nope=(1.4, 3.0), rope=(1.1, 1.0), t5=(1.2, 2.0), alibi=(1.0, 1.0))
+    found = measure_agreement(short, long)
+    assert found["rows"] == ["rope", "t5", "nope"]
+    assert found["correlation"] == {128: pytest.approx(1.0), 256: pytest.approx(-1.0)}
+    assert found["differences"]["rope"] == (0.0, 0.0)
+    assert found["differences"]["nope"] == (pytest.approx(0.4), pytest.approx(0.3))
+
+
+def test_too_few_rows() -> None:
+    one = make_comparison(rope=(1.0, 2.0), t5=(1.0, 2.0))
+    with pytest.raises(ValueError, match=r"^the comparisons must share at least three .* rope, t5"):
+        measure_agreement(one, one)
