@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from whorl.cli.compare import Budget
 from whorl.lab import compare as experiment
-from whorl.lab.compare import ComparisonPlan, Outcome, RunStatus
+from whorl.lab.compare import BUDGETS, ComparisonPlan, Outcome, RunStatus
 
 for package in ("safetensors", "tomli_w", "altair", "vl_convert"):
     pytest.importorskip(package)
@@ -45,6 +46,22 @@ def test_quick_is_the_default(whorl: Whorl, asked: dict[str, Any]) -> None:
     assert done.code == 2
     assert "x failed: no reason" in done.err
     assert "rope-seed0: running" in done.err
+
+
+def test_every_budget_can_be_chosen(whorl: Whorl, asked: dict[str, Any]) -> None:
+    assert {one.value for one in Budget} == {"quick", "standard", "converged", "full"}
+    assert BUDGETS.keys() <= {one.value for one in Budget}
+    for name in BUDGETS:
+        whorl("compare", "--budget", name)
+        assert asked["folder"] == Path("runs") / name
+    text = " ".join(whorl("compare", "--help").out.replace("\u2502", " ").split())
+    for words in (
+        "quick takes about five minutes.",
+        "standard has every encoding and three seeds.",
+        "converged trains until the curves are flat, with two seeds, and takes about an hour and a",
+        "full takes a night.",
+    ):
+        assert words in text
 
 
 def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any]) -> None:

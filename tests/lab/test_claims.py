@@ -1,128 +1,362 @@
 """Published claims against made-up results: each outcome comes up where it should."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev, variance
 from typing import Any
 
 import pytest
 
+import whorl
 from whorl.lab import EvaluationConfig, ModelConfig, RunConfig
-from whorl.lab.compare.claims import CLAIMS, check_claims
+from whorl.lab.compare.claims import CLAIMS, Claim, check_claims
 from whorl.lab.compare.statistics import Estimate, estimate
 from whorl.lab.compare.thresholds import SEED_NOISE
+from whorl.lab.evaluate import SCALINGS
 
-from .made import made
+from .made import FLAT_CURVE, made
 
-CONFIG = RunConfig()  # trains on 128 tokens, judges at 512 among others
-FLAT = [[2.0, 2.1, 1.9]]
+CONFIG = RunConfig()  # trains on 128 tokens, evaluates at 256 and 512 among others
+SAME = [[2.0, 2.1, 1.9]]
+GROWING = (3.0, 2.5, 2.2, 2.0, 1.96)  # 2 % in the last tenth
 
 
 def risen(by: float, noise: float = 0.01) -> list[list[float]]:
-    return [[value + by + noise * n for n, value in enumerate(FLAT[0])]]
+    return [[value + by + noise * n for n, value in enumerate(SAME[0])]]
+
+
+def judge(
+    claim: str, curves: dict[str, list[Sequence[float]]] | None = None, **losses: Any
+) -> dict[str, Any]:
+    found = {one["id"]: one for one in check_claims(made(curves, **losses), CONFIG)}
+    return found[claim]
 
 
 def outcome(claim: str, **losses: Any) -> str:
-    found = {one["id"]: one for one in check_claims(made(**losses), CONFIG)}
-    return str(found[claim]["outcome"])
+    return str(judge(claim, **losses)["outcome"])
 
 
 @pytest.mark.parametrize(
     ("rise", "expected"),
-    [(1.0, "reproduced"), (0.0, "not reproduced"), (0.09, "inconclusive")],
+    [(1.0, "reproduced"), (0.0, "not reproduced"), (0.09, "not decidable")],
 )
-@pytest.mark.parametrize("name", ["learned", "sinusoidal"])
-def test_rising(name: str, rise: float, expected: str) -> None:
-    assert outcome(f"{name}-rises", **{name: {128: FLAT, 512: risen(rise)}}) == expected
+@pytest.mark.parametrize(
+    ("claim", "name"),
+    [("learned-rises", "learned"), ("sinusoidal-rises", "sinusoidal"), ("rope-degrades", "rope")],
+)
+def test_rising(claim: str, name: str, rise: float, expected: str) -> None:
+    assert outcome(claim, **{name: {128: SAME, 512: risen(rise)}}) == expected
 
 
 @pytest.mark.parametrize(
     ("rise", "expected"),
-    [(0.1, "reproduced"), (0.9, "not reproduced"), (0.49, "inconclusive")],
+    [(0.1, "reproduced"), (0.9, "not reproduced"), (0.49, "not decidable")],
 )
 @pytest.mark.parametrize("name", ["alibi", "kerple", "t5"])
 def test_holding(name: str, rise: float, expected: str) -> None:
-    losses = {"rope": {128: FLAT, 512: risen(1.0)}, name: {128: FLAT, 512: risen(rise)}}
+    losses = {"rope": {128: SAME, 512: risen(1.0)}, name: {128: SAME, 512: risen(rise)}}
     assert outcome(f"{name}-holds", **losses) == expected
 
 
 def test_yarn() -> None:
-    rope = {128: FLAT, 512: risen(1.0)}
-    assert outcome("yarn-carries", rope=rope, rope_yarn={128: FLAT, 512: risen(0.2)}) == (
-        "reproduced"
-    )
-    assert outcome("yarn-carries", rope=rope, rope_yarn={128: FLAT, 512: risen(0.8)}) == (
+    rope = {128: SAME, 512: risen(1.0)}
+    # The scaling is worse at the trained length; the rise counts from RoPE's own loss.
+    far, near = ({128: risen(0.5), 512: risen(by)} for by in (0.8, 0.2))
+    assert outcome("yarn-carries", rope=rope, rope_yarn=near) == "reproduced"
+    assert outcome("yarn-carries", rope=rope, rope_yarn=far) == "not reproduced"
+
+
+def test_nothing_is_spared_where_nothing_rises() -> None:
+    losses: dict[str, Any] = {"rope": {128: SAME, 512: SAME}, "alibi": {128: SAME, 512: risen(-1)}}
+    found = judge("alibi-holds", **losses)
+    assert found["outcome"] == "not decidable"
+    why = "rise of rope at 4x: 0.00 [0.00, 0.00], not surely above 0.1 (one seed, 3 windows)"
+    assert found["evidence"].endswith(f"{why}, so that nothing is there to avoid")
+    for name in ("xpos", "nope"):
+        losses[name] = {128: SAME, 512: risen(-1)}
+        assert outcome(f"{name}-over-rope", **losses) == "not decidable"
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("rope", "sinusoidal"), ("t5", "rope"), ("alibi", "t5")]
+)
+@pytest.mark.parametrize(
+    ("twice", "far", "expected"),
+    [
+        (0.3, 0.5, "reproduced"),
+        (0.3, -0.5, "not reproduced"),  # one of the two is enough
+        (-0.5, 0.3, "not reproduced"),
+        (0.05, 0.5, "not decidable"),
+        (0.5, 0.05, "not decidable"),
+    ],
+)
+def test_order_at_twice_and_four_times_the_length(
+    name: str, other: str, twice: float, far: float, expected: str
+) -> None:
+    losses = {
+        name: {128: SAME, 256: SAME, 512: SAME},
+        other: {128: SAME, 256: risen(twice), 512: risen(far)},
+    }
+    found = judge(f"{name}-over-{other}", **losses)
+    assert found["outcome"] == expected
+    assert found["value"]["mean"] == pytest.approx(min(twice, far) + 0.01)  # the smaller one
+    at = "2x" if twice < far else "4x"
+    assert f"; loss of {other} at {at}, less that of {name}: " in found["evidence"]
+
+
+@pytest.mark.parametrize("other", ["t5", "alibi"])
+def test_kerple_over_others(other: str) -> None:
+    kerple = {128: SAME, 512: SAME}
+    claim = f"kerple-over-{other}"
+    assert outcome(claim, kerple=kerple, **{other: {128: SAME, 512: risen(0.3)}}) == "reproduced"
+    assert outcome(claim, kerple=kerple, **{other: {128: risen(5), 512: risen(-0.3)}}) == (
         "not reproduced"
     )
 
 
-def test_nothing_is_spared_where_nothing_rises() -> None:
-    losses: dict[str, Any] = {"rope": {128: FLAT, 512: FLAT}, "alibi": {128: FLAT, 512: risen(-1)}}
-    assert outcome("alibi-holds", **losses) == "inconclusive"
-    found = check_claims(made(**losses), CONFIG)[-1]
-    assert found["evidence"].split("; ")[1].startswith("RoPE's own rise at 4x: 0.00")
+@pytest.mark.parametrize(
+    ("name", "other"), [("nope", "rope"), ("nope", "alibi"), ("nope", "t5"), ("xpos", "rope")]
+)
+def test_rises_are_compared_not_losses(name: str, other: str) -> None:
+    steep, slight = {128: SAME, 512: risen(1.0)}, {128: risen(2.0), 512: risen(2.4)}
+    claim = f"{name}-over-{other}"
+    assert outcome(claim, **{name: slight, other: steep}) == "reproduced"
+    assert outcome(claim, **{name: steep, other: slight}) == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("claim", "name", "others"),
+    [
+        ("rope-below-learned", "rope", ["learned"]),
+        ("rope-below-t5", "rope", ["t5"]),
+        ("deberta-gains", "deberta", ["learned"]),
+        ("transformer-xl-gains", "transformer_xl", ["shaw", "sinusoidal"]),
+    ],
+)
+def test_gains_within_the_length(claim: str, name: str, others: list[str]) -> None:
+    mine, worse, near = ({128: risen(by), 512: SAME} for by in (0.0, 0.3, 0.08))
+    first, *rest = others
+    more = dict.fromkeys(rest, worse)
+    assert outcome(claim, **{name: mine, first: worse}, **more) == "reproduced"
+    assert outcome(claim, **{name: worse, first: mine}, **more) == "not reproduced"
+    found = judge(claim, **{name: mine, first: near}, **more)
+    assert found["outcome"] == "not decidable"
+    assert found["evidence"].endswith("; a difference within 0.1, which another seed may reverse")
+
+
+SCALED = ("linear", "ntk", "ntk_by_parts", "yarn")
+
+
+@pytest.mark.parametrize(
+    ("rises", "worst", "best"),
+    [
+        ((0.9, 0.5, 0.4, 0.2), "reproduced", "reproduced"),
+        ((0.5, 0.9, 0.4, 0.2), "not reproduced", "reproduced"),
+        ((0.9, 0.5, 0.2, 0.4), "reproduced", "not reproduced"),
+        ((0.9, 0.5, 0.22, 0.2), "reproduced", "not decidable"),
+    ],
+)
+def test_scalings(rises: tuple[float, ...], worst: str, best: str) -> None:
+    losses: dict[str, Any] = {
+        f"rope_{name}": {128: SAME, 512: risen(rise)}
+        for name, rise in zip(SCALED, rises, strict=True)
+    }
+    assert outcome("linear-worst", **losses) == worst
+    assert outcome("yarn-best", **losses) == best
+    del losses["rope_ntk"]
+    assert check_claims(made(**losses), CONFIG) == []
+
+
+def test_not_yet_while_a_row_still_learns() -> None:
+    losses: dict[str, Any] = {
+        "rope": {128: SAME, 512: risen(1.0)},
+        "alibi": {128: SAME, 512: risen(0.1)},
+    }
+    assert outcome("alibi-holds", **losses) == "reproduced"
+    found = judge("alibi-holds", {"rope": [GROWING]}, **losses)
+    assert found["outcome"] == "not yet"
+    assert found["evidence"] == (
+        "the last tenth of the steps still improved rope by 2.0 %; so far alibi 2.00 (1x) 2.11"
+        " (4x), rope 2.00 (1x) 3.01 (4x)"
+    )
+    both = judge("alibi-holds", {"rope": [GROWING], "alibi": [GROWING]}, **losses)
+    assert "still improved alibi by 2.0 %, rope by 2.0 %;" in both["evidence"]
+    short = judge("alibi-holds", {"rope": [[1.0] * 3 + [float("nan")] * 2]}, **losses)
+    assert "still improved rope by ?;" in short["evidence"]
+
+
+def test_not_yet_if_one_seed_still_learns() -> None:
+    losses = {128: [[2.0], [2.1], [2.2]], 512: [[3.0], [3.1], [3.2]]}
+    assert outcome("rope-degrades", rope=losses) == "reproduced"
+    curves: dict[str, list[Sequence[float]]] = {"rope": [FLAT_CURVE, FLAT_CURVE, GROWING]}
+    found = judge("rope-degrades", curves, rope=losses)
+    assert found["outcome"] == "not yet"
+    assert "improved rope by 0.7 %" in found["evidence"]  # the mean over seeds
 
 
 @pytest.mark.parametrize("name", ["learned", "t5"])
 def test_learning_faster(name: str) -> None:
-    worse = {128: risen(0.3), 512: risen(0.3)}
-    even = {128: FLAT, 512: FLAT}
+    """RoPE is at 2.5 after 50 steps; the other ends there."""
+    losses: dict[str, Any] = {key: {128: SAME, 512: SAME} for key in ("rope", name)}
+    slow = (4.0, 3.5, 3.0, 2.6, 2.5)
     claim = f"rope-beats-{name}"
-    assert outcome(claim, **{"rope": even, name: worse}) == "reproduced"
-    assert outcome(claim, **{"rope": worse, name: even}) == "not reproduced"
-    assert outcome(claim, **{"rope": even, name: even}) == "inconclusive"
-    near = {128: risen(0.08), 512: risen(0.1)}
-    assert outcome(claim, **{"rope": even, name: near}) == "inconclusive"  # within seed noise
+    found = judge(claim, {name: [slow]}, **losses)
+    assert found["kind"] == "speed"
+    assert found["outcome"] == "reproduced"
+    assert found["value"]["mean"] == pytest.approx(0.5)
+    # RoPE higher by 0.1 is at 2.5 after 58.33 steps; lower by 0.1 after 45.
+    assert found["value"]["low"] == pytest.approx(1 - 0.5833, abs=1e-3)
+    assert found["value"]["high"] == pytest.approx(0.55)
+    assert found["evidence"] == (
+        f"to a validation loss of 2.50: rope 50 steps, {name} 100; share of steps saved: 50 %"
+        " [42 %, 55 %], to be above 0 % (one seed; the interval is for curves 0.1 nats higher or"
+        " lower)"
+    )
+    other = judge(claim, {"rope": [slow]}, **losses)
+    assert other["outcome"] == "not reproduced"
+    assert other["value"]["mean"] == pytest.approx(-1.0)
+    even = judge(claim, **losses)
+    assert even["outcome"] == "not decidable"
+    assert even["evidence"].endswith("; the interval contains 0")
+    near = [tuple(loss + 0.05 for loss in FLAT_CURVE)]
+    assert judge(claim, {name: near}, **losses)["outcome"] == "not decidable"
+
+
+def test_speed_is_judged_before_the_curves_are_flat() -> None:
+    losses: dict[str, Any] = {key: {128: SAME, 512: SAME} for key in ("rope", "t5")}
+    curves: dict[str, list[Sequence[float]]] = {"rope": [GROWING], "t5": [(4, 3.5, 3.0, 2.6, 2.5)]}
+    assert judge("rope-beats-t5", curves, **losses)["outcome"] == "reproduced"
+    assert judge("rope-below-t5", curves, **losses)["outcome"] == "not yet"
+
+
+def test_speed_in_several_seeds_is_paired() -> None:
+    """Seeds end at different losses, but RoPE always saves about half of the steps."""
+    losses: dict[str, Any] = {
+        key: {128: [[2.0]] * 3, 512: [[2.0]] * 3} for key in ("rope", "learned")
+    }
+    curves: dict[str, list[Sequence[float]]] = {
+        "rope": [[loss + n for loss in FLAT_CURVE] for n in range(3)],
+        "learned": [[5.0 + n, 4.0 + n, 3.0 + n, 2.6 + n, 2.5 + n - 0.01 * n] for n in range(3)],
+    }
+    found = judge("rope-beats-learned", curves, **losses)
+    assert found["outcome"] == "reproduced"
+    savings = [1 - (50 + 25 * 0.01 * n / 0.3) / 100 for n in range(3)]
+    wanted = estimate(savings)
+    assert found["value"]["mean"] == pytest.approx(wanted.mean)
+    assert found["value"]["low"] == pytest.approx(wanted.low)
+    assert "rope 51 steps, learned 100;" in found["evidence"]
+    assert found["evidence"].endswith("to be above 0 % (3 seeds)")
+    curves["rope"][2] = (9.0, 9.0, 9.0, 9.0, 9.0)
+    assert judge("rope-beats-learned", curves, **losses)["outcome"] == "not decidable"
+
+
+def test_speed_without_numbers() -> None:
+    losses: dict[str, Any] = {key: {128: SAME, 512: SAME} for key in ("rope", "t5")}
+    curves: dict[str, list[Sequence[float]]] = {"t5": [[float("nan")] * 5]}
+    found = judge("rope-beats-t5", curves, **losses)
+    assert found["outcome"] == "not decidable"
+    assert found["evidence"] == "no steps can be compared: a loss is missing"
+
+
+def test_no_seed_in_common() -> None:
+    rope, t5 = made(rope={128: SAME, 512: SAME}, t5={128: SAME, 512: SAME})
+    for results in (t5.curves, t5.evaluations):
+        results[7] = results.pop(0)  # type: ignore[attr-defined]
+    found = {one["id"]: one for one in check_claims([rope, t5], CONFIG)}
+    assert found["rope-beats-t5"]["evidence"] == "no seed in common"
+    assert found["rope-below-t5"]["evidence"].endswith("to be above 0 (no seed in common)")
+    for claim in ("rope-beats-t5", "rope-below-t5"):
+        assert found[claim]["outcome"] == "not decidable"
 
 
 def test_seeds_are_paired() -> None:
     """Seeds that differ much, encodings that differ little but always the same way."""
     rope = {128: [[1.0], [3.0], [5.0]], 512: [[1.0], [3.0], [5.0]]}
     learned = {128: [[1.1], [3.11], [5.09]], 512: [[9.0], [9.0], [9.0]]}
-    found = {one["id"]: one for one in check_claims(made(rope=rope, learned=learned), CONFIG)}
-    assert found["rope-beats-learned"]["outcome"] == "reproduced"
-    assert found["rope-beats-learned"]["evidence"].endswith("to be above 0 (3 seeds)")
+    found = judge("rope-below-learned", rope=rope, learned=learned)
+    assert found["outcome"] == "reproduced"
+    assert found["evidence"] == (
+        "rope 3.00 (1x), learned 3.10 (1x); loss of learned at 1x, less that of rope: 0.10 [0.08,"
+        " 0.12], to be above 0 (3 seeds)"
+    )
+    learned[128] = [[1.1], [2.9], [5.09]]
+    found = judge("rope-below-learned", rope=rope, learned=learned)
+    assert found["outcome"] == "not decidable"
+    assert found["evidence"].endswith("; the interval contains 0")
 
 
 def test_only_what_can_be_judged() -> None:
-    assert [one["id"] for one in check_claims(made(rope={128: FLAT, 512: FLAT}), CONFIG)] == [
+    assert [one["id"] for one in check_claims(made(rope={128: SAME, 512: SAME}), CONFIG)] == [
         "rope-degrades"
     ]
     short = RunConfig(evaluation=EvaluationConfig(multiples=(1.0, 2.0)))
-    assert check_claims(made(rope={128: FLAT, 256: FLAT}), short) == []
+    entries = made(rope={128: SAME, 256: SAME}, t5={128: SAME, 256: SAME})
+    assert [one["id"] for one in check_claims(entries, short)] == [
+        "rope-beats-t5",
+        "rope-below-t5",
+    ]
 
 
 def test_models_that_know_nothing_are_not_judged() -> None:
     entries = made(learned={128: [[8.7, 8.8]], 512: [[9.7, 9.9]]})
     (found,) = check_claims(entries, CONFIG)
-    assert found["outcome"] == "inconclusive"
+    assert found["outcome"] == "not decidable"
     assert found["evidence"] == "learned: the loss is hardly below that of token frequencies"
 
 
 def test_a_loss_that_is_no_number() -> None:
-    entries = made(rope={128: FLAT, 512: [[float("nan"), 2.0, 2.0]]})
+    entries = made(rope={128: SAME, 512: [[float("nan"), 2.0, 2.0]]})
     (found,) = check_claims(entries, CONFIG)
-    assert found["outcome"] == "inconclusive"
+    assert found["outcome"] == "not decidable"
+    assert found["evidence"].endswith("; a loss is not finite")
+    (found,) = check_claims(made(rope={128: [[1.0]], 512: [[2.0]]}), CONFIG)
+    assert found["outcome"] == "not decidable"
+    assert found["evidence"].endswith("; one value has no interval")
 
 
 def test_claims_are_about_decoders() -> None:
-    entries = made(rope={128: FLAT, 512: FLAT})
+    entries = made(rope={128: SAME, 512: SAME})
     for model in (ModelConfig(kind="encoder"), ModelConfig(attention="linear")):
         assert check_claims(entries, RunConfig(model=model)) == []
-    yarn = made(rope={128: FLAT, 512: FLAT}, rope_yarn={128: FLAT, 512: FLAT})
+    yarn = made(rope={128: SAME, 512: SAME}, rope_yarn={128: SAME, 512: SAME})
     twice = RunConfig(evaluation=EvaluationConfig(factor=2.0))
     assert [one["id"] for one in check_claims(yarn, twice)] == ["rope-degrades"]
 
 
-def test_every_claim_is_published() -> None:
-    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) == 9
+def test_every_claim_is_published_once() -> None:
+    ids = [claim.id for claim in CLAIMS]
+    assert len(set(ids)) == len(ids) == 24
     for claim in CLAIMS:
         assert claim.url.startswith("https://") or "by construction" in claim.published
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_every_claim_compares_rows_that_exist(claim: Claim) -> None:
+    for name in claim.needs:
+        encoding, _, scaling = name.partition("+")
+        assert encoding in whorl.names()
+        assert not scaling or scaling in SCALINGS
+    if claim.kind == "speed":
+        assert (len(claim.needs), claim.measures) == (2, ())
+        return
+    asked: set[tuple[str, int]] = set()
+
+    def loss(name: str, times: int) -> float:
+        asked.add((name, times))
+        return 2.0
+
+    for measure in claim.measures:
+        measure.compute(loss)
+    assert {name for name, _ in asked} == set(claim.needs)  # all that it needs, and no other
+    assert {times for _, times in asked} == set(claim.multiples)  # as the evidence shows
 
 
 def test_statistics() -> None:
     assert estimate([2.0]) == Estimate(2.0)
     assert str(estimate([1.0])) == "1.00"
+    assert estimate([0.5]).format_percent() == "50 %"
+    assert estimate([0.3, 0.31, 0.32]).format_percent() == "31 % [29 %, 33 %]"
     two = estimate([1.0, 2.0])
     assert two.high == pytest.approx(1.5 + 12.706 * 0.5, rel=1e-3)
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_compariso
 from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.pool import run_all
 from whorl.lab.compare.statistics import estimate
+from whorl.lab.compare.thresholds import FLAT_BELOW
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -53,6 +55,7 @@ def test_from_plan_to_report(plan: ComparisonPlan, tmp_path: Path) -> None:
     assert paired["by_length"]["32"]["mean"] == pytest.approx(sum(gaps) / 2)
     assert paired["by_length"]["32"]["high"] == pytest.approx(estimate(gaps).high)
     assert "against" not in rope
+    _check_curves(tmp_path / "out", found["rows"])
     assert max(len([x for x in statuses if x.state == "running"]) for statuses in seen) == 2
     assert {"training", "evaluation"} <= {status.phase for statuses in seen for status in statuses}
     for name in ("comparison.json", "report.html", "report.md"):
@@ -71,6 +74,21 @@ def test_from_plan_to_report(plan: ComparisonPlan, tmp_path: Path) -> None:
     assert len(outcome.comparison["rows"]) == 4
     after = {path: path.stat().st_mtime_ns for path in before}
     assert after == before  # what was done was left alone
+
+
+def _check_curves(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Curves are means of the runs' validation losses; a scaling has the last tenth of its run."""
+    rope, yarn, _ = rows
+    assert "curve" not in yarn
+    assert yarn["last_tenth"] == rope["last_tenth"]
+    lines = [Run(folder / f"rope-seed{seed}").read_metrics() for seed in (0, 1)]
+    losses = [[line["validation_loss"] for line in one] for one in lines]
+    assert rope["curve"]["step"] == list(range(1, 9))
+    means = [(a + b) / 2 for a, b in zip(*losses, strict=True)]
+    assert rope["curve"]["loss"] == pytest.approx(means)
+    gains = [(one[6] - one[7]) / one[6] for one in losses]  # 7 of 8 steps are below 90 %
+    assert rope["last_tenth"]["improvement"] == pytest.approx(sum(gains) / 2)
+    assert rope["last_tenth"]["flat"] is (max(gains) < FLAT_BELOW)
 
 
 INTERRUPTED = """
@@ -194,6 +212,10 @@ def test_rebuild_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text("[]")
     with pytest.raises(ValueError, match=r"is not a comparison of this version of whorl"):
         load_comparison(tmp_path / "comparison.json")
+    (tmp_path / "comparison.json").write_text('{"format": 1, "rows": []}')
+    message = r"is a comparison of format 1, and this version of whorl reads format 2; compare aga"
+    with pytest.raises(ValueError, match=message):
+        load_comparison(tmp_path / "comparison.json")
 
 
 def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
@@ -214,6 +236,7 @@ def test_runs_that_cannot_be_compared(small: RunConfig, tmp_path: Path) -> None:
         rewrite_report(tmp_path)
 
 
+@pytest.mark.xfail(strict=True, reason="the published comparisons are to be measured again")
 def test_the_published_comparison_is_read() -> None:
     for path in (Path(__file__).parents[2] / "benchmarks").glob("*-compare.json"):
         assert [row["name"] for row in load_comparison(path)["rows"]][:2] == ["nope", "sinusoidal"]

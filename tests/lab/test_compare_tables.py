@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.plots.lab_document import comparison
-from whorl.lab.compare._view import MISSING
+from whorl.lab.compare._view import MISSING, ComparisonView
 from whorl.lab.compare.tables import build_terminal_tables, render_markdown
+from whorl.lab.compare.verdict import write_verdict
 
 
 def table(text: str) -> list[list[str]]:
@@ -16,26 +17,63 @@ def table(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_markdown_says_where_and_what_then_rows_by_length() -> None:
-    text = render_markdown(comparison())
-    where, what, *_ = text.split("\n\n")
+def test_markdown_begins_with_the_verdict_and_ends_with_the_machine() -> None:
+    text = render_markdown(comparison(), claims=True)
+    verdict, what, first, *_, where = text.strip().split("\n\n")
+    assert verdict == write_verdict(ComparisonView(comparison()))
+    assert what == (
+        "Python 3.11.2 standard library: loss in nats per byte by evaluation length; 3 layers,"
+        " width 96, trained for 350 steps at 128 bytes, 1 seed. Last tenth: change of the"
+        " validation loss in the last tenth of the steps; a row has learned if it is less than"
+        " 0.5 % in every seed."
+    )
     assert where == (
         "Some CPU, 2 cores, 2026-11-16; whorl 0.1.0, torch 2.13.0+cpu, Python 3.11.2."
         " Command: `whorl compare`."
     )
-    assert what == (
-        "Python 3.11.2 standard library: loss in nats per byte by evaluation length; 3 layers,"
-        " width 96, trained for 350 steps at 128 bytes, 1 seed."
-    )
-    heads, rule, *rows = table(text)
-    assert heads == ["encoding", "64", "128 (trained)", "256", "512", "1024", "2048", "tokens/s"]
-    assert rule == ["---"] + ["---:"] * 7
+    heads, rule, *rows = table(first)
+    assert heads == [
+        *("encoding", "64", "128 (trained)", "256", "512", "1024", "2048", "last tenth"),
+        "tokens/s",
+    ]
+    assert rule == ["---"] + ["---:"] * 8
     assert [row[0] for row in rows][:3] == ["alibi", "kerple", "xpos"]
     best = ["**2.04**", "**2.05**", "**2.06**", "**2.08**"]
-    assert rows[0] == ["alibi", "2.12", "2.02", *best, "13,600"]
+    assert rows[0] == ["alibi", "2.12", "2.02", *best, "-0.3 %", "13,600"]
     assert next(row for row in rows if row[0] == "rope+yarn")[-1] == "\u2013"
     assert "Not finished: deberta (the time of --minutes 8 was over)." in text
-    assert text.endswith("windows only.\n")
+
+
+def test_markdown_groups_claims_by_the_question_that_they_answer() -> None:
+    text = render_markdown(comparison(), claims=True)
+    speed = text.index("Published claims: how fast it learns.")
+    learned = text.index("Published claims: how well it does when it has learned.")
+    table_end = text.index("| rope |")
+    notes = text.index("Not finished")
+    places = [table_end, speed, text.index("| RoPE needs fewer"), learned]
+    places += [text.index("| Learned positions break"), text.index("| T5's bias rises"), notes]
+    assert places == sorted(places)
+    document = comparison()
+    document["claims"] = [one for one in document["claims"] if one["kind"] == "learned"]
+    assert "how fast it learns" not in render_markdown(document, claims=True)
+    assert "Published claims" not in render_markdown(document)
+
+
+@pytest.mark.parametrize(
+    ("last_tenth", "words"),
+    [
+        ({"improvement": 0.0041, "flat": True}, "-0.4 %"),
+        ({"improvement": -0.0041, "flat": True}, "+0.4 %"),
+        ({"improvement": 0.0001, "flat": True}, "+0.0 %"),
+        ({"improvement": None, "flat": False}, MISSING),
+        ({"improvement": math.nan, "flat": False}, MISSING),
+    ],
+)
+def test_the_last_tenth(last_tenth: dict[str, Any], words: str) -> None:
+    document = comparison(1)
+    document["rows"][0]["last_tenth"] = last_tenth
+    heads, _, row = table(render_markdown(document))
+    assert row[heads.index("last tenth")] == words
 
 
 def test_markdown_shows_words_of_users_as_they_are() -> None:
@@ -75,29 +113,32 @@ def rendered(document: dict[str, Any], width: int = 100) -> str:
     return str(console.file.getvalue())
 
 
-def test_terminal_shows_the_table_the_summary_and_the_claims() -> None:
-    text = rendered(comparison())
-    assert text.index("alibi ") < text.index("kerple ") < text.index("learned ")
-    for words in (
-        "tokens/s",
-        "15,700",
-        "128*",
-        "rope+yarn",
-        "2.51",
-        "Published claims",
-        "not reproduced",
-    ):
-        assert words in text
-    assert "Loss by position, in windows of 2048 bytes" in text
+def test_terminal_shows_verdict_table_claims_and_the_rest_in_this_order() -> None:
+    text = " ".join(rendered(comparison()).split())
+    wanted = [
+        "For texts longer than trained, choose alibi or kerple:",
+        "(1 seed, 3 layers, width 96, 350 steps).",
+        "Python 3.11.2 standard library: loss in nats per byte",
+        "last tenth",
+        "alibi 2.12 2.02 2.04 2.05 2.06 2.08 -0.3 % 13,600",
+        "kerple 2.14",
+        "learned 2.38",
+        "* the trained length. Last tenth: change of the validation loss",
+        "Published claims: how fast it learns",
+        "not decidable (1 seed, 3 layers)",
+        "Published claims: how well it does when it has learned",
+        "Loss by position, in windows of 2048 bytes",
+        "Not finished: deberta",
+        "Some CPU, 2 cores",
+    ]
+    places = [text.index(words) for words in wanted]
+    assert places == sorted(places)
     assert "1024-2047" in text
-    assert "params" in text
-    assert "381,600" in text
     for width in (80, 100):  # each caveat in the line of its outcome
         text = rendered(comparison(), width)
         assert text.count("reproduced (1 seed, 3 layers)") == 2
-        assert text.count("inconclusive (1 seed, 3 layers)") == 1
-    assert "hold (a rise of at most 0.1" in " ".join(text.split())
-    assert "Not finished: deberta" in text
+        for outcome in ("not decidable", "not yet"):
+            assert text.count(f"{outcome} (1 seed, 3 layers)") == 1
 
 
 def test_terminal_fits_80_columns_and_takes_no_markup() -> None:
@@ -108,7 +149,8 @@ def test_terminal_fits_80_columns_and_takes_no_markup() -> None:
     assert "[red]x[/]" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "\n sinusoidal " in text
-    assert " tokens/s " in text
+    assert "tokens/s" in text
+    assert "-0.3 %" in text
     assert "\u2026" not in text
 
 
@@ -116,4 +158,4 @@ def test_terminal_of_nothing() -> None:
     document = {**comparison(), "rows": [], "claims": [], "notes": [], "unfinished": []}
     text = rendered(document)
     assert "No run has finished" in text
-    assert "params" not in text
+    assert "last tenth" not in text

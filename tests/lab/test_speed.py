@@ -208,21 +208,6 @@ def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path)
     assert again["rows"] == whole["rows"] == rewrite_report(tmp_path)["rows"]
 
 
-def test_speeds_of_the_first_version_are_not_shown(tmp_path: Path) -> None:
-    """They came from runs that shared the machine, and their documents do not say how."""
-    document = {"format": 1, **comparison()}
-    for speed, left in ((None, 0), ({"rounds": 5, "steps": 3, "date": "2026-11-16"}, 8)):
-        (tmp_path / "c.json").write_text(json.dumps({**document, "speed": speed}))
-        found = load_comparison(tmp_path / "c.json")
-        assert sum(row["tokens_per_second"] is not None for row in found["rows"]) == left
-        assert ("tokens/s" in render_markdown(found)) == bool(left)
-    del document["speed"]
-    (tmp_path / "c.json").write_text(json.dumps(document))
-    assert all(
-        row["tokens_per_second"] is None for row in load_comparison(tmp_path / "c.json")["rows"]
-    )
-
-
 def test_blank_where_it_was_not_measured_and_a_dash_where_it_cannot_be() -> None:
     document = comparison()
     next(row for row in document["rows"] if row["name"] == "alibi")["tokens_per_second"] = None

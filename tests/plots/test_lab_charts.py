@@ -150,14 +150,36 @@ def test_positions_are_averaged_within_half_octaves_of_the_training_length() -> 
     assert found == [(16, 4.0), (24, 3.0), (120, 2.0), (132, 6.0)]
 
 
-def test_training_shows_what_was_trained_and_averages_neighbours() -> None:
+def test_training_shows_every_point_of_what_was_trained() -> None:
     document = comparison()
-    document["rows"][0]["curve"] = {"step": list(range(120)), "loss": [1.0, 3.0] * 60}
+    document["rows"][0]["curve"] = {"step": [7, 14, 21, 28], "loss": [4.0, 3.0, math.nan, 2.0]}
     found = rows(plots.lab_training(document), "hue")
     assert {row["name"] for row in found} == set(QUICK) - {"rope+yarn"}
-    first = [row for row in found if row["name"] == "nope"]
-    assert [row["x"] for row in first] == [n + 0.5 for n in range(0, 120, 2)]
-    assert {row["y"] for row in first} == {2.0}
+    first = [(row["x"], row["y"]) for row in found if row["name"] == "nope"]
+    assert first == [(7, 4.0), (14, 3.0), (28, 2.0)]
+    assert len([row for row in found if row["name"] == "t5"]) == 50
+
+
+@pytest.mark.parametrize("draw", [plots.lab_lengths, plots.lab_positions, plots.lab_training])
+@pytest.mark.parametrize("count", [9, 30])
+def test_charts_have_three_widths(draw: Any, count: int) -> None:
+    found = []
+    for width in ("page", "column", "phone"):
+        svg = plots.svg(draw(comparison(count), width=width))
+        start = svg.index('width="') + len('width="')
+        found.append(float(svg[start : svg.index('"', start)]))
+    assert found == sorted(found, reverse=True)
+    assert found[1] <= 510  # two of them fit into a page
+    assert found[2] <= 360
+
+
+def test_lengths_and_steps_are_beside_each_other() -> None:
+    spec = plots.lab(comparison(3)).to_dict()
+    pair, costs, positions = spec["vconcat"]
+    titles = [one["title"]["text"] for one in pair["hconcat"]]
+    assert titles == ["Loss by evaluation length", "How fast they learn"]
+    assert costs["title"]["text"] == "What each encoding gives and costs"
+    assert positions["title"]["text"].startswith("Loss by position")
 
 
 def test_costs_are_in_order_of_the_longest_and_name_borrowed_weights() -> None:
@@ -182,7 +204,8 @@ def test_accuracy_counts_upwards() -> None:
 
 def test_the_whole_is_drawn(tmp_path: Path) -> None:
     svg = plots.save(plots.lab(comparison(3)), tmp_path / "c.svg", theme="dark").read_text()
-    titles = ["Loss by evaluation length", "What each encoding gives and costs", "Training loss"]
+    titles = ["Loss by evaluation length", "What each encoding gives and costs"]
+    titles += ["How fast they learn", "validation loss by step"]
     titles += ["Loss by position in texts of 2048 bytes", "trained at 128", "Some CPU"]
     assert [title for title in titles if title not in svg] == []
 
@@ -195,7 +218,7 @@ def test_the_whole_leaves_out_what_was_not_measured() -> None:
     text = json.dumps(plots.lab(document).to_dict())
     assert "Loss by evaluation length" in text
     assert "Loss by position" not in text
-    assert "Training loss" not in text
+    assert "How fast they learn" not in text
 
 
 def test_axes_name_their_units() -> None:

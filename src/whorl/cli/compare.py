@@ -28,20 +28,36 @@ __all__ = ["compare"]
 class Budget(str, Enum):
     quick = "quick"
     standard = "standard"
+    converged = "converged"
     full = "full"
 
 
-Size = typer.Option(help="A few minutes, about half an hour, or a night on two cores.")
-Encodings = typer.Option(metavar="A,B", help="Only these, such as rope,alibi,learned+rope.")
-Scalings = typer.Option(metavar="A,B", help="Put into trained rotations: yarn,ntk,... or none.")
-Seeds = typer.Option(help="Runs per encoding, for intervals [1; 3 for standard and full].")
-Minutes = typer.Option(help="Choose the steps so that it takes about as long.")
+Size = typer.Option(
+    help="How much is trained, on two cores. quick takes about five minutes. standard has every"
+    " encoding and three seeds. converged trains until the curves are flat, with two seeds, and"
+    " takes about an hour and a half. full takes a night."
+)
+Encodings = typer.Option(
+    metavar="A,B", help="Compare only these encodings, such as rope,alibi,learned+rope."
+)
+Scalings = typer.Option(
+    metavar="A,B", help="Also evaluate trained rotations with these: yarn,ntk,... or none."
+)
+Seeds = typer.Option(
+    help="Train each encoding with so many seeds, for intervals [1; 2 for converged; 3 for standard"
+    " and full]."
+)
+Minutes = typer.Option(help="Choose the number of steps so that it takes about so many minutes.")
 Rates = typer.Option(metavar="A,B", help="Train matrices at these learning rates, to compare them.")
-Out = typer.Option("--out", metavar="FOLDER", help="Where runs and report go (runs/BUDGET).")
-From = typer.Option("--from", metavar="RUNS", help="Report on runs that are there, untrained.")
+Out = typer.Option(
+    "--out", metavar="FOLDER", help="Write runs and report to this folder (runs/BUDGET)."
+)
+From = typer.Option(
+    "--from", metavar="RUNS", help="Report on the runs in this folder, without training."
+)
 Chart = typer.Option(metavar="FILE", help="Draw the result: .png, .svg, .html or .json.")
 NoSpeed = typer.Option("--no-speed", help="Do not measure how fast each encoding trains.")
-Workers = typer.Option(help="Runs at a time (one per core).")
+Workers = typer.Option(help="Train so many runs at a time (one per core).")
 
 _NAMES = {name: f"--{name}" for name in ("encodings", "scalings", "seeds", "minutes", "workers")}
 _NAMES |= CONFIG_NAMES
@@ -76,7 +92,8 @@ def compare(
 ) -> None:
     """Train the same small model with each encoding, and judge all at 0.5 to 16 times the length.
 
-    Prints a table and writes report.html. Stop it whenever you like: the same command goes on.
+    Prints a verdict and a table, and writes report.html. Stop it whenever you like: the same
+    command goes on.
     """
     options = locals()
     from whorl.lab import compare as experiment

@@ -12,13 +12,14 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ._draw import import_altair, make_chart
 
 __all__ = [
     "GREY",
     "Axes",
+    "ChartWidth",
     "CurvePoint",
     "Series",
     "choose_axis_end",
@@ -30,8 +31,11 @@ __all__ = [
 
 GREY = "#8B929B"
 _LABEL_HEIGHT = 15
-_COLUMNS = 4
-_NARROW_WIDTH = 185
+#: A whole page, one of two columns beside each other, or the screen of a phone.
+ChartWidth = Literal["page", "column", "phone"]
+_PIXELS: dict[ChartWidth, int] = {"page": 540, "column": 345, "phone": 185}
+_PANELS: dict[ChartWidth, int] = {"page": 4, "column": 3, "phone": 2}
+_TITLE_LETTERS: dict[ChartWidth, int] = {"page": 200, "column": 72, "phone": 48}
 _DASHES = [[1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 1.5], [1, 3], [12, 4], [7, 2, 1, 2, 1, 2]]
 
 
@@ -57,8 +61,7 @@ class Axes:
     """Titles, axes and size of a chart.
 
     mark: a vertical line at this x, with these words. top: end of the vertical axis; None shows
-    all values. accuracy: whether values are shares from 0 to 1, and more is better. narrow: for
-    the screen of a phone, with labels inside the chart.
+    all values. accuracy: whether values are shares from 0 to 1, and more is better.
     """
 
     title: str
@@ -71,7 +74,7 @@ class Axes:
     top: float | None = None
     accuracy: bool = False
     height: int = 330
-    narrow: bool = False
+    width: ChartWidth = "page"
 
     @property
     def number_format(self) -> str:
@@ -163,8 +166,9 @@ def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
     )
     dashes = sorted({str(line.dash) for line in series})
     scale = alt.Scale(domain=domain, nice=False)
+    few = axes.width == "phone"  # every second tick
     base = make_chart(_list_rows(series)).encode(
-        _build_x_axis(axes, series, axes.ticks[::-1][::2] if axes.narrow else axes.ticks),
+        _build_x_axis(axes, series, axes.ticks[::-1][::2] if few else axes.ticks),
         alt.Y("y:Q", title=axes.y, scale=scale).axis(format=axes.number_format),
         color=colour,
         detail="name:N",
@@ -190,7 +194,7 @@ def _draw_together(series: Sequence[Series], axes: Axes) -> Any:
     )
     text = ends.mark_text(align="left", dx=26).encode(x="end:Q", y="label:Q", text="words:N")
     return alt.layer(*layers, lines, leader, text, *_draw_mark(axes)).properties(
-        width=_NARROW_WIDTH if axes.narrow else 540,
+        width=_PIXELS[axes.width],
         height=axes.height,
         title=_build_title(axes),
     )
@@ -233,7 +237,7 @@ def _draw_panels(series: Sequence[Series], axes: Axes) -> Any:
             alt.Facet("head:N", title=None, sort=list(heads.values())).header(
                 labelAnchor="start", labelFontSize=11, labelPadding=4, labelLimit=150
             ),
-            columns=2 if axes.narrow else _COLUMNS,
+            columns=_PANELS[axes.width],
             spacing={"row": 14, "column": 16},
         )
         .properties(title=_build_title(axes, order))
@@ -323,6 +327,6 @@ def _draw_mark(axes: Axes) -> list[Any]:
 
 def _build_title(axes: Axes, *more: str) -> Any:
     lines = [*axes.subtitle.split("\n"), *more]
-    if axes.narrow:
-        lines = [part for line in lines for part in textwrap.wrap(line, 48)]
+    letters = _TITLE_LETTERS[axes.width]
+    lines = [part for line in lines for part in textwrap.wrap(line, letters)]
     return import_altair().TitleParams(axes.title, subtitle=lines)

@@ -1,4 +1,4 @@
-"""Charts of a comparison of encodings: by length, by position, by training step, and costs.
+"""Charts of a comparison of encodings: by length, by step of training, by position, and costs.
 
 They read the document that ``whorl compare`` saves. Losses are in nats per token; if the measure is
 accuracy, values are shares of right answers.
@@ -13,6 +13,7 @@ from ._draw import add_title, import_altair, make_chart
 from ._series import (
     GREY,
     Axes,
+    ChartWidth,
     CurvePoint,
     Series,
     choose_axis_end,
@@ -24,27 +25,25 @@ from .theme import PALETTE
 
 __all__ = ["lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"]
 
-# Points of a position or training curve that are averaged into one.
+# Points of a curve by position, in each octave; the rest is averaged.
 _PER_OCTAVE = 2
-_TRAINING_POINTS = 60
 
 
 def lab(comparison: Mapping[str, Any]) -> Any:
-    """All charts for which the comparison has numbers, one below the other."""
+    """All charts for which the comparison has numbers: by length and by step, then the others."""
+    alt = import_altair()
+    separate = dict.fromkeys(("x", "y", "color", "strokeDash"), "independent")
+    has = {key: any(row.get(key) for row in comparison["rows"]) for key in ("curve", "by_position")}
     charts = [lab_lengths(comparison), lab_costs(comparison)]
-    for key, draw in (("by_position", lab_positions), ("curve", lab_training)):
-        if any(row.get(key) for row in comparison["rows"]):
-            charts.append(draw(comparison))
-    return (
-        import_altair()
-        .vconcat(*charts, spacing=44)
-        .resolve_scale(
-            x="independent", y="independent", color="independent", strokeDash="independent"
-        )
-    )
+    if has["curve"]:
+        pair = [draw(comparison, width="column") for draw in (lab_lengths, lab_training)]
+        charts[0] = alt.hconcat(*pair, spacing=30).resolve_scale(**separate)
+    if has["by_position"]:
+        charts.append(lab_positions(comparison))
+    return alt.vconcat(*charts, spacing=44).resolve_scale(**separate)
 
 
-def lab_lengths(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
+def lab_lengths(comparison: Mapping[str, Any], *, width: ChartWidth = "page") -> Any:
     """Loss or accuracy by the length of the text, with bands if there are several seeds."""
     settings = comparison["settings"]
     several = len(settings["seeds"]) > 1
@@ -73,13 +72,13 @@ def lab_lengths(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
             mark=(settings["length"], f"trained at {settings['length']}"),
             accuracy=accuracy,
             height=380,
-            narrow=narrow,
+            width=width,
         ),
         "lab_lengths",
     )
 
 
-def lab_positions(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
+def lab_positions(comparison: Mapping[str, Any], *, width: ChartWidth = "page") -> Any:
     """Loss at every position of the longest text, averaged over half octaves."""
     settings = comparison["settings"]
     longest = max(settings["lengths"])
@@ -102,33 +101,37 @@ def lab_positions(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any
             y=_name_loss(comparison),
             ticks=tuple(ticks),
             mark=(settings["length"], f"trained to {settings['length']}"),
-            narrow=narrow,
+            width=width,
         ),
         "lab_positions",
     )
 
 
-def lab_training(comparison: Mapping[str, Any], *, narrow: bool = False) -> Any:
-    """Training loss by step, for rows that have their own training."""
+def lab_training(comparison: Mapping[str, Any], *, width: ChartWidth = "page") -> Any:
+    """Validation loss by step: how fast the rows learn that have their own training."""
     settings = comparison["settings"]
     found = {}
     for row in _get_rows(comparison, "lab_training"):
         curve = row.get("curve") or {}
         if row["trained_as"] == row["name"]:
             points = zip(curve.get("step", ()), curve.get("loss", ()), strict=True)
-            found[row["name"]] = _average_neighbours(list(points), _TRAINING_POINTS)
+            found[row["name"]] = tuple(
+                CurvePoint(step, loss) for step, loss in points if get_finite(loss) is not None
+            )
     step, unit = max(1, settings["steps"] // 5), _get_unit(comparison)
     return _draw_rows(
         comparison,
         found,
         Axes(
-            title="Training loss",
-            subtitle=f"batches of {settings['batch']} x {settings['length']} {unit}",
+            title="How fast they learn",
+            subtitle=f"validation loss by step; {settings['batch']} x {settings['length']} {unit}"
+            " in each",
             x="step",
             y=_name_loss(comparison),
             ticks=tuple(range(0, settings["steps"] + 1, step)),
             log=False,
-            narrow=narrow,
+            height=380,
+            width=width,
         ),
         "lab_training",
     )
@@ -289,15 +292,6 @@ def _average_octaves(points: Iterable[tuple[float, float]], length: int) -> tupl
             group = math.floor(_PER_OCTAVE * math.log2(position / length))
             groups.setdefault(group, []).append((position, number))
     return tuple(_average_points(group) for _, group in sorted(groups.items()))
-
-
-def _average_neighbours(
-    points: Sequence[tuple[float, float]], count: int
-) -> tuple[CurvePoint, ...]:
-    """Means over neighbouring points, so that at most ``count`` remain."""
-    known = [(x, y) for x, y in points if get_finite(y) is not None]
-    size = -(-len(known) // count) or 1
-    return tuple(_average_points(known[n : n + size]) for n in range(0, len(known), size))
 
 
 def _average_points(group: Sequence[tuple[float, float]]) -> CurvePoint:

@@ -35,12 +35,23 @@ class Column(NamedTuple):
 
 
 def build_result_columns(view: ComparisonView) -> list[Column]:
-    """A column for each evaluation length, and the training speed if it was measured."""
+    """Columns of each evaluation length, the last tenth of training and, if measured, its speed."""
     found = [_build_length_column(view, length) for length in view.lengths]
+    found.append(_build_last_tenth_column(view))
     if view.has_speed:
         speed = build_field_column("tokens/s", "tokens_per_second", ",.0f", most=True)
         found.append(speed._replace(words=view.format_speed))
     return found
+
+
+def _build_last_tenth_column(view: ComparisonView) -> Column:
+    """The change of the validation loss in the last tenth of the steps."""
+
+    def value(row: Row) -> float | None:
+        found = read_number((row.get("last_tenth") or {}).get("improvement"))
+        return None if found is None else -found
+
+    return Column("last tenth", value, view.format_last_tenth, None)
 
 
 def build_change_column(view: ComparisonView) -> Column:

@@ -15,6 +15,7 @@ body { margin: 0; background: var(--ground); color: var(--ink);
 main { max-width: 66rem; margin: 0 auto; padding: 3.5rem 1.5rem 5rem; }
 h1 { font-size: 2rem; line-height: 1.2; letter-spacing: -.02em; margin: 0 0 .4rem; }
 h2 { font-size: 1.2rem; letter-spacing: -.01em; margin: 3.2rem 0 .8rem; }
+h3 { font-size: 1rem; margin: 1.8rem 0 .6rem; }
 p, ul.plain { max-width: 44rem; margin: .6rem 0; }
 p, li, dd, td { overflow-wrap: anywhere; }
 .quiet, footer { color: var(--quiet); font-size: .9rem; }
@@ -45,6 +46,9 @@ th[aria-sort=ascending] button::after { content: "\\a0\\2191"; }
 th[aria-sort=descending] button::after { content: "\\a0\\2193"; }
 figure { margin: 1.5rem 0; overflow-x: auto; }
 figure svg { display: block; max-width: 100%; height: auto; min-width: 35rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 28rem), 1fr));
+  gap: 0 1.5rem; margin-top: 2rem; }
+.pair figure { margin: .75rem 0; } .pair svg { min-width: 0; }
 .dark, .narrow { display: none; }
 @media screen and (prefers-color-scheme: dark) {
   .light { display: none; } .dark { display: block; } }
@@ -54,7 +58,7 @@ figure svg { display: block; max-width: 100%; height: auto; min-width: 35rem; }
 .claims p { margin: 0; max-width: none; }
 .outcome { font-weight: 600; }
 .reproduced { color: var(--good); } .not-reproduced { color: var(--bad); }
-.inconclusive { color: var(--open); }
+.not-decidable { color: var(--open); } .not-yet { color: var(--quiet); }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: .9rem 1.5rem;
   margin: 0; }
 dt { color: var(--quiet); font-size: .85rem; } dd { margin: 0; }

@@ -1,13 +1,14 @@
-"""Values, order, verdicts and sentences of a comparison, for the page and the tables."""
+"""Values, order and texts of a comparison, for the page, the tables and the verdict."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .thresholds import BREAKS, HOLDS, SEED_NOISE
+from .statistics import estimate
+from .thresholds import HOLDS, SEED_NOISE
 
-__all__ = ["MISSING", "ComparisonView"]
+__all__ = ["MISSING", "ComparisonView", "format_count", "join_names", "read_number"]
 
 MISSING = "\u2013"
 
@@ -41,7 +42,7 @@ class ComparisonView:
 
     @property
     def shape(self) -> str:
-        return f"{_format_count(self.settings['layers'], 'layer')}, width {self.settings['width']}"
+        return f"{format_count(self.settings['layers'], 'layer')}, width {self.settings['width']}"
 
     @property
     def trained_length(self) -> int:
@@ -112,7 +113,7 @@ class ComparisonView:
     def describe_outcome(self, claim: Mapping[str, Any]) -> str:
         seeds, layers = len(self.settings["seeds"]), self.settings["layers"]
         return (
-            f"{claim['outcome']} ({_format_count(seeds, 'seed')}, {_format_count(layers, 'layer')})"
+            f"{claim['outcome']} ({format_count(seeds, 'seed')}, {format_count(layers, 'layer')})"
         )
 
     def format_change(self, row: Mapping[str, Any]) -> str:
@@ -159,114 +160,53 @@ class ComparisonView:
         middle = round(unit * mean, digits) + 0.0  # no -0.00
         return f"{middle:+.{digits}f} \u00b1{unit * (high - low) / 2:.{digits}f}"
 
-    def group_by_verdict(self) -> dict[str, list[str]]:
-        """Names of rows by verdict: "holds", "weakens", "breaks" or "fails".
+    def list_kept(self) -> list[Mapping[str, Any]]:
+        """Rows that keep their loss or accuracy at the longest length, the best there first.
 
-        The verdict depends on the change from the training length to the longest one. A row fails
-        if it has no finite value there or, where accuracy is measured, if its accuracy at the
-        training length is less than half of the best.
+        Where accuracy is measured, rows with less than half of the best accuracy at the trained
+        length are left out: they have not learned the task.
         """
-        found: dict[str, list[str]] = {"holds": [], "weakens": [], "breaks": [], "fails": []}
         tops = [self.get_value(row, self.trained_length) or 0.0 for row in self.comparison["rows"]]
         least = max(tops, default=0.0) / 2 if self.is_accuracy else -math.inf
+        found = []
         for row in self.rows:
             worse, near = self.compute_degradation(row), self.get_value(row, self.trained_length)
-            if worse is None or near is None or near < least:
-                kind = "fails"
-            elif worse <= HOLDS[self.measure]:
-                kind = "holds"
-            else:
-                kind = "breaks" if worse > BREAKS[self.measure] else "weakens"
-            found[kind].append(str(row["name"]))
+            learned = near is not None and near >= least
+            if learned and worse is not None and worse <= HOLDS[self.measure]:
+                found.append(row)
         return found
 
-    def summarize(self) -> str:
-        """The result in a few sentences."""
-        rows = self.comparison["rows"]
-        if not rows:
-            return "No run has finished, so there is nothing to compare yet."
-        named = f"{len(rows)} encodings and extensions" if len(rows) > 1 else "One encoding"
-        sentences = [
-            f"{named}: the same small model, trained for {self.settings['steps']} steps on"
-            f" {self._task_words} {self.trained_length} {self.unit}.",
-            self._describe_leader(
-                self.trained_length, f"At that length {{}} has the {self._best_words}"
-            ),
-        ]
-        if self.longest > self.trained_length:
-            times = f"{self.longest / self.trained_length:g} times the training length"
-            sentences.append(
-                self._describe_leader(self.longest, f"At {self.longest}, {times}, {{}} is best")
-            )
-            sentences += self._describe_verdicts()
-        return " ".join(sentence for sentence in sentences if sentence)
+    def list_close(
+        self, best: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], length: int
+    ) -> list[Mapping[str, Any]]:
+        """The ``rows`` that another seed could put before ``best`` at ``length``.
 
-    @property
-    def _best_words(self) -> str:
-        return "highest accuracy" if self.is_accuracy else "lowest loss"
-
-    @property
-    def _task_words(self) -> str:
-        task = self.settings["task"]
-        return "texts of" if task == "text" else f"the task {task} at a length of"
-
-    def _describe_leader(self, length: int, start: str) -> str:
-        rows = [row for row in self.rank_rows(length) if self.get_value(row, length) is not None]
-        if not rows:
-            return f"No row has a finite value at {length}."
-        first = rows[0]
-        text = (
-            f"{start.format(first['name'])} with {self.format_value(self.get_value(first, length))}"
-        )
-        text += "" if self.is_accuracy else f" {self.loss_unit}"
-        interval = self.compute_half_width(first, length) is not None
-        close = [str(row["name"]) for row in rows[1:] if self._is_close(first, row, length)]
-        if not close:
-            return f"{text}."
-        verb = "is" if len(close) == 1 else "are"
-        near = f"{100 * SEED_NOISE:g} points" if self.is_accuracy else f"{SEED_NOISE:g} nats"
-        why = "intervals overlap" if interval else f"within {near}"
-        return f"{text}; {join_names(close, 4)} {verb} too close to call ({why})."
+        They are those within SEED_NOISE. With several seeds, only those whose difference, paired by
+        seed, is not surely different from 0.
+        """
+        return [row for row in rows if row is not best and self._is_close(best, row, length)]
 
     def _is_close(self, best: Mapping[str, Any], row: Mapping[str, Any], length: int) -> bool:
-        """Whether the intervals of two rows overlap; without intervals, whether values are near."""
         ours, theirs = self.get_value(best, length), self.get_value(row, length)
-        assert ours is not None
-        assert theirs is not None
-        halves = (self.compute_half_width(best, length), self.compute_half_width(row, length))
-        if halves[0] is None or halves[1] is None:
-            return abs(ours - theirs) <= SEED_NOISE
-        edges = ("low", "high") if self.is_accuracy else ("high", "low")
-        ours = float(self.get_cell(best, length)[edges[0]])
-        theirs = float(self.get_cell(row, length)[edges[1]])
-        return theirs >= ours if self.is_accuracy else theirs <= ours
+        if ours is None or theirs is None or abs(ours - theirs) > SEED_NOISE:
+            return False
+        seeds = [self.get_cell(one, length).get("seeds") or [] for one in (best, row)]
+        if len(seeds[0]) < 2 or len(seeds[0]) != len(seeds[1]):
+            return True
+        gap = estimate([a - b for a, b in zip(*seeds, strict=True)])
+        return gap.low is None or gap.high is None or gap.low <= 0.0 <= gap.high
 
-    def _describe_verdicts(self) -> list[str]:
-        hold, far = HOLDS[self.measure], BREAKS[self.measure]
-        small, large = (
-            (f"{hold * 100:g} points", f"{far * 100:g} points")
-            if self.is_accuracy
-            else (f"{hold:g} nats", f"{far:g} nats")
-        )
-        way = "a loss" if self.is_accuracy else "a rise"
-        ends = {
-            "holds": ("holds", "hold", f" ({way} of at most {small})."),
-            "weakens": ("weakens", "weaken", f" (up to {large})."),
-            "breaks": ("breaks", "break", f" (more than {large})."),
-            "fails": (
-                ("reaches", "reach", " less than half of the best accuracy at the training length.")
-                if self.is_accuracy
-                else ("has", "have", " no finite value there.")
-            ),
-        }
-        return [
-            f"{join_names(names, 7)} {ends[kind][len(names) > 1]}{ends[kind][2]}"
-            for kind, names in self.group_by_verdict().items()
-            if names
-        ]
+    def format_last_tenth(self, row: Mapping[str, Any]) -> str:
+        """Change of the validation loss in the last tenth of the steps, such as "-0.4 %"."""
+        improvement = read_number((row.get("last_tenth") or {}).get("improvement"))
+        return MISSING if improvement is None else f"{round(-100 * improvement, 1) + 0.0:+.1f} %"
+
+    def is_flat(self, row: Mapping[str, Any]) -> bool:
+        """Whether the last tenth of the steps hardly improved a row: it has learned."""
+        return bool((row.get("last_tenth") or {}).get("flat"))
 
 
-def _format_count(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -277,7 +217,7 @@ def read_number(value: Any) -> float | None:
     return float(value)
 
 
-def join_names(names: Sequence[str], most: int) -> str:
+def join_names(names: Sequence[str], most: int, word: str = "and") -> str:
     """Names joined to a text with at most ``most`` entries, the last one a number.
 
     >>> join_names(["rope", "alibi", "t5"], most=3)
@@ -287,4 +227,4 @@ def join_names(names: Sequence[str], most: int) -> str:
     """
     if len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"

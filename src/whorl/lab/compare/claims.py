@@ -1,10 +1,13 @@
-"""Published claims, and whether a comparison reproduces them.
+"""Whether a comparison reproduces published claims: reproduced, not reproduced, and so on.
 
-A claim is about a number that should be above a bound, such as the loss at 4 times the training
-length minus the loss at the training length. It is reproduced if the whole 95 % interval is above
-the bound, not reproduced if it is below, else inconclusive. A claim that an encoding rises less
-than RoPE is inconclusive unless RoPE rises. With several seeds, differences are paired by seed;
-with one seed, by window of text, and the interval does not contain the variation between seeds.
+A claim says that a number is above a bound. It is *reproduced* if the whole 95 % interval is above
+the bound, *not reproduced* if it is below, else *not decidable*; the evidence says why. With
+several seeds differences are paired by seed. With one seed they are paired by window of text, and
+where two rows are compared they must exceed what another seed may change.
+
+Claims about how well an encoding does when it has learned are judged only if all rows that they
+compare are flat; before that the outcome is *not yet*. Claims about how fast it learns compare the
+steps to a loss that both reach: the larger one of their last validation losses.
 """
 
 import math
@@ -15,211 +18,169 @@ from typing import Any
 
 from whorl.lab.config import RunConfig
 
+from .curves import LearningCurve
 from .gather import EncodingResults
+from .published import CLAIMS, FAR, RISES, Claim, LossFunction, Measure, build_rise
 from .statistics import Estimate, estimate
-from .thresholds import HOLDS, SEED_NOISE
+from .thresholds import SEED_NOISE
 
 __all__ = ["CLAIMS", "Claim", "check_claims"]
 
-_DEGRADES = HOLDS["loss"]
-_FAR = 4  # times the training length
-_INCONCLUSIVE = "inconclusive"
+_REPRODUCED, _FAILED, _OPEN, _NOT_YET = (
+    "reproduced",
+    "not reproduced",
+    "not decidable",
+    "not yet",
+)
 # A model counts as trained if its loss is this many nats below that of token frequencies.
 _LEAST_GAIN = 0.5
 
-#: Function of an encoding and a multiple of the training length: the loss of one seed or window.
-LossFunction = Callable[[str, int], float]
+_NO_SEED = "no seed in common"
+
+Entries = Mapping[str, EncodingResults]
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A published claim; it holds if value(loss) is above ``bound``.
+class _Judgement:
+    """The outcome of a claim, its number, and the sentence parts that prove it."""
 
-    published: who reported it. needs: the encodings that it compares. label: what the value is.
-    """
-
-    id: str
-    claim: str
-    published: str
-    url: str
-    needs: tuple[str, ...]
-    value: Callable[[LossFunction], float]
-    label: str
-    bound: float = 0.0
-    #: Whether the claim is inconclusive unless RoPE's loss rises.
-    needs_rope_rise: bool = False
-    #: Whether it compares two encodings at one length; one seed can reverse a small difference.
-    between_encodings: bool = False
-
-
-def _compute_rise(loss: LossFunction, name: str) -> float:
-    return loss(name, _FAR) - loss(name, 1)
-
-
-def _build_rise(name: str) -> Callable[[LossFunction], float]:
-    return lambda loss: _compute_rise(loss, name)
-
-
-def _build_spared_rise(name: str) -> Callable[[LossFunction], float]:
-    return lambda loss: 0.5 * _compute_rise(loss, "rope") - _compute_rise(loss, name)
-
-
-_PRESS = "https://arxiv.org/abs/2108.12409"
-_YARN = "https://arxiv.org/abs/2309.00071"
-_ELEUTHER = "https://blog.eleuther.ai/rotary-embeddings/"
-_ELEUTHER_NUMBERS = (
-    "Biderman et al. 2021: 125M parameters, OpenWebText2, 55k steps, validation loss 2.759 with"
-    " rotary, 2.809 learned, 2.801 T5"
-)
-
-CLAIMS = (
-    Claim(
-        "learned-rises",
-        "Learned positions do not extrapolate: the loss rises past the training length",
-        "by construction: no row past the training length was ever trained",
-        "",
-        ("learned",),
-        _build_rise("learned"),
-        f"rise at {_FAR}x",
-        _DEGRADES,
-    ),
-    Claim(
-        "sinusoidal-rises",
-        "Sinusoidal positions do not extrapolate: the loss rises past the training length",
-        "Press et al. 2021, Figure 1: perplexity rises soon after the training length",
-        _PRESS,
-        ("sinusoidal",),
-        _build_rise("sinusoidal"),
-        f"rise at {_FAR}x",
-        _DEGRADES,
-    ),
-    Claim(
-        "rope-degrades",
-        "RoPE degrades past the training length",
-        "Peng et al. 2023, Table 6: perplexity of Mistral 7B 36.8 at 16k without an extension,"
-        " 2.65 with YaRN",
-        _YARN,
-        ("rope",),
-        _build_rise("rope"),
-        f"rise at {_FAR}x",
-        _DEGRADES,
-    ),
-    Claim(
-        "alibi-holds",
-        "ALiBi rises much less than RoPE past the training length",
-        "Press et al. 2021, abstract: 1.3B parameters trained on 1024 tokens reach at 2048 the"
-        " perplexity of a sinusoidal model trained on 2048",
-        _PRESS,
-        ("alibi", "rope"),
-        _build_spared_rise("alibi"),
-        f"half of RoPE's rise at {_FAR}x, less ALiBi's",
-        needs_rope_rise=True,
-    ),
-    Claim(
-        "kerple-holds",
-        "Kerple rises much less than RoPE past the training length",
-        "Chi et al. 2022: trained on 512 tokens, evaluated up to 16k, the logarithmic variant best",
-        "https://arxiv.org/abs/2205.09921",
-        ("kerple", "rope"),
-        _build_spared_rise("kerple"),
-        f"half of RoPE's rise at {_FAR}x, less Kerple's",
-        needs_rope_rise=True,
-    ),
-    Claim(
-        "t5-holds",
-        "T5's bias rises much less than RoPE past the training length",
-        "Press et al. 2021, Figure 1: T5's bias extrapolates further than rotary",
-        _PRESS,
-        ("t5", "rope"),
-        _build_spared_rise("t5"),
-        f"half of RoPE's rise at {_FAR}x, less T5's",
-        needs_rope_rise=True,
-    ),
-    Claim(
-        "yarn-carries",
-        "YaRN carries RoPE to 4 times the training length: most of the rise is gone",
-        "Peng et al. 2023, Table 6: perplexity of Mistral 7B at 16k 36.8 without, 2.65 with YaRN"
-        " (fine-tuned for it; here as it is)",
-        _YARN,
-        ("rope", "rope+yarn"),
-        lambda loss: (
-            0.5 * _compute_rise(loss, "rope") - (loss("rope+yarn", _FAR) - loss("rope", 1))
-        ),
-        f"half of RoPE's rise at {_FAR}x, less what remains of it with YaRN",
-        needs_rope_rise=True,
-    ),
-    Claim(
-        "rope-beats-learned",
-        "RoPE learns faster than learned positions within the training length",
-        _ELEUTHER_NUMBERS + ", and about 30 % fewer steps than learned",
-        _ELEUTHER,
-        ("rope", "learned"),
-        lambda loss: loss("learned", 1) - loss("rope", 1),
-        "loss of learned at 1x, less RoPE's",
-        between_encodings=True,
-    ),
-    Claim(
-        "rope-beats-t5",
-        "RoPE learns faster than T5's bias within the training length",
-        _ELEUTHER_NUMBERS + ", and 10 to 20 % fewer steps than T5's",
-        _ELEUTHER,
-        ("rope", "t5"),
-        lambda loss: loss("t5", 1) - loss("rope", 1),
-        "loss of T5 at 1x, less RoPE's",
-        between_encodings=True,
-    ),
-)
+    outcome: str
+    value: Estimate
+    evidence: str
 
 
 def check_claims(entries: Sequence[EncodingResults], config: RunConfig) -> list[dict[str, Any]]:
-    """Every claim whose encodings and lengths the comparison has, with its outcome.
+    """Every claim whose rows and lengths the comparison has, with its outcome.
 
     All claims are about decoders with softmax attention; other models have none.
     """
     if config.model.kind != "decoder" or config.model.attention != "softmax":
         return []
-    at = {1: config.training.length, _FAR: _FAR * config.training.length}
-    if not set(at.values()) <= set(config.lengths):
-        return []
+    trained = config.training.length
     known = {entry.name: entry for entry in entries}
-    return [
-        _check_claim(claim, {name: known[name] for name in claim.needs}, at)
-        for claim in CLAIMS
-        if set(claim.needs) <= known.keys()
-        and ("rope+yarn" not in claim.needs or config.evaluation.factor == _FAR)
-    ]
+    scaled = config.evaluation.factor == FAR  # scalings are for 4 times the trained length
+    found = []
+    for claim in CLAIMS:
+        at = {times: times * trained for times in sorted({1, *claim.multiples})}
+        if (
+            set(claim.needs) <= known.keys()
+            and set(at.values()) <= set(config.lengths)
+            and (scaled or not any("+" in name for name in claim.needs))
+        ):
+            mine = {name: known[name] for name in claim.needs}
+            found.append(_describe_claim(claim, _judge_claim(claim, mine, at)))
+    return found
 
 
-def _check_claim(
-    claim: Claim, entries: Mapping[str, EncodingResults], at: Mapping[int, int]
-) -> dict[str, Any]:
-    value, over = _estimate_value(claim.value, entries, at)
-    shown, bound = claim.label, claim.bound
-    noise = SEED_NOISE if claim.between_encodings and over.startswith("one seed") else 0.0
-    outcome = _compare_with_bound(value, bound, noise)
-    if claim.needs_rope_rise:
-        rise, _ = _estimate_value(_build_rise("rope"), entries, at)
-        if _compare_with_bound(rise, _DEGRADES) != "reproduced":
-            outcome, shown, value, bound = (
-                _INCONCLUSIVE,
-                f"RoPE's own rise at {_FAR}x",
-                rise,
-                _DEGRADES,
-            )
-    losses = ", ".join(f"{name} {_format_losses(entry, at)}" for name, entry in entries.items())
-    evidence = f"{losses}; {shown}: {value}, to be above {bound + noise:g} ({over})"
-    if untrained := [name for name, entry in entries.items() if not _has_learned(entry, at[1])]:
-        outcome = _INCONCLUSIVE
-        evidence = f"{', '.join(untrained)}: the loss is hardly below that of token frequencies"
+def _describe_claim(claim: Claim, judgement: _Judgement) -> dict[str, Any]:
+    value = judgement.value
     return {
         "id": claim.id,
+        "kind": claim.kind,
         "claim": claim.claim,
         "published": claim.published,
         "url": claim.url,
-        "outcome": outcome,
-        "evidence": evidence,
+        "outcome": judgement.outcome,
+        "evidence": judgement.evidence,
         "value": {"mean": value.mean, "low": value.low, "high": value.high},
     }
+
+
+def _judge_claim(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Judgement:
+    if claim.kind == "speed":
+        found = _judge_speed(entries)
+    else:
+        found = _judge_losses(claim, entries, at)
+        if growing := [one for one in entries.values() if not one.last_tenth["flat"]]:
+            losses = _list_losses(claim, entries, at)
+            text = f"{_describe_growing(growing)}; so far {losses}"
+            return _Judgement(_NOT_YET, found.value, text)
+    if untrained := [name for name, one in entries.items() if not _has_learned(one, at[1])]:
+        text = f"{', '.join(untrained)}: the loss is hardly below that of token frequencies"
+        return _Judgement(_OPEN, found.value, text)
+    return found
+
+
+def _judge_losses(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Judgement:
+    """The judgement by the measure of the claim that supports it least."""
+    losses = _list_losses(claim, entries, at)
+    if claim.needs_rope_rise:
+        rise, over = _estimate_value(build_rise("rope"), entries, at)
+        if _compare_with_bound(rise, RISES) != _REPRODUCED:
+            why = f"rise of rope at {FAR}x: {rise}, not surely above {RISES:g} ({over})"
+            return _Judgement(_OPEN, rise, f"{losses}; {why}, so that nothing is there to avoid")
+    found = []
+    for measure in claim.measures:
+        value, over = _estimate_value(measure, entries, at)
+        noise = SEED_NOISE if claim.between_rows and over.startswith("one seed") else 0.0
+        outcome = _compare_with_bound(value, claim.bound, noise)
+        text = f"{losses}; {measure.label}: {value}, to be above {claim.bound + noise:g} ({over})"
+        if outcome == _OPEN and over != _NO_SEED:
+            text += f"; {_explain_open(value, claim.bound, noise)}"
+        found.append(_Judgement(outcome, value, text))
+    order = (_FAILED, _OPEN, _REPRODUCED)
+    return min(found, key=lambda one: (order.index(one.outcome), one.value.mean))
+
+
+def _judge_speed(entries: Entries) -> _Judgement:
+    """Share of steps that the first row saves until both reach the same loss."""
+    (name, first), (other, second) = entries.items()
+    seeds = sorted(first.curves.keys() & second.curves.keys())
+    if not seeds:
+        return _Judgement(_OPEN, Estimate(math.nan), _NO_SEED)
+    races = [_race(first.curves[seed], second.curves[seed]) for seed in seeds]
+    known = [race for race in races if race is not None]
+    if len(known) < len(races):
+        return _Judgement(_OPEN, Estimate(math.nan), "no steps can be compared: a loss is missing")
+    target, ours, theirs = (fmean(column) for column in zip(*known, strict=True))
+    value = estimate([_compute_saving(race) for race in known])
+    over = f"{len(seeds)} seeds"
+    if len(seeds) == 1:
+        value = _widen_by_noise(value.mean, first.curves[seeds[0]], second.curves[seeds[0]])
+        over = f"one seed; the interval is for curves {SEED_NOISE:g} nats higher or lower"
+    outcome = _compare_with_bound(value, 0.0)
+    text = (
+        f"to a validation loss of {target:.2f}: {name} {ours:,.0f} steps, {other}"
+        f" {theirs:,.0f}; share of steps saved: {value.format_percent()}, to be above 0 % ({over})"
+    )
+    if outcome == _OPEN:
+        text += "; the interval contains 0"
+    return _Judgement(outcome, value, text)
+
+
+def _race(first: LearningCurve, second: LearningCurve) -> tuple[float, float, float] | None:
+    """The loss that both curves reach, and the step at which each does."""
+    if not first.losses or not second.losses:
+        return None
+    target = max(first.last, second.last)
+    ours, theirs = first.find_step(target), second.find_step(target)
+    return None if ours is None or theirs is None else (target, ours, theirs)
+
+
+def _compute_saving(race: tuple[float, float, float]) -> float:
+    _, ours, theirs = race
+    return 1.0 - ours / theirs
+
+
+def _widen_by_noise(mean: float, first: LearningCurve, second: LearningCurve) -> Estimate:
+    """The saving of one seed, with those that another seed could give as its interval."""
+    ends = [_race(first.shift(noise), second) for noise in (SEED_NOISE, -SEED_NOISE)]
+    low, high = (mean if race is None else _compute_saving(race) for race in ends)
+    return Estimate(mean, low, high)
+
+
+def _describe_growing(entries: Sequence[EncodingResults]) -> str:
+    """How much the last tenth of the steps still improved these rows."""
+    parts = []
+    for entry in entries:
+        improvement = entry.last_tenth["improvement"]
+        known = improvement is not None and math.isfinite(improvement)
+        parts.append(f"{entry.name} by {_format_share(improvement) if known else '?'}")
+    return f"the last tenth of the steps still improved {', '.join(parts)}"
+
+
+def _format_share(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _has_learned(entry: EncodingResults, length: int) -> bool:
@@ -230,18 +191,22 @@ def _has_learned(entry: EncodingResults, length: int) -> bool:
     )
 
 
-def _format_losses(entry: EncodingResults, at: Mapping[int, int]) -> str:
-    """Mean losses at the training length and at 4 times that length: "1.75 to 2.63"."""
-    means = (fmean(entry.get_by_seed(length, "loss").values()) for length in at.values())
-    return " to ".join(f"{mean:.2f}" for mean in means)
+def _list_losses(claim: Claim, entries: Entries, at: Mapping[int, int]) -> str:
+    """Mean losses of each row: "rope 1.75 (1x) 2.63 (4x), alibi 1.80 (1x) 1.81 (4x)"."""
+
+    def average(entry: EncodingResults, times: int) -> float:
+        return fmean(entry.get_by_seed(at[times], "loss").values())
+
+    return ", ".join(
+        " ".join([name, *(f"{average(entry, n):.2f} ({n}x)" for n in claim.multiples)])
+        for name, entry in entries.items()
+    )
 
 
 def _estimate_value(
-    value: Callable[[LossFunction], float],
-    entries: Mapping[str, EncodingResults],
-    at: Mapping[int, int],
+    measure: Measure, entries: Entries, at: Mapping[int, int]
 ) -> tuple[Estimate, str]:
-    """Estimate of a claim's value over seeds, or windows if there is one seed; and which."""
+    """Estimate of a measure over seeds, or windows if there is one seed; and which."""
     seeds = sorted(set.intersection(*(set(entry.evaluations) for entry in entries.values())))
     if len(seeds) > 1:
         losses = {
@@ -249,29 +214,30 @@ def _estimate_value(
             for name, entry in entries.items()
             for times, length in at.items()
         }
-        return estimate(_compute_each(value, losses, seeds)), f"{len(seeds)} seeds"
+        return estimate(_compute_each(measure.compute, losses, seeds)), f"{len(seeds)} seeds"
     if not seeds:
-        return Estimate(float("nan")), "no seed in common"
+        return Estimate(math.nan), _NO_SEED
     windows = {
         (name, times): dict(enumerate(_get_windows(entry, seeds[0], length)))
         for name, entry in entries.items()
         for times, length in at.items()
     }
     numbers = list(next(iter(windows.values())))
-    return estimate(_compute_each(value, windows, numbers)), f"one seed, {len(numbers)} windows"
+    value = estimate(_compute_each(measure.compute, windows, numbers))
+    return value, f"one seed, {len(numbers)} windows"
 
 
 def _compute_each(
-    value: Callable[[LossFunction], float],
+    compute: Callable[[LossFunction], float],
     losses: Mapping[tuple[str, int], Mapping[int, float]],
     which: Sequence[int],
 ) -> list[float]:
-    """The value of a claim in each seed, or in each window."""
+    """The value of a measure in each seed, or in each window."""
 
     def at(n: int) -> LossFunction:
         return lambda name, times: losses[name, times][n]
 
-    return [value(at(n)) for n in which]
+    return [compute(at(n)) for n in which]
 
 
 def _get_windows(entry: EncodingResults, seed: int, length: int) -> list[float]:
@@ -280,9 +246,18 @@ def _get_windows(entry: EncodingResults, seed: int, length: int) -> list[float]:
 
 
 def _compare_with_bound(estimate: Estimate, bound: float, noise: float = 0.0) -> str:
-    """The outcome of a claim; within ``noise`` of the bound it is inconclusive."""
+    """The outcome of a claim; within ``noise`` of the bound it is not decidable."""
     if estimate.low is None or estimate.high is None:
-        return _INCONCLUSIVE
+        return _OPEN
     if estimate.low > bound + noise:
-        return "reproduced"
-    return "not reproduced" if estimate.high < bound - noise else _INCONCLUSIVE
+        return _REPRODUCED
+    return _FAILED if estimate.high < bound - noise else _OPEN
+
+
+def _explain_open(estimate: Estimate, bound: float, noise: float) -> str:
+    """Why an estimate does not decide a claim."""
+    if estimate.low is None or estimate.high is None:
+        return "a loss is not finite" if math.isnan(estimate.mean) else "one value has no interval"
+    if noise and not estimate.low <= bound <= estimate.high:
+        return f"a difference within {noise:g}, which another seed may reverse"
+    return f"the interval contains {bound:g}"

@@ -17,14 +17,13 @@ from whorl.lab.encodings import format_title
 from whorl.lab.integrity import read_checked
 from whorl.lab.runs import Run
 
+from .curves import LearningCurve, average_curves, summarize_last_tenth
 from .plan import BUDGETS
 from .statistics import Estimate, estimate
 
 __all__ = ["FORMAT", "EncodingResults", "build_comparison", "find_runs", "load_comparison"]
 
-FORMAT = 1
-# Points of a training curve: enough for a line, few enough for a page.
-_CURVE_POINTS = 120
+FORMAT = 2
 # Entries of the environment that must be equal for numbers to be comparable.
 _COMPARED = ("threads", "torch", "whorl")
 # Learning rates, which differ from encoding to encoding.
@@ -41,13 +40,18 @@ class EncodingResults:
     encoding: str
     scaling: str | None
     rates: dict[str, float]  # by the option of TrainingConfig
-    runs: dict[int, Run]  # by seed
-    evaluations: dict[int, dict[str, Any]]
+    curves: dict[int, LearningCurve]  # by seed
+    evaluations: dict[int, dict[str, Any]]  # by seed
 
     @property
     def trained_as(self) -> str:
         """Name of the encoding that was trained, which is this one without its scaling."""
         return self.name if self.scaling is None else self.name.replace(f"+{self.scaling}", "", 1)
+
+    @property
+    def last_tenth(self) -> dict[str, Any]:
+        """How much the last tenth of the steps improved it, and whether it is flat."""
+        return summarize_last_tenth(self.curves.values())
 
     def get_by_seed(self, length: int, measure: str) -> dict[int, float]:
         """Loss or accuracy at ``length`` by seed; NaN if it is not finite."""
@@ -81,12 +85,15 @@ def find_runs(folder: Path) -> list[Run]:
 def load_comparison(path: Path) -> dict[str, Any]:
     """The comparison in a file comparison.json."""
     found: Any = files.read_json(path)
-    rows = found.get("rows") if isinstance(found, dict) and found.get("format") == FORMAT else None
+    number = found.get("format") if isinstance(found, dict) else None
+    if type(number) is int and number != FORMAT:
+        raise ValueError(
+            f"{str(path)!r} is a comparison of format {number}, and this version of whorl reads"
+            f" format {FORMAT}; compare again."
+        )
+    rows = found.get("rows") if number == FORMAT else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{str(path)!r} is not a comparison of this version of whorl.")
-    if not found.get("speed"):  # in whorl 0.1.0 the speed was that of runs that shared the machine
-        for row in rows:
-            row["tokens_per_second"] = None
     return dict(found)
 
 
@@ -196,14 +203,19 @@ def _group_runs(
         groups.setdefault((name, found), {})[config.training.seed] = run
     entries = []
     for (encoding, used), group in groups.items():
-        differ = [n for n, column in enumerate(zip(*rates[encoding], strict=True)) if len({*column}) > 1]
+        columns = enumerate(zip(*rates[encoding], strict=True))
+        differ = [n for n, column in columns if len({*column}) > 1]
         swept = f" at {' / '.join(f'{used[n]:g}' for n in differ)}" if differ else ""
+        curves = {
+            seed: LearningCurve.from_metrics(run.read_metrics())
+            for seed, run in sorted(group.items())
+        }
+        named = dict(zip(_RATES, used, strict=True))
         for scaling in (None, *_list_scalings(group.values())):
             name = encoding if scaling is None else f"{encoding}+{scaling}"
             results = {seed: run.read_evaluation(scaling) for seed, run in sorted(group.items())}
             have = {seed: one for seed, one in results.items() if one is not None}
-            mine = {seed: group[seed] for seed in have}
-            named = dict(zip(_RATES, used, strict=True))
+            mine = {seed: curves[seed] for seed in have}
             entries.append(EncodingResults(name + swept, encoding, scaling, named, mine, have))
     return entries, unfinished
 
@@ -239,6 +251,7 @@ def _build_row(
         "seconds": seconds if trained else None,
         "tokens_per_second": speeds.get(entry.encoding) if trained else None,
         "memory_mb": fmean(one["memory_mb"] for one in found) if trained else None,
+        "last_tenth": entry.last_tenth,
         "by_length": {
             str(length): _summarize_length(entry, length, measure) for length in config.lengths
         },
@@ -250,7 +263,7 @@ def _build_row(
             "loss": [fmean(column) for column in zip(*(p["loss"] for p in profiles), strict=True)],
         }
     if trained:
-        row["curve"] = _average_curve(entry)
+        row["curve"] = average_curves(list(entry.curves.values()))
     return row
 
 
@@ -274,18 +287,6 @@ def _compare_with_reference(
         pair = estimate([ours[seed] - theirs[seed] for seed in seeds])
         found[str(length)] = {"mean": pair.mean, "low": pair.low, "high": pair.high}
     return {"against": {"name": reference.name, "by_length": found}}
-
-
-def _average_curve(entry: EncodingResults) -> dict[str, list[float]]:
-    """Training loss averaged over all seeds; each point is the mean of several steps."""
-    runs = [[line["loss"] for line in run.read_metrics()] for run in entry.runs.values()]
-    steps = min(map(len, runs))
-    width = max(1, -(-steps // _CURVE_POINTS))
-    points = range(0, steps - width + 1, width)
-    return {
-        "step": [n + width for n in points],
-        "loss": [fmean(x for run in runs for x in run[n : n + width]) for n in points],
-    }
 
 
 def _describe_speed(speed: Mapping[str, Any] | None) -> str:

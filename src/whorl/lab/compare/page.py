@@ -15,7 +15,8 @@ from whorl import plots
 from ._page_style import SCRIPT, STYLE
 from ._page_table import render_results
 from ._view import ComparisonView
-from .tables import format_headline
+from .tables import describe_last_tenth, format_headline, group_claims
+from .verdict import write_verdict
 
 __all__ = ["render_page"]
 
@@ -33,9 +34,10 @@ def render_page(comparison: Mapping[str, Any]) -> str:
     parts = [
         "<h1>How far do position encodings carry?</h1>",
         f'<p class="quiet">{_escape_text(f"{count}, {span}; whorl compare, {date}")}</p>',
-        f'<p class="lead">{_escape_text(view.summarize())}</p>',
+        f'<p class="lead">{_escape_text(write_verdict(view))}</p>',
         *(_render_results(view) if rows else ()),
-        _render_claims(comparison),
+        _render_claims(view),
+        *(_render_details(view) if rows else ()),
         _render_limits(view),
         _render_settings(comparison),
         _render_command(comparison),
@@ -53,29 +55,40 @@ def render_page(comparison: Mapping[str, Any]) -> str:
 
 
 def _render_results(view: ComparisonView) -> list[str]:
+    """Charts by length and by step beside each other, the table, and the costs."""
     comparison = view.comparison
+    charts = [
+        _render_line_chart("lengths", plots.lab_lengths, comparison, "lines by evaluation length")
+    ]
+    if any(row.get("curve") for row in comparison["rows"]):
+        words = "lines by step of training"
+        charts.append(_render_line_chart("training", plots.lab_training, comparison, words))
     what = "Accuracy" if view.is_accuracy else f"Loss in {view.loss_unit} (lower is better)"
     several = len(view.settings["seeds"]) > 1
     interval = ", \u00b1 half the interval over the seeds" if several else ""
-    found = [
+    return [
+        f'<div class="pair">{"".join(charts)}</div>',
         "<h2>Results</h2>",
-        _render_line_chart("lengths", plots.lab_lengths, comparison, "lines by evaluation length"),
         f'<p class="quiet">{_escape_text(what)}{interval}. Best of a column in bold; shade grows'
-        " with the distance from the best of the table. Click a head to sort.</p>",
+        f" with the distance from the best of the table. {describe_last_tenth()} Click a head to"
+        " sort.</p>",
         render_results(view),
-        *_render_differences(view),
         _render_figure({"costs": plots.lab_costs(comparison)}, "dots and bars by encoding"),
     ]
+
+
+def _render_details(view: ComparisonView) -> list[str]:
+    """Losses by position, and differences between seeds."""
+    comparison = view.comparison
+    found = []
     if any(row.get("by_position") for row in comparison["rows"]):
         found.append(
-            _render_line_chart("positions", plots.lab_positions, comparison, "lines by position")
+            _render_line_chart(
+                "positions", plots.lab_positions, comparison, "lines by position", width="page"
+            )
         )
-    if any(row.get("curve") for row in comparison["rows"]):
-        chart = _render_line_chart(
-            "training", plots.lab_training, comparison, "training loss by step"
-        )
-        found.append(f"<details><summary>Training curves</summary>{chart}</details>")
-    return found
+    found += _render_differences(view)
+    return ["<h2>In detail</h2>", *found] if found else []
 
 
 def _render_differences(view: ComparisonView) -> list[str]:
@@ -98,11 +111,15 @@ def _render_differences(view: ComparisonView) -> list[str]:
 
 
 def _render_line_chart(
-    name: str, draw: Callable[..., Any], comparison: Mapping[str, Any], words: str
+    name: str,
+    draw: Callable[..., Any],
+    comparison: Mapping[str, Any],
+    words: str,
+    width: str = "column",
 ) -> str:
     """A line chart in two widths; the narrow one is for phones."""
-    narrow = draw(comparison, narrow=True)
-    return _render_figure({f"{name} wide": draw(comparison), f"{name} narrow": narrow}, words)
+    wide, narrow = (draw(comparison, width=one) for one in (width, "phone"))
+    return _render_figure({f"{name} wide": wide, f"{name} narrow": narrow}, words)
 
 
 def _render_figure(charts: Mapping[str, Any], words: str) -> str:
@@ -122,21 +139,26 @@ def _render_figure(charts: Mapping[str, Any], words: str) -> str:
     return f'<figure role="img" aria-label="{escape(words)}">{"".join(found)}</figure>'
 
 
-def _render_claims(comparison: Mapping[str, Any]) -> str:
-    if not comparison.get("claims"):
+def _render_claims(view: ComparisonView) -> str:
+    groups = group_claims(view.comparison)
+    if not groups:
         return ""
-    items = []
-    for claim in comparison["claims"]:
-        name = str(claim["outcome"]).replace(" ", "-")
-        outcome = _escape_text(ComparisonView(comparison).describe_outcome(claim))
-        published = _render_link(claim["published"], claim.get("url"))
-        items.append(
-            f'<li><p class="outcome {escape(name)}">{outcome}</p>'
-            f"<div><p><strong>{_escape_text(claim['claim'])}</strong></p>"
-            f"<p>Here: {_escape_text(claim['evidence'])}</p>"
-            f'<p class="quiet">Published: {published}</p></div></li>'
-        )
-    return f'<h2>Published claims, tested here</h2><ul class="claims">{"".join(items)}</ul>'
+    found = ["<h2>Published claims, tested here</h2>"]
+    for heading, claims in groups:
+        items = "".join(_render_claim(view, claim) for claim in claims)
+        found.append(f'<h3>{heading}</h3><ul class="claims">{items}</ul>')
+    return "\n".join(found)
+
+
+def _render_claim(view: ComparisonView, claim: Mapping[str, Any]) -> str:
+    name = str(claim["outcome"]).replace(" ", "-")
+    published = _render_link(claim["published"], claim.get("url"))
+    return (
+        f'<li><p class="outcome {escape(name)}">{_escape_text(view.describe_outcome(claim))}</p>'
+        f"<div><p><strong>{_escape_text(claim['claim'])}</strong></p>"
+        f"<p>Here: {_escape_text(claim['evidence'])}</p>"
+        f'<p class="quiet">Published: {published}</p></div></li>'
+    )
 
 
 def _render_limits(view: ComparisonView) -> str:
@@ -146,14 +168,16 @@ def _render_limits(view: ComparisonView) -> str:
     seen = settings["steps"] * settings["batch"] * settings["length"]
     return (
         "<h2>What this size can show</h2>"
-        f"<p>A model of {view.shape}{size}, trained on"
-        f" {seen:,} {_escape_text(view.unit)}, shows what becomes of an encoding at lengths and"
-        " positions that it has not seen: whether it holds, weakens or breaks. It also shows what"
-        " an encoding costs in time and memory at this shape.</p>"
-        "<p>It cannot rank encodings for large models. Small differences within the training"
-        " length change with the learning rate, the seed and the length of training; a low loss"
-        " far out may come from looking at near text only; and nothing here tests recall over"
-        " long distances unless the task does.</p>"
+        f"<p>A model of {view.shape}{size}, trained on {seen:,} {_escape_text(view.unit)}, answers"
+        " two questions. How fast does an encoding learn: compare steps to the same loss, at this"
+        " size and with learning rates that were tuned for each encoding. How well does it do when"
+        " it has learned: compare rows whose last tenth of the steps changed nothing any more;"
+        " where it still did, the order may change with more steps.</p>"
+        "<p>What becomes of an encoding at lengths that it was not trained on depends on its"
+        " formula more than on the size of the model. A low loss far out may still come from near"
+        " text only, and nothing here tests recall over long distances unless the task does."
+        " Differences within the trained length are small, and a large model may order them in"
+        " another way.</p>"
     )
 
 

@@ -25,6 +25,13 @@ class Estimate:
             return f"{self.mean:.2f}"
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
+    def format_percent(self) -> str:
+        """The same for a share, in whole per cent: "31 % [25 %, 37 %]"."""
+        if self.low is None or self.high is None:
+            return f"{100 * self.mean:.0f} %"
+        low, high = 100 * self.low, 100 * self.high
+        return f"{100 * self.mean:.0f} % [{low:.0f} %, {high:.0f} %]"
+
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Mean of ``values``, and its interval by Student's t distribution.

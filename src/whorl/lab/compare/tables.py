@@ -8,14 +8,33 @@ from whorl._support.markdown import render_table as markdown_table
 
 from ._columns import Column, Row, build_field_column, build_result_columns
 from ._view import ComparisonView
+from .thresholds import FLAT_BELOW
+from .verdict import write_verdict
 
-__all__ = ["build_terminal_tables", "describe_outcome", "format_headline", "render_markdown"]
+__all__ = [
+    "build_terminal_tables",
+    "describe_last_tenth",
+    "describe_outcome",
+    "format_headline",
+    "group_claims",
+    "render_markdown",
+]
 
-_OUTCOMES = {"reproduced": "green", "not reproduced": "red", "inconclusive": "yellow"}
+# Headings of claims by kind, in the order in which they are shown.
+_CLAIM_HEADINGS = {
+    "speed": "How fast it learns",
+    "learned": "How well it does when it has learned",
+}
+_OUTCOMES = {
+    "reproduced": "green",
+    "not reproduced": "red",
+    "not decidable": "yellow",
+    "not yet": "cyan",
+}
 
 
 def render_markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> str:
-    """The comparison as Markdown: environment, settings, values by length, the best in bold.
+    """The comparison as Markdown: verdict, values by length with the best in bold, environment.
 
     claims: also the published claims and their outcomes.
     """
@@ -26,45 +45,71 @@ def render_markdown(comparison: Mapping[str, Any], *, claims: bool = False) -> s
         (_escape_markdown(row["name"]), *texts) for row, *texts in zip(rows, *cells, strict=True)
     ]
     found = [
-        _escape_markdown(format_headline(comparison)),
-        f"{_escape_markdown(_describe_table(view))}.",
+        _escape_markdown(write_verdict(view)),
+        f"{_escape_markdown(_describe_table(view))}. {describe_last_tenth()}",
         markdown_table(["encoding", *(column.head for column in columns)], body),
     ]
+    if claims:
+        found += _render_claims(view)
     if differences := view.list_differences():
         title, tops, lines = differences
         found += [
             f"{_escape_markdown(title)}:",
             markdown_table(tops, [[_escape_markdown(cell) for cell in line] for line in lines]),
         ]
-    if claims and comparison.get("claims"):
+    found += [_escape_markdown(text) for text in _list_notes(comparison)]
+    found.append(_escape_markdown(format_headline(comparison)))
+    return "\n\n".join(found) + "\n"
+
+
+def _render_claims(view: ComparisonView) -> Iterator[str]:
+    """A heading and a table for each kind of claims."""
+    for heading, group in group_claims(view.comparison):
         lines = [
             [
                 _escape_markdown(cell)
                 for cell in (claim["claim"], view.describe_outcome(claim), claim["evidence"])
             ]
-            for claim in comparison["claims"]
+            for claim in group
         ]
-        found += ["Published claims:", markdown_table(["claim", "here", "evidence"], lines)]
-    found += [_escape_markdown(text) for text in _list_notes(comparison)]
-    return "\n\n".join(found) + "\n"
+        yield f"Published claims: {heading.lower()}."
+        yield markdown_table(["claim", "here", "evidence"], lines)
+
+
+def group_claims(comparison: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Headings, each with the claims of its kind; kinds without claims are left out."""
+    claims = comparison.get("claims") or []
+    groups = [
+        (heading, [claim for claim in claims if claim["kind"] == kind])
+        for kind, heading in _CLAIM_HEADINGS.items()
+    ]
+    return [(heading, group) for heading, group in groups if group]
 
 
 def build_terminal_tables(comparison: Mapping[str, Any]) -> Iterator[Any]:
     """The comparison with its claims, as objects that rich can print."""
     from rich.text import Text
 
-    yield Text(format_headline(comparison), style="bold")
+    view = ComparisonView(comparison)
+    yield Text(f"{write_verdict(view)}\n", style="bold")
     if comparison["rows"]:
-        yield _build_results(ComparisonView(comparison))
+        yield _build_results(view)
+    for heading, group in group_claims(comparison):
+        yield _build_claims(view, heading, group)
     if any(row.get("by_position") for row in comparison["rows"]):
-        yield _build_positions(ComparisonView(comparison))
-    if differences := ComparisonView(comparison).list_differences():
+        yield _build_positions(view)
+    if differences := view.list_differences():
         yield _build_differences(*differences)
-    yield Text(f"{ComparisonView(comparison).summarize()}\n")
-    if comparison.get("claims"):
-        yield _build_claims(comparison)
-    for text in _list_notes(comparison):
+    for text in (*_list_notes(comparison), format_headline(comparison)):
         yield Text(text, style="dim")
+
+
+def describe_last_tenth() -> str:
+    """What the column "last tenth" says, in one sentence."""
+    return (
+        "Last tenth: change of the validation loss in the last tenth of the steps; a row has"
+        f" learned if it is less than {100 * FLAT_BELOW:g} % in every seed."
+    )
 
 
 def describe_outcome(comparison: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
@@ -104,12 +149,11 @@ def _build_results(view: ComparisonView) -> Any:
     columns = [
         *build_result_columns(view),
         build_field_column("MB", "memory_mb", ",.0f"),
-        build_field_column("params", "parameters", ",.0f"),
     ]
     heads = [column.head.replace(" (trained)", "*") for column in columns]
     table = _build_table(_describe_table(view), ["encoding", *heads])
     table.collapse_padding = True  # so that names fit into 80 columns
-    table.caption, table.caption_justify = "* the training length", "left"
+    table.caption, table.caption_justify = f"* the trained length. {describe_last_tenth()}", "left"
     best = [column.find_best(rows) if column.length else () for column in columns]
     for n, row in enumerate(rows):
         cells = [
@@ -142,16 +186,16 @@ def _build_differences(title: str, heads: list[str], rows: list[list[str]]) -> A
     return table
 
 
-def _build_claims(comparison: Mapping[str, Any]) -> Any:
+def _build_claims(view: ComparisonView, heading: str, claims: Sequence[Row]) -> Any:
     from rich.text import Text
 
-    table = _build_table("Published claims", [])
+    table = _build_table(f"Published claims: {heading.lower()}", [])
     table.add_column("here, and the claim", overflow="fold", min_width=33)
     table.add_column("evidence, and what was published", overflow="fold")
-    for claim in comparison["claims"]:
+    for claim in claims:
         style = _OUTCOMES.get(str(claim["outcome"]), "")
         table.add_row(
-            Text.assemble((describe_outcome(comparison, claim), style), "\n", str(claim["claim"])),
+            Text.assemble((view.describe_outcome(claim), style), "\n", str(claim["claim"])),
             Text.assemble(str(claim["evidence"]), "\n", (str(claim["published"]), "dim")),
             end_section=True,
         )

@@ -1,0 +1,169 @@
+"""The verdict of a comparison: two sentences, from its numbers only.
+
+The first says which encoding to choose for texts longer than trained: of the rows that keep their
+loss at the longest length, those with the lowest loss there; and how RoPE does. The second says
+which is best at the trained length, which are too close to call, and the size of the experiment.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ._view import ComparisonView, format_count, join_names
+from .thresholds import HOLDS
+
+__all__ = ["write_verdict"]
+
+Row = Mapping[str, Any]
+_MOST_NAMES = 4
+
+
+def write_verdict(view: ComparisonView) -> str:
+    """Two sentences, or one if there are no rows."""
+    if not view.comparison["rows"]:
+        return "No run has finished, so there is nothing to compare yet."
+    return f"{_judge_longer_texts(view)} {_judge_trained_length(view)}"
+
+
+def _judge_longer_texts(view: ComparisonView) -> str:
+    if view.longest <= view.trained_length:
+        return (
+            f"No text longer than the {view.trained_length} {view.unit} of the training was"
+            " evaluated, so this does not show which encoding to choose for longer ones."
+        )
+    kept = view.list_kept()
+    if kept:
+        chosen = [kept[0], *view.list_close(kept[0], kept, view.longest)]
+        text = _describe_choice(view, chosen, kept)
+    else:
+        chosen = [row for row in view.rows if view.get_value(row, view.longest) is not None][:1]
+        text = _describe_nothing_kept(view, chosen)
+    return f"{text}{_describe_others(view, chosen)}."
+
+
+def _describe_choice(view: ComparisonView, chosen: Sequence[Row], kept: Sequence[Row]) -> str:
+    """ "For texts longer than trained, choose alibi: once trained, it keeps its loss ..."."""
+    one = len(chosen) == 1
+    names = join_names([str(row["name"]) for row in chosen], _MOST_NAMES, "or")
+    values = _format_range(view, chosen, view.longest)
+    start = f"For texts longer than trained, choose {names}: {_say_when(view)}"
+    if len(chosen) == len(kept):
+        who = "it keeps its" if one else "they keep their"
+        return (
+            f"{start} {who} {view.measure} within {_format_bound(view)} at {_format_longest(view)},"
+            f" with {values}"
+        )
+    others = join_names([str(row["name"]) for row in kept], 6)
+    best = "highest accuracy" if view.is_accuracy else "lowest loss"
+    return (
+        f"{start} {'it has' if one else 'they have'} the {best} at {_format_longest(view)}"
+        f" ({values}) of the rows that keep it within {_format_bound(view)} ({others})"
+    )
+
+
+def _describe_nothing_kept(view: ComparisonView, best: Sequence[Row]) -> str:
+    rows, when = view.comparison["rows"], _say_when(view)
+    if len(rows) == 1:
+        (row,) = rows
+        change = _describe_change(view, row)
+        return (
+            f"For texts longer than trained, do not choose {row['name']}: {when} it {change} at"
+            f" {_format_longest(view)}"
+        )
+    start = f"For texts longer than trained, choose none of these: {when}"
+    if not best:
+        return f"{start} no row has a finite {view.measure} at {_format_longest(view)}"
+    (row,) = best
+    change = _describe_change(view, row)
+    return (
+        f"{start} no row keeps its {view.measure} within {_format_bound(view)} at"
+        f" {_format_longest(view)}, and the best there, {row['name']}, {change}"
+    )
+
+
+def _describe_others(view: ComparisonView, chosen: Sequence[Row]) -> str:
+    """Rows that are better than the chosen ones though they do not keep their loss, and RoPE."""
+    rows, length = view.rows, view.longest
+    parts = []
+    first = rows[0]
+    better = chosen and first not in chosen and not view.list_close(first, chosen[:1], length)
+    if better:
+        parts.append(f"{first['name']} {_describe_change(view, first)}, which is better still")
+    rope = next((row for row in rows if row["name"] == "rope"), None)
+    if chosen and rope is not None and rope not in chosen and not (better and rope is first):
+        parts.append(f"rope {_describe_change(view, rope)}")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _judge_trained_length(view: ComparisonView) -> str:
+    length = view.trained_length
+    rows = [
+        row
+        for row in view.rank_rows(length)
+        if view.get_value(row, length) is not None and row["trained_as"] == row["name"]
+    ]
+    at = f"At the trained length of {length} {view.unit}"
+    if view.longest <= length:  # else the first sentence says it
+        at += f", {_say_when(view)}"
+    if not rows:
+        return f"{at} no row has a finite {view.measure} {_describe_size(view)}."
+    best = rows[0]
+    value = _format_range(view, [best], length)
+    if len(rows) == 1:
+        return f"{at} {best['name']} reaches {value} {_describe_size(view)}."
+    close = [str(row["name"]) for row in view.list_close(best, rows, length)]
+    text = f"{at} {best['name']} is best with {value}"
+    if close:
+        verb = "is" if len(close) == 1 else "are"
+        text += f", and {join_names(close, _MOST_NAMES)} {verb} too close to call"
+    else:
+        text += ", with no other row close to it"
+    return f"{text} {_describe_size(view)}."
+
+
+def _say_when(view: ComparisonView) -> str:
+    """ "once trained,", or after how many steps, and which rows have not finished learning."""
+    rows = view.comparison["rows"]
+    trained = [row for row in rows if row["trained_as"] == row["name"]] or rows
+    growing = [str(row["name"]) for row in trained if not view.is_flat(row)]
+    if not growing:
+        return "once trained,"
+    few = len(growing) < len(trained) and len(growing) <= 3
+    who = join_names(growing, 3) if few else "they"
+    has = "has" if few and len(growing) == 1 else "have"
+    return f"after {view.settings['steps']} steps, before {who} {has} finished learning,"
+
+
+def _describe_change(view: ComparisonView, row: Row) -> str:
+    """ "rises from 1.23 to 4.04", "keeps its loss with 1.90 to 1.92", "has no finite loss"."""
+    near, far = (view.get_value(row, n) for n in (view.trained_length, view.longest))
+    if far is None:
+        return f"has no finite {view.measure}"
+    if near is None:
+        return f"has {view.format_value(far)}"
+    values = f"from {view.format_value(near)} to {view.format_value(far)}"
+    if row in view.list_kept():
+        return f"keeps its {view.measure} too, {values}"
+    verb = "rises" if far > near else "falls"
+    return f"{verb} {values}"
+
+
+def _describe_size(view: ComparisonView) -> str:
+    seeds = format_count(len(view.settings["seeds"]), "seed")
+    return f"({seeds}, {view.shape}, {view.settings['steps']} steps)"
+
+
+def _format_longest(view: ComparisonView) -> str:
+    times = f"{view.longest / view.trained_length:g}"
+    return f"{view.longest} {view.unit}, {times} times the trained length"
+
+
+def _format_range(view: ComparisonView, rows: Sequence[Row], length: int) -> str:
+    """Smallest and largest value of ``rows``, with the unit."""
+    found = [value for row in rows if (value := view.get_value(row, length)) is not None]
+    texts = dict.fromkeys(view.format_value(value) for value in (min(found), max(found)))
+    return " to ".join(texts) + ("" if view.is_accuracy else f" {view.loss_unit}")
+
+
+def _format_bound(view: ComparisonView) -> str:
+    bound = HOLDS[view.measure]
+    return f"{100 * bound:g} points" if view.is_accuracy else f"{bound:g} nats"

@@ -1,0 +1,235 @@
+"""The verdict: two sentences that say what the numbers say, and no more."""
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from tests.plots.lab_document import comparison
+from whorl.lab.compare._view import ComparisonView
+from whorl.lab.compare.verdict import write_verdict
+
+SIZE = "(1 seed, 3 layers, width 96, 350 steps)."
+BEST_NEAR = "At the trained length of 128 bytes rope is best with 1.89 nats per byte"
+
+
+def verdict(document: dict[str, Any]) -> str:
+    return write_verdict(ComparisonView(document))
+
+
+def sentences(document: dict[str, Any]) -> tuple[str, str]:
+    first, second = re.split(r"(?<=[a-z0-9)%])\. (?=[A-Z])", verdict(document))
+    return f"{first}.", second
+
+
+def put(document: dict[str, Any], name: str, near: float | None, far: float | None) -> None:
+    """Set the values of a row at the trained and at the longest length."""
+    cells = next(row for row in document["rows"] if row["name"] == name)["by_length"]
+    for length, value in ((128, near), (2048, far)):
+        cells[str(length)] = {"mean": value, "low": None, "high": None, "seeds": [value]}
+
+
+def test_those_that_keep_their_loss_and_how_rope_does() -> None:
+    assert sentences(comparison()) == (
+        "For texts longer than trained, choose alibi or kerple: once trained, they keep their loss"
+        " within 0.1 nats at 2048 bytes, 16 times the trained length, with 2.08 to 2.12 nats per"
+        " byte; rope rises from 1.89 to 3.17.",
+        f"{BEST_NEAR}, and xpos is too close to call {SIZE}",
+    )
+
+
+def test_before_they_have_learned() -> None:
+    first, second = sentences(comparison(flat=False))
+    assert "after 350 steps, before they have finished learning, they keep their loss" in first
+    assert "trained," not in first.replace("longer than trained,", "")
+    assert second.endswith(SIZE)
+
+
+def test_a_few_that_still_learn_are_named() -> None:
+    document = comparison()
+    for name in ("nope", "rope+yarn"):  # a scaling learns with its encoding
+        row = next(row for row in document["rows"] if row["name"] == name)
+        row["last_tenth"] = {"improvement": 0.02, "flat": False}
+    assert "after 350 steps, before nope has finished learning, they" in verdict(document)
+    document["rows"][1]["last_tenth"]["flat"] = False
+    assert "before nope and sinusoidal have finished learning, they" in verdict(document)
+    for row in document["rows"][:4]:
+        row["last_tenth"]["flat"] = False
+    assert "before they have finished learning, they" in verdict(document)
+
+
+def test_the_lowest_of_those_that_keep_their_loss() -> None:
+    document = comparison()
+    put(document, "kerple", 2.3, 2.35)
+    assert sentences(document)[0] == (
+        "For texts longer than trained, choose alibi: once trained, it has the lowest loss at 2048"
+        " bytes, 16 times the trained length (2.08 nats per byte) of the rows that keep it within"
+        " 0.1 nats (alibi and kerple); rope rises from 1.89 to 3.17."
+    )
+
+
+def test_one_alone_keeps_its_loss() -> None:
+    document = comparison()
+    put(document, "kerple", 2.3, 2.75)
+    first, _ = sentences(document)
+    assert "choose alibi: once trained, it keeps its loss within 0.1 nats at 2048" in first
+    assert "with 2.08 nats per byte;" in first
+
+
+def test_rope_itself_keeps_its_loss() -> None:
+    document = comparison()
+    put(document, "rope", 1.89, 1.92)
+    first, _ = sentences(document)
+    assert first.startswith("For texts longer than trained, choose rope: once trained, it has the")
+    assert "(rope, alibi and kerple)." in first
+    put(document, "rope", 2.3, 2.35)
+    assert sentences(document)[0].endswith("; rope keeps its loss too, from 2.30 to 2.35.")
+    put(document, "rope", 1.89, math.nan)
+    assert sentences(document)[0].endswith("; rope has no finite loss.")
+    put(document, "rope", None, 2.9)
+    assert sentences(document)[0].endswith("; rope has 2.90.")
+
+
+def test_a_row_that_rises_and_is_still_better() -> None:
+    document = comparison()
+    put(document, "xpos", 1.5, 1.75)
+    first, second = sentences(document)
+    assert "choose alibi or kerple" in first
+    assert "; xpos rises from 1.50 to 1.75, which is better still; rope rises from" in first
+    assert "xpos is best with 1.50 nats per byte, with no other row close to it" in second
+    put(document, "xpos", 1.5, 2.05)  # better by less than another seed may change
+    assert "xpos" not in sentences(document)[0]
+    put(document, "rope", 1.2, 1.7)
+    put(document, "xpos", 1.5, 2.5)
+    first, _ = sentences(document)
+    assert first.endswith("; rope rises from 1.20 to 1.70, which is better still.")
+
+
+def test_without_rope() -> None:
+    document = comparison()
+    document["rows"] = [row for row in document["rows"] if not row["name"].startswith("rope")]
+    first, second = sentences(document)
+    assert first.endswith("with 2.08 to 2.12 nats per byte.")
+    assert "xpos is best with 1.93 nats per byte, and alibi is too close to call" in second
+
+
+def test_no_row_keeps_its_loss() -> None:
+    document = comparison()
+    document["rows"] = [r for r in document["rows"] if r["name"] not in ("alibi", "kerple")]
+    assert sentences(document)[0] == (
+        "For texts longer than trained, choose none of these: once trained, no row keeps its loss"
+        " within 0.1 nats at 2048 bytes, 16 times the trained length, and the best there, xpos,"
+        " rises from 1.93 to 2.37; rope rises from 1.89 to 3.17."
+    )
+
+
+def test_no_row_has_a_finite_loss() -> None:
+    document = comparison(3)
+    for row in document["rows"]:
+        put(document, row["name"], None, math.inf)
+    assert sentences(document) == (
+        "For texts longer than trained, choose none of these: once trained, no row has a finite"
+        " loss at 2048 bytes, 16 times the trained length.",
+        f"At the trained length of 128 bytes no row has a finite loss {SIZE}",
+    )
+
+
+def test_a_rise_of_exactly_the_bound_is_kept() -> None:
+    document = comparison()
+    put(document, "kerple", 2.0, 2.125)
+    assert "choose alibi:" in verdict(document)
+    put(document, "kerple", 2.0, 2.09375)
+    assert "choose alibi or kerple:" in verdict(document)
+
+
+def test_one_row() -> None:
+    document = comparison(1)
+    assert sentences(document) == (
+        "For texts longer than trained, do not choose nope: once trained, it rises from 2.21 to"
+        " 2.85 at 2048 bytes, 16 times the trained length.",
+        f"At the trained length of 128 bytes nope reaches 2.21 nats per byte {SIZE}",
+    )
+    put(document, "nope", 2.21, 2.22)
+    assert "choose nope: once trained, it keeps its loss within 0.1 nats" in verdict(document)
+    put(document, "nope", 2.21, None)
+    assert "do not choose nope: once trained, it has no finite loss at 2048" in verdict(document)
+
+
+def test_no_longer_text() -> None:
+    document = comparison(2)
+    document["settings"]["lengths"] = [64, 128]
+    assert sentences(document) == (
+        "No text longer than the 128 bytes of the training was evaluated, so this does not show"
+        " which encoding to choose for longer ones.",
+        "At the trained length of 128 bytes, once trained, nope is best with 2.21 nats per byte,"
+        f" and sinusoidal is too close to call {SIZE}",
+    )
+
+
+def test_no_rows() -> None:
+    document = {**comparison(), "rows": []}
+    assert verdict(document) == "No run has finished, so there is nothing to compare yet."
+
+
+def test_accuracy() -> None:
+    document = comparison(measure="accuracy")
+    assert sentences(document)[0] == (
+        "For texts longer than trained, choose none of these: once trained, no row keeps its"
+        " accuracy within 5 points at 2048 bytes, 16 times the trained length, and the best there,"
+        " alibi, falls from 71.2% to 63.1%; rope falls from 92.3% to 7.1%."
+    )
+    put(document, "alibi", 0.712, 0.69)
+    put(document, "nope", 0.3, 0.3)  # has not learned the task, so it is not chosen
+    first, second = sentences(document)
+    assert "choose alibi: once trained, it keeps its accuracy within 5 points at 2048" in first
+    assert ", with 69.0%; rope falls from 92.3% to" in first
+    assert second == (
+        "At the trained length of 128 bytes rope is best with 92.3%, and xpos is too close to call"
+        f" {SIZE}"
+    )
+
+
+def test_many_names_are_cut() -> None:
+    document = comparison(30)
+    for row in document["rows"]:
+        put(document, row["name"], 2.0, 2.0)
+    first, second = sentences(document)
+    assert "choose nope, sinusoidal, learned or 27 more:" in first
+    assert "nope is best with 2.00 nats per byte, and sinusoidal, learned, rope and 12 more" in (
+        second
+    )  # without scalings, which are not trained
+
+
+@pytest.mark.parametrize(
+    ("seeds", "close"),
+    [
+        ([1.85, 2.05], True),  # once better, once worse: the difference may be 0
+        ([1.94, 1.95, 1.93], False),  # always worse by about as much
+        ([1.94, 1.8, 2.1], True),
+    ],
+)
+def test_several_seeds_are_paired(seeds: list[float], close: bool) -> None:
+    document = comparison(seeds=len(seeds))
+    for row in document["rows"]:
+        cell = row["by_length"]["128"]
+        cell["seeds"] = [2.5] * len(seeds)
+        if row["name"] == "rope":
+            cell.update(mean=1.89, seeds=[1.89, 1.9, 1.88, 1.89][: len(seeds)])
+        if row["name"] == "xpos":
+            cell.update(mean=sum(seeds) / len(seeds), seeds=seeds)
+    _, second = sentences(document)
+    assert ("xpos is too close to call" in second) is close
+    assert second.endswith(f"({len(seeds)} seeds, 3 layers, width 96, 350 steps).")
+
+
+def test_a_difference_beyond_the_noise_of_a_seed_is_not_close() -> None:
+    """Two seeds have wide intervals, but no seed changed a difference by so much."""
+    document = comparison(seeds=2)
+    for row in document["rows"]:
+        row["by_length"]["128"].update(mean=2.5, seeds=[2.5, 2.5])
+    document["rows"][3]["by_length"]["128"].update(mean=1.9, seeds=[1.8, 2.0])
+    document["rows"][8]["by_length"]["128"].update(mean=2.1, seeds=[2.2, 2.0])
+    assert "rope is best with 1.90 nats per byte, with no other row close to it" in verdict(
+        document
+    )
