@@ -1,18 +1,18 @@
 """Results of a comparison that was never run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from whorl.lab.compare.curves import LearningCurve
 from whorl.lab.compare.gather import EncodingResults
 
-__all__ = ["FLAT_CURVE", "STEPS", "made", "make_curve"]
+__all__ = ["CURVE", "STEPS", "add_thirds", "made", "make_curve"]
 
 STEPS = (25, 50, 75, 90, 100)
-#: The last tenth of the steps takes away a thousandth.
-FLAT_CURVE = (3.0, 2.5, 2.2, 2.0, 1.998)
+CURVE = (3.0, 2.5, 2.2, 2.0, 1.998)
 
 
-def make_curve(losses: Sequence[float] = FLAT_CURVE) -> LearningCurve:
+def make_curve(losses: Sequence[float] = CURVE) -> LearningCurve:
     return LearningCurve(STEPS, tuple(losses))
 
 
@@ -22,13 +22,14 @@ def made(
 ) -> list[EncodingResults]:
     """Entries whose windows have the given losses by length and seed; at 256 as at 128 by default.
 
-    curves: validation losses of an encoding in each seed; flat ones by default.
+    curves: validation losses of an encoding in each seed. With a third of the steps the results
+    are the same.
     """
     entries = []
     for key, given in losses.items():
         name, by_length = _get_row_name(key), {256: given[128], **given}
         seeds = len(given[128])
-        drawn = (curves or {}).get(name) or [FLAT_CURVE] * seeds
+        drawn = (curves or {}).get(name) or [CURVE] * seeds
         evaluations = {
             seed: {
                 "frequencies_loss": 9.0,
@@ -43,8 +44,17 @@ def made(
             for seed in range(seeds)
         }
         found = {seed: make_curve(one) for seed, one in enumerate(drawn)}
-        entries.append(EncodingResults(name, name, None, {}, found, evaluations))
+        entry = EncodingResults(name, name, None, {}, found, evaluations)
+        entries.append(replace(entry, third=entry))
     return entries
+
+
+def add_thirds(
+    entries: Sequence[EncodingResults], thirds: Sequence[EncodingResults]
+) -> list[EncodingResults]:
+    """``entries`` whose runs with a third of the steps are those in ``thirds`` of the same name."""
+    known: Mapping[str, EncodingResults] = {entry.name: entry for entry in thirds}
+    return [replace(entry, third=known.get(entry.name)) for entry in entries]
 
 
 def _get_row_name(key: str) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -19,7 +20,6 @@ from whorl.lab.compare import ComparisonPlan, RunStatus, compare, load_compariso
 from whorl.lab.compare.plan import PlannedRun
 from whorl.lab.compare.pool import run_all
 from whorl.lab.compare.statistics import estimate
-from whorl.lab.compare.thresholds import FLAT_BELOW
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -86,9 +86,15 @@ def _check_curves(folder: Path, rows: list[dict[str, Any]]) -> None:
     assert rope["curve"]["step"] == list(range(1, 9))
     means = [(a + b) / 2 for a, b in zip(*losses, strict=True)]
     assert rope["curve"]["loss"] == pytest.approx(means)
-    gains = [(one[6] - one[7]) / one[6] for one in losses]  # 7 of 8 steps are below 90 %
-    assert rope["last_tenth"]["improvement"] == pytest.approx(sum(gains) / 2)
-    assert rope["last_tenth"]["flat"] is (max(gains) < FLAT_BELOW)
+    short = [Run(folder / f"rope-seed{seed}-third") for seed in (0, 1)]
+    assert [len(run.read_metrics()) for run in short] == [2, 2]  # of 8 steps
+    before = [run.read_metrics()[-1]["validation_loss"] for run in short]
+    power = math.log(sum(before) / sum(one[-1] for one in losses)) / math.log(3)
+    assert rope["last_tenth"] == pytest.approx(1 - 0.9**power)
+    results = [run.read_evaluation() for run in short]
+    at = [one["by_length"]["32"]["loss"] for one in results if one is not None]
+    assert rope["third"]["32"] == pytest.approx(sum(at) / 2)
+    assert yarn["third"].keys() == yarn["by_length"].keys()
 
 
 INTERRUPTED = """

@@ -66,9 +66,7 @@ def test_runs_differ_in_encoding_rate_and_seed_only() -> None:
 
 
 def test_a_grid_of_learning_rates() -> None:
-    plan = ComparisonPlan(
-        encodings=("rope", "alibi"), learning_rates=(0.001, 0.002), thirds=False
-    )
+    plan = ComparisonPlan(encodings=("rope", "alibi"), learning_rates=(0.001, 0.002), thirds=False)
     names = [job.name for job in plan.list_runs()]
     assert names[:2] == ["rope-rate0.001-seed0", "rope-rate0.002-seed0"]
     assert [job.config.training.learning_rate for job in plan.list_runs()] == [0.001, 0.002] * 2

@@ -94,7 +94,13 @@ def test_every_window_of_the_training_text_is_drawn(length: int) -> None:
 
 
 def test_a_text_of_one_window_is_enough() -> None:
-    found = corpus.Corpus(torch.arange(5, dtype=torch.uint8), torch.arange(5, dtype=torch.uint8), (), 256, {"unit": "bytes"})
+    found = corpus.Corpus(
+        torch.arange(5, dtype=torch.uint8),
+        torch.arange(5, dtype=torch.uint8),
+        (),
+        256,
+        {"unit": "bytes"},
+    )
     found.check_length(5)
     assert found.sample_windows(2, 5, torch.Generator()).tolist() == [[0, 1, 2, 3, 4]] * 2
     with pytest.raises(ValueError, match=r"has 5 bytes, fewer than a window of 6"):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from whorl.lab.compare.curves import LearningCurve, average_curves, summarize_last_tenth
+from whorl.lab.compare.curves import LearningCurve, average_curves, compute_last_tenth
 
 CURVE = LearningCurve((10, 20, 30, 40), (4.0, 3.0, 2.0, 2.0))
 
@@ -37,50 +37,30 @@ def test_the_first_time_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "losses", "improvement"),
+    ("short", "full", "improvement"),
     [
-        ((80, 90, 100), (3.0, 2.0, 1.9), 0.05),  # a point at 90 %
-        ((80, 89, 95, 100), (3.0, 2.0, 1.5, 1.9), 0.05),  # the nearest one below, not above
-        ((100,), (2.0,), None),
-        ((95, 100), (2.0, 1.0), None),
-        ((), (), None),
-        ((90, 100), (0.0, 0.0), 0.0),
-        ((90, 100), (2.0, 2.1), -0.05),
+        (2.0, 2.0, 0.0),
+        (3.0, 1.0, 0.1),  # the loss falls as 1 / steps: a tenth of it in the last tenth
+        (9.0, 1.0, 0.19),  # as 1 / steps squared
+        (1.0, 3.0, 1 - 1 / 0.9),  # it rises
+        (2.0, 0.0, None),
+        (math.nan, 2.0, None),
     ],
 )
-def test_the_last_tenth(
-    steps: tuple[int, ...], losses: tuple[float, ...], improvement: float | None
-) -> None:
-    found = LearningCurve(steps, losses).compute_improvement()
+def test_the_last_tenth(short: float, full: float, improvement: float | None) -> None:
+    pair = LearningCurve((5, 10), (9.0, short)), LearningCurve((15, 30), (8.0, full))
+    found = compute_last_tenth([pair])
     assert found == (None if improvement is None else pytest.approx(improvement))
 
 
-def ending(improvement: float) -> LearningCurve:
-    return LearningCurve((90, 100), (2.0, 2.0 * (1 - improvement)))
-
-
-@pytest.mark.parametrize(
-    ("improvements", "mean", "flat"),
-    [
-        ((0.004,), 0.004, True),
-        ((0.006,), 0.006, False),
-        ((0.001, 0.003), 0.002, True),
-        ((0.0, 0.006), 0.003, False),  # flat on average, but not in every seed
-        ((-0.02,), -0.02, True),
-    ],
-)
-def test_flat_means_every_seed(improvements: tuple[float, ...], mean: float, flat: bool) -> None:
-    found = summarize_last_tenth(map(ending, improvements))
-    assert found["improvement"] == pytest.approx(mean)
-    assert found["flat"] is flat
-
-
-def test_what_has_no_last_tenth_is_not_flat() -> None:
-    nothing = {"improvement": None, "flat": False}
-    short = LearningCurve((1,), (2.0,))
-    assert summarize_last_tenth([]) == nothing
-    assert summarize_last_tenth([ending(0.0), short]) == nothing
-    assert summarize_last_tenth([ending(math.nan)])["flat"] is False
+def test_the_last_tenth_is_that_of_the_mean_over_seeds() -> None:
+    pairs = [
+        (LearningCurve((1,), (short,)), LearningCurve((3,), (full,)))
+        for short, full in ((2.0, 1.5), (4.0, 0.5))
+    ]
+    assert compute_last_tenth(pairs) == pytest.approx(0.1)
+    assert compute_last_tenth([]) is None
+    assert compute_last_tenth([(LearningCurve((), ()), LearningCurve((3,), (1.0,)))]) is None
 
 
 def test_means_over_seeds() -> None:

@@ -131,9 +131,10 @@ def lines(change: Callable[[list[str]], list[str]]) -> Edit:
 WEIGHT = "model.blocks.0.qkv.weight"
 DAMAGE: list[tuple[Edit, str]] = [
     (flip(WEIGHT), f"checkpoint.safetensors: the tensor '{WEIGHT}' has been changed since"),
-    (flip("optimizer.exp_avg.norm.weight"), r"the tensor 'optimizer.exp_avg.norm.weight' has been changed"),
-    (flip("optimizer.exp_avg_sq.embedding.weight"), r"tensor 'optimizer.exp_avg_sq.embedding.weight' has"),
-    (flip("optimizer.step.norm.weight"), r"the tensor 'optimizer.step.norm.weight' has been changed since"),
+    (flip("optimizer.exp_avg.norm.weight"), r"the tensor 'optimizer.exp_avg.norm.weight' has"),
+    (flip("optimizer.exp_avg_sq.embedding.weight"), r"the tensor .optimizer.exp_avg_sq.emb"),
+    (flip("optimizer.momentum_buffer.blocks.0.qkv.weight"), r"momentum_buffer.blocks.0.qkv"),
+    (flip("optimizer.step.norm.weight"), r"the tensor 'optimizer.step.norm.weight' has"),
     (tell(step="4"), r"checkpoint.safetensors has been changed .* checksum of its step, seconds"),
     (tell(seconds="0.5"), r"checkpoint.safetensors has been changed since it was written"),
     (tell(metrics="0"), r"checkpoint.safetensors has been changed since it was written"),

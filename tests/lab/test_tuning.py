@@ -38,9 +38,7 @@ def test_a_bias_loses_with_the_wrong_rate_and_wins_with_its_own(
     planted: RunConfig, tmp_path: Path
 ) -> None:
     """The mistake of whorl 0.1.0: one small rate for everything made T5's bias look slow."""
-    grid = RateGrid(
-        matrices=(0.02,), more_matrices=(0.005, 0.01), encoding=(0.0005, 0.001, 0.05)
-    )
+    grid = RateGrid(matrices=(0.02,), more_matrices=(0.005, 0.01), encoding=(0.0005, 0.001, 0.05))
     found = find_learning_rates(["t5", "rope"], planted, tmp_path / "runs", grid=grid, workers=2)
     assert {len(trials) for trials in found["trials"].values()} == {3}
     by_rate = {trial["encoding_learning_rate"]: trial["loss"] for trial in found["trials"]["t5"]}

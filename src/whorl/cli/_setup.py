@@ -80,8 +80,7 @@ RATES = ("learning_rate", "encoding_learning_rate", "embedding_learning_rate")
 _SETTINGS = {
     "model": ("encoding", "layers", "width", "heads", "kv_heads", "kind", "attention"),
     "data": ("files", "tokenizer", "task"),
-    "training": ("length", "batch", "steps", "precision", "seed")
-    + RATES,
+    "training": ("length", "batch", "steps", "precision", "seed", *RATES),
 }
 
 #: Options for names in errors of the library; the other errors name options as in TOML.
@@ -112,10 +111,9 @@ def build_config(
     try:
         config = whorl.lab.RunConfig.from_dict(tables)
         given, training = tables["training"], config.training
-        rates = choose_learning_rates(config.model.encoding, config.model.width)
-        training = replace(
-            training, **{name: rate for name, rate in rates.items() if name not in given}
-        )
+        chosen = choose_learning_rates(config.model.encoding, config.model.width)
+        rates: dict[str, Any] = {name: rate for name, rate in chosen.items() if name not in given}
+        training = replace(training, **rates)
         if "warmup" not in given:  # a short run must reach its rate
             training = replace(training, warmup=min(training.warmup, training.steps // 10))
         return replace(config, training=training)

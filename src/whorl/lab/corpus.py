@@ -133,9 +133,7 @@ def load_corpus(files: Sequence[str] = (), tokenizer: str | None = None) -> Corp
         "sha256": _hash_documents(documents, tokenizer),
     }
     longest_first = sorted(held_out, key=len, reverse=True)
-    return Corpus(
-        torch.cat(train), torch.cat(validation), tuple(longest_first), vocab, about
-    )
+    return Corpus(torch.cat(train), torch.cat(validation), tuple(longest_first), vocab, about)
 
 
 def _drop_repeated(documents: list[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], int]:

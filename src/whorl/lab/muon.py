@@ -73,7 +73,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
     """
     a, b, c = _COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.mT if tall else matrices
+    x: Tensor = matrices.mT if tall else matrices
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp_min(_EPS)
     for _ in range(_ITERATIONS):
         gram = x @ x.mT

@@ -126,7 +126,7 @@ def compute_validation_loss(model: Model, source: DataSource) -> float:
     batch = source.get_validation()
     model.eval()
     total, count = 0.0, 0
-    pairs = (one.split(_VALIDATION_ROWS) for one in (batch.tokens, batch.targets))
+    pairs = (torch.split(one, _VALIDATION_ROWS) for one in (batch.tokens, batch.targets))
     for tokens, targets in zip(*pairs, strict=True):
         asked = int((targets >= 0).sum())
         total += asked * float(model.loss(tokens, targets))

@@ -29,7 +29,8 @@ def choose_learning_rates(spec: EncodingSpec, width: int) -> dict[str, float]:
 
 def set_learning_rates(training: TrainingConfig, spec: EncodingSpec, width: int) -> TrainingConfig:
     """``training`` with the learning rates of an encoding in a model of ``width``."""
-    return replace(training, **choose_learning_rates(spec, width))
+    rates: dict[str, Any] = dict(choose_learning_rates(spec, width))
+    return replace(training, **rates)
 
 
 def load_trials() -> dict[str, Any]:

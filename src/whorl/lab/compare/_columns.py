@@ -48,7 +48,7 @@ def _build_last_tenth_column(view: ComparisonView) -> Column:
     """The change of the validation loss in the last tenth of the steps."""
 
     def value(row: Row) -> float | None:
-        found = read_number((row.get("last_tenth") or {}).get("improvement"))
+        found = read_number(row.get("last_tenth"))
         return None if found is None else -found
 
     return Column("last tenth", value, view.format_last_tenth, None)

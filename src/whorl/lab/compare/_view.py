@@ -198,12 +198,21 @@ class ComparisonView:
 
     def format_last_tenth(self, row: Mapping[str, Any]) -> str:
         """Change of the validation loss in the last tenth of the steps, such as "-0.4 %"."""
-        improvement = read_number((row.get("last_tenth") or {}).get("improvement"))
+        improvement = read_number(row.get("last_tenth"))
         return MISSING if improvement is None else f"{round(-100 * improvement, 1) + 0.0:+.1f} %"
 
-    def is_flat(self, row: Mapping[str, Any]) -> bool:
-        """Whether the last tenth of the steps hardly improved a row: it has learned."""
-        return bool((row.get("last_tenth") or {}).get("flat"))
+    def is_settled(self, length: int) -> bool:
+        """Whether the best row at ``length`` was also best with a third of the steps.
+
+        A difference that another seed could reverse does not count.
+        """
+        rows = [row for row in self.rank_rows(length) if self.get_value(row, length) is not None]
+        before = [read_number((row.get("third") or {}).get(str(length))) for row in rows]
+        known = [value for value in before if value is not None]
+        if not rows or before[0] is None or len(known) < len(before):
+            return False
+        best = max(known) if self.is_accuracy else min(known)
+        return abs(before[0] - best) <= SEED_NOISE
 
 
 def format_count(count: int, noun: str) -> str:

@@ -2,12 +2,14 @@
 
 A claim says that a number is above a bound. It is *reproduced* if the whole 95 % interval is above
 the bound, *not reproduced* if it is below, else *not decidable*; the evidence says why. With
-several seeds differences are paired by seed. With one seed they are paired by window of text, and
-where two rows are compared they must exceed what another seed may change.
+three seeds or more, differences are paired by seed. With fewer they are paired by window of text,
+and where two rows are compared they must exceed what another seed may change.
 
-Claims about how well an encoding does when it has learned are judged only if all rows that they
-compare are flat; before that the outcome is *not yet*. Claims about how fast it learns compare the
-steps to a loss that both reach: the larger one of their last validation losses.
+Claims about how well an encoding does when it has learned are judged only if their number has
+*settled*: v is the number here and w the one of runs with a third of the steps, and three times as
+many steps that change it as much again, 2 v - w, leave it on the same side of the bound. Otherwise
+the outcome is *not yet*. Claims about how fast it learns compare the steps to a loss that both
+reach: the larger one of their last validation losses.
 """
 
 import math
@@ -87,17 +89,10 @@ def _describe_claim(claim: Claim, judgement: _Judgement) -> dict[str, Any]:
 
 
 def _judge_claim(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Judgement:
-    if claim.kind == "speed":
-        found = _judge_speed(entries)
-    else:
-        found = _judge_losses(claim, entries, at)
-        if growing := [one for one in entries.values() if not one.last_tenth["flat"]]:
-            losses = _list_losses(claim, entries, at)
-            text = f"{_describe_growing(growing)}; so far {losses}"
-            return _Judgement(_NOT_YET, found.value, text)
+    found = _judge_speed(entries) if claim.kind == "speed" else _judge_losses(claim, entries, at)
     if untrained := [name for name, one in entries.items() if not _has_learned(one, at[1])]:
         text = f"{', '.join(untrained)}: the loss is hardly below that of token frequencies"
-        return _Judgement(_OPEN, found.value, text)
+        return _Judgement(_NOT_YET, found.value, text)
     return found
 
 
@@ -105,21 +100,49 @@ def _judge_losses(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Jud
     """The judgement by the measure of the claim that supports it least."""
     losses = _list_losses(claim, entries, at)
     if claim.needs_rope_rise:
-        rise, over = _estimate_value(build_rise("rope"), entries, at)
-        if _compare_with_bound(rise, RISES) != _REPRODUCED:
-            why = f"rise of rope at {FAR}x: {rise}, not surely above {RISES:g} ({over})"
-            return _Judgement(_OPEN, rise, f"{losses}; {why}, so that nothing is there to avoid")
+        rise = _estimate_measure(build_rise("rope"), entries, at)
+        if _compare_with_bound(rise.value, RISES) != _REPRODUCED:
+            why = f"rise of rope at {FAR}x: {rise.value}, not surely above {RISES:g} ({rise.over})"
+            text = f"{losses}; {why}, so that nothing is there to avoid"
+            return _Judgement(_OPEN, rise.value, text)
     found = []
     for measure in claim.measures:
-        value, over = _estimate_value(measure, entries, at)
-        noise = SEED_NOISE if claim.between_rows and over.startswith("one seed") else 0.0
-        outcome = _compare_with_bound(value, claim.bound, noise)
-        text = f"{losses}; {measure.label}: {value}, to be above {claim.bound + noise:g} ({over})"
-        if outcome == _OPEN and over != _NO_SEED:
-            text += f"; {_explain_open(value, claim.bound, noise)}"
-        found.append(_Judgement(outcome, value, text))
-    order = (_FAILED, _OPEN, _REPRODUCED)
+        number = _estimate_measure(measure, entries, at)
+        noise = number.noise if claim.between_rows else 0.0
+        outcome = _compare_with_bound(number.value, claim.bound, noise)
+        text = (
+            f"{losses}; {measure.label}: {number.value}, to be above {claim.bound + noise:.2g}"
+            f" ({number.over})"
+        )
+        if outcome == _OPEN and number.over != _NO_SEED:
+            text += f"; {_explain_open(number.value, claim.bound, noise)}"
+        before = _compute_with_third(measure, entries, at)
+        if before is None:
+            outcome, text = _NOT_YET, f"{text}; no run with a third of the steps"
+        else:
+            text += f"; with a third of the steps {before:.2f}"
+            if not _has_settled(outcome, number.value.mean, before, claim.bound, noise):
+                outcome, text = _NOT_YET, f"{text}, so that more steps may reverse it"
+        found.append(_Judgement(outcome, number.value, text))
+    order = (_FAILED, _NOT_YET, _OPEN, _REPRODUCED)
     return min(found, key=lambda one: (order.index(one.outcome), one.value.mean))
+
+
+def _compute_with_third(measure: Measure, entries: Entries, at: Mapping[int, int]) -> float | None:
+    """The measure in runs with a third of the steps; None if there are none."""
+    thirds = {name: entry.third for name, entry in entries.items() if entry.third is not None}
+    if len(thirds) < len(entries):
+        return None
+    mean = _estimate_measure(measure, thirds, at).value.mean
+    return mean if math.isfinite(mean) else None
+
+
+def _has_settled(outcome: str, value: float, before: float, bound: float, noise: float) -> bool:
+    """Whether an outcome stays if the value changes again as much as since ``before``."""
+    later = 2 * value - before
+    if outcome == _REPRODUCED:
+        return later > bound + noise
+    return later < bound - noise if outcome == _FAILED else True
 
 
 def _judge_speed(entries: Entries) -> _Judgement:
@@ -135,9 +158,12 @@ def _judge_speed(entries: Entries) -> _Judgement:
     target, ours, theirs = (fmean(column) for column in zip(*known, strict=True))
     value = estimate([_compute_saving(race) for race in known])
     over = f"{len(seeds)} seeds"
-    if len(seeds) == 1:
-        value = _widen_by_noise(value.mean, first.curves[seeds[0]], second.curves[seeds[0]])
-        over = f"one seed; the interval is for curves {SEED_NOISE:g} nats higher or lower"
+    if len(seeds) < 3:
+        noise = SEED_NOISE / math.sqrt(len(seeds))
+        pairs = [(first.curves[seed], second.curves[seed]) for seed in seeds]
+        value = _widen_by_noise(value.mean, pairs, noise)
+        count = "one seed" if len(seeds) == 1 else "two seeds"
+        over = f"{count}; the interval is for curves {noise:.2g} nats higher or lower"
     outcome = _compare_with_bound(value, 0.0)
     text = (
         f"to a validation loss of {target:.2f}: {name} {ours:,.0f} steps, {other}"
@@ -162,25 +188,18 @@ def _compute_saving(race: tuple[float, float, float]) -> float:
     return 1.0 - ours / theirs
 
 
-def _widen_by_noise(mean: float, first: LearningCurve, second: LearningCurve) -> Estimate:
-    """The saving of one seed, with those that another seed could give as its interval."""
-    ends = [_race(first.shift(noise), second) for noise in (SEED_NOISE, -SEED_NOISE)]
-    low, high = (mean if race is None else _compute_saving(race) for race in ends)
+def _widen_by_noise(
+    mean: float, pairs: Sequence[tuple[LearningCurve, LearningCurve]], noise: float
+) -> Estimate:
+    """The mean saving, with those that other seeds could give as its interval."""
+    low, high = (
+        fmean(
+            mean if (race := _race(first.shift(nats), second)) is None else _compute_saving(race)
+            for first, second in pairs
+        )
+        for nats in (noise, -noise)
+    )
     return Estimate(mean, low, high)
-
-
-def _describe_growing(entries: Sequence[EncodingResults]) -> str:
-    """How much the last tenth of the steps still improved these rows."""
-    parts = []
-    for entry in entries:
-        improvement = entry.last_tenth["improvement"]
-        known = improvement is not None and math.isfinite(improvement)
-        parts.append(f"{entry.name} by {_format_share(improvement) if known else '?'}")
-    return f"the last tenth of the steps still improved {', '.join(parts)}"
-
-
-def _format_share(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _has_learned(entry: EncodingResults, length: int) -> bool:
@@ -203,28 +222,46 @@ def _list_losses(claim: Claim, entries: Entries, at: Mapping[int, int]) -> str:
     )
 
 
-def _estimate_value(
+@dataclass(frozen=True)
+class _EstimatedMeasure:
+    """A measure with its interval, and over what: "3 seeds", "one seed, 64 windows".
+
+    noise: how much it may change with another seed, if the interval does not contain that.
+    """
+
+    value: Estimate
+    over: str
+    noise: float = 0.0
+
+
+def _estimate_measure(
     measure: Measure, entries: Entries, at: Mapping[int, int]
-) -> tuple[Estimate, str]:
-    """Estimate of a measure over seeds, or windows if there is one seed; and which."""
+) -> _EstimatedMeasure:
+    """Estimate of a measure over seeds; with fewer than three, over windows of text.
+
+    Two seeds would give an interval of Student's t with a factor of 12.7.
+    """
     seeds = sorted(set.intersection(*(set(entry.evaluations) for entry in entries.values())))
-    if len(seeds) > 1:
+    if len(seeds) > 2:
         losses = {
             (name, times): entry.get_by_seed(length, "loss")
             for name, entry in entries.items()
             for times, length in at.items()
         }
-        return estimate(_compute_each(measure.compute, losses, seeds)), f"{len(seeds)} seeds"
+        value = estimate(_compute_each(measure.compute, losses, seeds))
+        return _EstimatedMeasure(value, f"{len(seeds)} seeds")
     if not seeds:
-        return Estimate(math.nan), _NO_SEED
+        return _EstimatedMeasure(Estimate(math.nan), _NO_SEED)
     windows = {
-        (name, times): dict(enumerate(_get_windows(entry, seeds[0], length)))
+        (name, times): dict(enumerate(_average_windows(entry, seeds, length)))
         for name, entry in entries.items()
         for times, length in at.items()
     }
     numbers = list(next(iter(windows.values())))
     value = estimate(_compute_each(measure.compute, windows, numbers))
-    return value, f"one seed, {len(numbers)} windows"
+    count = "one seed" if len(seeds) == 1 else "two seeds"
+    noise = SEED_NOISE / math.sqrt(len(seeds))
+    return _EstimatedMeasure(value, f"{count}, {len(numbers)} windows", noise)
 
 
 def _compute_each(
@@ -240,9 +277,13 @@ def _compute_each(
     return [compute(at(n)) for n in which]
 
 
-def _get_windows(entry: EncodingResults, seed: int, length: int) -> list[float]:
-    found = entry.evaluations[seed]["by_length"][str(length)]["windows"]
-    return [math.nan if loss is None else loss for loss in found]
+def _average_windows(entry: EncodingResults, seeds: Sequence[int], length: int) -> list[float]:
+    """Loss of each window of text, the mean over ``seeds``."""
+    columns = (entry.evaluations[seed]["by_length"][str(length)]["windows"] for seed in seeds)
+    return [
+        fmean(math.nan if loss is None else loss for loss in losses)
+        for losses in zip(*columns, strict=True)
+    ]
 
 
 def _compare_with_bound(estimate: Estimate, bound: float, noise: float = 0.0) -> str:

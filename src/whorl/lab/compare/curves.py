@@ -1,15 +1,13 @@
-"""Learning curves: validation loss by step, when it has flattened, and steps to reach a loss."""
+"""Learning curves: validation loss by step, steps to reach a loss, and what the last ones bring."""
 
-from bisect import bisect_right
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from .thresholds import FLAT_BELOW
-
-__all__ = ["LearningCurve", "average_curves", "summarize_last_tenth"]
+__all__ = ["LearningCurve", "average_curves", "compute_last_tenth"]
 
 
 @dataclass(frozen=True)
@@ -30,20 +28,6 @@ class LearningCurve:
     @property
     def last(self) -> float:
         return self.losses[-1]
-
-    def compute_improvement(self) -> float | None:
-        """Share of the loss that the last tenth of the steps took away: (v90 - v100) / v90.
-
-        v90 is the loss at the last point in the first 90 % of the steps; None if there is none.
-
-        >>> round(LearningCurve((80, 90, 100), (3.0, 2.0, 1.9)).compute_improvement(), 6)
-        0.05
-        """
-        before = bisect_right(self.steps, 0.9 * self.steps[-1]) if self.steps else 0
-        if before == 0:
-            return None
-        loss = self.losses[before - 1]
-        return (loss - self.last) / loss if loss else 0.0
 
     def find_step(self, target: float) -> float | None:
         """First step at which the loss is down to ``target``, on straight lines between points.
@@ -72,13 +56,20 @@ def average_curves(curves: Sequence[LearningCurve]) -> dict[str, list[float]]:
     return {"step": list(curves[0].steps), "loss": [fmean(column) for column in columns]}
 
 
-def summarize_last_tenth(curves: Iterable[LearningCurve]) -> dict[str, Any]:
-    """Mean improvement in the last tenth of the steps, and whether every curve is flat.
+def compute_last_tenth(pairs: Sequence[tuple[LearningCurve, LearningCurve]]) -> float | None:
+    """Share of the loss that the last tenth of the steps took away; None without losses.
 
-    A curve is flat if its improvement is below FLAT_BELOW.
+    pairs: curves of runs with a third of the steps, and with all of them. Between their last losses
+    the loss is taken to fall as a power of the number of steps. The end of a single curve says
+    nothing about it, because the learning rate falls to zero there.
+
+    >>> short, full = LearningCurve((100,), (2.0,)), LearningCurve((300,), (1.8,))
+    >>> round(compute_last_tenth([(short, full)]), 4)
+    0.0101
     """
-    found = [curve.compute_improvement() for curve in curves]
-    known = [one for one in found if one is not None]
-    if not known or len(known) < len(found):
-        return {"improvement": None, "flat": False}
-    return {"improvement": fmean(known), "flat": all(one < FLAT_BELOW for one in known)}
+    if not pairs or any(not curve.losses for pair in pairs for curve in pair):
+        return None
+    short, full = (fmean(curve.last for curve in column) for column in zip(*pairs, strict=True))
+    if not (math.isfinite(short) and math.isfinite(full) and short > 0 and full > 0):
+        return None
+    return float(1 - 0.9 ** (math.log(short / full) / math.log(3)))

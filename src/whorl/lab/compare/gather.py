@@ -17,8 +17,8 @@ from whorl.lab.encodings import format_title
 from whorl.lab.integrity import read_checked
 from whorl.lab.runs import Run
 
-from .curves import LearningCurve, average_curves, summarize_last_tenth
-from .plan import BUDGETS
+from .curves import LearningCurve, average_curves, compute_last_tenth
+from .plan import BUDGETS, SHORT_SUFFIX, shorten_run
 from .statistics import Estimate, estimate
 
 __all__ = ["FORMAT", "EncodingResults", "build_comparison", "find_runs", "load_comparison"]
@@ -34,7 +34,10 @@ _RUN_KEYS = {"format", "corpus", "config", "resumes", "checksum"}
 
 @dataclass(frozen=True)
 class EncodingResults:
-    """Results of one encoding in all seeds, perhaps with a scaling in the evaluation."""
+    """Results of one encoding in all seeds, perhaps with a scaling in the evaluation.
+
+    third: the same with a third of the steps, if it was trained.
+    """
 
     name: str
     encoding: str
@@ -42,6 +45,7 @@ class EncodingResults:
     rates: dict[str, float]  # by the option of TrainingConfig
     curves: dict[int, LearningCurve]  # by seed
     evaluations: dict[int, dict[str, Any]]  # by seed
+    third: "EncodingResults | None" = None
 
     @property
     def trained_as(self) -> str:
@@ -49,9 +53,14 @@ class EncodingResults:
         return self.name if self.scaling is None else self.name.replace(f"+{self.scaling}", "", 1)
 
     @property
-    def last_tenth(self) -> dict[str, Any]:
-        """How much the last tenth of the steps improved it, and whether it is flat."""
-        return summarize_last_tenth(self.curves.values())
+    def last_tenth(self) -> float | None:
+        """Share of the validation loss that the last tenth of the steps took away."""
+        if self.third is None:
+            return None
+        both = [
+            (self.third.curves[n], self.curves[n]) for n in self.curves if n in self.third.curves
+        ]
+        return compute_last_tenth(both)
 
     def get_by_seed(self, length: int, measure: str) -> dict[int, float]:
         """Loss or accuracy at ``length`` by seed; NaN if it is not finite."""
@@ -79,7 +88,12 @@ def find_runs(folder: Path) -> list[Run]:
         known = order.index(spec) if spec in order else len(order)
         return config.training.seed, known, run.folder.name
 
-    return sorted(found, key=rank)
+    return sorted(found, key=lambda run: (_is_short(run), *rank(run)))
+
+
+def _is_short(run: Run) -> bool:
+    """Whether a run is the one with a third of the steps."""
+    return run.folder.name.endswith(SHORT_SUFFIX)
 
 
 def load_comparison(path: Path) -> dict[str, Any]:
@@ -100,7 +114,9 @@ def load_comparison(path: Path) -> dict[str, Any]:
 def build_comparison(
     runs: Sequence[Run], *, command: str = "", speed: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The comparison of ``runs``, which may differ in encoding, learning rate and seed only.
+    """The comparison of ``runs``, which may differ in encoding, learning rates and seed only.
+
+    Runs with a third of the steps are no rows; they show what has settled.
 
     speed: the result of ``measure_speed`` or ``read_speed``. Without it no row has a speed, because
     the runs shared the machine while they were trained.
@@ -115,7 +131,7 @@ def build_comparison(
     entries, unfinished = _group_runs(runs, configs)
     if not entries:
         raise ValueError("none of the runs is finished; compare again to continue them.")
-    config = configs[0]
+    config = next(one for run, one in zip(runs, configs, strict=True) if not _is_short(run))
     corpus = environments[0]["corpus"]
     environment = {key: value for key, value in environments[0].items() if key not in _RUN_KEYS}
     measure = "loss" if config.data.task == "text" else "accuracy"
@@ -167,8 +183,14 @@ def _check_alike(
 ) -> None:
     def common(config: RunConfig) -> RunConfig:
         model = dataclasses.replace(config.model, encoding="nope")
-        training = dataclasses.replace(config.training, seed=0, **dict.fromkeys(_RATES, 1.0))
+        same: dict[str, Any] = {"seed": 0, **dict.fromkeys(_RATES, 1.0)}
+        training = dataclasses.replace(config.training, **same)
         return dataclasses.replace(config, model=model, training=training)
+
+    full = [one for run, one in zip(runs, configs, strict=True) if not _is_short(run)]
+    if not full:
+        raise ValueError("none of the runs is finished; compare again to continue them.")
+    expected = {False: common(full[0]), True: common(shorten_run(full[0]))}
 
     def where(environment: dict[str, Any]) -> tuple[Any, ...]:
         return (
@@ -176,11 +198,11 @@ def _check_alike(
             *(environment[name] for name in _COMPARED),
         )
 
-    first = common(configs[0])
     for run, config, environment in zip(runs, configs, environments, strict=True):
-        if common(config) != first or where(environment) != where(environments[0]):
-            what = "more than encoding, learning rate and seed"
-            what = what if common(config) != first else "text, threads or versions"
+        alike = common(config) == expected[_is_short(run)]
+        if not alike or where(environment) != where(environments[0]):
+            what = "more than encoding, learning rates and seed"
+            what = "text, threads or versions" if alike else what
             raise ValueError(
                 f"{run.folder.name!r} and {runs[0].folder.name!r} differ in {what}, so they cannot"
                 " be compared; move one of them to another folder."
@@ -190,7 +212,9 @@ def _check_alike(
 def _group_runs(
     runs: Sequence[Run], configs: Sequence[RunConfig]
 ) -> tuple[list[EncodingResults], list[dict[str, str]]]:
+    """Rows of the finished runs, and those that are not finished."""
     groups: dict[tuple[str, tuple[float, ...]], dict[int, Run]] = {}
+    short: dict[tuple[str, tuple[float, ...]], dict[int, Run]] = {}
     rates: dict[str, set[tuple[float, ...]]] = {}
     unfinished = []
     for run, config in zip(runs, configs, strict=True):
@@ -200,24 +224,37 @@ def _group_runs(
         name = format_title(config.model.encoding)
         found = tuple(getattr(config.training, rate) for rate in _RATES)
         rates.setdefault(name, set()).add(found)
-        groups.setdefault((name, found), {})[config.training.seed] = run
+        group = (short if _is_short(run) else groups).setdefault((name, found), {})
+        group[config.training.seed] = run
     entries = []
     for (encoding, used), group in groups.items():
         columns = enumerate(zip(*rates[encoding], strict=True))
         differ = [n for n, column in columns if len({*column}) > 1]
         swept = f" at {' / '.join(f'{used[n]:g}' for n in differ)}" if differ else ""
-        curves = {
-            seed: LearningCurve.from_metrics(run.read_metrics())
-            for seed, run in sorted(group.items())
-        }
         named = dict(zip(_RATES, used, strict=True))
-        for scaling in (None, *_list_scalings(group.values())):
-            name = encoding if scaling is None else f"{encoding}+{scaling}"
-            results = {seed: run.read_evaluation(scaling) for seed, run in sorted(group.items())}
-            have = {seed: one for seed, one in results.items() if one is not None}
-            mine = {seed: curves[seed] for seed in have}
-            entries.append(EncodingResults(name + swept, encoding, scaling, named, mine, have))
+        thirds = {
+            one.scaling: one
+            for one in _read_results(encoding, swept, named, short.get((encoding, used), {}))
+        }
+        for entry in _read_results(encoding, swept, named, group):
+            entries.append(dataclasses.replace(entry, third=thirds.get(entry.scaling)))
     return entries, unfinished
+
+
+def _read_results(
+    encoding: str, swept: str, rates: dict[str, float], group: Mapping[int, Run]
+) -> list[EncodingResults]:
+    """Results of the runs of an encoding by seed, without a scaling and with each of them."""
+    runs = dict(sorted(group.items()))
+    curves = {seed: LearningCurve.from_metrics(run.read_metrics()) for seed, run in runs.items()}
+    entries = []
+    for scaling in (None, *_list_scalings(runs.values())) if runs else ():
+        name = encoding if scaling is None else f"{encoding}+{scaling}"
+        results = {seed: run.read_evaluation(scaling) for seed, run in runs.items()}
+        have = {seed: one for seed, one in results.items() if one is not None}
+        mine = {seed: curves[seed] for seed in have}
+        entries.append(EncodingResults(name + swept, encoding, scaling, rates, mine, have))
+    return entries
 
 
 def _get_first_evaluation(entries: Sequence[EncodingResults]) -> dict[str, Any]:
@@ -254,6 +291,11 @@ def _build_row(
         "last_tenth": entry.last_tenth,
         "by_length": {
             str(length): _summarize_length(entry, length, measure) for length in config.lengths
+        },
+        "third": entry.third
+        and {
+            str(length): _summarize_length(entry.third, length, measure)["mean"]
+            for length in config.lengths
         },
     }
     profiles = [one["by_position"] for one in found]
@@ -316,12 +358,18 @@ def _list_notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[s
         if config.data.task == "text"
         else "Every length has its own examples, the same for every encoding."
     ]
+    notes.append(
+        f"Every row was also trained with a third of the steps ({config.training.steps // 3}); what"
+        " differs between the two has not settled. A claim about what a row has learned is judged"
+        " if another change of the same size would not reverse it; otherwise it is 'not yet'."
+    )
     if config.training.precision == "bfloat16":
         notes.append("Trained in bfloat16, evaluated in float32.")
-    if len(seeds) == 1:
+    if len(seeds) < 3:
         notes.append(
-            "One seed: another could change small differences. Intervals of claims are over windows"
-            " of text; with several seeds they are over seeds."
+            f"{'One seed' if len(seeds) == 1 else 'Two seeds'}: others could change small"
+            " differences. Intervals of claims are over windows of text; with three seeds or more"
+            " they are over seeds."
         )
     else:
         notes.append(

@@ -17,9 +17,19 @@ from whorl.lab.encodings import format_title, split_spec
 from whorl.lab.evaluate import SCALINGS, add_scaling, supports_scaling
 from whorl.lab.rates import set_learning_rates
 
-__all__ = ["BUDGETS", "BudgetName", "ComparisonPlan", "PlannedRun"]
+__all__ = [
+    "BUDGETS",
+    "SHORT_SUFFIX",
+    "BudgetName",
+    "ComparisonPlan",
+    "PlannedRun",
+    "shorten_run",
+]
 
 BudgetName = Literal["quick", "standard", "converged", "full"]
+
+#: End of the names of runs with a third of the steps.
+SHORT_SUFFIX = "-third"
 
 _QUICK_ENCODINGS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "kerple", "xpos")
 
@@ -112,7 +122,8 @@ class ComparisonPlan:
                         PlannedRun(f"{format_title(spec)}{mark}-seed{seed}", config, scalings)
                     )
         short = [
-            PlannedRun(f"{run.name}-third", shorten_run(run.config), run.scalings) for run in runs
+            PlannedRun(run.name + SHORT_SUFFIX, shorten_run(run.config), run.scalings)
+            for run in runs
         ]
         return [*runs, *short] if self.thirds else runs
 

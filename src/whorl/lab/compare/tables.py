@@ -8,7 +8,6 @@ from whorl._support.markdown import render_table as markdown_table
 
 from ._columns import Column, Row, build_field_column, build_result_columns
 from ._view import ComparisonView
-from .thresholds import FLAT_BELOW
 from .verdict import write_verdict
 
 __all__ = [
@@ -107,8 +106,8 @@ def build_terminal_tables(comparison: Mapping[str, Any]) -> Iterator[Any]:
 def describe_last_tenth() -> str:
     """What the column "last tenth" says, in one sentence."""
     return (
-        "Last tenth: change of the validation loss in the last tenth of the steps; a row has"
-        f" learned if it is less than {100 * FLAT_BELOW:g} % in every seed."
+        "Last tenth: how much the last tenth of the steps changed the validation loss, computed"
+        " from this run and the one with a third of the steps."
     )
 
 

@@ -1,15 +1,12 @@
 """Limits of the verdicts, the same in tables, page and claims.
 
-A row *keeps its loss* if its loss at some length is nearly that at the trained length. A row is
-*flat*, which means that it has learned, if the last steps of its training hardly improved it.
+A row *keeps its loss* if its loss at some length is nearly that at the trained length.
 """
 
-__all__ = ["FLAT_BELOW", "HOLDS", "SEED_NOISE"]
+__all__ = ["HOLDS", "SEED_NOISE"]
 
 #: Largest rise of the loss, or fall of the accuracy, of a row that keeps it.
 HOLDS = {"loss": 0.1, "accuracy": 0.05}
-#: Share of the validation loss: a run is flat if the last tenth of its steps improved it by less.
-FLAT_BELOW = 0.005
 #: Difference that another seed may reverse: two standard deviations of the difference from RoPE at
 #: the training length, which is 0.050 nats over 14 encodings and three seeds
 #: (benchmarks/2026-11-16-amd-epyc-standard-compare.json). For accuracies it is an assumption.

@@ -121,16 +121,10 @@ def _judge_trained_length(view: ComparisonView) -> str:
 
 
 def _say_when(view: ComparisonView) -> str:
-    """ "once trained,", or after how many steps, and which rows have not finished learning."""
-    rows = view.comparison["rows"]
-    trained = [row for row in rows if row["trained_as"] == row["name"]] or rows
-    growing = [str(row["name"]) for row in trained if not view.is_flat(row)]
-    if not growing:
+    """ "once trained,", or after how many steps if more of them may change who is best."""
+    if all(view.is_settled(length) for length in {view.trained_length, view.longest}):
         return "once trained,"
-    few = len(growing) < len(trained) and len(growing) <= 3
-    who = join_names(growing, 3) if few else "they"
-    has = "has" if few and len(growing) == 1 else "have"
-    return f"after {view.settings['steps']} steps, before {who} {has} finished learning,"
+    return f"after {view.settings['steps']} steps, and still changing,"
 
 
 def _describe_change(view: ComparisonView, row: Row) -> str:
