@@ -134,6 +134,8 @@ def test_terminal_shows_verdict_table_claims_and_the_rest_in_this_order() -> Non
     places = [text.index(words) for words in wanted]
     assert places == sorted(places)
     assert "1024-2047" in text
+    assert "Press et al. 2021" in text
+    assert "perplexity explodes" not in text  # in the page only
     for width in (80, 100):  # each caveat in the line of its outcome
         text = rendered(comparison(), width)
         assert text.count("reproduced (1 seed, 3 layers)") == 2

@@ -53,7 +53,7 @@ figure svg { display: block; max-width: 100%; height: auto; min-width: 35rem; }
 @media screen and (prefers-color-scheme: dark) {
   .light { display: none; } .dark { display: block; } }
 .claims { list-style: none; padding: 0; margin: 0; }
-.claims li { display: grid; grid-template-columns: 9rem 1fr; gap: 0 1.2rem; padding: .8rem 0;
+.claims li { display: grid; grid-template-columns: 11rem 1fr; gap: 0 1.2rem; padding: .8rem 0;
   border-top: 1px solid var(--line); max-width: 54rem; }
 .claims p { margin: 0; max-width: none; }
 .outcome { font-weight: 600; }

@@ -1,5 +1,6 @@
 """A comparison as Markdown, and as tables for the terminal."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -190,15 +191,20 @@ def _build_claims(view: ComparisonView, heading: str, claims: Sequence[Row]) -> 
 
     table = _build_table(f"Published claims: {heading.lower()}", [])
     table.add_column("here, and the claim", overflow="fold", min_width=33)
-    table.add_column("evidence, and what was published", overflow="fold")
+    table.add_column("evidence, and who claims it", overflow="fold")
     for claim in claims:
         style = _OUTCOMES.get(str(claim["outcome"]), "")
         table.add_row(
             Text.assemble((view.describe_outcome(claim), style), "\n", str(claim["claim"])),
-            Text.assemble(str(claim["evidence"]), "\n", (str(claim["published"]), "dim")),
+            Text.assemble(str(claim["evidence"]), "\n", (_cite(claim), "dim")),
             end_section=True,
         )
     return table
+
+
+def _cite(claim: Row) -> str:
+    """Authors and year; what they report is in the page, because it would fill a terminal."""
+    return re.split(r"(?<=\d{4})[:,]|:", str(claim["published"]), maxsplit=1)[0]
 
 
 def _build_table(title: str, heads: Sequence[str], *, no_wrap: bool = True) -> Any:
