@@ -23,9 +23,9 @@ def test_markdown_begins_with_the_verdict_and_ends_with_the_machine() -> None:
     assert verdict == write_verdict(ComparisonView(comparison()))
     assert what == (
         "Python 3.11.2 standard library: loss in nats per byte by evaluation length; 3 layers,"
-        " width 96, trained for 350 steps at 128 bytes, 1 seed. Last tenth: change of the"
-        " validation loss in the last tenth of the steps; a row has learned if it is less than"
-        " 0.5 % in every seed."
+        " width 96, trained for 350 steps at 128 bytes, 1 seed. Last tenth: how much the last"
+        " tenth of the steps changed the validation loss, computed from this run and the one with"
+        " a third of the steps."
     )
     assert where == (
         "Some CPU, 2 cores, 2026-11-16; whorl 0.1.0, torch 2.13.0+cpu, Python 3.11.2."
@@ -123,7 +123,7 @@ def test_terminal_shows_verdict_table_claims_and_the_rest_in_this_order() -> Non
         "alibi 2.12 2.02 2.04 2.05 2.06 2.08 -0.3 % 13,600",
         "kerple 2.14",
         "learned 2.38",
-        "* the trained length. Last tenth: change of the validation loss",
+        "* the trained length. Last tenth: how much the last tenth of the steps changed",
         "Published claims: how fast it learns",
         "not decidable (1 seed, 3 layers)",
         "Published claims: how well it does when it has learned",
