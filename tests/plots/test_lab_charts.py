@@ -169,8 +169,8 @@ def test_charts_have_three_widths(draw: Any, count: int) -> None:
         start = svg.index('width="') + len('width="')
         found.append(float(svg[start : svg.index('"', start)]))
     assert found == sorted(found, reverse=True)
-    assert found[1] <= 510  # two of them fit into a page
-    assert found[2] <= 360
+    assert found[1] <= 540  # two of them fit into a page of 1056, hardly made smaller
+    assert found[2] <= 440  # and one on a phone, a little smaller
 
 
 def test_lengths_and_steps_are_beside_each_other() -> None:
