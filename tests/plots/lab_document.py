@@ -6,8 +6,6 @@ The quick budget's nine rows resemble a real run; more rows stand for all encodi
 import math
 from typing import Any
 
-from whorl.lab.compare.gather import FORMAT
-
 LENGTHS = [64, 128, 256, 512, 1024, 2048]
 # Loss at the training length and what every doubling past it adds.
 QUICK = {
@@ -41,7 +39,6 @@ def comparison(
     chosen = list(names.items())[:rows]
     last_tenth = {"improvement": 0.003 if flat else 0.042, "flat": flat}
     return {
-        "format": FORMAT,
         "settings": settings(measure, seeds),
         "speed": {"rounds": 5, "steps": 3, "date": "2026-11-16"},
         "corpus": {
@@ -111,7 +108,7 @@ def row(name: str, start: float, rise: float, measure: str, seeds: int) -> dict[
     positions = list(range(8, 2048, 16))
     noise = [0.12 * math.sin(phase + 1.7 * n) + 0.08 * math.cos(2.9 * n) for n in range(128)]
     steps = list(range(7, 351, 7))
-    found = {
+    document: dict[str, Any] = {
         "name": name,
         "encoding": base if extends else name,
         "scaling": scaling if extends else None,
@@ -135,8 +132,8 @@ def row(name: str, start: float, rise: float, measure: str, seeds: int) -> dict[
     if not extends:
         pace = 35 + phase % 30
         losses = [start + (5.5 - start) * math.exp(-step / pace) for step in steps]
-        found["curve"] = {"step": steps, "loss": losses}
-    return found
+        document["curve"] = {"step": steps, "loss": losses}
+    return document
 
 
 def claims() -> list[dict[str, str]]:

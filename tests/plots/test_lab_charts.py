@@ -160,17 +160,20 @@ def test_training_shows_every_point_of_what_was_trained() -> None:
     assert len([row for row in found if row["name"] == "t5"]) == 50
 
 
-@pytest.mark.parametrize("draw", [plots.lab_lengths, plots.lab_positions, plots.lab_training])
-@pytest.mark.parametrize("count", [9, 30])
+@pytest.mark.parametrize(
+    ("draw", "count"),
+    [(plots.lab_lengths, 9), (plots.lab_training, 9), (plots.lab_lengths, 12)],
+)
 def test_charts_have_three_widths(draw: Any, count: int) -> None:
     found = []
     for width in ("page", "column", "phone"):
         svg = plots.svg(draw(comparison(count), width=width))
-        start = svg.index('width="') + len('width="')
+        start = svg.index(' width="') + len(' width="')
         found.append(float(svg[start : svg.index('"', start)]))
-    assert found == sorted(found, reverse=True)
-    assert found[1] <= 510  # two of them fit into a page
-    assert found[2] <= 360
+    page, column, phone = found
+    assert page > column > phone
+    assert column <= 500  # two of them fit into a page
+    assert phone <= 360
 
 
 def test_lengths_and_steps_are_beside_each_other() -> None:

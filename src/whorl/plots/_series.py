@@ -33,9 +33,9 @@ GREY = "#8B929B"
 _LABEL_HEIGHT = 15
 #: A whole page, one of two columns beside each other, or the screen of a phone.
 ChartWidth = Literal["page", "column", "phone"]
-_PIXELS: dict[ChartWidth, int] = {"page": 540, "column": 345, "phone": 185}
+_PIXELS: dict[ChartWidth, int] = {"page": 540, "column": 320, "phone": 185}
 _PANELS: dict[ChartWidth, int] = {"page": 4, "column": 3, "phone": 2}
-_TITLE_LETTERS: dict[ChartWidth, int] = {"page": 200, "column": 72, "phone": 48}
+_TITLE_LETTERS: dict[ChartWidth, int] = {"page": 200, "column": 72, "phone": 40}
 _DASHES = [[1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 1.5], [1, 3], [12, 4], [7, 2, 1, 2, 1, 2]]
 
 
