@@ -55,7 +55,7 @@ def _build_last_tenth_column(view: ComparisonView) -> Column:
 
 
 def build_change_column(view: ComparisonView) -> Column:
-    """The column of the change from the training length to the longest one."""
+    """The column of the change from the trained length to the longest one."""
     sign = -1 if view.is_accuracy else 1
 
     def value(row: Row) -> float | None:

@@ -78,7 +78,7 @@ class ComparisonView:
         return read_number(self.get_cell(row, length).get("mean"))
 
     def compute_degradation(self, row: Mapping[str, Any]) -> float | None:
-        """How much worse a row is at the longest length than at the training length."""
+        """How much worse a row is at the longest length than at the trained length."""
         near, far = self.get_value(row, self.trained_length), self.get_value(row, self.longest)
         if near is None or far is None:
             return None
@@ -117,7 +117,7 @@ class ComparisonView:
         )
 
     def format_change(self, row: Mapping[str, Any]) -> str:
-        """Value at the longest length minus that at the training length, with its sign."""
+        """Value at the longest length minus that at the trained length, with its sign."""
         worse = self.compute_degradation(row)
         if worse is None:
             return MISSING
