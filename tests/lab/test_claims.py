@@ -97,7 +97,7 @@ def test_order_at_twice_and_four_times_the_length(
         name: {128: SAME, 256: SAME, 512: SAME},
         other: {128: SAME, 256: risen(twice), 512: risen(far)},
     }
-    found = judge(f"{name}-over-{other}", **losses)
+    found = judge(f"{name}-over-{other}", None, **losses)
     assert found["outcome"] == expected
     assert found["value"]["mean"] == pytest.approx(min(twice, far) + 0.01)  # the smaller one
     at = "2x" if twice < far else "4x"
@@ -139,7 +139,7 @@ def test_gains_within_the_length(claim: str, name: str, others: list[str]) -> No
     more = dict.fromkeys(rest, worse)
     assert outcome(claim, **{name: mine, first: worse}, **more) == "reproduced"
     assert outcome(claim, **{name: worse, first: mine}, **more) == "not reproduced"
-    found = judge(claim, **{name: mine, first: near}, **more)
+    found = judge(claim, None, **{name: mine, first: near}, **more)
     assert found["outcome"] == "not decidable"
     assert "; a difference within 0.1, which another seed may reverse; with" in found["evidence"]
 
@@ -248,7 +248,7 @@ def test_learning_faster(name: str) -> None:
     even = judge(claim, **losses)
     assert even["outcome"] == "not decidable"
     assert even["evidence"].endswith("; the interval contains 0")
-    near = [tuple(loss + 0.05 for loss in CURVE)]
+    near: list[Sequence[float]] = [[loss + 0.05 for loss in CURVE]]
     assert judge(claim, {name: near}, **losses)["outcome"] == "not decidable"
 
 

@@ -67,8 +67,8 @@ def test_every_group_has_its_own_rate_and_decay() -> None:
     )
     optimizer = TrainingOptimizer(model, training)
     groups = group_parameters(model)
-    for weight in model.parameters():  # no gradient: what is left of a step is the decay
-        weight.grad = torch.zeros_like(weight)
+    for one in model.parameters():  # no gradient: what is left of a step is the decay
+        one.grad = torch.zeros_like(one)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     optimizer.step(1.0)
     kept = {
@@ -84,12 +84,12 @@ def test_every_group_has_its_own_rate_and_decay() -> None:
     for share, half in ((1.0, 0.125), (0.5, 0.0625)):
         table = built("learned")
         optimizer = TrainingOptimizer(table, training)
-        (weight,) = group_parameters(table)["encoding"].values()
-        old = weight.detach().clone()
+        (own,) = group_parameters(table)["encoding"].values()
+        old = own.detach().clone()
         for other in table.parameters():
             other.grad = torch.ones_like(other)
         optimizer.step(share)
-        torch.testing.assert_close(old - weight.detach(), torch.full_like(old, half))
+        torch.testing.assert_close(old - own.detach(), torch.full_like(old, half))
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (101, 7), (350, 30), (9, 0), (2, 1)])

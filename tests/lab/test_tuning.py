@@ -1,6 +1,7 @@
 """Trials of learning rates: equal terms for all, and a planted case that one rate decides."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_trials_are_as_many_for_every_encoding(
 def test_a_trial_that_diverges_has_lost(planted: RunConfig, tmp_path: Path) -> None:
     """A failure of another kind is an error, because the trials are then not equal."""
     grid = RateGrid(matrices=(0.01,), more_matrices=(), encoding=(0.01,))
-    short = tuning.replace(planted, training=tuning.replace(planted.training, steps=2, warmup=0))
+    short = replace(planted, training=replace(planted.training, steps=2, warmup=0))
     found = find_learning_rates(["rope"], short, tmp_path / "runs", grid=grid)
     assert len(found["trials"]["rope"]) == 1
     (tmp_path / "runs" / "rope-matrices0.01-encoding0.01" / "metrics.jsonl").write_text("{}\n")

@@ -106,17 +106,17 @@ def row(name: str, start: float, rise: float, measure: str, seeds: int) -> dict[
     for length in LENGTHS:
         mean = loss(length) if measure == "loss" else math.exp(-2 * (loss(length) - 1.85))
         half = 0.02 + 0.05 * rise * max(0.0, math.log2(length / 128))
-        found = [mean + half * math.cos(seed + phase) for seed in range(seeds)]
+        by_seed = [mean + half * math.cos(seed + phase) for seed in range(seeds)]
         by_length[str(length)] = {
             "mean": mean,
             "low": mean - half,
             "high": mean + half,
-            "seeds": found,
+            "seeds": by_seed,
         }
     positions = list(range(8, 2048, 16))
     noise = [0.12 * math.sin(phase + 1.7 * n) + 0.08 * math.cos(2.9 * n) for n in range(128)]
     steps = list(range(7, 351, 7))
-    found = {
+    found: dict[str, Any] = {
         "name": name,
         "encoding": base if extends else name,
         "scaling": scaling if extends else None,

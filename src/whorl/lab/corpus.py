@@ -158,9 +158,9 @@ def _split_texts(
         return parts[0], parts[1], parts[2]
     ranked = sorted(texts, key=lambda text: hashlib.sha256(text[0].encode()).digest())
     out = len(ranked) // _HELD_OUT_ONE_IN
-    kept = out + len(ranked) // _VALIDATION_ONE_IN
+    end = out + len(ranked) // _VALIDATION_ONE_IN
     held_out = {name for name, _ in ranked[:out]}
-    validation = {name for name, _ in ranked[out:kept]}
+    validation = {name for name, _ in ranked[out:end]}
     return (
         [text for name, text in texts if name not in held_out | validation],
         [text for name, text in texts if name in validation],

@@ -160,7 +160,7 @@ class ComparisonView:
         middle = round(unit * mean, digits) + 0.0  # no -0.00
         return f"{middle:+.{digits}f} \u00b1{unit * (high - low) / 2:.{digits}f}"
 
-    def list_kept(self) -> list[Mapping[str, Any]]:
+    def list_steady(self) -> list[Mapping[str, Any]]:
         """Rows that keep their loss or accuracy at the longest length, the best there first.
 
         Where accuracy is measured, rows with less than half of the best accuracy at the trained

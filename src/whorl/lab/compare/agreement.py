@@ -35,7 +35,7 @@ def measure_agreement(
         for length in lengths
     }
     trained = losses[short["settings"]["length"]]
-    place = names.index(reference)
+    index = names.index(reference)
     return {
         "rows": names,
         "correlation": {
@@ -43,7 +43,7 @@ def measure_agreement(
             for length, pair in losses.items()
         },
         "differences": {
-            name: tuple(column[n] - column[place] for column in trained)
+            name: tuple(column[n] - column[index] for column in trained)
             for n, name in enumerate(names)
         },
     }

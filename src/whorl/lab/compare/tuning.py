@@ -62,8 +62,8 @@ def find_learning_rates(
     for name in encodings:
         best = _find_best(losses, name)
         if _has_parameters(base, name):
-            kept = best.config.training.learning_rate
-            others = [(kept, rate) for rate in grid.encoding if rate != middle]
+            matrices = best.config.training.learning_rate
+            others = [(matrices, rate) for rate in grid.encoding if rate != middle]
         else:
             others = [(rate, middle) for rate in grid.more_matrices]
         second += [plan_trial(base, name, matrices=m, encoding=e) for m, e in others]

@@ -30,29 +30,29 @@ def _judge_longer_texts(view: ComparisonView) -> str:
             f"No text longer than the {view.trained_length} {view.unit} of the training was"
             " evaluated, so this does not show which encoding to choose for longer ones."
         )
-    kept = view.list_kept()
-    if kept:
-        chosen = [kept[0], *view.list_close(kept[0], kept, view.longest)]
-        text = _describe_choice(view, chosen, kept)
+    steady = view.list_steady()
+    if steady:
+        chosen = [steady[0], *view.list_close(steady[0], steady, view.longest)]
+        text = _describe_choice(view, chosen, steady)
     else:
         chosen = [row for row in view.rows if view.get_value(row, view.longest) is not None][:1]
-        text = _describe_nothing_kept(view, chosen)
+        text = _describe_no_steady_row(view, chosen)
     return f"{text}{_describe_others(view, chosen)}."
 
 
-def _describe_choice(view: ComparisonView, chosen: Sequence[Row], kept: Sequence[Row]) -> str:
+def _describe_choice(view: ComparisonView, chosen: Sequence[Row], steady: Sequence[Row]) -> str:
     """ "For texts longer than trained, choose alibi: once trained, it keeps its loss ..."."""
     one = len(chosen) == 1
     names = join_names([str(row["name"]) for row in chosen], _MOST_NAMES, "or")
     values = _format_range(view, chosen, view.longest)
     start = f"For texts longer than trained, choose {names}: {_say_when(view)}"
-    if len(chosen) == len(kept):
+    if len(chosen) == len(steady):
         who = "it keeps its" if one else "they keep their"
         return (
             f"{start} {who} {view.measure} within {_format_bound(view)} at {_format_longest(view)},"
             f" with {values}"
         )
-    others = join_names([str(row["name"]) for row in kept], 6)
+    others = join_names([str(row["name"]) for row in steady], 6)
     best = "highest accuracy" if view.is_accuracy else "lowest loss"
     return (
         f"{start} {'it has' if one else 'they have'} the {best} at {_format_longest(view)}"
@@ -60,7 +60,7 @@ def _describe_choice(view: ComparisonView, chosen: Sequence[Row], kept: Sequence
     )
 
 
-def _describe_nothing_kept(view: ComparisonView, best: Sequence[Row]) -> str:
+def _describe_no_steady_row(view: ComparisonView, best: Sequence[Row]) -> str:
     rows, when = view.comparison["rows"], _say_when(view)
     if len(rows) == 1:
         (row,) = rows
@@ -135,7 +135,7 @@ def _describe_change(view: ComparisonView, row: Row) -> str:
     if near is None:
         return f"has {view.format_value(far)}"
     values = f"from {view.format_value(near)} to {view.format_value(far)}"
-    if row in view.list_kept():
+    if row in view.list_steady():
         return f"keeps its {view.measure} too, {values}"
     verb = "rises" if far > near else "falls"
     return f"{verb} {values}"
