@@ -45,7 +45,10 @@ class Whorl(Peer):
     name = "whorl"
     title = "whorl"
     package = "whorl"
-    note = "decode: cos and sin looked up from the offset, where peers get them ready-made"
+    note = (
+        "decode: cos and sin looked up from the offset, where peers get them ready-made; XPos,"
+        " M-RoPE and AxialRoPE with options and positions by which they rotate as RoPE does"
+    )
 
     def build_calls(self, case: RotationCase) -> list[PeerCall]:
         cell, shape = case.cell, case.cell.shape
