@@ -2,11 +2,13 @@
 
 ``scripts/mutate`` runs it. ``mutants.toml`` lists the mistakes: each replaces one piece of one file
 and names the tests that must fail then. They are run on an untouched copy first, so that a test
-that fails anyway cannot pass for a kill.
+that fails anyway cannot pass for a kill. Only a test that fails is a kill: a mistake that ends the
+process, so that no assertion was needed to see it, is reported as a crash.
 """
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Mutant", "find_outcome", "load_mutants", "main"]
+__all__ = ["Mutant", "describe_exit", "find_outcome", "load_mutants", "main"]
 
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests" / "mutants.toml"
@@ -35,9 +37,12 @@ sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.startswit
 sys.path.insert(0, sys.argv[1])
 import pytest, whorl
 assert whorl.__file__.startswith(sys.argv[1]), whorl.__file__
-sys.exit(pytest.main(sys.argv[2:]))
+sys.exit({offset} + pytest.main(sys.argv[2:]))
 """
-_PASSED, _FAILED = 0, 1  # pytest's exit codes
+#: Added to the exit codes of pytest, because Python and os._exit(1) end with a code of 1 too.
+_OFFSET = 100
+_PASSED, _FAILED = _OFFSET, _OFFSET + 1
+_KILLED, _SURVIVED, _CRASHED = "killed", "survived", "crashed"
 
 
 @dataclass(frozen=True)
@@ -81,21 +86,33 @@ def copy_package() -> Iterator[Path]:
 
 
 def run_tests(package: Path, tests: tuple[str, ...]) -> int:
-    """Exit code of pytest for ``tests`` with the whorl that lies in ``package``."""
+    """Exit code of ``_RUNNER`` for ``tests`` with the whorl that lies in ``package``."""
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    command = [sys.executable, "-c", _RUNNER, str(package.parent), *options, *tests]
+    runner = _RUNNER.format(offset=_OFFSET)
+    command = [sys.executable, "-c", runner, str(package.parent), *options, *tests]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True).returncode
 
 
 def find_outcome(mutant: Mutant) -> str:
-    """'killed', also if it crashed the tests; 'survived'; or why the mutant says nothing."""
+    """What became of the tests with the mutant planted, in the words of ``describe_exit``."""
     with copy_package() as package:
         mutant.plant(package)
-        code = run_tests(package, mutant.tests)
-    if code == _FAILED or code < 0:  # below 0 a signal ended it, as SIGSEGV
-        return "killed"
-    return "survived" if code == _PASSED else f"pytest ended with code {code}"
+        return describe_exit(run_tests(package, mutant.tests))
+
+
+def describe_exit(code: int) -> str:
+    """'killed' if a test failed, 'survived' if all passed, 'crashed: ...', or why neither is known.
+
+    code: the exit code of ``_RUNNER``; below 0 it is the number of the signal that ended it.
+    """
+    if code in (_PASSED, _FAILED):
+        return _SURVIVED if code == _PASSED else _KILLED
+    if code < 0:
+        return f"{_CRASHED}: {signal.Signals(-code).name}"
+    if code < _OFFSET:
+        return f"{_CRASHED}: Python ended with code {code}"
+    return f"no result: pytest ended with code {code - _OFFSET}"
 
 
 def select_mutants(names: list[str]) -> list[Mutant]:
@@ -108,20 +125,21 @@ def select_mutants(names: list[str]) -> list[Mutant]:
 
 
 def main(names: list[str]) -> int:
-    """Try the named mutants, or all; 1 if one is not killed."""
+    """Try the named mutants, or all; 1 if one survived or has no result."""
     mutants = select_mutants(names)
     tests = tuple(sorted({test for mutant in mutants for test in mutant.tests}))
     with copy_package() as package:
         if run_tests(package, tests) != _PASSED:
             print(f"these tests fail before anything is planted: {' '.join(tests)}")
             return 2
-    killed = 0
+    counts = dict.fromkeys((_KILLED, _CRASHED, _SURVIVED, "no result"), 0)
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         for mutant, outcome in zip(mutants, pool.map(find_outcome, mutants), strict=True):
-            killed += outcome == "killed"
+            counts[outcome.split(":")[0]] += 1
             print(f"{outcome:10} {mutant.name}", flush=True)
-    print(f"{killed} of {len(mutants)} killed")
-    return int(killed < len(mutants))
+    others = [f", {count} {name}" for name, count in counts.items() if count and name != _KILLED]
+    print(f"{counts[_KILLED]} of {len(mutants)} killed{''.join(others)}")
+    return int(counts[_KILLED] + counts[_CRASHED] < len(mutants))
 
 
 if __name__ == "__main__":

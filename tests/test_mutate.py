@@ -25,7 +25,9 @@ def test_every_mutant_fits_the_code(mutant: mutate.Mutant) -> None:
     changed = text.replace(mutant.old, mutant.new)
     assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
     for test in mutant.tests:
-        assert (mutate.ROOT / test.split("::")[0]).exists(), test
+        file, *names = test.split("::")
+        assert (mutate.ROOT / file).exists(), test
+        assert all(f"def {name}(" in (mutate.ROOT / file).read_text() for name in names), test
 
 
 def test_planting_what_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -40,6 +42,59 @@ def test_unknown_names_are_refused() -> None:
         mutate.select_mutants(["nobody"])
 
 
+#: Exit codes: pytest's plus 100, signals below 0, and Python's own.
+OUTCOMES = [
+    (101, "killed"),
+    (100, "survived"),
+    (-11, "crashed: SIGSEGV"),
+    (-6, "crashed: SIGABRT"),
+    (1, "crashed: Python ended with code 1"),
+    (0, "crashed: Python ended with code 0"),
+    (102, "no result: pytest ended with code 2"),
+    (105, "no result: pytest ended with code 5"),
+]
+
+
+@pytest.mark.parametrize(("code", "outcome"), OUTCOMES)
+def test_only_a_failing_test_is_a_kill(code: int, outcome: str) -> None:
+    assert mutate.describe_exit(code) == outcome
+
+
+@pytest.mark.parametrize(
+    ("codes", "last", "status"),
+    [
+        ([101, 101], "2 of 2 killed", 0),
+        ([101, -11], "1 of 2 killed, 1 crashed", 0),
+        ([100, 101], "1 of 2 killed, 1 survived", 1),
+        ([105, 1], "0 of 2 killed, 1 crashed, 1 no result", 1),
+    ],
+)
+def test_the_summary_counts_each_outcome(
+    codes: list[int],
+    last: str,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A crash is noticed but no kill; what survived or has no result is the exit code."""
+    chosen = dict(zip((mutant.name for mutant in MUTANTS[:2]), codes, strict=True))
+    monkeypatch.setattr(mutate, "run_tests", lambda package, tests: 100)
+    monkeypatch.setattr(
+        mutate, "find_outcome", lambda mutant: mutate.describe_exit(chosen[mutant.name])
+    )
+    assert mutate.main(list(chosen)) == status
+    assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+def test_tests_that_fail_anyway_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mutate, "run_tests", lambda package, tests: 101)
+    assert mutate.main([MUTANTS[0].name]) == 2
+    said = f"these tests fail before anything is planted: {MUTANTS[0].tests[0]}"
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_tells_killed_from_surviving() -> None:
     tests = ("tests/_support/test_lengths.py",)
@@ -48,10 +103,12 @@ def test_tells_killed_from_surviving() -> None:
     killed = mutate.Mutant("thousand", file, old, '"k": 1000', tests)
     same = mutate.Mutant("same", file, old, '"k": 2**10', tests)
     crash = mutate.Mutant("crash", file, old, '"k": __import__("os").abort()', tests)
+    end = mutate.Mutant("end", file, old, '"k": __import__("os")._exit(1)', tests)
     lost = mutate.Mutant("lost", file, old, '"k": 1000', ("tests/_support/missing.py",))
-    assert [mutate.find_outcome(m) for m in (killed, same, crash, lost)] == [
+    assert [mutate.find_outcome(m) for m in (killed, same, crash, end, lost)] == [
         "killed",
         "survived",
-        "killed",
-        "pytest ended with code 4",
+        "crashed: SIGABRT",
+        "crashed: Python ended with code 1",
+        "no result: pytest ended with code 4",
     ]

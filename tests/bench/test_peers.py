@@ -5,14 +5,18 @@ from typing import Any
 import pytest
 import torch
 
+import whorl
 from whorl.bench import Cell, Plan, Shape
 from whorl.bench.rotation.case import RotationCase
 from whorl.bench.rotation.peers import ALL, NAMES, OURS, Peer, PeerCall, select_peers
+from whorl.bench.rotation.peers import whorl as peers_of_whorl
 from whorl.bench.rotation.peers.whorl import Copy, Whorl
+from whorl.bench.rotation.results import PAST
 from whorl.bench.rotation.runner import measure_cell, verify
 
 from .shapes import DECODE, PREFILL, TRAINING
 
+LONG = Shape("prefill", 1, 2, 1, 4100, 16)
 SHAPES = {shape.kind: shape for shape in (PREFILL, DECODE, TRAINING)}
 CONTESTANTS = {peer.name: peer for peer in (Whorl(), *ALL)}
 
@@ -50,7 +54,31 @@ def test_whorl_offers_all_forms() -> None:
     forms = ["inplace", "out", "fresh", "bound"]
     assert [entry.mode for entry in Whorl().build_calls(case)] == forms
     case = RotationCase(Cell(DECODE, "float32", "half", 1))
-    assert [entry.mode for entry in Whorl().build_calls(case)] == [*forms, "past"]
+    others = ["xpos", "mrope", "axial", "xpos-past", "mrope-past", "axial-past"]
+    assert [entry.mode for entry in Whorl().build_calls(case)] == [*forms, "past", *others]
+
+
+@pytest.mark.parametrize("mode", PAST)
+def test_a_shape_past_the_table_is_measured_with_both_tables(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same call; only the length of the table differs."""
+    lengths: dict[str, list[int]] = {}
+    for kind in (whorl.RoPE, whorl.XPos, whorl.MRoPE, whorl.AxialRoPE):
+
+        def build(*args: Any, kind: Any = kind, **options: Any) -> Any:
+            lengths.setdefault(kind.__name__, []).append(options["table_length"])
+            return kind(*args, **options)
+
+        monkeypatch.setattr(peers_of_whorl, kind.__name__, build)
+    case = RotationCase(Cell(LONG, "bfloat16", "interleaved", 1))
+    entries: dict[str, PeerCall] = {entry.mode: entry for entry in Whorl().build_calls(case)}
+    assert set(map(tuple, lengths.values())) == {(4100, 4096)}
+    results = []
+    for each in (PAST[mode], mode):
+        case.reset()
+        results.append([x.clone() for x in entries[each].results()])
+    assert all(torch.equal(inside, past) for inside, past in zip(*results, strict=True))
 
 
 def test_copy_moves_all_tensors() -> None:

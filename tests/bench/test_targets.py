@@ -6,7 +6,7 @@ import pytest
 
 from whorl.bench import BenchmarkTarget, Shape
 from whorl.bench.rotation.peers import TITLES
-from whorl.bench.rotation.results import CellResult, Result
+from whorl.bench.rotation.results import PAST, CellResult, Result
 from whorl.bench.rotation.targets import check_targets, compare_with_peers, find_losses
 
 from .conftest import cell_of
@@ -88,19 +88,32 @@ def test_a_layout_that_failed_leaves_a_target_open(name: str) -> None:
     [(Shape("prefill", 1, 32, 8, 8192, 128), "prefill-8192", 1.3), (DECODE, "decode", 1.5)],
 )
 @pytest.mark.parametrize("ok", [True, False])
-def test_targets_past_the_table(shape: Shape, name: str, limit: float, ok: bool) -> None:
+@pytest.mark.parametrize(
+    ("mode", "title"),
+    [
+        ("past", "in place"),
+        ("xpos-past", "XPos in place"),
+        ("mrope-past", "M-RoPE in place"),
+        ("axial-past", "AxialRoPE in place"),
+    ],
+)
+def test_targets_past_the_table(
+    shape: Shape, name: str, limit: float, mode: str, title: str, ok: bool
+) -> None:
     inside, past = 1e-3, (limit - 0.01 if ok else limit + 0.01) * 1e-3
     cells = [
-        cell_of(
-            {("whorl", "inplace"): inside, ("whorl", "past"): worst}, shape=shape, layout=layout
-        )
+        cell_of({("whorl", PAST[mode]): inside, ("whorl", mode): worst}, shape=shape, layout=layout)
         for layout, worst in (("half", inside), ("interleaved", past))
     ]
-    found = target(f"{name} float32 in place, time past its table / inside it", *cells)
+    named = [t.name for t in check_targets(cells) if "past its table" in t.name]
+    assert len(named) == 6  # two shapes in three dtypes, of this rotation only
+    found = target(f"{name} float32 {title}, time past its table / inside it", *cells)
     assert found.limit == f"<= {limit:g}"
     assert found.measured == pytest.approx(past / inside)
     assert found.ok is ok
     assert not compare_with_peers(cells[0])  # peers have no such form
+    fastest = cells[0].find_fastest("whorl")
+    assert fastest == (("inplace", inside) if mode == "past" else None)
 
 
 @pytest.mark.parametrize(

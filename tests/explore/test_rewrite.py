@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from whorl.configs import diagnosis, presets, read_config
+from whorl.configs.huggingface.write import read_major_version
 from whorl.configs.inspection import inspect
 from whorl.explore import api
 from whorl.explore.state import ExplorerState
@@ -45,6 +46,35 @@ def test_a_config_of_version_4_stays_one(choice: dict[str, Any]) -> None:
     assert base == choice.get("base", 1_000_000.0)
     assert scaling.get("rope_type") == ("yarn" if choice.get("method") == "yarn" else None)
     assert found["warnings"] == []
+
+
+@pytest.mark.parametrize("version", ["4", 4, 4.51, "v4.51.0", " 4.51.0", "3.5"])
+def test_a_version_in_another_form_is_read(version: Any) -> None:
+    """A config without rotary keys says by its version alone that transformers 5 is not there."""
+    bare = {k: v for k, v in VERSION_4.items() if k not in ("rope_theta", "rope_scaling")}
+    found = report({**bare, "transformers_version": version}, choice=YARN)
+    copied = json.loads(found["config"])
+    assert found["dialect"] == "transformers 4"
+    assert "rope_parameters" not in copied
+    assert version_4_reading(copied)[1]["rope_type"] == "yarn"
+
+
+@pytest.mark.parametrize(
+    ("versions", "major"),
+    [
+        (["5.0.0"], 5),
+        (["5"], 5),
+        (["10.1"], 10),
+        ([None, "4.51.0"], 4),
+        (["main", 5], 5),
+        (["12345.0"], 0),
+        ([{"a": 4}], 0),
+        ([None], 0),
+    ],
+)
+def test_the_first_number_of_a_version(versions: list[Any], major: int) -> None:
+    assert read_major_version(*({"transformers_version": one} for one in versions)) == major
+    assert read_major_version({}) == 0
 
 
 @pytest.mark.parametrize("choice", [{}, YARN, {"base": 5e6}])

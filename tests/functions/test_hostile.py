@@ -28,6 +28,7 @@ def test_a_hidden_mistake_is_named_alone_and_truly(
     assert [d.id for d in report.diagnoses] == [wanted]
     assert words in report.diagnoses[0].words
     assert not report.ok
+    assert not all(found.ok for found in report.properties.values())
     assert max(map(len, str(report).splitlines())) <= 80
     json.dumps(report.to_dict())
 

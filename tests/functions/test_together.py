@@ -100,6 +100,52 @@ def test_a_length_that_is_taken_for_the_batch_is_named_beside_the_call_length() 
     assert "one length is used for the whole batch" in batch.words
 
 
+def take_consecutive(x: Tensor, positions: Tensor) -> Tensor:
+    """Take the first position and count on, in calls of more than 1,000 tokens."""
+    many = x.shape[2] > 1000
+    return sound(x, positions[:1] + torch.arange(x.shape[2]) if many else positions)
+
+
+def take_first(x: Tensor, positions: Tensor) -> Tensor:
+    return sound(x, positions[:1].expand(x.shape[2]) if x.shape[2] > 1000 else positions)
+
+
+def end_at_900(x: Tensor, positions: Tensor) -> Tensor:
+    return sound(x, positions.clamp(max=900) if x.shape[2] > 1000 else positions)
+
+
+def take_first_for_keys(q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    return sound(q, positions), take_first(k, positions)
+
+
+@pytest.mark.parametrize(
+    ("fn", "kind", "position"),
+    [
+        (take_consecutive, "x", "2,044"),
+        (take_first, "x", "1"),
+        (end_at_900, "x", "901"),
+        (take_first_for_keys, "qk", "1"),
+    ],
+)
+def test_the_length_is_not_ok_where_far_positions_depend_on_it(
+    fn: Any, kind: Any, position: str
+) -> None:
+    """Calls at positions 0 to 10 give the same at every length."""
+    report = whorl.check(fn, D, kind=kind)
+    (said,) = report.diagnoses
+    assert said.id == "call-length"
+    assert f" tokens position {position} is wrong" in said.words
+    measured = report.properties["length"]
+    assert not measured.ok
+    assert measured.error > report.limits["length"]
+    assert "NO length " in str(report)
+    assert report.identified is not None
+    assert "the length of a call changes nothing" in " ".join(report.identified.departs)
+    departs = " ".join(whorl.identify(fn, D, kind=kind).departs)
+    said_of_x = f"from position {position} on in a call of 1,138 tokens, angles do not continue"
+    assert (said_of_x if kind == "x" else "the length of a call changes nothing") in departs
+
+
 def test_rows_of_equal_length_do_not_share_a_length() -> None:
     """Rows just like it change a row: that is not the length of the longest one."""
     rope = whorl.RoPE(D, scaling=whorl.DynamicNTK(factor=2.0, original_context=64))

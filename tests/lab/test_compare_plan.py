@@ -144,3 +144,19 @@ def test_warm_up_is_short_in_short_runs(small: RunConfig, tmp_path: Path) -> Non
     training = TrainingConfig(length=32, batch=4, steps=1000, warmup=100)
     plan = ComparisonPlan(encodings=("rope",), base=dataclasses.replace(small, training=training))
     assert fit_plan(plan, 0.001, tmp_path / "out", 1).base.training.warmup == 4
+
+
+@pytest.mark.parametrize("change", ['"steps": 7', '"steps": "many"', '"paces": 40'])
+def test_a_changed_number_of_steps_is_refused(
+    change: str, small: RunConfig, tmp_path: Path
+) -> None:
+    plan = ComparisonPlan(encodings=("rope",), base=small)
+    fit_plan(plan, 0.001, tmp_path / "out", 1)
+    note = tmp_path / "out" / "minutes.json"
+    assert note.read_text().count('"steps": 40') == 1
+    note.write_text(note.read_text().replace('"steps": 40', change))
+    with pytest.raises(ValueError, match=r"minutes.json' is damaged: .* Delete it; whorl compare"):
+        fit_plan(plan, 0.001, tmp_path / "out", 1)
+    note.write_text("[]")
+    with pytest.raises(ValueError, match=r"chooses the number of steps again, and runs with anot"):
+        fit_plan(plan, 0.001, tmp_path / "out", 1)

@@ -200,6 +200,8 @@ def test_a_folder_with_other_things_is_refused(small: RunConfig, tmp_path: Path)
         ),
         ("metrics.jsonl", "", r"is damaged: metrics.jsonl does not hold the 8 steps of the check"),
         ("evaluation.json", "{}", r"is damaged: evaluation.json lacks by_length"),
+        ("evaluation.json", "null", r"is damaged: evaluation.json must hold an object"),
+        ("evaluation-x.json", "7", r"is damaged: evaluation-x.json must hold an object"),
         ("environment.json", "[]", r"is damaged: "),
         ("environment.json", "[", r"is damaged: .*environment.json' cannot be read"),
     ],
@@ -218,11 +220,27 @@ def test_a_config_of_others_is_never_deleted(small: RunConfig, tmp_path: Path) -
     (folder / "config.toml").write_text("[server]\nport = 80\n")
     (folder / "metrics.jsonl").write_text("mine")
     for force in (False, True):
-        with pytest.raises(
-            ValueError, match=r"server' is not the folder of a run: unknown table \[server\]"
-        ):
+        with pytest.raises(ValueError, match=r"server' is not the folder of a run, or its config"):
             train(small, folder, force=force)
     assert (folder / "metrics.jsonl").read_text() == "mine"
+
+
+def test_a_damaged_config_is_named_by_all_that_reads_it(whole: Run, small: RunConfig) -> None:
+    text = whole.config_path.read_text()
+    whole.config_path.write_text(text.replace("clip = ", "clmp = "))
+    said = (
+        r"' is not the folder of a run, or its config.toml was changed: \[training\] has no option"
+    )
+    for read in (whole.verify, whole.load_model, lambda: train(small, whole.folder)):
+        with pytest.raises(ValueError, match=rf"{whole.folder.name}{said} 'clmp'"):
+            read()
+
+
+def test_metrics_that_cannot_be_read_are_damage(whole: Run) -> None:
+    whole.metrics_path.unlink()
+    whole.metrics_path.mkdir()
+    with pytest.raises(ValueError, match=r"is damaged: .*metrics.jsonl' cannot be read: Is a dir"):
+        whole.verify()
 
 
 def test_force_is_finished_after_a_crash(whole: Run, small: RunConfig) -> None:

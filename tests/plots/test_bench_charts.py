@@ -32,6 +32,9 @@ REPORT: dict[str, Any] = {
             result("peer", "fresh", 9.0),
             result("whorl", "fresh", 1.5),
             result("whorl", "inplace", 0.8),
+            result("whorl", "bound", 0.7),  # not shown, like the rotations below
+            result("whorl", "past", 0.6),
+            result("whorl", "axial", 0.5),
             result("wrong", "", None),
         ),
         cell("decode-1", 1, result("whorl", "inplace", 2.0)),

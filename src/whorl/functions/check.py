@@ -150,6 +150,9 @@ def _build_report(evidence: list[Evidence], one_length: list[Evidence]) -> Check
     """The report; results from calls of one length replace those that they correct."""
     first = evidence[0]
     mistakes = _collect_mistakes(evidence, one_length)
+    if any(one.id == "call-length" for one in mistakes):
+        for each in evidence:
+            each.record_call_length()
     found = add_call_failures(first, _BEYOND_CONFIG)
     for each, again in zip(evidence, one_length, strict=False):
         each.replace_by(again, _WRONG_ACROSS_LENGTHS)

@@ -105,6 +105,14 @@ class Evidence:
         """Store a property that holds by another condition than error <= limit."""
         self.measured[name] = (Measured(ok, error), limit)
 
+    def record_call_length(self) -> None:
+        """Store that ``length`` fails if a far position is wrong only in a call of many tokens.
+
+        Calls at the first positions may give the same at every length, so that it seems to hold.
+        """
+        if self.far.wrong_call_tokens and not self.fails("length"):
+            self.measured["length"] = self.measured["far"]
+
     def skip(self, name: str, why: str) -> None:
         """Store why a property could not be measured."""
         self.unmeasured[name] = why

@@ -3,7 +3,7 @@
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -122,10 +122,19 @@ def _choose_expected_rotations(
     return _ExpectedRotations(function, rotations, 2.0**-23, excused, from_rule=True)
 
 
-def find_first_departure(
-    function: MeasuredRotation, found: Identification
-) -> tuple[int, float] | None:
-    """First position whose angles differ from the expected ones, and the largest error, or None."""
+class Departure(NamedTuple):
+    """First position whose angles differ from the expected ones, and the largest error.
+
+    call_tokens: tokens of the call in which it differs, if it does not in a short call, else 0.
+    """
+
+    position: int
+    error: float
+    call_tokens: int
+
+
+def find_first_departure(function: MeasuredRotation, found: Identification) -> Departure | None:
+    """Where results stop being those of the expected rotations, or None if nowhere."""
     expected, e = _choose_expected_rotations(function, found), Evidence(function, found)
     positions, _ = _choose_positions(function)
     measure_blocks(function.probe, function.pairs, positions[:8])  # some remember the longest
@@ -133,7 +142,7 @@ def find_first_departure(
     _compare_with_expected(e, expected, positions, got, e.dtype)
     _find_first_wrong(e, expected, positions)
     wrong = e.far.first_wrong.get(e.dtype)
-    return None if wrong is None else (wrong, e.error("far"))
+    return None if wrong is None else Departure(wrong, e.error("far"), e.far.wrong_call_tokens)
 
 
 def _compare_with_expected(

@@ -246,10 +246,12 @@ def _compare_with_config(
         wrong = find_first_departure(function, found)
         if wrong is not None:
             rough = " (they are rounded to half precision)" if function.half_angles else ""
+            where = f" in a call of {wrong.call_tokens:,} tokens" if wrong.call_tokens else ""
             departs.append(
-                f"from position {wrong[0]:,} on, angles do not continue the first ones{rough}"
+                f"from position {wrong.position:,} on{where}, angles do not continue the first"
+                f" ones{rough}"
             )
-            error = max(error, wrong[1])
+            error = max(error, wrong.error)
     if function.precision == "unknown":
         departs.append(_describe_misfit(function))
     exact = error <= allowed * max(1.0, found.attention_scale) and not departs

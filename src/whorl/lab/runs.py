@@ -79,7 +79,13 @@ class Run:
                 f"{str(self.folder)!r} is not the folder of a run: it has no config.toml; choose"
                 " one that whorl train or whorl compare wrote."
             )
-        return RunConfig.from_toml(self.config_path)
+        try:
+            return RunConfig.from_toml(self.config_path)
+        except ValueError as error:
+            raise ValueError(
+                f"{str(self.folder)!r} is not the folder of a run, or its config.toml was changed:"
+                f" {error}"
+            ) from None
 
     def prepare(
         self,
@@ -161,10 +167,7 @@ class Run:
         try:
             other = self.load_config()
         except ValueError as error:  # a config.toml of another program must not be deleted
-            raise ValueError(
-                f"{str(self.folder)!r} is not the folder of a run: {str(error).rstrip('.')}. Choose"
-                " another folder."
-            ) from None
+            raise ValueError(f"{str(error).rstrip('.')}. Choose another folder.") from None
         if differing := _describe_differences(other.to_dict(), config.to_dict()):
             return f"holds another run: {differing}"
         if damage := self._find_damage():
@@ -228,6 +231,8 @@ class Run:
             )
         for path in results:
             found = files.read_json(path)
+            if not isinstance(found, dict):
+                raise ValueError(f"{path.name} must hold an object")
             missing = {"by_length", "parameters", "seconds", "frequencies_loss"} - set(found)
             if missing:
                 raise ValueError(f"{path.name} lacks {min(missing)}")
@@ -271,7 +276,13 @@ class Run:
         if not self.metrics_path.exists():
             return []
         lines = []
-        for text in self.metrics_path.read_bytes().splitlines():
+        try:
+            texts = self.metrics_path.read_bytes().splitlines()
+        except OSError as error:
+            raise ValueError(
+                f"{str(self.metrics_path)!r} cannot be read: {error.strerror or error}."
+            ) from None
+        for text in texts:
             try:
                 lines.append(parse_json(text, RESULTS))
             except ValueError:

@@ -9,11 +9,18 @@ from whorl.bench.measure import Timing
 from .peers import COPY, TITLES
 from .plan import Cell
 
-__all__ = ["FORMS", "CellResult", "Result"]
+__all__ = ["FORMS", "PAST", "CellResult", "Result"]
 
 # Names of the modes in tables.
 FORMS = {"inplace": "in place", "out": "out=", "fresh": "fresh"}
 FORMS |= {"training": "fwd + bwd", "bound": "bound once", "past": "in place, past its table"}
+_ROTATIONS = {"xpos": "XPos", "mrope": "M-RoPE", "axial": "AxialRoPE"}
+for _mode, _title in _ROTATIONS.items():
+    FORMS |= {_mode: f"{_title} in place", f"{_mode}-past": f"{_title} in place, past its table"}
+# Modes past the end of a table, and the same call inside it.
+PAST = {"past": "inplace"} | {f"{mode}-past": mode for mode in _ROTATIONS}
+# Modes of RoPE that accept new tensors at each call.
+_FOR_NEW_TENSORS = ("inplace", "out", "fresh", "training")
 
 
 @dataclass(frozen=True)
@@ -51,9 +58,9 @@ class CellResult(BenchmarkCellResult[Cell, Result]):
         seconds, copy = self.get_seconds(name, mode), self.get_copy_seconds()
         return None if seconds is None or copy is None else seconds / copy
 
-    def compute_past_ratio(self, name: str) -> float | None:
+    def compute_past_ratio(self, name: str, mode: str = "past") -> float | None:
         """Time past the end of the table divided by that inside it, both in place."""
-        past, inside = self.get_seconds(name, "past"), self.get_seconds(name, "inplace")
+        past, inside = self.get_seconds(name, mode), self.get_seconds(name, PAST[mode])
         return None if past is None or inside is None else past / inside
 
     def find_fastest(self, name: str) -> tuple[str, float] | None:
@@ -61,7 +68,7 @@ class CellResult(BenchmarkCellResult[Cell, Result]):
         timed = [
             (r.mode, r.timing.median)
             for r in self.results
-            if r.name == name and r.mode not in ("bound", "past") and r.timing is not None
+            if r.name == name and r.mode in _FOR_NEW_TENSORS and r.timing is not None
         ]
         return min(timed, key=lambda pair: pair[1], default=None)
 

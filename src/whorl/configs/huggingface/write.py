@@ -9,6 +9,7 @@ there rotates by the default base of its class, 10,000 for most, without scaling
 """
 
 import copy
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ __all__ = [
     "explain_loss",
     "find_dialect",
     "list_losses",
+    "read_major_version",
     "write_config",
     "write_dialect_lines",
 ]
@@ -60,8 +62,8 @@ def find_dialect(data: Mapping[str, Any], keys: Mapping[str, Any]) -> Dialect:
     keys: those of the part of ``data`` that the model is read from. A config with neither counts as
     version 4, because version 5 reads that too.
     """
-    version = keys.get(_VERSION) or data.get(_VERSION)
-    if _is_of_4({_VERSION: version}):
+    version = read_major_version(keys, data)
+    if 0 < version < 5:
         return "transformers 4"
     old = any(keys.get(name) for name in _ROTARY if name != _NEW)
     new = bool(keys.get(_NEW)) and not keys.get(_OLD)
@@ -121,8 +123,19 @@ def _correct_version(part: dict[str, Any], *, five: bool) -> None:
         part |= {_VERSION: _FIRST_OF_5} if five else {}
 
 
+def read_major_version(*configs: Mapping[str, Any]) -> int:
+    """The first number of transformers_version, of the first config that has one; else 0.
+
+    The version may be a number, or a text such as "4.51.0", "4" or "v4.51.0".
+    """
+    for config in configs:
+        if found := re.match(r"\s*v?([0-9]{1,4})(?![0-9])", str(config.get(_VERSION))[:20]):
+            return int(found[1])
+    return 0
+
+
 def _is_of_4(keys: Mapping[str, Any]) -> bool:
-    return str(keys.get(_VERSION) or "").startswith(("4.", "3.", "2."))
+    return 0 < read_major_version(keys) < 5
 
 
 def list_losses(ropes: Iterable[Mapping[str, Any] | None], model_type: str | None = None) -> str:

@@ -4,12 +4,13 @@ import dataclasses
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from whorl.lab import files
 from whorl.lab.config import RunConfig
 from whorl.lab.data import DataSource, open_data_source
+from whorl.lab.integrity import read_checked, write_checked
 from whorl.lab.model import Model
 
 from .plan import ComparisonPlan
@@ -78,7 +79,7 @@ def _time_evaluation(model: Model, source: DataSource, config: RunConfig) -> flo
 def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -> ComparisonPlan:
     """``plan`` with as many steps as fit into ``minutes``, the same at the next call.
 
-    The number is stored in ``folder``.
+    The number is stored in minutes.json in ``folder``. ValueError if that file was changed.
     """
     note = folder / "minutes.json"
     asked = {
@@ -90,12 +91,23 @@ def fit_plan(plan: ComparisonPlan, minutes: float, folder: Path, workers: int) -
         "thirds": plan.thirds,
         "base": plan.base.to_dict(),
     }
-    if note.exists() and (found := files.read_json(note)).get("asked") == asked:
+    if note.exists() and (found := _read_note(note))["asked"] == asked:
         return _set_steps(plan, found["steps"])
     steps = estimate_steps(plan, minutes, workers)
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(note, {"asked": asked, "steps": steps})
+    write_checked(note, {"asked": asked, "steps": steps})
     return _set_steps(plan, steps)
+
+
+def _read_note(path: Path) -> dict[str, Any]:
+    """What ``fit_plan`` stored: "asked" and "steps"; ValueError if it was changed."""
+    try:
+        return read_checked(path)
+    except ValueError as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged: {str(error).rstrip('.')}. Delete it; whorl compare then"
+            " chooses the number of steps again, and runs with another number must be deleted too."
+        ) from None
 
 
 def _set_steps(plan: ComparisonPlan, steps: int) -> ComparisonPlan:

@@ -18,8 +18,12 @@ __all__ = ["CallMode", "Peer", "PeerCall", "build_torch_call"]
 # "inplace" overwrites its inputs, "out" writes to given tensors, "fresh" allocates its results,
 # "training" is fresh with the backward pass. "bound" is "out" on tensors that it knows before the
 # timing and that never move; every other mode must accept new ones at each call. "past" is
-# "inplace" with a table that ends before the last position.
-CallMode = Literal["inplace", "out", "fresh", "training", "bound", "past"]
+# "inplace" with a table that ends before the last position. The others are "inplace" and "past" of
+# whorl's other rotations.
+CallMode = Literal[
+    "inplace", "out", "fresh", "training", "bound", "past",
+    "xpos", "xpos-past", "mrope", "mrope-past", "axial", "axial-past",
+]  # fmt: skip
 
 RotateFunction = Callable[[Tensor, Tensor], Sequence[Tensor]]
 

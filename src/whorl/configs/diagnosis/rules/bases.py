@@ -6,7 +6,11 @@ from typing import Any
 from whorl.configs.diagnosis.engine import Edit, Problem, RuleExample, rule
 from whorl.configs.diagnosis.model import DiagnosedModel
 from whorl.configs.diagnosis.parts import ConfigPart, RopeDictionary, format_value, read_number
-from whorl.configs.huggingface.write import list_losses, write_dialect_lines
+from whorl.configs.huggingface.write import (
+    list_losses,
+    read_major_version,
+    write_dialect_lines,
+)
 
 from ._disagreement import find_disagreements
 
@@ -226,22 +230,17 @@ def check_theta_inside_only(model: DiagnosedModel) -> Iterator[Problem]:
                     rope.path(),
                     f"code for transformers 4 does not look here and does not find {lost}.",
                     edits=_write_for_version_4(model, part),
-                    severity="note" if _read_version(model, part) >= 5 else None,
+                    severity="note" if read_major_version(part.keys, model.data) >= 5 else None,
                 )
-
-
-def _read_version(model: DiagnosedModel, part: ConfigPart) -> int:
-    """The first number of transformers_version; 0 if the config does not have it."""
-    for config in (part.keys, model.data):
-        first = str(config.get("transformers_version") or "").partition(".")[0]
-        if first.isdecimal():
-            return int(first[:4])
-    return 0
 
 
 def _write_for_version_4(model: DiagnosedModel, part: ConfigPart) -> tuple[Edit, ...]:
     """Edits to the format of version 4 for a config of that version; it reads the same in 5."""
-    if _read_version(model, part) != 4 or part.reading is None or not part.is_known_family:
+    if (
+        read_major_version(part.keys, model.data) != 4
+        or part.reading is None
+        or not part.is_known_family
+    ):
         return ()
     keys = {"rope_type": part.used_parameters[0].rope_type, **part.used_parameters[0].keys}
     if read_number(keys.get("rope_theta")) is None:
