@@ -122,6 +122,7 @@ SURFACE = {
         "--batch",
         "--data",
         "--encoding",
+        "--encoding-learning-rate",
         "--export",
         "--force",
         "--heads",

@@ -104,7 +104,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the backg
 from whorl.lab.compare import ComparisonPlan, compare
 job = json.load(sys.stdin)
 config = RunConfig.from_dict(job["config"])
-plan = ComparisonPlan(encodings=("rope", "alibi"), base=config)
+plan = ComparisonPlan(encodings=("rope", "alibi"), base=config, thirds=False)
 def show(statuses):
     done = [status.done for status in statuses if status.phase == "training"]
     print(max(done, default=0), flush=True)
@@ -118,7 +118,7 @@ except KeyboardInterrupt:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_and_on(small: RunConfig, tmp_path: Path, how: signal.Signals) -> None:
-    training = dataclasses.replace(small.training, steps=600)
+    training = dataclasses.replace(small.training, steps=300)
     config = dataclasses.replace(small, training=training)
     job = {"folder": str(tmp_path / "out"), "config": config.to_dict()}
     process = subprocess.Popen(
@@ -143,12 +143,8 @@ def test_interrupted_and_on(small: RunConfig, tmp_path: Path, how: signal.Signal
     assert all(run.read_evaluation() is None for run in runs)
     if how == signal.SIGINT:
         assert all(run.checkpoint_path.exists() for run in runs if run.read_metrics())
-    outcome = compare(
-        ComparisonPlan(encodings=("rope", "alibi"), base=config), tmp_path / "out", workers=2
-    )
-    whole = compare(
-        ComparisonPlan(encodings=("rope", "alibi"), base=config), tmp_path / "whole", workers=2
-    )
+    plan = ComparisonPlan(encodings=("rope", "alibi"), base=config, thirds=False)
+    outcome, whole = (compare(plan, tmp_path / name, workers=2) for name in ("out", "whole"))
     assert outcome.comparison is not None
     assert whole.comparison is not None
     for one, other in zip(outcome.comparison["rows"], whole.comparison["rows"], strict=True):
@@ -173,7 +169,9 @@ def _wait_until_free(runs: list[Run]) -> None:
 def test_a_failing_run_does_not_stop_the_others(small: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "out" / "alibi-seed0").mkdir(parents=True)
     (tmp_path / "out" / "alibi-seed0" / "letter.txt").write_text("mine")
-    outcome = compare(ComparisonPlan(encodings=("alibi", "rope"), base=small), tmp_path / "out")
+    outcome = compare(
+        ComparisonPlan(encodings=("alibi", "rope"), base=small, thirds=False), tmp_path / "out"
+    )
     assert [status.name for status in outcome.failed] == ["alibi-seed0"]
     assert "is neither empty nor the folder of a run" in outcome.failed[0].reason
     assert outcome.comparison is not None

@@ -33,7 +33,7 @@ TOKENS = 4 * 32  # of a step of ``small``
 
 
 def list_runs(small: RunConfig, *encodings: str, seeds: int = 1) -> list[PlannedRun]:
-    return ComparisonPlan(encodings=encodings, seeds=seeds, base=small).list_runs()
+    return ComparisonPlan(encodings=encodings, seeds=seeds, base=small, thirds=False).list_runs()
 
 
 def test_encodings_take_turns(small: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_a_process_that_fails_is_said(small: RunConfig, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_is_measured_when_all_runs_are_done(small: RunConfig, tmp_path: Path) -> None:
     seen: list[list[RunStatus]] = []
-    plan = ComparisonPlan(encodings=("rope", "alibi"), scalings=("yarn",), base=small)
+    plan = ComparisonPlan(encodings=("rope", "alibi"), scalings=("yarn",), base=small, thirds=False)
     blank = compare(plan, tmp_path, workers=2, speed=False).comparison
     assert blank is not None
     assert blank["speed"] is None
