@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from whorl.kernels.native import Table, TableRows
+from whorl.kernels.row_table import Table, TableRows
 from whorl.kernels.tables import choose_table_dtype
 from whorl.scaling import Scaling
 

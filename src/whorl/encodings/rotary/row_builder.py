@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl._support.tensors import is_intercepted
 from whorl.kernels import native_tables, tables
-from whorl.kernels.native import Table
+from whorl.kernels.row_table import Table
 from whorl.types import Precision
 
 from .call import ResolvedPositions

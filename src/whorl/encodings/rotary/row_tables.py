@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl._support.tensors import find_ends, has_values
 from whorl.kernels import tables
-from whorl.kernels.native import Table, TableRows
+from whorl.kernels.row_table import Table, TableRows
 
 from .call import ResolvedPositions
 from .row_builder import RowBuilder
