@@ -114,7 +114,7 @@ class XPos(Rotary):
         that meet must have the same.
         """
         factor = self._resolve_reference(reference, "XPos", q)
-        call = RotationCall(positions, key_positions, offset, context_length, reference=factor)
+        call = RotationCall(positions, key_positions, offset, context_length, key_exponent=factor)
         rotated = self._rotate((q, k), call, out)
         return rotated[0], rotated[1]
 
@@ -131,7 +131,7 @@ class XPos(Rotary):
     ) -> tuple[Tensor, Tensor]:
         """``forward`` in place: q and k are overwritten and returned."""
         pair, factor = (q, k), self._resolve_reference(reference, "XPos", q)
-        call = RotationCall(positions, key_positions, offset, context_length, reference=factor)
+        call = RotationCall(positions, key_positions, offset, context_length, key_exponent=factor)
         self._rotate(pair, call, pair)
         return pair
 
@@ -188,7 +188,7 @@ class XPos(Rotary):
         number = _check_role(role, "XPos.tables")
         factor = self._resolve_reference(reference, "XPos.tables", positions)
         return self._build_tables(
-            RotationCall(positions, context_length=context_length, role=number, reference=factor)
+            RotationCall(positions, context_length=context_length, role=number, key_exponent=factor)
         )
 
     def rescale(self, k: Tensor, *, old: int | Tensor, new: int | Tensor) -> Tensor:
@@ -317,7 +317,7 @@ class XPos(Rotary):
         high: float | Tensor = first + x.shape[2] - 1
         if values is not None:
             low, high = values.amin(-1), values.amax(-1)  # of each row where rows differ
-        factor = 0.0 if call.reference is None else call.reference[..., 0]
+        factor = 0.0 if call.key_exponent is None else call.key_exponent[..., 0]
         # log2 of the largest factor on keys, at the last position, and on queries, at the first.
         shrunk = _get_largest(factor - high * self._steepest)
         grown = _get_largest(low * self._steepest - factor)
