@@ -1,4 +1,4 @@
-"""Peers that more than one folder of tests asks."""
+"""Peers that more than one folder of tests asks, and settings of all tests."""
 
 import importlib
 import importlib.util
@@ -7,6 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No test depends on the clock: on a busy machine an example may take any time.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture
