@@ -1,5 +1,6 @@
-"""Peers that more than one folder of tests asks."""
+"""Peers that more than one folder of tests asks, and settings of all tests."""
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -7,6 +8,17 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No test depends on the clock: on a busy machine an example may take any time.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
+
+
+def pytest_collection_finish() -> None:
+    """Leave ten thousand tests and their modules out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

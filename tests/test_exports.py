@@ -94,14 +94,6 @@ def test_packages_are_frozen_and_exist(package: str) -> None:
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
-ENOUGH = ("configs.inspection.inspect", "configs.diagnosis.diagnose", "check", "lab.train")
-
-
-@pytest.mark.parametrize("what", ENOUGH)
-def test_import_whorl_is_enough(what: str) -> None:
-    subprocess.run([sys.executable, "-c", f"import whorl; whorl.{what}"], check=True)
-
-
 def test_what_is_loaded_later_is_listed_and_stays() -> None:
     assert set(whorl.__all__) <= set(dir(whorl))
     assert whorl.check is whorl.functions.check

@@ -50,22 +50,63 @@ def test_import_loads_neither_torch_nor_any_part_of_whorl() -> None:
     assert [name for name in modules if name.startswith("whorl.")] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "loaded"),
-    [
-        ("RoPE", {"encodings", "kernels", "positions", "scaling"}),
-        ("positions", {"positions"}),
-        ("plots.save", {"analysis", "attention", "encodings", "kernels", "plots", "positions"}),
-    ],
-)
-def test_a_name_loads_its_package_and_nothing_above(name: str, loaded: set[str]) -> None:
-    modules = modules_after(f"import whorl; whorl.{name}")
-    mine = {name.split(".")[1] for name in modules if name.startswith("whorl.")}
-    assert "torch" in modules
-    found = {name for name in mine if not name.startswith("_")}
-    assert found >= loaded
-    assert not found & {"lab", "bench", "doctor", "cli", "explore"}
-    assert name != "positions" or found == loaded
+# One process imports torch, which takes seconds, and forks for each statement.
+EACH = """
+import json, multiprocessing, sys, torch
+def run(statement):
+    assert not [name for name in sys.modules if name.startswith("whorl")]
+    try:
+        exec(statement, {})
+    except Exception as error:
+        return str(error)
+    return sorted(sys.modules)
+with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+    print(json.dumps(pool.map(run, sys.argv[1:], chunksize=1)))
+"""
+
+
+def modules_after_each(statements: list[str]) -> list[set[str]]:
+    """What is loaded after each statement by itself, in processes that have torch already."""
+    found = run_each(statements)
+    assert [error for error in found if isinstance(error, str)] == []
+    return list(map(set, found))
+
+
+def run_each(statements: list[str]) -> list[list[str] | str]:
+    """What is loaded after each statement, or the error that it raises."""
+    command = [sys.executable, "-c", EACH, *statements]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: list[list[str] | str] = json.loads(done.stdout)
+    return found
+
+
+LOADED = {
+    "RoPE": {"encodings", "kernels", "positions", "scaling"},
+    "positions": {"positions"},
+    "plots.save": {"analysis", "attention", "encodings", "kernels", "plots", "positions"},
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_name_loads_its_package_and_nothing_above() -> None:
+    after = modules_after_each([f"import whorl; whorl.{name}" for name in LOADED])
+    for (name, loaded), modules in zip(LOADED.items(), after, strict=True):
+        mine = {name.split(".")[1] for name in modules if name.startswith("whorl.")}
+        found = {name for name in mine if not name.startswith("_")}
+        assert found >= loaded
+        assert not found & {"lab", "bench", "doctor", "cli", "explore"}
+        assert name != "positions" or found == loaded
+
+
+ENOUGH = ("configs.inspection.inspect", "configs.diagnosis.diagnose", "check", "lab.train")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_import_whorl_is_enough() -> None:
+    *found, wrong = run_each([f"import whorl; whorl.{what}" for what in (*ENOUGH, "lab.nonesuch")])
+    assert [error for error in found if isinstance(error, str)] == []
+    assert isinstance(wrong, str)
+    assert "has no attribute 'nonesuch'" in wrong
 
 
 HELP = """
@@ -119,10 +160,13 @@ def find_names(folder: Path) -> set[str]:
     return used
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_commands_find_what_they_use_in_a_fresh_process() -> None:
     """A package does not load all of its modules: ``whorl.lab.compare`` needs an import."""
     used = find_names(Path(whorl.__file__).parent / "cli")
     assert len(used) > 20
-    for package in sorted({name.split(".")[1] for name in used}):
-        names = sorted(name for name in used if name.startswith(f"whorl.{package}."))
-        modules_after("import whorl\n" + "\n".join(names))
+    statements = [
+        "\n".join(["import whorl", *sorted(n for n in used if n.startswith(f"whorl.{package}."))])
+        for package in sorted({name.split(".")[1] for name in used})
+    ]
+    modules_after_each(statements)

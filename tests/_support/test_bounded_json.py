@@ -45,7 +45,7 @@ def depth(value: Any) -> int:
     return 1 + max(map(depth, inside), default=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(value=values, ascii=st.booleans(), piece=st.sampled_from([1, 2, 3, 7, 2**18]))
 def test_exactly_what_is_within_the_limits(value: Any, ascii: bool, piece: int) -> None:
     """Whatever stands in strings: commas, brackets, quotes, backslashes; wherever pieces end."""

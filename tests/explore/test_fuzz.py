@@ -53,19 +53,19 @@ def answers(call: Any, request: Any) -> None:
     assert json.dumps(found, allow_nan=False) != '{"error": ""}'
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sources(), st.lists(CHOICES, max_size=3), st.fixed_dictionaries({}, optional=NUMBERS))
 def test_views(source: dict[str, Any], choices: list[Any], numbers: dict[str, Any]) -> None:
     answers(api.answer_view, {"source": source, "choices": choices, "distance": 7, **numbers})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sources(), CHOICES, st.fixed_dictionaries({}, optional=NUMBERS))
 def test_reports(source: dict[str, Any], choice: Any, numbers: dict[str, Any]) -> None:
     answers(api.answer_report, {"source": source, "choice": choice, **numbers})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     JSON,
     st.sampled_from(

@@ -4,7 +4,10 @@ The model's own module and its own function are a black box; what comes out must
 in its buffers, in the layout, width and direction that ``read_config`` reads from its config.
 """
 
+import functools
+import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -27,6 +30,44 @@ def own(model_type: str, config: Any, table: Table) -> Callable[..., Any]:
     return fn
 
 
+class SameRotation:
+    """The rotary code of a model to the letter, and all numbers that it rotates by.
+
+    Equal for model types that hold copies of each other's code: they are identified once.
+    """
+
+    def __init__(self, model_type: str, config: Any, table: Table, head_dim: int) -> None:
+        self.fn, self.head_dim = own(model_type, config, table), head_dim
+        module, code = type(table.module), ROTARY[model_type].modeling
+        functions = {
+            name: inspect.getsource(value)
+            for name, value in vars(code).items()
+            if isinstance(value, FunctionType) and ("rot" in name or "interleave" in name)
+        }
+        forward = inspect.getsource(module.forward) if hasattr(module, "forward") else model_type
+        special = model_type if set(functions) - COPIED or model_type in KEEPING else ""
+        rope = {key: value for key, value in vars(config).items() if "rope" in key}
+        numbers = (table.label, table.inv_freq.tolist(), table.attention_scale, head_dim)
+        self.key = repr(
+            (special, forward, sorted(functions.items()), sorted(rope.items()), numbers)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameRotation) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+#: Functions that ``rotated`` calls alike for every model type.
+COPIED = {"rotate_half", "apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"}
+
+
+@functools.cache
+def identify(rotation: SameRotation) -> whorl.functions.Identification:
+    return whorl.identify(rotation.fn, rotation.head_dim, kind="qk")
+
+
 def differences(model_type: str) -> list[str]:
     config = config_of(model_type)
     reading, wrong = read(model_type, config), []
@@ -35,7 +76,7 @@ def differences(model_type: str) -> list[str]:
         assert group is not None
         assert group.rotation is not None
         rope: Any = group.rotation.build()
-        found = whorl.identify(own(model_type, config, table), rope.config.head_dim, kind="qk")
+        found = identify(SameRotation(model_type, config, table, rope.config.head_dim))
         where = f"{model_type} {table.label or ''}: "
         wrong += [where + line for line in compared(found, table, rope)]
         if found.exact is (model_type in KEEPING):

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whorl.kernels import native, reference
-from whorl.kernels.native import RotatedChannels, Table, TableRows
+from whorl.kernels.native import RotatedChannels
+from whorl.kernels.row_table import Table, TableRows
 
 LAYOUTS = ("half", "interleaved")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

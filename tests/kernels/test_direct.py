@@ -10,7 +10,8 @@ from torch import Tensor
 
 import whorl
 from whorl.kernels import direct, native, reference
-from whorl.kernels.native import RotatedChannels, Table
+from whorl.kernels.native import RotatedChannels
+from whorl.kernels.row_table import Table, TableRows
 
 from .rotations import compute_angles, layouts, normal, seeds
 
@@ -59,7 +60,7 @@ def test_same_bits_as_the_general_way(
     q, k = (strided(shapes[n], order[n], seed + n, dtype) for n in (0, 1))
     into = tuple(strided(shapes[n], order[n + 2], 0, dtype).fill_(7) for n in (0, 1))
     band = RotatedChannels(layout, out_layout, 0)
-    rows = [native.TableRows(TABLE, first)] * 2
+    rows = [TableRows(TABLE, first)] * 2
     want = native.rotate([q.clone(), k.clone()], None, rows, band, False)
     assert want is not None
     outs = {"new": None, "in place": (q, k), "out": into, "keys only": (q, into[1])}[mode]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whorl.kernels import native, reference
-from whorl.kernels.native import RotatedChannels, Table, TableRows
+from whorl.kernels.native import RotatedChannels
+from whorl.kernels.row_table import Table, TableRows
 
 from . import rotations as r
 
@@ -300,7 +301,8 @@ import pathlib, torch
 torch.set_num_threads(3)
 torch.randn(1000, 1000).exp_()
 from whorl.kernels import native
-rows = native.TableRows(native.Table(torch.ones(2000, 2, 4)))
+from whorl.kernels.row_table import Table, TableRows
+rows = TableRows(Table(torch.ones(2000, 2, 4)))
 channels = native.RotatedChannels("half", "half", 0)
 native.rotate([torch.randn(1, 2, 2000, 8)], None, [rows], channels, False)
 lines = pathlib.Path("/proc/self/maps").read_text().splitlines()

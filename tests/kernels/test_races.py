@@ -9,7 +9,8 @@ import torch
 
 import whorl
 from whorl.kernels import native
-from whorl.kernels.native import RotatedChannels, Table, TableRows
+from whorl.kernels.native import RotatedChannels
+from whorl.kernels.row_table import Table, TableRows
 
 pytestmark = pytest.mark.skipif(native.find_problem() is not None, reason="no native library")
 

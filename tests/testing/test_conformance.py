@@ -6,7 +6,7 @@ import pytest
 
 import whorl
 from whorl.testing import EncodingInputs, check_encoding, list_checks, run_hooks
-from whorl.testing.checks import get_expected_shapes
+from whorl.testing.results import get_expected_shapes
 
 from .broken import BROKEN
 from .sound import SOUND, ThirdParty

@@ -103,7 +103,7 @@ def test_weights_that_know_nothing() -> None:
     assert int((both > 3.5).any(-1).sum()) <= 2
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6))
 def test_a_layout_that_is_there(seed: int) -> None:
     q, k = taught(seed, 0.6)
@@ -115,7 +115,7 @@ def test_a_layout_that_is_there(seed: int) -> None:
     assert z(q[:, order], k[order])[1] == pytest.approx(half, rel=1e-4)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), scale=st.floats(1e-3, 1e3), sign=st.sampled_from([-1.0, 1.0]))
 def test_sizes_and_signs_do_not_matter(seed: int, scale: float, sign: float) -> None:
     """Nor does a rotation that turns the other way, as nanochat's."""

@@ -119,7 +119,7 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
         list(read_range(file, 0, 10**6))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_changed_bytes_are_read_or_refused(tmp_path_factory: Any, data: st.DataObject) -> None:
     sound = raw_file({**SOUND, "b": entry("U8", [4], [24, 28])}, bytes(28))

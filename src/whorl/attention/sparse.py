@@ -161,7 +161,7 @@ def _plan_groups(length: int, group: int) -> list[_GroupBatch]:
 def _rotate_groups(
     rotation: Encoding, q: Tensor, k: Tensor, batch: _GroupBatch, positions: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys of each group, rotated with a reference near it, as no other is exact."""
+    """Queries and keys of each group, rotated with the reference position that is exact near it."""
     positions = positions if positions.dim() == 2 else positions.unsqueeze(0)
     positions = positions.expand(q.shape[0] // batch.groups, -1)
     rotated: tuple[list[Tensor], list[Tensor]] = ([], [])

@@ -205,7 +205,7 @@ class Encoding(nn.Module):
     # rotation that differs between near and far keys can be asked in the same place.
 
     def span(self, dtype: torch.dtype) -> int | None:
-        """How far from their reference tokens of ``dtype`` may be; None for any distance."""
+        """How far from the reference position tokens of ``dtype`` may be; None for any distance."""
         return None
 
     def call_span(self, dtype: torch.dtype) -> int | None:
@@ -213,15 +213,15 @@ class Encoding(nn.Module):
         return None
 
     def reference_for(self, position: int) -> int:
-        """The reference for a token at ``position``."""
+        """The reference position for a token at ``position``."""
         return 0
 
     def reference_near(self, positions: Tensor) -> int | Tensor:
-        """The reference for tokens at positions [T] or [B, T]: an int, or one per row, [B]."""
+        """The reference position for tokens at [T] or [B, T]: an int, or one per row, [B]."""
         return 0
 
     def rescale(self, k: Tensor, *, old: int | Tensor, new: int | Tensor) -> Tensor:
-        """Rotated keys [B, G, S, D] as they would be with reference ``new`` instead of ``old``."""
+        """Rotated keys [B, G, S, D] as with the reference position ``new`` instead of ``old``."""
         return k
 
     def content_score(

@@ -3,9 +3,9 @@
     q' = zeta_i^((p - r)/s) R_p q      k' = zeta_i^(-(p - r)/s) R_p k      s = scale_base
     zeta_i = (2 i / R + gamma) / (1 + gamma)                                i = 0 .. R/2 - 1
 
-The reference r drops out of every score: pair i contributes zeta_i^((m - n)/s) times its rotated
-product, which falls with the distance m - n >= 0 and would grow for a key after its query: only for
-causal attention. Sun et al. 2022, A Length-Extrapolatable Transformer,
+The reference position r drops out of every score: pair i contributes zeta_i^((m - n)/s) times its
+rotated product, which falls with the distance m - n >= 0 and would grow for a key after its query:
+only for causal attention. Sun et al. 2022, A Length-Extrapolatable Transformer,
 https://arxiv.org/abs/2212.10554. Kernel: csrc/rotate.c.
 
 Different from the paper's code: the reference is an argument, not half the length of the call, so
@@ -114,7 +114,7 @@ class XPos(Rotary):
         that meet must have the same.
         """
         factor = self._resolve_reference(reference, "XPos", q)
-        call = RotationCall(positions, key_positions, offset, context_length, reference=factor)
+        call = RotationCall(positions, key_positions, offset, context_length, key_exponent=factor)
         rotated = self._rotate((q, k), call, out)
         return rotated[0], rotated[1]
 
@@ -131,7 +131,7 @@ class XPos(Rotary):
     ) -> tuple[Tensor, Tensor]:
         """``forward`` in place: q and k are overwritten and returned."""
         pair, factor = (q, k), self._resolve_reference(reference, "XPos", q)
-        call = RotationCall(positions, key_positions, offset, context_length, reference=factor)
+        call = RotationCall(positions, key_positions, offset, context_length, key_exponent=factor)
         self._rotate(pair, call, pair)
         return pair
 
@@ -188,15 +188,15 @@ class XPos(Rotary):
         number = _check_role(role, "XPos.tables")
         factor = self._resolve_reference(reference, "XPos.tables", positions)
         return self._build_tables(
-            RotationCall(positions, context_length=context_length, role=number, reference=factor)
+            RotationCall(positions, context_length=context_length, role=number, key_exponent=factor)
         )
 
     def rescale(self, k: Tensor, *, old: int | Tensor, new: int | Tensor) -> Tensor:
-        """Take rotated keys [B, G, S, D] from reference ``old`` to ``new``; ints, or one per row.
+        """Rotated keys [B, G, S, D] as with the reference position ``new`` instead of ``old``.
 
-        Multiplies each pair by a power of two, so nothing is rounded as long as values are normal
-        numbers of their dtype. Keys further back fade: they lose digits, then become 0, as their
-        scores do.
+        Both are ints, or have one per row. Each pair is multiplied by a power of two, so nothing
+        is rounded as long as values are normal numbers of their dtype. Keys further back fade: they
+        lose digits, then become 0, as their scores do.
         """
         batch, _ = check_input(k, self.config.head_dim, "XPos.rescale", "k")
         before, after = (self._exponents(r, "XPos.rescale", batch) for r in (old, new))
@@ -231,7 +231,7 @@ class XPos(Rotary):
         return math.floor(position // self.config.scale_base * self.config.scale_base)
 
     def reference_near(self, positions: Tensor) -> int | Tensor:
-        """The reference for tokens that are worked on at once: that of the middle of their range.
+        """The reference position for tokens of one call: that of the middle of their range.
 
         positions [T]: an int; [B, T]: one per row, [B]. Compiled code and meta tensors give a
         tensor either way. No tokens: 0.
@@ -249,7 +249,7 @@ class XPos(Rotary):
         return int(near) if near.dim() == 0 and has_values(near) else near
 
     def span(self, dtype: torch.dtype) -> int:
-        """How far from their reference tokens of ``dtype`` may be."""
+        """How far from the reference position tokens of ``dtype`` may be."""
         return int(_ROOM[dtype] / -self._steepest)
 
     def call_span(self, dtype: torch.dtype) -> int:
@@ -317,7 +317,7 @@ class XPos(Rotary):
         high: float | Tensor = first + x.shape[2] - 1
         if values is not None:
             low, high = values.amin(-1), values.amax(-1)  # of each row where rows differ
-        factor = 0.0 if call.reference is None else call.reference[..., 0]
+        factor = 0.0 if call.key_exponent is None else call.key_exponent[..., 0]
         # log2 of the largest factor on keys, at the last position, and on queries, at the first.
         shrunk = _get_largest(factor - high * self._steepest)
         grown = _get_largest(low * self._steepest - factor)

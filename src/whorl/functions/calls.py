@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from .call_forms import DTYPES
 from .evidence import NOT_REPEATED, Evidence
 from .far_positions import measure_far_positions
 from .measured_function import SLOW_SECONDS, MeasuredRotation, find_last, make_reference_call
 from .pairs import compute_difference, measure_blocks
-from .probe import DTYPES, FunctionProbe, NoAnswerError, RaisedError
+from .probe import FunctionProbe, NoAnswerError, RaisedError
 from .properties import compare_heads
 
 __all__ = ["measure_beyond_config", "measure_calls"]

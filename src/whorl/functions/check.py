@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from .call_forms import DTYPES, Kind
 from .calls import measure_calls
 from .evidence import Evidence
 from .identify import add_call_failures, add_dependence, identify_measured, merge_keys
@@ -14,14 +15,7 @@ from .measured_function import (
 )
 from .mistakes import find_mistakes, find_named_mistakes
 from .pairs import compute_difference
-from .probe import (
-    DTYPES,
-    ConstantLengthProbe,
-    FunctionProbe,
-    Kind,
-    NoAnswerError,
-    RefusedLaterError,
-)
+from .probe import ConstantLengthProbe, FunctionProbe, NoAnswerError, RefusedLaterError
 from .properties import MEANINGS, measure_matrix_properties
 from .report import CheckReport, Measured, Mistake
 from .roles import compare_roles, describe_dependence

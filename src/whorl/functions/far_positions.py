@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .call_forms import DTYPES
 from .evidence import Evidence
 from .identification import Identification
 from .measured_function import HALF_DTYPES, MeasuredRotation, find_last
 from .pairs import PairRotations, compute_difference, measure_blocks, predict_blocks
-from .probe import DTYPES, NoAnswerError
+from .probe import NoAnswerError
 
 __all__ = ["find_first_departure", "measure_far_positions"]
 

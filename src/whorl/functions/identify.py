@@ -9,6 +9,7 @@ from torch import Tensor
 
 from whorl.scaling import DynamicLinear, DynamicNTK, DynamicYaRN, LongRoPE
 
+from .call_forms import TABLE_BASE, Kind
 from .calls import measure_beyond_config
 from .evidence import Evidence
 from .far_positions import find_first_departure
@@ -24,7 +25,7 @@ from .measured_function import (
 )
 from .options import add_attention_scale, add_xpos, build_rope_options, build_rope_parameters
 from .pairs import FIRST_POSITIONS, Pairs
-from .probe import TABLE_BASE, Kind, NoAnswerError
+from .probe import NoAnswerError
 from .properties import MEANINGS
 from .roles import are_keys_like_queries, describe_dependence, list_differences, measure_dependence
 from .rotation_parts import RotationParts, derive_parts, fit_rotation_rule

@@ -17,6 +17,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from .call_forms import DTYPES, Kind
 from .pairs import (
     FIRST_POSITIONS,
     NoPairsError,
@@ -30,7 +31,7 @@ from .pairs import (
     measure_matrices,
     wrap_angle,
 )
-from .probe import DTYPES, FunctionProbe, Kind, NoAnswerError
+from .probe import FunctionProbe, NoAnswerError
 
 __all__ = [
     "HALF_DTYPES",

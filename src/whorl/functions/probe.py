@@ -5,14 +5,8 @@
     cos_sin   fn(q, k, cos, sin)      both rotated, with tables made here
 
 The form of a call is found by trying: torch or NumPy, positions [T] or [B, T], whole numbers or
-floats, float64 or float32; tables of cos and sin in one of the arrangements
-
-    tiled      [f0 .. fn, f0 .. fn]      for layout "half" (Hugging Face)
-    repeated   [f0, f0, f1, f1, ..]      for layout "interleaved"
-    pairs      [f0 .. fn]                one entry for each pair
-
-with angles p f_i, f_i = 10,000 ^ (-2 i / width). An error that the function raises becomes
-``NoAnswerError``.
+floats, float64 or float32; tables of cos and sin as in call_forms.py. An error that the function
+raises becomes ``NoAnswerError``.
 
 Every call has more tokens than all calls before it. So a cache whose key is the length is built
 again, and cannot return results of other positions; ``history`` in calls.py repeats lengths on
@@ -20,41 +14,33 @@ purpose. Vectors are the rows of one batch, or have a call each if rows change e
 """
 
 import copy
-import importlib.util
-import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["DTYPES", "TABLE_BASE", "ConstantLengthProbe", "FunctionProbe", "Kind", "NoAnswerError"]
+from .call_forms import DTYPES, LIBRARIES, CallForm, Kind, build_tables, list_call_forms
 
-Kind = Literal["x", "qk", "cos_sin"]
-Library = Literal["torch", "numpy"]
-Arrangement = Literal["tiled", "repeated", "pairs"]
-TableShape = Literal["BTW", "TW", "B1TW"]
+__all__ = [
+    "ConstantLengthProbe",
+    "FunctionProbe",
+    "NoAnswerError",
+    "RaisedError",
+    "RefusedLaterError",
+]
+
 #: Which positions count: of every token, of the first one only, or none (0 .. T - 1 always).
 Addressing = Literal["each", "first", "none"]
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
-TABLE_BASE = 10_000.0
-_LIBRARIES: dict[Library, str] = {"torch": "torch tensors", "numpy": "NumPy arrays"}
-_COLUMNS = {"tiled": "[f, f]", "repeated": "[f0, f0, f1, f1, ..]", "pairs": "[f]"}
 #: Longer calls do not count for the rule that every call is longer than those before it: all later
 #: calls would be as long.
 _LONG_CALL = 256
 _LONGEST_RUN = 8200
 _FIRST_LENGTH = 7
-_POSITION_FORMS = (("int", 1), ("int", 2), ("float", 1), ("float", 2))
 
 
 class NoAnswerError(Exception):
@@ -67,51 +53,6 @@ class RaisedError(NoAnswerError):
 
 class RefusedLaterError(NoAnswerError):
     """The function answered its first call but not the next."""
-
-
-@dataclass(frozen=True)
-class TableForm:
-    """How cos and sin are arranged; scale multiplies both."""
-
-    arrangement: Arrangement
-    shape: TableShape
-    width: int = 0
-    scale: float = 1.0
-
-    @property
-    def is_batched(self) -> bool:
-        return self.shape != "TW"
-
-    def __str__(self) -> str:
-        columns = self.width // 2 if self.arrangement == "pairs" else self.width
-        shape = {"BTW": "[B, T, {}]", "TW": "[T, {}]", "B1TW": "[B, 1, T, {}]"}[self.shape]
-        return (
-            f"cos and sin {shape.format(columns)}, {self.arrangement} {_COLUMNS[self.arrangement]}"
-        )
-
-
-@dataclass(frozen=True)
-class CallForm:
-    """Arrays, dtype, positions and tables with which a function can be called."""
-
-    library: Library
-    dtype: str
-    positions: tuple[str, int] = ("int", 1)  # whole or float positions, [T] or [B, T]
-    tables: TableForm | None = None
-
-    def scale_tables(self, scale: float) -> "CallForm":
-        """The form with tables multiplied by ``scale``, for kind "cos_sin"."""
-        assert self.tables is not None
-        return replace(self, tables=replace(self.tables, scale=scale))
-
-    def __str__(self) -> str:
-        parts = [_LIBRARIES[self.library], self.dtype]
-        if self.tables is None:
-            whole = "whole" if self.positions[0] == "int" else "float"
-            parts.append(f"{whole} positions {'[T]' if self.positions[1] == 1 else '[B, T]'}")
-        else:
-            parts.append(str(self.tables))
-        return ", ".join(parts)
 
 
 class FunctionProbe:
@@ -193,7 +134,7 @@ class FunctionProbe:
         if self.kind != "cos_sin":
             return {**given, "positions": self._convert_positions(positions, x, form)}
         assert form.tables is not None
-        cos, sin = _build_tables(form.tables, positions, x)
+        cos, sin = build_tables(form.tables, positions, x)
         return {**given, "cos": cos, "sin": sin}
 
     def call(self, given: dict[str, Tensor], form: CallForm | None = None) -> list[Tensor]:
@@ -307,7 +248,7 @@ class FunctionProbe:
             if form.library == "numpy" and not isinstance(out, Tensor) and hasattr(out, "dtype"):
                 out = _convert_array(out)
             elif form.library == "numpy" or not isinstance(out, Tensor):
-                raise NoAnswerError(f"gave {type(out).__name__} for {_LIBRARIES[form.library]}")
+                raise NoAnswerError(f"gave {type(out).__name__} for {LIBRARIES[form.library]}")
             if out.dtype.is_complex or out.dtype == torch.bool:
                 raise NoAnswerError(f"gave {str(out.dtype).removeprefix('torch.')} numbers")
             if out.shape != shape:
@@ -322,7 +263,7 @@ class FunctionProbe:
         answered: list[tuple[float, CallForm]] = []
         x = self.draw_vectors(2, 3, _FIRST_LENGTH, seed=0)
         at = torch.arange(_FIRST_LENGTH)
-        for form in self._list_forms():
+        for form in list_call_forms(self.kind, self.head_dim):
             try:
                 out = self.ask(x, at, form=form)
             except NoAnswerError as problem:
@@ -348,7 +289,7 @@ class FunctionProbe:
 
     def _suggest_transpose(self, x: Tensor, at: Tensor) -> str:
         """A hint for functions of [B, T, H, D], or ""."""
-        for form in self._list_forms():
+        for form in list_call_forms(self.kind, self.head_dim):
             try:
                 outs = self.ask(x.transpose(1, 2), at, form=form)
             except NoAnswerError:
@@ -361,18 +302,6 @@ class FunctionProbe:
                 f" that calls it with x{swap} and returns the result{swap}."
             )
         return ""
-
-    def _list_forms(self) -> Iterator[CallForm]:
-        for library, dtype in itertools.product(_LIBRARIES, DTYPES):
-            if library == "numpy" and (
-                dtype == "bfloat16" or not importlib.util.find_spec("numpy")
-            ):
-                continue
-            if self.kind == "cos_sin":
-                tables = _list_table_forms(self.head_dim)
-                yield from (CallForm(library, dtype, tables=form) for form in tables)
-            else:
-                yield from (CallForm(library, dtype, positions) for positions in _POSITION_FORMS)
 
     def _supports_row_positions(self) -> bool:
         """Whether every row of a batch can have its own positions."""
@@ -490,33 +419,3 @@ def _convert_array(out: Any) -> Tensor:
         return torch.from_numpy(array)
     except TypeError:
         raise NoAnswerError(f"gave an array of {array.dtype}") from None
-
-
-def _list_table_forms(head_dim: int) -> list[TableForm]:
-    """All forms of tables, in the order in which they are tried.
-
-    Tables with one column per pair of the whole head are as wide as tiled tables of half the head,
-    and a function that takes the former keeps norms with both. So wide tables come first.
-    """
-    widths = range(head_dim // 2 * 2, 0, -2)
-    return [
-        TableForm(arrangement, shape, width)
-        for shape in get_args(TableShape)
-        for width in widths
-        for arrangement in get_args(Arrangement)
-    ]
-
-
-def _build_tables(form: TableForm, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Tables of cos and sin in the dtype of x [B, H, T, D], computed in float64."""
-    steps = torch.arange(0, form.width, 2, dtype=torch.float64) / form.width
-    angles = positions.double().unsqueeze(-1) * TABLE_BASE**-steps  # [T, P] or [B, T, P]
-    if form.arrangement == "tiled":
-        angles = torch.cat((angles, angles), dim=-1)
-    elif form.arrangement == "repeated":
-        angles = angles.repeat_interleave(2, dim=-1)
-    if form.is_batched:
-        angles = angles.expand(x.shape[0], *angles.shape[-2:])
-    if form.shape == "B1TW":
-        angles = angles.unsqueeze(1)
-    return (angles.cos() * form.scale).to(x.dtype), (angles.sin() * form.scale).to(x.dtype)

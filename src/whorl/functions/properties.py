@@ -15,11 +15,12 @@ from whorl.scaling import YaRN
 from whorl.scaling.envelope import envelope
 from whorl.scaling.yarn import compute_mscale
 
+from .call_forms import DTYPES
 from .evidence import Evidence
 from .identification import Identification
 from .measured_function import MeasuredRotation
 from .pairs import measure_matrices
-from .probe import DTYPES, NoAnswerError
+from .probe import NoAnswerError
 
 __all__ = [
     "MEANINGS",

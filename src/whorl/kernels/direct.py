@@ -15,9 +15,10 @@ from torch.autograd.graph import increment_version
 from whorl._support.tensors import is_intercepted
 
 from . import native
-from .native import RotatedChannels, Table, TableRows
+from .native import RotatedChannels
 from .native_tables import read_rows
 from .ops import are_batched, is_plain, resolve_gradients, rotate_gradients
+from .row_table import Table, TableRows
 
 __all__ = ["rotate"]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from whorl._support.tensors import ORDINARY, is_intercepted
 
 from . import native
-from .native import Table
+from .row_table import Table
 
 __all__ = ["build_steps", "build_table", "can_build", "read_rows"]
 

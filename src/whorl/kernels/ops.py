@@ -18,7 +18,8 @@ from whorl._support.storage import check_storage
 from whorl._support.tensors import ORDINARY, is_intercepted
 
 from . import native, reference
-from .native import RotatedChannels, Table, TableRows
+from .native import RotatedChannels
+from .row_table import Table, TableRows
 from .tables import choose_table_dtype
 
 __all__ = [

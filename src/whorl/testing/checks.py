@@ -7,10 +7,7 @@ encoding has. ``tests/testing`` contains a broken encoding for each check.
 """
 
 import copy
-import dataclasses
 import itertools
-import json
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import whorl
-from whorl.encodings import Composition, Encoding, from_dict, names
+from whorl.encodings import Encoding
 
 from .inputs import (
     EncodingInputs,
@@ -30,57 +26,27 @@ from .inputs import (
     run_hooks,
     set_random_parameters,
 )
+from .results import (
+    FROM_POSITIONS,
+    add_batch_axis,
+    check_close,
+    check_equal,
+    get_expected_shapes,
+    select_row,
+)
+from .round_trips import (
+    build_copy,
+    check_config_round_trip,
+    check_pickle_round_trip,
+    check_repr_round_trip,
+    check_state_dict,
+)
 
-__all__ = ["CHECKS", "get_expected_shapes"]
+__all__ = ["CHECKS"]
 
-#: Results that depend on positions alone, so their dtype does not follow from that of an input.
-FROM_POSITIONS = ("distance_bias", "query_scale", "softmax_scale")
-_EXACT = ("embed", "q", "k", "softmax_scale")
 _HALVES = (torch.bfloat16, torch.float16)
 # Fixed, so that scalings which depend on the length are compared at one length.
 _CONTEXT = 64
-
-
-def check_config_round_trip(encoding: Encoding) -> None:
-    """Options survive JSON, cannot be changed, and unknown ones are refused."""
-    options = json.loads(json.dumps(encoding.to_dict()))
-    again = build_from_dict(encoding, options)
-    assert again.config == encoding.config, f"{again.config} came back for {encoding.config}"
-    for field in dataclasses.fields(encoding.config):
-        try:
-            setattr(encoding.config, field.name, None)
-        except dataclasses.FrozenInstanceError:
-            continue
-        raise AssertionError(f"config.{field.name} can be changed; use a frozen dataclass")
-    # A composition can refuse an option itself only if from_dict knows all its parts.
-    whole = [encoding] if len(encoding.parts) > 1 and is_registered(options) else []
-    for one in (*encoding.parts, *whole):
-        try:
-            build_from_dict(one, {**one.to_dict(), "no_such_option": 1})
-        except TypeError:
-            continue
-        raise AssertionError(f"an unknown option was accepted by {one!r}")
-
-
-def check_repr_round_trip(encoding: Encoding) -> None:
-    """The repr is an expression that builds an equal encoding."""
-    known = {type(part).__name__: type(part) for part in encoding.parts}
-    again = eval(repr(encoding), {**vars(whorl), **known})
-    assert again.config == encoding.config, f"{again!r} came back for {encoding!r}"
-
-
-def check_pickle_round_trip(encoding: Encoding) -> None:
-    """Pickling and deep copies keep configuration, parameters and results."""
-    inputs = EncodingInputs.of(encoding)
-    for again in (pickle.loads(pickle.dumps(encoding)), copy.deepcopy(encoding)):
-        assert again.config == encoding.config, f"config became {again.config}"
-        check_equal(run_hooks(again, inputs), run_hooks(encoding, inputs), "the copy differs")
-
-
-def check_state_dict(encoding: Encoding) -> None:
-    """state_dict holds trained parameters and nothing else."""
-    saved, trained = set(encoding.state_dict()), {n for n, _ in encoding.named_parameters()}
-    assert saved == trained, f"state_dict has {sorted(saved - trained)} beside the parameters"
 
 
 def check_constants(encoding: Encoding) -> None:
@@ -410,102 +376,6 @@ def _attend(encoding: Encoding, x: Tensor) -> Tensor:
     if (extra := encoding.value_term(weights, at, at)) is not None:
         out = out + extra
     return out.transpose(1, 2)
-
-
-def check_equal(
-    got: dict[str, Tensor], want: dict[str, Tensor], complaint: str, tolerance: float = 0.0
-) -> None:
-    """Raise AssertionError if hooks or shapes differ, or numbers by more than the tolerance."""
-    check_close(got, want, complaint, tolerance, relative=0.0)
-
-
-def check_close(
-    got: dict[str, Tensor],
-    want: dict[str, Tensor],
-    complaint: str,
-    tolerance: float = 0.0,
-    relative: float = 1e-5,
-) -> None:
-    """Raise as ``check_equal``, but allow for inputs that come in another shape.
-
-    Sums, products and vectorized functions may then change by ``relative`` of the largest result;
-    embeddings, queries and keys may not.
-    """
-    assert got.keys() == want.keys(), f"{complaint}: hooks {sorted(got)} instead of {sorted(want)}"
-    for name, expected in want.items():
-        actual = got[name]
-        assert actual.shape == expected.shape, (
-            f"{complaint}: {name} is {list(actual.shape)} instead of {list(expected.shape)}"
-        )
-        if not expected.numel():
-            continue
-        exact = expected.detach().double()
-        error = float((actual.detach().double() - exact).abs().max())
-        allowed = tolerance
-        if name not in _EXACT:
-            allowed += relative * max(1.0, float(exact.abs().max()))
-        assert error <= allowed, f"{complaint}: {name} by {error:.2g}"
-
-
-def get_expected_shapes(inputs: EncodingInputs) -> dict[str, torch.Size]:
-    """The shape of every possible result of ``run_hooks`` with positions [T]."""
-    return {
-        "embed": inputs.x.shape,
-        "q": inputs.q.shape,
-        "k": inputs.k.shape,
-        "content_score": inputs.weights.shape,
-        "distance_bias": inputs.weights.shape[1:],
-        "value_term": inputs.q.shape,
-        "query_scale": inputs.q.shape[2:3],
-        "softmax_scale": torch.Size(),
-    }
-
-
-def select_row(results: dict[str, Tensor], index: int, batch: int) -> dict[str, Tensor]:
-    """One batch row of all results of ``run_hooks`` with positions [B, T]."""
-    return {name: _move_batch_first(name, t, batch)[index] for name, t in results.items()}
-
-
-def add_batch_axis(results: dict[str, Tensor], batch: int) -> dict[str, Tensor]:
-    """All results of ``run_hooks``, with a batch axis even if positions had none."""
-    first = {name: _move_batch_first(name, t, batch) for name, t in results.items()}
-    return {name: t.expand(batch, *t.shape[1:]) for name, t in first.items()}
-
-
-def _move_batch_first(name: str, t: Tensor, batch: int) -> Tensor:
-    if name == "softmax_scale":
-        return t.expand(batch)
-    if name == "distance_bias":  # [H, (B,) T, S]
-        return t.movedim(0, -3) if t.dim() == 4 else t.unsqueeze(0)
-    return t if name != "query_scale" or t.dim() == 2 else t.unsqueeze(0)
-
-
-def is_registered(options: dict[str, Any]) -> bool:
-    """Whether ``from_dict`` knows the encoding of these options, and all parts of a composition."""
-    if options.get("name") == Composition.name:
-        return all(map(is_registered, options.get("parts", ())))
-    return options.get("name") in names()
-
-
-def build_from_dict(encoding: Encoding, options: dict[str, Any]) -> Encoding:
-    """An encoding from options of ``to_dict``, by the registry, or by its class if unregistered."""
-    if is_registered(options):
-        return from_dict(options)
-    if isinstance(encoding, Composition):
-        parts = zip(encoding.parts, options["parts"], strict=True)
-        return Composition(*(build_from_dict(part, own) for part, own in parts))
-    rest = {key: value for key, value in options.items() if key != "name"}
-    return type(encoding)(**rest)
-
-
-def build_copy(encoding: Encoding) -> Encoding:
-    """A new instance from the same options, without ``to_dict``, which has its own check."""
-    if isinstance(encoding, Composition):
-        return Composition(*map(build_copy, encoding.parts))
-    options = {
-        f.name: getattr(encoding.config, f.name) for f in dataclasses.fields(encoding.config)
-    }
-    return type(encoding)(**options)
 
 
 CHECKS: dict[str, Callable[[Encoding], None]] = {

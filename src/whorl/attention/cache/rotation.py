@@ -130,7 +130,7 @@ class CacheRotation:
 
 
 class CacheReferences:
-    """The reference of each row, and the largest that it ever had."""
+    """The reference position of each row, and the largest that it ever had."""
 
     def __init__(self, rotation: Encoding, batch: int) -> None:
         self._rotation, self._name = rotation, type(rotation).__name__

@@ -143,7 +143,7 @@ class Past:
     def move_reference(
         self, rotation: Encoding, reference: int | Tensor, feature_map: FeatureMap
     ) -> None:
-        """Make the sums relative to another reference."""
+        """Make the sums relative to another reference position."""
         old, self.reference = self.reference, reference
         if old is None or (
             isinstance(old, int) and isinstance(reference, int) and old == reference
@@ -255,7 +255,7 @@ def _clamp_positions(positions: CausalPositions, span: int) -> ResolvedPositions
 def _find_reference(
     rotation: Encoding, positions: CausalPositions, start: int, k: Tensor
 ) -> int | Tensor:
-    """The reference of the block of keys that begins at token ``start``: an int, or one per row."""
+    """The reference position of the keys from token ``start`` on: an int, or one per row."""
     (_, offset), line, _ = positions
     batch, length = k.shape[0], k.shape[2]
     if line is not None:

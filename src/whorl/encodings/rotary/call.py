@@ -29,8 +29,8 @@ ResolvedPositions = tuple[Tensor | None, int]
 class RotationCall(NamedTuple):
     """Positions of the tokens of one call, and the direction of their rotation.
 
-    role: QUERY or KEY, of a tensor that comes alone; a pair is queries and keys. reference: log2 of
-    a factor, [P] or [B, P], that keys are multiplied and queries divided by.
+    role: QUERY or KEY, of a tensor that comes alone; a pair is queries and keys. key_exponent:
+    log2 of a factor, [P] or [B, P], that keys are multiplied and queries divided by.
     """
 
     positions: Tensor | None = None
@@ -39,7 +39,7 @@ class RotationCall(NamedTuple):
     context_length: int | Tensor | None = None
     inverse: bool = False
     role: int = QUERY
-    reference: Tensor | None = None
+    key_exponent: Tensor | None = None
 
 
 def resolve_positions(

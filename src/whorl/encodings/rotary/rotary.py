@@ -15,7 +15,8 @@ from torch import Tensor
 from whorl._support.words import quote
 from whorl.encodings.base import Encoding, get_classes
 from whorl.kernels import direct, native, ops, tables
-from whorl.kernels.native import RotatedChannels, Table
+from whorl.kernels.native import RotatedChannels
+from whorl.kernels.row_table import Table
 from whorl.kernels.tables import choose_table_dtype
 from whorl.positions import resolve
 from whorl.scaling import Description, Frequencies, Ladder

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from whorl.kernels.native import Table, TableRows
+from whorl.kernels.row_table import Table, TableRows
 from whorl.kernels.tables import choose_table_dtype
 from whorl.scaling import Scaling
 
@@ -113,17 +113,17 @@ class RotationRows:
         """Rows that the kernel reads in a table or builds itself, for each of ``xs``; else None."""
         if fixed is None or xs[0].dtype == torch.float64 or not self._serve(fixed, call):
             return None
-        rows = fixed[call.role].find_table_rows(positions[0], xs[0].shape[2])
+        rows = fixed[call.role].find_kernel_rows(positions[0], xs[0].shape[2])
         if rows is None or len(xs) == 1:
             return None if rows is None else [rows]
         if call.key_positions is None and not self._differ_by_role:
             return [rows, rows]
-        key_rows = fixed[KEY].find_table_rows(positions[1], xs[1].shape[2])
+        key_rows = fixed[KEY].find_kernel_rows(positions[1], xs[1].shape[2])
         return None if key_rows is None else [rows, key_rows]
 
     def _serve(self, fixed: tuple[FixedRows, FixedRows], call: RotationCall) -> bool:
-        """Whether fixed rows are right for the call: it has no reference and undoes no factor."""
-        if call.reference is not None:
+        """Whether fixed rows are right for the call: it has no exponent and undoes no factor."""
+        if call.key_exponent is not None:
             return False
         return not call.inverse or not (self._differ_by_role or fixed[QUERY].builder.scale != 1.0)
 
@@ -148,13 +148,13 @@ class RotationRows:
                 return [rows[0], rows[0]]
             role = call.role if len(xs) == 1 else n
             if served is not None:
-                rows.append(served[role].get_rows(where, x.shape[2], dtype))
+                rows.append(served[role].look_up_rows(where, x.shape[2], dtype))
                 continue
             power = -1 if call.inverse else 1
             builder = make_builder(context_length, role, power)
-            factor = None
-            if call.reference is not None:
-                factor = call.reference.to(x.device) * (power if role == KEY else -power)
+            exponent = None
+            if call.key_exponent is not None:
+                exponent = call.key_exponent.to(x.device) * (power if role == KEY else -power)
             moved = builder.move_to(x.device)
-            rows.append(moved.build_rows(where, x.shape[2], dtype, factor))
+            rows.append(moved.build_rows(where, x.shape[2], dtype, exponent))
         return rows

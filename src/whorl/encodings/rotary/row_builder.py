@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl._support.tensors import is_intercepted
 from whorl.kernels import native_tables, tables
-from whorl.kernels.native import Table
+from whorl.kernels.row_table import Table
 from whorl.types import Precision
 
 from .call import ResolvedPositions
@@ -37,19 +37,19 @@ class RowBuilder(NamedTuple):
         positions: ResolvedPositions,
         length: int,
         dtype: torch.dtype,
-        reference: Tensor | None = None,
+        exponent: Tensor | None = None,
     ) -> Tensor:
         """cos and sin of each position, [T, 2, P] or [B, T, 2, P]; differentiable.
 
         [1, N, T, 2, P] or [B, N, T, 2, P] if every head has its own frequencies.
-        reference: log2 of a factor that is the same at every position, [P] or [B, P].
+        exponent: log2 of a factor that is the same at every position, [P] or [B, P].
         """
         values, first = positions
         if self.inv_freq.dim() == 3:
             assert values is not None
             return tables.compute_rows(self._sum_over_axes(values), self.scale, dtype)
         axes = None if values is None else self.axes
-        if reference is None and self._can_build_natively(values, dtype):
+        if exponent is None and self._can_build_natively(values, dtype):
             return native_tables.build_table(
                 values, first, length, self.inv_freq, self.scale, axes, self.growth
             )
@@ -59,8 +59,8 @@ class RowBuilder(NamedTuple):
         exponents = None
         if self.growth is not None:
             exponents = tables.select_positions(values, axes).double() * self.growth
-            if reference is not None:
-                constant = reference if reference.dim() == 1 else reference.unsqueeze(1)
+            if exponent is not None:
+                constant = exponent if exponent.dim() == 1 else exponent.unsqueeze(1)
                 exponents = exponents + constant
         return tables.compute_rows(angles, self.scale, dtype, exponents)
 

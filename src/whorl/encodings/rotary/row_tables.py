@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whorl._support.tensors import find_ends, has_values
 from whorl.kernels import tables
-from whorl.kernels.native import Table, TableRows
+from whorl.kernels.row_table import Table, TableRows
 
 from .call import ResolvedPositions
 from .row_builder import RowBuilder
@@ -33,7 +33,7 @@ class FixedRows:
         moved.table = Table(self.table.entries.to(device))
         return moved
 
-    def get_rows(self, positions: ResolvedPositions, length: int, dtype: torch.dtype) -> Tensor:
+    def look_up_rows(self, positions: ResolvedPositions, length: int, dtype: torch.dtype) -> Tensor:
         """cos and sin, [T, 2, P] or [B, T, 2, P]; a view of the table if it has all of them."""
         values, first = positions
         if values is not None and values.requires_grad:
@@ -48,8 +48,8 @@ class FixedRows:
             return rows
         return tables.look_up_rows(*arguments)  # type: ignore[arg-type]  # scale is a number here
 
-    def find_table_rows(self, positions: ResolvedPositions, length: int) -> TableRows | None:
-        """Rows that the kernel reads in a table or builds itself; None if ``get_rows`` must."""
+    def find_kernel_rows(self, positions: ResolvedPositions, length: int) -> TableRows | None:
+        """Rows that the kernel reads in a table or builds itself; None if ``look_up_rows`` must."""
         values, first = positions
         if values is None:
             found = self.table.find_rows(first, length)
