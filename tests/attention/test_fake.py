@@ -20,20 +20,13 @@ OPTIONS: dict[str, Any] = {
     "documents": lambda: {"documents": torch.arange(T) // 7},
     "dropout": lambda: {"dropout": 0.1, "window": 5, "sinks": 2},
 }
-# None, frequencies by the length, a bias, values, a score, and a composition with XPos.
-KINDS = [repr(ENCODINGS[n]) for n in (0, 3, 9, 12, 15, 17)]
-CASES = [
-    pytest.param(encoding, name, id=f"{encoding!r}-{name}")
-    for encoding in ENCODINGS
-    for name in OPTIONS
-    if name in ("plain", "positions") or repr(encoding) in KINDS
-]
 LINEAR = (None, whorl.RoPE(D), whorl.XPos(D), whorl.ALiBi(H))
 
 
 # RoPE asks for the address of its table, which a fake one does not have.
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
-@pytest.mark.parametrize(("encoding", "name"), CASES)
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
 def test_attention(encoding: whorl.Encoding, name: str) -> None:
     settings = encoding.to_dict()
     with FakeTensorMode():
