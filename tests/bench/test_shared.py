@@ -13,7 +13,9 @@ from whorl.bench.contestants import Contestant, describe_error, prepare_contesta
 
 FILES = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
 # Others come from the lab and from the detector of layouts.
-PUBLISHED = [path for path in FILES if not path.stem.endswith(("-compare", "detector"))]
+PUBLISHED = [
+    path for path in FILES if not path.stem.endswith(("-compare", "detector", "seed-noise"))
+]
 REPORTS: dict[Any, Any] = {
     report.FORMAT: report for report in (rotation.Report, attention.Report, training.Report)
 }

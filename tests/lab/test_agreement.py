@@ -1,10 +1,14 @@
 """Agreement of two comparisons, on made-up tables and on the published ones."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from whorl.lab.compare import load_comparison
 from whorl.lab.compare.agreement import measure_agreement, rank_with_ties
+
+PUBLISHED = Path(__file__).parents[2] / "benchmarks"
 
 
 def make_comparison(**losses: tuple[float, float]) -> dict[str, Any]:
@@ -39,3 +43,18 @@ def test_too_few_rows() -> None:
     one = make_comparison(rope=(1.0, 2.0), t5=(1.0, 2.0))
     with pytest.raises(ValueError, match=r"^the comparisons must share at least three .* rope, t5"):
         measure_agreement(one, one)
+
+
+def test_the_published_quick_comparison_agrees_with_the_long_one() -> None:
+    """What the README shows after 1200 steps holds after three times as many."""
+    short, long = (
+        load_comparison(PUBLISHED / f"2026-11-17-amd-epyc{name}-compare.json")
+        for name in ("", "-converged")
+    )
+    assert long["settings"]["steps"] == 3 * short["settings"]["steps"]
+    found = measure_agreement(short, long)
+    assert len(found["rows"]) == 9
+    for length in (128, 256, 512, 2048):
+        assert found["correlation"][length] >= 0.9, length
+    for name, (here, there) in found["differences"].items():
+        assert abs(here - there) <= 0.1, name

@@ -418,16 +418,12 @@ def test_students_t(degrees: int, point: float) -> None:
 
 def test_the_noise_of_a_seed_is_what_was_measured() -> None:
     """Two standard deviations of trained encodings' differences from RoPE, paired by seed."""
-    file = Path(__file__).parents[2] / "benchmarks/2026-11-16-amd-epyc-standard-compare.json"
-    rows = {row["name"]: row for row in json.loads(file.read_text(encoding="utf-8"))["rows"]}
-
-    def seeds(name: str) -> list[float]:
-        found: list[float] = rows[name]["by_length"]["128"]["seeds"]
-        return found
-
-    names = [n for n, row in rows.items() if row["scaling"] is None and n not in ("rope", "mrope")]
+    file = Path(__file__).parents[2] / "benchmarks/seed-noise.json"
+    losses = json.loads(file.read_text(encoding="utf-8"))["losses"]
+    names = [name for name in losses if name not in ("rope", "mrope")]
     assert len(names) == 14
     spreads = [
-        variance([a - b for a, b in zip(seeds(name), seeds("rope"), strict=True)]) for name in names
+        variance([a - b for a, b in zip(losses[name], losses["rope"], strict=True)])
+        for name in names
     ]
     assert 2 * fmean(spreads) ** 0.5 == pytest.approx(SEED_NOISE, abs=0.005)
