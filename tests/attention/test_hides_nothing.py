@@ -23,6 +23,8 @@ MASKS: dict[str, dict[str, Any]] = {
     "one for all": {"mask": torch.ones(1, 1, 1, 1, dtype=torch.bool)},
     "document": {"documents": torch.full((T,), 7)},
     "documents": {"documents": torch.tensor([3, 8]).unsqueeze(-1).expand(B, T)},
+    "window": {"window": T},
+    "window and sinks": {"window": 10**6, "sinks": 2},
 }
 
 
@@ -47,6 +49,15 @@ def test_the_same_way_and_the_same_bits(
         attention(q, k, v, encoding, causal=True, mask=hidden)
     with pytest.raises(AssertionError, match="blocks"):
         attention(q, k, v, encoding, causal=True, documents=torch.arange(T) // 19)
+    with pytest.raises(AssertionError, match="blocks"):
+        attention(q, k, v, encoding, causal=True, window=T - 1, sinks=1)
+
+
+def test_a_window_that_reaches_both_ends_without_a_causal_mask() -> None:
+    q, k, v = (randn(1, H, T, D, seed=n, dtype=torch.float32) for n in range(3))
+    want = attention(q, k, v, whorl.ALiBi(H))
+    assert torch.equal(attention(q, k, v, whorl.ALiBi(H), window=T), want)
+    assert not torch.equal(attention(q, k, v, whorl.ALiBi(H), window=T - 1), want)
 
 
 def test_one_packed_document() -> None:

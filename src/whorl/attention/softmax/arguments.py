@@ -1,7 +1,7 @@
 """The arguments of attention: checks, and what they say about which keys are visible."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -193,6 +193,8 @@ def build_visibility(
         ids = _get_document_ids(arguments, q, k)
     # Tokens count by their order where they have no position, or several on different axes.
     ordered = positions is None or _has_axes(arguments, 1 if rotated else encoding.position_axes)
+    if arguments.window is not None and ordered and T <= S <= arguments.window and has_values(q):
+        arguments = replace(arguments, window=None, sinks=0)  # it hides nothing
     if ids is not None and ordered:
         ids = find_starts(ids).cumsum(-1)  # positions start again in each run of one id
     needed = arguments.is_masked or bool(encoding.hooks - {"input"})
