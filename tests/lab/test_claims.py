@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev, variance
 from typing import Any
@@ -348,6 +349,18 @@ def test_models_that_know_nothing_are_not_judged() -> None:
     (found,) = check_claims(entries, CONFIG)
     assert found["outcome"] == "not yet"
     assert found["evidence"] == "learned: the loss is hardly below that of token frequencies"
+
+
+def test_a_scaling_may_lose_what_was_learned() -> None:
+    """Linear scaling without fine-tuning does: that is the claim, not a lack of training."""
+    entries = made(
+        rope_linear={128: [[8.7, 8.8]], 512: [[8.8, 8.9]]},
+        **{f"rope_{name}": {128: SAME, 512: SAME} for name in SCALED[1:]},
+    )
+    scaled = [replace(one, encoding="rope", scaling=one.name[5:]) for one in entries]
+    found = {one["id"]: one["outcome"] for one in check_claims(scaled, CONFIG)}
+    assert found["linear-worst"] == "reproduced"
+    assert {one["outcome"] for one in check_claims(entries, CONFIG)} == {"not yet"}
 
 
 def test_a_loss_that_is_no_number() -> None:

@@ -41,7 +41,7 @@ def test_every_run_has_another_with_a_third_of_its_steps() -> None:
     for name, job in jobs.items():
         if not name.endswith("-third"):
             short = jobs[f"{name}-third"]
-            training = dataclasses.replace(job.config.training, steps=400, warmup=6)
+            training = dataclasses.replace(job.config.training, steps=400)
             assert job.config.training.steps == 1200
             assert short.config == dataclasses.replace(job.config, training=training)
             assert short.scalings == job.scalings

@@ -90,7 +90,8 @@ def _describe_claim(claim: Claim, judgement: _Judgement) -> dict[str, Any]:
 
 def _judge_claim(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Judgement:
     found = _judge_speed(entries) if claim.kind == "speed" else _judge_losses(claim, entries, at)
-    if untrained := [name for name, one in entries.items() if not _has_learned(one, at[1])]:
+    trained = {name: one for name, one in entries.items() if one.scaling is None}
+    if untrained := [name for name, one in trained.items() if not _has_learned(one, at[1])]:
         text = f"{', '.join(untrained)}: the loss is hardly below that of token frequencies"
         return _Judgement(_NOT_YET, found.value, text)
     return found

@@ -137,9 +137,10 @@ class ComparisonPlan:
 
 
 def shorten_run(config: RunConfig) -> RunConfig:
-    """The same run with a third of the steps and of the warm-up."""
+    """The same run with a third of the steps, of which at most a tenth are warm-up."""
     training = config.training
-    steps, warmup = max(1, training.steps // 3), training.warmup // 3
+    steps = max(1, training.steps // 3)
+    warmup = min(training.warmup, steps // 10)
     return dataclasses.replace(
         config, training=dataclasses.replace(training, steps=steps, warmup=warmup)
     )
@@ -165,11 +166,7 @@ def _build_standard() -> ComparisonPlan:
 def _build_converged() -> ComparisonPlan:
     """All encodings and scalings in two seeds, with three times the steps of quick."""
     plan = _build_standard()
-    training = dataclasses.replace(
-        plan.base.training,
-        steps=3 * plan.base.training.steps,
-        warmup=3 * plan.base.training.warmup,
-    )
+    training = dataclasses.replace(plan.base.training, steps=3 * plan.base.training.steps)
     return dataclasses.replace(
         plan, seeds=2, base=dataclasses.replace(plan.base, training=training)
     )
