@@ -353,10 +353,9 @@ def test_models_that_know_nothing_are_not_judged() -> None:
 
 def test_a_scaling_may_lose_what_was_learned() -> None:
     """Linear scaling without fine-tuning does: that is the claim, not a lack of training."""
-    entries = made(
-        rope_linear={128: [[8.7, 8.8]], 512: [[8.8, 8.9]]},
-        **{f"rope_{name}": {128: SAME, 512: SAME} for name in SCALED[1:]},
-    )
+    losses: dict[str, Any] = {f"rope_{name}": {128: SAME, 512: SAME} for name in SCALED}
+    losses["rope_linear"] = {128: [[8.7, 8.8, 8.9]], 512: [[8.8, 8.9, 8.8]]}
+    entries = made(**losses)
     scaled = [replace(one, encoding="rope", scaling=one.name[5:]) for one in entries]
     found = {one["id"]: one["outcome"] for one in check_claims(scaled, CONFIG)}
     assert found["linear-worst"] == "reproduced"
