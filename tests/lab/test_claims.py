@@ -151,10 +151,11 @@ SCALED = ("linear", "ntk", "ntk_by_parts", "yarn")
 @pytest.mark.parametrize(
     ("rises", "worst", "best"),
     [
-        ((0.9, 0.5, 0.4, 0.2), "reproduced", "reproduced"),
-        ((0.5, 0.9, 0.4, 0.2), "not reproduced", "reproduced"),
-        ((0.9, 0.5, 0.2, 0.4), "reproduced", "not reproduced"),
+        ((0.9, 0.5, 0.5, 0.2), "reproduced", "reproduced"),
+        ((0.5, 0.9, 0.5, 0.2), "not reproduced", "reproduced"),
+        ((0.9, 0.5, 0.2, 0.5), "reproduced", "not reproduced"),
         ((0.9, 0.5, 0.22, 0.2), "reproduced", "not decidable"),
+        ((0.9, 0.5, 0.35, 0.2), "reproduced", "not yet"),
     ],
 )
 def test_scalings(rises: tuple[float, ...], worst: str, best: str) -> None:
@@ -198,9 +199,9 @@ def test_not_yet_where_more_steps_may_reverse_it(now: float, before: float, expe
 
 
 def test_a_lead_that_was_lost_is_not_settled() -> None:
-    """RoPE was 0.3 ahead of T5's bias and is 0.2 ahead now: the mistake of whorl 0.1.0."""
-    now: dict[str, Any] = {"rope": {128: SAME, 512: SAME}, "t5": {128: risen(0.2), 512: SAME}}
-    before: dict[str, Any] = {"rope": {128: SAME, 512: SAME}, "t5": {128: risen(0.35), 512: SAME}}
+    """RoPE was 0.4 ahead of T5's bias and is 0.3 ahead now: the mistake of whorl 0.1.0."""
+    now: dict[str, Any] = {"rope": {128: SAME, 512: SAME}, "t5": {128: risen(0.3), 512: SAME}}
+    before: dict[str, Any] = {"rope": {128: SAME, 512: SAME}, "t5": {128: risen(0.4), 512: SAME}}
     assert judge_with_third("rope-below-t5", now, now)["outcome"] == "reproduced"
     assert judge_with_third("rope-below-t5", now, before)["outcome"] == "not yet"
 
@@ -270,7 +271,8 @@ def test_two_seeds_are_averaged_by_window() -> None:
     assert found["value"]["mean"] == pytest.approx(1.1)
     assert "(two seeds, 3 windows)" in found["evidence"]
     losses: dict[str, Any] = {"rope": {128: [windows] * 2}, "t5": {128: [windows] * 2}}
-    for by, expected in ((0.09, "reproduced"), (0.06, "not decidable")):  # 0.1 / sqrt(2) is 0.07
+    # A seed changes 0.1 / sqrt(2), which is 0.07, and 2 v - w by sqrt(5) times that.
+    for by, expected in ((0.17, "reproduced"), (0.09, "not yet"), (0.06, "not decidable")):
         losses["t5"] = {128: [[x + by for x in windows]] * 2, 512: [windows] * 2}
         losses["rope"][512] = [windows] * 2
         assert outcome("rope-below-t5", **losses) == expected

@@ -7,8 +7,8 @@ and where two rows are compared they must exceed what another seed may change.
 
 Claims about how well an encoding does when it has learned are judged only if their number has
 *settled*: v is the number here and w the one of runs with a third of the steps, and three times as
-many steps that change it as much again, 2 v - w, leave it on the same side of the bound. Otherwise
-the outcome is *not yet*. Claims about how fast it learns compare the steps to a loss that both
+many steps that change it as much again, 2 v - w, leave it on the same side of the bound, by more
+than other seeds may change that. Otherwise the outcome is *not yet*. Claims about how fast it learns compare the steps to a loss that both
 reach: the larger one of their last validation losses.
 """
 
@@ -140,10 +140,10 @@ def _compute_with_third(measure: Measure, entries: Entries, at: Mapping[int, int
 
 def _has_settled(outcome: str, value: float, before: float, bound: float, noise: float) -> bool:
     """Whether an outcome stays if the value changes again as much as since ``before``."""
-    later = 2 * value - before
+    later, margin = 2 * value - before, math.sqrt(5) * noise  # both values have the noise of a seed
     if outcome == _REPRODUCED:
-        return later > bound + noise
-    return later < bound - noise if outcome == _FAILED else True
+        return later > bound + margin
+    return later < bound - margin if outcome == _FAILED else True
 
 
 def _judge_speed(entries: Entries) -> _Judgement:
