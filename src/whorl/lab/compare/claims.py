@@ -8,8 +8,8 @@ and where two rows are compared they must exceed what another seed may change.
 Claims about how well an encoding does when it has learned are judged only if their number has
 *settled*: v is the number here and w the one of runs with a third of the steps, and three times as
 many steps that change it as much again, 2 v - w, leave it on the same side of the bound, by more
-than other seeds may change that. Otherwise the outcome is *not yet*. Claims about how fast it learns compare the steps to a loss that both
-reach: the larger one of their last validation losses.
+than other seeds may change that. Otherwise the outcome is *not yet*. Claims about how fast it
+learns compare the steps to a loss that both reach: the larger one of their last validation losses.
 """
 
 import math
