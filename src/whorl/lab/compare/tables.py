@@ -73,7 +73,7 @@ def _render_claims(view: ComparisonView) -> Iterator[str]:
             for claim in group
         ]
         yield f"Published claims: {heading.lower()}."
-        yield markdown_table(["claim", "here", "evidence"], lines)
+        yield markdown_table(["claim", "here", "evidence"], lines, numbers=False)
 
 
 def group_claims(comparison: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
