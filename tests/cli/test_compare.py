@@ -106,7 +106,7 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["--encodings", "rop"], "--encodings: 'rop' is unknown; did you mean 'rope'?"),
-        (["--learning-rates", "a"], "--learning-rates takes numbers such as 0.002,0.004; got 'a'"),
+        (["--learning-rates", "a"], "--learning-rates takes numbers such as 0.01,0.02; got 'a'"),
         (["--encodings", "rope", "--from", "/x"], "--from reports on runs as they are"),
         (["--no-speed", "--from", "/x"], "--from reports on runs as they are"),
         (["--minutes", "0"], "--minutes must be above 0; got 0"),
@@ -154,9 +154,11 @@ def test_the_live_view_fits_a_small_screen() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[model]\nencoding = "rope"\n', "chooses model.encoding itself; leave it out, and say"),
-        ("[training]\nseed = 3\n", "chooses training.seed itself; leave it out, and say --seeds"),
-        ("[training]\nlearning_rate = 1.0\n", "and say --learning-rates instead"),
+        ('[model]\nencoding = "rope"\n', "chooses model.encoding itself; leave it out, and use"),
+        ("[training]\nseed = 3\n", "chooses training.seed itself; leave it out, and use --seeds"),
+        ("[training]\nlearning_rate = 1.0\n", "and use --learning-rates instead"),
+        ("[training]\nencoding_learning_rate = 1.0\n", "and use whorl train instead"),
+        ("[training]\nembedding_learning_rate = 1.0\n", "and use whorl train instead"),
     ],
 )
 def test_nothing_in_a_config_is_dropped(

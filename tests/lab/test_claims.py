@@ -184,7 +184,8 @@ def judge_with_third(claim: str, now: dict[str, Any], before: dict[str, Any]) ->
         (1.0, 2.0, "not yet"),  # 0.0 after three times the steps
         (0.0, 0.1, "not reproduced"),
         (0.0, -0.2, "not yet"),
-        (0.09, 5.0, "not decidable"),
+        (0.09, 0.09, "not decidable"),
+        (0.09, 5.0, "not yet"),
     ],
 )
 def test_not_yet_where_more_steps_may_reverse_it(now: float, before: float, expected: str) -> None:
@@ -194,7 +195,7 @@ def test_not_yet_where_more_steps_may_reverse_it(now: float, before: float, expe
     )
     assert found["outcome"] == expected
     assert f"; with a third of the steps {before + 0.01:.2f}" in found["evidence"]
-    words = ", so that more steps may reverse it"
+    words = ", so that more steps may change the outcome"
     assert found["evidence"].endswith(words) is (expected == "not yet")
 
 

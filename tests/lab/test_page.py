@@ -125,7 +125,7 @@ def test_the_order_of_the_page(plain: Any) -> None:
     text = plain(comparison(seeds=3))
     wanted = [
         "<h1>",
-        '<p class="lead">For texts longer than trained, choose alibi or kerple: once trained,',
+        '<p class="lead">For texts longer than trained, choose alibi or kerple: after 350',
         '<div class="pair">',
         "<h2>Results</h2>",
         ">last tenth</button>",

@@ -71,7 +71,7 @@ def test_trials_are_as_many_for_every_encoding(
     assert [len(trials) for trials in rounds] == [6, 4]
     assert len({trial.name for trials in rounds for trial in trials}) == 10
     assert found["chosen"] == {
-        "rope": {"learning_rate": 0.01, "encoding_learning_rate": 0.01},
+        "rope": {"learning_rate": 0.01},
         "t5": {"learning_rate": 0.01, "encoding_learning_rate": 0.05},
     }
     # The second round keeps the best matrices of t5, and tries other matrices for rope.

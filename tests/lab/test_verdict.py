@@ -10,6 +10,7 @@ from tests.plots.lab_document import comparison
 from whorl.lab.compare._view import ComparisonView
 from whorl.lab.compare.verdict import write_verdict
 
+SETTLED = "after 350 steps, as after a third of them,"
 SIZE = "(1 seed, 3 layers, width 96, 350 steps)."
 BEST_NEAR = "At the trained length of 128 bytes rope is best with 1.89 nats per byte"
 
@@ -38,7 +39,7 @@ def put(document: dict[str, Any], name: str, near: float | None, far: float | No
 
 def test_those_that_keep_their_loss_and_how_rope_does() -> None:
     assert sentences(comparison()) == (
-        "For texts longer than trained, choose alibi or kerple: once trained, they keep their loss"
+        f"For texts longer than trained, choose alibi or kerple: {SETTLED} they keep their loss"
         " within 0.1 nats at 2048 bytes, 16 times the trained length, with 2.08 to 2.12 nats per"
         " byte; rope rises from 1.89 to 3.17.",
         f"{BEST_NEAR}, and xpos is too close to call {SIZE}",
@@ -52,24 +53,34 @@ def test_before_they_have_settled() -> None:
     assert second.endswith(SIZE)
 
 
-@pytest.mark.parametrize("length", ["128", "2048"])
-def test_who_was_best_with_a_third_of_the_steps(length: str) -> None:
+@pytest.mark.parametrize(("length", "name"), [("128", "xpos"), ("2048", "kerple")])
+def test_who_was_best_with_a_third_of_the_steps(length: str, name: str) -> None:
     document = comparison()
     best = min(document["rows"], key=lambda row: row["by_length"][length]["mean"])
     before = best["by_length"][length]["mean"]
-    for by, words in ((-0.09, "once trained,"), (-0.2, "after 350 steps, and still changing,")):
-        other = next(row for row in document["rows"] if row is not best)
+    other = next(row for row in document["rows"] if row["name"] == name)
+    for by, words in ((-0.09, SETTLED), (-0.2, "after 350 steps, and still changing,")):
         other["third"][length] = before + by
         assert words in verdict(document)
     other["third"] = None
     assert "still changing" in verdict(document)
 
 
+def test_who_kept_its_loss_with_a_third_of_the_steps() -> None:
+    document = comparison()
+    nope = next(row for row in document["rows"] if row["name"] == "nope")
+    nope["third"]["2048"] = nope["third"]["128"]
+    assert "after 350 steps, and still changing," in verdict(document)
+    for row in document["rows"]:
+        row["third"] = None
+    assert "choose alibi or kerple: after 350 steps, they keep their loss" in verdict(document)
+
+
 def test_the_lowest_of_those_that_keep_their_loss() -> None:
     document = comparison()
     put(document, "kerple", 2.3, 2.35)
     assert sentences(document)[0] == (
-        "For texts longer than trained, choose alibi: once trained, it has the lowest loss at 2048"
+        f"For texts longer than trained, choose alibi: {SETTLED} it has the lowest loss at 2048"
         " bytes, 16 times the trained length (2.08 nats per byte) of the rows that keep it within"
         " 0.1 nats (alibi and kerple); rope rises from 1.89 to 3.17."
     )
@@ -79,7 +90,7 @@ def test_one_alone_keeps_its_loss() -> None:
     document = comparison()
     put(document, "kerple", 2.3, 2.75)
     first, _ = sentences(document)
-    assert "choose alibi: once trained, it keeps its loss within 0.1 nats at 2048" in first
+    assert f"choose alibi: {SETTLED} it keeps its loss within 0.1 nats at 2048" in first
     assert "with 2.08 nats per byte;" in first
 
 
@@ -87,7 +98,7 @@ def test_rope_itself_keeps_its_loss() -> None:
     document = comparison()
     put(document, "rope", 1.89, 1.92)
     first, _ = sentences(document)
-    assert first.startswith("For texts longer than trained, choose rope: once trained, it has the")
+    assert first.startswith(f"For texts longer than trained, choose rope: {SETTLED} it has the")
     assert "(rope, alibi and kerple)." in first
     put(document, "rope", 2.3, 2.35)
     assert sentences(document)[0].endswith("; rope keeps its loss too, from 2.30 to 2.35.")
@@ -124,7 +135,7 @@ def test_no_row_keeps_its_loss() -> None:
     document = comparison()
     document["rows"] = [r for r in document["rows"] if r["name"] not in ("alibi", "kerple")]
     assert sentences(document)[0] == (
-        "For texts longer than trained, choose none of these: once trained, no row keeps its loss"
+        f"For texts longer than trained, choose none of these: {SETTLED} no row keeps its loss"
         " within 0.1 nats at 2048 bytes, 16 times the trained length, and the best there, xpos,"
         " rises from 1.93 to 2.37; rope rises from 1.89 to 3.17."
     )
@@ -135,7 +146,7 @@ def test_no_row_has_a_finite_loss() -> None:
     for row in document["rows"]:
         put(document, row["name"], None, math.inf)
     assert sentences(document) == (
-        "For texts longer than trained, choose none of these: once trained, no row has a finite"
+        f"For texts longer than trained, choose none of these: {SETTLED} no row has a finite"
         " loss at 2048 bytes, 16 times the trained length.",
         f"At the trained length of 128 bytes no row has a finite loss {SIZE}",
     )
@@ -152,14 +163,14 @@ def test_a_rise_of_exactly_the_bound_is_kept() -> None:
 def test_one_row() -> None:
     document = comparison(1)
     assert sentences(document) == (
-        "For texts longer than trained, do not choose nope: once trained, it rises from 2.21 to"
+        f"For texts longer than trained, do not choose nope: {SETTLED} it rises from 2.21 to"
         " 2.85 at 2048 bytes, 16 times the trained length.",
         f"At the trained length of 128 bytes nope reaches 2.21 nats per byte {SIZE}",
     )
     put(document, "nope", 2.21, 2.22)
-    assert "choose nope: once trained, it keeps its loss within 0.1 nats" in verdict(document)
+    assert f"choose nope: {SETTLED} it keeps its loss within 0.1 nats" in verdict(document)
     put(document, "nope", 2.21, None)
-    assert "do not choose nope: once trained, it has no finite loss at 2048" in verdict(document)
+    assert f"do not choose nope: {SETTLED} it has no finite loss at 2048" in verdict(document)
 
 
 def test_no_longer_text() -> None:
@@ -168,7 +179,7 @@ def test_no_longer_text() -> None:
     assert sentences(document) == (
         "No text longer than the 128 bytes of the training was evaluated, so this does not show"
         " which encoding to choose for longer ones.",
-        "At the trained length of 128 bytes, once trained, nope is best with 2.21 nats per byte,"
+        f"At the trained length of 128 bytes, {SETTLED} nope is best with 2.21 nats per byte,"
         f" and sinusoidal is too close to call {SIZE}",
     )
 
@@ -181,14 +192,14 @@ def test_no_rows() -> None:
 def test_accuracy() -> None:
     document = comparison(measure="accuracy")
     assert sentences(document)[0] == (
-        "For texts longer than trained, choose none of these: once trained, no row keeps its"
+        f"For texts longer than trained, choose none of these: {SETTLED} no row keeps its"
         " accuracy within 5 points at 2048 bytes, 16 times the trained length, and the best there,"
         " alibi, falls from 71.2% to 63.1%; rope falls from 92.3% to 7.1%."
     )
     put(document, "alibi", 0.712, 0.69)
     put(document, "nope", 0.3, 0.3)  # has not learned the task, so it is not chosen
     first, second = sentences(document)
-    assert "choose alibi: once trained, it keeps its accuracy within 5 points at 2048" in first
+    assert f"choose alibi: {SETTLED} it keeps its accuracy within 5 points at 2048" in first
     assert ", with 69.0%; rope falls from 92.3% to" in first
     assert second == (
         "At the trained length of 128 bytes rope is best with 92.3%, and xpos is too close to call"

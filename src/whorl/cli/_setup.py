@@ -99,9 +99,10 @@ def build_config(
     from whorl.lab.rates import choose_learning_rates
 
     tables = (start or whorl.lab.RunConfig()).to_dict()
-    for default in (*RATES, "warmup"):
+    for default in RATES:
         del tables["training"][default]
-    for name, values in (read_toml(file) if file is not None else {}).items():
+    in_file = read_toml(file) if file is not None else {}
+    for name, values in in_file.items():
         known = isinstance(values, dict) and name in tables
         tables[name] = {**tables[name], **values} if known else values
     for table, settings in _SETTINGS.items():
@@ -111,10 +112,12 @@ def build_config(
     try:
         config = whorl.lab.RunConfig.from_dict(tables)
         given, training = tables["training"], config.training
-        chosen = choose_learning_rates(config.model.encoding, config.model.width)
+        chosen = choose_learning_rates(
+            config.model.encoding, config.model.width, optimizer=training.optimizer
+        )
         rates: dict[str, Any] = {name: rate for name, rate in chosen.items() if name not in given}
         training = replace(training, **rates)
-        if "warmup" not in given:  # a short run must reach its rate
+        if "warmup" not in in_file.get("training", {}):  # a short run must reach its rate
             training = replace(training, warmup=min(training.warmup, training.steps // 10))
         return replace(config, training=training)
     except TypeError as error:  # a string where TOML should have a number, and so on

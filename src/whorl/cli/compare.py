@@ -168,11 +168,13 @@ def _check_config(file: Path | None) -> None:
     for table, name, instead in (
         ("model", "encoding", "--encodings"),
         ("training", "learning_rate", "--learning-rates"),
+        ("training", "encoding_learning_rate", "whorl train"),
+        ("training", "embedding_learning_rate", "whorl train"),
         ("training", "seed", "--seeds"),
     ):
         if isinstance(tables.get(table), dict) and name in tables[table]:
             raise ValueError(
-                f"{str(file)!r}: a comparison chooses {table}.{name} itself; leave it out, and say"
+                f"{str(file)!r}: a comparison chooses {table}.{name} itself; leave it out, and use"
                 f" {instead} instead."
             )
 
@@ -182,5 +184,5 @@ def _parse_rates(text: str | None) -> list[float]:
         return [float(word) for word in split_words(text) or []]
     except ValueError:
         raise ValueError(
-            f"--learning-rates takes numbers such as 0.002,0.004; got {quote(text)}."
+            f"--learning-rates takes numbers such as 0.01,0.02; got {quote(text)}."
         ) from None

@@ -18,7 +18,7 @@ from .model import derive_seed
 
 __all__ = ["DataSource", "TokenBatch", "open_data_source"]
 
-# Windows of the validation: a thousandth or so of noise in the loss at 128 tokens.
+# Windows of the validation, the same for every encoding and step.
 _VALIDATION_WINDOWS = 64
 # BERT masks 15 % of the tokens: Devlin et al. 2019, https://arxiv.org/abs/1810.04805.
 _MASKED_SHARE = 0.15

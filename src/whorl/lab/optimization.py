@@ -1,10 +1,9 @@
 """A training step: parameter groups, learning rates, gradients, Muon and AdamW.
 
 Muon (muon.py) updates the matrices of the layers, because it takes few steps to a low loss. AdamW
-updates the rest, with a learning rate for the
-parameters of the encoding and another one for embeddings and norms. One rate for everything would
-favour encodings without parameters: the 32 numbers per head of T5's bias need a larger one than a
-matrix.
+updates the rest, with a learning rate for the parameters of the encoding and another one for
+embeddings and norms. One rate for everything would favour encodings without parameters: the 32
+numbers per head of T5's bias need a larger one than a matrix.
 """
 
 import math
@@ -21,6 +20,7 @@ from .model import Model, derive_seed
 from .muon import Muon
 
 __all__ = [
+    "VALIDATIONS",
     "TrainingOptimizer",
     "compute_rate_share",
     "compute_validation_loss",
@@ -30,8 +30,8 @@ __all__ = [
     "take_step",
 ]
 
-#: Points of a learning curve. The last tenth of the steps begins at one of them.
-_VALIDATIONS = 50
+#: Most points of a learning curve.
+VALIDATIONS = 50
 _VALIDATION_ROWS = 16  # windows in one forward pass: as many as in a training step
 
 
@@ -112,12 +112,12 @@ def compute_rate_share(training: TrainingConfig, step: int) -> float:
 
 
 def list_validation_steps(steps: int) -> list[int]:
-    """Steps after which the validation loss is computed: up to 50, and the start of the last tenth.
+    """Steps after which the validation loss is computed: up to 50, evenly spaced, and the last.
 
     >>> list_validation_steps(10)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     """
-    return sorted({max(1, n * steps // _VALIDATIONS) for n in range(1, _VALIDATIONS + 1)})
+    return sorted({max(1, n * steps // VALIDATIONS) for n in range(1, VALIDATIONS + 1)})
 
 
 @torch.no_grad()

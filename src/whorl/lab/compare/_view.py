@@ -166,14 +166,31 @@ class ComparisonView:
         Where accuracy is measured, rows with less than half of the best accuracy at the trained
         length are left out: they have not learned the task.
         """
-        tops = [self.get_value(row, self.trained_length) or 0.0 for row in self.comparison["rows"]]
+        rows = self.rows
+        values = [
+            (self.get_value(row, self.trained_length), self.get_value(row, self.longest))
+            for row in rows
+        ]
+        return [rows[n] for n in self._find_steady(values)]
+
+    def has_same_steady_rows(self) -> bool:
+        """Whether the rows that keep their loss are those that did with a third of the steps."""
+        rows = self.rows
+        ends = (str(self.trained_length), str(self.longest))
+        values = [
+            tuple(read_number((row.get("third") or {}).get(end)) for end in ends) for row in rows
+        ]
+        return [rows[n] for n in self._find_steady(values)] == self.list_steady()
+
+    def _find_steady(self, values: Sequence[tuple[float | None, ...]]) -> list[int]:
+        """Indices of the pairs at the trained and the longest length that are nearly the same."""
+        tops = [near for near, _ in values if near is not None]
         least = max(tops, default=0.0) / 2 if self.is_accuracy else -math.inf
         found = []
-        for row in self.rows:
-            worse, near = self.compute_degradation(row), self.get_value(row, self.trained_length)
-            learned = near is not None and near >= least
-            if learned and worse is not None and worse <= HOLDS[self.measure]:
-                found.append(row)
+        for n, (near, far) in enumerate(values):
+            if near is not None and far is not None and near >= least:
+                worse = near - far if self.is_accuracy else far - near
+                found += [n] if worse <= HOLDS[self.measure] else []
         return found
 
     def list_close(

@@ -122,8 +122,8 @@ def _judge_losses(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Jud
             outcome, text = _NOT_YET, f"{text}; no run with a third of the steps"
         else:
             text += f"; with a third of the steps {before:.2f}"
-            if not _has_settled(outcome, number.value.mean, before, claim.bound, noise):
-                outcome, text = _NOT_YET, f"{text}, so that more steps may reverse it"
+            if not _has_settled(outcome, number.value, before, claim.bound, noise):
+                outcome, text = _NOT_YET, f"{text}, so that more steps may change the outcome"
         found.append(_Judgement(outcome, number.value, text))
     order = (_FAILED, _NOT_YET, _OPEN, _REPRODUCED)
     return min(found, key=lambda one: (order.index(one.outcome), one.value.mean))
@@ -138,12 +138,20 @@ def _compute_with_third(measure: Measure, entries: Entries, at: Mapping[int, int
     return mean if math.isfinite(mean) else None
 
 
-def _has_settled(outcome: str, value: float, before: float, bound: float, noise: float) -> bool:
-    """Whether an outcome stays if the value changes again as much as since ``before``."""
-    later, margin = 2 * value - before, math.sqrt(5) * noise  # both values have the noise of a seed
+def _has_settled(outcome: str, value: Estimate, before: float, bound: float, noise: float) -> bool:
+    """Whether an outcome stays if the value changes again as much as since ``before``.
+
+    What is uncertain in a value counts for both of them. A number that is not decidable has settled
+    if it has changed by no more than that.
+    """
+    known = value.low is not None and value.high is not None
+    uncertain = max(noise, (value.high - value.low) / 2 if known else 0.0)  # type: ignore[operator]
+    later, margin = 2 * value.mean - before, math.sqrt(5) * uncertain
     if outcome == _REPRODUCED:
         return later > bound + margin
-    return later < bound - margin if outcome == _FAILED else True
+    if outcome == _FAILED:
+        return later < bound - margin
+    return not known or abs(value.mean - before) <= math.sqrt(2) * uncertain
 
 
 def _judge_speed(entries: Entries) -> _Judgement:

@@ -72,4 +72,6 @@ def compute_last_tenth(pairs: Sequence[tuple[LearningCurve, LearningCurve]]) -> 
     short, full = (fmean(curve.last for curve in column) for column in zip(*pairs, strict=True))
     if not (math.isfinite(short) and math.isfinite(full) and short > 0 and full > 0):
         return None
-    return float(1 - 0.9 ** (math.log(short / full) / math.log(3)))
+    before, now = pairs[0]
+    more = now.steps[-1] / before.steps[-1]  # three, or less after rounding
+    return float(1 - 0.9 ** (math.log(short / full) / math.log(more)))

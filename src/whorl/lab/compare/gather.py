@@ -167,7 +167,7 @@ def build_comparison(
         "unfinished": unfinished,
         "speed": speed and {key: speed[key] for key in ("rounds", "steps", "date")},
         "notes": [
-            *_list_notes(seeds, config, windows),
+            *_list_notes(seeds, config, windows, thirds=any(one.third for one in entries)),
             _describe_speed(speed),
             *(
                 f"{run.folder.name} {text}."
@@ -350,7 +350,9 @@ def _describe_missing(names: Sequence[str]) -> str:
     )
 
 
-def _list_notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[str]:
+def _list_notes(
+    seeds: Sequence[int], config: RunConfig, windows: int, *, thirds: bool
+) -> list[str]:
     notes = [
         "Every length is evaluated on the same last"
         f" {config.lengths[0]} tokens of {windows} held-out windows, with more"
@@ -358,11 +360,13 @@ def _list_notes(seeds: Sequence[int], config: RunConfig, windows: int) -> list[s
         if config.data.task == "text"
         else "Every length has its own examples, the same for every encoding."
     ]
-    notes.append(
-        f"Every row was also trained with a third of the steps ({config.training.steps // 3}); what"
-        " differs between the two has not settled. A claim about what a row has learned is judged"
-        " if another change of the same size would not reverse it; otherwise it is 'not yet'."
-    )
+    if thirds:
+        notes.append(
+            "Rows were also trained with a third of the steps"
+            f" ({shorten_run(config).training.steps}); what differs between the two has not"
+            " settled. A claim about what a row has learned is judged if another change of the same"
+            " size would not reverse it; otherwise it is 'not yet'."
+        )
     if config.training.precision == "bfloat16":
         notes.append("Trained in bfloat16, evaluated in float32.")
     if len(seeds) < 3:

@@ -130,6 +130,7 @@ def _state_spared_rise(name: str, title: str, published: str, url: str) -> Claim
         (name, "rope"),
         (_build_spared_rise(name),),
         needs_rope_rise=True,
+        between_rows=True,
     )
 
 
@@ -333,6 +334,7 @@ _OF_SCALINGS = (
         ("rope", "rope+yarn"),
         (_build_spared_rise("rope+yarn", trained_as="rope"),),
         needs_rope_rise=True,
+        between_rows=True,
     ),
     _state_scaling(
         "linear-worst",

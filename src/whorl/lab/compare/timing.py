@@ -12,6 +12,13 @@ from whorl.lab.config import RunConfig
 from whorl.lab.data import DataSource, open_data_source
 from whorl.lab.integrity import read_checked, write_checked
 from whorl.lab.model import Model
+from whorl.lab.optimization import (
+    VALIDATIONS,
+    TrainingOptimizer,
+    compute_validation_loss,
+    group_by_part,
+    take_step,
+)
 
 from .plan import ComparisonPlan
 from .speed import STEPS_PER_ENCODING
@@ -41,9 +48,10 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
         for run in runs:
             model = Model(run.config.model, vocab=source.vocab, longest=run.config.longest)
             model.reset_parameters(0)
-            per_step += _time_step(model, source)
+            per_step += _time_step(model, source, run.config)
             evaluations = 1 + len(run.scalings)
             fixed += _SECONDS_PER_RUN + evaluations * _time_evaluation(model, source, run.config)
+            fixed += VALIDATIONS * _time_validation(model, source)
     finally:
         torch.set_num_threads(threads)
     alone = STEPS_PER_ENCODING * per_step  # speed is measured after the runs
@@ -57,14 +65,20 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
     return max(_LEAST_STEPS, int((room - fixed) / per_step))
 
 
-def _time_step(model: Model, source: DataSource) -> float:
+def _time_step(model: Model, source: DataSource, config: RunConfig) -> float:
+    optimizer, parts = TrainingOptimizer(model, config.training), group_by_part(model)
     best = float("inf")
     for step in range(1, _TIMED_STEPS + 1):
-        questions = source.get_batch(step)
         start = time.perf_counter()
-        model.loss(questions.tokens, questions.targets).backward()  # type: ignore[no-untyped-call]
+        take_step(model, optimizer, source, config.training, step, parts)
         best = min(best, time.perf_counter() - start)
     return best
+
+
+def _time_validation(model: Model, source: DataSource) -> float:
+    start = time.perf_counter()
+    compute_validation_loss(model, source)
+    return time.perf_counter() - start
 
 
 @torch.no_grad()

@@ -25,10 +25,10 @@ __all__ = ["RateGrid", "find_learning_rates"]
 
 @dataclass(frozen=True)
 class RateGrid:
-    """Learning rates of the trials, each in ascending order, an odd number of them.
+    """Learning rates of the trials, each in ascending order.
 
     matrices: the first trials. more_matrices: the last ones of encodings without parameters.
-    encoding: its middle is used in the first trials, the others in the last ones.
+    encoding: an odd number; its middle is used in the first trials, the others in the last ones.
     """
 
     matrices: tuple[float, ...] = (0.005, 0.01, 0.02)
@@ -69,7 +69,7 @@ def find_learning_rates(
         second += [plan_trial(base, name, matrices=m, encoding=e) for m, e in others]
     losses |= _train_trials(second, Path(folder), workers, show)
     return {
-        "chosen": {name: _get_rates(_find_best(losses, name)) for name in sorted(encodings)},
+        "chosen": {name: _choose_rates(base, losses, name) for name in sorted(encodings)},
         "trials": {
             name: [
                 {**_get_rates(trial), "loss": round(loss, 4)}
@@ -113,6 +113,16 @@ def _train_trials(
 def _find_best(losses: Mapping[PlannedRun, float], name: str) -> PlannedRun:
     mine = {trial: loss for trial, loss in losses.items() if trial.config.model.encoding == name}
     return min(mine, key=lambda trial: mine[trial])
+
+
+def _choose_rates(
+    base: RunConfig, losses: Mapping[PlannedRun, float], name: str
+) -> dict[str, float]:
+    """The rates of the best trial; without the encoding's own if it has no parameters."""
+    rates = _get_rates(_find_best(losses, name))
+    if not _has_parameters(base, name):
+        del rates["encoding_learning_rate"]
+    return rates
 
 
 def _get_rates(trial: PlannedRun) -> dict[str, float]:

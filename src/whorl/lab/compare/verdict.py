@@ -121,10 +121,13 @@ def _judge_trained_length(view: ComparisonView) -> str:
 
 
 def _say_when(view: ComparisonView) -> str:
-    """ "once trained,", or after how many steps if more of them may change who is best."""
-    if all(view.is_settled(length) for length in {view.trained_length, view.longest}):
-        return "once trained,"
-    return f"after {view.settings['steps']} steps, and still changing,"
+    """After how many steps, and whether a third of them gave the same rows to choose."""
+    when = f"after {view.settings['steps']} steps"
+    if not any(row.get("third") for row in view.comparison["rows"]):
+        return f"{when},"
+    lengths = {view.trained_length, view.longest}
+    settled = all(view.is_settled(length) for length in lengths) and view.has_same_steady_rows()
+    return f"{when}, as after a third of them," if settled else f"{when}, and still changing,"
 
 
 def _describe_change(view: ComparisonView, row: Row) -> str:
