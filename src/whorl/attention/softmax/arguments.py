@@ -193,7 +193,7 @@ def build_visibility(
         ids = _get_document_ids(arguments, q, k)
     # Tokens count by their order where they have no position, or several on different axes.
     ordered = positions is None or _has_axes(arguments, 1 if rotated else encoding.position_axes)
-    if arguments.window is not None and ordered and T <= S <= arguments.window and has_values(q):
+    if arguments.window is not None and ordered and has_values(q) and T <= S <= arguments.window:
         arguments = replace(arguments, window=None, sinks=0)  # it hides nothing
     if ids is not None and ordered:
         ids = find_starts(ids).cumsum(-1)  # positions start again in each run of one id
