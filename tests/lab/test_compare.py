@@ -89,7 +89,7 @@ def _check_curves(folder: Path, rows: list[dict[str, Any]]) -> None:
     short = [Run(folder / f"rope-seed{seed}-third") for seed in (0, 1)]
     assert [len(run.read_metrics()) for run in short] == [2, 2]  # of 8 steps
     before = [run.read_metrics()[-1]["validation_loss"] for run in short]
-    power = math.log(sum(before) / sum(one[-1] for one in losses)) / math.log(3)
+    power = math.log(sum(before) / sum(one[-1] for one in losses)) / math.log(8 / 2)
     assert rope["last_tenth"] == pytest.approx(1 - 0.9**power)
     results = [run.read_evaluation() for run in short]
     at = [one["by_length"]["32"]["loss"] for one in results if one is not None]

@@ -73,5 +73,5 @@ def compute_last_tenth(pairs: Sequence[tuple[LearningCurve, LearningCurve]]) -> 
     if not (math.isfinite(short) and math.isfinite(full) and short > 0 and full > 0):
         return None
     before, now = pairs[0]
-    more = now.steps[-1] / before.steps[-1]  # three, or less after rounding
+    more = now.steps[-1] / before.steps[-1]  # about three, by rounding
     return float(1 - 0.9 ** (math.log(short / full) / math.log(more)))
