@@ -20,7 +20,7 @@ ATTENTION = {"MultiheadAttention", "attention", "score_mod", "shifted_attention"
 ATTENTION |= {"KVCache", "LinearState", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "read_config", "register", "__version__"}
 FUNCTIONS |= {"check", "identify"}
-MODULES = {"analysis", "bench", "configs", "functions", "info", "lab", "plots", "positions"}
+MODULES = {"analysis", "bench", "configs", "functions", "hf", "info", "lab", "plots", "positions"}
 MODULES |= {"testing", "weights"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
 ANALYSIS = {
@@ -69,7 +69,8 @@ INSPECTION |= {"LengthReport", "ModelExtension", "Remark", "inspect"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
 PLOTS |= {"save", "speed", "svg", "theme"}
-PACKAGES = {"analysis": ANALYSIS, "functions": CHECKS, "weights": WEIGHTS}
+HF = {"Installation", "install", "uninstall"}
+PACKAGES = {"analysis": ANALYSIS, "hf": HF, "functions": CHECKS, "weights": WEIGHTS}
 PACKAGES |= {
     "configs": CONFIGS,
     "configs.diagnosis": DIAGNOSIS,

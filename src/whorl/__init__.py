@@ -17,7 +17,19 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import analysis, bench, configs, functions, info, lab, plots, positions, testing, weights
+    from . import (
+        analysis,
+        bench,
+        configs,
+        functions,
+        hf,
+        info,
+        lab,
+        plots,
+        positions,
+        testing,
+        weights,
+    )
     from .attention import (
         KVCache,
         LinearState,
@@ -121,6 +133,7 @@ __all__ = [
     "configs",
     "from_dict",
     "functions",
+    "hf",
     "identify",
     "info",
     "lab",

@@ -1,0 +1,37 @@
+"""whorl inside models of transformers: the same outputs, less time and memory.
+
+>>> from transformers import BloomConfig, BloomModel
+>>> import whorl
+>>> model = BloomModel(BloomConfig(hidden_size=64, n_head=4, n_layer=1, vocab_size=100))
+>>> whorl.hf.install(model)
+Installation(BloomModel, family='BLOOM', changes=1)
+>>> whorl.hf.uninstall(model)
+
+    installation    install and uninstall
+    families/       what changes in which models: one file per family
+    interface       the mask and attention functions that transformers calls
+    changes         changes of a module that can be undone
+
+transformers is loaded with the first name that is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from whorl._support.extras import import_extra
+
+if TYPE_CHECKING:
+    from .installation import Installation, install, uninstall
+
+__all__ = ["Installation", "install", "uninstall"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        import_extra("transformers", by="whorl.hf", extra="hf")
+        return getattr(import_module(f"{__name__}.installation"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

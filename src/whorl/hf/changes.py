@@ -1,0 +1,65 @@
+"""Changes of a model that can be undone: another class for a module, or another module."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import nn
+
+__all__ = ["Change", "ClassChange", "ModuleChange"]
+
+
+class Change(Protocol):
+    """One change, which ``revert`` undoes exactly."""
+
+    def apply(self) -> None:
+        """Make the change."""
+        ...
+
+    def revert(self) -> None:
+        """Undo it."""
+        ...
+
+
+@dataclass
+class ClassChange:
+    """Gives a module another class, a subclass of its own, and attributes that this class needs.
+
+    Parameters, hooks and the place in the model stay as they are. Attributes are kept out of the
+    module's lists of parameters and submodules, so that nothing of whorl is saved with the model.
+    """
+
+    module: nn.Module
+    new: type[nn.Module]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.old = type(self.module)
+
+    def apply(self) -> None:
+        self.module.__class__ = self.new
+        for name, value in self.attributes.items():
+            object.__setattr__(self.module, name, value)
+
+    def revert(self) -> None:
+        for name in self.attributes:
+            object.__delattr__(self.module, name)
+        self.module.__class__ = self.old
+
+
+@dataclass
+class ModuleChange:
+    """Puts another module in the place of one."""
+
+    parent: nn.Module
+    name: str
+    new: nn.Module
+
+    def __post_init__(self) -> None:
+        self.old = getattr(self.parent, self.name)
+
+    def apply(self) -> None:
+        setattr(self.parent, self.name, self.new)
+
+    def revert(self) -> None:
+        setattr(self.parent, self.name, self.old)

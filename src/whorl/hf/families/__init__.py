@@ -1,0 +1,40 @@
+"""Families of transformers models: for each, which modules change when whorl is installed.
+
+One file per family, loaded when a model of it is met. To add one, write a file with ``FAMILY`` and
+name its model types here.
+"""
+
+from importlib import import_module
+
+from transformers import PreTrainedModel
+
+from .base import ModelFamily
+
+__all__ = ["FAMILIES", "ModelFamily", "find_family"]
+
+_ROTARY = (
+    *("cohere", "gemma", "gemma3_text", "glm", "glm4", "gpt_neox", "llama", "mistral", "mixtral"),
+    *("olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"),
+)
+
+#: The file of each ``config.model_type``.
+FAMILIES = {
+    "bloom": "bloom",
+    "mpt": "mpt",
+    "mt5": "t5",
+    "t5": "t5",
+    "umt5": "t5",
+    **dict.fromkeys(_ROTARY, "rotary"),
+}
+
+
+def find_family(model: PreTrainedModel) -> ModelFamily:
+    """The family of a model, or a ValueError that says which there are."""
+    kind = getattr(model.config, "model_type", "")
+    if kind not in FAMILIES:
+        raise ValueError(
+            f"whorl.hf.install: model type {kind!r} ({type(model).__name__}) is not supported."
+            f" Supported: {', '.join(sorted(FAMILIES))}."
+        )
+    family: ModelFamily = import_module(f".{FAMILIES[kind]}", __package__).FAMILY
+    return family

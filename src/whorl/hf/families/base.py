@@ -1,0 +1,39 @@
+"""What a family of models is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from whorl.hf.changes import Change
+from whorl.hf.options import InstallOptions
+
+__all__ = ["ModelFamily", "read_length", "refuse_rotary_options"]
+
+
+@dataclass(frozen=True)
+class ModelFamily:
+    """Models that whorl changes in the same way.
+
+    plan: the changes of a model for the options of ``install``; it changes nothing itself.
+    """
+
+    name: str
+    plan: Callable[[PreTrainedModel, InstallOptions], list[Change]]
+
+
+def refuse_rotary_options(options: InstallOptions, family: str) -> None:
+    """Refuse options that are about rotations, in a family that has none."""
+    if options.scaling is not None:
+        raise ValueError(
+            f"whorl.hf.install: scaling must be None for {family}, which does not rotate; got"
+            f" {options.scaling!r}."
+        )
+
+
+def read_length(cache: Any, layer: int) -> int | Tensor:
+    """Tokens in a cache before it is updated; a copy, because static caches count in place."""
+    length = cache.get_seq_length(layer)
+    return length.clone() if isinstance(length, Tensor) else length

@@ -1,0 +1,71 @@
+"""BLOOM: ALiBi (Le Scao et al. 2022, https://arxiv.org/abs/2211.05100, section 3.3.1).
+
+transformers adds slope x key position to a T x S matrix of scores. That differs from ALiBi's
+-slope x distance by a constant per query, which softmax does not see. Positions count the tokens
+that are not padding.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.models.bloom.modeling_bloom import BloomAttention, dropout_add
+
+from whorl.encodings import ALiBi, Encoding
+from whorl.hf.changes import Change, ClassChange
+from whorl.hf.options import InstallOptions
+from whorl.hf.tokens import attend_tokens
+
+from .base import ModelFamily, read_length, refuse_rotary_options
+
+__all__ = ["FAMILY"]
+
+
+class WhorlBloomAttention(BloomAttention):
+    """BLOOM's attention without a matrix of scores."""
+
+    whorl_encoding: Encoding
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        residual: Tensor,
+        alibi: Tensor,
+        attention_mask: Tensor | None,
+        layer_past: Any = None,
+        use_cache: bool = False,
+        output_attentions: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        q, k, v = self._reshape(self.query_key_value(hidden_states))  # [B, H, T, D]
+        offset = None
+        if layer_past is not None:
+            offset = read_length(layer_past, self.layer_idx)
+            k, v = layer_past.update(k, v, self.layer_idx)
+        out, weights = attend_tokens(
+            q,
+            k,
+            v,
+            self.whorl_encoding,
+            attention_mask,
+            causal=True,
+            offset=offset,
+            dropout=self.attention_dropout.p if self.training else 0.0,
+            weights=output_attentions,
+            skip_padding=True,
+        )
+        out = self.dense(out.transpose(1, 2).flatten(2))
+        return dropout_add(out, residual, self.hidden_dropout, self.training), weights
+
+
+def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
+    refuse_rotary_options(options, "BLOOM")
+    encoding = options.encoding or ALiBi(model.config.n_head)
+    return [
+        ClassChange(module, WhorlBloomAttention, {"whorl_encoding": encoding})
+        for module in model.modules()
+        if type(module) is BloomAttention
+    ]
+
+
+FAMILY = ModelFamily("BLOOM", _plan)

@@ -1,0 +1,82 @@
+"""MPT: ALiBi, with keys at fixed places of a bias for the longest input.
+
+transformers uses a largest bias of 8 whatever ``attn_config.alibi_bias_max`` says, and fails past
+``max_seq_len``. The first is kept, because models must give the same outputs; longer inputs work.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.models.mpt.modeling_mpt import MptAttention, MptBlock
+
+from whorl.encodings import ALiBi, Encoding
+from whorl.hf.changes import Change, ClassChange
+from whorl.hf.options import InstallOptions
+from whorl.hf.tokens import attend_tokens
+
+from .base import ModelFamily, read_length, refuse_rotary_options
+
+__all__ = ["FAMILY"]
+
+
+class WhorlMptAttention(MptAttention):
+    """MPT's attention without a matrix of scores."""
+
+    whorl_encoding: Encoding
+    #: Set by the layer for one call, because it does not hand the option on.
+    returns_weights: bool
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_bias: Tensor,
+        past_key_values: Any = None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        mixed = self.Wqkv(hidden_states)
+        if self.clip_qkv:
+            mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
+        q, k, v = mixed.unflatten(-1, (3, self.n_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
+        offset = None
+        if past_key_values is not None:
+            offset = read_length(past_key_values, self.layer_idx)
+            k, v = past_key_values.update(k, v, self.layer_idx)
+        out, weights = attend_tokens(
+            q,
+            k,
+            v,
+            self.whorl_encoding,
+            attention_mask,
+            causal=True,
+            offset=offset,
+            scale=self.softmax_scale,
+            dropout=self.attn_dropout_p if self.training else 0.0,
+            weights=self.returns_weights,
+        )
+        return self.out_proj(out.transpose(1, 2).flatten(2)), weights
+
+
+class WhorlMptBlock(MptBlock):
+    """A layer of MPT that tells its attention when weights are wanted."""
+
+    def forward(self, *args: Any, output_attentions: bool = False, **kwargs: Any) -> Any:
+        object.__setattr__(self.attn, "returns_weights", output_attentions)
+        return super().forward(*args, output_attentions=output_attentions, **kwargs)
+
+
+def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
+    refuse_rotary_options(options, "MPT")
+    encoding = options.encoding or ALiBi(model.config.n_heads)
+    attributes = {"whorl_encoding": encoding, "returns_weights": False}
+    changes: list[Change] = []
+    for module in model.modules():
+        if type(module) is MptAttention:
+            changes.append(ClassChange(module, WhorlMptAttention, attributes))
+        elif type(module) is MptBlock:
+            changes.append(ClassChange(module, WhorlMptBlock))
+    return changes
+
+
+FAMILY = ModelFamily("MPT", _plan)

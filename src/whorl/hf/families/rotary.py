@@ -1,0 +1,155 @@
+"""Models that rotate queries and keys: Llama and its relatives.
+
+Rotation is about a hundredth of such a model's work on a CPU, so ``install`` does not make them
+faster by itself. It computes masks without a T x S matrix, and if asked it replaces the angles by
+exact ones, the scaling by another, or the rotation by another encoding.
+
+transformers rotates keys once and caches them rotated, and so it stays. With another encoding cos
+is 1 and sin is 0, and attention applies the encoding to the tokens in the cache.
+"""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whorl.configs import read_config
+from whorl.encodings import Encoding
+from whorl.encodings.rotary.rotary import Rotary
+from whorl.hf.changes import Change, ClassChange, ModuleChange
+from whorl.hf.options import InstallOptions
+
+from .base import ModelFamily
+
+__all__ = ["FAMILY"]
+
+#: How cos of P pairs is arranged for the product: c0 c1 c0 c1, c0 c0 c1 c1, or c0 c1.
+Arrangement = Literal["halves", "doubled", "pairs"]
+
+
+class WhorlRotaryEmbedding(nn.Module):
+    """Gives cos and sin as the module that it replaces, from whorl's angles.
+
+    rotations: by layer type, or under None if all layers rotate alike; empty for no rotation.
+    """
+
+    def __init__(
+        self,
+        original: nn.Module,
+        rotations: dict[str | None, Rotary],
+        arrangement: Arrangement = "halves",
+    ) -> None:
+        super().__init__()
+        self.original, self.arrangement = original, arrangement
+        self.rotations = rotations
+
+    def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not self.rotations:
+            cos, sin = self.original(x, position_ids, *args, **kwargs)
+            return torch.ones_like(cos), torch.zeros_like(sin)
+        kind = args[0] if args else kwargs.get("layer_type")
+        rotation = self.rotations[kind if kind in self.rotations else None]
+        length = None
+        if rotation.config.scaling is not None:
+            length = int(position_ids.max()) + 1
+        cos, sin = rotation.tables(position_ids, context_length=length)
+        cos, sin = (_arrange(part, self.arrangement) for part in (cos, sin))
+        return cos.to(x.dtype), sin.to(x.dtype)
+
+
+def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
+    config = model.config.get_text_config()
+    _refuse_scores_of_their_own(model, config)
+    if options.encoding is not None:
+        return [*_remove_rotation(model), *_give_encoding(model, options.encoding)]
+    if options.scaling is None and options.precision == "float32":
+        return []
+    changes: list[Change] = []
+    for parent, name, module in _find_rotary_modules(model):
+        rotations = _build_rotations(config, options)
+        arrangement = _find_arrangement(module, rotations)
+        new = WhorlRotaryEmbedding(module, rotations, arrangement)
+        changes.append(ModuleChange(parent, name, new))
+    if not changes:
+        raise ValueError(
+            f"whorl.hf.install: {type(model).__name__} has no module that computes cos and sin, so"
+            " that precision and scaling have nothing to act on. Leave them out."
+        )
+    return changes
+
+
+def _find_rotary_modules(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, nn.Module]]:
+    """Parent, name and module of all that compute cos and sin."""
+    for parent in list(model.modules()):
+        for name, module in parent.named_children():
+            if type(module).__name__.endswith("RotaryEmbedding"):
+                yield parent, name, module
+
+
+def _find_attention_modules(model: PreTrainedModel) -> Iterator[nn.Module]:
+    for module in model.modules():
+        if type(module).__name__.endswith("Attention") and hasattr(module, "layer_idx"):
+            yield module
+
+
+def _remove_rotation(model: PreTrainedModel) -> list[Change]:
+    return [
+        ModuleChange(parent, name, WhorlRotaryEmbedding(module, {}))
+        for parent, name, module in _find_rotary_modules(model)
+    ]
+
+
+def _give_encoding(model: PreTrainedModel, encoding: Encoding) -> list[Change]:
+    return [
+        ClassChange(module, type(module), {"whorl_encoding": encoding})
+        for module in _find_attention_modules(model)
+    ]
+
+
+def _build_rotations(config: Any, options: InstallOptions) -> dict[str | None, Rotary]:
+    """The rotation of each layer type, as the config says and the options change it."""
+    found = read_config(config)
+    rotations: dict[str | None, Rotary] = {}
+    for group in found.groups:
+        if group.rotation is None:
+            continue
+        how: dict[str, Any] = {"precision": options.precision, "impl": options.impl}
+        if options.scaling is not None:
+            how["scaling"] = options.scaling
+        rotation = cast("Rotary", group.rotation.build(**how))
+        rotations[group.name] = rotation
+        rotations.setdefault(None, rotation)
+    return rotations
+
+
+def _arrange(x: Tensor, arrangement: Arrangement) -> Tensor:
+    """Numbers of the pairs, [..., P], as a model multiplies them."""
+    if arrangement == "halves":
+        return torch.cat((x, x), -1)
+    return x.repeat_interleave(2, -1) if arrangement == "doubled" else x
+
+
+def _find_arrangement(module: nn.Module, rotations: dict[str | None, Rotary]) -> Arrangement:
+    """How a module arranges the numbers of its pairs, found by calling it."""
+    positions, kinds = torch.arange(1, 8)[None], [kind for kind in rotations if kind is not None]
+    has_types = "layer_type" in inspect.signature(module.forward).parameters
+    cos, _ = module(torch.zeros(1), positions, *(kinds[:1] if has_types else ()))
+    half = cos.shape[-1] // 2
+    if torch.equal(cos[..., :half], cos[..., half:]):
+        return "halves"
+    return "doubled" if torch.equal(cos[..., ::2], cos[..., 1::2]) else "pairs"
+
+
+def _refuse_scores_of_their_own(model: PreTrainedModel, config: Any) -> None:
+    """Refuse models whose scores are changed in ways that whorl's attention does not have."""
+    if getattr(config, "attn_logit_softcapping", None):
+        raise ValueError(
+            f"whorl.hf.install: {type(model).__name__} limits its scores by a softcap"
+            f" ({config.attn_logit_softcapping}), which whorl's attention does not have."
+        )
+
+
+FAMILY = ModelFamily("rotary", _plan)

@@ -1,0 +1,138 @@
+"""T5, mT5 and UMT5: a trained bias for each head and bucket of distances.
+
+transformers builds the bias as a T x S matrix and hands it from the first layer to the others; in
+UMT5 every layer has its own. Here each layer reads the trained numbers themselves. Attention to the
+encoder's tokens has no bias and is left alone.
+
+Raffel et al. 2020, https://arxiv.org/abs/1910.10683; Chung et al. 2023 (UMT5),
+https://arxiv.org/abs/2304.09151.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import EncoderDecoderCache, PreTrainedModel
+from transformers.models.mt5.modeling_mt5 import MT5Attention, MT5LayerSelfAttention, MT5Stack
+from transformers.models.t5.modeling_t5 import T5Attention, T5LayerSelfAttention, T5Stack
+from transformers.models.umt5.modeling_umt5 import (
+    UMT5Attention,
+    UMT5LayerSelfAttention,
+    UMT5Stack,
+)
+
+from whorl.encodings import T5Bias
+from whorl.hf.changes import Change, ClassChange
+from whorl.hf.options import InstallOptions
+from whorl.hf.tokens import attend_tokens
+
+from .base import ModelFamily, read_length, refuse_rotary_options
+
+__all__ = ["FAMILY"]
+
+
+def _attend(
+    layer: Any, x: Tensor, mask: Tensor | None, cache: Any, weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Self-attention of a changed layer.
+
+    Its ``bias_source`` is the embedding that holds the trained numbers, in the first layer of T5
+    and in every layer of UMT5; None if the encoding is not the model's own.
+    """
+    shape = (*x.shape[:-1], layer.n_heads, layer.key_value_proj_dim)
+    q, k, v = (part(x).view(shape).transpose(1, 2) for part in (layer.q, layer.k, layer.v))
+    offset = None
+    if cache is not None:
+        cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        offset = read_length(cache, layer.layer_idx)
+        k, v = cache.update(k, v, layer.layer_idx)
+    encoding, source = layer.whorl_encoding, layer.bias_source
+    if source is not None and encoding.weight is not source.weight:
+        encoding.weight = source.weight  # it was replaced, as load_state_dict may do
+    out, found = attend_tokens(
+        q,
+        k,
+        v,
+        encoding,
+        mask,
+        causal=layer.is_decoder,
+        offset=offset,
+        scale=layer.scaling,
+        dropout=layer.dropout if layer.training else 0.0,
+        weights=weights,
+    )
+    return layer.o(out.transpose(1, 2).flatten(2)), found
+
+
+class WhorlT5Attention(T5Attention):
+    """T5's self-attention without a matrix of scores or biases."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None = None,
+        key_value_states: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        past_key_values: Any = None,
+        output_attentions: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, None, Tensor | None]:
+        out, weights = _attend(self, hidden_states, mask, past_key_values, output_attentions)
+        return out, None, weights  # no bias for the next layer: it reads its own
+
+
+class WhorlMT5Attention(WhorlT5Attention, MT5Attention):
+    """mT5's self-attention, which is that of T5."""
+
+
+class WhorlUMT5Attention(UMT5Attention):
+    """UMT5's self-attention without a matrix of scores or biases."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor | None = None,
+        past_key_values: Any = None,
+        attention_mask: Tensor | None = None,
+        output_attentions: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        return _attend(self, hidden_states, attention_mask, past_key_values, output_attentions)
+
+
+_STACKS = (T5Stack, MT5Stack, UMT5Stack)
+_LAYERS = (T5LayerSelfAttention, MT5LayerSelfAttention, UMT5LayerSelfAttention)
+_CLASSES: dict[type, type[nn.Module]] = {
+    T5Attention: WhorlT5Attention,
+    MT5Attention: WhorlMT5Attention,
+    UMT5Attention: WhorlUMT5Attention,
+}
+
+
+def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
+    refuse_rotary_options(options, "T5")
+    changes: list[Change] = []
+    for stack in (module for module in model.modules() if isinstance(module, _STACKS)):
+        encoding, source = options.encoding, None
+        for module in (module for module in stack.modules() if isinstance(module, _LAYERS)):
+            layer = module.SelfAttention
+            if options.encoding is None and layer.has_relative_attention_bias:
+                source = layer.relative_attention_bias
+                encoding = _build_bias(layer, source)
+            attributes = {"whorl_encoding": encoding, "bias_source": source}
+            changes.append(ClassChange(layer, _CLASSES[type(layer)], attributes))
+    return changes
+
+
+def _build_bias(layer: Any, source: nn.Embedding) -> T5Bias:
+    """The encoding of a layer, with the trained numbers of the model itself."""
+    bias = T5Bias(
+        layer.n_heads,
+        num_buckets=layer.relative_attention_num_buckets,
+        max_distance=layer.relative_attention_max_distance,
+        direction="causal" if layer.is_decoder else "bidirectional",
+    )
+    bias.weight = source.weight  # type: ignore[assignment]  # it is a parameter
+    return bias
+
+
+FAMILY = ModelFamily("T5", _plan)

@@ -1,0 +1,171 @@
+"""Put whorl into a loaded transformers model, and take it out again.
+
+A family says which modules of a model change and how (``families``); the changes are applied
+together, or not at all. Parameters stay where they are, with their names.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from whorl._support.words import quote
+from whorl.encodings import Encoding
+from whorl.scaling import Scaling
+from whorl.types import Impl, Precision
+
+from .changes import Change
+from .families import find_family
+from .interface import NAME, register_interface
+from .options import InstallOptions
+
+__all__ = ["Installation", "install", "uninstall"]
+
+_ATTRIBUTE = "whorl_installation"
+
+
+@dataclass(repr=False)
+class Installation:
+    """What ``install`` changed in a model; a context manager that takes it out at its end.
+
+    family: how whorl calls this kind of model. changes: the modules that are different now.
+    """
+
+    model: PreTrainedModel
+    family: str
+    changes: list[Change]
+    _implementations: list[tuple[Any, str | None]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        name, changes = type(self.model).__name__, len(self.changes)
+        return f"Installation({name}, family={self.family!r}, changes={changes})"
+
+    def __enter__(self) -> "Installation":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if getattr(self.model, _ATTRIBUTE, None) is self:
+            uninstall(self.model)
+
+    def _apply(self) -> None:
+        """Make every change, or none."""
+        done = []
+        try:
+            for change in self.changes:
+                change.apply()
+                done.append(change)
+        except BaseException:
+            for change in reversed(done):
+                change.revert()
+            raise
+        for config in _list_configs(self.model):
+            self._implementations.append((config, config._attn_implementation))
+            config._attn_implementation_internal = NAME
+        object.__setattr__(self.model, _ATTRIBUTE, self)
+
+    def _revert(self) -> None:
+        for config, name in self._implementations:
+            config._attn_implementation_internal = name
+        for change in reversed(self.changes):
+            change.revert()
+        object.__delattr__(self.model, _ATTRIBUTE)
+
+
+def install(
+    model: PreTrainedModel,
+    encoding: Encoding | None = None,
+    *,
+    scaling: Scaling | None = None,
+    precision: Precision = "float32",
+    impl: Impl = "auto",
+) -> Installation:
+    """Let a loaded transformers model use whorl for positions and attention.
+
+    Outputs stay the same within rounding, parameters and their names too. Models with a bias
+    (BLOOM, MPT, T5) need less time and memory for long inputs, because no T x S matrix is built.
+
+    Args:
+        encoding: another encoding instead of the model's own, such as ``whorl.ALiBi(32)`` in a
+            Llama. Its parameters, if any, do not become parameters of the model.
+        scaling: for rotary models, another scaling instead of that in the config.
+        precision: of the angles in rotary models. "float32" keeps the numbers of transformers,
+            "float64" computes them exactly.
+        impl: how whorl computes angles: "native" (C), "reference" (PyTorch) or "auto".
+
+    Returns what was changed. It can be used as a context manager, which uninstalls at its end:
+
+        with whorl.hf.install(model):
+            model.generate(...)
+
+    Raises:
+        ValueError: the model cannot be changed, with the reason; it is left as it was.
+    """
+    _check_model(model)
+    options = InstallOptions(encoding, scaling, precision, impl)
+    family = find_family(model)
+    register_interface()
+    installation = Installation(model, family.name, family.plan(model, options))
+    installation._apply()
+    return installation
+
+
+def uninstall(model: PreTrainedModel) -> None:
+    """Undo ``install``: the model is exactly as before."""
+    installation = getattr(model, _ATTRIBUTE, None)
+    if installation is None:
+        raise ValueError(
+            f"whorl.hf.uninstall: {type(model).__name__} must be a model that whorl.hf.install"
+            " changed; this one was not changed, or is uninstalled already."
+        )
+    installation._revert()
+
+
+def _check_model(model: object) -> None:
+    """Refuse what cannot be changed safely."""
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            "whorl.hf.install: model must be a model of transformers, such as"
+            f" AutoModel.from_pretrained(...) gives; got {quote(model)}."
+        )
+    if getattr(model, _ATTRIBUTE, None) is not None:
+        raise ValueError(
+            f"whorl.hf.install: {type(model).__name__} has whorl installed already. Call"
+            " whorl.hf.uninstall(model) first."
+        )
+    if type(model).__name__ == "OptimizedModule" or not hasattr(model, "config"):
+        raise ValueError("whorl.hf.install: install before torch.compile, on the model itself.")
+    if getattr(model, "hf_quantizer", None) is not None:
+        raise ValueError(
+            f"whorl.hf.install: {type(model).__name__} has quantised weights, which whorl has not"
+            " been tried with. Load the model without quantization_config."
+        )
+    for name, module in model.named_modules():
+        if hasattr(module, "_hf_hook"):
+            raise ValueError(
+                f"whorl.hf.install: {name or type(model).__name__} is dispatched or offloaded by"
+                " accelerate, which keeps its own copy of the forward function. Load the model"
+                " without device_map."
+            )
+    devices = {str(p.device) for p in model.parameters()}
+    if len(devices) > 1:
+        raise ValueError(
+            "whorl.hf.install: all parameters must be on one device; got"
+            f" {', '.join(sorted(devices))}."
+        )
+
+
+def _list_configs(model: PreTrainedModel) -> Iterator[Any]:
+    """The config of the model and of every model in it, each once."""
+    seen: list[Any] = []
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if isinstance(module, PreTrainedModel) and not any(config is other for other in seen):
+            seen.append(config)
+            yield config

@@ -1,0 +1,91 @@
+"""Small models of every family with random weights, large enough that positions matter."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+
+from whorl.hf.families import FAMILIES
+
+BIASED = [kind for kind, file in FAMILIES.items() if file != "rotary"]
+ROTARY = [kind for kind, file in FAMILIES.items() if file == "rotary"]
+SEQ2SEQ = [kind for kind, file in FAMILIES.items() if file == "t5"]
+
+_VOCAB = 120
+_ROTARY: dict[str, Any] = {
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 2048,
+    "pad_token_id": 0,
+}
+_T5: dict[str, Any] = {"d_model": 48, "d_kv": 12, "num_heads": 4, "num_layers": 2, "d_ff": 64}
+_T5 |= {"dropout_rate": 0.0, "decoder_start_token_id": 0}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    # Six heads: ALiBi's slopes of a number of heads that is no power of two.
+    "bloom": {"hidden_size": 48, "n_head": 6, "n_layer": 2},
+    "mpt": {"d_model": 48, "n_heads": 6, "n_layers": 2, "max_seq_len": 1024},
+    "gpt_neox": {**_ROTARY, "rotary_pct": 0.5},
+    "gemma3_text": {**_ROTARY, "head_dim": 12, "sliding_window": 90, "sliding_window_pattern": 2},
+    "mistral": {**_ROTARY, "sliding_window": 90},
+    "olmo3": {**_ROTARY, "sliding_window": 90},
+    "mixtral": {**_ROTARY, "num_local_experts": 2},
+    "glm": {**_ROTARY, "head_dim": 12},
+    "glm4": {**_ROTARY, "head_dim": 12},
+    "gemma": {**_ROTARY, "head_dim": 12},
+    **dict.fromkeys(SEQ2SEQ, _T5),
+}
+
+
+def build_model(kind: str, *, std: float = 0.2, **more: object) -> PreTrainedModel:
+    """A small model of a ``model_type``, with random matrices and without dropout."""
+    options = {**_OPTIONS.get(kind, _ROTARY), "vocab_size": _VOCAB, **more}
+    config = AutoConfig.for_model(kind, **options)
+    loader = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
+    model: PreTrainedModel = loader.from_config(config).eval()
+    source = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.normal_(std=std, generator=source)
+    return model
+
+
+def build_inputs(kind: str, length: int, padding: str = "none") -> dict[str, Tensor]:
+    """Tokens of two rows, the first of which has a tenth of padding at one end, or in between."""
+    source = torch.Generator().manual_seed(1)
+    tokens = torch.randint(3, _VOCAB, (2, length), generator=source)
+    inputs = {"input_ids": tokens}
+    if padding != "none":
+        mask, tenth = torch.ones_like(tokens), length // 10
+        start = {"left": 0, "right": length - tenth, "middle": length // 3}[padding]
+        mask[0, start : start + tenth] = 0
+        inputs["attention_mask"] = mask
+    if kind in SEQ2SEQ:
+        inputs["decoder_input_ids"] = tokens[:, : length // 2].contiguous()
+    return inputs
+
+
+def compute_logits(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+    """Logits of the tokens that are not padding, which have none that mean anything."""
+    logits: Tensor = model(**inputs).logits
+    mask = inputs.get("attention_mask")
+    return logits if mask is None or mask.shape != logits.shape[:2] else logits[mask.bool()]
+
+
+def add_labels(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Inputs for training: no token is predicted from padding, or is padding."""
+    inputs = dict(inputs)
+    labels = inputs.pop("decoder_input_ids", inputs["input_ids"]).clone()
+    mask = inputs.get("attention_mask")
+    if mask is not None and mask.shape == labels.shape:
+        labels[mask == 0] = -100
+        labels[:, 1:][mask[:, :-1] == 0] = -100
+    return {**inputs, "labels": labels}
+
+
+def list_gradients(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}

@@ -1,0 +1,172 @@
+"""What install refuses, leaves unchanged and restores."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, BertConfig, BertModel
+from transformers.models.bloom.modeling_bloom import BloomAttention
+
+import whorl
+from whorl.hf.changes import ClassChange
+from whorl.hf.families.bloom import WhorlBloomAttention
+
+from .models import build_inputs, build_model, compute_logits
+
+
+def test_what_is_changed_and_restored() -> None:
+    model = build_model("bloom")
+    layer = model.transformer.h[0].self_attention
+    names = list(model.state_dict())
+    implementation = model.config._attn_implementation
+    installed = whorl.hf.install(model)
+    assert repr(installed) == "Installation(BloomForCausalLM, family='BLOOM', changes=2)"
+    assert type(layer) is WhorlBloomAttention
+    assert list(model.state_dict()) == names
+    assert model.config._attn_implementation == "whorl"
+    whorl.hf.uninstall(model)
+    assert type(layer) is BloomAttention
+    assert vars(layer).keys() == vars(build_model("bloom").transformer.h[0].self_attention).keys()
+    assert model.config._attn_implementation == implementation
+    assert not hasattr(model, "whorl_installation")
+
+
+def test_a_context_manager_restores_after_an_error() -> None:
+    model = build_model("t5")
+    with pytest.raises(KeyError), whorl.hf.install(model):
+        raise KeyError
+    assert not hasattr(model, "whorl_installation")
+    with whorl.hf.install(model):
+        whorl.hf.uninstall(model)  # earlier than the end: nothing is left to do there
+
+
+def test_nothing_of_whorl_is_saved(tmp_path: Path) -> None:
+    for kind in ("bloom", "llama", "umt5"):
+        model = build_model(kind)
+        model.save_pretrained(tmp_path / "before")
+        with whorl.hf.install(model):
+            model.save_pretrained(tmp_path / "after")
+        before, after = tmp_path / "before", tmp_path / "after"
+        for file in before.iterdir():
+            assert file.read_bytes() == (after / file.name).read_bytes(), file.name
+        for file in (*before.iterdir(), *after.iterdir()):
+            file.unlink()
+
+
+def test_a_saved_model_loads_and_gives_the_same(tmp_path: Path) -> None:
+    model, inputs = build_model("bloom"), build_inputs("bloom", 30)
+    with whorl.hf.install(model), torch.no_grad():
+        before = compute_logits(model, inputs)
+        model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path, local_files_only=True)
+    with whorl.hf.install(again), torch.no_grad():
+        assert torch.equal(before, compute_logits(again, inputs))
+
+
+@torch.no_grad()
+def test_a_copy_is_a_model_of_its_own() -> None:
+    model, inputs = build_model("t5"), build_inputs("t5", 30)
+    whorl.hf.install(model)
+    other = copy.deepcopy(model)
+    before = compute_logits(model, inputs)
+    for weight in model.parameters():
+        weight.zero_()
+    assert torch.equal(before, compute_logits(other, inputs))
+    whorl.hf.uninstall(other)
+    assert float((before - compute_logits(other, inputs)).abs().max()) < 1e-4
+
+
+@torch.no_grad()
+def test_new_weights_are_used() -> None:
+    """Also those that replace the tensors of a model, and those written past autograd."""
+    model, inputs = build_model("t5"), build_inputs("t5", 30)
+    first = {name: weight.clone() for name, weight in model.state_dict().items()}
+    other = {name: torch.randn_like(weight) * 0.2 for name, weight in first.items()}
+    whorl.hf.install(model)
+    before = compute_logits(model, inputs)
+    model.load_state_dict(other, assign=True)
+    changed = compute_logits(model, inputs)
+    assert not torch.equal(before, changed)
+    for name, weight in model.named_parameters():
+        weight.data.copy_(first[name])
+    assert torch.equal(before, compute_logits(model, inputs))
+
+
+class Unknown(nn.Module):
+    """Not a model of transformers."""
+
+
+def test_what_install_refuses() -> None:
+    install = whorl.hf.install
+    model = build_model("bloom")
+    with pytest.raises(TypeError, match=r"model must be a model of transformers.*got Unknown"):
+        install(Unknown())
+    with pytest.raises(TypeError, match=r"encoding must be an encoding.*got 'alibi'"):
+        install(model, "alibi")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"encoding must act in attention; Sinusoidal"):
+        install(model, whorl.Sinusoidal(48))
+    with pytest.raises(TypeError, match=r"scaling must be a scaling.*got 4\.0"):
+        install(model, scaling=4.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"pass encoding or scaling, not both"):
+        install(model, whorl.RoPE(8), scaling=whorl.Linear(2.0))
+    with pytest.raises(ValueError, match=r"scaling must be None for BLOOM, which does not rotate"):
+        install(model, scaling=whorl.Linear(2.0))
+    with pytest.raises(ValueError, match=r"precision must be one of float32, float64; got 'half'"):
+        install(model, precision="half")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"impl must be one of auto, native, reference; got 'c'"):
+        install(model, impl="c")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"must be a model that whorl.hf.install changed"):
+        whorl.hf.uninstall(model)
+    install(model)
+    with pytest.raises(ValueError, match=r"has whorl installed already\. Call"):
+        install(model)
+
+
+def test_models_that_are_refused_stay_as_they_are() -> None:
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    bert = BertModel(BertConfig(num_hidden_layers=1, vocab_size=10, **sizes))
+    with pytest.raises(ValueError, match=r"model type 'bert' \(BertModel\) is not supported\. Su"):
+        whorl.hf.install(bert)
+    assert bert.config._attn_implementation != "whorl"
+    model = build_model("bloom")
+    model.transformer.h[1].to("meta")
+    with pytest.raises(ValueError, match=r"all parameters must be on one device; got cpu, meta"):
+        whorl.hf.install(model)
+    model = build_model("bloom")
+    model.transformer.h[1]._hf_hook = object()
+    with pytest.raises(ValueError, match=r"transformer\.h\.1 is dispatched or offloaded by acc"):
+        whorl.hf.install(model)
+    model = build_model("bloom")
+    model.hf_quantizer = object()
+    with pytest.raises(ValueError, match=r"BloomForCausalLM has quantised weights"):
+        whorl.hf.install(model)
+
+
+def test_a_failed_change_undoes_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model("bloom")
+    first, second = (block.self_attention for block in model.transformer.h)
+
+    def fail(self: ClassChange) -> None:
+        if self.module is second:
+            raise RuntimeError("no")
+        apply(self)
+
+    apply = ClassChange.apply
+    monkeypatch.setattr(ClassChange, "apply", fail)
+    with pytest.raises(RuntimeError, match="no"):
+        whorl.hf.install(model)
+    assert type(first) is BloomAttention
+    assert not hasattr(first, "whorl_encoding")
+    assert model.config._attn_implementation != "whorl"
+
+
+def test_longer_than_stock_can() -> None:
+    """MPT of transformers fails past max_seq_len."""
+    model = build_model("mpt", max_seq_len=32)
+    inputs = build_inputs("mpt", 40)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        model(**inputs)
+    with whorl.hf.install(model):
+        assert model(**inputs).logits.isfinite().all()
