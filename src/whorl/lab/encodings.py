@@ -102,8 +102,6 @@ def _choose_defaults(name: str, model: ModelConfig) -> dict[str, Any]:
         # The default scale of 1 belongs to T5's initialization of the projections.
         "t5": {"scale": None, "direction": "causal" if causal else "bidirectional"},
         "relative_bias": {"max_future": 0 if causal else None},
-        # As large as the embeddings that they are added to: a sinusoid has a / sqrt(2).
-        "sinusoidal": {"scale": EMBEDDING_STD * 2**0.5},
         "learned": {"std": EMBEDDING_STD},
         # As in Qwen2-VL: a quarter of the pairs for time, the rest for rows and columns.
         "mrope": {"sections": _divide_pairs(pairs)},

@@ -33,7 +33,7 @@ class RateGrid:
 
     matrices: tuple[float, ...] = (0.005, 0.01, 0.02)
     more_matrices: tuple[float, ...] = (0.0025, 0.04)
-    encoding: tuple[float, ...] = (0.002, 0.01, 0.05)
+    encoding: tuple[float, ...] = (0.01, 0.05, 0.2)
 
 
 def find_learning_rates(
@@ -69,10 +69,12 @@ def find_learning_rates(
         second += [plan_trial(base, name, matrices=m, encoding=e) for m, e in others]
     losses |= _train_trials(second, Path(folder), workers, show)
     return {
-        "chosen": {name: _choose_rates(base, losses, name) for name in sorted(encodings)},
+        "chosen": {
+            name: _get_rates(base, _find_best(losses, name), name) for name in sorted(encodings)
+        },
         "trials": {
             name: [
-                {**_get_rates(trial), "loss": round(loss, 4)}
+                {**_get_rates(base, trial, name), "loss": round(loss, 4)}
                 for trial, loss in losses.items()
                 if trial.config.model.encoding == name
             ]
@@ -115,22 +117,13 @@ def _find_best(losses: Mapping[PlannedRun, float], name: str) -> PlannedRun:
     return min(mine, key=lambda trial: mine[trial])
 
 
-def _choose_rates(
-    base: RunConfig, losses: Mapping[PlannedRun, float], name: str
-) -> dict[str, float]:
-    """The rates of the best trial; without the encoding's own if it has no parameters."""
-    rates = _get_rates(_find_best(losses, name))
-    if not _has_parameters(base, name):
-        del rates["encoding_learning_rate"]
-    return rates
-
-
-def _get_rates(trial: PlannedRun) -> dict[str, float]:
+def _get_rates(base: RunConfig, trial: PlannedRun, name: str) -> dict[str, float]:
+    """The rates of a trial; without the encoding's own if it has no parameters."""
     training = trial.config.training
-    return {
-        "learning_rate": training.learning_rate,
-        "encoding_learning_rate": training.encoding_learning_rate,
-    }
+    rates = {"learning_rate": training.learning_rate}
+    if _has_parameters(base, name):
+        rates["encoding_learning_rate"] = training.encoding_learning_rate
+    return rates
 
 
 def _has_parameters(base: RunConfig, name: str) -> bool:
