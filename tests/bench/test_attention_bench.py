@@ -30,7 +30,7 @@ from whorl.bench.attention import (
     runner,
     softmax,
 )
-from whorl.bench.contestants import Contestant
+from whorl.bench.contestants import Contestant, time_alternately
 from whorl.bench.measure import Timing
 
 TINY = Plan(
@@ -302,7 +302,7 @@ def test_contestants_that_grow_are_called_equally_often() -> None:
     calls: list[str] = []
     slow = Contestant("slow", lambda: calls.append("slow"), lambda: None, 7)
     fast = Contestant("fast", lambda: calls.append("fast"), lambda: None)
-    timings = runner.time_alternately([slow, fast], 3)
+    timings = time_alternately([slow, fast], 3)
     assert calls == ["slow", "fast", "fast", "slow", "slow", "fast", "fast", "slow"]
     assert [(t.samples, t.loops) for t in timings] == [(3, 7), (3, 1)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whorl.bench import BenchmarkTarget, attention, rotation, training
+from whorl.bench import BenchmarkTarget, attention, models, rotation, training
 from whorl.bench.contestants import Contestant, describe_error, prepare_contestants
 
 FILES = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
@@ -17,12 +17,12 @@ PUBLISHED = [
     path for path in FILES if not path.stem.endswith(("-compare", "detector", "seed-noise"))
 ]
 REPORTS: dict[Any, Any] = {
-    report.FORMAT: report for report in (rotation.Report, attention.Report, training.Report)
+    part.Report.FORMAT: part.Report for part in (rotation, attention, training, models)
 }
 
 
 def test_formats_tell_the_benchmarks_apart() -> None:
-    assert list(REPORTS) == [1, "attention 1", "training 1"]
+    assert list(REPORTS) == [1, "attention 1", "training 1", "models 1"]
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)

@@ -1,14 +1,17 @@
-"""The benchmarks of ``whorl bench``: rotation, attention and training, a package for each.
+"""The benchmarks of ``whorl bench``: a package for each.
 
     plan = Plan.quick()                       what is measured
     report = run(plan, sink="report.json")    measures it and saves the report after every cell
     print(report.render_markdown())
 
+    rotation     against copy_ and other libraries     attention   against PyTorch's
+    training     against a plain GPT                   models      transformers with and without
+
 The names in this module are those of the rotation benchmark, which compares whorl with ``copy_``
 and with other libraries (peers). Every peer is optional: those that can be imported are measured.
 ``pip install whorl[bench]`` installs all of them.
 
-The modules here hold what the three benchmarks share:
+The modules here hold what the benchmarks share:
 
     plan       which cells are measured, and for how long
     cells      one cell: its work, and the results of its contestants

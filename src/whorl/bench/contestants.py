@@ -1,9 +1,18 @@
 """Implementations that a cell compares: verified first, then timed."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Contestant", "ContestantMakers", "describe_error", "prepare_contestants"]
+from .measure import Timing
+
+__all__ = [
+    "Contestant",
+    "ContestantMakers",
+    "describe_error",
+    "prepare_contestants",
+    "time_alternately",
+]
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,20 @@ def prepare_contestants(makers: ContestantMakers) -> tuple[list[Contestant], dic
         else:
             wrong[name] = problem
     return found, wrong
+
+
+def time_alternately(contestants: Sequence[Contestant], repeats: int) -> list[Timing]:
+    """Seconds of one unit of each contestant; all are called equally often, as caches grow."""
+    samples: list[list[float]] = [[] for _ in contestants]
+    for number in range(repeats + 1):  # the first round is the warm-up
+        for n in range(len(contestants)):
+            who = (n + number) % len(contestants)
+            start = time.perf_counter()
+            contestants[who].call()
+            seconds = time.perf_counter() - start
+            if number:
+                samples[who].append(seconds / contestants[who].units)
+    return [Timing.from_samples(s, c.units) for s, c in zip(samples, contestants, strict=True)]
 
 
 def describe_error(error: Exception) -> str:

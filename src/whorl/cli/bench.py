@@ -1,4 +1,4 @@
-"""``whorl bench``: time rotation, attention or training; show where it stands."""
+"""``whorl bench``: time rotation, attention, training or models; show where it stands."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class What(str, Enum):
     rotation = "rotation"
     attention = "attention"
     training = "training"
+    models = "models"
 
 
 Measured = typer.Argument(help="What is measured.")
@@ -52,7 +53,10 @@ def bench(
     threads: Annotated[str | None, Threads] = None,
     resume: Annotated[bool, Resume] = False,
 ) -> None:
-    """Time rotation against other libraries, attention against PyTorch's, training against GPT."""
+    """Time rotation against other libraries, attention against PyTorch's, training against GPT.
+
+    And models of transformers against themselves, with whorl installed.
+    """
     own = {"--chart": chart, "--peers": peers, "--shapes": shapes, "--dtypes": dtypes}
     part = _select_benchmark(what, [option for option, value in own.items() if value is not None])
     _check_files(out, chart, resume, part.Report)

@@ -106,8 +106,9 @@ def attend(
     whole = attention_mask is not None and (
         attention_mask.is_floating_point() or attention_mask.shape[2] != 1
     )
-    if encoding is None and not output_attentions and (whole or position_bias is not None):
-        # The matrix is there already: nothing is gained by another way.
+    one = query.shape[2] == 1 or attention_mask is None  # no rule to be added to the mask
+    if encoding is None and not output_attentions and (one or whole or position_bias is not None):
+        # There is no matrix to be saved: another way gains nothing.
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module,
             query,

@@ -4,7 +4,7 @@
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,8 @@ def attend_tokens(
     elif skip_padding and mask is not None and not is_whole and not _is_in_one_piece(mask):
         keys = (mask[:, 0, 0].long().cumsum(-1) - 1).clamp(min=0)
         places = _Places(keys[:, S - T :], keys)
+    if T == 1 and places is None and not (weights or dropout) and _is_bias(encoding):
+        return _attend_last(q, k, v, encoding, mask, scale), None
     causal = causal and not is_whole
     if weights or (mask is not None and mask.is_floating_point()):
         if places is None:
@@ -79,6 +81,36 @@ def attend_tokens(
         dropout=dropout,
     )
     return out, None
+
+
+def _is_bias(encoding: Encoding | None) -> TypeGuard[Encoding]:
+    """Whether an encoding does nothing in attention but add a bias by distance."""
+    return (
+        encoding is not None
+        and encoding.hooks <= {"score", "scale"}
+        and not (encoding.acts("content_score") or encoding.acts("query_scale"))
+    )
+
+
+def _attend_last(
+    q: Tensor, k: Tensor, v: Tensor, encoding: Encoding, mask: Tensor | None, scale: float | None
+) -> Tensor:
+    """Attention of the last token alone, which sees all keys: a step of generation.
+
+    Here the arguments are known to be right, so that a step need not pay for looking at them.
+    """
+    S = k.shape[2]
+    bias = encoding.distance_bias(torch.arange(S - 1, -1, -1, device=k.device))  # [H, S]
+    added = None if bias is None else bias.to(q.dtype)[None, :, None]
+    if mask is not None:
+        hidden = torch.finfo(q.dtype).min
+        more = mask if mask.is_floating_point() else torch.where(mask, 0.0, hidden).to(q.dtype)
+        added = more if added is None else added + more
+    scale = encoding.softmax_scale(q.shape[3]) if scale is None else scale
+    grouped = q.shape[1] != k.shape[1]
+    return nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=added, scale=scale, enable_gqa=grouped
+    )
 
 
 def _is_in_one_piece(mask: Tensor) -> bool:

@@ -1,18 +1,17 @@
 """Measures a plan of the attention benchmark; every contestant is verified before it is timed."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
 from whorl._support.threads import use_threads
 from whorl.bench.contestants import (
-    Contestant,
     ContestantMakers,
     describe_error,
     prepare_contestants,
+    time_alternately,
 )
-from whorl.bench.measure import Timing, prepare_allocator
+from whorl.bench.measure import prepare_allocator
 from whorl.bench.runner import make_run
 
 from . import decode, linear, peak, softmax
@@ -46,20 +45,6 @@ def measure_cell(cell: Cell, plan: Plan) -> CellResult:
     timed = [Result(c.name, timing) for c, timing in zip(able, timings, strict=True)]
     wrong = [Result(name, problem=problem) for name, problem in problems.items()]
     return CellResult(cell, (*timed, *wrong))
-
-
-def time_alternately(contestants: Sequence[Contestant], repeats: int) -> list[Timing]:
-    """Seconds of one unit of each contestant; all are called equally often, as caches grow."""
-    samples: list[list[float]] = [[] for _ in contestants]
-    for number in range(repeats + 1):  # the first round is the warm-up
-        for n in range(len(contestants)):
-            who = (n + number) % len(contestants)
-            start = time.perf_counter()
-            contestants[who].call()
-            seconds = time.perf_counter() - start
-            if number:
-                samples[who].append(seconds / contestants[who].units)
-    return [Timing.from_samples(s, c.units) for s, c in zip(samples, contestants, strict=True)]
 
 
 def _measure_memory(name: str, cell: Cell) -> Result:

@@ -1,0 +1,118 @@
+"""Cells and effort of the benchmark of models, and the results of a cell."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from whorl.bench.cells import BenchmarkCell, BenchmarkCellResult, BenchmarkResult
+from whorl.bench.measure import Timing
+from whorl.bench.plan import BenchmarkPlan
+from whorl.bench.render import format_threads
+
+__all__ = ["INSTALLED", "MODELS", "STOCK", "Cell", "CellResult", "Plan", "Result", "Work"]
+
+STOCK, INSTALLED = "stock", "installed"
+#: Models by the names of their ``model_type``; T5 without its decoder.
+MODELS = ("bloom", "mpt", "t5", "llama")
+
+#: What is timed: all tokens at once, one token after as many in a cache, or forward and backward;
+#: or the memory that all tokens at once need.
+Work = Literal["prefill", "decode", "training", "memory"]
+
+_LENGTHS = (512, 1024, 2048, 4096)
+
+
+@dataclass(frozen=True)
+class Cell(BenchmarkCell):
+    """A model, what is timed, and the number of tokens."""
+
+    model: str
+    work: Work
+    length: int
+    batch: int
+    threads: int
+
+    @property
+    def key(self) -> str:
+        """Model, work, batch x length, threads: "bloom/prefill/1x512/1"."""
+        return f"{self.model}/{self.work}/{self.batch}x{self.length}/{self.threads}"
+
+    @property
+    def label(self) -> str:
+        return (
+            f"{self.model}, {self.work}, {self.batch} x {self.length} tokens,"
+            f" {format_threads(self.threads)}"
+        )
+
+
+@dataclass(frozen=True)
+class Plan(BenchmarkPlan):
+    """Models, kinds of work and lengths, and the effort."""
+
+    models: tuple[str, ...] = MODELS
+    works: tuple[Work, ...] = ("prefill", "decode", "training", "memory")
+    lengths: tuple[int, ...] = _LENGTHS
+    memory_length: int = 8192
+    repeats: int = 5
+
+    EFFORT: ClassVar[tuple[str, ...]] = ("repeats",)
+    PEERS: ClassVar[str] = "a model is compared with itself, as transformers runs it"
+
+    def __post_init__(self) -> None:
+        self.check_least("lengths, threads and repeats", (*self.lengths, self.memory_length))
+
+    @classmethod
+    def quick(cls) -> "Plan":
+        """Cells for a minute or two: prefill of the shorter lengths and decode, one thread."""
+        return cls(works=("prefill", "decode"), lengths=(512, 1024))
+
+    def list_cells(self) -> list[Cell]:
+        """All cells, in the order of the thread counts."""
+        return [
+            Cell(model, work, length, 1, threads)
+            for threads in self.threads
+            for model in self.models
+            for work in self.works
+            for length in self._list_lengths(model, work)
+        ]
+
+    def _list_lengths(self, model: str, work: Work) -> tuple[int, ...]:
+        if work == "memory":
+            return (self.memory_length,) if model == "bloom" else ()
+        if work == "decode" and model == "t5":  # an encoder
+            return ()
+        return self.lengths[:2] if work == "training" else self.lengths
+
+
+@dataclass(frozen=True)
+class Result(BenchmarkResult):
+    """Seconds of a model, or its bytes of memory, or the problem why it was not measured."""
+
+    name: str
+    timing: Timing | None = None
+    peak: int | None = None
+    problem: str | None = None
+
+    @property
+    def title(self) -> str:
+        return "transformers" if self.name == STOCK else "with whorl"
+
+    @property
+    def value(self) -> float | None:
+        return super().value if self.peak is None else float(self.peak)
+
+
+@dataclass(frozen=True)
+class CellResult(BenchmarkCellResult[Cell, Result]):
+    """All results of one cell."""
+
+    CELL: ClassVar[type[BenchmarkCell]] = Cell
+    RESULT: ClassVar[type[BenchmarkResult]] = Result
+
+    @property
+    def unit(self) -> str:
+        return INSTALLED
+
+    @property
+    def gain(self) -> float | None:
+        """Time or memory of transformers, divided by that with whorl."""
+        return self.compute_ratio(STOCK)

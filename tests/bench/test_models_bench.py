@@ -1,0 +1,112 @@
+"""The benchmark of models: both are compared first, targets judged, runs kept; no times."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from whorl.bench.measure import Timing
+from whorl.bench.models import (
+    Cell,
+    CellResult,
+    Plan,
+    Report,
+    Result,
+    check_targets,
+    contestants,
+    run,
+    runner,
+)
+
+SMALL = {"hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
+SIZES = {
+    "bloom": {"hidden_size": 24, "n_head": 2, "n_layer": 1},
+    "mpt": {"d_model": 24, "n_heads": 2, "n_layers": 1, "max_seq_len": 64},
+    "t5": {"d_model": 24, "num_heads": 2, "num_layers": 1, "d_ff": 24},
+    "llama": {**SMALL, "intermediate_size": 24},
+}
+
+
+@pytest.fixture(autouse=True)
+def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contestants, "_SIZES", SIZES)
+
+
+def test_every_cell_is_measured(tmp_path: Path) -> None:
+    plan = Plan(lengths=(12, 20), works=("prefill", "decode", "training"), repeats=1)
+    report = run(plan, sink=tmp_path / "r.json")
+    assert report.complete
+    assert [cell.cell for cell in report.cells] == plan.list_cells()
+    assert len(report.cells) == 4 * 4 + 3 * 2
+    assert [r.problem for cell in report.cells for r in cell.results if r.problem] == []
+    assert all(cell.gain for cell in report.cells)
+    assert Report.load(tmp_path / "r.json") == report
+
+
+def test_plans() -> None:
+    assert {cell.model for cell in Plan().list_cells()} == set(SIZES)
+    assert [c.key for c in Plan().list_cells() if c.work == "memory"] == ["bloom/memory/1x8192/1"]
+    quick = Plan.quick().list_cells()
+    assert {cell.work for cell in quick} == {"prefill", "decode"}
+    assert max(cell.length for cell in quick) == 1024
+    with pytest.raises(ValueError, match="lengths, threads and repeats must be at least 1"):
+        Plan(lengths=(0,))
+    with pytest.raises(ValueError, match="peers cannot be selected: a model is compared with its"):
+        Plan().select(peers=["hf"])
+
+
+def test_a_model_that_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(name: str, cell: Cell) -> object:
+        return (lambda: torch.full((2,), 1.001 if name == "installed" else 1.0)), 1
+
+    monkeypatch.setattr(contestants, "build_call", build)
+    cell = runner.measure_cell(Cell("bloom", "prefill", 12, 1, 1), Plan(repeats=1))
+    assert cell.gain is None
+    (wrong,) = [result for result in cell.results if result.problem]
+    assert (wrong.name, wrong.problem) == ("installed", "differs from transformers by 1.0e-03")
+
+
+def measured(model: str, work: str, length: int, stock: float, ours: float) -> CellResult:
+    cell = Cell(model, work, length, 1, 1)  # type: ignore[arg-type]
+    if work == "memory":
+        results = [Result("stock", peak=int(stock)), Result("installed", peak=int(ours))]
+    else:
+        times = [Timing(seconds, seconds, seconds, seconds, 5, 1) for seconds in (stock, ours)]
+        results = [Result("stock", times[0]), Result("installed", times[1])]
+    return CellResult(cell, tuple(results))
+
+
+@pytest.mark.parametrize(("gain", "ok"), [(1.31, True), (1.29, False)])
+def test_targets(gain: float, ok: bool) -> None:
+    cells = [measured("bloom", "prefill", 1024, gain, 1.0)]
+    (found,) = [target for target in check_targets(cells) if target.ok is not None]
+    assert (found.name, found.limit) == ("BLOOM, prefill, 1024 tokens", ">= 1.3")
+    assert found.ok is ok
+
+
+def test_a_report_is_shown() -> None:
+    cells = (
+        measured("t5", "prefill", 512, 0.3, 0.2),
+        measured("bloom", "memory", 8192, 12e9, 1e9),
+    )
+    environment = {"cpu": "CPU", "cores": 2, "date": "2026-11-17", "torch": "2", "kernel": "c"}
+    environment |= {"peers": {}, "command": "whorl bench models"}
+    report = Report(environment, {"repeats": 5}, cells)
+    text = report.render_markdown()
+    for words in (
+        "Two layers of width 768 with 12 heads, float32, no head. Command: `whorl bench models`.",
+        "**All tokens at once, 1 thread**",
+        "| T5 encoder, 1 x 512 | 300 ms | 200 ms | 1.50 |",
+        "| BLOOM, 1 x 8192 | 12,000 MB | 1,000 MB | 12.0 |",
+        "| BLOOM, memory of transformers / with whorl | >= 10 | 12 | reached |",
+        "Targets reached on one thread: 2 of 2 measured.",
+    ):
+        assert words in text
+    assert Report.from_dict(report.to_dict()) == report
+
+
+def test_memory_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "__name__", "no_such_module")
+    broken = runner._measure_memory("stock", Cell("bloom", "memory", 16, 1, 1))
+    assert broken.problem is not None
+    assert "no_such_module" in broken.problem

@@ -1,0 +1,54 @@
+"""The scripts of examples/ run, on small models and without a network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hf.models import build_model
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    command = [sys.executable, "-W", "error::UserWarning", EXAMPLES / name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_t5_long_input() -> None:
+    out = run("t5_long_input.py")
+    assert "Installation(T5EncoderModel, family='T5', changes=2)" in out
+    assert float(out.split()[-1]) < 1e-4
+
+
+def test_own_encoding() -> None:
+    out = run("own_encoding.py")
+    assert "Installation(LlamaForCausalLM, family='rotary', changes=3)" in out
+    first, *_, last = [line.partition("weights ")[2] for line in out.splitlines()[1:]]
+    assert first != last  # the numbers of the encoding are trained
+
+
+def test_install_and_generate(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["Positions", "in", "a", "Transformer", "are", "unknown"]
+    vocabulary = {word: n for n, word in enumerate([*words, *map(str, range(110))])}
+    model = tokenizers.models.WordLevel(vocabulary, unk_token="unknown")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="unknown").save_pretrained(
+        tmp_path
+    )
+    build_model("bloom").save_pretrained(tmp_path)
+    out = run("install_and_generate.py", str(tmp_path))
+    assert "Installation(BloomForCausalLM, family='BLOOM', changes=2)" in out
+    assert out.endswith("the same text as without whorl: True\n")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_examples_are_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 45
