@@ -18,11 +18,15 @@ from whorl.bench.models import (
     runner,
 )
 
+# transformers' DeBERTa is written with it.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
 SMALL = {"hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
 SIZES = {
     "bloom": {"hidden_size": 24, "n_head": 2, "n_layer": 1},
     "mpt": {"d_model": 24, "n_heads": 2, "n_layers": 1, "max_seq_len": 64},
     "t5": {"d_model": 24, "num_heads": 2, "num_layers": 1, "d_ff": 24},
+    "deberta-v2": {**SMALL, "intermediate_size": 24, "relative_attention": True},
     "llama": {**SMALL, "intermediate_size": 24},
 }
 
@@ -37,7 +41,7 @@ def test_every_cell_is_measured(tmp_path: Path) -> None:
     report = run(plan, sink=tmp_path / "r.json")
     assert report.complete
     assert [cell.cell for cell in report.cells] == plan.list_cells()
-    assert len(report.cells) == 4 * 4 + 3 * 2
+    assert len(report.cells) == 5 * 4 + 3 * 2
     assert [r.problem for cell in report.cells for r in cell.results if r.problem] == []
     assert all(cell.gain for cell in report.cells)
     assert Report.load(tmp_path / "r.json") == report

@@ -1,5 +1,7 @@
 """Models give the same outputs, gradients and text with whorl installed as without."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from whorl.hf.families import FAMILIES
 
 from .models import (
     BIASED,
+    GENERATING,
     ROTARY,
     SEQ2SEQ,
     add_labels,
@@ -17,6 +20,9 @@ from .models import (
     compute_logits,
     list_gradients,
 )
+
+# transformers' DeBERTa is written with it.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
 # Beyond one block of queries in whorl's attention.
 LENGTH = 300
@@ -76,7 +82,7 @@ def test_gradients_stay_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=str)
-@pytest.mark.parametrize("kind", [*BIASED, "llama", "mistral"])
+@pytest.mark.parametrize("kind", [*GENERATING, "llama", "mistral"])
 def test_generated_text_stays_the_same(kind: str, options: dict[str, object]) -> None:
     model, inputs = build_model(kind), build_inputs(kind, 40, "left")
     inputs.pop("decoder_input_ids", None)
@@ -123,11 +129,12 @@ def test_tokens_one_by_one(kind: str) -> None:
     compare(whole, torch.cat(steps, 1))
 
 
-@pytest.mark.parametrize("kind", ["bloom", "mpt", "t5", "umt5", "llama"])
+@pytest.mark.parametrize("kind", ["bloom", "mpt", "t5", "umt5", "deberta-v2", "llama"])
 @torch.no_grad()
 def test_attention_weights(kind: str) -> None:
     model = build_model(kind)
-    model.set_attn_implementation("eager")
+    if kind in ("llama", *SEQ2SEQ):
+        model.set_attn_implementation("eager")
     inputs = build_inputs(kind, 30, "left")
     before = model(**inputs, output_attentions=True)
     with whorl.hf.install(model):
@@ -200,6 +207,38 @@ def test_gradient_checkpointing_and_autocast(kind: str) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             rough = model(**inputs, use_cache=False).loss.item()
         assert rough == pytest.approx(model(**inputs, use_cache=False).loss.item(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"position_buckets": -1, "share_att_key": False},
+        {"pos_att_type": ["c2p"], "norm_rel_ebd": "none"},
+        {"pos_att_type": ["p2c"], "share_att_key": False, "max_relative_positions": 100},
+        {"relative_attention": False, "position_biased_input": True},
+    ],
+    ids=str,
+)
+@torch.no_grad()
+def test_options_of_deberta(options: dict[str, Any]) -> None:
+    model = build_model("deberta-v2", **options)
+    for padding in ("none", "right"):
+        inputs = build_inputs("deberta-v2", LENGTH, padding)
+        before = compute_logits(model, inputs)
+        with whorl.hf.install(model):
+            compare(before, compute_logits(model, inputs))
+
+
+@torch.no_grad()
+def test_relative_positions_of_the_caller() -> None:
+    """Any positions are possible there, so that transformers' own way is taken."""
+    model, inputs = build_model("deberta-v2"), build_inputs("deberta-v2", 20)
+    encoder, x = model.deberta.encoder, model.deberta.embeddings(inputs["input_ids"])
+    arguments = {"attention_mask": torch.ones(2, 20), "relative_pos": torch.zeros(1, 20, 20).long()}
+    before = encoder(x, **arguments).last_hidden_state
+    with whorl.hf.install(model):
+        compare(before, encoder(x, **arguments).last_hidden_state)
+    assert not torch.equal(before, encoder(x, torch.ones(2, 20)).last_hidden_state)
 
 
 @pytest.mark.parametrize("kind", ROTARY)

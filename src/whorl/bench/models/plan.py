@@ -12,7 +12,9 @@ __all__ = ["INSTALLED", "MODELS", "STOCK", "Cell", "CellResult", "Plan", "Result
 
 STOCK, INSTALLED = "stock", "installed"
 #: Models by the names of their ``model_type``; T5 without its decoder.
-MODELS = ("bloom", "mpt", "t5", "llama")
+MODELS = ("bloom", "mpt", "t5", "deberta-v2", "llama")
+#: Those that do not decode.
+ENCODERS = ("t5", "deberta-v2")
 
 #: What is timed: all tokens at once, one token after as many in a cache, or forward and backward;
 #: or the memory that all tokens at once need.
@@ -78,7 +80,7 @@ class Plan(BenchmarkPlan):
     def _list_lengths(self, model: str, work: Work) -> tuple[int, ...]:
         if work == "memory":
             return (self.memory_length,) if model == "bloom" else ()
-        if work == "decode" and model == "t5":  # an encoder
+        if work == "decode" and model in ENCODERS:
             return ()
         return self.lengths[:2] if work == "training" else self.lengths
 

@@ -18,9 +18,16 @@ _LEAST = {
     "bloom": {512: 1.05, 1024: 1.3, 2048: 1.8, 4096: 2.5},
     "mpt": {512: 1.05, 1024: 1.3, 2048: 1.8, 4096: 2.5},
     "t5": {512: 1.05, 1024: 1.4, 2048: 1.6, 4096: 2.0},
+    "deberta-v2": {512: 1.4, 1024: 2.2, 2048: 2.8},
     "llama": dict.fromkeys((512, 1024, 2048, 4096), 0.98),
 }
-_TITLES = {"bloom": "BLOOM", "mpt": "MPT", "t5": "T5 encoder", "llama": "Llama"}
+_TITLES = {
+    "bloom": "BLOOM",
+    "mpt": "MPT",
+    "t5": "T5 encoder",
+    "deberta-v2": "DeBERTa v3",
+    "llama": "Llama",
+}
 _HEADS = ("", "transformers", "with whorl", "transformers / with whorl")
 
 

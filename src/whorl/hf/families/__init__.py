@@ -20,6 +20,7 @@ _ROTARY = (
 #: The file of each ``config.model_type``.
 FAMILIES = {
     "bloom": "bloom",
+    "deberta-v2": "deberta",
     "mpt": "mpt",
     "mt5": "t5",
     "t5": "t5",
