@@ -14,8 +14,9 @@ from transformers import (
 
 from whorl.hf.families import FAMILIES
 
-BIASED = [kind for kind, file in FAMILIES.items() if file != "rotary"]
-GENERATING = [kind for kind in BIASED if kind != "deberta-v2"]
+#: Models whose attention modules change, and those whose masks do.
+CHANGED = [kind for kind, file in FAMILIES.items() if file != "rotary"]
+ENCODERS = ["deberta-v2", "mpnet", "roformer"]
 ROTARY = [kind for kind, file in FAMILIES.items() if file == "rotary"]
 SEQ2SEQ = [kind for kind, file in FAMILIES.items() if file == "t5"]
 
@@ -31,12 +32,17 @@ _ROTARY: dict[str, Any] = {
 }
 _T5: dict[str, Any] = {"d_model": 48, "d_kv": 12, "num_heads": 4, "num_layers": 2, "d_ff": 64}
 _T5 |= {"dropout_rate": 0.0, "decoder_start_token_id": 0}
-_DEBERTA: dict[str, Any] = {
+_BERT: dict[str, Any] = {
     "hidden_size": 48,
     "num_attention_heads": 4,
     "num_hidden_layers": 2,
     "intermediate_size": 64,
     "max_position_embeddings": 512,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+_DEBERTA: dict[str, Any] = {
+    **_BERT,
     # As in DeBERTa v3.
     "relative_attention": True,
     "position_buckets": 32,
@@ -45,14 +51,15 @@ _DEBERTA: dict[str, Any] = {
     "norm_rel_ebd": "layer_norm",
     "position_biased_input": False,
     "type_vocab_size": 0,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
 }
 _OPTIONS: dict[str, dict[str, Any]] = {
     # Six heads: ALiBi's slopes of a number of heads that is no power of two.
     "bloom": {"hidden_size": 48, "n_head": 6, "n_layer": 2},
     "mpt": {"d_model": 48, "n_heads": 6, "n_layers": 2, "max_seq_len": 1024},
     "deberta-v2": _DEBERTA,
+    "gptj": {"n_embd": 48, "n_head": 4, "n_layer": 2, "rotary_dim": 8, "n_positions": 512},
+    "mpnet": {**_BERT, "relative_attention_num_buckets": 32},
+    "roformer": _BERT,
     "gpt_neox": {**_ROTARY, "rotary_pct": 0.5},
     "gemma3_text": {**_ROTARY, "head_dim": 12, "sliding_window": 90, "sliding_window_pattern": 2},
     "mistral": {**_ROTARY, "sliding_window": 90},
@@ -70,12 +77,12 @@ def build_model(kind: str, *, std: float = 0.2, **more: object) -> PreTrainedMod
     options = {**_OPTIONS.get(kind, _ROTARY), "vocab_size": _VOCAB, **more}
     config = AutoConfig.for_model(kind, **options)
     loader = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
-    loader = AutoModelForMaskedLM if kind == "deberta-v2" else loader
+    loader = AutoModelForMaskedLM if kind in ENCODERS else loader
     model: PreTrainedModel = loader.from_config(config).eval()
     source = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in model.parameters():
-            if weight.dim() > 1:
+            if weight.dim() > 1 and weight.requires_grad:
                 weight.normal_(std=std, generator=source)
     return model
 

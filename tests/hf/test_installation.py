@@ -138,6 +138,15 @@ def test_models_that_are_refused_stay_as_they_are() -> None:
     model.transformer.h[1]._hf_hook = object()
     with pytest.raises(ValueError, match=r"transformer\.h\.1 is dispatched or offloaded by acc"):
         whorl.hf.install(model)
+    model = build_model("roformer")
+    model.roformer.encoder.embed_positions.weight.data += 0.1
+    with pytest.raises(ValueError, match=r"table of positions of RoFormerForMaskedLM must be that"):
+        whorl.hf.install(model)
+    model = build_model("roformer", is_decoder=True, add_cross_attention=True)
+    with pytest.raises(
+        ValueError, match=r"attends to another model's tokens \(add_cross_attention"
+    ):
+        whorl.hf.install(model)
     model = build_model("bloom")
     model.hf_quantizer = object()
     with pytest.raises(ValueError, match=r"BloomForCausalLM has quantised weights"):

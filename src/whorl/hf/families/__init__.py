@@ -21,8 +21,11 @@ _ROTARY = (
 FAMILIES = {
     "bloom": "bloom",
     "deberta-v2": "deberta",
+    "gptj": "gptj",
+    "mpnet": "mpnet",
     "mpt": "mpt",
     "mt5": "t5",
+    "roformer": "roformer",
     "t5": "t5",
     "umt5": "t5",
     **dict.fromkeys(_ROTARY, "rotary"),

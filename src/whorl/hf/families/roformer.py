@@ -1,0 +1,116 @@
+"""RoFormer: a rotation of whole heads, in pairs of neighbours; of the values too, if asked for.
+
+In transformers its attention builds a matrix of scores; here it does not. Its angles are exact
+(float64) there as well, so that ``precision`` changes nothing.
+
+Su et al. 2021, https://arxiv.org/abs/2104.09864.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import EncoderDecoderCache, PreTrainedModel
+from transformers.models.roformer.modeling_roformer import (
+    RoFormerSelfAttention,
+    RoFormerSinusoidalPositionalEmbedding,
+)
+
+from whorl.encodings import Encoding, RoPE
+from whorl.hf.changes import Change, ClassChange
+from whorl.hf.options import InstallOptions
+from whorl.hf.tokens import attend_tokens
+
+from .base import ModelFamily, read_length
+
+__all__ = ["FAMILY"]
+
+
+class WhorlRoFormerSelfAttention(RoFormerSelfAttention):
+    """RoFormer's attention without a matrix of scores.
+
+    whorl_rotation: rotates queries and keys before they are cached; None with another encoding.
+    """
+
+    whorl_encoding: Encoding | None
+    whorl_rotation: RoPE | None
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        sinusoidal_pos: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        past_key_values: Any = None,
+        output_attentions: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        shape = (self.num_attention_heads, self.attention_head_size)
+        q, k, v = (
+            project(hidden_states).unflatten(-1, shape).transpose(1, 2)  # [B, H, T, D]
+            for project in (self.query, self.key, self.value)
+        )
+        cache = past_key_values
+        offset: int | Tensor = 0
+        if isinstance(cache, EncoderDecoderCache):
+            cache = cache.self_attention_cache
+        if cache is not None:
+            offset = read_length(cache, self.layer_idx)
+        if self.whorl_rotation is not None:
+            q, k = self.whorl_rotation(q, k, offset=offset)
+            v = self.whorl_rotation.rotate(v, offset=offset) if self.rotary_value else v
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_idx)
+        out, weights = attend_tokens(
+            q,
+            k,
+            v,
+            self.whorl_encoding,
+            attention_mask,
+            causal=self.is_decoder,
+            offset=offset if cache is not None else None,
+            scale=self.attention_head_size**-0.5,
+            dropout=self.dropout.p if self.training else 0.0,
+            weights=output_attentions,
+        )
+        return out.transpose(1, 2).flatten(2), weights
+
+
+def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
+    if model.config.add_cross_attention:
+        raise ValueError(
+            f"whorl.hf.install: {type(model).__name__} attends to another model's tokens"
+            " (add_cross_attention), which whorl does not support for RoFormer."
+        )
+    _check_tables(model)
+    changes: list[Change] = []
+    for module in model.modules():
+        if type(module) is RoFormerSelfAttention:
+            rotation = None
+            if options.encoding is None:
+                rotation = RoPE(
+                    module.attention_head_size,
+                    layout="interleaved",
+                    scaling=options.scaling,
+                    impl=options.impl,
+                )
+            attributes = {"whorl_encoding": options.encoding, "whorl_rotation": rotation}
+            changes.append(ClassChange(module, WhorlRoFormerSelfAttention, attributes))
+    return changes
+
+
+def _check_tables(model: PreTrainedModel) -> None:
+    """Refuse a model whose table of sin and cos, which is saved with it, is not RoPE's."""
+    for module in model.modules():
+        if isinstance(module, RoFormerSinusoidalPositionalEmbedding):
+            rows, channels = module.weight.shape
+            cos, sin = RoPE(channels).tables(torch.arange(rows))
+            expected = torch.cat((sin, cos), -1).to(module.weight)
+            if not torch.allclose(module.weight, expected, atol=1e-3):
+                raise ValueError(
+                    f"whorl.hf.install: the table of positions of {type(model).__name__} must be"
+                    " that of RoPE with base 10000; these weights have another one."
+                )
+
+
+FAMILY = ModelFamily("RoFormer", _plan)
