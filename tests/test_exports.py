@@ -69,7 +69,7 @@ INSPECTION |= {"LengthReport", "ModelExtension", "Remark", "inspect"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
 PLOTS |= {"save", "speed", "svg", "theme"}
-HF = {"Installation", "install", "uninstall"}
+HF = {"Installation", "LiveDiagnosis", "LiveFinding", "diagnose", "install", "uninstall"}
 PACKAGES = {"analysis": ANALYSIS, "hf": HF, "functions": CHECKS, "weights": WEIGHTS}
 PACKAGES |= {
     "configs": CONFIGS,

@@ -18,9 +18,6 @@ from whorl.bench.models import (
     runner,
 )
 
-# transformers' DeBERTa is written with it.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-
 SMALL = {"hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
 SIZES = {
     "bloom": {"hidden_size": 24, "n_head": 2, "n_layer": 1},

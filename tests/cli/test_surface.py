@@ -62,6 +62,7 @@ SURFACE = {
         "--json",
         "--length",
         "--list",
+        "--live",
         "--strict",
         "target",
     ],

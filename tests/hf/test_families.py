@@ -21,9 +21,6 @@ from .models import (
     list_gradients,
 )
 
-# transformers' DeBERTa is written with it.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-
 # Beyond one block of queries in whorl's attention.
 LENGTH = 300
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from whorl._support.extras import import_extra
 
 from ._diagnosis import Correction, print_diagnosis, print_rule, print_rules
 from ._options import make_length_option, split_words
@@ -12,6 +15,7 @@ from ._output import JsonFlag, print_json
 
 if TYPE_CHECKING:
     from whorl.configs.diagnosis import ConfigDiagnosis
+    from whorl.hf import LiveDiagnosis
 
 __all__ = ["FAILED", "doctor"]
 
@@ -27,6 +31,9 @@ Force = typer.Option("--force", help="With --fix: overwrite an earlier corrected
 Ignore = typer.Option(metavar="ID,ID", help="Rules to leave out.")
 Strict = typer.Option("--strict", help="Fail for warnings too (for CI).")
 List = typer.Option("--list", help="Print one line for each rule, and stop.")
+Live = typer.Option(
+    "--live", help="Also load the folder with transformers, and compare what it rotates by."
+)
 Explain = typer.Option(metavar="ID", help="Explain one rule, and stop.")
 
 
@@ -37,6 +44,7 @@ def doctor(
     force: Annotated[bool, Force] = False,
     ignore: Annotated[str | None, Ignore] = None,
     strict: Annotated[bool, Strict] = False,
+    live: Annotated[bool, Live] = False,
     list_rules: Annotated[bool, List] = False,
     explain: Annotated[str | None, Explain] = None,
     as_json: JsonFlag = False,
@@ -57,12 +65,27 @@ def doctor(
 
     found = diagnosis.diagnose(target, length=length, ignore=split_words(ignore) or ())
     fixed = _fix(found, force) if fix_it else None
+    loaded = _diagnose_live(target) if live else None
     if as_json:
-        print_json({**found.to_dict(), **({} if fixed is None else fixed.to_dict())})
+        more = {} if fixed is None else fixed.to_dict()
+        more |= {} if loaded is None else {"live": loaded.to_dict()}
+        print_json({**found.to_dict(), **more})
     else:
         print_diagnosis(target, found, fixed)
-    if found.fails(strict=strict):
+        if loaded is not None:
+            print(f"\nLoaded by transformers: {loaded}")
+    if found.fails(strict=strict) or (loaded and (loaded.findings if strict else loaded.errors)):
         raise typer.Exit(FAILED)
+
+
+def _diagnose_live(target: str) -> LiveDiagnosis:
+    """What is wrong with the model that transformers loads from a folder on this machine."""
+    if not Path(target).is_dir():
+        raise ValueError(f"--live: {target!r} must be a folder with config.json and weights.")
+    transformers = import_extra("transformers", by="whorl doctor --live", extra="hf")
+    from whorl import hf
+
+    return hf.diagnose(transformers.AutoModel.from_pretrained(target, local_files_only=True))
 
 
 def _print_rules(explain: str | None, as_json: bool) -> None:

@@ -8,6 +8,7 @@ Installation(BloomModel, family='BLOOM', changes=1)
 >>> whorl.hf.uninstall(model)
 
     installation    install and uninstall
+    diagnosis       whether a loaded model rotates as its config says
     families/       what changes in which models: one file per family
     interface       the mask and attention functions that transformers calls
     changes         changes of a module that can be undone
@@ -21,9 +22,12 @@ from typing import TYPE_CHECKING
 from whorl._support.extras import import_extra
 
 if TYPE_CHECKING:
+    from .diagnosis import LiveDiagnosis, LiveFinding, diagnose
     from .installation import Installation, install, uninstall
 
-__all__ = ["Installation", "install", "uninstall"]
+__all__ = ["Installation", "LiveDiagnosis", "LiveFinding", "diagnose", "install", "uninstall"]
+
+_HOMES = dict.fromkeys(("LiveDiagnosis", "LiveFinding", "diagnose"), "diagnosis")
 
 if not TYPE_CHECKING:
 
@@ -31,7 +35,9 @@ if not TYPE_CHECKING:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         import_extra("transformers", by="whorl.hf", extra="hf")
-        return getattr(import_module(f"{__name__}.installation"), name)
+        home = import_module(f"{__name__}.{_HOMES.get(name, 'installation')}")
+        globals()[name] = getattr(home, name)
+        return globals()[name]
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

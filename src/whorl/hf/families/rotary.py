@@ -52,8 +52,8 @@ class WhorlRotaryEmbedding(nn.Module):
             return torch.ones_like(cos), torch.zeros_like(sin)
         kind = args[0] if args else kwargs.get("layer_type")
         rotation = self.rotations[kind if kind in self.rotations else None]
-        length = None
-        if rotation.config.scaling is not None:
+        scaling, length = rotation.config.scaling, None
+        if scaling is not None and scaling.follows_length:
             length = int(position_ids.max()) + 1
         cos, sin = rotation.tables(position_ids, context_length=length)
         cos, sin = (_arrange(part, self.arrangement) for part in (cos, sin))
