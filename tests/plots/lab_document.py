@@ -9,7 +9,7 @@ from typing import Any
 from whorl.lab.compare.gather import FORMAT
 
 LENGTHS = [64, 128, 256, 512, 1024, 2048]
-# Loss at the training length and what every doubling past it adds.
+# Loss at the trained length and what every doubling past it adds.
 QUICK = {
     "nope": (2.21, 0.16),
     "sinusoidal": (2.22, 0.25),
@@ -149,7 +149,7 @@ def claims() -> list[dict[str, str]]:
         {
             "id": "learned-breaks",
             "kind": "learned",
-            "claim": "Learned positions break past the training length",
+            "claim": "Learned positions break past the trained length",
             "published": "Press et al. 2021, Figure 1: perplexity explodes past the trained length",
             "url": "https://arxiv.org/abs/2108.12409",
             "outcome": "reproduced",
@@ -158,7 +158,7 @@ def claims() -> list[dict[str, str]]:
         {
             "id": "yarn-carries",
             "kind": "learned",
-            "claim": "YaRN carries RoPE to 4 times the training length",
+            "claim": "YaRN carries RoPE to 4 times the trained length",
             "published": "Peng et al. 2023, Table 1: 3.35 at 8192 for a model trained at 4096",
             "url": "https://arxiv.org/abs/2309.00071",
             "outcome": "not reproduced",

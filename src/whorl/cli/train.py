@@ -68,7 +68,7 @@ def train(
     as_json: JsonFlag = False,
     show_config: Annotated[bool, ShowConfig] = False,
 ) -> None:
-    """Train one small model and judge it at 0.5 to 16 times its training length.
+    """Train one small model and judge it at 0.5 to 16 times its trained length.
 
     Stop it whenever you like: the same command goes on with the same numbers.
     """

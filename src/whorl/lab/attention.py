@@ -41,7 +41,7 @@ def compute_attention(
 
     Args:
         folder: the folder of the run.
-        length: tokens of a window, by default the training length.
+        length: tokens of a window, by default the trained length.
         windows: how many of the windows of the evaluation are used.
     """
     run = Run(folder)

@@ -3,7 +3,7 @@
     [model]       shape, encoding, kind of attention
     [data]        text or a synthetic task
     [training]    lengths, steps, learning rate
-    [evaluation]  multiples of the training length
+    [evaluation]  multiples of the trained length
 
 Two runs with the same config, text and number of threads give the same numbers.
 """
@@ -158,7 +158,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """Evaluation lengths, as multiples of the training length, and windows of held-out text.
+    """Evaluation lengths, as multiples of the trained length, and windows of held-out text.
 
     The loss is that of the last tokens of every window, as many as the shortest length has. So
     every length is evaluated on the same tokens, with more or less text before them. factor: the
@@ -181,7 +181,7 @@ class EvaluationConfig:
             )
         if 1.0 not in self.multiples:
             raise ValueError(
-                "evaluation.multiples must contain 1, the training length, which everything is"
+                "evaluation.multiples must contain 1, the trained length, which everything is"
                 f" compared with; got {list(self.multiples)}."
             )
 
@@ -204,7 +204,7 @@ class RunConfig:
         lengths = self.lengths
         if lengths[0] < 2 or len(set(lengths)) != len(lengths):
             raise ValueError(
-                f"evaluation.multiples {list(self.evaluation.multiples)} of a training length of"
+                f"evaluation.multiples {list(self.evaluation.multiples)} of a trained length of"
                 f" {self.training.length} give lengths {lengths}; they must differ and be at"
                 " least 2."
             )

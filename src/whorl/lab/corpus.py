@@ -67,7 +67,7 @@ class Corpus:
             raise ValueError(
                 f"the longest evaluation needs a document of {length} {self.about['unit']}, and the"
                 f" longest held-out document has {longest}; give longer files, or evaluate at"
-                " smaller multiples of the training length."
+                " smaller multiples of the trained length."
             )
         room = [1 + (len(text) - length) // apart for text in fit]
         shares = [0] * len(fit)

@@ -48,7 +48,7 @@ class DataSource(Protocol):
         """The batch of training step ``step``."""
 
     def get_validation(self) -> TokenBatch:
-        """The batch of the learning curve, at the training length; the same at every call."""
+        """The batch of the learning curve, at the trained length; the same at every call."""
 
     def get_evaluation(self, length: int) -> TokenBatch:
         """The batch of the evaluation at ``length``, the same at every call."""

@@ -20,7 +20,7 @@ def measure_agreement(
     """How the rows that two comparisons share rank in both.
 
     Returns by length, under "correlation", Spearman's correlation; and under "differences", by row,
-    the difference to ``reference`` at the training length in the short and in the long one.
+    the difference to ``reference`` at the trained length in the short and in the long one.
     """
     tables = [{row["name"]: row["by_length"] for row in one["rows"]} for one in (short, long)]
     names = [name for name in tables[0] if name in tables[1]]

@@ -8,6 +8,6 @@ __all__ = ["HOLDS", "SEED_NOISE"]
 #: Largest rise of the loss, or fall of the accuracy, of a row that keeps it.
 HOLDS = {"loss": 0.1, "accuracy": 0.05}
 #: Difference that another seed may reverse: two standard deviations of the difference from RoPE at
-#: the training length, which is 0.050 nats over 14 encodings and three seeds of a shorter training
+#: the trained length, which is 0.050 nats over 14 encodings and three seeds of a shorter training
 #: (benchmarks/seed-noise.json). For accuracies it is an assumption.
 SEED_NOISE = 0.1
