@@ -94,6 +94,35 @@ def test_new_weights_are_used() -> None:
     assert torch.equal(before, compute_logits(model, inputs))
 
 
+@torch.no_grad()
+def test_models_that_share_a_config() -> None:
+    """Only one has whorl installed, and the other must not notice."""
+    for kind in ("bloom", "llama", "gptj"):
+        model, inputs = build_model(kind), build_inputs(kind, 30, "left")
+        other = type(model)(model.config).eval()
+        other.load_state_dict(model.state_dict())
+        assert other.config is model.config
+        before = compute_logits(other, inputs)
+        whorl.hf.install(model)
+        assert torch.equal(before, compute_logits(other, inputs))
+        model.config.use_cache = False
+        whorl.hf.uninstall(model)
+        assert other.config is model.config
+        assert model.config.use_cache is False
+        assert torch.equal(before, compute_logits(other, inputs))
+
+
+def test_attention_that_was_replaced_is_not_changed() -> None:
+    class Wrapped(BloomAttention):  # type: ignore[misc]
+        pass
+
+    model = build_model("bloom")
+    for block in model.transformer.h:
+        block.self_attention.__class__ = Wrapped
+    with pytest.raises(ValueError, match=r"has no attention module of transformers' BLOOM, which"):
+        whorl.hf.install(model)
+
+
 class Unknown(nn.Module):
     """Not a model of transformers."""
 
@@ -122,6 +151,10 @@ def test_what_install_refuses() -> None:
     install(model)
     with pytest.raises(ValueError, match=r"has whorl installed already\. Call"):
         install(model)
+    whole = build_model("t5")
+    install(whole.encoder)
+    with pytest.raises(ValueError, match=r"installed already, in encoder\. Call"):
+        install(whole)
 
 
 def test_models_that_are_refused_stay_as_they_are() -> None:

@@ -1,12 +1,15 @@
-"""Changes of a model that can be undone: another class for a module, or another module."""
+"""Changes of a model that can be undone: another class for a module, another module or config."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import nn
 
-__all__ = ["Change", "ClassChange", "ModuleChange"]
+__all__ = ["Change", "ClassChange", "ConfigChange", "ModuleChange"]
+
+_IMPLEMENTATION = "_attn_implementation_internal"
 
 
 class Change(Protocol):
@@ -63,3 +66,33 @@ class ModuleChange:
 
     def revert(self) -> None:
         setattr(self.parent, self.name, self.old)
+
+
+@dataclass
+class ConfigChange:
+    """Gives a model a copy of its config, with another attention implementation.
+
+    A copy, because models may share a config, and the others are to stay as they are. What is set
+    in the copy is in the original after ``revert``.
+    """
+
+    model: nn.Module
+    old: Any
+    implementation: str
+
+    def __post_init__(self) -> None:
+        self.new = copy.copy(self.old)
+        setattr(self.new, _IMPLEMENTATION, self.implementation)
+
+    def apply(self) -> None:
+        self._replace(self.old, self.new)
+
+    def revert(self) -> None:
+        kept = {_IMPLEMENTATION: vars(self.old)[_IMPLEMENTATION]}
+        vars(self.old).update({**vars(self.new), **kept})
+        self._replace(self.new, self.old)
+
+    def _replace(self, here: Any, there: Any) -> None:
+        for module in self.model.modules():
+            if vars(module).get("config") is here:
+                module.config = there

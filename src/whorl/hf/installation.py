@@ -5,7 +5,7 @@ together, or not at all. Parameters stay where they are, with their names.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +16,7 @@ from whorl.encodings import Encoding
 from whorl.scaling import Scaling
 from whorl.types import Impl, Precision
 
-from .changes import Change
+from .changes import Change, ConfigChange
 from .families import find_family
 from .interface import NAME, register_interface
 from .options import InstallOptions
@@ -30,17 +30,17 @@ _ATTRIBUTE = "whorl_installation"
 class Installation:
     """What ``install`` changed in a model; a context manager that takes it out at its end.
 
-    family: how whorl calls this kind of model. changes: the modules that are different now.
+    family: how whorl calls this kind of model. changes: the modules and configs that are different.
     """
 
     model: PreTrainedModel
     family: str
     changes: list[Change]
-    _implementations: list[tuple[Any, str | None]] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        name, changes = type(self.model).__name__, len(self.changes)
-        return f"Installation({name}, family={self.family!r}, changes={changes})"
+        name = type(self.model).__name__
+        count = sum(not isinstance(change, ConfigChange) for change in self.changes)
+        return f"Installation({name}, family={self.family!r}, changes={count})"
 
     def __enter__(self) -> "Installation":
         return self
@@ -65,14 +65,9 @@ class Installation:
             for change in reversed(done):
                 change.revert()
             raise
-        for config in _list_configs(self.model):
-            self._implementations.append((config, config._attn_implementation))
-            config._attn_implementation_internal = NAME
         object.__setattr__(self.model, _ATTRIBUTE, self)
 
     def _revert(self) -> None:
-        for config, name in self._implementations:
-            config._attn_implementation_internal = name
         for change in reversed(self.changes):
             change.revert()
         object.__delattr__(self.model, _ATTRIBUTE)
@@ -111,7 +106,14 @@ def install(
     options = InstallOptions(encoding, scaling, precision, impl)
     family = find_family(model)
     register_interface()
-    installation = Installation(model, family.name, family.plan(model, options))
+    changes = family.plan(model, options)
+    if not changes and family.changes_modules:
+        raise ValueError(
+            f"whorl.hf.install: {type(model).__name__} has no attention module of transformers'"
+            f" {family.name}, which it should have; they were replaced or wrapped. Install first."
+        )
+    changes += [ConfigChange(model, config, NAME) for config in _list_configs(model)]
+    installation = Installation(model, family.name, changes)
     installation._apply()
     return installation
 
@@ -134,11 +136,12 @@ def _check_model(model: object) -> None:
             "whorl.hf.install: model must be a model of transformers, such as"
             f" AutoModel.from_pretrained(...) gives; got {quote(model)}."
         )
-    if getattr(model, _ATTRIBUTE, None) is not None:
-        raise ValueError(
-            f"whorl.hf.install: {type(model).__name__} has whorl installed already. Call"
-            " whorl.hf.uninstall(model) first."
-        )
+    for name, module in model.named_modules():
+        if getattr(module, _ATTRIBUTE, None) is not None:
+            raise ValueError(
+                f"whorl.hf.install: {type(model).__name__} has whorl installed already"
+                f"{f', in {name}' if name else ''}. Call whorl.hf.uninstall on it first."
+            )
     if type(model).__name__ == "OptimizedModule" or not hasattr(model, "config"):
         raise ValueError("whorl.hf.install: install before torch.compile, on the model itself.")
     if getattr(model, "hf_quantizer", None) is not None:

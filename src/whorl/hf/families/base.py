@@ -18,10 +18,12 @@ class ModelFamily:
     """Models that whorl changes in the same way.
 
     plan: the changes of a model for the options of ``install``; it changes nothing itself.
+    changes_modules: whether there are any, besides the config, whatever the options.
     """
 
     name: str
     plan: Callable[[PreTrainedModel, InstallOptions], list[Change]]
+    changes_modules: bool = True
 
 
 def refuse_rotary_options(options: InstallOptions, family: str) -> None:

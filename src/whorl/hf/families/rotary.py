@@ -152,4 +152,4 @@ def _refuse_scores_of_their_own(model: PreTrainedModel, config: Any) -> None:
         )
 
 
-FAMILY = ModelFamily("rotary", _plan)
+FAMILY = ModelFamily("rotary", _plan, changes_modules=False)
