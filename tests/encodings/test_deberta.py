@@ -320,22 +320,3 @@ def test_sharing_says_what_is_wrong() -> None:
         enc.share(linear, nn.Linear(24, wrong))
         with pytest.raises(ValueError, match=rf"shared key projection must give head_dim.*{wrong}"):
             enc.content_score(Q, K, AT, AT)
-
-
-def test_other_vectors_in_place_of_its_own() -> None:
-    encoding = DeBERTa(2, 4, max_distance=3, dim=5)
-    other = torch.randn(6, 5, requires_grad=True)
-    q, k, at = torch.randn(1, 2, 4, 4), torch.randn(1, 2, 4, 4), torch.arange(4)
-    before = encoding.content_score(q, k, at, at)
-    changed = encoding.with_vectors(other).content_score(q, k, at, at)
-    changed.sum().backward()
-    assert other.grad is not None
-    assert encoding.vectors.grad is None
-    assert torch.equal(encoding.content_score(q, k, at, at), before)
-    with torch.no_grad():
-        encoding.vectors.copy_(other)
-    assert torch.equal(encoding.content_score(q, k, at, at), changed)
-    with pytest.raises(
-        ValueError, match=r"vectors must be \[6, 5\], one for each bucket; got \[5,"
-    ):
-        encoding.with_vectors(other[:5])

@@ -1,6 +1,8 @@
 """What install refuses, leaves unchanged and restores."""
 
 import copy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,50 @@ def test_models_that_share_a_config() -> None:
         assert torch.equal(before, compute_logits(other, inputs))
 
 
+def test_modules_that_are_replaced_while_installed() -> None:
+    """As LoRA wraps linear layers."""
+
+    class Wrapped(nn.Module):
+        def __init__(self, old: nn.Module) -> None:
+            super().__init__()
+            self.old = old
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = 1.5 * self.old(x)
+            return y
+
+    for kind in ("deberta-v2", "t5"):
+        first, second = build_model(kind), build_model(kind)
+        whorl.hf.install(second)
+        for model in (first, second):
+            for module in list(model.modules()):
+                for name in ("query_proj", "key_proj"):
+                    if hasattr(module, name):
+                        setattr(module, name, Wrapped(getattr(module, name)))
+                if hasattr(module, "relative_attention_bias"):
+                    module.relative_attention_bias = nn.Embedding(32, 4)
+        second.load_state_dict(first.state_dict())
+        inputs = build_inputs(kind, 30)
+        with torch.no_grad():
+            one, other = compute_logits(first, inputs), compute_logits(second, inputs)
+        assert float((one - other).abs().max()) < 1e-4 * float(one.abs().max())
+
+
+@torch.no_grad()
+def test_a_saved_model_object_works_in_another_process(tmp_path: Path) -> None:
+    code = (
+        "import torch; model, inputs = torch.load('model.pt', weights_only=False);"
+        "torch.save(model(**inputs).logits, 'logits.pt')"
+    )
+    for kind in ("bloom", "llama", "t5"):
+        model, inputs = build_model(kind), build_inputs(kind, 20, "left")
+        whorl.hf.install(model)
+        torch.save((model, inputs), tmp_path / "model.pt")
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+        difference = torch.load(tmp_path / "logits.pt") - model(**inputs).logits
+        assert float(difference.abs().max()) < 1e-4
+
+
 def test_attention_that_was_replaced_is_not_changed() -> None:
     class Wrapped(BloomAttention):  # type: ignore[misc]
         pass
@@ -179,6 +225,17 @@ def test_models_that_are_refused_stay_as_they_are() -> None:
     with pytest.raises(
         ValueError, match=r"attends to another model's tokens \(add_cross_attention"
     ):
+        whorl.hf.install(model)
+    model = build_model("bloom", slow_but_exact=True, pretraining_tp=2)
+    with pytest.raises(ValueError, match=r"slow_but_exact must be False in the config, because"):
+        whorl.hf.install(model)
+    model = build_model("mpnet", relative_attention_num_buckets=16)
+    with pytest.raises(ValueError, match=r"relative_attention_num_buckets must be 32 for MPNet, b"):
+        whorl.hf.install(model)
+    model = build_model("bloom")
+    model.set_attn_implementation("eager")
+    model.config.output_attentions = True
+    with pytest.raises(ValueError, match=r"output_attentions must not be set in the config, beca"):
         whorl.hf.install(model)
     model = build_model("bloom")
     model.hf_quantizer = object()

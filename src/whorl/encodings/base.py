@@ -132,6 +132,9 @@ class Card:
     compute: str
 
 
+Made = TypeVar("Made", bound="Encoding")
+
+
 class Encoding(nn.Module):
     """Base class of every position encoding; override the hooks it acts at.
 
@@ -290,6 +293,24 @@ class Encoding(nn.Module):
             if any(self.acts(method) for method in methods)
         )
 
+    def with_parameters(self: Made, **tensors: Tensor) -> Made:
+        """This encoding with other tensors in place of some of its parameters, by name.
+
+        Everything else is shared with it. The tensors may have gradients to whatever made them.
+        """
+        for name, tensor in tensors.items():
+            own = self._parameters.get(name)
+            if own is None or own.shape != tensor.shape:
+                known = {n: list(p.shape) for n, p in self._parameters.items() if p is not None}
+                raise ValueError(
+                    f"{type(self).__name__}.with_parameters: {name} must be one of {known}, of the"
+                    f" same shape; got {list(tensor.shape)}."
+                )
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.__dict__["_parameters"] = {**self._parameters, **tensors}
+        return other
+
     def to_dict(self) -> dict[str, Any]:
         """Name and options, ready for JSON; ``whorl.from_dict`` reads it back."""
         return {"name": self.name, **self.config.to_dict()}
@@ -307,7 +328,6 @@ class Encoding(nn.Module):
 
 
 P = ParamSpec("P")
-Made = TypeVar("Made", bound=Encoding)
 
 
 def take_options(

@@ -16,7 +16,6 @@ float32, as there. Dropout on P is left to the model. Positions come from outsid
 keys may differ in number.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -218,21 +217,6 @@ class DeBERTa(Encoding):
         self._shared = (query_proj, key_proj)
         return self
 
-    def with_vectors(self, vectors: Tensor) -> "DeBERTa":
-        """This encoding with ``vectors`` [2 N, dim] in place of its own, such as dropped-out ones.
-
-        Everything else is shared with it. The vectors may have a gradient to whatever made them.
-        """
-        expected = (2 * self.config.span, self.config.width)
-        if tuple(vectors.shape) != expected:
-            raise ValueError(
-                f"DeBERTa.with_vectors: vectors must be {list(expected)}, one for each bucket; got"
-                f" {list(vectors.shape)}."
-            )
-        other = copy.copy(self)
-        object.__setattr__(other, "vectors", vectors)  # found before the parameter of that name
-        return other
-
     def reset_parameters(self) -> None:
         """Start trained parameters afresh, as is needed after ``to_empty``."""
         nn.init.normal_(self.vectors, std=0.02)
@@ -378,11 +362,6 @@ class DeBERTa(Encoding):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._derive()
-
-    def __copy__(self) -> "DeBERTa":
-        other = type(self).__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
 
 
 class _ProjectedDistances(NamedTuple):

@@ -28,7 +28,7 @@ class Change(Protocol):
 class ClassChange:
     """Gives a module another class, a subclass of its own, and attributes that this class needs.
 
-    Parameters, hooks and the place in the model stay as they are. Attributes are kept out of the
+    Parameters, hooks and the place in the model stay as they are. Attributes are unchanged out of the
     module's lists of parameters and submodules, so that nothing of whorl is saved with the model.
     """
 
@@ -88,8 +88,8 @@ class ConfigChange:
         self._replace(self.old, self.new)
 
     def revert(self) -> None:
-        kept = {_IMPLEMENTATION: vars(self.old)[_IMPLEMENTATION]}
-        vars(self.old).update({**vars(self.new), **kept})
+        unchanged = {_IMPLEMENTATION: vars(self.old)[_IMPLEMENTATION]}
+        vars(self.old).update({**vars(self.new), **unchanged})
         self._replace(self.new, self.old)
 
     def _replace(self, here: Any, there: Any) -> None:

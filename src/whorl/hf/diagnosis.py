@@ -128,8 +128,8 @@ def _find_buffers(module: nn.Module, found: ModelPositions) -> Iterator[tuple[st
                 scaling = group.rotation.options.get("scaling")
                 first = f"{prefix}original_inv_freq"
                 follows = scaling is not None and scaling.follows_length
-                kept = isinstance(getattr(module, first, None), Tensor)
-                yield (first if follows and kept else name), group
+                is_there = isinstance(getattr(module, first, None), Tensor)
+                yield (first if follows and is_there else name), group
                 break
 
 

@@ -18,7 +18,7 @@ from whorl.types import Impl, Precision
 
 from .changes import Change, ConfigChange
 from .families import find_family
-from .interface import NAME, register_interface
+from .interface import NAME
 from .options import InstallOptions
 
 __all__ = ["Installation", "install", "uninstall"]
@@ -105,7 +105,6 @@ def install(
     _check_model(model)
     options = InstallOptions(encoding, scaling, precision, impl)
     family = find_family(model)
-    register_interface()
     changes = family.plan(model, options)
     if not changes and family.changes_modules:
         raise ValueError(
@@ -148,6 +147,12 @@ def _check_model(model: object) -> None:
         raise ValueError(
             f"whorl.hf.install: {type(model).__name__} has quantised weights, which whorl has not"
             " been tried with. Load the model without quantization_config."
+        )
+    if getattr(model.config, "output_attentions", False):
+        raise ValueError(
+            "whorl.hf.install: output_attentions must not be set in the config, because"
+            " transformers allows that with its own attention only; pass output_attentions=True to"
+            " the calls that need the weights."
         )
     for name, module in model.named_modules():
         if hasattr(module, "_hf_hook"):

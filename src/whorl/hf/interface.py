@@ -3,11 +3,11 @@
 transformers asks the mask function once per forward pass and hands the result to every layer:
 
     None                no padding: the rule of the layer, causal or all keys, says everything
-    bool [B, 1, 1, S]   False for padding; the rule of the layer says the rest
-    bool [B, 1, T, S]   everything: static caches, windows, packed rows
+    bool [B, S]         False for padding; the rule of the layer says the rest
+    bool [B, 1, T, S]   everything: static caches, windows, packed rows, masks of the caller
 
-The first two cost no T x S matrix. With T = 1 the last two have the same shape and say the same.
-Masks of numbers that a user passes are added to the scores, as transformers does.
+The first two cost no T x S matrix. Masks of numbers that a caller passes are added to the scores,
+as transformers does. MPT's masks are True for hidden keys, as its own are.
 """
 
 import math
@@ -57,9 +57,25 @@ def build_mask(
     known = both_ways or mask_function is causal_mask_function
     # The queries are the last tokens of the keys, unless a cache has room for more.
     growing = isinstance(q_offset, int) and q_offset + q_length == kv_offset + kv_length
-    if not known or not (both_ways or growing):
+    # A decoder whose config says so attends both ways: its layers would not know.
+    plain = getattr(config, "is_causal", True) if both_ways else growing
+    kind = getattr(config, "model_type", "")
+    if kind in ("bloom", "mpt") and both_ways:
+        raise ValueError(
+            f"config.is_causal must be True for {kind} with whorl installed: the bias of"
+            " transformers grows with the position, so that a query that sees later keys would"
+            " prefer the farthest. Call whorl.hf.uninstall(model) for what transformers does."
+        )
+    padding = None
+    if known and plain:
+        padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
+        if padding is not None:
+            padding = padding[:, kv_offset : kv_offset + kv_length].bool()
+            if has_values(padding) and bool(padding.all()):
+                padding = None
+    else:
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-        mask: Tensor | None = sdpa_mask(
+        padding = sdpa_mask(
             batch_size=batch_size,
             q_length=q_length,
             kv_length=kv_length,
@@ -69,19 +85,11 @@ def build_mask(
             attention_mask=attention_mask,
             **options,
         )
-        return mask
-    padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
-    if padding is not None:
-        padding = padding[:, kv_offset : kv_offset + kv_length].bool()
-        if has_values(padding) and bool(padding.all()):
-            padding = None
-    if padding is None:
-        if getattr(config, "model_type", "") != "mpt":
-            return None
-        # MPT calls a method of the mask: it must have one.
+    if kind != "mpt":
+        return padding
+    if padding is None:  # MPT calls a method of the mask: it must have one
         padding = torch.ones(1, kv_length, dtype=torch.bool, device=options.get("device"))
-    found: Tensor = padding[:, None, None, :]
-    return found
+    return ~padding
 
 
 def attend(
@@ -102,19 +110,22 @@ def attend(
     The encoding is that of the module, if ``install`` gave it one.
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    encoding = getattr(module, "whorl_encoding", None)
-    whole = attention_mask is not None and (
-        attention_mask.is_floating_point() or attention_mask.shape[2] != 1
-    )
-    one = query.shape[2] == 1 or attention_mask is None  # no rule to be added to the mask
-    if encoding is None and not output_attentions and (one or whole or position_bias is not None):
-        # There is no matrix to be saved: another way gains nothing.
+    encoding, mask = getattr(module, "whorl_encoding", None), attention_mask
+    T, S = query.shape[2], key.shape[2]
+    whole = mask is not None and mask.dim() == 4
+    # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
+    simple = T == 1 or (mask is None and (T == S or not causal))
+    if (
+        encoding is None
+        and not output_attentions
+        and (simple or whole or position_bias is not None)
+    ):
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module,
             query,
             key,
             value,
-            attention_mask,
+            mask if mask is None or whole else mask[:, None, None],
             dropout=dropout,
             scaling=scaling,
             is_causal=causal,
@@ -123,21 +134,14 @@ def attend(
         )
         return found
     if position_bias is not None:
-        added = position_bias.new_zeros(()) if attention_mask is None else attention_mask
-        if added.dtype == torch.bool:
-            added = torch.where(added, 0.0, -math.inf).to(position_bias.dtype)
-        attention_mask = position_bias + added
-    offset = None
-    if encoding is not None and causal and whole and attention_mask is not None:
-        offset = _find_offset(attention_mask, query.shape[2])
+        mask = _add_mask(position_bias, mask)
     out, weights = attend_tokens(
         query,
         key,
         value,
         encoding,
-        attention_mask,
+        mask,
         causal=causal,
-        offset=offset,
         scale=scaling,
         dropout=dropout,
         weights=output_attentions,
@@ -145,11 +149,14 @@ def attend(
     return out.transpose(1, 2).contiguous(), weights
 
 
-def _find_offset(mask: Tensor, T: int) -> Tensor:
-    """Position of the first query, from a causal mask [B, 1, T, S]: each query sees itself last.
+def _add_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """A bias [B, H, T, S] with a mask of any kind added to it."""
+    if mask is None:
+        return bias
+    mask = mask if mask.dim() == 4 else mask[:, None, None]
+    if mask.dtype == torch.bool:
+        mask = torch.where(mask, 0.0, -math.inf).to(bias.dtype)
+    return bias + mask
 
-    A row that ends with padding sees less, so that the longest row of the batch decides.
-    """
-    visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    order = torch.arange(mask.shape[3], device=mask.device)
-    return (visible[:, :, -1] * order).amax() - (T - 1)
+
+register_interface()  # here, so that a pickled model that is loaded again has it too

@@ -40,25 +40,29 @@ def attend_tokens(
     """Attention of q [B, H, T, D] over k, v [B, G, S, D]: [B, H, T, D], and the weights or None.
 
     Args:
-        mask: as the mask function makes it, or numbers to be added to the scores.
-        offset: position of the first query, that of the first key being 0; S - T by default.
+        mask: as the mask function makes it, or numbers [B, H, T, S] to be added to the scores.
+        offset: position of the first query, that of the first key being 0; by default S - T, or
+            what the mask says, if it has a row for each query.
         weights: also return the attention weights, [B, H, T, S].
         skip_padding: positions count the tokens that are not padding, also between them.
     """
     T, S = q.shape[2], k.shape[2]
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotated tokens are float32
     places = None
-    # A mask with a row for each query, or over a cache with room for more, says everything.
-    is_whole = mask is not None and (mask.is_floating_point() or mask.shape[2] != 1)
+    is_whole = mask is not None and mask.dim() == 4
+    if offset is None and is_whole and causal and encoding is not None:
+        assert mask is not None
+        offset = _find_offset(mask)
     if offset is not None and (isinstance(offset, Tensor) or offset + T != S):
         keys = torch.arange(S, device=k.device)
-        places, is_whole = _Places(keys[:T] + offset, keys), mask is not None
+        places = _Places(keys[:T] + offset, keys)
     elif skip_padding and mask is not None and not is_whole and not _is_in_one_piece(mask):
-        keys = (mask[:, 0, 0].long().cumsum(-1) - 1).clamp(min=0)
+        keys = (mask.long().cumsum(-1) - 1).clamp(min=0)
         places = _Places(keys[:, S - T :], keys)
     if T == 1 and places is None and not (weights or dropout) and _is_bias(encoding):
         return _attend_last(q, k, v, encoding, mask, scale), None
-    causal = causal and not is_whole
+    # A whole mask says what is causal; an encoding for causal attention only must hear it too.
+    causal = causal and (not is_whole or (encoding is not None and encoding.causal))
     if weights or (mask is not None and mask.is_floating_point()):
         if places is None:
             keys = torch.arange(S, device=k.device)
@@ -67,7 +71,7 @@ def attend_tokens(
         found = _compute_weights(scores, places, mask, causal)
         return _mix_values(found, v, encoding or NoPE(), places, dropout), found
     if mask is not None and not is_whole:
-        mask = mask[:, 0, 0].expand(q.shape[0], S)
+        mask = mask.expand(q.shape[0], S)
     out = attention(
         q,
         k,
@@ -103,7 +107,7 @@ def _attend_last(
     bias = encoding.distance_bias(torch.arange(S - 1, -1, -1, device=k.device))  # [H, S]
     added = None if bias is None else bias.to(q.dtype)[None, :, None]
     if mask is not None:
-        hidden = torch.finfo(q.dtype).min
+        mask, hidden = mask if mask.dim() == 4 else mask[:, None, None], torch.finfo(q.dtype).min
         more = mask if mask.is_floating_point() else torch.where(mask, 0.0, hidden).to(q.dtype)
         added = more if added is None else added + more
     scale = encoding.softmax_scale(q.shape[3]) if scale is None else scale
@@ -114,12 +118,22 @@ def _attend_last(
 
 
 def _is_in_one_piece(mask: Tensor) -> bool:
-    """Whether the visible keys of each row of [B, 1, 1, S] are known to be consecutive."""
+    """Whether the visible keys of each row of [B, S] are known to be consecutive."""
     if not has_values(mask):
         return False
-    visible = mask[:, 0, 0]
-    begins = visible[:, 1:] & ~visible[:, :-1]
-    return bool((begins.sum(-1) + visible[:, 0] <= 1).all())
+    begins = mask[:, 1:] & ~mask[:, :-1]
+    return bool((begins.sum(-1) + mask[:, 0] <= 1).all())
+
+
+def _find_offset(mask: Tensor) -> Tensor:
+    """Position of the first query, from a causal mask [B, 1, T, S]: a token sees itself last.
+
+    Tokens of padding do not see themselves, so that the largest offset that a query has is right.
+    """
+    visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    T, S = mask.shape[2:]
+    last = (visible * torch.arange(S, device=mask.device)).amax(-1)  # [B, 1, T]
+    return (last - torch.arange(T, device=mask.device)).amax().clamp(min=0)
 
 
 # Below, attention by one T x S matrix: for weights that are returned, and masks of numbers.
@@ -150,6 +164,7 @@ def _compute_weights(scores: Tensor, places: _Places, mask: Tensor | None, causa
         hidden = places.queries.unsqueeze(-1) < places.keys.unsqueeze(-2)  # [(B,) T, S]
         scores = scores.masked_fill(hidden if hidden.dim() == 2 else hidden[:, None], -math.inf)
     if mask is not None:
+        mask = mask if mask.dim() == 4 else mask[:, None, None]
         scores = scores + (mask if mask.is_floating_point() else torch.where(mask, 0.0, -math.inf))
     return scores.softmax(-1, dtype=torch.float32).nan_to_num().to(scores.dtype)
 

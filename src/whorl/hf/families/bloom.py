@@ -60,6 +60,11 @@ class WhorlBloomAttention(BloomAttention):
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     refuse_rotary_options(options, "BLOOM")
+    if model.config.slow_but_exact and model.config.pretraining_tp > 1:
+        raise ValueError(
+            "whorl.hf.install: slow_but_exact must be False in the config, because it repeats the"
+            " rounding and the missing bias of a training on several devices; got True."
+        )
     encoding = options.encoding or ALiBi(model.config.n_head)
     return [
         ClassChange(module, WhorlBloomAttention, {"whorl_encoding": encoding})

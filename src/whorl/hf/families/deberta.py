@@ -9,7 +9,7 @@ He et al. 2020, https://arxiv.org/abs/2006.03654; He et al. 2021, https://arxiv.
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.deberta_v2.modeling_deberta_v2 import (
     DebertaV2Encoder,
@@ -31,7 +31,7 @@ class WhorlDebertaV2Encoder(DebertaV2Encoder):
 
     def get_attention_mask(self, attention_mask: Tensor) -> Tensor:
         if attention_mask.dim() == 2:
-            return attention_mask[:, None, None].bool()  # [B, 1, 1, S]
+            return attention_mask.bool()  # [B, S]
         found: Tensor = super().get_attention_mask(attention_mask).bool()
         return found
 
@@ -59,9 +59,10 @@ class WhorlDisentangledSelfAttention(DisentangledSelfAttention):
         rel_embeddings: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         if relative_pos is not None:  # any positions: as transformers does it
+            mask = attention_mask if attention_mask.dim() == 4 else attention_mask[:, None, None]
             found: tuple[Tensor, Tensor | None] = super().forward(
                 hidden_states,
-                attention_mask,
+                mask,
                 output_attentions,
                 query_states,
                 relative_pos,
@@ -81,7 +82,8 @@ class WhorlDisentangledSelfAttention(DisentangledSelfAttention):
         encoding = self.whorl_encoding
         if isinstance(encoding, DeBERTa) and rel_embeddings is not None:
             rows = 2 * encoding.config.span
-            encoding = encoding.with_vectors(self.pos_dropout(rel_embeddings[:rows]))
+            encoding = encoding.with_parameters(vectors=self.pos_dropout(rel_embeddings[:rows]))
+            encoding.share(*_find_projections(self))
         terms = 1 + sum(term in self.pos_att_type for term in ("c2p", "p2c"))
         out, weights = attend_tokens(
             q,
@@ -104,33 +106,40 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
         if type(module) is DebertaV2Encoder:
             changes.append(ClassChange(module, WhorlDebertaV2Encoder))
         elif type(module) is DisentangledSelfAttention:
-            encoding = options.encoding or _build_encoding(module)
+            encoding = options.encoding or _build_encoding(module, model.config.hidden_size)
             attributes = {"whorl_encoding": encoding}
             changes.append(ClassChange(module, WhorlDisentangledSelfAttention, attributes))
     return changes
 
 
-def _build_encoding(layer: Any) -> Encoding | None:
-    """The encoding of a layer, which projects with the layer's own modules; None without one."""
+def _build_encoding(layer: Any, width: int) -> Encoding | None:
+    """The encoding of a layer, whose vectors and projections come with each call; or None."""
     terms = tuple(term for term in ("c2p", "p2c") if term in layer.pos_att_type)
     if not layer.relative_attention or not terms:
         return None
     buckets: dict[str, Any] = {"buckets": "clipped"}
     if layer.position_buckets > 0:
         buckets = {"buckets": "log", "position_buckets": layer.position_buckets}
-    encoding = DeBERTa(
+    return DeBERTa(
         layer.num_attention_heads,
         layer.attention_head_size,
-        dim=layer.query_proj.in_features,
+        dim=width,
         terms=terms,
         max_distance=layer.max_relative_positions,
         projections="shared",
         **buckets,
     )
-    # A term that is left out has no module.
-    query = layer.query_proj if layer.share_att_key else getattr(layer, "pos_query_proj", None)
-    key = layer.key_proj if layer.share_att_key else getattr(layer, "pos_key_proj", None)
-    return encoding.share(query or layer.query_proj, key or layer.key_proj)
+
+
+def _find_projections(layer: Any) -> tuple[nn.Module, nn.Module]:
+    """The modules that project position vectors as queries and keys, as they are now."""
+    if layer.share_att_key:
+        return layer.query_proj, layer.key_proj
+    # A term that is left out has no module of its own, and needs none.
+    return (
+        getattr(layer, "pos_query_proj", layer.query_proj),
+        getattr(layer, "pos_key_proj", layer.key_proj),
+    )
 
 
 FAMILY = ModelFamily("DeBERTa", _plan)

@@ -6,7 +6,7 @@ this. Song et al. 2020, https://arxiv.org/abs/2004.09297.
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder, MPNetSelfAttention
 
@@ -19,6 +19,8 @@ from .base import ModelFamily, refuse_rotary_options
 
 __all__ = ["FAMILY"]
 
+_BUCKETS = 32
+
 
 class WhorlMPNetEncoder(MPNetEncoder):
     """MPNet's encoder without a matrix of biases."""
@@ -30,11 +32,11 @@ class WhorlMPNetEncoder(MPNetEncoder):
 class WhorlMPNetSelfAttention(MPNetSelfAttention):
     """MPNet's attention without a matrix of scores.
 
-    bias_source: the embedding that holds the trained numbers; None for an encoding of the caller.
+    bias_owner: the encoder, which holds the trained numbers; None for an encoding of the caller.
     """
 
     whorl_encoding: Encoding
-    bias_source: nn.Embedding | None
+    bias_owner: Any
 
     def forward(
         self,
@@ -49,9 +51,10 @@ class WhorlMPNetSelfAttention(MPNetSelfAttention):
             project(hidden_states).unflatten(-1, shape).transpose(1, 2)  # [B, H, T, D]
             for project in (self.q, self.k, self.v)
         )
-        encoding, source = self.whorl_encoding, self.bias_source
-        if source is not None and encoding.weight is not source.weight:
-            encoding.weight = source.weight  # it was replaced, as load_state_dict may do
+        encoding = self.whorl_encoding
+        if self.bias_owner is not None:  # asked every time, because it may be replaced
+            weight = self.bias_owner.relative_attention_bias.weight
+            encoding = encoding.with_parameters(weight=weight)
         out, weights = attend_tokens(
             q,
             k,
@@ -71,12 +74,17 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     refuse_rotary_options(options, "MPNet")
     changes: list[Change] = []
     for encoder in (module for module in model.modules() if type(module) is MPNetEncoder):
-        encoding, source = options.encoding, None
+        buckets = encoder.relative_attention_bias.num_embeddings
+        if buckets != _BUCKETS:
+            raise ValueError(
+                f"whorl.hf.install: relative_attention_num_buckets must be {_BUCKETS} for MPNet,"
+                f" because transformers uses no other number; got {buckets}."
+            )
+        encoding, owner = options.encoding, None
         if encoding is None:
-            source = encoder.relative_attention_bias
-            encoding = T5Bias(encoder.n_heads, num_buckets=32, max_distance=128, scale=None)
-            encoding.weight = source.weight
-        attributes = {"whorl_encoding": encoding, "bias_source": source}
+            owner = encoder
+            encoding = T5Bias(encoder.n_heads, num_buckets=_BUCKETS, scale=None)
+        attributes = {"whorl_encoding": encoding, "bias_owner": owner}
         changes.append(ClassChange(encoder, WhorlMPNetEncoder))
         changes += [
             ClassChange(module, WhorlMPNetSelfAttention, attributes)

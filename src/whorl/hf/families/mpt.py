@@ -48,7 +48,7 @@ class WhorlMptAttention(MptAttention):
             k,
             v,
             self.whorl_encoding,
-            attention_mask,
+            None if attention_mask is None else ~attention_mask,  # True is hidden in MPT
             causal=True,
             offset=offset,
             scale=self.softmax_scale,

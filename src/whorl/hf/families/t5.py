@@ -35,8 +35,8 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Self-attention of a changed layer.
 
-    Its ``bias_source`` is the embedding that holds the trained numbers, in the first layer of T5
-    and in every layer of UMT5; None if the encoding is not the model's own.
+    Its ``bias_owner`` is the layer that holds the trained numbers, in T5 the first one and in UMT5
+    each itself; None if the encoding is not the model's own.
     """
     shape = (*x.shape[:-1], layer.n_heads, layer.key_value_proj_dim)
     q, k, v = (part(x).view(shape).transpose(1, 2) for part in (layer.q, layer.k, layer.v))
@@ -45,9 +45,9 @@ def _attend(
         cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         offset = read_length(cache, layer.layer_idx)
         k, v = cache.update(k, v, layer.layer_idx)
-    encoding, source = layer.whorl_encoding, layer.bias_source
-    if source is not None and encoding.weight is not source.weight:
-        encoding.weight = source.weight  # it was replaced, as load_state_dict may do
+    encoding, owner = layer.whorl_encoding, layer.bias_owner
+    if owner is not None:  # asked every time, because weights and modules may be replaced
+        encoding = encoding.with_parameters(weight=owner.relative_attention_bias.weight)
     out, found = attend_tokens(
         q,
         k,
@@ -112,27 +112,26 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     refuse_rotary_options(options, "T5")
     changes: list[Change] = []
     for stack in (module for module in model.modules() if isinstance(module, _STACKS)):
-        encoding, source = options.encoding, None
+        encoding, owner = options.encoding, None
         for module in (module for module in stack.modules() if isinstance(module, _LAYERS)):
             layer = module.SelfAttention
+            if type(layer) not in _CLASSES:
+                continue
             if options.encoding is None and layer.has_relative_attention_bias:
-                source = layer.relative_attention_bias
-                encoding = _build_bias(layer, source)
-            attributes = {"whorl_encoding": encoding, "bias_source": source}
+                encoding, owner = _build_bias(layer), layer
+            attributes = {"whorl_encoding": encoding, "bias_owner": owner}
             changes.append(ClassChange(layer, _CLASSES[type(layer)], attributes))
     return changes
 
 
-def _build_bias(layer: Any, source: nn.Embedding) -> T5Bias:
-    """The encoding of a layer, with the trained numbers of the model itself."""
-    bias = T5Bias(
+def _build_bias(layer: Any) -> T5Bias:
+    """The encoding of a layer; its numbers come from the model in each call."""
+    return T5Bias(
         layer.n_heads,
         num_buckets=layer.relative_attention_num_buckets,
         max_distance=layer.relative_attention_max_distance,
         direction="causal" if layer.is_decoder else "bidirectional",
     )
-    bias.weight = source.weight  # type: ignore[assignment]  # it is a parameter
-    return bias
 
 
 FAMILY = ModelFamily("T5", _plan)
