@@ -28,7 +28,7 @@ class Change(Protocol):
 class ClassChange:
     """Gives a module another class, a subclass of its own, and attributes that this class needs.
 
-    Parameters, hooks and the place in the model stay as they are. Attributes are unchanged out of the
+    Parameters, hooks and the place in the model stay as they are. Attributes stay out of the
     module's lists of parameters and submodules, so that nothing of whorl is saved with the model.
     """
 
