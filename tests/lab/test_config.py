@@ -81,7 +81,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (EvaluationConfig, {"multiples": (2.0, 1.0)}, r"must differ and be ascending"),
         (EvaluationConfig, {"multiples": ()}, r"must differ and be ascending"),
         (EvaluationConfig, {"multiples": (-1.0, 1.0)}, r"evaluation.multiples must be a number ab"),
-        (EvaluationConfig, {"multiples": (2.0, 4.0)}, r"multiples must contain 1, the training"),
+        (EvaluationConfig, {"multiples": (2.0, 4.0)}, r"multiples must contain 1, the trained"),
         (EvaluationConfig, {"factor": 0.5}, r"evaluation.factor must be a number from 1 to 1024"),
     ],
 )
