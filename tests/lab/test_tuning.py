@@ -77,10 +77,10 @@ def test_trials_are_as_many_for_every_encoding(
     # The second round keeps the best matrices of t5, and tries other matrices for rope.
     second = [(trial.config.model.encoding, trial.config.training) for trial in rounds[1]]
     assert [(n, t.learning_rate, t.encoding_learning_rate) for n, t in second] == [
-        ("t5", 0.01, 0.002),
-        ("t5", 0.01, 0.05),
-        ("rope", 0.0025, 0.01),
-        ("rope", 0.04, 0.01),
+        ("t5", 0.01, 0.01),
+        ("t5", 0.01, 0.2),
+        ("rope", 0.0025, 0.05),
+        ("rope", 0.04, 0.05),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from whorl._support.extras import import_extra
+from whorl._support.words import quote
 
 from ._diagnosis import Correction, print_diagnosis, print_rule, print_rules
 from ._options import make_length_option, split_words
@@ -81,7 +82,7 @@ def doctor(
 def _diagnose_live(target: str) -> LiveDiagnosis:
     """What is wrong with the model that transformers loads from a folder on this machine."""
     if not Path(target).is_dir():
-        raise ValueError(f"--live: {target!r} must be a folder with config.json and weights.")
+        raise ValueError(f"--live: {quote(target)} must be a folder with config.json and weights.")
     transformers = import_extra("transformers", by="whorl doctor --live", extra="hf")
     from whorl import hf
 
