@@ -69,7 +69,7 @@ def attend_tokens(
             places = _Places(keys[S - T :], keys)
         scores = _compute_scores(q, k, encoding or NoPE(), places, scale)
         found = _compute_weights(scores, places, mask, causal)
-        return _mix_values(found, v, encoding or NoPE(), places, dropout), found
+        return _apply_weights(found, v, encoding or NoPE(), places, dropout), found
     if mask is not None and not is_whole:
         mask = mask.expand(q.shape[0], S)
     out = attention(
@@ -169,7 +169,7 @@ def _compute_weights(scores: Tensor, places: _Places, mask: Tensor | None, causa
     return scores.softmax(-1, dtype=torch.float32).nan_to_num().to(scores.dtype)
 
 
-def _mix_values(
+def _apply_weights(
     weights: Tensor, v: Tensor, encoding: Encoding, places: _Places, dropout: float
 ) -> Tensor:
     """Values weighted, [B, H, T, D]."""

@@ -56,7 +56,7 @@ class WhorlRotaryEmbedding(nn.Module):
         if scaling is not None and scaling.follows_length:
             length = int(position_ids.max()) + 1
         cos, sin = rotation.tables(position_ids, context_length=length)
-        cos, sin = (_arrange(part, self.arrangement) for part in (cos, sin))
+        cos, sin = (_expand_pairs(part, self.arrangement) for part in (cos, sin))
         return cos.to(x.dtype), sin.to(x.dtype)
 
 
@@ -64,7 +64,7 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     config = model.config.get_text_config()
     _refuse_scores_of_their_own(model, config)
     if options.encoding is not None:
-        return [*_remove_rotation(model), *_give_encoding(model, options.encoding)]
+        return [*_remove_rotation(model), *_set_encoding(model, options.encoding)]
     if options.scaling is None and options.precision == "float32":
         return []
     changes: list[Change] = []
@@ -102,7 +102,7 @@ def _remove_rotation(model: PreTrainedModel) -> list[Change]:
     ]
 
 
-def _give_encoding(model: PreTrainedModel, encoding: Encoding) -> list[Change]:
+def _set_encoding(model: PreTrainedModel, encoding: Encoding) -> list[Change]:
     return [
         ClassChange(module, type(module), {"whorl_encoding": encoding})
         for module in _find_attention_modules(model)
@@ -125,7 +125,7 @@ def _build_rotations(config: Any, options: InstallOptions) -> dict[str | None, R
     return rotations
 
 
-def _arrange(x: Tensor, arrangement: Arrangement) -> Tensor:
+def _expand_pairs(x: Tensor, arrangement: Arrangement) -> Tensor:
     """Numbers of the pairs, [..., P], as a model multiplies them."""
     if arrangement == "halves":
         return torch.cat((x, x), -1)
