@@ -14,6 +14,7 @@ void check(int ok, const char *what, const char *detail);
 void test_halves(void);
 void test_hostile(void);
 void test_angles(void);
+void test_scores(void);
 void test_races(double seconds);
 
 /* How each dtype stores numbers, written apart from the library's conversions. */

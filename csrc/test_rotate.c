@@ -406,6 +406,7 @@ int main(int count, char **arguments) {
     test_halves();
     test_hostile();
     test_angles();
+    test_scores();
     test_races(count > 1 ? atof(arguments[1]) : 0.2);
     test_far_apart();
     printf("%ld passed, %ld failed\n", passed, failed);

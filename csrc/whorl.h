@@ -1,5 +1,5 @@
-/* The whole C ABI of whorl: one rotation of channel pairs, in any dtype, layout and stride; and
- * tables of cos and sin for it.
+/* The whole C ABI of whorl: one rotation of channel pairs, in any dtype, layout and stride; tables
+ * of cos and sin for it; and scores of pairs of tokens by the bucket of their distance.
  *
  * Plain C11, no torch or Python headers: the caller passes pointers, sizes and strides.
  * Every number is an int64_t so that a binding can fill a job with one packed array.
@@ -24,7 +24,7 @@
 #endif
 
 /* Raised whenever a struct or an enum below changes; a binding refuses another number. */
-#define WHORL_ABI 4
+#define WHORL_ABI 5
 
 enum whorl_status {
     WHORL_OK = 0,
@@ -137,5 +137,34 @@ WHORL_API int64_t whorl_build_table(const whorl_table *job);
 enum { WHORL_STEPS = 32 };
 WHORL_API int64_t whorl_build_steps(const double *inv_freq, const double *growth, int64_t pairs,
                                     double *steps);
+
+/* Scores of N matrices by the bucket of a distance, which is what DeBERTa adds to q k^T:
+ *
+ *     out[n, t, s] = by_query[n, t, query_index[j]] + by_key[n, s, key_index[j]]
+ *
+ * with j = s - t + T - 1, so that keys of one query are side by side and distances fall with j. No
+ * other thread may write to an index meanwhile. */
+typedef struct {
+    int64_t dtype; /* WHORL_F32 or WHORL_F64 */
+    int64_t matrices;
+    int64_t queries; /* T */
+    int64_t keys;    /* S */
+    void *by_query;  /* [N, T, query_buckets]; NULL with its index if there is no such term */
+    int64_t query_buckets;
+    const int32_t *query_index; /* [T + S - 1] */
+    void *by_key;               /* [N, S, key_buckets]; NULL with its index, likewise */
+    int64_t key_buckets;
+    const int32_t *key_index; /* [T + S - 1] */
+    int64_t key_stride;       /* elements of by_key from matrix to matrix */
+    void *out;                /* [N, T, S] */
+    int64_t threads;
+    int64_t isa;
+} whorl_scores;
+
+/* Writes `out`. */
+WHORL_API int64_t whorl_gather_scores(const whorl_scores *job);
+
+/* The gradient: reads `out`, and adds each number to its two places in by_query and by_key. */
+WHORL_API int64_t whorl_scatter_scores(const whorl_scores *job);
 
 #endif

@@ -155,32 +155,38 @@ def test_one_block_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> Non
         attention(q, k, v, whorl.T5Bias(H).double(), causal=True, block=3)
 
 
-@pytest.mark.parametrize("kind", ["transformer_xl", "deberta"])
+@pytest.mark.parametrize(
+    ("kind", "prepare", "module", "read"),
+    [
+        ("transformer_xl", "_project_distances", transformer_xl, "shift_rows"),
+        ("deberta", "_project_rows", deberta, "gather_scores"),
+    ],
+)
 def test_vectors_of_distances_are_projected_once(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, prepare: str, module: Any, read: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For training in blocks too, each of which runs twice; and pairs read them by a shift."""
+    """For training in blocks too, each of which runs twice."""
     encoding = fresh(whorl.make(kind, num_heads=H, head_dim=D, dim=64))
-    calls = {"rows": 0, "skew": 0}
-    module = transformer_xl if kind == "transformer_xl" else deberta
-    make, shift = type(encoding)._project_distances, module.shift_rows  # type: ignore[attr-defined]
+    monkeypatch.setattr(compute, "_FEW_SCORES", 0)
+    calls = {prepare: 0, read: 0}
 
-    def counted(*args: Any) -> Any:
-        calls["rows"] += 1
-        return make(*args)
+    def count(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
 
-    def shifted(*args: Any) -> Tensor:
-        calls["skew"] += 1
-        return shift(*args)
+        def counted(*args: Any) -> Any:
+            calls[name] += 1
+            return function(*args)
 
-    monkeypatch.setattr(type(encoding), "_project_distances", counted)
-    monkeypatch.setattr(module, "shift_rows", shifted)
+        monkeypatch.setattr(owner, name, counted)
+
+    count(type(encoding), prepare)
+    count(module, read)
     q, k, v = (randn(2, H, 40, D, seed=n).requires_grad_() for n in range(3))
     for causal in (True, False):
-        calls |= {"rows": 0, "skew": 0}
+        calls |= {prepare: 0, read: 0}
         attention(q, k, v, encoding, causal=causal, block=16).sum().backward()
-        assert calls["rows"] == 1
-        assert calls["skew"] >= 6
+        assert calls[prepare] == 1
+        assert calls[read] >= 6
 
 
 def test_an_overridden_content_score_is_not_bypassed() -> None:
@@ -196,8 +202,15 @@ def test_an_overridden_content_score_is_not_bypassed() -> None:
         pass
 
     class Own(whorl.DeBERTa):
-        def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
-            return super().scorer(q, None)
+        def scorer(
+            self,
+            q: Tensor,
+            k: Tensor,
+            key_positions: Tensor,
+            distance_range: tuple[int, int] | None,
+            scale: float = 1.0,
+        ) -> Scorer:
+            return super().scorer(q, k, key_positions, None, scale)
 
     q, k, v = (randn(1, H, 9, D, seed=n) for n in range(3))
     at, seen = torch.arange(9), visible(torch.arange(9), torch.arange(9), causal=True)

@@ -79,12 +79,12 @@ def test_score_is_the_definition(data: st.DataObject, T: int, S: int) -> None:
 @pytest.mark.parametrize("index", ["released", "paper"])
 @pytest.mark.parametrize("options", [{"max_distance": 3}, {"max_distance": 60}, LOG])
 def test_prepared_scores_are_the_definition(index: Any, options: Any) -> None:
-    """Positions that count up by one are scored by a shift; keys begin before queries and after."""
+    """Positions that count up by one are scored in C; keys begin before queries and after."""
     enc = filled(DeBERTa(4, 3, norm="layer_norm", p2c_index=index, **options))
     q, k = random(2, 4, 6, 3), random(2, 2, 9, 3, seed=1)
     for start in (0, 3, 20):
         at, key_at = torch.arange(6) + start, torch.arange(9)
-        score = enc.scorer(q, (start - 8, start + 5))
+        score = enc.scorer(q, k, key_at, (start - 8, start + 5))
         torch.testing.assert_close(
             score(q, k, at, key_at), oracle(enc, q, k, at, key_at), rtol=0, atol=1e-11
         )
@@ -320,3 +320,46 @@ def test_sharing_says_what_is_wrong() -> None:
         enc.share(linear, nn.Linear(24, wrong))
         with pytest.raises(ValueError, match=rf"shared key projection must give head_dim.*{wrong}"):
             enc.content_score(Q, K, AT, AT)
+
+
+def test_projected_vectors_are_used_again_until_something_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also by a write through .data, which no version counter shows."""
+    enc = filled(
+        DeBERTa(2, 4, buckets="log", position_buckets=8, max_distance=20, norm="layer_norm")
+    )
+    calls = []
+    project = DeBERTa._project_rows
+
+    def count(self: DeBERTa, *rest: Any) -> Any:
+        calls.append(rest)
+        return project(self, *rest)
+
+    monkeypatch.setattr(DeBERTa, "_project_rows", count)
+    q, at = random(1, 2, 12, 4), torch.arange(12)
+
+    def score() -> Tensor:
+        with torch.no_grad():
+            return enc.scorer(q, q, at, (-11, 11))(q, q, at, at)
+
+    def compute() -> Tensor:
+        with torch.no_grad():
+            return enc.content_score(q, q, at, at)
+
+    for change in (None, "vectors", "key.weight", "query.bias", "norm.weight", "norm.bias"):
+        if change is not None:
+            enc.get_parameter(change).data.flatten()[3] += 1
+        calls.clear()
+        first, second = score(), score()
+        assert len(calls) == 1, change
+        torch.testing.assert_close(first, compute(), rtol=0, atol=1e-11)
+        assert torch.equal(first, second)
+    # What is made without gradients does not stand in the way of those of the tokens.
+    with torch.inference_mode():
+        enc.float().requires_grad_(False)
+        score()
+    x = q.float().requires_grad_()
+    enc.scorer(x, x, at, (-11, 11))(x, x, at, at).sum().backward()
+    assert x.grad is not None
+    assert copy.deepcopy(enc)._memory._entry is None

@@ -283,14 +283,28 @@ class ParameterTyped(PerHead):
 class Stale(Lookback):
     """scorer: what it prepares for the blocks of a call is not what it scores by."""
 
-    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
-        return lambda *block: 2 * self.content_score(*block)
+    def scorer(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_positions: Tensor,
+        distance_range: tuple[int, int] | None,
+        scale: float = 1.0,
+    ) -> Scorer:
+        return lambda *block: 2 * scale * self.content_score(*block)
 
 
 class Hidden(Lookback):
     """scorer: pairs that will be hidden spoil the sum."""
 
-    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
+    def scorer(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_positions: Tensor,
+        distance_range: tuple[int, int] | None,
+        scale: float = 1.0,
+    ) -> Scorer:
         def score(q: Tensor, k: Tensor, at: Tensor, keys: Tensor) -> Tensor:
             out = self.content_score(q, k, at, keys)
             after = at.unsqueeze(-1) < keys.unsqueeze(-2)

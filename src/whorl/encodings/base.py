@@ -238,15 +238,29 @@ class Encoding(nn.Module):
         """
         return None
 
-    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
+    def scorer(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_positions: Tensor,
+        distance_range: tuple[int, int] | None,
+        scale: float = 1.0,
+    ) -> Scorer:
         """``content_score`` for the blocks of a call, with what they share prepared once.
 
-        q: all queries of the call, or as many to come, [B, H, T, D].
+        q, k: all queries and keys of the call, [B, H, T, D] and [B, G, S, D]; key_positions
+        [S] or [B, S].
         distance_range: the lowest and highest distance i - j of any visible pair, if queries
         and keys of each block have consecutive positions; scores of pairs outside it are masked
         later, and may be any finite number. None: positions may be anything.
+        scale: what the scores are multiplied by.
         """
-        return self.content_score
+
+        def score(*args: Any, **options: Any) -> Tensor | None:
+            content = self.content_score(*args, **options)
+            return None if content is None else content * scale
+
+        return self.content_score if scale == 1 else score
 
     def distance_bias(self, distance: Tensor) -> Tensor | None:
         """Score hook, after the softmax scale: [H, ...] for distances i - j of any shape [...].

@@ -161,8 +161,15 @@ class Composition(Encoding):
         scores = [part.content_score for part in self.parts]
         return self._score(scores, q, k, positions, key_positions, segments, key_segments)
 
-    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
-        scores = [part.scorer(q, distance_range) for part in self.parts]
+    def scorer(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_positions: Tensor,
+        distance_range: tuple[int, int] | None,
+        scale: float = 1.0,
+    ) -> Scorer:
+        scores = [part.scorer(q, k, key_positions, distance_range, scale) for part in self.parts]
 
         def score(
             q: Tensor,

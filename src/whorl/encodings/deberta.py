@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from whorl._support.options import PositiveInt, PositiveNumber, PositiveSize
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
+from whorl.kernels.ops import is_plain
+from whorl.kernels.scores import KeyTerms, ScoredPairs, can_gather, gather_scores
 from whorl.kernels.tables import choose_table_dtype
 
 from ._content import (
@@ -35,7 +37,6 @@ from ._content import (
     find_first_distance,
     repeat_heads,
     score_by_index,
-    shift_rows,
     widen,
 )
 from .base import Card, Config, Encoding, Scorer, register, take_options
@@ -43,8 +44,6 @@ from .base import Card, Config, Encoding, Scorer, register, take_options
 __all__ = ["DeBERTa", "DeBERTaConfig"]
 
 _TERMS = ("c2p", "p2c")
-# Least keys of a chunk: fewer make many small products.
-_KEYS = 64
 
 
 @dataclass(frozen=True)
@@ -169,6 +168,7 @@ class DeBERTa(Encoding):
     config: DeBERTaConfig
     _shared: tuple[nn.Module, nn.Module] | None  # query and key projection of the attention layer
     _buckets: Tensor  # of distances 0 .. max_distance
+    _memory: "_ProjectionMemory"
 
     @take_options(DeBERTaConfig)
     def __init__(self) -> None:
@@ -237,24 +237,50 @@ class DeBERTa(Encoding):
         """q_i . K_r[d] + k_j . Q_r[e], [B, H, T, S]."""
         return self._score(None, q, k, positions, key_positions)
 
-    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
-        """``content_score`` with the vectors of all distances projected once."""
-        rows = None
-        if distance_range is not None and not q.is_meta and not torch.compiler.is_compiling():
-            rows = self._project_distances(distance_range, q)
+    def scorer(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_positions: Tensor,
+        distance_range: tuple[int, int] | None,
+        scale: float = 1.0,
+    ) -> Scorer:
+        """``content_score`` with position vectors projected once, and met by every key once."""
+        known = None
+        if not q.is_meta and not torch.compiler.is_compiling():
+            known = self._prepare(*widen(q, k), key_positions, distance_range, scale)
 
         def score(q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
-            return self._score(rows, *widen(q, k), positions, key_positions)
+            return self._score(known, *widen(q, k), positions, key_positions, scale)
 
         return score
 
+    def _prepare(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_positions: Tensor,
+        distance_range: tuple[int, int] | None,
+        scale: float,
+    ) -> "_PreparedScores":
+        """What the blocks of a call share; by_key and first_key where the C library can score."""
+        projected, by_key = self._project_all(q.dtype, distance_range), None
+        tensors = [x for x in (projected.keys, projected.queries) if x is not None]
+        fast = distance_range is not None and can_gather(q, k, *tensors)
+        if fast and projected.queries is not None:
+            keys, queries = repeat_heads(k, self.config.num_heads), projected.queries * scale
+            by_key = KeyTerms(keys @ queries.mT)  # [B, H, S, R]
+        first_key = key_positions[..., :1].flatten()[:1] if fast else None
+        return _PreparedScores(projected, by_key, first_key)
+
     def _score(
         self,
-        rows: "_ProjectedDistances | None",
+        known: "_PreparedScores | None",
         q: Tensor,
         k: Tensor,
         positions: Tensor,
         key_positions: Tensor,
+        scale: float = 1.0,
     ) -> Tensor:
         where, heads = "DeBERTa.content_score", self.config.num_heads
         query_positions, key_positions = check_score_inputs(
@@ -262,46 +288,106 @@ class DeBERTa(Encoding):
         )
         check_whole(query_positions, where)
         check_whole(key_positions, where)
-        wide, S = choose_table_dtype(q), k.shape[2]
-        wide_q, wide_k = q.to(wide), repeat_heads(k.to(wide), heads)
-        start = None if rows is None else find_first_distance(query_positions, key_positions)
-        if rows is not None and start is not None and rows.covers(start, q.shape[2], S):
-            terms = rows.score(wide_q, wide_k, start)
+        if known is not None and known.first_key is not None:
+            start = find_first_distance(query_positions, key_positions)
+            if start is not None:
+                first_key = int(key_positions[..., :1].flatten()[0] - known.first_key)
+                return self._score_in_order(known, q * scale, start, first_key, k.shape[2])
+        wide = choose_table_dtype(q)
+        index = self._find_buckets(query_positions, key_positions)
+        if known is not None:
+            projected = known.projected
         else:
-            (vectors, index), terms = (
-                self._select_rows(self._find_buckets(query_positions, key_positions), wide),
-                [],
+            projected = self._project_rows(*self._find_used_rows(index), wide)
+        scores = []
+        if projected.keys is not None:
+            scores.append(
+                score_by_index(q.to(wide) * scale, projected.keys, projected.find_rows(index))
             )
-            if "c2p" in self.config.terms:
-                terms.append(score_by_index(wide_q, self._project("key", vectors), index))
-            if "p2c" in self.config.terms:
-                index = index.mT
-                if self.config.p2c_index == "paper":
-                    vectors, index = self._select_rows(
-                        self._find_buckets(key_positions, query_positions), wide
-                    )
-                terms.append(score_by_index(wide_k, self._project("query", vectors), index).mT)
-        return (terms[0] if len(terms) == 1 else terms[0] + terms[1]).to(q.dtype)
-
-    def _project_distances(
-        self, distance_range: tuple[int, int], like: Tensor
-    ) -> "_ProjectedDistances":
-        """K_r and Q_r of every distance in ``distance_range``."""
-        # One more than there are, as ``shift_rows`` needs, at the end where it does.
-        distance = torch.arange(distance_range[0] - 1, distance_range[1] + 2, device=like.device)
-        none = torch.zeros(1, dtype=torch.int64, device=like.device)
-        wide = choose_table_dtype(like)
-        vectors, index = self._select_rows(self._find_buckets(distance, none).squeeze(-1), wide)
-        keys = queries = None
-        if "c2p" in self.config.terms:
-            falling = index[:-1].flip(0)
-            keys = self._project("key", vectors).index_select(1, falling)
-        if "p2c" in self.config.terms:
+        if projected.queries is not None:
             if self.config.p2c_index == "paper":
-                index = self._find_buckets(-distance, none).squeeze(-1)
-                vectors, index = self._select_rows(index, wide)
-            queries = self._project("query", vectors).index_select(1, index[1:])
-        return _ProjectedDistances(*distance_range, keys, queries)
+                index = self._find_buckets(key_positions, query_positions)
+            else:
+                index = index.mT
+            wide_k = repeat_heads(k.to(wide) * scale, heads)
+            rows = projected.find_rows(index)
+            scores.append(score_by_index(wide_k, projected.queries, rows).mT)
+        return (scores[0] if len(scores) == 1 else scores[0] + scores[1]).to(q.dtype)
+
+    def _score_in_order(
+        self, known: "_PreparedScores", q: Tensor, start: int, first_key: int, S: int
+    ) -> Tensor:
+        """Scores on consecutive positions: ``start`` is the distance of query 0 to key 0.
+
+        q and what is prepared have the scale already.
+        """
+        projected, T = known.projected, q.shape[2]
+        distance = torch.arange(start + T - 1, start - S, -1, device=q.device)
+        none = torch.zeros(1, dtype=torch.int64, device=q.device)
+        index = projected.find_rows(self._find_buckets(distance, none).squeeze(-1)).int()
+        key_index = index
+        if self.config.p2c_index == "paper":
+            key_index = projected.find_rows(self._find_buckets(-distance, none).squeeze(-1)).int()
+        by_query = None if projected.keys is None else q @ projected.keys.mT
+        pairs = ScoredPairs(
+            T,
+            first_key,
+            S,
+            None if by_query is None else index,
+            None if known.by_key is None else key_index,
+        )
+        return gather_scores(pairs, by_query, known.by_key)
+
+    def _project_all(
+        self, dtype: torch.dtype, distance_range: tuple[int, int] | None
+    ) -> "_ProjectedVectors":
+        """K_r and Q_r for a call.
+
+        Without gradients those of all buckets, which are used again as long as what they were made
+        from has not changed; else those that the distances need.
+        """
+        sources = self._list_sources()
+        if sources is not None:
+            found = self._memory.get(sources, dtype)
+            if found is None:
+                with torch.inference_mode(False), torch.no_grad():  # it may serve training later
+                    found = self._project_rows(0, 2 * self.config.span, dtype)
+                self._memory.put(sources, dtype, found)
+            return found
+        first, end = 0, 2 * self.config.span
+        if distance_range is not None:
+            far = max(map(abs, distance_range))
+            ends = torch.tensor([-far, far], device=self.vectors.device)
+            buckets = self._find_buckets(ends, ends.new_zeros(1))
+            if has_values(buckets):
+                first, end = int(buckets[0]), int(buckets[1]) + 1
+        return self._project_rows(first, end, dtype)
+
+    def _list_sources(self) -> list[Tensor] | None:
+        """All tensors that K_r and Q_r are made from; None if they are not ordinary, or trained."""
+        modules = list(self.children()) if self._shared is None else list(self._shared)
+        if not all(type(module) in (nn.Linear, nn.LayerNorm) for module in modules):
+            return None
+        if self._shared is not None and self.config.norm == "layer_norm":
+            modules.append(self.norm)
+        parameters = (p for module in modules for p in module.parameters())
+        tensors: list[Tensor] = [self.vectors, *parameters]
+        return tensors if is_plain(tensors, gradless=True) else None
+
+    def _project_rows(self, first: int, end: int, dtype: torch.dtype) -> "_ProjectedVectors":
+        """K_r and Q_r of buckets first .. end - 1."""
+        vectors = self.vectors[first:end].to(dtype)
+        if self.config.norm == "layer_norm":
+            weight, bias = self.norm.weight.to(dtype), self.norm.bias.to(dtype)
+            eps = self.config.norm_eps
+            vectors = F.layer_norm(vectors, (self.config.width,), weight, bias, eps)
+        terms = self.config.terms
+        return _ProjectedVectors(
+            first,
+            end,
+            self._project("key", vectors) if "c2p" in terms else None,
+            self._project("query", vectors) if "p2c" in terms else None,
+        )
 
     def _find_buckets(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """The row of P for each query's distance to each key, [(B,) T, S]."""
@@ -315,15 +401,15 @@ class DeBERTa(Encoding):
             distance = distance.sign() * far
         return (distance + span).clamp(0, 2 * span - 1)
 
-    def _select_rows(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Normalised rows of P that ``index`` uses, and the index into those."""
-        vectors, index = _drop_unused_rows(self.vectors, index)
-        vectors = vectors.to(dtype)
-        if self.config.norm == "none":
-            return vectors, index
-        weight, bias = self.norm.weight.to(vectors.dtype), self.norm.bias.to(vectors.dtype)
-        eps = self.config.norm_eps
-        return F.layer_norm(vectors, (self.config.width,), weight, bias, eps), index
+    def _find_used_rows(self, buckets: Tensor) -> tuple[int, int]:
+        """The first bucket and the one after the last; short texts use few of the 2 N."""
+        most = 2 * self.config.span
+        if not buckets.numel() or not has_values(buckets):
+            return 0, most
+        first, last = (int(v) for v in buckets.aminmax())
+        if self.config.p2c_index == "paper":  # and those of the distances j - i
+            first, last = min(first, most - 1 - last), min(max(last, most - first), most - 1)
+        return first, last + 1
 
     def _project(self, which: Literal["key", "query"], vectors: Tensor) -> Tensor:
         """Position vectors [N, dim] as keys or queries of every head, [H, N, D]."""
@@ -355,57 +441,61 @@ class DeBERTa(Encoding):
     def _derive(self) -> None:
         with torch.inference_mode(False):  # constants must serve training later
             self._buckets = _log_buckets(self.config.span, self.config.max_distance)
+        self._memory = _ProjectionMemory()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_buckets"}
+        derived = ("_buckets", "_memory")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._derive()
 
 
-class _ProjectedDistances(NamedTuple):
-    """Projected vectors of distances first .. last, and one more, [H, ., D].
-
-    keys: K_r for distances that fall from ``last``; queries: Q_r for distances that rise from
-    ``first``; None for a term that is left out.
-    """
+class _ProjectedVectors(NamedTuple):
+    """K_r and Q_r of buckets first .. end - 1, [H, R, D]; None for a term that is left out."""
 
     first: int
-    last: int
+    end: int
     keys: Tensor | None
     queries: Tensor | None
 
-    def covers(self, start: int, T: int, S: int) -> bool:
-        """Whether all distances start + t - s are among them."""
-        last = start + T - 1
-        return last <= self.last and last - self.first + 1 >= S and self.first <= start
+    def find_rows(self, buckets: Tensor) -> Tensor:
+        """Their rows; a bucket that is not there is of a pair that will be masked."""
+        return (buckets - self.first).clamp(0, self.end - self.first - 1)
 
-    def score(self, q: Tensor, k: Tensor, start: int) -> list[Tensor]:
-        """q_i . K_r and k_j . Q_r of q [B, H, T, D] and k [B, H, S, D]: [B, H, T, S]."""
-        T, S, terms = q.shape[2], k.shape[2], []
-        first, last = max(start - S + 1, self.first), start + T - 1
-        if self.keys is not None:
-            rows = self.keys[:, self.last - last : self.last - first + 2]
-            terms.append(shift_rows(q @ rows.mT, T - 1, S))
-        if self.queries is not None:
-            terms.append(self._score_keys(k, start, T))
-        return terms
 
-    def _score_keys(self, k: Tensor, start: int, T: int) -> Tensor:
-        """k_j . Q_r, [B, H, T, S], in chunks of keys: each needs T of the T + S distances."""
-        assert self.queries is not None
-        size, parts, done = max(T, _KEYS), [], 0
-        # The odd chunk first: under a causal mask the last one must begin no later than queries do.
-        odd = k.shape[2] % size
-        sizes = [odd] * (odd > 0) + [size] * (k.shape[2] // size)
-        for keys in torch.split(k, sizes, 2):
-            here, S = start - done, keys.shape[2]
-            done += S
-            first = max(here - S + 1, self.first)
-            rows = self.queries[:, first - self.first : here + T - self.first + 1]
-            parts.append(shift_rows(keys @ rows.mT, here - first, T).mT)
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+class _PreparedScores(NamedTuple):
+    """What the blocks of a call share.
+
+    by_key: scores of every key with Q_r. first_key: position of key 0, [1]; None if
+    scores are not for the C library.
+    """
+
+    projected: _ProjectedVectors
+    by_key: KeyTerms | None
+    first_key: Tensor | None
+
+
+class _ProjectionMemory:
+    """Projected vectors, with copies of what they were made from.
+
+    Copies, because a write through ``.data`` leaves no other trace.
+    """
+
+    def __init__(self) -> None:
+        self._entry: tuple[torch.dtype, list[Tensor], _ProjectedVectors] | None = None
+
+    def get(self, sources: list[Tensor], dtype: torch.dtype) -> _ProjectedVectors | None:
+        """What was made from tensors equal to ``sources``, or None."""
+        if self._entry is None or self._entry[0] != dtype or len(self._entry[1]) != len(sources):
+            return None
+        pairs = zip(self._entry[1], sources, strict=True)
+        same = all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
+        return self._entry[2] if same else None
+
+    def put(self, sources: list[Tensor], dtype: torch.dtype, made: _ProjectedVectors) -> None:
+        self._entry = (dtype, [x.detach().clone() for x in sources], made)
 
 
 def _log_buckets(count: int, max_distance: int) -> Tensor:
@@ -418,11 +508,3 @@ def _log_buckets(count: int, max_distance: int) -> Tensor:
     whole = torch.full((), (max_distance - 1) / half, dtype=torch.float32, device="cpu").log()
     steps = (ratio / whole * (half - 1)).ceil().long() + half
     return torch.where(distance <= half, distance, steps)
-
-
-def _drop_unused_rows(vectors: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors without the rows at either end that no pair uses; short texts use few of them."""
-    if not index.numel() or not has_values(index):
-        return vectors, index
-    first, last = (int(v) for v in index.aminmax())
-    return vectors[first : last + 1], index - first

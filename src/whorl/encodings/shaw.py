@@ -153,9 +153,16 @@ class Shaw(Encoding):
             q.to(wide), rows, self._find_rows(query_positions, key_positions, where)
         ).to(q.dtype)
 
-    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
+    def scorer(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_positions: Tensor,
+        distance_range: tuple[int, int] | None,
+        scale: float = 1.0,
+    ) -> Scorer:
         """``content_score`` in float32 for half precision."""
-        return lambda q, k, *positions: self.content_score(*widen(q, k), *positions)
+        return lambda q, k, *positions: scale * self.content_score(*widen(q, k), *positions)
 
     def value_term(
         self, weights: Tensor, positions: Tensor, key_positions: Tensor

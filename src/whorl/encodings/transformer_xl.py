@@ -141,7 +141,14 @@ class TransformerXL(Encoding):
         given = (segments, key_segments)
         return self._score(None, q, k, positions, key_positions, given)
 
-    def scorer(self, q: Tensor, distance_range: tuple[int, int] | None) -> Scorer:
+    def scorer(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_positions: Tensor,
+        distance_range: tuple[int, int] | None,
+        scale: float = 1.0,
+    ) -> Scorer:
         """``content_score`` with the vectors of all distances projected once."""
         rows = None
         if distance_range is not None and not q.is_meta and not torch.compiler.is_compiling():
@@ -162,7 +169,7 @@ class TransformerXL(Encoding):
             key_segments: Tensor | None = None,
         ) -> Tensor:
             given = (segments, key_segments)
-            return self._score(rows, *widen(q, k), positions, key_positions, given)
+            return scale * self._score(rows, *widen(q, k), positions, key_positions, given)
 
         return score
 

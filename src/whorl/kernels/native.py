@@ -26,15 +26,17 @@ __all__ = [
     "build_table",
     "find_library",
     "find_problem",
+    "gather_scores",
     "get_best_isa",
     "get_max_threads",
     "prepare_rotation",
     "rotate",
     "run_rotation",
+    "scatter_scores",
     "use_huge_pages",
 ]
 
-ABI = 4
+ABI = 5
 ISAS = {"auto": 0, "scalar": 1, "avx2": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 _LAYOUTS = {"half": 0, "interleaved": 1}
@@ -297,6 +299,20 @@ def build_table(job: bytes) -> None:
     assert status == 0, f"whorl_build_table refused its job with status {status}"
 
 
+def gather_scores(job: bytes) -> None:
+    """Run the ``whorl_scores`` packed in ``job``; ``scores`` makes them."""
+    assert _library is not None, _problem
+    status = _library.whorl_gather_scores(job)
+    assert status == 0, f"whorl_gather_scores refused its job with status {status}"
+
+
+def scatter_scores(job: bytes) -> None:
+    """The gradient of ``gather_scores``, added to the terms of the job."""
+    assert _library is not None, _problem
+    status = _library.whorl_scatter_scores(job)
+    assert status == 0, f"whorl_scatter_scores refused its job with status {status}"
+
+
 def find_problem() -> str | None:
     """None when the native library is in use, else why it is not."""
     return _problem
@@ -337,13 +353,13 @@ def _load_library() -> tuple[ctypes.CDLL | None, str | None]:
             return None, f"{path} speaks ABI {found}, this whorl needs {ABI}; reinstall whorl"
     except (OSError, AttributeError) as error:
         return None, f"{path} does not load: {error}; reinstall whorl"
-    for name in ("rotate", "build_table"):
+    jobs = ("rotate", "build_table", "gather_scores", "scatter_scores")
+    for name in jobs:
         getattr(library, f"whorl_{name}").argtypes = [ctypes.c_void_p]
     pointer = ctypes.c_void_p
     library.whorl_build_steps.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
     library.whorl_prefer_huge_pages.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    numbers = ("rotate", "best_isa", "max_threads", "prefer_huge_pages")
-    for name in (*numbers, "build_table", "build_steps"):
+    for name in (*jobs, "best_isa", "max_threads", "prefer_huge_pages", "build_steps"):
         getattr(library, f"whorl_{name}").restype = ctypes.c_int64
     return library, None
 

@@ -141,7 +141,7 @@ def check_scorer(encoding: Encoding) -> None:
     inputs = EncodingInputs.of(set_random_parameters(encoding), length=13)
     steps = torch.arange(inputs.length) + 5
     for at, limits in ((steps * 3, None), (steps, (-12, 12)), (steps, (0, 12))):
-        score = encoding.scorer(inputs.q, limits)
+        score = encoding.scorer(inputs.q, inputs.k, at, limits, 0.5)
         for a, b in ((0, 5), (5, 12), (12, 13)):
             end = inputs.length if limits != (0, 12) else b  # causal: no keys past the last query
             block = inputs.q[:, :, a:b], inputs.k[:, :, :end], at[a:b], at[:end]
@@ -149,6 +149,7 @@ def check_scorer(encoding: Encoding) -> None:
             assert (got is None) == (want is None), "one of scorer and content_score gives None"
             if got is None or want is None:
                 continue
+            want = want * 0.5
             distance = block[2].unsqueeze(-1) - block[3].unsqueeze(-2)
             visible = torch.ones_like(distance, dtype=torch.bool)
             if limits is not None:

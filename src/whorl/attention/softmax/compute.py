@@ -28,6 +28,10 @@ from .visibility import QueryBlock, Visibility
 
 __all__ = ["SoftmaxCall", "scale_queries"]
 
+# By content, up to so many scores are not computed again for gradients: 64 MB in float32, a little
+# more than 12 heads of 1024 tokens need.
+_FEW_SCORES = 1 << 24
+
 _get_transform: Callable[[], object]
 try:  # torch has no public way to ask
     from torch._C._functorch import peek_interpreter_stack
@@ -106,7 +110,8 @@ class SoftmaxCall:
         blocks = self.visibility.plan_blocks(self.block, self.block // 64 if backwards else 0)
         scorer = None
         if self.has_content:
-            scorer = self.encoding.scorer(q, self._find_distances(blocks))
+            positions = self.visibility.key_positions
+            scorer = self.encoding.scorer(q, k, positions, self._find_distances(blocks), self.scale)
         if len(blocks) == 1:  # nothing is saved by computing it again
             return self._attend_block(q, k, v, blocks[0], scorer)
         out = Output(q, v)
@@ -136,6 +141,9 @@ class SoftmaxCall:
         """Whether blocks are computed again for gradients, which torch.func has no way to do."""
         if not torch.is_grad_enabled() or _is_transformed():
             return False
+        count, compiling = q.shape[:3].numel() * k.shape[2], torch.compiler.is_compiling()
+        if self.has_content and not self.dropout and not compiling and count <= _FEW_SCORES:
+            return False  # a constant amount of memory, for the time of a forward pass
         return self.is_trained or any(x.requires_grad for x in (q, k, v))
 
     def _find_distances(self, blocks: list[QueryBlock]) -> tuple[int, int] | None:
@@ -177,7 +185,7 @@ class SoftmaxCall:
             out = self._attend_with_weights(q, k, v, content, bias, block)
         else:
             if content is not None:
-                content = content.to(choose_table_dtype(q)) * self.scale
+                content = content.to(choose_table_dtype(q))
                 bias = content if bias is None else content + bias
             if bias is not None:
                 bias = bias.expand(*q.shape[:3], k.shape[2])
@@ -231,14 +239,12 @@ class SoftmaxCall:
         """
         wide, keys = choose_table_dtype(q), k.to(choose_table_dtype(q)).mT
         # The scores after scale, bias and mask; what replaces q k^T belongs here.
+        scaled = q.to(wide) * self.scale
         if content is None:
-            scores = _multiply_heads(q.to(wide) * self.scale, keys)
-            scores = scores if bias is None else scores + bias
+            scores = _multiply_heads(scaled, keys)
         else:
-            scores = _multiply_heads(q.to(wide), keys) + content.to(wide)
-            scores = torch.add(
-                scores.new_zeros(()) if bias is None else bias, scores, alpha=self.scale
-            )
+            scores = _add_product(content.to(wide), scaled, keys)
+        scores = scores if bias is None else scores + bias
         weights = scores.softmax(-1)
         weights = F.dropout(weights, self.dropout) if self.dropout else weights
         out = _multiply_heads(weights, v.to(wide))
@@ -290,6 +296,13 @@ def _expand_rows(vector: Tensor, width: int) -> Tensor:
         return vector.unfold(-1, width, 1)
     starts = torch.arange(vector.shape[-1] - width + 1, device=vector.device)
     return vector[:, starts.unsqueeze(-1) + torch.arange(width, device=vector.device)]
+
+
+def _add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """x [B, H, T, Y] + a [B, H, T, X] b [B, G, X, Y]; in one pass if G is H."""
+    if b.shape[1] != a.shape[1] or torch.compiler.is_compiling():
+        return x + _multiply_heads(a, b)
+    return torch.baddbmm(*(t.flatten(0, 1) for t in (x, a, b))).view_as(x)
 
 
 def _multiply_heads(a: Tensor, b: Tensor) -> Tensor:
