@@ -16,7 +16,7 @@ from whorl.hf.families import FAMILIES
 
 #: Models whose attention modules change, and those whose masks do.
 CHANGED = [kind for kind, file in FAMILIES.items() if file != "rotary"]
-ENCODERS = ["deberta-v2", "mpnet", "roformer"]
+ENCODERS = ["deberta-v2", "modernbert", "mpnet", "roformer"]
 ROTARY = [kind for kind, file in FAMILIES.items() if file == "rotary"]
 SEQ2SEQ = [kind for kind, file in FAMILIES.items() if file == "t5"]
 
@@ -57,6 +57,20 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "bloom": {"hidden_size": 48, "n_head": 6, "n_layer": 2},
     "mpt": {"d_model": 48, "n_heads": 6, "n_layers": 2, "max_seq_len": 1024},
     "deberta-v2": _DEBERTA,
+    # Two layers: one with a window or experts of its own, one without.
+    "deepseek_v3": _ROTARY
+    | {"num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "v_head_dim": 10}
+    | {"qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "first_k_dense_replace": 1}
+    | {"moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2}
+    | {"n_group": 2, "topk_group": 2},
+    "falcon": {"hidden_size": 48, "num_attention_heads": 6, "num_hidden_layers": 2, "alibi": True},
+    "gemma2": {**_ROTARY, "head_dim": 12, "sliding_window": 90, "attn_logit_softcapping": 2.0},
+    "gpt_oss": _ROTARY
+    | {"head_dim": 12, "sliding_window": 90, "max_position_embeddings": 131072}
+    | {"num_local_experts": 2, "num_experts_per_tok": 1},
+    "modernbert": _ROTARY
+    | {"local_attention": 90, "global_attn_every_n_layers": 2, "cls_token_id": 1}
+    | {"sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2},
     "gptj": {"n_embd": 48, "n_head": 4, "n_layer": 2, "rotary_dim": 8, "n_positions": 512},
     "mpnet": {**_BERT, "relative_attention_num_buckets": 32},
     "roformer": _BERT,

@@ -64,7 +64,12 @@ def test_outputs_depend_on_positions() -> None:
         assert float((before - after).abs().max()) > 0.01, kind
 
 
-@pytest.mark.parametrize("kind", [*CHANGED, "llama", "gpt_neox", "gemma3_text"])
+# Rotary models whose weights are computed in a way of their own, and one without.
+WEIGHTS = ["gemma2", "gpt_oss", "llama"]
+GRADIENTS = [*CHANGED, *WEIGHTS, "deepseek_v3", "gpt_neox", "modernbert"]
+
+
+@pytest.mark.parametrize("kind", GRADIENTS)
 def test_gradients_stay_the_same(kind: str) -> None:
     model, inputs = build_model(kind), add_labels(build_inputs(kind, LENGTH, "left"))
     model.train()
@@ -128,7 +133,9 @@ def test_tokens_one_by_one(kind: str) -> None:
 
 
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
-@pytest.mark.parametrize("kind", ["bloom", "mpt", "gptj", *ROTARY])
+@pytest.mark.parametrize(
+    "kind", ["bloom", "falcon", "mpt", "gptj", *sorted({*ROTARY} - {*ENCODERS})]
+)
 @torch.no_grad()
 def test_tokens_in_two_parts(kind: str, padding: str) -> None:
     """The second part of a prompt, or of a conversation, after the first in a cache."""
@@ -219,11 +226,11 @@ def test_weights_of_a_functional_call(kind: str) -> None:
         compare(gradient, others[name])
 
 
-@pytest.mark.parametrize("kind", ["bloom", "mpt", "t5", "umt5", "llama", "gptj", *ENCODERS])
+@pytest.mark.parametrize("kind", ["bloom", "mpt", "t5", "umt5", *WEIGHTS, "gptj", *ENCODERS])
 @torch.no_grad()
 def test_attention_weights(kind: str) -> None:
     model = build_model(kind)
-    if kind in ("llama", *SEQ2SEQ):
+    if kind in ("llama", "modernbert", *SEQ2SEQ):
         model.set_attn_implementation("eager")
     inputs = build_inputs(kind, 30, "left")
     before = model(**inputs, output_attentions=True)
@@ -317,6 +324,49 @@ def test_options_of_deberta(options: dict[str, Any]) -> None:
         before = compute_logits(model, inputs)
         with whorl.hf.install(model):
             compare(before, compute_logits(model, inputs))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alibi": False},  # one head of keys
+        {"alibi": False, "new_decoder_architecture": True, "num_kv_heads": 2},
+        {"alibi": False, "multi_query": False, "parallel_attn": False},
+        {"new_decoder_architecture": True, "num_kv_heads": 2},
+    ],
+    ids=str,
+)
+@torch.no_grad()
+def test_options_of_falcon(options: dict[str, Any]) -> None:
+    model, inputs = build_model("falcon", **options), build_inputs("falcon", LENGTH, "left")
+    before = compute_logits(model, inputs)
+    with whorl.hf.install(model):
+        compare(before, compute_logits(model, inputs))
+    if model.config.rotary:
+        with whorl.hf.install(model, precision="float64"):
+            compare(before, compute_logits(model, inputs), 1e-3)
+
+
+@torch.no_grad()
+def test_exact_alibi_in_falcon() -> None:
+    """The bias itself, where transformers rounds slopes and biases to bfloat16."""
+    model, inputs = build_model("falcon"), build_inputs("falcon", LENGTH, "middle")
+    exact = whorl.ALiBi(6, slope_scale=8**-0.5)
+    before = compute_logits(model, inputs)
+    with whorl.hf.install(model, exact):
+        after = compute_logits(model, inputs)
+    assert 1e-3 < float((before - after).abs().max()) < 0.5
+    with pytest.raises(ValueError, match="scaling must be None for Falcon with ALiBi, which"):
+        whorl.hf.install(model, scaling=whorl.Linear(2.0))
+    mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    layer, x = model.transformer.h[0].self_attention, torch.randn(1, LENGTH, 48)
+    bias = exact.distance_bias(torch.arange(LENGTH)[:, None] - torch.arange(LENGTH))
+    q, k, v = (part.transpose(1, 2) for part in layer._split_heads(layer.query_key_value(x)))
+    scores = (q @ k.mT * 8**-0.5 + bias).masked_fill(~mask, float("-inf"))
+    want = layer.dense((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+    with whorl.hf.install(model, exact):
+        found, _ = layer(x, torch.zeros(6, 1, LENGTH), None)
+    compare(want, found)
 
 
 @torch.no_grad()

@@ -103,11 +103,14 @@ def attend(
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     output_attentions: bool = False,
+    s_aux: Tensor | None = None,
+    softcap: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention for models that call ``AttentionInterface``: [B, T, H, D], and the weights or None.
 
-    The encoding is that of the module, if ``install`` gave it one.
+    The encoding is that of the module, if ``install`` gave it one. s_aux: ``sink_logits`` of
+    ``whorl.attention``, as gpt-oss has them.
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     encoding, mask = getattr(module, "whorl_encoding", None), attention_mask
@@ -115,11 +118,8 @@ def attend(
     whole = mask is not None and mask.dim() == 4
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
     simple = T == 1 or (mask is None and (T == S or not causal))
-    if (
-        encoding is None
-        and not output_attentions
-        and (simple or whole or position_bias is not None)
-    ):
+    is_plain = encoding is None and s_aux is None and softcap is None and not output_attentions
+    if is_plain and (simple or whole or position_bias is not None):
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module,
             query,
@@ -145,6 +145,8 @@ def attend(
         scale=scaling,
         dropout=dropout,
         weights=output_attentions,
+        sink_logits=s_aux,
+        softcap=softcap,
     )
     return out.transpose(1, 2).contiguous(), weights
 

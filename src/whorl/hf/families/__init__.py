@@ -13,14 +13,16 @@ from .base import ModelFamily
 __all__ = ["FAMILIES", "ModelFamily", "find_family"]
 
 _ROTARY = (
-    *("cohere", "gemma", "gemma3_text", "glm", "glm4", "gpt_neox", "llama", "mistral", "mixtral"),
-    *("olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"),
+    *("cohere", "deepseek_v3", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox"),
+    *("gpt_oss", "llama", "mistral", "mixtral", "modernbert", "olmo2", "olmo3", "phi3", "qwen2"),
+    *("qwen3", "smollm3"),
 )
 
 #: The file of each ``config.model_type``.
 FAMILIES = {
     "bloom": "bloom",
     "deberta-v2": "deberta",
+    "falcon": "falcon",
     "gptj": "gptj",
     "mpnet": "mpnet",
     "mpt": "mpt",
