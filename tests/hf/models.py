@@ -16,7 +16,7 @@ from whorl.hf.families import FAMILIES
 
 #: Models whose attention modules change, and those whose masks do.
 CHANGED = [kind for kind, file in FAMILIES.items() if file != "rotary"]
-ENCODERS = ["deberta-v2", "modernbert", "mpnet", "roformer"]
+ENCODERS = ["deberta", "deberta-v2", "modernbert", "mpnet", "roformer"]
 ROTARY = [kind for kind, file in FAMILIES.items() if file == "rotary"]
 SEQ2SEQ = [kind for kind, file in FAMILIES.items() if file == "t5"]
 
@@ -56,6 +56,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     # Six heads: ALiBi's slopes of a number of heads that is no power of two.
     "bloom": {"hidden_size": 48, "n_head": 6, "n_layer": 2},
     "mpt": {"d_model": 48, "n_heads": 6, "n_layers": 2, "max_seq_len": 1024},
+    "deberta": {**_BERT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     "deberta-v2": _DEBERTA,
     # Two layers: one with a window or experts of its own, one without.
     "deepseek_v3": _ROTARY
@@ -82,6 +83,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "glm": {**_ROTARY, "head_dim": 12},
     "glm4": {**_ROTARY, "head_dim": 12},
     "gemma": {**_ROTARY, "head_dim": 12},
+    "xlnet": {"d_model": 48, "n_head": 4, "n_layer": 2, "d_inner": 64, "dropout": 0.0},
     **dict.fromkeys(SEQ2SEQ, _T5),
 }
 

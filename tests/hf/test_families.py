@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 import whorl
 from whorl.hf.families import FAMILIES
@@ -31,6 +32,14 @@ def compare(one: Tensor, other: Tensor, most: float = 1e-4) -> None:
     one, other = one.detach(), other.detach()
     assert one.isfinite().all()
     assert float((one - other).abs().max()) <= most * max(1.0, float(one.abs().max()))
+
+
+def find_gradients(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients of all parameters, which have none afterwards."""
+    model(**inputs).loss.backward()
+    found = list_gradients(model)
+    model.zero_grad()
+    return found
 
 
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
@@ -73,19 +82,16 @@ GRADIENTS = [*CHANGED, *WEIGHTS, "deepseek_v3", "gpt_neox", "modernbert"]
 def test_gradients_stay_the_same(kind: str) -> None:
     model, inputs = build_model(kind), add_labels(build_inputs(kind, LENGTH, "left"))
     model.train()
-    model(**inputs).loss.backward()
-    before = list_gradients(model)
-    model.zero_grad()
+    before = find_gradients(model, inputs)
     with whorl.hf.install(model):
-        model(**inputs).loss.backward()
-    after = list_gradients(model)
+        after = find_gradients(model, inputs)
     assert before.keys() == after.keys()
     for name, gradient in before.items():
         compare(gradient, after[name])
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=str)
-@pytest.mark.parametrize("kind", [*sorted(set(CHANGED) - {*ENCODERS}), "llama", "mistral"])
+@pytest.mark.parametrize("kind", [*sorted(set(CHANGED) - {*ENCODERS, "xlnet"}), "llama", "mistral"])
 def test_generated_text_stays_the_same(kind: str, options: dict[str, object]) -> None:
     model, inputs = build_model(kind), build_inputs(kind, 40, "left")
     inputs.pop("decoder_input_ids", None)
@@ -205,7 +211,7 @@ def test_masks_of_the_caller(kind: str, form: str) -> None:
         compare(before, model(**inputs).logits)
 
 
-@pytest.mark.parametrize("kind", ["t5", "umt5", "mpnet", "deberta-v2", "bloom"])
+@pytest.mark.parametrize("kind", ["t5", "umt5", "mpnet", "deberta", "deberta-v2", "xlnet", "bloom"])
 def test_weights_of_a_functional_call(kind: str) -> None:
     model, inputs = build_model(kind), build_inputs(kind, 30)
     weights = {n: (p.detach() * 1.1).requires_grad_() for n, p in model.named_parameters()}
@@ -226,7 +232,9 @@ def test_weights_of_a_functional_call(kind: str) -> None:
         compare(gradient, others[name])
 
 
-@pytest.mark.parametrize("kind", ["bloom", "mpt", "t5", "umt5", *WEIGHTS, "gptj", *ENCODERS])
+@pytest.mark.parametrize(
+    "kind", ["bloom", "mpt", "t5", "umt5", "xlnet", *WEIGHTS, "gptj", *ENCODERS]
+)
 @torch.no_grad()
 def test_attention_weights(kind: str) -> None:
     model = build_model(kind)
@@ -307,23 +315,75 @@ def test_gradient_checkpointing_and_autocast(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("kind", "options"),
     [
-        {"position_buckets": -1, "share_att_key": False},
-        {"pos_att_type": ["c2p"], "norm_rel_ebd": "none"},
-        {"pos_att_type": ["p2c"], "share_att_key": False, "max_relative_positions": 100},
-        {"relative_attention": False, "position_biased_input": True},
+        ("deberta-v2", {"position_buckets": -1, "share_att_key": False}),
+        ("deberta-v2", {"pos_att_type": ["c2p"], "norm_rel_ebd": "none"}),
+        (
+            "deberta-v2",
+            {"pos_att_type": ["p2c"], "share_att_key": False, "max_relative_positions": 100},
+        ),
+        ("deberta-v2", {"relative_attention": False, "position_biased_input": True}),
+        ("deberta", {"pos_att_type": ["p2c"], "max_relative_positions": 100}),
+        ("deberta", {"pos_att_type": ["c2p"], "position_biased_input": False}),
+        ("deberta", {"relative_attention": False}),
+        ("xlnet", {"clamp_len": 50, "attn_type": "uni"}),
     ],
     ids=str,
 )
 @torch.no_grad()
-def test_options_of_deberta(options: dict[str, Any]) -> None:
-    model = build_model("deberta-v2", **options)
-    for padding in ("none", "right"):
-        inputs = build_inputs("deberta-v2", LENGTH, padding)
+def test_options_of_encoders(kind: str, options: dict[str, Any]) -> None:
+    model = build_model(kind, **options)
+    # transformers' XLNet fails with "uni" and padding.
+    for padding in ("none", "right")[: 1 if "attn_type" in options else 2]:
+        inputs = build_inputs(kind, LENGTH, padding)
         before = compute_logits(model, inputs)
         with whorl.hf.install(model):
             compare(before, compute_logits(model, inputs))
+
+
+@torch.no_grad()
+def test_segments_and_memory_of_xlnet() -> None:
+    model, inputs = build_model("xlnet"), build_inputs("xlnet", 40, "left")
+    mask, segments = inputs["attention_mask"], torch.arange(40).expand(2, -1) // 15
+    inputs["token_type_ids"] = segments
+
+    def run() -> list[Tensor]:
+        first = model(inputs["input_ids"].flip(1), token_type_ids=segments)
+        second = model(**inputs, mems=first.mems, output_attentions=True)
+        third = model(inputs["input_ids"], input_mask=1 - mask)
+        weights = [found[1] for found in second.attentions]
+        return [first.logits, second.logits[mask.bool()], third.logits[mask.bool()], *weights]
+
+    before = run()
+    with whorl.hf.install(model):
+        for one, other in zip(before, run(), strict=True):
+            compare(one, other)
+
+
+def test_gradients_of_segments() -> None:
+    model, inputs = build_model("xlnet"), add_labels(build_inputs("xlnet", 40))
+    inputs["token_type_ids"] = torch.arange(40).expand(2, -1) // 15
+    before = find_gradients(model, inputs)
+    with whorl.hf.install(model):
+        after = find_gradients(model, inputs)
+    for name, gradient in before.items():
+        compare(gradient, after[name])
+
+
+def test_two_streams_and_dropout_of_xlnet_are_left_alone() -> None:
+    model, inputs = build_model("xlnet", dropout=0.1), build_inputs("xlnet", 12)
+    streams = {"perm_mask": torch.ones(12, 12).triu().expand(2, 12, 12)}
+    streams["target_mapping"] = torch.eye(12)[None, 6:].expand(2, 6, 12)
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(0)
+        return [model.eval()(**inputs, **streams).logits, model.train()(**inputs).logits]
+
+    before = run()
+    with whorl.hf.install(model):
+        for one, other in zip(before, run(), strict=True):
+            assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def attend_tokens(
     skip_padding: bool = False,
     sink_logits: Tensor | None = None,
     softcap: float | None = None,
+    segments: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of q [B, H, T, D] over k, v [B, G, S, D]: [B, H, T, D], and the weights or None.
 
@@ -47,7 +48,7 @@ def attend_tokens(
             what the mask says, if it has a row for each query.
         weights: also return the attention weights, [B, H, T, S].
         skip_padding: positions count the tokens that are not padding, also between them.
-        sink_logits, softcap: as for ``whorl.attention``.
+        sink_logits, softcap, segments: as for ``whorl.attention``.
     """
     T, S = q.shape[2], k.shape[2]
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotated tokens are float32
@@ -71,7 +72,10 @@ def attend_tokens(
         if places is None:
             keys = torch.arange(S, device=k.device)
             places = _Places(keys[S - T :], keys)
-        scores = _compute_scores(q, k, encoding or NoPE(), places, scale, softcap)
+        ids = {}
+        if segments is not None:
+            ids = {"segments": segments[:, S - T :], "key_segments": segments}
+        scores = _compute_scores(q, k, encoding or NoPE(), places, scale, softcap, **ids)
         found = _compute_weights(scores, places, mask, causal, sink_logits)
         return _apply_weights(found, v, encoding or NoPE(), places, dropout), found
     if mask is not None and not is_whole:
@@ -89,6 +93,7 @@ def attend_tokens(
         dropout=dropout,
         sink_logits=sink_logits,
         softcap=softcap,
+        segments=segments,
     )
     return out, None
 
@@ -152,6 +157,7 @@ def _compute_scores(
     places: _Places,
     scale: float | None,
     softcap: float | None,
+    **segments: Tensor,
 ) -> Tensor:
     """Scores [B, H, T, S] before the mask."""
     H, D = q.shape[1], q.shape[3]
@@ -159,7 +165,7 @@ def _compute_scores(
         q, k = encoding(q, k, places.queries, places.keys)
     k = k.repeat_interleave(H // k.shape[1], 1)
     scores = q @ k.mT
-    content = encoding.content_score(q, k, places.queries, places.keys)
+    content = encoding.content_score(q, k, places.queries, places.keys, **segments)
     scores = scores if content is None else scores + content
     scale = encoding.softmax_scale(D) if scale is None else scale
     scores = scores * (D**-0.5 if scale is None else scale)

@@ -21,6 +21,7 @@ _ROTARY = (
 #: The file of each ``config.model_type``.
 FAMILIES = {
     "bloom": "bloom",
+    "deberta": "deberta_v1",
     "deberta-v2": "deberta",
     "falcon": "falcon",
     "gptj": "gptj",
@@ -30,6 +31,7 @@ FAMILIES = {
     "roformer": "roformer",
     "t5": "t5",
     "umt5": "t5",
+    "xlnet": "xlnet",
     **dict.fromkeys(_ROTARY, "rotary"),
 }
 
