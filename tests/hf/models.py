@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     PreTrainedModel,
@@ -14,11 +15,18 @@ from transformers import (
 
 from whorl.hf.families import FAMILIES
 
+#: Model types to test: those of a text part are tested in the whole model.
+KINDS = [kind for kind in FAMILIES if not kind.endswith("_vl_text")]
 #: Models whose attention modules change, and those whose masks do.
-CHANGED = [kind for kind, file in FAMILIES.items() if file != "rotary"]
+CHANGED = [kind for kind in KINDS if FAMILIES[kind] != "rotary"]
 ENCODERS = ["deberta", "deberta-v2", "modernbert", "mpnet", "roformer"]
-ROTARY = [kind for kind, file in FAMILIES.items() if file == "rotary"]
-SEQ2SEQ = [kind for kind, file in FAMILIES.items() if file == "t5"]
+ROTARY = [kind for kind in KINDS if FAMILIES[kind] == "rotary"]
+SEQ2SEQ = [kind for kind in KINDS if FAMILIES[kind] == "t5"]
+VISION = {
+    "qwen2_vl": {"depth": 1, "embed_dim": 16, "hidden_size": 48, "num_heads": 2, "patch_size": 4},
+    "qwen3_vl": {"depth": 1, "hidden_size": 16, "out_hidden_size": 48, "num_heads": 2}
+    | {"intermediate_size": 16, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+}
 
 _VOCAB = 120
 _ROTARY: dict[str, Any] = {
@@ -84,6 +92,13 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "glm4": {**_ROTARY, "head_dim": 12},
     "gemma": {**_ROTARY, "head_dim": 12},
     "xlnet": {"d_model": 48, "n_head": 4, "n_layer": 2, "d_inner": 64, "dropout": 0.0},
+    # Two pairs rotate by each axis of the position.
+    **dict.fromkeys(
+        VISION,
+        _ROTARY
+        | {"head_dim": 12, "bos_token_id": 1, "eos_token_id": 2}
+        | {"rope_parameters": {"rope_theta": 1e4, "mrope_section": [2, 2, 2]}},
+    ),
     **dict.fromkeys(SEQ2SEQ, _T5),
 }
 
@@ -91,9 +106,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 def build_model(kind: str, *, std: float = 0.2, **more: object) -> PreTrainedModel:
     """A small model of a ``model_type``, with random matrices and without dropout."""
     options = {**_OPTIONS.get(kind, _ROTARY), "vocab_size": _VOCAB, **more}
-    config = AutoConfig.for_model(kind, **options)
     loader = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
     loader = AutoModelForMaskedLM if kind in ENCODERS else loader
+    if kind in VISION:
+        loader, parts = AutoModelForImageTextToText, {"vision_config": VISION[kind]}
+        options = {"text_config": options, **parts, "image_token_id": 1, "video_token_id": 2}
+    config = AutoConfig.for_model(kind, **options)
     model: PreTrainedModel = loader.from_config(config).eval()
     source = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -8,13 +8,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import whorl
-from whorl.hf.families import FAMILIES
 
 from .models import (
     CHANGED,
     ENCODERS,
+    KINDS,
     ROTARY,
     SEQ2SEQ,
+    VISION,
     add_labels,
     build_inputs,
     build_model,
@@ -43,7 +44,7 @@ def find_gradients(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[st
 
 
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
-@pytest.mark.parametrize("kind", sorted(FAMILIES))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 @torch.no_grad()
 def test_outputs_stay_the_same(kind: str, padding: str) -> None:
     model, inputs = build_model(kind), build_inputs(kind, LENGTH, padding)
@@ -459,6 +460,25 @@ def test_exact_angles_change_little(kind: str) -> None:
         after = compute_logits(model, inputs)
     assert not torch.equal(before, after)
     compare(before, after, 1e-3)
+
+
+@pytest.mark.parametrize("kind", sorted(VISION))
+@torch.no_grad()
+def test_positions_on_three_axes(kind: str) -> None:
+    """Of the text part, alone or in the whole model."""
+    model, inputs = build_model(kind), build_inputs(kind, 40)
+    text = model.model.language_model
+    source = torch.Generator().manual_seed(3)
+    inputs["position_ids"] = torch.randint(0, 40, (3, 2, 40), generator=source).sort(-1).values
+    before = text(**inputs).last_hidden_state
+    for part in (model, text):
+        for precision in ("float32", "float64"):
+            with whorl.hf.install(part, precision=precision):
+                compare(before, text(**inputs).last_hidden_state)
+    inputs["position_ids"] = inputs["position_ids"].flip(0)
+    assert not torch.allclose(before, text(**inputs).last_hidden_state, atol=0.1)
+    with pytest.raises(ValueError, match="encoding must have positions on one axis, because att"):
+        whorl.hf.install(model, whorl.MRoPE(12, sections=(2, 2, 2)))
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ __all__ = ["FAMILIES", "ModelFamily", "find_family"]
 _ROTARY = (
     *("cohere", "deepseek_v3", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox"),
     *("gpt_oss", "llama", "mistral", "mixtral", "modernbert", "olmo2", "olmo3", "phi3", "qwen2"),
-    *("qwen3", "smollm3"),
+    *("qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_vl", "qwen3_vl_text", "smollm3"),
 )
 
 #: The file of each ``config.model_type``.

@@ -63,6 +63,11 @@ class WhorlRotaryEmbedding(nn.Module):
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     changes = change_rotation(model, options)
     if options.encoding is not None:
+        if options.encoding.position_axes > 1:
+            raise ValueError(
+                "whorl.hf.install: encoding must have positions on one axis, because attention gets"
+                f" no others from transformers; got {options.encoding!r}."
+            )
         changes += _set_encoding(model, options.encoding)
     return changes
 
@@ -89,10 +94,11 @@ def change_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Cha
 
 
 def _find_rotary_modules(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Parent, name and module of all that compute cos and sin."""
+    """Parent, name and module of all that compute cos and sin for text."""
     for parent in list(model.modules()):
         for name, module in parent.named_children():
-            if type(module).__name__.endswith("RotaryEmbedding"):
+            kind = type(module).__name__
+            if kind.endswith("RotaryEmbedding") and not kind.endswith("VisionRotaryEmbedding"):
                 yield parent, name, module
 
 
