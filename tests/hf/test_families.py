@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel, masking_utils
 
 import whorl
+from whorl.hf.interface import build_mask
 
 from .models import (
     CHANGED,
@@ -210,6 +211,38 @@ def test_masks_of_the_caller(kind: str, form: str) -> None:
     before = model(**inputs).logits
     with whorl.hf.install(model):
         compare(before, model(**inputs).logits)
+
+
+def test_windows_take_no_matrix() -> None:
+    sizes: dict[str, Any] = {"batch_size": 2, "q_length": 7, "kv_length": 9, "q_offset": 2}
+    for both_ways, make in (
+        (False, masking_utils.sliding_window_causal_mask_function),
+        (True, masking_utils.sliding_window_bidirectional_mask_function),
+    ):
+        sizes |= {"local_size": 3, "device": torch.device("cpu")}
+        assert build_mask(**sizes, mask_function=make(3)) is None
+        whole = build_mask(**sizes | {"kv_length": 12}, mask_function=make(3))  # room for more
+        documents = masking_utils.packed_sequence_mask_function(torch.arange(9).expand(2, 9) // 4)
+        packed = build_mask(**sizes, mask_function=masking_utils.and_masks(make(3), documents))
+        assert packed is not None
+        assert packed.shape == (2, 1, 7, 9)
+        assert both_ways or (whole is not None and whole.shape == (2, 1, 7, 12))
+
+
+@torch.no_grad()
+def test_one_token_after_more_than_a_window() -> None:
+    """In a cache that keeps all tokens."""
+    model, tokens = build_model("mistral"), build_inputs("mistral", 120)["input_ids"]
+
+    def run() -> Tensor:
+        cache = DynamicCache()
+        model(tokens[:, :-1], past_key_values=cache)
+        logits: Tensor = model(tokens[:, -1:], past_key_values=cache).logits
+        return logits
+
+    before = run()
+    with whorl.hf.install(model):
+        compare(before, run())
 
 
 @pytest.mark.parametrize("kind", ["t5", "umt5", "mpnet", "deberta", "deberta-v2", "xlnet", "bloom"])

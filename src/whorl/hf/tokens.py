@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
 from whorl.attention import attention
+from whorl.attention.softmax.visibility import Visibility
 from whorl.encodings import Encoding, NoPE
 
 __all__ = ["attend_tokens"]
@@ -36,6 +37,7 @@ def attend_tokens(
     dropout: float = 0.0,
     weights: bool = False,
     skip_padding: bool = False,
+    window: int | None = None,
     sink_logits: Tensor | None = None,
     softcap: float | None = None,
     segments: Tensor | None = None,
@@ -48,7 +50,7 @@ def attend_tokens(
             what the mask says, if it has a row for each query.
         weights: also return the attention weights, [B, H, T, S].
         skip_padding: positions count the tokens that are not padding, also between them.
-        sink_logits, softcap, segments: as for ``whorl.attention``.
+        window, sink_logits, softcap, segments: as for ``whorl.attention``.
     """
     T, S = q.shape[2], k.shape[2]
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotated tokens are float32
@@ -63,7 +65,7 @@ def attend_tokens(
     elif skip_padding and mask is not None and not is_whole and not _is_in_one_piece(mask):
         keys = (mask.long().cumsum(-1) - 1).clamp(min=0)
         places = _Places(keys[:, S - T :], keys)
-    plain = sink_logits is None and softcap is None
+    plain = window is None and sink_logits is None and softcap is None
     if T == 1 and places is None and plain and not (weights or dropout) and _is_bias(encoding):
         return _attend_last(q, k, v, encoding, mask, scale), None
     # A whole mask says what is causal; an encoding for causal attention only must hear it too.
@@ -76,7 +78,8 @@ def attend_tokens(
         if segments is not None:
             ids = {"segments": segments[:, S - T :], "key_segments": segments}
         scores = _compute_scores(q, k, encoding or NoPE(), places, scale, softcap, **ids)
-        found = _compute_weights(scores, places, mask, causal, sink_logits)
+        rule = Visibility(*places, None, 0, causal, window)
+        found = _compute_weights(scores, rule, mask, sink_logits)
         return _apply_weights(found, v, encoding or NoPE(), places, dropout), found
     if mask is not None and not is_whole:
         mask = mask.expand(q.shape[0], S)
@@ -86,6 +89,7 @@ def attend_tokens(
         v,
         encoding,
         causal=causal,
+        window=window,
         mask=mask,
         positions=None if places is None else places.queries,
         key_positions=None if places is None else places.keys,
@@ -178,16 +182,13 @@ def _compute_scores(
 
 
 def _compute_weights(
-    scores: Tensor,
-    places: _Places,
-    mask: Tensor | None,
-    causal: bool,
-    sink_logits: Tensor | None,
+    scores: Tensor, rule: Visibility, mask: Tensor | None, sink_logits: Tensor | None
 ) -> Tensor:
     """Attention weights [B, H, T, S]; 0 in all of a row that sees no key."""
-    if causal:
-        hidden = places.queries.unsqueeze(-1) < places.keys.unsqueeze(-2)  # [(B,) T, S]
-        scores = scores.masked_fill(hidden if hidden.dim() == 2 else hidden[:, None], -math.inf)
+    distance = rule.query_positions.unsqueeze(-1) - rule.key_positions.unsqueeze(-2)
+    visible = rule.compare_distance(distance)  # [(B,) T, S]
+    visible = visible if visible.dim() == 2 else visible[:, None]
+    scores = scores.masked_fill(~visible, -math.inf)
     if mask is not None:
         mask = mask if mask.dim() == 4 else mask[:, None, None]
         scores = scores + (mask if mask.is_floating_point() else torch.where(mask, 0.0, -math.inf))
