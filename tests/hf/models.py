@@ -158,3 +158,19 @@ def add_labels(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def list_gradients(model: nn.Module) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def find_gradients(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients of all parameters, which have none afterwards."""
+    model(**inputs).loss.backward()
+    found = list_gradients(model)
+    model.zero_grad()
+    return found
+
+
+def compare(one: Tensor, other: Tensor, most: float = 1e-4) -> None:
+    """Equal within ``most`` of the largest number."""
+    assert one.shape == other.shape
+    one, other = one.detach(), other.detach()
+    assert one.isfinite().all()
+    assert float((one - other).abs().max()) <= most * max(1.0, float(one.abs().max()))
