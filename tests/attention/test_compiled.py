@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "positions": {"causal": True, "positions": torch.arange(9) * 2},
     "padding": {"causal": True, "mask": torch.ones(1, 9).bool().index_fill(1, torch.tensor(0), 0)},
     "documents": {"causal": True, "documents": torch.arange(9) // 4},
+    "scores": {"causal": True, "sink_logits": torch.zeros(H).double(), "softcap": 2.0},
     "cu_seqlens": {"causal": True, "cu_seqlens": torch.tensor([0, 2, 9])},
 }
 

@@ -232,6 +232,13 @@ def test_models_that_are_refused_stay_as_they_are() -> None:
     model = build_model("mpnet", relative_attention_num_buckets=16)
     with pytest.raises(ValueError, match=r"relative_attention_num_buckets must be 32 for MPNet, b"):
         whorl.hf.install(model)
+    model = build_model("deberta", talking_head=True)
+    with pytest.raises(ValueError, match=r"mixes the scores of all heads \(talking_head\), which"):
+        whorl.hf.install(model)
+    for options in ({"bi_data": True}, {"attn_type": "uni", "same_length": True}):
+        model = build_model("xlnet", **options)
+        with pytest.raises(ValueError, match=r"bi_data and same_length must be False in the conf"):
+            whorl.hf.install(model)
     model = build_model("bloom")
     model.set_attn_implementation("eager")
     model.config.output_attentions = True

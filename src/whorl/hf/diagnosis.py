@@ -106,6 +106,8 @@ def diagnose(model: PreTrainedModel) -> LiveDiagnosis:
             if config is None:
                 raise ConfigError("it has no config of its own")
             positions = read_config(config, parity="transformers")
+            if any(g.rotation and g.rotation.encoding == "axial_rope" for g in positions.groups):
+                raise ConfigError("it rotates by rows and columns, with one table for both")
             for name, group in _find_buffers(module, positions):
                 checked.append(f"{path}.{name}")
                 findings += _compare(module, name, group, f"{path}.{name}")

@@ -2,9 +2,10 @@
 
 transformers asks the mask function once per forward pass and hands the result to every layer:
 
-    None                no padding: the rule of the layer, causal or all keys, says everything
+    None                no padding: the rule of the layer says everything: causal or all keys, and
+                        its window
     bool [B, S]         False for padding; the rule of the layer says the rest
-    bool [B, 1, T, S]   everything: static caches, windows, packed rows, masks of the caller
+    bool [B, 1, T, S]   everything: static caches, packed rows, masks of the caller
 
 The first two cost no T x S matrix. Masks of numbers that a caller passes are added to the scores,
 as transformers does. MPT's masks are True for hidden keys, as its own are.
@@ -22,6 +23,8 @@ from transformers.masking_utils import (
     causal_mask_function,
     prepare_padding_mask,
     sdpa_mask,
+    sliding_window_bidirectional_mask_function,
+    sliding_window_causal_mask_function,
 )
 
 from whorl._support.tensors import has_values
@@ -50,11 +53,16 @@ def build_mask(
     mask_function: Any = causal_mask_function,
     attention_mask: Tensor | None = None,
     config: Any = None,
+    local_size: int | None = None,
     **options: Any,
 ) -> Tensor | None:
     """The mask of one forward pass, as small as the rule and the cache allow."""
     both_ways = mask_function is bidirectional_mask_function
     known = both_ways or mask_function is causal_mask_function
+    if local_size is not None and not torch.compiler.is_compiling():
+        rule = _describe(mask_function)
+        both_ways = rule == _describe(sliding_window_bidirectional_mask_function(local_size))
+        known = both_ways or rule == _describe(sliding_window_causal_mask_function(local_size))
     # The queries are the last tokens of the keys, unless a cache has room for more.
     growing = isinstance(q_offset, int) and q_offset + q_length == kv_offset + kv_length
     # A decoder whose config says so attends both ways: its layers would not know.
@@ -83,6 +91,7 @@ def build_mask(
             kv_offset=kv_offset,
             mask_function=mask_function,
             attention_mask=attention_mask,
+            local_size=local_size,
             **options,
         )
     if kind != "mpt":
@@ -90,6 +99,18 @@ def build_mask(
     if padding is None:  # MPT calls a method of the mask: it must have one
         padding = torch.ones(1, kv_length, dtype=torch.bool, device=options.get("device"))
     return ~padding
+
+
+def _describe(rule: Any) -> Any:
+    """What a mask function does, such that equal functions give equal answers.
+
+    transformers makes a new function for every mask: its code, and what that reads.
+    """
+    if isinstance(rule, tuple):
+        return tuple(_describe(part) for part in rule)
+    if not hasattr(rule, "__code__"):
+        return rule if isinstance(rule, int) else id(rule)
+    return rule.__code__, *(_describe(cell.cell_contents) for cell in rule.__closure__ or ())
 
 
 def attend(
@@ -103,23 +124,25 @@ def attend(
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     output_attentions: bool = False,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
+    softcap: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention for models that call ``AttentionInterface``: [B, T, H, D], and the weights or None.
 
-    The encoding is that of the module, if ``install`` gave it one.
+    The encoding is that of the module, if ``install`` gave it one. s_aux: ``sink_logits`` of
+    ``whorl.attention``, as gpt-oss has them.
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     encoding, mask = getattr(module, "whorl_encoding", None), attention_mask
     T, S = query.shape[2], key.shape[2]
     whole = mask is not None and mask.dim() == 4
+    window = None if whole or sliding_window is None or sliding_window >= S else sliding_window
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
-    simple = T == 1 or (mask is None and (T == S or not causal))
-    if (
-        encoding is None
-        and not output_attentions
-        and (simple or whole or position_bias is not None)
-    ):
+    simple = window is None and (T == 1 or (mask is None and (T == S or not causal)))
+    is_plain = encoding is None and s_aux is None and softcap is None and not output_attentions
+    if is_plain and (simple or whole or position_bias is not None):
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module,
             query,
@@ -145,6 +168,9 @@ def attend(
         scale=scaling,
         dropout=dropout,
         weights=output_attentions,
+        window=window,
+        sink_logits=s_aux,
+        softcap=softcap,
     )
     return out.transpose(1, 2).contiguous(), weights
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
 from whorl.attention import attention
+from whorl.attention.softmax.visibility import Visibility
 from whorl.encodings import Encoding, NoPE
 
 __all__ = ["attend_tokens"]
@@ -36,6 +37,10 @@ def attend_tokens(
     dropout: float = 0.0,
     weights: bool = False,
     skip_padding: bool = False,
+    window: int | None = None,
+    sink_logits: Tensor | None = None,
+    softcap: float | None = None,
+    segments: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of q [B, H, T, D] over k, v [B, G, S, D]: [B, H, T, D], and the weights or None.
 
@@ -45,6 +50,7 @@ def attend_tokens(
             what the mask says, if it has a row for each query.
         weights: also return the attention weights, [B, H, T, S].
         skip_padding: positions count the tokens that are not padding, also between them.
+        window, sink_logits, softcap, segments: as for ``whorl.attention``.
     """
     T, S = q.shape[2], k.shape[2]
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotated tokens are float32
@@ -59,7 +65,8 @@ def attend_tokens(
     elif skip_padding and mask is not None and not is_whole and not _is_in_one_piece(mask):
         keys = (mask.long().cumsum(-1) - 1).clamp(min=0)
         places = _Places(keys[:, S - T :], keys)
-    if T == 1 and places is None and not (weights or dropout) and _is_bias(encoding):
+    plain = window is None and sink_logits is None and softcap is None
+    if T == 1 and places is None and plain and not (weights or dropout) and _is_bias(encoding):
         return _attend_last(q, k, v, encoding, mask, scale), None
     # A whole mask says what is causal; an encoding for causal attention only must hear it too.
     causal = causal and (not is_whole or (encoding is not None and encoding.causal))
@@ -67,8 +74,12 @@ def attend_tokens(
         if places is None:
             keys = torch.arange(S, device=k.device)
             places = _Places(keys[S - T :], keys)
-        scores = _compute_scores(q, k, encoding or NoPE(), places, scale)
-        found = _compute_weights(scores, places, mask, causal)
+        ids = {}
+        if segments is not None:
+            ids = {"segments": segments[:, S - T :], "key_segments": segments}
+        scores = _compute_scores(q, k, encoding or NoPE(), places, scale, softcap, **ids)
+        rule = Visibility(*places, None, 0, causal, window)
+        found = _compute_weights(scores, rule, mask, sink_logits)
         return _apply_weights(found, v, encoding or NoPE(), places, dropout), found
     if mask is not None and not is_whole:
         mask = mask.expand(q.shape[0], S)
@@ -78,11 +89,15 @@ def attend_tokens(
         v,
         encoding,
         causal=causal,
+        window=window,
         mask=mask,
         positions=None if places is None else places.queries,
         key_positions=None if places is None else places.keys,
         scale=scale,
         dropout=dropout,
+        sink_logits=sink_logits,
+        softcap=softcap,
+        segments=segments,
     )
     return out, None
 
@@ -140,7 +155,13 @@ def _find_offset(mask: Tensor) -> Tensor:
 
 
 def _compute_scores(
-    q: Tensor, k: Tensor, encoding: Encoding, places: _Places, scale: float | None
+    q: Tensor,
+    k: Tensor,
+    encoding: Encoding,
+    places: _Places,
+    scale: float | None,
+    softcap: float | None,
+    **segments: Tensor,
 ) -> Tensor:
     """Scores [B, H, T, S] before the mask."""
     H, D = q.shape[1], q.shape[3]
@@ -148,25 +169,34 @@ def _compute_scores(
         q, k = encoding(q, k, places.queries, places.keys)
     k = k.repeat_interleave(H // k.shape[1], 1)
     scores = q @ k.mT
-    content = encoding.content_score(q, k, places.queries, places.keys)
+    content = encoding.content_score(q, k, places.queries, places.keys, **segments)
     scores = scores if content is None else scores + content
     scale = encoding.softmax_scale(D) if scale is None else scale
     scores = scores * (D**-0.5 if scale is None else scale)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
     bias = encoding.distance_bias(places.queries.unsqueeze(-1) - places.keys.unsqueeze(-2))
     if bias is None:
         return scores
     return scores + (bias.transpose(0, 1) if bias.dim() == 4 else bias)
 
 
-def _compute_weights(scores: Tensor, places: _Places, mask: Tensor | None, causal: bool) -> Tensor:
+def _compute_weights(
+    scores: Tensor, rule: Visibility, mask: Tensor | None, sink_logits: Tensor | None
+) -> Tensor:
     """Attention weights [B, H, T, S]; 0 in all of a row that sees no key."""
-    if causal:
-        hidden = places.queries.unsqueeze(-1) < places.keys.unsqueeze(-2)  # [(B,) T, S]
-        scores = scores.masked_fill(hidden if hidden.dim() == 2 else hidden[:, None], -math.inf)
+    distance = rule.query_positions.unsqueeze(-1) - rule.key_positions.unsqueeze(-2)
+    visible = rule.compare_distance(distance)  # [(B,) T, S]
+    visible = visible if visible.dim() == 2 else visible[:, None]
+    scores = scores.masked_fill(~visible, -math.inf)
     if mask is not None:
         mask = mask if mask.dim() == 4 else mask[:, None, None]
         scores = scores + (mask if mask.is_floating_point() else torch.where(mask, 0.0, -math.inf))
-    return scores.softmax(-1, dtype=torch.float32).nan_to_num().to(scores.dtype)
+    if sink_logits is not None:  # one more key, whose weights go to no value
+        sink = sink_logits.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat((scores, sink), -1)
+    found = scores.softmax(-1, dtype=torch.float32).nan_to_num().to(scores.dtype)
+    return found if sink_logits is None else found[..., :-1]
 
 
 def _apply_weights(

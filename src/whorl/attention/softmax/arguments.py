@@ -34,6 +34,7 @@ __all__ = [
     "build_visibility",
     "check_cached",
     "check_inputs",
+    "check_score_options",
     "check_segments",
     "get_softmax_scale",
     "read_cache_step",
@@ -101,6 +102,27 @@ def get_softmax_scale(encoding: Encoding, scale: float | None, head_dim: int, wh
             f" {quote(scale)}."
         )
     return float(scale)
+
+
+def check_score_options(sink_logits: Tensor | None, softcap: float | None, q: Tensor) -> None:
+    """Refuse sink logits and a softcap that scores cannot have."""
+    if sink_logits is not None:
+        right = isinstance(sink_logits, Tensor) and sink_logits.is_floating_point()
+        if not right or sink_logits.shape != q.shape[1:2] or sink_logits.device != q.device:
+            came = quote(sink_logits)
+            if isinstance(sink_logits, Tensor):
+                came = f"{list(sink_logits.shape)} of {sink_logits.dtype} on {sink_logits.device}"
+            raise ValueError(
+                f"attention: sink_logits must be one number for each of the {q.shape[1]} heads, a"
+                f" tensor [H] of floating point on {q.device}, or None; got {came}."
+            )
+        check_storage(sink_logits, "attention", "sink_logits")
+    number = isinstance(softcap, int | float) and not isinstance(softcap, bool)
+    if softcap is not None and not (number and 0 < softcap < math.inf):
+        raise ValueError(
+            "attention: softcap must be a positive number, which no score exceeds, or None; got"
+            f" {quote(softcap)}."
+        )
 
 
 def check_cached(

@@ -23,6 +23,7 @@ from .arguments import (
     build_visibility,
     check_cached,
     check_inputs,
+    check_score_options,
     check_segments,
     get_softmax_scale,
     read_cache_step,
@@ -59,6 +60,8 @@ def attention(
     scale: float | None = None,
     context_length: int | Tensor | None = None,
     segments: Tensor | None = None,
+    sink_logits: Tensor | None = None,
+    softcap: float | None = None,
     block: int = BLOCK,
 ) -> Tensor:
     """Softmax attention of q [B, H, T, D] over k [B, G, S, D], v [B, G, S, Dv]: [B, H, T, Dv].
@@ -82,6 +85,9 @@ def attention(
         scale: softmax scale instead of the encoding's, or of 1 / sqrt(D).
         context_length: for scalings that depend on the length.
         segments: ids [S] or [B, S] for encodings that have vectors for them (XLNet).
+        sink_logits: [H], for each head the score of one more key, which every query sees and which
+            has no value: exp(sink_logits) is added to the denominator of the softmax (gpt-oss).
+        softcap: limits scores to c tanh(score / c), before bias and mask (Gemma 2).
         block: queries that are computed together where there is a bias or a mask.
 
     The result of a query that sees no key is 0.
@@ -97,6 +103,7 @@ def attention(
     check_dropout(dropout, "attention")
     check_positive(block, "block", "attention")
     scale = get_softmax_scale(encoding, scale, q.shape[3], "attention")
+    check_score_options(sink_logits, softcap, q)
     arguments = VisibilityArguments(
         causal, window, sinks, positions, key_positions, mask, documents, cu_seqlens
     )
@@ -124,6 +131,8 @@ def attention(
             dropout=dropout,
             segments=ids,
             block_rotation=rotation,
+            sink_logits=sink_logits,
+            softcap=softcap,
         )
         return call.attend(q, k, v)
 

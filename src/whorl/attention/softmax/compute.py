@@ -46,6 +46,8 @@ class SoftmaxCall:
 
     block: queries of a block. segments: ids of queries and of keys, for encodings that have them.
     block_rotation: rotates the queries and keys of each block, if they are not rotated yet.
+    sink_logits: [H], the score of a key that every query sees and that has no value.
+    softcap: the largest size of a score before bias and mask.
     """
 
     def __init__(
@@ -58,16 +60,20 @@ class SoftmaxCall:
         dropout: float = 0.0,
         segments: tuple[Tensor, Tensor] | None = None,
         block_rotation: Encoding | None = None,
+        sink_logits: Tensor | None = None,
+        softcap: float | None = None,
     ) -> None:
         self.encoding, self.visibility, self.scale = encoding, visibility, scale
         self.dropout, self.block, self.segments = dropout, block, segments
         self.block_rotation = block_rotation
+        self.sink_logits, self.softcap = sink_logits, softcap
         self.has_content = encoding.acts("content_score")
         self.has_bias = encoding.acts("distance_bias")
-        self.needs_weights = dropout > 0 or encoding.acts("value_term")
+        self.needs_weights = dropout > 0 or softcap is not None or encoding.acts("value_term")
         scoring = [part for part in encoding.parts if "score" in part.hooks]
-        trained = any(p.requires_grad for part in scoring for p in part.parameters())
-        self.is_trained = torch.is_grad_enabled() and trained
+        added: list[Tensor] = [p for part in scoring for p in part.parameters()]
+        added += [] if sink_logits is None else [sink_logits]
+        self.is_trained = torch.is_grad_enabled() and any(x.requires_grad for x in added)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention by the first way that fits: all at once, by distance, in blocks.
@@ -75,8 +81,9 @@ class SoftmaxCall:
         Queries are scaled; both are rotated, unless ``block_rotation`` is to do it block by block.
         """
         if not q.shape[2] or not k.shape[2]:
-            return build_zeros(q, k, v, *self.encoding.parameters(), width=v.shape[3])
-        if self.block_rotation is not None or self.needs_weights or v.shape[3] != q.shape[3]:
+            return self._build_zeros(q, k, v)
+        in_blocks = self.block_rotation is not None or self.sink_logits is not None
+        if in_blocks or self.needs_weights or v.shape[3] != q.shape[3]:
             return self.attend_in_blocks(q, k, v)
         visibility = self.visibility
         if not self.has_content and not self.has_bias:
@@ -162,12 +169,12 @@ class SoftmaxCall:
         """Attention of the queries of one block over all keys k, of which it takes its own."""
         k, v = block.take_keys(k, 2), block.take_keys(v, 2)
         if not k.shape[2]:
-            return build_zeros(q, k, v, *self.encoding.parameters(), width=v.shape[3])
+            return self._build_zeros(q, k, v)
         if self.block_rotation is not None:
             queries, keys = block.query_positions, block.key_positions
             near = self.block_rotation.reference_near(queries)
             q, k = self.block_rotation(q, k, queries, keys, reference=near)
-        bias_only = not self.has_content and not self.needs_weights
+        bias_only = not (self.has_content or self.needs_weights or self.sink_logits is not None)
         if self.is_trained and bias_only and self.visibility.is_by_distance:
             return self._attend_with_trained_bias(q, k, v, self._compute_bias_vector(q, block))
         content = None
@@ -178,7 +185,7 @@ class SoftmaxCall:
                 ids["key_segments"] = block.take_keys(self.segments[1])
             content = scorer(q, k, block.query_positions, block.key_positions, **ids)
         bias, any_visible = self._compute_bias_and_mask(q, block)
-        known = [x for x in (content, bias) if x is not None]
+        known = [x for x in (content, bias, self.sink_logits) if x is not None]
         # Under vmap a tensor does not say that it needs a gradient.
         tracked = any(x.requires_grad or self.is_trained or _is_transformed() for x in known)
         if self.needs_weights or tracked:
@@ -189,8 +196,26 @@ class SoftmaxCall:
                 bias = content if bias is None else content + bias
             if bias is not None:
                 bias = bias.expand(*q.shape[:3], k.shape[2])
+            if self.sink_logits is not None:
+                k, v, bias = self._append_sink(q, k, v, bias)
             out = self._call_fused_kernel(q, k, v, attn_mask=bias)
         return out if any_visible is None else torch.where(any_visible, out, 0.0)
+
+    def _append_sink(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys and values with one of zeros at their end, and a bias that is its score."""
+        assert self.sink_logits is not None
+        wide = choose_table_dtype(q)
+        if bias is None:
+            bias = torch.zeros((), dtype=wide, device=q.device).expand(*q.shape[:3], k.shape[2])
+        sink = self.sink_logits.to(wide)[:, None, None].expand(*q.shape[:3], 1)
+        return F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1)), torch.cat((bias, sink), -1)
+
+    def _build_zeros(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The result of queries that see no key."""
+        others = [] if self.sink_logits is None else [self.sink_logits]
+        return build_zeros(q, k, v, *self.encoding.parameters(), *others, width=v.shape[3])
 
     def _compute_bias_and_mask(
         self, q: Tensor, block: QueryBlock
@@ -238,14 +263,19 @@ class SoftmaxCall:
         Dropout that can be repeated, value terms, and scores with gradients need it.
         """
         wide, keys = choose_table_dtype(q), k.to(choose_table_dtype(q)).mT
-        # The scores after scale, bias and mask; what replaces q k^T belongs here.
+        # The scores after scale, softcap, bias and mask; what replaces q k^T belongs here.
         scaled = q.to(wide) * self.scale
         if content is None:
             scores = _multiply_heads(scaled, keys)
         else:
             scores = _add_product(content.to(wide), scaled, keys)
+        if self.softcap is not None:
+            scores = self.softcap * torch.tanh(scores / self.softcap)
         scores = scores if bias is None else scores + bias
         weights = scores.softmax(-1)
+        if self.sink_logits is not None:
+            rest = scores.logsumexp(-1, keepdim=True) - self.sink_logits.to(wide)[:, None, None]
+            weights = weights * torch.sigmoid(rest)
         weights = F.dropout(weights, self.dropout) if self.dropout else weights
         out = _multiply_heads(weights, v.to(wide))
         term = self.encoding.value_term(weights, block.query_positions, block.key_positions)

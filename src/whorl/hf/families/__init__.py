@@ -13,14 +13,17 @@ from .base import ModelFamily
 __all__ = ["FAMILIES", "ModelFamily", "find_family"]
 
 _ROTARY = (
-    *("cohere", "gemma", "gemma3_text", "glm", "glm4", "gpt_neox", "llama", "mistral", "mixtral"),
-    *("olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"),
+    *("cohere", "deepseek_v3", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox"),
+    *("gpt_oss", "llama", "mistral", "mixtral", "modernbert", "olmo2", "olmo3", "phi3", "qwen2"),
+    *("qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_vl", "qwen3_vl_text", "smollm3"),
 )
 
 #: The file of each ``config.model_type``.
 FAMILIES = {
     "bloom": "bloom",
+    "deberta": "deberta_v1",
     "deberta-v2": "deberta",
+    "falcon": "falcon",
     "gptj": "gptj",
     "mpnet": "mpnet",
     "mpt": "mpt",
@@ -28,6 +31,7 @@ FAMILIES = {
     "roformer": "roformer",
     "t5": "t5",
     "umt5": "t5",
+    "xlnet": "xlnet",
     **dict.fromkeys(_ROTARY, "rotary"),
 }
 

@@ -24,7 +24,7 @@ from whorl.hf.options import InstallOptions
 
 from .base import ModelFamily
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "change_rotation"]
 
 #: How cos of P pairs is arranged for the product: c0 c1 c0 c1, c0 c0 c1 c1, or c0 c1.
 Arrangement = Literal["halves", "doubled", "pairs"]
@@ -61,12 +61,24 @@ class WhorlRotaryEmbedding(nn.Module):
 
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
-    config = model.config.get_text_config()
-    _refuse_scores_of_their_own(model, config)
+    changes = change_rotation(model, options)
     if options.encoding is not None:
-        return [*_remove_rotation(model), *_set_encoding(model, options.encoding)]
+        if options.encoding.position_axes > 1:
+            raise ValueError(
+                "whorl.hf.install: encoding must have positions on one axis, because attention gets"
+                f" no others from transformers; got {options.encoding!r}."
+            )
+        changes += _set_encoding(model, options.encoding)
+    return changes
+
+
+def change_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
+    """Changes of the modules that compute cos and sin: others if asked for, 1 and 0 for none."""
+    if options.encoding is not None:
+        return _remove_rotation(model)
     if options.scaling is None and options.precision == "float32":
         return []
+    config = model.config.get_text_config()
     changes: list[Change] = []
     for parent, name, module in _find_rotary_modules(model):
         rotations = _build_rotations(config, options)
@@ -82,10 +94,11 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
 
 
 def _find_rotary_modules(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Parent, name and module of all that compute cos and sin."""
+    """Parent, name and module of all that compute cos and sin for text."""
     for parent in list(model.modules()):
         for name, module in parent.named_children():
-            if type(module).__name__.endswith("RotaryEmbedding"):
+            kind = type(module).__name__
+            if kind.endswith("RotaryEmbedding") and not kind.endswith("VisionRotaryEmbedding"):
                 yield parent, name, module
 
 
@@ -141,15 +154,6 @@ def _find_arrangement(module: nn.Module, rotations: dict[str | None, Rotary]) ->
     if torch.equal(cos[..., :half], cos[..., half:]):
         return "halves"
     return "doubled" if torch.equal(cos[..., ::2], cos[..., 1::2]) else "pairs"
-
-
-def _refuse_scores_of_their_own(model: PreTrainedModel, config: Any) -> None:
-    """Refuse models whose scores are changed in ways that whorl's attention does not have."""
-    if getattr(config, "attn_logit_softcapping", None):
-        raise ValueError(
-            f"whorl.hf.install: {type(model).__name__} limits its scores by a softcap"
-            f" ({config.attn_logit_softcapping}), which whorl's attention does not have."
-        )
 
 
 FAMILY = ModelFamily("rotary", _plan, changes_modules=False)
