@@ -58,7 +58,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "mpt": {"d_model": 48, "n_heads": 6, "n_layers": 2, "max_seq_len": 1024},
     "deberta-v2": _DEBERTA,
     "gptj": {"n_embd": 48, "n_head": 4, "n_layer": 2, "rotary_dim": 8, "n_positions": 512},
-    "mpnet": {**_BERT, "relative_attention_num_buckets": 32},
+    # Positions begin at 2.
+    "mpnet": {**_BERT, "max_position_embeddings": 514, "relative_attention_num_buckets": 32},
     "roformer": _BERT,
     "gpt_neox": {**_ROTARY, "rotary_pct": 0.5},
     "gemma3_text": {**_ROTARY, "head_dim": 12, "sliding_window": 90, "sliding_window_pattern": 2},
