@@ -1,7 +1,8 @@
 """The scripts of examples/ run, on small models and without a network."""
 
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,36 +10,42 @@ import pytest
 from tests.hf.models import build_model
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+Run = Callable[..., str]
 
 
-def run(name: str, *arguments: str) -> str:
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a script in this process, which has loaded what takes long; what it prints."""
+
+    def call(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return call
 
 
-def test_t5_long_input() -> None:
+def test_t5_long_input(run: Run) -> None:
     out = run("t5_long_input.py")
     assert "Installation(T5EncoderModel, family='T5', changes=2)" in out
     assert float(out.split()[-1]) < 1e-4
 
 
-def test_deberta_twice_as_fast() -> None:
+def test_deberta_twice_as_fast(run: Run) -> None:
     out = run("deberta_twice_as_fast.py")
     name = "DebertaV2ForSequenceClassification"
     assert f"Installation({name}, family='DeBERTa', changes=3)" in out
     assert float(out.split()[-1]) < 1e-4
 
 
-def test_own_encoding() -> None:
+def test_own_encoding(run: Run) -> None:
     out = run("own_encoding.py")
     assert "Installation(LlamaForCausalLM, family='rotary', changes=3)" in out
     first, *_, last = [line.partition("weights ")[2] for line in out.splitlines()[1:]]
     assert first != last  # the numbers of the encoding are trained
 
 
-def test_install_and_generate(tmp_path: Path) -> None:
+def test_install_and_generate(run: Run, tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     from transformers import PreTrainedTokenizerFast
 

@@ -102,13 +102,9 @@ def test_tells_killed_from_surviving() -> None:
     file = "_support/lengths.py"
     killed = mutate.Mutant("thousand", file, old, '"k": 1000', tests)
     same = mutate.Mutant("same", file, old, '"k": 2**10', tests)
-    crash = mutate.Mutant("crash", file, old, '"k": __import__("os").abort()', tests)
     end = mutate.Mutant("end", file, old, '"k": __import__("os")._exit(1)', tests)
-    lost = mutate.Mutant("lost", file, old, '"k": 1000', ("tests/_support/missing.py",))
-    assert [mutate.find_outcome(m) for m in (killed, same, crash, end, lost)] == [
+    assert [mutate.find_outcome(m) for m in (killed, same, end)] == [
         "killed",
         "survived",
-        "crashed: SIGABRT",
         "crashed: Python ended with code 1",
-        "no result: pytest ended with code 4",
     ]

@@ -73,8 +73,8 @@ class Counted:
 
 
 #: Without parameters nothing asks for gradients here, and a call takes the same way as without.
-WITH_GRADIENTS = [(encoding, False) for encoding in ENCODINGS]
-WITH_GRADIENTS += [(encoding, True) for encoding in ENCODINGS if list(encoding.parameters())]
+WITH_GRADIENTS = [(encoding, bool(list(encoding.parameters()))) for encoding in ENCODINGS]
+WITH_GRADIENTS += [(whorl.T5Bias(H), False)]
 
 
 @pytest.mark.parametrize(("encoding", "gradients"), WITH_GRADIENTS, ids=str)
@@ -91,12 +91,11 @@ def test_one_graph_serves_all_lengths(encoding: whorl.Encoding, gradients: bool)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encoding", [whorl.ALiBi(H), whorl.Shaw(H, D)], ids=repr)
-def test_beyond_one_block_a_graph_for_each_number_of_them(encoding: whorl.Encoding) -> None:
-    encoding, backend = fresh(encoding), Counted()
+def test_beyond_one_block_a_graph_for_each_number_of_them() -> None:
+    encoding, backend = whorl.ALiBi(H), Counted()
     torch._dynamo.reset()
     compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend=backend)
-    for length in (10, 15, 16, 22):  # of 8: two or three blocks
+    for length in (10, 15, 22):  # of 8: two or three blocks
         q, k, v = (randn(1, H, length, D, seed=n) for n in range(3))
         want = attention(q, k, v, encoding, causal=True, block=8)
         torch.testing.assert_close(compiled(q, k, v, encoding, causal=True, block=8), want)

@@ -20,13 +20,19 @@ OPTIONS: dict[str, Any] = {
     "documents": lambda: {"documents": torch.arange(T) // 7},
     "dropout": lambda: {"dropout": 0.1, "window": 5, "sinks": 2},
 }
+# Options are the business of attention, whatever the encoding does: three stand for all there.
+CASES = [(encoding, name) for encoding in ENCODINGS for name in ("plain", "positions")]
+CASES += [
+    (encoding, name)
+    for encoding in (whorl.RoPE(D), whorl.T5Bias(H), whorl.Shaw(H, D, values="trained"))
+    for name in ("padding", "documents", "dropout")
+]
 LINEAR = (None, whorl.RoPE(D), whorl.XPos(D), whorl.ALiBi(H))
 
 
 # RoPE asks for the address of its table, which a fake one does not have.
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+@pytest.mark.parametrize(("encoding", "name"), CASES, ids=map(str, CASES))
 def test_attention(encoding: whorl.Encoding, name: str) -> None:
     settings = encoding.to_dict()
     with FakeTensorMode():

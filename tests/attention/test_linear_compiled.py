@@ -49,7 +49,6 @@ def xpos() -> whorl.Encoding:
     ("build", "causal", "kind"),
     [
         (dynamic, False, "cosine"),
-        (both, True, "elu"),
         (xpos, True, "relu"),
     ],
 )

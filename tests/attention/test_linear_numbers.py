@@ -127,9 +127,13 @@ def test_zero_vectors_have_no_direction() -> None:
         assert grad.isfinite().all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("which", "causal"), [("rope", False), ("rope", True), ("alibi", True), ("xpos", True)]
+    ("which", "causal", "kind"),
+    [
+        *(("rope", causal, kind) for kind in KINDS for causal in (False, True)),
+        ("alibi", True, "elu"),
+        ("xpos", True, "relu"),
+    ],
 )
 def test_gradients(which: str, causal: bool, kind: Any) -> None:
     rope = whorl.RoPE(4, frequencies="trained").double()

@@ -81,7 +81,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     | {"local_attention": 90, "global_attn_every_n_layers": 2, "cls_token_id": 1}
     | {"sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2},
     "gptj": {"n_embd": 48, "n_head": 4, "n_layer": 2, "rotary_dim": 8, "n_positions": 512},
-    "mpnet": {**_BERT, "relative_attention_num_buckets": 32},
+    # Positions begin at 2.
+    "mpnet": {**_BERT, "max_position_embeddings": 514, "relative_attention_num_buckets": 32},
     "roformer": _BERT,
     "gpt_neox": {**_ROTARY, "rotary_pct": 0.5},
     "gemma3_text": {**_ROTARY, "head_dim": 12, "sliding_window": 90, "sliding_window_pattern": 2},

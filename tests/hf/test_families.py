@@ -287,36 +287,6 @@ def test_masks_of_numbers_are_added() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bloom", "t5", "llama"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_training_gives_the_same_losses(kind: str, optimizer: str) -> None:
-    losses, weights = [], []
-    for installed in (False, True):
-        # Larger weights make the training of T5 chaotic: rounding alone changes it.
-        model, inputs = build_model(kind, std=0.05), add_labels(build_inputs(kind, 40, "right"))
-        model.train()
-        if installed:
-            whorl.hf.install(model)
-        parameters = list(model.parameters())
-        step = torch.optim.SGD(parameters, lr=0.01)
-        if optimizer == "adamw":
-            step = torch.optim.AdamW(parameters, lr=3e-4)  # type: ignore[assignment]
-        found = []
-        for _ in range(32):
-            loss = model(**inputs).loss
-            step.zero_grad()
-            loss.backward()
-            step.step()
-            found.append(float(loss.detach()))
-        losses.append(found)
-        weights.append(torch.cat([p.detach().flatten() for p in parameters]))
-    assert losses[0][-1] < losses[0][0]
-    most = 1e-5 if optimizer == "sgd" else 1e-4
-    assert losses[1] == pytest.approx(losses[0], rel=most, abs=most)
-    if optimizer == "sgd":
-        compare(weights[0], weights[1])
-
-
-@pytest.mark.parametrize("kind", ["bloom", "t5", "llama"])
 def test_gradient_checkpointing_and_autocast(kind: str) -> None:
     model, inputs = build_model(kind), add_labels(build_inputs(kind, LENGTH))
     model.train()

@@ -146,16 +146,18 @@ def test_modules_that_are_replaced_while_installed() -> None:
 @torch.no_grad()
 def test_a_saved_model_object_works_in_another_process(tmp_path: Path) -> None:
     code = (
-        "import torch; model, inputs = torch.load('model.pt', weights_only=False);"
-        "torch.save(model(**inputs).logits, 'logits.pt')"
+        "import torch; found = torch.load('models.pt', weights_only=False);"
+        "torch.save([model(**inputs).logits for model, inputs in found], 'logits.pt')"
     )
-    for kind in ("bloom", "llama", "t5"):
-        model, inputs = build_model(kind), build_inputs(kind, 20, "left")
+    models = [
+        (build_model(kind), build_inputs(kind, 20, "left")) for kind in ("bloom", "llama", "t5")
+    ]
+    for model, _ in models:
         whorl.hf.install(model)
-        torch.save((model, inputs), tmp_path / "model.pt")
-        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-        difference = torch.load(tmp_path / "logits.pt") - model(**inputs).logits
-        assert float(difference.abs().max()) < 1e-4
+    torch.save(models, tmp_path / "models.pt")
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    for (model, inputs), logits in zip(models, torch.load(tmp_path / "logits.pt"), strict=True):
+        assert float((logits - model(**inputs).logits).abs().max()) < 1e-4
 
 
 def test_attention_that_was_replaced_is_not_changed() -> None:
@@ -182,6 +184,9 @@ def test_what_install_refuses() -> None:
         install(model, "alibi")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"encoding must act in attention; Sinusoidal"):
         install(model, whorl.Sinusoidal(48))
+    composed = whorl.RoPE(8) + whorl.ALiBi(4)
+    with pytest.raises(ValueError, match=r"must have num_heads=6, as BloomFor.*got 4 in ALiBi\("):
+        install(model, composed)
     with pytest.raises(TypeError, match=r"scaling must be a scaling.*got 4\.0"):
         install(model, scaling=4.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"pass encoding or scaling, not both"):

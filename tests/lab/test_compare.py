@@ -68,8 +68,9 @@ def test_from_plan_to_report(plan: ComparisonPlan, tmp_path: Path) -> None:
     (tmp_path / "out" / "comparison.json").write_text(kept)
 
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/*/metrics.jsonl")}
-    wider = dataclasses.replace(plan, encodings=("rope", "alibi", "nope"), seeds=1)
-    outcome = compare(wider, tmp_path / "out", workers=1)
+    encodings = ("rope", "alibi", "nope")
+    wider = dataclasses.replace(plan, encodings=encodings, seeds=1, thirds=False)
+    outcome = compare(wider, tmp_path / "out", workers=1, speed=False)
     assert outcome.comparison is not None
     assert len(outcome.comparison["rows"]) == 4
     after = {path: path.stat().st_mtime_ns for path in before}
@@ -109,18 +110,38 @@ def show(statuses):
     done = [status.done for status in statuses if status.phase == "training"]
     print(max(done, default=0), flush=True)
 try:
-    compare(plan, job["folder"], workers=2, show=show)
+    compare(plan, job["folder"], workers=2, show=show, speed=False)
 except KeyboardInterrupt:
     print("stopped", flush=True)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_interrupted_and_on(small: RunConfig, tmp_path: Path, how: signal.Signals) -> None:
+@pytest.fixture(scope="module")
+def longer(small: RunConfig) -> ComparisonPlan:
     training = dataclasses.replace(small.training, steps=300)
     config = dataclasses.replace(small, training=training)
-    job = {"folder": str(tmp_path / "out"), "config": config.to_dict()}
+    return ComparisonPlan(encodings=("rope", "alibi"), base=config, thirds=False)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    longer: ComparisonPlan, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    found = compare(longer, tmp_path_factory.mktemp("whole"), workers=2, speed=False).comparison
+    assert found is not None
+    rows: list[dict[str, Any]] = found["rows"]
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_and_on(
+    longer: ComparisonPlan,
+    uninterrupted: list[dict[str, Any]],
+    tmp_path: Path,
+    how: signal.Signals,
+) -> None:
+    job = {"folder": str(tmp_path / "out"), "config": longer.base.to_dict()}
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED],
         stdin=subprocess.PIPE,
@@ -143,11 +164,9 @@ def test_interrupted_and_on(small: RunConfig, tmp_path: Path, how: signal.Signal
     assert all(run.read_evaluation() is None for run in runs)
     if how == signal.SIGINT:
         assert all(run.checkpoint_path.exists() for run in runs if run.read_metrics())
-    plan = ComparisonPlan(encodings=("rope", "alibi"), base=config, thirds=False)
-    outcome, whole = (compare(plan, tmp_path / name, workers=2) for name in ("out", "whole"))
+    outcome = compare(longer, tmp_path / "out", workers=2, speed=False)
     assert outcome.comparison is not None
-    assert whole.comparison is not None
-    for one, other in zip(outcome.comparison["rows"], whole.comparison["rows"], strict=True):
+    for one, other in zip(outcome.comparison["rows"], uninterrupted, strict=True):
         for same in ("name", "by_length", "by_position", "curve"):
             assert one[same] == other[same]
 
@@ -169,14 +188,18 @@ def _wait_until_free(runs: list[Run]) -> None:
 def test_a_failing_run_does_not_stop_the_others(small: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "out" / "alibi-seed0").mkdir(parents=True)
     (tmp_path / "out" / "alibi-seed0" / "letter.txt").write_text("mine")
-    outcome = compare(
-        ComparisonPlan(encodings=("alibi", "rope"), base=small, thirds=False), tmp_path / "out"
-    )
+    plan = ComparisonPlan(encodings=("alibi", "rope"), base=small, thirds=False)
+    outcome = compare(plan, tmp_path / "out", speed=False)
     assert [status.name for status in outcome.failed] == ["alibi-seed0"]
     assert "is neither empty nor the folder of a run" in outcome.failed[0].reason
     assert outcome.comparison is not None
     assert [row["name"] for row in outcome.comparison["rows"]] == ["rope"]
     assert outcome.comparison["unfinished"][0]["name"] == "alibi-seed0"
+    # What is done is trained anew for another config, if asked.
+    base = dataclasses.replace(small, training=dataclasses.replace(small.training, steps=5))
+    plan = ComparisonPlan(encodings=("rope",), base=base, thirds=False)
+    assert compare(plan, tmp_path / "out", force=True, speed=False).failed == ()
+    assert len(Run(tmp_path / "out" / "rope-seed0").read_metrics()) == 5
 
 
 @pytest.mark.slow

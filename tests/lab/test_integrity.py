@@ -57,17 +57,25 @@ def one_thread() -> Any:
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def half(small: RunConfig, tmp_path: Path) -> Run:
-    """A run that was stopped at step 5 of 8."""
-    with pytest.raises(Interrupted):
-        train(small, tmp_path / "run", progress=interrupt_at(5))
-    return Run(tmp_path / "run")
+@pytest.fixture(scope="module")
+def stopped(small: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was stopped at step 5 of 8, to be copied."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with use_threads(1), pytest.raises(Interrupted):
+        train(small, folder, progress=interrupt_at(5))
+    signal.signal(signal.SIGINT, handler)
+    return folder
 
 
 @pytest.fixture
-def whole(small: RunConfig, tmp_path: Path) -> Run:
-    return train(small, tmp_path / "run", scalings=("yarn",))
+def half(stopped: Path, tmp_path: Path) -> Run:
+    return Run(shutil.copytree(stopped, tmp_path / "run"))
+
+
+@pytest.fixture
+def whole(trained: Path, tmp_path: Path) -> Run:
+    return Run(shutil.copytree(trained, tmp_path / "run"))
 
 
 def contents(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -385,6 +393,7 @@ def in_child(folder, kill):
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
+train(config, f"{job['folder']}/first")  # loads what takes long before the processes part
 for kill in range(1, 10_000, job["stride"]):
     folder = f"{job['folder']}/{kill}"
     code = in_child(folder, kill)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from whorl.lab import Interrupted, Model, Run, RunConfig, TrainingProgress, train
+from whorl.lab import DataConfig, Interrupted, Model, Run, RunConfig, TrainingProgress, train
 from whorl.lab import trainer as module
-from whorl.lab.checkpoint import read_checkpoint
 
 SAME = ("step", "loss", "learning_rate", "gradient_norm", "gradient_norms", "validation_loss")
 
@@ -41,11 +41,14 @@ def numbers(run: Run) -> list[Any]:
 
 
 @pytest.fixture
-def whole(small: RunConfig, tmp_path: Path) -> Run:
-    return train(small, tmp_path / "whole")
+def whole(trained: Path, tmp_path: Path) -> Run:
+    """A finished run: a copy of one that was trained for all tests."""
+    run = Run(shutil.copytree(trained, tmp_path / "whole"))
+    run.evaluation_path("yarn").unlink()
+    return run
 
 
-def test_a_run(whole: Run, small: RunConfig) -> None:
+def test_a_run(whole: Run) -> None:
     lines = whole.read_metrics()
     assert [line["step"] for line in lines] == list(range(1, 9))
     assert lines[-1]["loss"] < lines[0]["loss"]
@@ -109,44 +112,59 @@ def test_dropout_resumes_exactly(small: RunConfig, tmp_path: Path) -> None:
 
 KILLED = """
 import json, os, signal, sys, torch
-from whorl.lab import RunConfig, train, trainer
+from whorl.lab import Model, Run, RunConfig, train, trainer
+from whorl.lab.checkpoint import read_checkpoint
 torch.set_num_threads(1)
 trainer._SECONDS_BETWEEN_CHECKPOINTS = 0.0
 job = json.load(sys.stdin)
-calls = 0
-def count(event, args):
-    # Any moment will do: at the n-th file that is opened, renamed or removed, the process dies.
-    global calls
-    if event in ("open", "os.rename", "os.remove") and job["folder"] in str(args[0]):
-        calls += 1
-        if calls == job["kill"]:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(count)
-train(RunConfig.from_dict(job["config"]), job["folder"])
+config, folder = RunConfig.from_dict(job["config"]), job["folder"]
+
+def in_child(kill):
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    calls = 0
+    def count(event, args):
+        # Any moment will do: at the n-th file that is opened, renamed or removed, the process dies.
+        nonlocal calls
+        if event in ("open", "os.rename", "os.remove") and folder in str(args[0]):
+            calls += 1
+            if calls == kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(count)
+    train(config, folder)
+    os._exit(0)
+
+train(config, folder + "-first")  # loads what takes long before the processes part
+for kill in job["kills"]:
+    code = in_child(kill)
+    step = None
+    if Run(folder).checkpoint_path.exists():
+        saved = read_checkpoint(Run(folder).checkpoint_path)
+        saved.load_weights(Model(config.model, vocab=256, longest=config.longest))
+        step = saved.info.step
+    print(json.dumps([code, step]), flush=True)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_kill_9_at_many_moments(small: RunConfig, whole: Run, tmp_path: Path) -> None:
     """A run that is killed again and again, each time a little later, ends as if it never was."""
     folder = tmp_path / "killed"
-    for kill in (1, 3, 5, 8, 9, 14, 10_000):
-        job = {"folder": str(folder), "config": small.to_dict(), "kill": kill}
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED], input=json.dumps(job), text=True, capture_output=True
-        )
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        if Run(folder).checkpoint_path.exists():
-            saved = read_checkpoint(Run(folder).checkpoint_path)
-            saved.load_weights(_model(small))
-            assert saved.info.step >= 1
-    assert done.returncode == 0
+    kills = [1, 3, 5, 8, 9, 14, 10_000]
+    job = {"folder": str(folder), "config": small.to_dict(), "kills": kills}
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], input=json.dumps(job), text=True, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    *killed, last = (json.loads(line) for line in done.stdout.splitlines())
+    assert {code for code, _ in killed} <= {0, -signal.SIGKILL}
+    assert killed[0] == [-signal.SIGKILL, None]
+    assert all(step is None or step >= 1 for _, step in killed)
+    assert last == [0, 8]
     assert numbers(Run(folder)) == numbers(whole)
     assert not list(folder.glob(".*.part"))
-
-
-def _model(config: RunConfig) -> Any:
-    return Model(config.model, vocab=256, longest=config.longest)
 
 
 def test_a_line_that_was_cut_off(small: RunConfig, whole: Run, tmp_path: Path) -> None:
@@ -173,10 +191,12 @@ def test_another_config_is_refused(whole: Run, small: RunConfig) -> None:
     assert whole.load_config() == other
 
 
-def test_another_text_is_refused(whole: Run, small: RunConfig, texts: Path) -> None:
+def test_another_text_is_refused(small: RunConfig, texts: Path, tmp_path: Path) -> None:
+    config = replace(small, data=DataConfig(files=(str(texts),)))
+    train(config, tmp_path / "run")
     (texts / "text00.txt").write_text("other words " * 50)
     with pytest.raises(ValueError, match=r"holds another run: its text differs"):
-        train(small, whole.folder)
+        train(config, tmp_path / "run")
 
 
 def test_a_folder_with_other_things_is_refused(small: RunConfig, tmp_path: Path) -> None:
@@ -302,9 +322,8 @@ def test_bfloat16(small: RunConfig, tmp_path: Path) -> None:
     assert run.read_metrics()[-1]["loss"] < run.read_metrics()[0]["loss"]
 
 
-def test_scalings_are_evaluated_too(small: RunConfig, tmp_path: Path) -> None:
-    run = train(small, tmp_path / "run")
-    train(small, tmp_path / "run", scalings=("yarn", "dynamic_ntk"))
+def test_scalings_are_evaluated_too(whole: Run, small: RunConfig, tmp_path: Path) -> None:
+    run = train(small, whole.folder, scalings=("yarn", "dynamic_ntk"))
     plain, yarn, dynamic = (run.read_evaluation(name) for name in (None, "yarn", "dynamic_ntk"))
     assert plain is not None
     assert yarn is not None
@@ -313,7 +332,7 @@ def test_scalings_are_evaluated_too(small: RunConfig, tmp_path: Path) -> None:
     assert dynamic["by_length"]["32"]["loss"] == plain["by_length"]["32"]["loss"]
     assert dynamic["by_length"]["128"]["loss"] != plain["by_length"]["128"]["loss"]
     with pytest.raises(ValueError, match=r"scalings: 'longrope' cannot be applied to a trained"):
-        train(small, tmp_path / "run", scalings=("longrope",))
+        train(small, whole.folder, scalings=("longrope",))
     alibi = replace(small, model=replace(small.model, encoding="alibi"))
     with pytest.raises(
         ValueError, match=r"'yarn' needs a rotary encoding without a scaling, such as rope"

@@ -8,6 +8,7 @@ Installation(BloomModel, family='BLOOM', changes=1)
 >>> whorl.hf.uninstall(model)
 
     installation    install and uninstall
+    loading         enable and disable: install in every model that is loaded
     diagnosis       whether a loaded model rotates as its config says
     families/       what changes in which models: one file per family
     interface       the mask and attention functions that transformers calls
@@ -24,10 +25,24 @@ from whorl._support.extras import import_extra
 if TYPE_CHECKING:
     from .diagnosis import LiveDiagnosis, LiveFinding, diagnose
     from .installation import Installation, install, uninstall
+    from .loading import Loading, disable, enable
 
-__all__ = ["Installation", "LiveDiagnosis", "LiveFinding", "diagnose", "install", "uninstall"]
+__all__ = [
+    "Installation",
+    "LiveDiagnosis",
+    "LiveFinding",
+    "Loading",
+    "diagnose",
+    "disable",
+    "enable",
+    "install",
+    "uninstall",
+]
 
-_HOMES = dict.fromkeys(("LiveDiagnosis", "LiveFinding", "diagnose"), "diagnosis")
+_HOMES = {
+    **dict.fromkeys(("LiveDiagnosis", "LiveFinding", "diagnose"), "diagnosis"),
+    **dict.fromkeys(("Loading", "disable", "enable"), "loading"),
+}
 
 if not TYPE_CHECKING:
 

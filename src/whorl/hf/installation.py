@@ -105,6 +105,7 @@ def install(
     _check_model(model)
     options = InstallOptions(encoding, scaling, precision, impl)
     family = find_family(model)
+    _check_heads(model, encoding)
     changes = family.plan(model, options)
     if not changes and family.changes_modules:
         raise ValueError(
@@ -167,6 +168,18 @@ def _check_model(model: object) -> None:
             "whorl.hf.install: all parameters must be on one device; got"
             f" {', '.join(sorted(devices))}."
         )
+
+
+def _check_heads(model: PreTrainedModel, encoding: Encoding | None) -> None:
+    """Refuse an encoding for another number of heads, which would fail at the first input."""
+    heads = model.config.get_text_config().num_attention_heads
+    for part in () if encoding is None else encoding.parts:
+        known = getattr(part.config, "num_heads", heads)
+        if known != heads:
+            raise ValueError(
+                f"whorl.hf.install: encoding must have num_heads={heads}, as"
+                f" {type(model).__name__} has; got {known} in {part!r}."
+            )
 
 
 def _list_configs(model: PreTrainedModel) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """GPT-J: a rotation of the first channels of a head, in pairs of neighbours.
 
-In transformers its attention builds a matrix of scores; here it does not. Rotation stays with the
-model, which reads cos and sin from a table for max_position_embeddings tokens and fails past it.
+In transformers its attention builds a matrix of scores; here it does not. As there, sin and cos are
+read from a table for max_position_embeddings tokens, and a position past it is an error.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.models.gptj.modeling_gptj import GPTJAttention
+from transformers.models.gptj.modeling_gptj import GPTJAttention, apply_rotary_pos_emb
 
 from whorl.encodings import Encoding, RoPE
 from whorl.hf.changes import Change, ClassChange
@@ -24,55 +24,64 @@ __all__ = ["FAMILY"]
 class WhorlGPTJAttention(GPTJAttention):
     """GPT-J's attention without a matrix of scores.
 
-    whorl_table: sin and cos [1, tokens, channels] in place of the model's, or None.
+    whorl_table: sin and cos [tokens, channels] in place of the model's, or None.
     """
 
     whorl_encoding: Encoding | None
     whorl_table: Tensor | None
-    #: Set for one call.
-    returns_weights: bool
 
-    def forward(self, *args: Any, output_attentions: bool | None = False, **kwargs: Any) -> Any:
-        object.__setattr__(self, "returns_weights", bool(output_attentions))
-        return super().forward(*args, output_attentions=output_attentions, **kwargs)
-
-    def _get_embed_positions(self, position_ids: Tensor) -> Tensor:
-        if self.whorl_table is None:
-            found: Tensor = super()._get_embed_positions(position_ids)
-            return found
-        return self.whorl_table.to(position_ids.device).expand(position_ids.shape[0], -1, -1)
-
-    def _attn(
-        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+    def forward(
+        self,
+        hidden_states: Tensor,
+        layer_past: Any = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        use_cache: bool | None = False,
+        output_attentions: bool | None = False,
+        **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        return attend_tokens(
-            query,
-            key,
-            value,
+        shape = (self.num_attention_heads, self.head_dim)
+        q, k, v = (
+            project(hidden_states).unflatten(-1, shape)  # [B, T, H, D]
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = (self._rotate(x, position_ids) for x in (q, k))
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        if layer_past is not None:
+            k, v = layer_past.update(k, v, self.layer_idx)
+        out, weights = attend_tokens(
+            q,
+            k,
+            v,
             self.whorl_encoding,
             attention_mask,
             causal=True,
             scale=1 / self.scale_attn,
             dropout=self.attn_dropout.p if self.training else 0.0,
-            weights=self.returns_weights,
+            weights=bool(output_attentions),
         )
+        return self.resid_dropout(self.out_proj(out.transpose(1, 2).flatten(2))), weights
+
+    def _rotate(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """The first channels of x [B, T, H, D] rotated, as far as the table says."""
+        table = self.embed_positions if self.whorl_table is None else self.whorl_table
+        sin, cos = table.to(x.device)[positions].to(x.dtype).chunk(2, -1)
+        channels = 2 * sin.shape[-1]
+        rotated = apply_rotary_pos_emb(x[..., :channels], sin, cos)
+        return torch.cat((rotated, x[..., channels:]), -1)
 
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     layers = [module for module in model.modules() if type(module) is GPTJAttention]
     table = _build_table(layers[0], options) if layers else None
-    attributes = {
-        "whorl_encoding": options.encoding,
-        "whorl_table": table,
-        "returns_weights": False,
-    }
+    attributes = {"whorl_encoding": options.encoding, "whorl_table": table}
     return [ClassChange(layer, WhorlGPTJAttention, attributes) for layer in layers]
 
 
 def _build_table(layer: Any, options: InstallOptions) -> Tensor | None:
-    """sin and cos of all positions, [1, tokens, channels]; None where the model's own will do."""
+    """sin and cos of all positions, [tokens, channels]; None where the model's own will do."""
     if options.encoding is not None:
-        nothing = torch.zeros(1, layer.max_positions, layer.pos_embd_dim // 2)
+        nothing = torch.zeros(layer.max_positions, layer.pos_embd_dim // 2)
         return torch.cat((nothing, nothing + 1), -1)
     if options.scaling is None and options.precision == "float32":
         return None
@@ -83,7 +92,7 @@ def _build_table(layer: Any, options: InstallOptions) -> Tensor | None:
         impl=options.impl,
     )
     cos, sin = rope.tables(torch.arange(layer.max_positions), context_length=layer.max_positions)
-    return torch.cat((sin, cos), -1)[None]
+    return torch.cat((sin, cos), -1)
 
 
 FAMILY = ModelFamily("GPT-J", _plan)

@@ -24,8 +24,6 @@ class WhorlMptAttention(MptAttention):
     """MPT's attention without a matrix of scores."""
 
     whorl_encoding: Encoding
-    #: Set by the layer for one call, because it does not hand the option on.
-    returns_weights: bool
 
     def forward(
         self,
@@ -33,6 +31,7 @@ class WhorlMptAttention(MptAttention):
         position_bias: Tensor,
         past_key_values: Any = None,
         attention_mask: Tensor | None = None,
+        output_attentions: bool = False,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         mixed = self.Wqkv(hidden_states)
@@ -53,7 +52,7 @@ class WhorlMptAttention(MptAttention):
             offset=offset,
             scale=self.softmax_scale,
             dropout=self.attn_dropout_p if self.training else 0.0,
-            weights=self.returns_weights,
+            weights=output_attentions,
         )
         return self.out_proj(out.transpose(1, 2).flatten(2)), weights
 
@@ -61,15 +60,31 @@ class WhorlMptAttention(MptAttention):
 class WhorlMptBlock(MptBlock):
     """A layer of MPT that tells its attention when weights are wanted."""
 
-    def forward(self, *args: Any, output_attentions: bool = False, **kwargs: Any) -> Any:
-        object.__setattr__(self.attn, "returns_weights", output_attentions)
-        return super().forward(*args, output_attentions=output_attentions, **kwargs)
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_bias: Tensor,
+        attention_mask: Tensor | None,
+        layer_past: Any = None,
+        use_cache: bool = False,
+        output_attentions: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        mixed, weights = self.attn(
+            self.norm_1(hidden_states),
+            position_bias,
+            layer_past,
+            attention_mask,
+            output_attentions=output_attentions,
+        )
+        mixed = self.resid_attn_dropout(mixed) + hidden_states
+        return self.ffn(self.norm_2(mixed), mixed), weights
 
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     refuse_rotary_options(options, "MPT")
     encoding = options.encoding or ALiBi(model.config.n_heads)
-    attributes = {"whorl_encoding": encoding, "returns_weights": False}
+    attributes = {"whorl_encoding": encoding}
     changes: list[Change] = []
     for module in model.modules():
         if type(module) is MptAttention:
