@@ -21,8 +21,14 @@ from transformers import (
 
 import whorl
 
-from .models import add_labels, build_inputs, build_model, compute_logits, list_gradients
-from .test_families import compare
+from .models import (
+    add_labels,
+    build_inputs,
+    build_model,
+    compare,
+    compute_logits,
+    list_gradients,
+)
 
 KINDS = ["bloom", "t5", "llama"]
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -15,10 +15,10 @@ from .models import (
     add_labels,
     build_inputs,
     build_model,
+    compare,
     compute_logits,
     list_gradients,
 )
-from .test_families import compare
 
 pytestmark = pytest.mark.families
 
