@@ -9,6 +9,7 @@ Installation(BloomModel, family='BLOOM', changes=1)
 
     installation    install and uninstall
     diagnosis       whether a loaded model rotates as its config says
+    caches/         caches that hold unrotated keys: streams, frequencies that follow the length
     families/       what changes in which models: one file per family
     interface       the mask and attention functions that transformers calls
     changes         changes of a module that can be undone
@@ -22,12 +23,16 @@ from typing import TYPE_CHECKING
 from whorl._support.extras import import_extra
 
 if TYPE_CHECKING:
+    from .caches.sinks import SinkCache
+    from .caches.unrotated import UnrotatedCache
     from .diagnosis import LiveDiagnosis, LiveFinding, diagnose
     from .installation import Installation, install, uninstall
 
-__all__ = ["Installation", "LiveDiagnosis", "LiveFinding", "diagnose", "install", "uninstall"]
+__all__ = ["Installation", "LiveDiagnosis", "LiveFinding", "SinkCache", "UnrotatedCache"]
+__all__ += ["diagnose", "install", "uninstall"]
 
 _HOMES = dict.fromkeys(("LiveDiagnosis", "LiveFinding", "diagnose"), "diagnosis")
+_HOMES |= {"SinkCache": "caches.sinks", "UnrotatedCache": "caches.unrotated"}
 
 if not TYPE_CHECKING:
 

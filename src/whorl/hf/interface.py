@@ -26,6 +26,7 @@ from transformers.masking_utils import (
 
 from whorl._support.tensors import has_values
 
+from .caches.unrotated import PendingKeys
 from .tokens import attend_tokens
 
 __all__ = ["NAME", "attend", "build_mask", "register_interface"]
@@ -111,13 +112,14 @@ def attend(
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     encoding, mask = getattr(module, "whorl_encoding", None), attention_mask
-    T, S = query.shape[2], key.shape[2]
+    pending = isinstance(key, PendingKeys)
+    T, S = query.shape[2], 0 if pending else key.shape[2]
     whole = mask is not None and mask.dim() == 4
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
     simple = T == 1 or (mask is None and (T == S or not causal))
     if (
         encoding is None
-        and not output_attentions
+        and not (output_attentions or pending)
         and (simple or whole or position_bias is not None)
     ):
         found: tuple[Tensor, None] = sdpa_attention_forward(
@@ -145,6 +147,7 @@ def attend(
         scale=scaling,
         dropout=dropout,
         weights=output_attentions,
+        window=options.get("sliding_window"),
     )
     return out.transpose(1, 2).contiguous(), weights
 

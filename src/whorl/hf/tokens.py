@@ -13,6 +13,8 @@ from whorl._support.tensors import has_values
 from whorl.attention import attention
 from whorl.encodings import Encoding, NoPE
 
+from .caches.unrotated import PendingKeys
+
 __all__ = ["attend_tokens"]
 
 
@@ -36,6 +38,7 @@ def attend_tokens(
     dropout: float = 0.0,
     weights: bool = False,
     skip_padding: bool = False,
+    window: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of q [B, H, T, D] over k, v [B, G, S, D]: [B, H, T, D], and the weights or None.
 
@@ -45,7 +48,10 @@ def attend_tokens(
             what the mask says, if it has a row for each query.
         weights: also return the attention weights, [B, H, T, S].
         skip_padding: positions count the tokens that are not padding, also between them.
+        window: that of the layer, which a whole mask contains.
     """
+    if isinstance(k, PendingKeys):
+        return _add_tokens(q, k, v, encoding, mask, window, scale, dropout, weights), None
     T, S = q.shape[2], k.shape[2]
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotated tokens are float32
     places = None
@@ -85,6 +91,38 @@ def attend_tokens(
         dropout=dropout,
     )
     return out, None
+
+
+def _add_tokens(
+    q: Tensor,
+    pending: PendingKeys,
+    v: Tensor,
+    encoding: Encoding | None,
+    mask: Tensor | None,
+    window: int | None,
+    scale: float | None,
+    dropout: float,
+    weights: bool,
+) -> Tensor:
+    """Attention over a cache of whorl's own, to which new tokens are added."""
+    if encoding is None:
+        pending.refuse()
+    if weights:
+        raise ValueError(
+            "whorl.hf: output_attentions must be False with this cache, which has no matrix of"
+            " weights; got True."
+        )
+    k = pending.tokens
+    return pending.layer.attend(
+        q.to(v.dtype),
+        k.to(v.dtype),
+        v,
+        encoding,
+        mask,
+        window=window,
+        scale=scale,
+        dropout=dropout,
+    )
 
 
 def _is_bias(encoding: Encoding | None) -> TypeGuard[Encoding]:

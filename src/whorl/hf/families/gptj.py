@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.gptj.modeling_gptj import GPTJAttention
 
+from whorl.configs import read_config
 from whorl.encodings import Encoding, RoPE
 from whorl.hf.changes import Change, ClassChange
 from whorl.hf.options import InstallOptions
@@ -24,7 +25,8 @@ __all__ = ["FAMILY"]
 class WhorlGPTJAttention(GPTJAttention):
     """GPT-J's attention without a matrix of scores.
 
-    whorl_table: sin and cos [1, tokens, channels] in place of the model's, or None.
+    whorl_table: sin and cos [1, tokens, channels] in place of the model's, or None; one row for all
+    tokens if whorl_encoding rotates.
     """
 
     whorl_encoding: Encoding | None
@@ -32,9 +34,18 @@ class WhorlGPTJAttention(GPTJAttention):
     #: Set for one call.
     returns_weights: bool
 
-    def forward(self, *args: Any, output_attentions: bool | None = False, **kwargs: Any) -> Any:
+    def forward(
+        self,
+        *args: Any,
+        position_ids: Tensor,
+        output_attentions: bool | None = False,
+        **kwargs: Any,
+    ) -> Any:
         object.__setattr__(self, "returns_weights", bool(output_attentions))
-        return super().forward(*args, output_attentions=output_attentions, **kwargs)
+        if self.whorl_encoding is not None:  # its table has one row, for tokens anywhere
+            position_ids = torch.zeros_like(position_ids)
+        kwargs |= {"position_ids": position_ids, "output_attentions": output_attentions}
+        return super().forward(*args, **kwargs)
 
     def _get_embed_positions(self, position_ids: Tensor) -> Tensor:
         if self.whorl_table is None:
@@ -62,17 +73,27 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     layers = [module for module in model.modules() if type(module) is GPTJAttention]
     table = _build_table(layers[0], options) if layers else None
     attributes = {
-        "whorl_encoding": options.encoding,
+        "whorl_encoding": _find_encoding(model, options),
         "whorl_table": table,
         "returns_weights": False,
     }
     return [ClassChange(layer, WhorlGPTJAttention, attributes) for layer in layers]
 
 
+def _find_encoding(model: PreTrainedModel, options: InstallOptions) -> Encoding | None:
+    """What attention applies to queries and keys; None where the model rotates them itself."""
+    if options.encoding is not None or options.keys == "rotated":
+        return options.encoding
+    how: dict[str, Any] = {"precision": options.precision, "impl": options.impl}
+    if options.scaling is not None:
+        how["scaling"] = options.scaling
+    return read_config(model.config).build(**how)
+
+
 def _build_table(layer: Any, options: InstallOptions) -> Tensor | None:
     """sin and cos of all positions, [1, tokens, channels]; None where the model's own will do."""
-    if options.encoding is not None:
-        nothing = torch.zeros(1, layer.max_positions, layer.pos_embd_dim // 2)
+    if options.encoding is not None or options.keys == "unrotated":
+        nothing = torch.zeros(1, 1, layer.pos_embd_dim // 2)
         return torch.cat((nothing, nothing + 1), -1)
     if options.scaling is None and options.precision == "float32":
         return None

@@ -4,8 +4,8 @@ Rotation is about a hundredth of such a model's work on a CPU, so ``install`` do
 faster by itself. It computes masks without a T x S matrix, and if asked it replaces the angles by
 exact ones, the scaling by another, or the rotation by another encoding.
 
-transformers rotates keys once and caches them rotated, and so it stays. With another encoding cos
-is 1 and sin is 0, and attention applies the encoding to the tokens in the cache.
+transformers rotates keys once and caches them rotated, and so it stays. With another encoding, or
+with keys="unrotated", cos is 1 and sin is 0, and attention rotates the tokens in the cache.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whorl.configs import read_config
-from whorl.encodings import Encoding
+from whorl.encodings import Encoding, NoPE
 from whorl.encodings.rotary.rotary import Rotary
 from whorl.hf.changes import Change, ClassChange, ModuleChange
 from whorl.hf.options import InstallOptions
@@ -48,8 +48,10 @@ class WhorlRotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.rotations:
-            cos, sin = self.original(x, position_ids, *args, **kwargs)
-            return torch.ones_like(cos), torch.zeros_like(sin)
+            # Position 0, because modules of transformers remember the longest text.
+            cos, _ = self.original(x, torch.zeros_like(position_ids[:, :1]), *args, **kwargs)
+            ones = cos.new_ones(*position_ids.shape, cos.shape[-1])
+            return ones, torch.zeros_like(ones)
         kind = args[0] if args else kwargs.get("layer_type")
         rotation = self.rotations[kind if kind in self.rotations else None]
         scaling, length = rotation.config.scaling, None
@@ -65,6 +67,8 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     _refuse_scores_of_their_own(model, config)
     if options.encoding is not None:
         return [*_remove_rotation(model), *_set_encoding(model, options.encoding)]
+    if options.keys == "unrotated":
+        return [*_remove_rotation(model), *_move_rotation(model, config, options)]
     if options.scaling is None and options.precision == "float32":
         return []
     changes: list[Change] = []
@@ -105,6 +109,22 @@ def _remove_rotation(model: PreTrainedModel) -> list[Change]:
 def _set_encoding(model: PreTrainedModel, encoding: Encoding) -> list[Change]:
     return [
         ClassChange(module, type(module), {"whorl_encoding": encoding})
+        for module in _find_attention_modules(model)
+    ]
+
+
+def _move_rotation(model: PreTrainedModel, config: Any, options: InstallOptions) -> list[Change]:
+    """Give each attention module the rotation that the model had, to apply to its cache."""
+    rotations, found = _build_rotations(config, options), read_config(config)
+    encodings = {
+        layer: NoPE() if group.rotation is None else rotations[group.name]
+        for group in found.groups
+        for layer in group.layers
+    }
+    return [
+        ClassChange(
+            module, type(module), {"whorl_encoding": encodings[cast(int, module.layer_idx)]}
+        )
         for module in _find_attention_modules(model)
     ]
 

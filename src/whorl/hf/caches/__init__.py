@@ -1,0 +1,5 @@
+"""Caches of transformers that hold unrotated keys, for models installed with keys="unrotated".
+
+unrotated   UnrotatedCache: all tokens, rotated by the frequencies of the present length
+sinks       SinkCache: the first tokens and the last ones, for streams without end
+"""

@@ -1,0 +1,146 @@
+"""Caches of unrotated keys: streams with sinks, and frequencies that follow the length."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+import whorl
+from whorl.hf import SinkCache
+
+from .models import ROTARY, build_inputs, build_model, compute_logits
+
+SINKS, WINDOW = 2, 8
+
+
+def compare(one: Tensor, other: Tensor, most: float = 1e-4) -> None:
+    assert one.shape == other.shape
+    assert float((one - other).abs().max()) <= most * max(1.0, float(one.abs().max()))
+
+
+def stream(model: PreTrainedModel, tokens: Tensor, cache: SinkCache, size: int = 1) -> Tensor:
+    """Logits of tokens [B, T] that are fed ``size`` at a time."""
+    parts = [model(part, past_key_values=cache).logits for part in tokens.split(size, 1)]
+    return torch.cat(parts, 1)
+
+
+@pytest.mark.parametrize("kind", [*ROTARY, "gptj", "bloom", "mpt"])
+@torch.no_grad()
+def test_streams_count_positions_inside_the_cache(kind: str) -> None:
+    """In one layer a token gives what it gives at the end of sinks and window alone."""
+    names = {"gptj": "n_layer", "bloom": "n_layer", "mpt": "n_layers"}
+    more: dict[str, Any] = {"layer_types": ["full_attention"]} if kind == "gemma3_text" else {}
+    model = build_model(kind, **{names.get(kind, "num_hidden_layers"): 1}, **more)
+    tokens = build_inputs(kind, 24)["input_ids"]
+    expected = [
+        model(torch.cat((tokens[:, :SINKS], tokens[:, n - WINDOW + 1 : n + 1]), 1)).logits[:, -1]
+        for n in range(SINKS + WINDOW - 1, 24)
+    ]
+    with whorl.hf.install(model, keys="rotated" if kind in ("bloom", "mpt") else "unrotated"):
+        found = stream(model, tokens, SinkCache(sinks=SINKS, window=WINDOW))
+    compare(torch.stack(expected, 1), found[:, SINKS + WINDOW - 1 :])
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gpt_neox", "gptj"])
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@torch.no_grad()
+def test_a_text_that_fits_is_as_in_transformers(kind: str, padding: str) -> None:
+    model, inputs = build_model(kind), build_inputs(kind, 40, padding)
+    before = compute_logits(model, inputs)
+    whorl.hf.install(model, keys="unrotated")
+    compare(before, compute_logits(model, inputs), 1e-5)
+    compare(before, compute_logits(model, {**inputs, "past_key_values": SinkCache(window=40)}))
+
+
+@torch.no_grad()
+def test_layers_with_a_window_of_their_own_stay_as_they_are() -> None:
+    model = build_model("mistral", sliding_window=6)
+    tokens = build_inputs("mistral", 30)["input_ids"]
+    before = model(tokens).logits
+    whorl.hf.install(model, keys="unrotated")
+    compare(before, stream(model, tokens, SinkCache(sinks=2, window=6), size=7))
+    assert not torch.allclose(before, stream(model, tokens, SinkCache(sinks=2, window=5)))
+
+
+@torch.no_grad()
+def test_a_prompt_longer_than_the_window() -> None:
+    """It is taken in as its tokens would be one by one: here by one, as the window is small."""
+    model, tokens = build_model("llama"), build_inputs("llama", 30)["input_ids"]
+    whorl.hf.install(model, keys="unrotated")
+    one, other = SinkCache(sinks=2, window=4), SinkCache(sinks=2, window=4)
+    compare(stream(model, tokens, one), stream(model, tokens, other, size=27))
+    assert one.get_seq_length() == other.get_seq_length() == 30
+
+
+def generate(model: PreTrainedModel, inputs: dict[str, Tensor], **settings: object) -> Tensor:
+    settings = {"do_sample": False, "max_new_tokens": 20, "pad_token_id": 0, **settings}
+    found: Tensor = model.generate(**inputs, **settings)
+    return found[:, inputs["input_ids"].shape[1] :]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generated_text(beams: int) -> None:
+    """As transformers gives it while nothing is dropped; later, rows do not know each other."""
+    model, inputs = build_model("llama"), build_inputs("llama", 40, "left")
+    model.generation_config.eos_token_id = None
+    before = generate(model, inputs, num_beams=beams)
+    whorl.hf.install(model, keys="unrotated")
+    cache = SinkCache(sinks=4, window=64)
+    assert torch.equal(before, generate(model, inputs, num_beams=beams, past_key_values=cache))
+    cache = SinkCache(sinks=SINKS, window=WINDOW)
+    both = generate(model, inputs, num_beams=beams, past_key_values=cache)
+    alone = {"input_ids": inputs["input_ids"][:1, 4:]}  # without its padding
+    cache = SinkCache(sinks=SINKS, window=WINDOW)
+    assert torch.equal(both[:1], generate(model, alone, num_beams=beams, past_key_values=cache))
+    assert not torch.equal(before, both)
+
+
+@torch.no_grad()
+def test_memory_stays_and_the_last_tokens_can_be_taken_back() -> None:
+    model, tokens = build_model("llama"), build_inputs("llama", 120)["input_ids"]
+    whorl.hf.install(model, keys="unrotated")
+    cache = SinkCache(sinks=SINKS, window=WINDOW)
+    stream(model, tokens[:, :60], cache)
+    memory = cache.memory
+    before = stream(model, tokens[:, 60:], cache)
+    assert cache.memory == memory
+    cache.crop(-1)
+    cache.crop(0)
+    assert cache.get_seq_length() == 119
+    compare(before[:, -1:], stream(model, tokens[:, -1:], cache))
+    cache.reset()
+    compare(model(tokens[:, :WINDOW]).logits, stream(model, tokens[:, :WINDOW], cache))
+    assert repr(cache) == "SinkCache(window=8, sinks=2)"
+
+
+@torch.no_grad()
+def test_what_is_refused() -> None:
+    inputs = build_inputs("llama", 12)
+    llama, bloom = build_model("llama"), build_model("bloom")
+    for model in (llama, bloom):
+        with pytest.raises(ValueError, match=r"call whorl\.hf\.install\(model, keys='unrotated'\)"):
+            model(**inputs, past_key_values=SinkCache())
+    with (
+        whorl.hf.install(llama),
+        pytest.raises(ValueError, match=r"this cache holds unrotated keys, which the model"),
+    ):
+        llama(**inputs, past_key_values=SinkCache())
+    with pytest.raises(ValueError, match=r"keys must be 'rotated' for BLOOM, which caches no rot"):
+        whorl.hf.install(bloom, keys="unrotated")
+    with pytest.raises(ValueError, match=r"keys must be one of rotated, unrotated; got 'raw'"):
+        whorl.hf.install(llama, keys="raw")  # type: ignore[arg-type]
+    whorl.hf.install(llama, keys="unrotated")
+    with pytest.raises(ValueError, match=r"attention_mask must say which tokens are padding.*12\]"):
+        llama(
+            inputs["input_ids"],
+            attention_mask=torch.ones(2, 1, 12, 12, dtype=torch.bool),
+            past_key_values=SinkCache(),
+        )
+    with pytest.raises(ValueError, match=r"output_attentions must be False with this cache"):
+        llama(**inputs, output_attentions=True, past_key_values=SinkCache())
+    cache = SinkCache()
+    llama(**inputs, past_key_values=cache)
+    with pytest.raises(ValueError, match=r"tokens_to_remove must be 0 or negative.*got 3"):
+        cache.crop(3)
