@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 import whorl
-from whorl.hf import SinkCache
+from whorl.hf import SinkCache, UnrotatedCache
 
 from .models import ROTARY, build_inputs, build_model, compute_logits
 
@@ -144,3 +144,107 @@ def test_what_is_refused() -> None:
     llama(**inputs, past_key_values=cache)
     with pytest.raises(ValueError, match=r"tokens_to_remove must be 0 or negative.*got 3"):
         cache.crop(3)
+
+
+# A model whose frequencies change past 8 tokens, at every token or once.
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "short_factor": [1.0] * 6,
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 4.0],
+    "factor": 4.0,
+}
+
+
+def build_dynamic(kind: str) -> PreTrainedModel:
+    if kind == "dynamic":
+        return build_model("llama", max_position_embeddings=8, rope_parameters=DYNAMIC)
+    lengths = {"max_position_embeddings": 32, "original_max_position_embeddings": 8}
+    return build_model("phi3", rope_parameters=LONG, **lengths)
+
+
+class LayerRecord:
+    """What the attention of each layer multiplied and gave, recorded by hooks."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.heads, self.groups, self.width = 4, 2, 12
+        self.parts: dict[tuple[int, str], list[Tensor]] = {}
+        for n, layer in enumerate(model.model.layers):
+            attention = layer.self_attn
+            for name in ("q_proj", "k_proj", "v_proj", "qkv_proj"):
+                if hasattr(attention, name):
+                    getattr(attention, name).register_forward_hook(self._make_hook(n, name))
+            attention.o_proj.register_forward_hook(self._make_hook(n, "out"))
+
+    def _make_hook(self, layer: int, name: str) -> Any:
+        def record(_: object, inputs: tuple[Tensor], output: Tensor) -> None:
+            x = inputs[0] if name == "out" else output
+            self.parts.setdefault((layer, name), []).append(x)
+
+        return record
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q, k, v of all tokens, and the output of the last: [B, H, T, D]."""
+        out = self.parts[layer, "out"][-1].unflatten(-1, (self.heads, self.width)).transpose(1, 2)
+        if (layer, "qkv_proj") in self.parts:
+            sizes = [self.heads * self.width, *[self.groups * self.width] * 2]
+            all_three = torch.cat(self.parts[layer, "qkv_proj"], 1).split(sizes, -1)
+        else:
+            names = ("q_proj", "k_proj", "v_proj")
+            all_three = tuple(torch.cat(self.parts[layer, name], 1) for name in names)
+        q, k, v = (x.unflatten(-1, (-1, self.width)).transpose(1, 2) for x in all_three)
+        return q, k, v, out[:, :, -1:]
+
+
+def attend_afresh(record: LayerRecord, layer: int, rope: Any, mask: Tensor, lengths: Tensor) -> Any:
+    """The largest error of the last token in a layer, against all keys rotated afresh."""
+    q, k, v, out = record.read(layer)
+    places = torch.arange(k.shape[2])
+    q, k = rope(q[:, :, -1:], k, places[-1:], places, context_length=lengths)
+    scores = (q @ k.repeat_interleave(2, 1).mT) * 12**-0.5
+    weights = scores.masked_fill(~mask[:, None, None], -torch.inf).softmax(-1)
+    return float((weights @ v.repeat_interleave(2, 1) - out).abs().max())
+
+
+@pytest.mark.parametrize("cache", ["transformers", "exact", "stepped"])
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+@torch.no_grad()
+def test_frequencies_are_those_of_the_present_length(kind: str, cache: str) -> None:
+    """In each layer, of each row, against rotating all unrotated keys afresh."""
+    model, inputs = build_dynamic(kind), build_inputs("llama", 20, "left")
+    rope = whorl.read_config(model.config).build(precision="float32")
+    inputs["attention_mask"][0, :5] = 0
+    whorl.hf.install(model, keys="unrotated")
+    record = LayerRecord(model)
+    held: Any = DynamicCache(config=model.config)
+    if cache != "transformers":
+        held = UnrotatedCache(frequencies=cache, steps=4)  # type: ignore[arg-type]
+    for part in (slice(0, 6), *[slice(n, n + 1) for n in range(6, 20)]):
+        mask = inputs["attention_mask"][:, : part.stop].bool()
+        model(inputs["input_ids"][:, part], attention_mask=mask.long(), past_key_values=held)
+        lengths = mask.sum(-1)
+        if cache == "stepped":  # the next of 4 lengths for each doubling, past the 8 of training
+            lengths = torch.tensor([n if n <= 8 else n + n % 2 for n in lengths.tolist()])
+            lengths = torch.where(lengths > 16, (lengths + 3) // 4 * 4, lengths)
+        for layer in range(2):
+            assert attend_afresh(record, layer, rope, mask, lengths) < 1e-5, (part, layer)
+
+
+def test_a_text_that_is_run_again() -> None:
+    """Where it was run again it goes on as if it had been the prompt."""
+    model, tokens = build_dynamic("dynamic"), build_inputs("llama", 6)["input_ids"][:1]
+    model.generation_config.eos_token_id = None
+    whorl.hf.install(model, keys="unrotated")
+    settings: dict[str, Any] = {"do_sample": False, "pad_token_id": 0}
+    found = whorl.hf.generate_recomputed(model, tokens, max_new_tokens=14, lengths=[12], **settings)
+    first = model.generate(tokens, max_new_tokens=6, past_key_values=UnrotatedCache(), **settings)
+    mask = torch.ones_like(first)
+    cache = UnrotatedCache()
+    settings |= {"attention_mask": mask, "past_key_values": cache}
+    assert torch.equal(found, model.generate(first, max_new_tokens=8, **settings))
+    model.generation_config.eos_token_id = int(found[0, 8])
+    short = whorl.hf.generate_recomputed(model, tokens, max_new_tokens=14, lengths=[12])
+    assert short.shape == (1, 9)
+    with pytest.raises(ValueError, match=r"input_ids must be one row \[1, T\], without beams"):
+        whorl.hf.generate_recomputed(model, tokens[0], max_new_tokens=1, lengths=[])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from whorl._support.tensors import has_values
 from whorl.attention import attention
 from whorl.encodings import Encoding, NoPE
+from whorl.encodings.rotary.rotary import Rotary
 
 from .caches.unrotated import PendingKeys
 
@@ -19,10 +20,15 @@ __all__ = ["attend_tokens"]
 
 
 class _Places(NamedTuple):
-    """Positions of queries [T] or [B, T] and of keys [S] or [B, S]."""
+    """Positions of queries [T] or [B, T] and of keys [S] or [B, S].
+
+    context: the length of each row, [B], where frequencies depend on it; None for the largest
+    position + 1.
+    """
 
     queries: Tensor
     keys: Tensor
+    context: Tensor | None = None
 
 
 def attend_tokens(
@@ -69,10 +75,12 @@ def attend_tokens(
         return _attend_last(q, k, v, encoding, mask, scale), None
     # A whole mask says what is causal; an encoding for causal attention only must hear it too.
     causal = causal and (not is_whole or (encoding is not None and encoding.causal))
+    context = None if window is not None else _find_context(encoding, mask)
     if weights or (mask is not None and mask.is_floating_point()):
         if places is None:
             keys = torch.arange(S, device=k.device)
             places = _Places(keys[S - T :], keys)
+        places = places._replace(context=context)
         scores = _compute_scores(q, k, encoding or NoPE(), places, scale)
         found = _compute_weights(scores, places, mask, causal)
         return _apply_weights(found, v, encoding or NoPE(), places, dropout), found
@@ -89,8 +97,21 @@ def attend_tokens(
         key_positions=None if places is None else places.keys,
         scale=scale,
         dropout=dropout,
+        context_length=context,
     )
     return out, None
+
+
+def _find_context(encoding: Encoding | None, mask: Tensor | None) -> Tensor | None:
+    """Tokens of each row that are not padding, [B], if frequencies depend on them; else None."""
+    part = None if encoding is None else encoding.rotating_part
+    scaling = part.config.scaling if isinstance(part, Rotary) else None
+    if mask is None or scaling is None or not scaling.follows_length:
+        return None
+    if mask.dim() == 4:
+        visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        mask = visible[:, 0].any(-2)
+    return mask.sum(-1).clamp(min=1)
 
 
 def _add_tokens(
@@ -183,7 +204,7 @@ def _compute_scores(
     """Scores [B, H, T, S] before the mask."""
     H, D = q.shape[1], q.shape[3]
     if encoding.acts("forward"):
-        q, k = encoding(q, k, places.queries, places.keys)
+        q, k = encoding(q, k, places.queries, places.keys, context_length=places.context)
     k = k.repeat_interleave(H // k.shape[1], 1)
     scores = q @ k.mT
     content = encoding.content_score(q, k, places.queries, places.keys)
