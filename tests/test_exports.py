@@ -70,7 +70,7 @@ PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "chec
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
 PLOTS |= {"save", "speed", "svg", "theme"}
 HF = {"Installation", "LiveDiagnosis", "LiveFinding", "SinkCache", "UnrotatedCache"}
-HF |= {"diagnose", "generate_recomputed", "install", "uninstall"}
+HF |= {"diagnose", "generate_recomputed", "install", "splice", "uninstall"}
 PACKAGES = {"analysis": ANALYSIS, "hf": HF, "functions": CHECKS, "weights": WEIGHTS}
 PACKAGES |= {
     "configs": CONFIGS,

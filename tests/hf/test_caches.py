@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 import whorl
-from whorl.hf import SinkCache, UnrotatedCache
+from whorl.hf import SinkCache, UnrotatedCache, splice
 
 from .models import ROTARY, build_inputs, build_model, compute_logits
 
@@ -248,3 +248,40 @@ def test_a_text_that_is_run_again() -> None:
     assert short.shape == (1, 9)
     with pytest.raises(ValueError, match=r"input_ids must be one row \[1, T\], without beams"):
         whorl.hf.generate_recomputed(model, tokens[0], max_new_tokens=1, lengths=[])
+
+
+def read(model: PreTrainedModel, tokens: Tensor) -> DynamicCache:
+    cache = DynamicCache()
+    model(tokens, past_key_values=cache)
+    return cache
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox", "cohere"])
+@torch.no_grad()
+def test_fragments_are_exact_in_one_layer(kind: str) -> None:
+    model = build_model(kind, num_hidden_layers=1)
+    first, document, rest = build_inputs(kind, 40)["input_ids"].split([9, 20, 11], 1)
+    before = model(torch.cat((first, document[:, 3:], rest), 1)).logits[:, -11:]
+    with whorl.hf.install(model, keys="unrotated"):
+        fragments = [read(model, first), (read(model, document), slice(3, None))]
+        cache = splice(model, fragments)
+        assert cache.get_seq_length() == 26
+        compare(before, model(rest, past_key_values=cache).logits)
+        model(rest, past_key_values=fragments[0])
+        assert splice(model, fragments).get_seq_length() == 37  # fragments can be used again
+        other = splice(model, fragments[::-1])
+        assert not torch.allclose(before, model(rest, past_key_values=other).logits)
+
+
+@torch.no_grad()
+def test_fragments_that_are_refused() -> None:
+    model, tokens = build_model("mistral", sliding_window=6), build_inputs("llama", 12)["input_ids"]
+    with pytest.raises(ValueError, match=r"must cache unrotated keys; MistralForCausalLM does not"):
+        splice(model, [read(model, tokens)])
+    whorl.hf.install(model, keys="unrotated")
+    with pytest.raises(ValueError, match=r"at least one, of the same layers and number of rows; g"):
+        splice(model, [read(model, tokens), read(model, tokens[:1])])
+    with pytest.raises(TypeError, match=r"a fragment must be the DynamicCache that the model fill"):
+        splice(model, [SinkCache()])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"must hold all tokens of a fragment; DynamicSlidingWind"):
+        splice(model, [model(tokens, use_cache=True).past_key_values])

@@ -25,18 +25,20 @@ from whorl._support.extras import import_extra
 if TYPE_CHECKING:
     from .caches.recompute import generate_recomputed
     from .caches.sinks import SinkCache
+    from .caches.splice import splice
     from .caches.unrotated import UnrotatedCache
     from .diagnosis import LiveDiagnosis, LiveFinding, diagnose
     from .installation import Installation, install, uninstall
 
 __all__ = ["Installation", "LiveDiagnosis", "LiveFinding", "SinkCache", "UnrotatedCache"]
-__all__ += ["diagnose", "generate_recomputed", "install", "uninstall"]
+__all__ += ["diagnose", "generate_recomputed", "install", "splice", "uninstall"]
 
 _HOMES = dict.fromkeys(("LiveDiagnosis", "LiveFinding", "diagnose"), "diagnosis")
 _HOMES |= {
     "generate_recomputed": "caches.recompute",
     "SinkCache": "caches.sinks",
     "UnrotatedCache": "caches.unrotated",
+    "splice": "caches.splice",
 }
 
 if not TYPE_CHECKING:

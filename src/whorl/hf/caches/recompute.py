@@ -26,9 +26,9 @@ def generate_recomputed(
 ) -> Tensor:
     """Text as ``model.generate`` gives it, run anew whenever it has reached one of ``lengths``.
 
-    For a model installed with ``keys="unrotated"`` whose scaling depends on the length. Where
-    LongRoPE switches, ``lengths=[original_context]`` is enough; with DynamicNTK every further
-    length costs one run of the text and brings the hidden states up to date.
+    For a model installed with ``keys="unrotated"`` whose scaling depends on the length. LongRoPE
+    switches once, after its original context: ``lengths=[original_context + 1]``. With DynamicNTK
+    every length costs one run of the text and brings the hidden states up to date.
 
     Args:
         input_ids: one row, [1, T], because rows reach a length at different times.
