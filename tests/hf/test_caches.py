@@ -138,6 +138,8 @@ def test_what_is_refused() -> None:
             attention_mask=torch.ones(2, 1, 12, 12, dtype=torch.bool),
             past_key_values=SinkCache(),
         )
+    with pytest.raises(ValueError, match=r"position_ids must count tokens one by one with encodi"):
+        llama(inputs["input_ids"], position_ids=2 * torch.arange(12)[None])
     with pytest.raises(ValueError, match=r"output_attentions must be False with this cache"):
         llama(**inputs, output_attentions=True, past_key_values=SinkCache())
     cache = SinkCache()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from whorl._support.tensors import has_values
 from whorl.configs import read_config
 from whorl.encodings import Encoding, NoPE
 from whorl.encodings.rotary.rotary import Rotary
@@ -48,6 +49,7 @@ class WhorlRotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.rotations:
+            _check_consecutive(position_ids)
             # Position 0, because modules of transformers remember the longest text.
             cos, _ = self.original(x, torch.zeros_like(position_ids[:, :1]), *args, **kwargs)
             ones = cos.new_ones(*position_ids.shape, cos.shape[-1])
@@ -60,6 +62,21 @@ class WhorlRotaryEmbedding(nn.Module):
         cos, sin = rotation.tables(position_ids, context_length=length)
         cos, sin = (_expand_pairs(part, self.arrangement) for part in (cos, sin))
         return cos.to(x.dtype), sin.to(x.dtype)
+
+
+def _check_consecutive(position_ids: Tensor) -> None:
+    """Refuse positions that skip some, because attention counts the tokens in the cache instead.
+
+    They may start again, as in packed rows and at padding.
+    """
+    if torch.compiler.is_compiling() or not has_values(position_ids):
+        return
+    if bool((position_ids.diff(dim=-1) > 1).any()):
+        raise ValueError(
+            "position_ids must count tokens one by one with encoding= or keys='unrotated', where"
+            " attention goes by the order of tokens in the cache; got some that skip positions."
+            " Call whorl.hf.uninstall(model), or leave out encoding and keys, to use them."
+        )
 
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
