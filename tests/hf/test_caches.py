@@ -284,6 +284,6 @@ def test_fragments_that_are_refused() -> None:
     with pytest.raises(ValueError, match=r"at least one, of the same layers and number of rows; g"):
         splice(model, [read(model, tokens), read(model, tokens[:1])])
     with pytest.raises(TypeError, match=r"a fragment must be the DynamicCache that the model fill"):
-        splice(model, [SinkCache()])  # type: ignore[list-item]
+        splice(model, [SinkCache()])
     with pytest.raises(ValueError, match=r"must hold all tokens of a fragment; DynamicSlidingWind"):
         splice(model, [model(tokens, use_cache=True).past_key_values])
