@@ -45,22 +45,31 @@ def test_own_encoding(run: Run) -> None:
     assert first != last  # the numbers of the encoding are trained
 
 
-def test_install_and_generate(run: Run, tmp_path: Path) -> None:
+def save_model(folder: Path, kind: str) -> str:
+    """Save a small model and a tokenizer of a few words; returns the folder."""
     tokenizers = pytest.importorskip("tokenizers")
     from transformers import PreTrainedTokenizerFast
 
     words = ["Positions", "in", "a", "Transformer", "are", "unknown"]
-    vocabulary = {word: n for n, word in enumerate([*words, *map(str, range(110))])}
+    vocabulary = {word: n for n, word in enumerate([*words, *map(str, range(114))])}
     model = tokenizers.models.WordLevel(vocabulary, unk_token="unknown")
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="unknown").save_pretrained(
-        tmp_path
-    )
-    build_model("bloom").save_pretrained(tmp_path)
-    out = run("install_and_generate.py", str(tmp_path))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="unknown").save_pretrained(folder)
+    build_model(kind).save_pretrained(folder)
+    return str(folder)
+
+
+def test_install_and_generate(run: Run, tmp_path: Path) -> None:
+    out = run("install_and_generate.py", save_model(tmp_path, "bloom"))
     assert "Installation(BloomForCausalLM, family='BLOOM', changes=2)" in out
     assert out.endswith("the same text as without whorl: True\n")
+
+
+def test_stream_without_end(run: Run, tmp_path: Path) -> None:
+    """More tokens than the cache holds: memory is that of 260 to 520 tokens, each 384 bytes."""
+    out = run("stream_without_end.py", save_model(tmp_path, "llama"), "300")
+    assert out.endswith("303 tokens, 0.2 MB of keys and values\n")
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

@@ -69,8 +69,8 @@ INSPECTION |= {"LengthReport", "ModelExtension", "Remark", "inspect"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
 PLOTS |= {"save", "speed", "svg", "theme"}
-HF = {"Installation", "LiveDiagnosis", "LiveFinding", "Loading", "diagnose", "install"}
-HF |= {"disable", "enable", "uninstall"}
+HF = {"Installation", "LiveDiagnosis", "LiveFinding", "Loading", "SinkCache", "UnrotatedCache"}
+HF |= {"diagnose", "disable", "enable", "generate_recomputed", "install", "splice", "uninstall"}
 PACKAGES = {"analysis": ANALYSIS, "hf": HF, "functions": CHECKS, "weights": WEIGHTS}
 PACKAGES |= {
     "configs": CONFIGS,

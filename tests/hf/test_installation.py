@@ -4,12 +4,14 @@ import copy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, BertConfig, BertModel
 from transformers.models.bloom.modeling_bloom import BloomAttention
+from transformers.utils.quantization_config import QuantizationMethod
 
 import whorl
 from whorl.hf.changes import ClassChange
@@ -253,6 +255,9 @@ def test_models_that_are_refused_stay_as_they_are() -> None:
     model.hf_quantizer = object()
     with pytest.raises(ValueError, match=r"BloomForCausalLM has quantised weights"):
         whorl.hf.install(model)
+    method = SimpleNamespace(quant_method=QuantizationMethod.GGUF)
+    model.hf_quantizer = SimpleNamespace(quantization_config=method)
+    whorl.hf.install(model)  # transformers converts the weights of a GGUF file when it reads them
 
 
 def test_a_failed_change_undoes_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

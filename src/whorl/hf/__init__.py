@@ -10,6 +10,7 @@ Installation(BloomModel, family='BLOOM', changes=1)
     installation    install and uninstall
     loading         enable and disable: install in every model that is loaded
     diagnosis       whether a loaded model rotates as its config says
+    caches/         caches that hold unrotated keys: streams, frequencies that follow the length
     families/       what changes in which models: one file per family
     interface       the mask and attention functions that transformers calls
     changes         changes of a module that can be undone
@@ -23,6 +24,10 @@ from typing import TYPE_CHECKING
 from whorl._support.extras import import_extra
 
 if TYPE_CHECKING:
+    from .caches.recompute import generate_recomputed
+    from .caches.sinks import SinkCache
+    from .caches.splice import splice
+    from .caches.unrotated import UnrotatedCache
     from .diagnosis import LiveDiagnosis, LiveFinding, diagnose
     from .installation import Installation, install, uninstall
     from .loading import Loading, disable, enable
@@ -32,16 +37,24 @@ __all__ = [
     "LiveDiagnosis",
     "LiveFinding",
     "Loading",
+    "SinkCache",
+    "UnrotatedCache",
     "diagnose",
     "disable",
     "enable",
+    "generate_recomputed",
     "install",
+    "splice",
     "uninstall",
 ]
 
 _HOMES = {
     **dict.fromkeys(("LiveDiagnosis", "LiveFinding", "diagnose"), "diagnosis"),
     **dict.fromkeys(("Loading", "disable", "enable"), "loading"),
+    "generate_recomputed": "caches.recompute",
+    "SinkCache": "caches.sinks",
+    "UnrotatedCache": "caches.unrotated",
+    "splice": "caches.splice",
 }
 
 if not TYPE_CHECKING:

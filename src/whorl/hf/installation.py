@@ -19,7 +19,7 @@ from whorl.types import Impl, Precision
 from .changes import Change, ConfigChange
 from .families import find_family
 from .interface import NAME
-from .options import InstallOptions
+from .options import InstallOptions, KeyForm
 
 __all__ = ["Installation", "install", "uninstall"]
 
@@ -80,6 +80,7 @@ def install(
     scaling: Scaling | None = None,
     precision: Precision = "float32",
     impl: Impl = "auto",
+    keys: KeyForm = "rotated",
 ) -> Installation:
     """Let a loaded transformers model use whorl for positions and attention.
 
@@ -93,6 +94,8 @@ def install(
         precision: of the angles in rotary models. "float32" keeps the numbers of transformers,
             "float64" computes them exactly.
         impl: how whorl computes angles: "native" (C), "reference" (PyTorch) or "auto".
+        keys: what rotary models cache. "unrotated" keys are rotated by attention at every step, for
+            ``SinkCache``, ``UnrotatedCache`` and ``splice``; another encoding implies it.
 
     Returns what was changed. It can be used as a context manager, which uninstalls at its end:
 
@@ -103,7 +106,7 @@ def install(
         ValueError: the model cannot be changed, with the reason; it is left as it was.
     """
     _check_model(model)
-    options = InstallOptions(encoding, scaling, precision, impl)
+    options = InstallOptions(encoding, scaling, precision, impl, keys)
     family = find_family(model)
     _check_heads(model, encoding)
     changes = family.plan(model, options)
@@ -144,7 +147,7 @@ def _check_model(model: object) -> None:
             )
     if type(model).__name__ == "OptimizedModule" or not hasattr(model, "config"):
         raise ValueError("whorl.hf.install: install before torch.compile, on the model itself.")
-    if getattr(model, "hf_quantizer", None) is not None:
+    if _has_quantised_weights(model):
         raise ValueError(
             f"whorl.hf.install: {type(model).__name__} has quantised weights, which whorl has not"
             " been tried with. Load the model without quantization_config."
@@ -180,6 +183,13 @@ def _check_heads(model: PreTrainedModel, encoding: Encoding | None) -> None:
                 f"whorl.hf.install: encoding must have num_heads={heads}, as"
                 f" {type(model).__name__} has; got {known} in {part!r}."
             )
+
+
+def _has_quantised_weights(model: PreTrainedModel) -> bool:
+    """Whether weights were loaded in a quantised form; those of a GGUF file are converted."""
+    quantizer = getattr(model, "hf_quantizer", None)
+    method = getattr(getattr(quantizer, "quantization_config", None), "quant_method", None)
+    return quantizer is not None and getattr(method, "value", method) != "gguf"
 
 
 def _list_configs(model: PreTrainedModel) -> Iterator[Any]:

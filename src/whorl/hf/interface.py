@@ -29,6 +29,7 @@ from transformers.masking_utils import (
 
 from whorl._support.tensors import has_values
 
+from .caches.unrotated import PendingKeys
 from .tokens import attend_tokens
 
 __all__ = ["NAME", "attend", "build_mask", "register_interface"]
@@ -136,12 +137,14 @@ def attend(
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     encoding, mask = getattr(module, "whorl_encoding", None), attention_mask
-    T, S = query.shape[2], key.shape[2]
+    pending = isinstance(key, PendingKeys)
+    T, S = query.shape[2], 0 if pending else key.shape[2]
     whole = mask is not None and mask.dim() == 4
     window = None if whole or sliding_window is None or sliding_window >= S else sliding_window
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
     simple = window is None and (T == 1 or (mask is None and (T == S or not causal)))
-    is_plain = encoding is None and s_aux is None and softcap is None and not output_attentions
+    is_plain = encoding is None and s_aux is None and softcap is None
+    is_plain = is_plain and not (output_attentions or pending)
     if is_plain and (simple or whole or position_bias is not None):
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module,
@@ -168,7 +171,7 @@ def attend(
         scale=scaling,
         dropout=dropout,
         weights=output_attentions,
-        window=window,
+        window=sliding_window if pending else window,
         sink_logits=s_aux,
         softcap=softcap,
     )

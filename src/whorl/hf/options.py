@@ -1,13 +1,17 @@
 """The options of ``install``, checked."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from whorl._support.words import quote
 from whorl.encodings import Encoding
 from whorl.scaling import Scaling
 from whorl.types import Impl, Precision
 
-__all__ = ["InstallOptions"]
+__all__ = ["InstallOptions", "KeyForm"]
+
+#: How a model caches its keys.
+KeyForm = Literal["rotated", "unrotated"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,7 @@ class InstallOptions:
     scaling: Scaling | None = None
     precision: Precision = "float32"
     impl: Impl = "auto"
+    keys: KeyForm = "rotated"
 
     def __post_init__(self) -> None:
         if self.encoding is not None and not isinstance(self.encoding, Encoding):
@@ -40,14 +45,13 @@ class InstallOptions:
                 "whorl.hf.install: pass encoding or scaling, not both; a rotary encoding takes its"
                 " own scaling=."
             )
-        for name, known in (("precision", ("float32", "float64")),):
+        for name, known in (
+            ("precision", ("float32", "float64")),
+            ("impl", ("auto", "native", "reference")),
+            ("keys", ("rotated", "unrotated")),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"whorl.hf.install: {name} must be one of {', '.join(known)}; got"
                     f" {quote(getattr(self, name))}."
                 )
-        if self.impl not in ("auto", "native", "reference"):
-            raise ValueError(
-                "whorl.hf.install: impl must be one of auto, native, reference; got"
-                f" {quote(self.impl)}."
-            )

@@ -13,15 +13,23 @@ from whorl._support.tensors import has_values
 from whorl.attention import attention
 from whorl.attention.softmax.visibility import Visibility
 from whorl.encodings import Encoding, NoPE
+from whorl.encodings.rotary.rotary import Rotary
+
+from .caches.unrotated import PendingKeys
 
 __all__ = ["attend_tokens"]
 
 
 class _Places(NamedTuple):
-    """Positions of queries [T] or [B, T] and of keys [S] or [B, S]."""
+    """Positions of queries [T] or [B, T] and of keys [S] or [B, S].
+
+    context: the length of each row, [B], where frequencies depend on it; None for the largest
+    position + 1.
+    """
 
     queries: Tensor
     keys: Tensor
+    context: Tensor | None = None
 
 
 def attend_tokens(
@@ -50,8 +58,30 @@ def attend_tokens(
             what the mask says, if it has a row for each query.
         weights: also return the attention weights, [B, H, T, S].
         skip_padding: positions count the tokens that are not padding, also between them.
-        window, sink_logits, softcap, segments: as for ``whorl.attention``.
+        window, sink_logits, softcap, segments: as for ``whorl.attention``. With a cache of whorl's
+            own the window of the layer, even if a whole mask contains it.
     """
+    if isinstance(k, PendingKeys):
+        if encoding is None:
+            k.refuse()
+        if weights:
+            raise ValueError(
+                "whorl.hf: output_attentions must be False with this cache, which has no matrix of"
+                " weights; got True."
+            )
+        out = k.layer.attend(
+            q.to(v.dtype),
+            k.tokens.to(v.dtype),
+            v,
+            encoding,
+            mask,
+            window=window,
+            scale=scale,
+            dropout=dropout,
+            sink_logits=sink_logits,
+            softcap=softcap,
+        )
+        return out, None
     T, S = q.shape[2], k.shape[2]
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotated tokens are float32
     places = None
@@ -70,15 +100,17 @@ def attend_tokens(
         return _attend_last(q, k, v, encoding, mask, scale), None
     # A whole mask says what is causal; an encoding for causal attention only must hear it too.
     causal = causal and (not is_whole or (encoding is not None and encoding.causal))
+    context = None if window is not None else _find_context(encoding, mask)
     if weights or (mask is not None and mask.is_floating_point()):
         if places is None:
             keys = torch.arange(S, device=k.device)
             places = _Places(keys[S - T :], keys)
+        places = places._replace(context=context)
         ids = {}
         if segments is not None:
             ids = {"segments": segments[:, S - T :], "key_segments": segments}
         scores = _compute_scores(q, k, encoding or NoPE(), places, scale, softcap, **ids)
-        rule = Visibility(*places, None, 0, causal, window)
+        rule = Visibility(places.queries, places.keys, None, 0, causal, window)
         found = _compute_weights(scores, rule, mask, sink_logits)
         return _apply_weights(found, v, encoding or NoPE(), places, dropout), found
     if mask is not None and not is_whole:
@@ -98,8 +130,21 @@ def attend_tokens(
         sink_logits=sink_logits,
         softcap=softcap,
         segments=segments,
+        context_length=context,
     )
     return out, None
+
+
+def _find_context(encoding: Encoding | None, mask: Tensor | None) -> Tensor | None:
+    """Tokens of each row that are not padding, [B], if frequencies depend on them; else None."""
+    part = None if encoding is None else encoding.rotating_part
+    scaling = part.config.scaling if isinstance(part, Rotary) else None
+    if mask is None or scaling is None or not scaling.follows_length:
+        return None
+    if mask.dim() == 4:
+        visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        mask = visible[:, 0].any(-2)
+    return mask.sum(-1).clamp(min=1)
 
 
 def _is_bias(encoding: Encoding | None) -> TypeGuard[Encoding]:
@@ -166,7 +211,7 @@ def _compute_scores(
     """Scores [B, H, T, S] before the mask."""
     H, D = q.shape[1], q.shape[3]
     if encoding.acts("forward"):
-        q, k = encoding(q, k, places.queries, places.keys)
+        q, k = encoding(q, k, places.queries, places.keys, context_length=places.context)
     k = k.repeat_interleave(H // k.shape[1], 1)
     scores = q @ k.mT
     content = encoding.content_score(q, k, places.queries, places.keys, **segments)

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from whorl.hf.changes import Change
 from whorl.hf.options import InstallOptions
 
-__all__ = ["ModelFamily", "read_length", "refuse_rotary_options"]
+__all__ = ["ModelFamily", "read_length", "refuse_rotary_options", "refuse_unrotated_keys"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,16 @@ def refuse_rotary_options(options: InstallOptions, family: str) -> None:
         raise ValueError(
             f"whorl.hf.install: scaling must be None for {family}, which does not rotate; got"
             f" {options.scaling!r}."
+        )
+    refuse_unrotated_keys(options, family)
+
+
+def refuse_unrotated_keys(options: InstallOptions, family: str) -> None:
+    """Refuse to cache unrotated keys, in a family that caches no keys or does not rotate them."""
+    if options.keys != "rotated":
+        raise ValueError(
+            f"whorl.hf.install: keys must be 'rotated' for {family}, whose keys whorl does not"
+            f" rotate; got {options.keys!r}. Leave keys out."
         )
 
 

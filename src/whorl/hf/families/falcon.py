@@ -22,7 +22,7 @@ from whorl.hf.changes import Change, ClassChange
 from whorl.hf.options import InstallOptions
 from whorl.hf.tokens import attend_tokens
 
-from .base import ModelFamily, read_length, refuse_rotary_options
+from .base import ModelFamily, read_length, refuse_rotary_options, refuse_unrotated_keys
 from .rotary import change_rotation
 
 __all__ = ["FAMILY"]
@@ -92,6 +92,7 @@ class WhorlFalconAttention(FalconAttention):
 
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
+    refuse_unrotated_keys(options, "Falcon")
     changes: list[Change] = [
         ClassChange(module, WhorlFalconAttention, {"whorl_encoding": options.encoding})
         for module in model.modules()

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.gptj.modeling_gptj import GPTJAttention, apply_rotary_pos_emb
 
+from whorl.configs import read_config
 from whorl.encodings import Encoding, RoPE
 from whorl.hf.changes import Change, ClassChange
 from whorl.hf.options import InstallOptions
@@ -24,7 +25,8 @@ __all__ = ["FAMILY"]
 class WhorlGPTJAttention(GPTJAttention):
     """GPT-J's attention without a matrix of scores.
 
-    whorl_table: sin and cos [tokens, channels] in place of the model's, or None.
+    whorl_table: sin and cos [tokens, channels] in place of the model's, or None; one row for all
+    tokens if whorl_encoding rotates.
     """
 
     whorl_encoding: Encoding | None
@@ -65,6 +67,9 @@ class WhorlGPTJAttention(GPTJAttention):
     def _rotate(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """The first channels of x [B, T, H, D] rotated, as far as the table says."""
         table = self.embed_positions if self.whorl_table is None else self.whorl_table
+        if self.whorl_encoding is not None:  # one row, for tokens anywhere
+            assert positions is not None
+            positions = torch.zeros_like(positions)
         sin, cos = table.to(x.device)[positions].to(x.dtype).chunk(2, -1)
         channels = 2 * sin.shape[-1]
         rotated = apply_rotary_pos_emb(x[..., :channels], sin, cos)
@@ -74,14 +79,24 @@ class WhorlGPTJAttention(GPTJAttention):
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     layers = [module for module in model.modules() if type(module) is GPTJAttention]
     table = _build_table(layers[0], options) if layers else None
-    attributes = {"whorl_encoding": options.encoding, "whorl_table": table}
+    attributes = {"whorl_encoding": _find_encoding(model, options), "whorl_table": table}
     return [ClassChange(layer, WhorlGPTJAttention, attributes) for layer in layers]
+
+
+def _find_encoding(model: PreTrainedModel, options: InstallOptions) -> Encoding | None:
+    """What attention applies to queries and keys; None where the model rotates them itself."""
+    if options.encoding is not None or options.keys == "rotated":
+        return options.encoding
+    how: dict[str, Any] = {"precision": options.precision, "impl": options.impl}
+    if options.scaling is not None:
+        how["scaling"] = options.scaling
+    return read_config(model.config).build(**how)
 
 
 def _build_table(layer: Any, options: InstallOptions) -> Tensor | None:
     """sin and cos of all positions, [tokens, channels]; None where the model's own will do."""
-    if options.encoding is not None:
-        nothing = torch.zeros(layer.max_positions, layer.pos_embd_dim // 2)
+    if options.encoding is not None or options.keys == "unrotated":
+        nothing = torch.zeros(1, layer.pos_embd_dim // 2)
         return torch.cat((nothing, nothing + 1), -1)
     if options.scaling is None and options.precision == "float32":
         return None

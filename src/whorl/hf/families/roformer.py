@@ -21,7 +21,7 @@ from whorl.hf.changes import Change, ClassChange
 from whorl.hf.options import InstallOptions
 from whorl.hf.tokens import attend_tokens
 
-from .base import ModelFamily, read_length
+from .base import ModelFamily, read_length, refuse_unrotated_keys
 
 __all__ = ["FAMILY"]
 
@@ -82,6 +82,7 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
             f"whorl.hf.install: {type(model).__name__} attends to another model's tokens"
             " (add_cross_attention), which whorl does not support for RoFormer."
         )
+    refuse_unrotated_keys(options, "RoFormer")
     _check_tables(model)
     changes: list[Change] = []
     for module in model.modules():

@@ -4,8 +4,8 @@ Rotation is about a hundredth of such a model's work on a CPU, so ``install`` do
 faster by itself. It computes masks without a T x S matrix, and if asked it replaces the angles by
 exact ones, the scaling by another, or the rotation by another encoding.
 
-transformers rotates keys once and caches them rotated, and so it stays. With another encoding cos
-is 1 and sin is 0, and attention applies the encoding to the tokens in the cache.
+transformers rotates keys once and caches them rotated, and so it stays. With another encoding, or
+with keys="unrotated", cos is 1 and sin is 0, and attention rotates the tokens in the cache.
 """
 
 import inspect
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whorl.configs import read_config
-from whorl.encodings import Encoding
+from whorl._support.tensors import has_values
+from whorl.configs import Rotation, read_config
+from whorl.encodings import Encoding, NoPE, RoPE
 from whorl.encodings.rotary.rotary import Rotary
 from whorl.hf.changes import Change, ClassChange, ModuleChange
 from whorl.hf.options import InstallOptions
@@ -48,8 +49,11 @@ class WhorlRotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.rotations:
-            cos, sin = self.original(x, position_ids, *args, **kwargs)
-            return torch.ones_like(cos), torch.zeros_like(sin)
+            _check_consecutive(position_ids)
+            # Position 0, because modules of transformers remember the longest text.
+            cos, _ = self.original(x, torch.zeros_like(position_ids[..., :1]), *args, **kwargs)
+            ones = cos.new_ones(*cos.shape[:-2], position_ids.shape[-1], cos.shape[-1])
+            return ones, torch.zeros_like(ones)
         kind = args[0] if args else kwargs.get("layer_type")
         rotation = self.rotations[kind if kind in self.rotations else None]
         scaling, length = rotation.config.scaling, None
@@ -58,6 +62,23 @@ class WhorlRotaryEmbedding(nn.Module):
         cos, sin = rotation.tables(position_ids, context_length=length)
         cos, sin = (_expand_pairs(part, self.arrangement) for part in (cos, sin))
         return cos.to(x.dtype), sin.to(x.dtype)
+
+
+def _check_consecutive(position_ids: Tensor) -> None:
+    """Refuse positions that skip some, because attention counts the tokens in the cache instead.
+
+    They may start again, as in packed rows and at padding; on several axes they must be equal.
+    """
+    if torch.compiler.is_compiling() or not has_values(position_ids):
+        return
+    axes = position_ids if position_ids.dim() == 3 else position_ids[None]
+    if bool((axes.diff(dim=-1) > 1).any()) or bool((axes != axes[:1]).any()):
+        raise ValueError(
+            "position_ids must count tokens one by one with encoding= or keys='unrotated', where"
+            " attention goes by the order of tokens in the cache; got some that skip positions, as"
+            " those of images do."
+            " Call whorl.hf.uninstall(model), or leave out encoding and keys, to use them."
+        )
 
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
@@ -69,12 +90,14 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
                 f" no others from transformers; got {options.encoding!r}."
             )
         changes += _set_encoding(model, options.encoding)
+    elif options.keys == "unrotated":
+        changes += _move_rotation(model, options)
     return changes
 
 
 def change_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     """Changes of the modules that compute cos and sin: others if asked for, 1 and 0 for none."""
-    if options.encoding is not None:
+    if options.encoding is not None or options.keys == "unrotated":
         return _remove_rotation(model)
     if options.scaling is None and options.precision == "float32":
         return []
@@ -122,6 +145,35 @@ def _set_encoding(model: PreTrainedModel, encoding: Encoding) -> list[Change]:
     ]
 
 
+def _move_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
+    """Give each attention module the rotation that the model had, to apply to its cache."""
+    config = model.config.get_text_config()
+    if hasattr(config, "qk_rope_head_dim"):
+        raise ValueError(
+            f"whorl.hf.install: keys must be 'rotated' for {type(model).__name__}, which caches"
+            " latent vectors that become keys later; got 'unrotated'."
+        )
+    rotations = {
+        layer: NoPE() if group.rotation is None else _build_cached(group.rotation, options)
+        for group in read_config(config).groups
+        for layer in group.layers
+    }
+    return [
+        ClassChange(
+            module, type(module), {"whorl_encoding": rotations[cast(int, module.layer_idx)]}
+        )
+        for module in _find_attention_modules(model)
+    ]
+
+
+def _build_cached(rotation: Rotation, options: InstallOptions) -> Encoding:
+    """The rotation of keys as a model caches them."""
+    how: dict[str, Any] = {**rotation.options, **_list_changes(options)}
+    if rotation.encoding == "mrope":  # the axes of text are equal, and images are refused
+        how = {name: value for name, value in how.items() if name not in ("order", "sections")}
+    return RoPE(**how)
+
+
 def _build_rotations(config: Any, options: InstallOptions) -> dict[str | None, Rotary]:
     """The rotation of each layer type, as the config says and the options change it."""
     found = read_config(config)
@@ -129,13 +181,16 @@ def _build_rotations(config: Any, options: InstallOptions) -> dict[str | None, R
     for group in found.groups:
         if group.rotation is None:
             continue
-        how: dict[str, Any] = {"precision": options.precision, "impl": options.impl}
-        if options.scaling is not None:
-            how["scaling"] = options.scaling
-        rotation = cast("Rotary", group.rotation.build(**how))
+        rotation = cast("Rotary", group.rotation.build(**_list_changes(options)))
         rotations[group.name] = rotation
         rotations.setdefault(None, rotation)
     return rotations
+
+
+def _list_changes(options: InstallOptions) -> dict[str, Any]:
+    """What ``install`` changes in a rotation of the config."""
+    how: dict[str, Any] = {"precision": options.precision, "impl": options.impl}
+    return how if options.scaling is None else {**how, "scaling": options.scaling}
 
 
 def _expand_pairs(x: Tensor, arrangement: Arrangement) -> Tensor:

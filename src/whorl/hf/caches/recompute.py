@@ -1,0 +1,54 @@
+"""Generate with frequencies that follow the length, and run the text again where they change.
+
+Rotating all keys with the present frequencies is exact in one layer. In a deep model the hidden
+states of earlier tokens were made with earlier frequencies; only running them again changes that.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from .unrotated import UnrotatedCache
+
+__all__ = ["generate_recomputed"]
+
+
+def generate_recomputed(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    *,
+    max_new_tokens: int,
+    lengths: Sequence[int],
+    **settings: Any,
+) -> Tensor:
+    """Text as ``model.generate`` gives it, run anew whenever it has reached one of ``lengths``.
+
+    For a model installed with ``keys="unrotated"`` whose scaling depends on the length. LongRoPE
+    switches once, after its original context: ``lengths=[original_context + 1]``. With DynamicNTK
+    every length costs one run of the text and brings the hidden states up to date.
+
+    Args:
+        input_ids: one row, [1, T], because rows reach a length at different times.
+        settings: of ``model.generate``, such as do_sample=True.
+    """
+    if input_ids.dim() != 2 or input_ids.shape[0] != 1 or settings.get("num_beams", 1) != 1:
+        raise ValueError(
+            "generate_recomputed: input_ids must be one row [1, T], without beams, because rows"
+            f" reach a length at different times; got {list(input_ids.shape)} and num_beams="
+            f"{settings.get('num_beams', 1)}. Call it for each row."
+        )
+    end = input_ids.shape[1] + max_new_tokens
+    for stop in [*sorted(n for n in lengths if input_ids.shape[1] < n < end), end]:
+        input_ids = model.generate(
+            input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            max_new_tokens=stop - input_ids.shape[1],
+            past_key_values=UnrotatedCache(),
+            **settings,
+        )
+        if input_ids.shape[1] < stop:  # the model has ended its text
+            break
+    return input_ids
