@@ -38,7 +38,7 @@ def test_every_cell_is_measured(tmp_path: Path) -> None:
     report = run(plan, sink=tmp_path / "r.json")
     assert report.complete
     assert [cell.cell for cell in report.cells] == plan.list_cells()
-    assert len(report.cells) == 5 * 4 + 3 * 2
+    assert len(report.cells) == 5 * 4 + 3 * 2 + 1
     assert [r.problem for cell in report.cells for r in cell.results if r.problem] == []
     assert all(cell.gain for cell in report.cells)
     assert Report.load(tmp_path / "r.json") == report
@@ -81,7 +81,7 @@ def measured(model: str, work: str, length: int, stock: float, ours: float) -> C
 def test_targets(gain: float, ok: bool) -> None:
     cells = [measured("bloom", "prefill", 1024, gain, 1.0)]
     (found,) = [target for target in check_targets(cells) if target.ok is not None]
-    assert (found.name, found.limit) == ("BLOOM, prefill, 1024 tokens", ">= 1.3")
+    assert (found.name, found.limit) == ("BLOOM, prefill, 1 x 1024 tokens", ">= 1.3")
     assert found.ok is ok
 
 

@@ -70,19 +70,23 @@ class Plan(BenchmarkPlan):
     def list_cells(self) -> list[Cell]:
         """All cells, in the order of the thread counts."""
         return [
-            Cell(model, work, length, 1, threads)
+            Cell(model, work, length, batch, threads)
             for threads in self.threads
             for model in self.models
             for work in self.works
-            for length in self._list_lengths(model, work)
+            for batch, length in self._list_sizes(model, work)
         ]
 
-    def _list_lengths(self, model: str, work: Work) -> tuple[int, ...]:
+    def _list_sizes(self, model: str, work: Work) -> list[tuple[int, int]]:
+        """Rows and tokens of each; training takes long, and so does DeBERTa on long texts."""
         if work == "memory":
-            return (self.memory_length,) if model == "bloom" else ()
+            return [(1, self.memory_length)] if model == "bloom" else []
         if work == "decode" and model in ENCODERS:
-            return ()
-        return self.lengths[:2] if work == "training" else self.lengths
+            return []
+        if model == "deberta-v2":
+            sizes = [(1, length) for length in self.lengths[:3]]
+            return [*sizes, (8, self.lengths[0])] if work == "prefill" else sizes
+        return [(1, length) for length in self.lengths[: 2 if work == "training" else None]]
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,21 @@ from whorl.bench.render import TextTable, format_duration, format_ratio, format_
 from whorl.bench.report import BenchmarkReport
 from whorl.bench.targets import BenchmarkTarget
 
-from .plan import INSTALLED, STOCK, Cell, CellResult
+from .plan import INSTALLED, STOCK, CellResult
 
 __all__ = ["Report", "check_targets"]
 
-#: Least time of transformers / time with whorl, by model and number of tokens, of all at once.
-_LEAST = {
-    "bloom": {512: 1.05, 1024: 1.3, 2048: 1.8, 4096: 2.5},
-    "mpt": {512: 1.05, 1024: 1.3, 2048: 1.8, 4096: 2.5},
-    "t5": {512: 1.05, 1024: 1.4, 2048: 1.6, 4096: 2.0},
-    "deberta-v2": {512: 1.4, 1024: 2.2, 2048: 2.8},
-    "llama": dict.fromkeys((512, 1024, 2048, 4096), 0.98),
+#: Least time of transformers / time with whorl, by model, work and size.
+_ROTARY = {f"1x{length}": 0.98 for length in (512, 1024, 2048, 4096)}
+_LEAST: dict[str, dict[str, dict[str, float]]] = {
+    "bloom": {"prefill": {"1x512": 1.05, "1x1024": 1.3, "1x2048": 1.8, "1x4096": 2.5}},
+    "mpt": {"prefill": {"1x512": 1.05, "1x1024": 1.3, "1x2048": 1.8, "1x4096": 2.5}},
+    "t5": {"prefill": {"1x512": 1.05, "1x1024": 1.4, "1x2048": 1.6, "1x4096": 2.0}},
+    "deberta-v2": {
+        "prefill": {"1x512": 1.4, "8x512": 1.4, "1x1024": 2.2, "1x2048": 2.8},
+        "training": {"1x512": 1.15, "1x1024": 1.6, "1x2048": 2.0},
+    },
+    "llama": {"prefill": _ROTARY, "decode": _ROTARY},
 }
 _TITLES = {
     "bloom": "BLOOM",
@@ -81,15 +85,14 @@ def _build_row(cell: CellResult) -> tuple[str, ...]:
 
 def check_targets(cells: Sequence[CellResult]) -> list[BenchmarkTarget]:
     """Every target, with what ``cells`` show of it on one thread."""
-    gains = {cell.cell: cell.gain for cell in cells}
+    gains = {cell.cell.key: cell.gain for cell in cells}
     found = []
-    for model, limits in _LEAST.items():
-        for length, least in limits.items():
-            works = ("prefill", "decode") if model == "llama" else ("prefill",)
-            for work in works:
-                measured = gains.get(Cell(model, work, length, 1, 1))  # type: ignore[arg-type]
-                name = f"{_TITLES[model]}, {work}, {length} tokens"
+    for model, works in _LEAST.items():
+        for work, limits in works.items():
+            for size, least in limits.items():
+                measured = gains.get(f"{model}/{work}/{size}/1")
+                name = f"{_TITLES[model]}, {work}, {size.replace('x', ' x ')} tokens"
                 found.append(BenchmarkTarget.at_least(name, least, measured))
-    memory = [gain for cell, gain in gains.items() if cell.work == "memory" and cell.threads == 1]
+    memory = [cell.gain for cell in cells if cell.cell.work == "memory" and cell.cell.threads == 1]
     name = "BLOOM, memory of transformers / with whorl"
     return [*found, BenchmarkTarget.at_least(name, 10.0, *memory)]
