@@ -42,6 +42,9 @@ static int64_t validate(const whorl_scores *job) {
     if (job->threads < 1 || job->threads > INT32_MAX) return WHORL_BAD_JOB;
     if (!job->matrices || !job->queries || !job->keys) return WHORL_OK;
     if (job->queries > INT64_MAX - job->keys || !job->out) return WHORL_BAD_JOB;
+    /* Matrices apart from each other, as threads write to several at a time. */
+    if (job->by_key && job->matrices > 1 && job->key_stride / job->keys < job->key_buckets)
+        return WHORL_BAD_JOB;
     if (!job->by_query != !job->query_index || !job->by_key != !job->key_index)
         return WHORL_BAD_JOB;
     const int64_t length = job->queries + job->keys - 1;

@@ -145,6 +145,12 @@ static void test_bad_jobs(void) {
     job.keys = -1;
     check(whorl_gather_scores(&job) == WHORL_BAD_JOB, "scores", "size");
     job = good;
+    job.matrices = -1;
+    check(whorl_gather_scores(&job) == WHORL_BAD_JOB, "scores", "matrices");
+    job = good;
+    job.key_stride = c.S * c.C - 1;
+    check(whorl_scatter_scores(&job) == WHORL_BAD_JOB, "scores", "matrices that overlap");
+    job = good;
     job.out = NULL;
     check(whorl_gather_scores(&job) == WHORL_BAD_JOB, "scores", "no memory");
     job = good;

@@ -155,7 +155,7 @@ typedef struct {
     void *by_key;               /* [N, S, key_buckets]; NULL with its index, likewise */
     int64_t key_buckets;
     const int32_t *key_index; /* [T + S - 1] */
-    int64_t key_stride;       /* elements of by_key from matrix to matrix */
+    int64_t key_stride;       /* elements of by_key from matrix to matrix, which do not overlap */
     void *out;                /* [N, T, S] */
     int64_t threads;
     int64_t isa;

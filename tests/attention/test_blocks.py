@@ -167,7 +167,7 @@ def test_vectors_of_distances_are_projected_once(
 ) -> None:
     """For training in blocks too, each of which runs twice."""
     encoding = fresh(whorl.make(kind, num_heads=H, head_dim=D, dim=64))
-    monkeypatch.setattr(compute, "_FEW_SCORES", 0)
+    monkeypatch.setattr(compute, "_STORED_SCORES", 0)
     calls = {prepare: 0, read: 0}
 
     def count(owner: Any, name: str) -> None:

@@ -14,7 +14,10 @@ from whorl.bench.contestants import Contestant, describe_error, prepare_contesta
 FILES = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
 # Others come from the lab and from the detector of layouts.
 PUBLISHED = [
-    path for path in FILES if not path.stem.endswith(("-compare", "detector", "seed-noise"))
+    path
+    for path in FILES
+    if not path.stem.endswith(("-compare", "detector", "seed-noise"))
+    and not path.stem.startswith("real-model")
 ]
 REPORTS: dict[Any, Any] = {
     part.Report.FORMAT: part.Report for part in (rotation, attention, training, models)

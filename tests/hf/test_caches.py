@@ -125,7 +125,7 @@ def test_what_is_refused() -> None:
     ):
         llama(**inputs, past_key_values=SinkCache())
     with pytest.raises(
-        ValueError, match=r"keys must be 'rotated' for BLOOM, whose keys whorl does"
+        ValueError, match=r"keys must be 'rotated' for BLOOM, which does not rotate"
     ):
         whorl.hf.install(bloom, keys="unrotated")
     with pytest.raises(ValueError, match=r"keys must be one of rotated, unrotated; got 'raw'"):

@@ -126,6 +126,8 @@ class MultiheadAttention(nn.Module):
         scale: float | None = None,
         context_length: int | Tensor | None = None,
         segments: Tensor | None = None,
+        sink_logits: Tensor | None = None,
+        softcap: float | None = None,
         block: int = BLOCK,
     ) -> Tensor:
         """Queries [B, T, d_model] over keys [B, S, d_model], the same by default: [B, T, d_model].
@@ -166,6 +168,8 @@ class MultiheadAttention(nn.Module):
             scale=scale,
             context_length=context_length,
             segments=segments,
+            sink_logits=sink_logits,
+            softcap=softcap,
             block=block,
         )
         result: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))

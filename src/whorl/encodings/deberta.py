@@ -266,7 +266,8 @@ class DeBERTa(Encoding):
         """What the blocks of a call share; by_key and first_key where the C library can score."""
         projected, by_key = self._project_all(q.dtype, distance_range), None
         tensors = [x for x in (projected.keys, projected.queries) if x is not None]
-        fast = distance_range is not None and can_gather(q, k, *tensors)
+        in_order = find_first_distance(key_positions, key_positions) is not None
+        fast = distance_range is not None and in_order and can_gather(q, k, *tensors)
         if fast and projected.queries is not None:
             keys, queries = repeat_heads(k, self.config.num_heads), projected.queries * scale
             by_key = KeyTerms(keys @ queries.mT)  # [B, H, S, R]
@@ -346,14 +347,6 @@ class DeBERTa(Encoding):
         Without gradients those of all buckets, which are used again as long as what they were made
         from has not changed; else those that the distances need.
         """
-        sources = self._list_sources()
-        if sources is not None:
-            found = self._memory.get(sources, dtype)
-            if found is None:
-                with torch.inference_mode(False), torch.no_grad():  # it may serve training later
-                    found = self._project_rows(0, 2 * self.config.span, dtype)
-                self._memory.put(sources, dtype, found)
-            return found
         first, end = 0, 2 * self.config.span
         if distance_range is not None:
             far = max(map(abs, distance_range))
@@ -361,15 +354,28 @@ class DeBERTa(Encoding):
             buckets = self._find_buckets(ends, ends.new_zeros(1))
             if has_values(buckets):
                 first, end = int(buckets[0]), int(buckets[1]) + 1
-        return self._project_rows(first, end, dtype)
+        sources = self._list_sources()
+        if sources is None:
+            return self._project_rows(first, end, dtype)
+        found = self._memory.get(sources, dtype)
+        if found is None:
+            with (  # for calls of any kind later
+                torch.inference_mode(False),
+                torch.no_grad(),
+                torch.autocast("cpu", enabled=False),
+            ):
+                found = self._project_rows(0, 2 * self.config.span, dtype)
+            self._memory.put(sources, dtype, found)
+        return found.take_rows(first, end)
 
     def _list_sources(self) -> list[Tensor] | None:
         """All tensors that K_r and Q_r are made from; None if they are not ordinary, or trained."""
-        modules = list(self.children()) if self._shared is None else list(self._shared)
+        modules = list(self.children())
+        if self._shared is not None:
+            both = zip(("p2c", "c2p"), self._shared, strict=True)
+            modules += [module for term, module in both if term in self.config.terms]
         if not all(type(module) in (nn.Linear, nn.LayerNorm) for module in modules):
             return None
-        if self._shared is not None and self.config.norm == "layer_norm":
-            modules.append(self.norm)
         parameters = (p for module in modules for p in module.parameters())
         tensors: list[Tensor] = [self.vectors, *parameters]
         return tensors if is_plain(tensors, gradless=True) else None
@@ -460,6 +466,14 @@ class _ProjectedVectors(NamedTuple):
     keys: Tensor | None
     queries: Tensor | None
 
+    def take_rows(self, first: int, end: int) -> "_ProjectedVectors":
+        """Those of fewer buckets."""
+        keys, queries = (
+            None if x is None else x[:, first - self.first : end - self.first]
+            for x in (self.keys, self.queries)
+        )
+        return _ProjectedVectors(first, end, keys, queries)
+
     def find_rows(self, buckets: Tensor) -> Tensor:
         """Their rows; a bucket that is not there is of a pair that will be masked."""
         return (buckets - self.first).clamp(0, self.end - self.first - 1)
@@ -488,11 +502,12 @@ class _ProjectionMemory:
 
     def get(self, sources: list[Tensor], dtype: torch.dtype) -> _ProjectedVectors | None:
         """What was made from tensors equal to ``sources``, or None."""
-        if self._entry is None or self._entry[0] != dtype or len(self._entry[1]) != len(sources):
+        entry = self._entry  # once: another thread may put in its own
+        if entry is None or entry[0] != dtype or len(entry[1]) != len(sources):
             return None
-        pairs = zip(self._entry[1], sources, strict=True)
+        pairs = zip(entry[1], sources, strict=True)
         same = all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
-        return self._entry[2] if same else None
+        return entry[2] if same else None
 
     def put(self, sources: list[Tensor], dtype: torch.dtype, made: _ProjectedVectors) -> None:
         self._entry = (dtype, [x.detach().clone() for x in sources], made)

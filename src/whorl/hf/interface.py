@@ -28,6 +28,7 @@ from transformers.masking_utils import (
 )
 
 from whorl._support.tensors import has_values
+from whorl.encodings import Encoding
 
 from .caches.unrotated import PendingKeys
 from .tokens import attend_tokens
@@ -141,6 +142,8 @@ def attend(
     T, S = query.shape[2], 0 if pending else key.shape[2]
     whole = mask is not None and mask.dim() == 4
     window = None if whole or sliding_window is None or sliding_window >= S else sliding_window
+    if not pending and sliding_window is not None and sliding_window <= S and T < S:
+        _refuse_following_length(encoding)
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
     simple = window is None and (T == 1 or (mask is None and (T == S or not causal)))
     is_plain = encoding is None and s_aux is None and softcap is None
@@ -176,6 +179,17 @@ def attend(
         softcap=softcap,
     )
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _refuse_following_length(encoding: Encoding | None) -> None:
+    """Refuse frequencies that follow the length in a layer whose cache may have dropped tokens."""
+    part = None if encoding is None else encoding.rotating_part
+    scaling = None if part is None else getattr(part.config, "scaling", None)
+    if scaling is not None and scaling.follows_length:
+        raise ValueError(
+            f"whorl.hf: {scaling} needs the length of the text, which a cache does not know after"
+            " its window has moved; pass past_key_values=whorl.hf.UnrotatedCache()."
+        )
 
 
 def _add_mask(bias: Tensor, mask: Tensor | None) -> Tensor:

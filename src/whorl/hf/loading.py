@@ -17,7 +17,7 @@ from whorl.scaling import Scaling
 from whorl.types import Impl, Precision
 
 from .installation import install
-from .options import InstallOptions
+from .options import InstallOptions, KeyForm
 
 __all__ = ["Loading", "disable", "enable"]
 
@@ -51,6 +51,7 @@ def enable(
     scaling: Scaling | None = None,
     precision: Precision = "float32",
     impl: Impl = "auto",
+    keys: KeyForm = "rotated",
 ) -> Loading:
     """Install whorl in every model that ``from_pretrained`` loads from now on.
 
@@ -67,7 +68,8 @@ def enable(
             "whorl.hf.enable: whorl is enabled already. Call whorl.hf.disable() before enabling it"
             " with other options."
         )
-    _loading = Loading(InstallOptions(encoding, scaling, precision, impl))
+    options = InstallOptions(encoding, scaling, precision, impl, keys)
+    _loading = Loading(options)
     load = _loading.stock.__func__
 
     @functools.wraps(load)
@@ -75,7 +77,7 @@ def enable(
         found = load(cls, *args, **kwargs)
         model = found[0] if isinstance(found, tuple) else found  # with output_loading_info=True
         try:
-            install(model, encoding, scaling=scaling, precision=precision, impl=impl)
+            install(model, **vars(options))
         except ValueError as error:
             warnings.warn(f"{error} The model is loaded without whorl.", stacklevel=2)
         return found

@@ -5,6 +5,8 @@
 with j = s - t + T - 1: distances fall with j, from that of the last query to the first key. The
 gradient adds each number to its two places; the gradient of that is the first function again.
 
+No operator of torch.library: what it cannot take, such as compiled code, is scored by gather.
+
 Blocks of queries read the same terms by key. Their gradients are added to one tensor, because a new
 one for each block takes longer to get from the system than to fill.
 """
@@ -25,7 +27,7 @@ _JOB = struct.Struct("14q").pack
 _DTYPES = {torch.float32: 0, torch.float64: 1}
 
 # Up to this many scores one thread does it all.
-_FEW_SCORES = 1 << 15
+_ONE_THREAD_SCORES = 1 << 15
 
 
 def can_gather(*tensors: Tensor) -> bool:
@@ -52,23 +54,20 @@ class KeyTerms:
     """Terms of all keys, [B, H, S, C], of which several calls read a part each."""
 
     def __init__(self, terms: Tensor) -> None:
-        self._task = -1
-        self._sums: Tensor | None = None
+        self._sums: dict[int, Tensor] = {}  # by backward pass: several may run at a time
         self.terms: Tensor = _CollectFunction.apply(terms, self)  # type: ignore[no-untyped-call]
 
     def get_sums(self) -> Tensor:
         """Where the gradient is summed up in the present backward pass."""
         task = torch._C._current_graph_task_id()
-        if self._sums is None or self._task != task:  # an earlier pass may have ended in between
-            self._task = task
-            self._sums = torch.zeros(self.terms.shape, dtype=self.terms.dtype, device="cpu")
-        return self._sums
+        if task not in self._sums:
+            shape, dtype = self.terms.shape, self.terms.dtype
+            self._sums[task] = torch.zeros(shape, dtype=dtype, device="cpu")
+        return self._sums[task]
 
     def take_sums(self) -> Tensor | None:
         """The gradient of the present backward pass, or None; nothing is left of it."""
-        mine = self._task == torch._C._current_graph_task_id()
-        sums, self._sums = self._sums if mine else None, None
-        return sums
+        return self._sums.pop(torch._C._current_graph_task_id(), None)
 
 
 def gather_scores(pairs: ScoredPairs, by_query: Tensor | None, by_key: KeyTerms | None) -> Tensor:
@@ -120,9 +119,8 @@ class _GatherFunction(torch.autograd.Function):
         if to is None or torch.is_grad_enabled():  # which this gradient will need in its turn
             found = _ScatterFunction.apply(grad, pairs, ctx.shapes)  # type: ignore[no-untyped-call]
             return *found, None, None
-        by_query = None if ctx.shapes[0] is None else grad.new_zeros(ctx.shapes[0])
+        by_query = grad.new_zeros(ctx.shapes[0]) if ctx.needs_input_grad[0] else None
         by_key = to.get_sums() if ctx.needs_input_grad[1] else None
-        pairs = pairs if by_key is not None else pairs._replace(key_index=None)
         _run_job(native.scatter_scores, pairs, by_query, by_key, grad.contiguous())
         return by_query, None, None, None
 
@@ -158,12 +156,18 @@ def _run_job(
     numbers = [_DTYPES[scores.dtype], B * H, T, S]
     queries = None if by_query is None else by_query.contiguous()
     keys = None if by_key is None else by_key.contiguous()
-    for term, index, first in ((queries, pairs.query_index, 0), (keys, pairs.key_index, pairs[1])):
+    ranges = ((queries, pairs.query_index, 0, T), (keys, pairs.key_index, pairs.first_key, S))
+    for term, index, first, count in ranges:
         if term is None or index is None:
             numbers += (0, 0, 0)
-        else:
-            skipped = first * term.shape[3] * term.element_size()
-            numbers += (term.data_ptr() + skipped, term.shape[3], index.data_ptr())
+            continue
+        assert term.shape[:2] == (B, H), "one matrix of terms for each of scores"
+        assert 0 <= first <= term.shape[2] - count, "all tokens have terms"
+        assert term.dtype == scores.dtype, "terms of the type of scores"
+        assert (index.dtype, index.shape) == (torch.int32, (T + S - 1,)), "one for each distance"
+        assert index.is_contiguous(), "side by side"
+        skipped = first * term.shape[3] * term.element_size()
+        numbers += (term.data_ptr() + skipped, term.shape[3], index.data_ptr())
     numbers.append(0 if keys is None else keys.shape[2] * keys.shape[3])
-    threads = torch.get_num_threads() if scores.numel() > _FEW_SCORES else 1
+    threads = torch.get_num_threads() if scores.numel() > _ONE_THREAD_SCORES else 1
     call(_JOB(*numbers, scores.data_ptr(), threads, native.ISAS["auto"]))

@@ -30,7 +30,7 @@ __all__ = ["SoftmaxCall", "scale_queries"]
 
 # By content, up to so many scores are not computed again for gradients: 64 MB in float32, a little
 # more than 12 heads of 1024 tokens need.
-_FEW_SCORES = 1 << 24
+_STORED_SCORES = 1 << 24
 
 _get_transform: Callable[[], object]
 try:  # torch has no public way to ask
@@ -148,9 +148,9 @@ class SoftmaxCall:
         """Whether blocks are computed again for gradients, which torch.func has no way to do."""
         if not torch.is_grad_enabled() or _is_transformed():
             return False
-        count, compiling = q.shape[:3].numel() * k.shape[2], torch.compiler.is_compiling()
-        if self.has_content and not self.dropout and not compiling and count <= _FEW_SCORES:
-            return False  # a constant amount of memory, for the time of a forward pass
+        may_store = self.has_content and not self.dropout and not torch.compiler.is_compiling()
+        if may_store and q.shape[:3].numel() * k.shape[2] <= _STORED_SCORES:
+            return False  # a constant amount of memory in each layer saves a forward pass
         return self.is_trained or any(x.requires_grad for x in (q, k, v))
 
     def _find_distances(self, blocks: list[QueryBlock]) -> tuple[int, int] | None:
@@ -329,10 +329,11 @@ def _expand_rows(vector: Tensor, width: int) -> Tensor:
 
 
 def _add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """x [B, H, T, Y] + a [B, H, T, X] b [B, G, X, Y]; in one pass if G is H."""
-    if b.shape[1] != a.shape[1] or torch.compiler.is_compiling():
+    """x + a [B, H, T, X] b [B, G, X, Y]; in one pass if G is H and x is [B, H, T, Y]."""
+    shape = (*a.shape[:3], b.shape[3])
+    if torch.compiler.is_compiling() or b.shape[1] != a.shape[1] or x.shape != shape:
         return x + _multiply_heads(a, b)
-    return torch.baddbmm(*(t.flatten(0, 1) for t in (x, a, b))).view_as(x)
+    return torch.baddbmm(*(t.flatten(0, 1) for t in (x, a, b))).view(shape)
 
 
 def _multiply_heads(a: Tensor, b: Tensor) -> Tensor:

@@ -34,13 +34,22 @@ def generate_recomputed(
         input_ids: one row, [1, T], because rows reach a length at different times.
         settings: of ``model.generate``, such as do_sample=True.
     """
+    unknown = {"attention_mask", "past_key_values", "num_return_sequences"} & settings.keys()
+    unknown |= {"return_dict_in_generate"} & settings.keys()
+    if unknown:
+        raise ValueError(
+            f"generate_recomputed: {', '.join(sorted(unknown))} cannot be set, because the text is"
+            " generated in several runs, one row without padding. Leave them out."
+        )
     if input_ids.dim() != 2 or input_ids.shape[0] != 1 or settings.get("num_beams", 1) != 1:
         raise ValueError(
             "generate_recomputed: input_ids must be one row [1, T], without beams, because rows"
             f" reach a length at different times; got {list(input_ids.shape)} and num_beams="
             f"{settings.get('num_beams', 1)}. Call it for each row."
         )
-    end = input_ids.shape[1] + max_new_tokens
+    end, eos = input_ids.shape[1] + max_new_tokens, settings.get("eos_token_id")
+    eos = model.generation_config.eos_token_id if "eos_token_id" not in settings else eos
+    ends = eos if isinstance(eos, list) else [eos]
     for stop in [*sorted(n for n in lengths if input_ids.shape[1] < n < end), end]:
         input_ids = model.generate(
             input_ids,
@@ -49,6 +58,6 @@ def generate_recomputed(
             past_key_values=UnrotatedCache(),
             **settings,
         )
-        if input_ids.shape[1] < stop:  # the model has ended its text
+        if input_ids.shape[1] < stop or int(input_ids[0, -1]) in ends:  # the text has ended
             break
     return input_ids

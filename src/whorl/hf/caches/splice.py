@@ -54,7 +54,8 @@ def splice(
 def _read_fragment(fragment: Any) -> list[tuple[Tensor, Tensor]]:
     """Keys and values of each layer, [B, G, S, D]."""
     cache, tokens = fragment if isinstance(fragment, tuple) else (fragment, slice(None))
-    if not isinstance(cache, DynamicCache) or not cache.layers:
+    filled = isinstance(cache, DynamicCache) and cache.get_seq_length() > 0
+    if not filled or not isinstance(tokens, slice):
         raise TypeError(
             "splice: a fragment must be the DynamicCache that the model filled, or a tuple of it"
             f" and a slice; got {quote(cache)}."

@@ -33,15 +33,15 @@ def refuse_rotary_options(options: InstallOptions, family: str) -> None:
             f"whorl.hf.install: scaling must be None for {family}, which does not rotate; got"
             f" {options.scaling!r}."
         )
-    refuse_unrotated_keys(options, family)
+    refuse_unrotated_keys(options, family, "which does not rotate them")
 
 
-def refuse_unrotated_keys(options: InstallOptions, family: str) -> None:
-    """Refuse to cache unrotated keys, in a family that caches no keys or does not rotate them."""
+def refuse_unrotated_keys(options: InstallOptions, family: str, reason: str) -> None:
+    """Refuse to cache unrotated keys, in a family that has none, or whose own code rotates."""
     if options.keys != "rotated":
         raise ValueError(
-            f"whorl.hf.install: keys must be 'rotated' for {family}, whose keys whorl does not"
-            f" rotate; got {options.keys!r}. Leave keys out."
+            f"whorl.hf.install: keys must be 'rotated' for {family}, {reason}; got"
+            f" {options.keys!r}. Leave keys out."
         )
 
 

@@ -92,7 +92,7 @@ class WhorlFalconAttention(FalconAttention):
 
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
-    refuse_unrotated_keys(options, "Falcon")
+    refuse_unrotated_keys(options, "Falcon", "whose attention rotates them itself")
     changes: list[Change] = [
         ClassChange(module, WhorlFalconAttention, {"whorl_encoding": options.encoding})
         for module in model.modules()

@@ -18,6 +18,7 @@ from whorl.hf.options import InstallOptions
 from whorl.hf.tokens import attend_tokens
 
 from .base import ModelFamily
+from .rotary import check_consecutive
 
 __all__ = ["FAMILY"]
 
@@ -25,8 +26,7 @@ __all__ = ["FAMILY"]
 class WhorlGPTJAttention(GPTJAttention):
     """GPT-J's attention without a matrix of scores.
 
-    whorl_table: sin and cos [tokens, channels] in place of the model's, or None; one row for all
-    tokens if whorl_encoding rotates.
+    whorl_table: sin and cos [tokens, channels] in place of the model's, or None.
     """
 
     whorl_encoding: Encoding | None
@@ -47,6 +47,7 @@ class WhorlGPTJAttention(GPTJAttention):
             project(hidden_states).unflatten(-1, shape)  # [B, T, H, D]
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
+        assert position_ids is not None  # GPT-J always counts tokens
         q, k = (self._rotate(x, position_ids) for x in (q, k))
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         if layer_past is not None:
@@ -64,12 +65,12 @@ class WhorlGPTJAttention(GPTJAttention):
         )
         return self.resid_dropout(self.out_proj(out.transpose(1, 2).flatten(2))), weights
 
-    def _rotate(self, x: Tensor, positions: Tensor | None) -> Tensor:
+    def _rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """The first channels of x [B, T, H, D] rotated, as far as the table says."""
+        if self.whorl_encoding is not None:  # which rotates keys in the cache
+            check_consecutive(positions)
+            return x
         table = self.embed_positions if self.whorl_table is None else self.whorl_table
-        if self.whorl_encoding is not None:  # one row, for tokens anywhere
-            assert positions is not None
-            positions = torch.zeros_like(positions)
         sin, cos = table.to(x.device)[positions].to(x.dtype).chunk(2, -1)
         channels = 2 * sin.shape[-1]
         rotated = apply_rotary_pos_emb(x[..., :channels], sin, cos)
@@ -95,10 +96,8 @@ def _find_encoding(model: PreTrainedModel, options: InstallOptions) -> Encoding 
 
 def _build_table(layer: Any, options: InstallOptions) -> Tensor | None:
     """sin and cos of all positions, [tokens, channels]; None where the model's own will do."""
-    if options.encoding is not None or options.keys == "unrotated":
-        nothing = torch.zeros(1, layer.pos_embd_dim // 2)
-        return torch.cat((nothing, nothing + 1), -1)
-    if options.scaling is None and options.precision == "float32":
+    unrotated = options.encoding is not None or options.keys == "unrotated"
+    if unrotated or (options.scaling is None and options.precision == "float32"):
         return None
     rope = RoPE(
         layer.pos_embd_dim,

@@ -82,7 +82,7 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
             f"whorl.hf.install: {type(model).__name__} attends to another model's tokens"
             " (add_cross_attention), which whorl does not support for RoFormer."
         )
-    refuse_unrotated_keys(options, "RoFormer")
+    refuse_unrotated_keys(options, "RoFormer", "whose attention rotates them itself")
     _check_tables(model)
     changes: list[Change] = []
     for module in model.modules():

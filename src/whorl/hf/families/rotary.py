@@ -25,7 +25,7 @@ from whorl.hf.options import InstallOptions
 
 from .base import ModelFamily
 
-__all__ = ["FAMILY", "change_rotation"]
+__all__ = ["FAMILY", "change_rotation", "check_consecutive"]
 
 #: How cos of P pairs is arranged for the product: c0 c1 c0 c1, c0 c0 c1 c1, or c0 c1.
 Arrangement = Literal["halves", "doubled", "pairs"]
@@ -49,7 +49,7 @@ class WhorlRotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.rotations:
-            _check_consecutive(position_ids)
+            check_consecutive(position_ids)
             # Position 0, because modules of transformers remember the longest text.
             cos, _ = self.original(x, torch.zeros_like(position_ids[..., :1]), *args, **kwargs)
             ones = cos.new_ones(*cos.shape[:-2], position_ids.shape[-1], cos.shape[-1])
@@ -64,7 +64,7 @@ class WhorlRotaryEmbedding(nn.Module):
         return cos.to(x.dtype), sin.to(x.dtype)
 
 
-def _check_consecutive(position_ids: Tensor) -> None:
+def check_consecutive(position_ids: Tensor) -> None:
     """Refuse positions that skip some, because attention counts the tokens in the cache instead.
 
     They may start again, as in packed rows and at padding; on several axes they must be equal.

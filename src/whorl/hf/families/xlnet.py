@@ -8,8 +8,8 @@ applies to the vectors of distances too.
 Yang et al. 2019, https://arxiv.org/abs/1906.08237.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,23 +26,22 @@ from .base import ModelFamily, refuse_rotary_options
 __all__ = ["FAMILY"]
 
 
-@dataclass
-class XLNetKeys:
+class XLNetKeys(NamedTuple):
     """What a model tells its layers for one call.
 
-    is_known: False where layers are to attend as transformers does.
     mask: [B, S], False for padding; None without any. segments: ids [B, S], or None.
     """
 
-    is_known: bool = False
-    mask: Tensor | None = None
-    segments: Tensor | None = None
+    mask: Tensor | None
+    segments: Tensor | None
+
+
+#: Of the present call in this thread; None where layers are to attend as transformers does.
+_KEYS: ContextVar[XLNetKeys | None] = ContextVar("xlnet_keys", default=None)
 
 
 class WhorlXLNetModel(XLNetModel):
     """XLNet without matrices of masks and segments."""
-
-    whorl_keys: XLNetKeys
 
     def forward(
         self,
@@ -55,9 +54,10 @@ class WhorlXLNetModel(XLNetModel):
         input_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        keys, given = self.whorl_keys, {"input_ids": input_ids, "mems": mems, **kwargs}
+        given = {"input_ids": input_ids, "mems": mems, **kwargs}
         has_streams = perm_mask is not None or target_mapping is not None
-        if has_streams or (self.training and self.dropout.p > 0):
+        has_both = attention_mask is not None and input_mask is not None  # which is an error
+        if has_streams or has_both or (self.training and self.dropout.p > 0):
             return super().forward(
                 attention_mask=attention_mask,
                 perm_mask=perm_mask,
@@ -69,14 +69,13 @@ class WhorlXLNetModel(XLNetModel):
         if attention_mask is None and input_mask is not None:
             attention_mask = 1 - input_mask
         remembered = 0 if mems is None or mems[0] is None else mems[0].shape[0]
+        mask = _prepend(attention_mask, remembered, 1)
+        segments = _prepend(token_type_ids, remembered, 0)
+        token = _KEYS.set(XLNetKeys(None if mask is None else mask.bool(), segments))
         try:
-            keys.is_known = True
-            keys.mask = _prepend(attention_mask, remembered, 1)
-            keys.mask = None if keys.mask is None else keys.mask.bool()
-            keys.segments = _prepend(token_type_ids, remembered, 0)
             return super().forward(**given)
         finally:
-            keys.is_known, keys.mask, keys.segments = False, None, None
+            _KEYS.reset(token)
 
 
 class WhorlXLNetRelativeAttention(XLNetRelativeAttention):
@@ -86,7 +85,6 @@ class WhorlXLNetRelativeAttention(XLNetRelativeAttention):
     """
 
     whorl_encoding: tuple[Encoding, Encoding]
-    whorl_keys: XLNetKeys
     is_causal: bool
 
     def forward(
@@ -101,8 +99,8 @@ class WhorlXLNetRelativeAttention(XLNetRelativeAttention):
         target_mapping: Tensor | None = None,
         output_attentions: bool = False,
     ) -> tuple[Any, ...]:
-        keys = self.whorl_keys
-        if not keys.is_known:
+        keys = _KEYS.get()
+        if keys is None:
             found: tuple[Any, ...] = super().forward(
                 h, g, attn_mask_h, attn_mask_g, r, seg_mat, mems, target_mapping, output_attentions
             )
@@ -155,16 +153,14 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
             f" {type(model).__name__}, because whorl has no positions that run backwards in half of"
             " a batch and no window of XLNet's; got True."
         )
-    keys = XLNetKeys()
     attributes: dict[str, Any] = {
         "whorl_encoding": _build_encodings(config, options),
-        "whorl_keys": keys,
         "is_causal": is_causal,
     }
     changes: list[Change] = []
     for module in model.modules():
         if type(module) is XLNetModel:
-            changes.append(ClassChange(module, WhorlXLNetModel, {"whorl_keys": keys}))
+            changes.append(ClassChange(module, WhorlXLNetModel))
         elif type(module) is XLNetRelativeAttention:
             changes.append(ClassChange(module, WhorlXLNetRelativeAttention, attributes))
     return changes
