@@ -18,9 +18,12 @@ tokens = tokenizer("Once upon a time", return_tensors="pt")["input_ids"]
 
 whorl.hf.install(model, keys="unrotated")
 cache = whorl.hf.SinkCache(sinks=4, window=256)
+text: list[int] = []
 with torch.no_grad():
-    for n in range(count):
+    for _ in range(count):
         logits = model(tokens, past_key_values=cache).logits[0, -1]
         tokens = torch.multinomial(logits.softmax(-1), 1)[None]
-        print(tokenizer.decode(tokens[0]), end=" " if n % 20 else "\n", flush=True)
+        text = [*text[-8:], int(tokens)]  # enough to know where words end
+        new = tokenizer.decode(text)[len(tokenizer.decode(text[:-1])) :]
+        print(new, end="", flush=True)
 print(f"\n{cache.get_seq_length()} tokens, {cache.memory / 1e6:.1f} MB of keys and values")
