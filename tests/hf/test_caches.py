@@ -147,6 +147,33 @@ def test_what_is_refused() -> None:
         cache.crop(3)
 
 
+@torch.no_grad()
+def test_a_cache_stays_with_what_filled_it() -> None:
+    model, inputs, cache = build_model("llama"), build_inputs("llama", 12), SinkCache()
+    with whorl.hf.install(model, keys="unrotated"):
+        model(**inputs, past_key_values=cache)
+    whorl.hf.install(model, keys="unrotated", scaling=whorl.Linear(4.0))
+    with pytest.raises(ValueError, match="a cache must stay with the model that filled it"):
+        model(**inputs, past_key_values=cache)
+    cache.reset()
+    again = model(**inputs, past_key_values=cache).logits
+    compare(again, model(**inputs, past_key_values=SinkCache()).logits)
+
+
+@torch.no_grad()
+def test_tokens_are_not_left_unrotated() -> None:
+    model, inputs = build_model("llama"), build_inputs("llama", 12)
+    whorl.hf.install(model, keys="unrotated")
+    for wrong in (torch.arange(12).flip(0), torch.arange(12) // 2):
+        with pytest.raises(ValueError, match="got some that skip or repeat positions"):
+            model(inputs["input_ids"], position_ids=wrong[None])
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match="the attention implementation must stay 'whorl'"):
+        model(**inputs)
+    with pytest.raises(ValueError, match="which caches latent vectors that become keys later"):
+        whorl.hf.install(build_model("deepseek_v3"), keys="unrotated")
+
+
 # A model whose frequencies change past 8 tokens, at every token or once.
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
 LONG = {
@@ -245,8 +272,13 @@ def test_a_text_that_is_run_again() -> None:
     settings |= {"attention_mask": mask, "past_key_values": cache}
     assert torch.equal(found, model.generate(first, max_new_tokens=8, **settings))
     model.generation_config.eos_token_id = int(found[0, 8])
-    short = whorl.hf.generate_recomputed(model, tokens, max_new_tokens=14, lengths=[12])
-    assert short.shape == (1, 9)
+    for length in (12, 9):  # the text ends before, and just there
+        short = whorl.hf.generate_recomputed(model, tokens, max_new_tokens=14, lengths=[length])
+        assert short.shape == (1, 9)
+    with pytest.raises(ValueError, match="num_return_sequences cannot be set"):
+        whorl.hf.generate_recomputed(
+            model, tokens, max_new_tokens=1, lengths=[], num_return_sequences=2
+        )
     with pytest.raises(ValueError, match=r"input_ids must be one row \[1, T\], without beams"):
         whorl.hf.generate_recomputed(model, tokens[0], max_new_tokens=1, lengths=[])
 
@@ -280,8 +312,14 @@ def test_fragments_that_are_refused() -> None:
     with pytest.raises(ValueError, match=r"must cache unrotated keys; MistralForCausalLM does not"):
         splice(model, [read(model, tokens)])
     whorl.hf.install(model, keys="unrotated")
-    with pytest.raises(ValueError, match=r"at least one, of the same layers and number of rows; g"):
-        splice(model, [read(model, tokens), read(model, tokens[:1])])
+    shallow = build_model("mistral", num_hidden_layers=1)
+    for wrong in (read(model, tokens[:1]), read(shallow, tokens)):
+        with pytest.raises(ValueError, match="each of the 2 layers of the model and of the same n"):
+            splice(model, [read(model, tokens), wrong])
+    with pytest.raises(TypeError, match="fragments must be a list of caches; got one cache"):
+        splice(model, read(model, tokens))
+    with pytest.raises(ValueError, match="must have tokens; slice"):
+        splice(model, [(read(model, tokens), slice(50, None))])
     with pytest.raises(TypeError, match=r"a fragment must be the DynamicCache that the model fill"):
         splice(model, [SinkCache()])
     with pytest.raises(ValueError, match=r"must hold all tokens of a fragment; DynamicSlidingWind"):

@@ -41,14 +41,18 @@ def generate_recomputed(
             f"generate_recomputed: {', '.join(sorted(unknown))} cannot be set, because the text is"
             " generated in several runs, one row without padding. Leave them out."
         )
-    if input_ids.dim() != 2 or input_ids.shape[0] != 1 or settings.get("num_beams", 1) != 1:
+    config = settings.get("generation_config") or model.generation_config
+    beams = settings.get("num_beams") or config.num_beams or 1
+    if input_ids.dim() != 2 or input_ids.shape[0] != 1 or beams != 1:
         raise ValueError(
             "generate_recomputed: input_ids must be one row [1, T], without beams, because rows"
             f" reach a length at different times; got {list(input_ids.shape)} and num_beams="
-            f"{settings.get('num_beams', 1)}. Call it for each row."
+            f"{beams}. Call it for each row."
         )
-    end, eos = input_ids.shape[1] + max_new_tokens, settings.get("eos_token_id")
-    eos = model.generation_config.eos_token_id if "eos_token_id" not in settings else eos
+    end, eos = (
+        input_ids.shape[1] + max_new_tokens,
+        settings.get("eos_token_id", config.eos_token_id),
+    )
     ends = eos if isinstance(eos, list) else [eos]
     for stop in [*sorted(n for n in lengths if input_ids.shape[1] < n < end), end]:
         input_ids = model.generate(

@@ -38,11 +38,15 @@ def splice(
             f"splice: model must cache unrotated keys; {type(model).__name__} does not. Call"
             " whorl.hf.install(model, keys='unrotated') and read the fragments again."
         )
+    if isinstance(fragments, DynamicCache):
+        raise TypeError("splice: fragments must be a list of caches; got one cache.")
     parts = [_read_fragment(fragment) for fragment in fragments]
-    if not parts or len({(len(part), part[0][0].shape[0]) for part in parts}) > 1:
+    layers = model.config.get_text_config().num_hidden_layers
+    sizes = [(len(part), part[0][0].shape[0]) for part in parts]
+    if not parts or {*sizes} != {(layers, sizes[0][1])}:
         raise ValueError(
-            "splice: fragments must be at least one, of the same layers and number of rows; got"
-            f" {[(len(part), part[0][0].shape[0]) for part in parts]} (layers, rows)."
+            f"splice: fragments must be at least one, each of the {layers} layers of the model and"
+            f" of the same number of rows; got {sizes} (layers, rows)."
         )
     joined = DynamicCache()
     for n in range(len(parts[0])):
@@ -66,4 +70,7 @@ def _read_fragment(fragment: Any) -> list[tuple[Tensor, Tensor]]:
                 f"splice: layers must hold all tokens of a fragment; {type(layer).__name__} drops"
                 " some. Read fragments with past_key_values=DynamicCache()."
             )
-    return [(layer.keys[:, :, tokens], layer.values[:, :, tokens]) for layer in cache.layers]
+    found = [(layer.keys[:, :, tokens], layer.values[:, :, tokens]) for layer in cache.layers]
+    if not found[0][0].shape[2]:
+        raise ValueError(f"splice: a fragment must have tokens; {tokens} leaves none of them.")
+    return found

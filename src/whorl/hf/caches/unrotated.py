@@ -99,6 +99,12 @@ class UnrotatedLayer(CacheLayerMixin):
         """
         T = q.shape[2]
         padding = _read_padding(mask, q.shape[0], T, window)
+        if self.cache is not None and self.cache.encoding is not encoding:
+            raise ValueError(
+                "whorl.hf: a cache must stay with the model that filled it, installed as it was;"
+                f" this one has keys for {self.cache.encoding}, and the layer {encoding}. Call"
+                " reset() before, or make a new cache."
+            )
         if self.cache is None:
             self.cache = KVCache(encoding, **_limit_window(self.config, window))
             self.is_initialized = True
@@ -129,9 +135,7 @@ class UnrotatedLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.seen = 0
-        if self.cache is not None:
-            self.cache.reset()
+        self.seen, self.cache = 0, None
 
     def crop(self, tokens_to_remove: int) -> None:
         """Take the last ``-tokens_to_remove`` tokens back."""

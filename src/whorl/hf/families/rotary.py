@@ -21,6 +21,7 @@ from whorl.configs import Rotation, read_config
 from whorl.encodings import Encoding, NoPE, RoPE
 from whorl.encodings.rotary.rotary import Rotary
 from whorl.hf.changes import Change, ClassChange, ModuleChange
+from whorl.hf.interface import NAME
 from whorl.hf.options import InstallOptions
 
 from .base import ModelFamily
@@ -50,6 +51,7 @@ class WhorlRotaryEmbedding(nn.Module):
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.rotations:
             check_consecutive(position_ids)
+            _check_implementation(self.original)
             # Position 0, because modules of transformers remember the longest text.
             cos, _ = self.original(x, torch.zeros_like(position_ids[..., :1]), *args, **kwargs)
             ones = cos.new_ones(*cos.shape[:-2], position_ids.shape[-1], cos.shape[-1])
@@ -64,6 +66,17 @@ class WhorlRotaryEmbedding(nn.Module):
         return cos.to(x.dtype), sin.to(x.dtype)
 
 
+def _check_implementation(original: nn.Module) -> None:
+    """Refuse to leave tokens unrotated for an attention that will not rotate them."""
+    name = getattr(getattr(original, "config", None), "_attn_implementation", NAME)
+    if name != NAME:
+        raise ValueError(
+            f"the attention implementation must stay {NAME!r} with encoding= or keys='unrotated',"
+            f" because it rotates the keys; got {name!r}. Call whorl.hf.uninstall(model) before"
+            " model.set_attn_implementation."
+        )
+
+
 def check_consecutive(position_ids: Tensor) -> None:
     """Refuse positions that skip some, because attention counts the tokens in the cache instead.
 
@@ -72,11 +85,12 @@ def check_consecutive(position_ids: Tensor) -> None:
     if torch.compiler.is_compiling() or not has_values(position_ids):
         return
     axes = position_ids if position_ids.dim() == 3 else position_ids[None]
-    if bool((axes.diff(dim=-1) > 1).any()) or bool((axes != axes[:1]).any()):
+    starts_again = axes[..., 1:] <= 1
+    if bool(((axes.diff(dim=-1) != 1) & ~starts_again).any() or (axes != axes[:1]).any()):
         raise ValueError(
             "position_ids must count tokens one by one with encoding= or keys='unrotated', where"
-            " attention goes by the order of tokens in the cache; got some that skip positions, as"
-            " those of images do."
+            " attention goes by the order of tokens in the cache; got some that skip or repeat"
+            " positions, as those of images do."
             " Call whorl.hf.uninstall(model), or leave out encoding and keys, to use them."
         )
 
