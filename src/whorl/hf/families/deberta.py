@@ -23,16 +23,16 @@ from whorl.hf.tokens import attend_tokens
 
 from .base import ModelFamily, refuse_rotary_options
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "EncoderWithoutMatrices", "build_encoding"]
 
 
-class WhorlDebertaV2Encoder(DebertaV2Encoder):
-    """DeBERTa's encoder without matrices of masks and relative positions."""
+class EncoderWithoutMatrices:
+    """What DeBERTa's encoders, of all versions, do without: matrices of masks and positions."""
 
     def get_attention_mask(self, attention_mask: Tensor) -> Tensor:
         if attention_mask.dim() == 2:
             return attention_mask.bool()  # [B, S]
-        found: Tensor = super().get_attention_mask(attention_mask).bool()
+        found: Tensor = super().get_attention_mask(attention_mask).bool()  # type: ignore[misc]
         return found
 
     def get_rel_pos(
@@ -42,6 +42,10 @@ class WhorlDebertaV2Encoder(DebertaV2Encoder):
         relative_pos: Tensor | None = None,
     ) -> Tensor | None:
         return relative_pos  # None, unless the caller has positions of his own
+
+
+class WhorlDebertaV2Encoder(EncoderWithoutMatrices, DebertaV2Encoder):
+    """The encoder of DeBERTa v2 and v3."""
 
 
 class WhorlDisentangledSelfAttention(DisentangledSelfAttention):
@@ -106,19 +110,19 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
         if type(module) is DebertaV2Encoder:
             changes.append(ClassChange(module, WhorlDebertaV2Encoder))
         elif type(module) is DisentangledSelfAttention:
-            encoding = options.encoding or _build_encoding(module, model.config.hidden_size)
+            encoding = options.encoding or build_encoding(module, model.config.hidden_size)
             attributes = {"whorl_encoding": encoding}
             changes.append(ClassChange(module, WhorlDisentangledSelfAttention, attributes))
     return changes
 
 
-def _build_encoding(layer: Any, width: int) -> Encoding | None:
+def build_encoding(layer: Any, width: int) -> Encoding | None:
     """The encoding of a layer, whose vectors and projections come with each call; or None."""
     terms = tuple(term for term in ("c2p", "p2c") if term in layer.pos_att_type)
     if not layer.relative_attention or not terms:
         return None
     buckets: dict[str, Any] = {"buckets": "clipped"}
-    if layer.position_buckets > 0:
+    if getattr(layer, "position_buckets", -1) > 0:  # v1 has none
         buckets = {"buckets": "log", "position_buckets": layer.position_buckets}
     return DeBERTa(
         layer.num_attention_heads,

@@ -22,26 +22,13 @@ from whorl.hf.options import InstallOptions
 from whorl.hf.tokens import attend_tokens
 
 from .base import ModelFamily, refuse_rotary_options
+from .deberta import EncoderWithoutMatrices, build_encoding
 
 __all__ = ["FAMILY"]
 
 
-class WhorlDebertaEncoder(DebertaEncoder):
-    """DeBERTa's encoder without matrices of masks and relative positions."""
-
-    def get_attention_mask(self, attention_mask: Tensor) -> Tensor:
-        if attention_mask.dim() == 2:
-            return attention_mask.bool()  # [B, S]
-        found: Tensor = super().get_attention_mask(attention_mask).bool()
-        return found
-
-    def get_rel_pos(
-        self,
-        hidden_states: Tensor,
-        query_states: Tensor | None = None,
-        relative_pos: Tensor | None = None,
-    ) -> Tensor | None:
-        return relative_pos  # None, unless the caller has positions of his own
+class WhorlDebertaEncoder(EncoderWithoutMatrices, DebertaEncoder):
+    """The encoder of DeBERTa v1."""
 
 
 class WhorlDebertaSelfAttention(DisentangledSelfAttention):
@@ -99,26 +86,10 @@ def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
                     f"whorl.hf.install: {type(model).__name__} mixes the scores of all heads"
                     " (talking_head), which whorl's attention does not have."
                 )
-            encoding = options.encoding or _build_encoding(module, model.config.hidden_size)
+            encoding = options.encoding or build_encoding(module, model.config.hidden_size)
             attributes = {"whorl_encoding": encoding}
             changes.append(ClassChange(module, WhorlDebertaSelfAttention, attributes))
     return changes
-
-
-def _build_encoding(layer: Any, width: int) -> Encoding | None:
-    """The encoding of a layer, whose vectors and projections come with each call; or None."""
-    terms = tuple(term for term in ("c2p", "p2c") if term in layer.pos_att_type)
-    if not layer.relative_attention or not terms:
-        return None
-    return DeBERTa(
-        layer.num_attention_heads,
-        layer.attention_head_size,
-        dim=width,
-        terms=terms,
-        buckets="clipped",
-        max_distance=layer.max_relative_positions,
-        projections="shared",
-    )
 
 
 def _find_projections(layer: Any) -> tuple[nn.Module, nn.Module]:
