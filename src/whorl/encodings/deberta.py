@@ -18,7 +18,7 @@ keys may differ in number.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,7 @@ from ._content import (
     score_by_index,
     widen,
 )
+from ._projections import PreparedScores, ProjectedVectors, ProjectionMemory
 from .base import Card, Config, Encoding, Scorer, register, take_options
 
 __all__ = ["DeBERTa", "DeBERTaConfig"]
@@ -168,7 +169,7 @@ class DeBERTa(Encoding):
     config: DeBERTaConfig
     _shared: tuple[nn.Module, nn.Module] | None  # query and key projection of the attention layer
     _buckets: Tensor  # of distances 0 .. max_distance
-    _memory: "_ProjectionMemory"
+    _memory: ProjectionMemory
 
     @take_options(DeBERTaConfig)
     def __init__(self) -> None:
@@ -262,7 +263,7 @@ class DeBERTa(Encoding):
         key_positions: Tensor,
         distance_range: tuple[int, int] | None,
         scale: float,
-    ) -> "_PreparedScores":
+    ) -> PreparedScores:
         """What the blocks of a call share; by_key and first_key where the C library can score."""
         projected, by_key = self._project_all(q.dtype, distance_range), None
         tensors = [x for x in (projected.keys, projected.queries) if x is not None]
@@ -272,11 +273,11 @@ class DeBERTa(Encoding):
             keys, queries = repeat_heads(k, self.config.num_heads), projected.queries * scale
             by_key = KeyTerms(keys @ queries.mT)  # [B, H, S, R]
         first_key = key_positions[..., :1].flatten()[:1] if fast else None
-        return _PreparedScores(projected, by_key, first_key)
+        return PreparedScores(projected, by_key, first_key)
 
     def _score(
         self,
-        known: "_PreparedScores | None",
+        known: "PreparedScores | None",
         q: Tensor,
         k: Tensor,
         positions: Tensor,
@@ -316,7 +317,7 @@ class DeBERTa(Encoding):
         return (scores[0] if len(scores) == 1 else scores[0] + scores[1]).to(q.dtype)
 
     def _score_in_order(
-        self, known: "_PreparedScores", q: Tensor, start: int, first_key: int, S: int
+        self, known: PreparedScores, q: Tensor, start: int, first_key: int, S: int
     ) -> Tensor:
         """Scores on consecutive positions: ``start`` is the distance of query 0 to key 0.
 
@@ -341,7 +342,7 @@ class DeBERTa(Encoding):
 
     def _project_all(
         self, dtype: torch.dtype, distance_range: tuple[int, int] | None
-    ) -> "_ProjectedVectors":
+    ) -> ProjectedVectors:
         """K_r and Q_r for a call.
 
         Without gradients those of all buckets, which are used again as long as what they were made
@@ -380,7 +381,7 @@ class DeBERTa(Encoding):
         tensors: list[Tensor] = [self.vectors, *parameters]
         return tensors if is_plain(tensors, gradless=True) else None
 
-    def _project_rows(self, first: int, end: int, dtype: torch.dtype) -> "_ProjectedVectors":
+    def _project_rows(self, first: int, end: int, dtype: torch.dtype) -> ProjectedVectors:
         """K_r and Q_r of buckets first .. end - 1."""
         vectors = self.vectors[first:end].to(dtype)
         if self.config.norm == "layer_norm":
@@ -388,7 +389,7 @@ class DeBERTa(Encoding):
             eps = self.config.norm_eps
             vectors = F.layer_norm(vectors, (self.config.width,), weight, bias, eps)
         terms = self.config.terms
-        return _ProjectedVectors(
+        return ProjectedVectors(
             first,
             end,
             self._project("key", vectors) if "c2p" in terms else None,
@@ -447,7 +448,7 @@ class DeBERTa(Encoding):
     def _derive(self) -> None:
         with torch.inference_mode(False):  # constants must serve training later
             self._buckets = _log_buckets(self.config.span, self.config.max_distance)
-        self._memory = _ProjectionMemory()
+        self._memory = ProjectionMemory()
 
     def __getstate__(self) -> dict[str, Any]:
         derived = ("_buckets", "_memory")
@@ -456,61 +457,6 @@ class DeBERTa(Encoding):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._derive()
-
-
-class _ProjectedVectors(NamedTuple):
-    """K_r and Q_r of buckets first .. end - 1, [H, R, D]; None for a term that is left out."""
-
-    first: int
-    end: int
-    keys: Tensor | None
-    queries: Tensor | None
-
-    def take_rows(self, first: int, end: int) -> "_ProjectedVectors":
-        """Those of fewer buckets."""
-        keys, queries = (
-            None if x is None else x[:, first - self.first : end - self.first]
-            for x in (self.keys, self.queries)
-        )
-        return _ProjectedVectors(first, end, keys, queries)
-
-    def find_rows(self, buckets: Tensor) -> Tensor:
-        """Their rows; a bucket that is not there is of a pair that will be masked."""
-        return (buckets - self.first).clamp(0, self.end - self.first - 1)
-
-
-class _PreparedScores(NamedTuple):
-    """What the blocks of a call share.
-
-    by_key: scores of every key with Q_r. first_key: position of key 0, [1]; None if
-    scores are not for the C library.
-    """
-
-    projected: _ProjectedVectors
-    by_key: KeyTerms | None
-    first_key: Tensor | None
-
-
-class _ProjectionMemory:
-    """Projected vectors, with copies of what they were made from.
-
-    Copies, because a write through ``.data`` leaves no other trace.
-    """
-
-    def __init__(self) -> None:
-        self._entry: tuple[torch.dtype, list[Tensor], _ProjectedVectors] | None = None
-
-    def get(self, sources: list[Tensor], dtype: torch.dtype) -> _ProjectedVectors | None:
-        """What was made from tensors equal to ``sources``, or None."""
-        entry = self._entry  # once: another thread may put in its own
-        if entry is None or entry[0] != dtype or len(entry[1]) != len(sources):
-            return None
-        pairs = zip(entry[1], sources, strict=True)
-        same = all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
-        return entry[2] if same else None
-
-    def put(self, sources: list[Tensor], dtype: torch.dtype, made: _ProjectedVectors) -> None:
-        self._entry = (dtype, [x.detach().clone() for x in sources], made)
 
 
 def _log_buckets(count: int, max_distance: int) -> Tensor:
