@@ -18,9 +18,9 @@ from whorl.hf.families import FAMILIES
 #: Model types to test: those of a text part are tested in the whole model.
 KINDS = [kind for kind in FAMILIES if not kind.endswith("_vl_text")]
 #: Models whose attention modules change, and those whose masks do.
-CHANGED = [kind for kind in KINDS if FAMILIES[kind] != "rotary"]
+CHANGED = [kind for kind in KINDS if FAMILIES[kind] not in ("rotary", "deepseek")]
 ENCODERS = ["deberta", "deberta-v2", "modernbert", "mpnet", "roformer"]
-ROTARY = [kind for kind in KINDS if FAMILIES[kind] == "rotary"]
+ROTARY = [kind for kind in KINDS if kind not in CHANGED]
 SEQ2SEQ = [kind for kind in KINDS if FAMILIES[kind] == "t5"]
 VISION = {
     "qwen2_vl": {"depth": 1, "embed_dim": 16, "hidden_size": 48, "num_heads": 2, "patch_size": 4},
@@ -60,6 +60,9 @@ _DEBERTA: dict[str, Any] = {
     "position_biased_input": False,
     "type_vocab_size": 0,
 }
+_GEMMA3 = {**_ROTARY, "head_dim": 12, "sliding_window": 90, "sliding_window_pattern": 2}
+_SIGLIP = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 16}
+_SIGLIP |= {"num_attention_heads": 2, "patch_size": 4}
 _OPTIONS: dict[str, dict[str, Any]] = {
     # Six heads: ALiBi's slopes of a number of heads that is no power of two.
     "bloom": {"hidden_size": 48, "n_head": 6, "n_layer": 2},
@@ -85,7 +88,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "mpnet": {**_BERT, "max_position_embeddings": 514, "relative_attention_num_buckets": 32},
     "roformer": _BERT,
     "gpt_neox": {**_ROTARY, "rotary_pct": 0.5},
-    "gemma3_text": {**_ROTARY, "head_dim": 12, "sliding_window": 90, "sliding_window_pattern": 2},
+    **dict.fromkeys(("gemma3", "gemma3_text"), _GEMMA3),
     "mistral": {**_ROTARY, "sliding_window": 90},
     "olmo3": {**_ROTARY, "sliding_window": 90},
     "mixtral": {**_ROTARY, "num_local_experts": 2, "sliding_window": 90},
@@ -110,10 +113,15 @@ def build_model(kind: str, *, std: float = 0.2, **more: object) -> PreTrainedMod
     """A small model of a ``model_type``, with random matrices and without dropout."""
     options = {**_OPTIONS.get(kind, _ROTARY), "vocab_size": _VOCAB, **more}
     loader = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
-    loader = AutoModelForMaskedLM if kind in ENCODERS else loader
+    if kind in ENCODERS and not more.get("is_decoder"):
+        loader = AutoModelForMaskedLM
     if kind in VISION:
         loader, parts = AutoModelForImageTextToText, {"vision_config": VISION[kind]}
         options = {"text_config": options, **parts, "image_token_id": 1, "video_token_id": 2}
+    if kind == "gemma3":
+        loader = AutoModelForImageTextToText
+        options = {"text_config": options, "vision_config": _SIGLIP, "mm_tokens_per_image": 4}
+        options |= {"image_token_id": 1, "boi_token_index": 2, "eoi_token_index": 2}
     config = AutoConfig.for_model(kind, **options)
     model: PreTrainedModel = loader.from_config(config).eval()
     source = torch.Generator().manual_seed(0)

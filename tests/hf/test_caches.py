@@ -13,8 +13,10 @@ from whorl.hf import SinkCache, UnrotatedCache, splice
 from .models import ROTARY, build_inputs, build_model, compare, compute_logits
 
 SINKS, WINDOW = 2, 8
-#: ModernBERT generates nothing, and DeepSeek-V3 caches no keys.
-STREAMING = [kind for kind in ROTARY if kind not in ("modernbert", "deepseek_v3")]
+#: All that rotate but ModernBERT, which generates nothing.
+STREAMING = [*(kind for kind in ROTARY if kind != "modernbert"), "falcon", "gptj", "roformer"]
+#: What makes these two decoders that rotate.
+DECODERS: dict[str, dict[str, Any]] = {"falcon": {"alibi": False}, "roformer": {"is_decoder": True}}
 
 
 def stream(model: PreTrainedModel, tokens: Tensor, cache: SinkCache, size: int = 1) -> Tensor:
@@ -23,12 +25,16 @@ def stream(model: PreTrainedModel, tokens: Tensor, cache: SinkCache, size: int =
     return torch.cat(parts, 1)
 
 
-@pytest.mark.parametrize("kind", [*STREAMING, "gptj", "bloom", "mpt"])
+@pytest.mark.parametrize("kind", [*STREAMING, "bloom", "mpt"])
 @torch.no_grad()
 def test_streams_count_positions_inside_the_cache(kind: str) -> None:
     """In one layer a token gives what it gives at the end of sinks and window alone."""
     names = {"gptj": "n_layer", "bloom": "n_layer", "mpt": "n_layers"}
-    more: dict[str, Any] = {"layer_types": ["full_attention"]} if kind == "gemma3_text" else {}
+    more = dict(DECODERS.get(kind, {}))
+    if kind.startswith("gemma3"):
+        more["layer_types"] = ["full_attention"]
+    if kind == "roformer":  # fewer positions in its table than tokens in the stream
+        more["max_position_embeddings"] = 16
     model = build_model(kind, **{names.get(kind, "num_hidden_layers"): 1}, **more)
     tokens = build_inputs(kind, 24)["input_ids"]
     expected = [
@@ -40,11 +46,11 @@ def test_streams_count_positions_inside_the_cache(kind: str) -> None:
     compare(torch.stack(expected, 1), found[:, SINKS + WINDOW - 1 :])
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gpt_neox", "gptj"])
+@pytest.mark.parametrize("kind", STREAMING)
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
 @torch.no_grad()
 def test_a_text_that_fits_is_as_in_transformers(kind: str, padding: str) -> None:
-    model, inputs = build_model(kind), build_inputs(kind, 40, padding)
+    model, inputs = build_model(kind, **DECODERS.get(kind, {})), build_inputs(kind, 40, padding)
     before = compute_logits(model, inputs)
     whorl.hf.install(model, keys="unrotated")
     compare(before, compute_logits(model, inputs), 1e-5)
@@ -170,8 +176,41 @@ def test_tokens_are_not_left_unrotated() -> None:
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match="the attention implementation must stay 'whorl'"):
         model(**inputs)
-    with pytest.raises(ValueError, match="which caches latent vectors that become keys later"):
-        whorl.hf.install(build_model("deepseek_v3"), keys="unrotated")
+    with pytest.raises(
+        ValueError, match="keys must be 'rotated' for RoFormer with rotary_value, w"
+    ):
+        whorl.hf.install(build_model("roformer", rotary_value=True), keys="unrotated")
+
+
+@torch.no_grad()
+def test_a_stream_through_falcon_with_alibi() -> None:
+    """With the exact bias, which is known by the distance."""
+    model, tokens = build_model("falcon", num_hidden_layers=1), build_inputs("falcon", 24)
+    exact = whorl.ALiBi(6, slope_scale=8**-0.5)
+    ends = torch.cat((tokens["input_ids"][:, :SINKS], tokens["input_ids"][:, -WINDOW:]), 1)
+    with whorl.hf.install(model, exact):
+        expected = model(ends).logits[:, -1]
+        found = stream(model, tokens["input_ids"], SinkCache(sinks=SINKS, window=WINDOW))
+    compare(expected, found[:, -1])
+    with (
+        whorl.hf.install(model),
+        pytest.raises(ValueError, match="SinkCache counts positions itself, and transformers' ro"),
+    ):
+        model(**tokens, past_key_values=SinkCache())
+
+
+@pytest.mark.parametrize("kind", ["deepseek_v3", "falcon", "roformer"])
+def test_generated_text_of_unrotated_keys(kind: str) -> None:
+    """Of models that change more than masks for it, in caches of transformers and of whorl."""
+    model, inputs = build_model(kind, **DECODERS.get(kind, {})), build_inputs(kind, 30, "left")
+    model.generation_config.eos_token_id = None
+    before = generate(model, inputs, num_beams=2)
+    with whorl.hf.install(model, keys="unrotated"):
+        assert torch.equal(before, generate(model, inputs, num_beams=2))
+        for cache in (SinkCache(window=64), UnrotatedCache()):
+            found = generate(model, inputs, num_beams=2, past_key_values=cache)
+            assert torch.equal(before, found)
+    assert torch.equal(before, generate(model, inputs, num_beams=2))
 
 
 # A model whose frequencies change past 8 tokens, at every token or once.
@@ -289,7 +328,7 @@ def read(model: PreTrainedModel, tokens: Tensor) -> DynamicCache:
     return cache
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt_neox", "cohere"])
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox", "cohere", "deepseek_v3"])
 @torch.no_grad()
 def test_fragments_are_exact_in_one_layer(kind: str) -> None:
     model = build_model(kind, num_hidden_layers=1)
@@ -324,3 +363,33 @@ def test_fragments_that_are_refused() -> None:
         splice(model, [SinkCache()])
     with pytest.raises(ValueError, match=r"must hold all tokens of a fragment; DynamicSlidingWind"):
         splice(model, [model(tokens, use_cache=True).past_key_values])
+
+
+@pytest.mark.parametrize("kind", ["llama", "gptj", "falcon"])
+@torch.no_grad()
+def test_padding_between_tokens_is_counted_as_the_positions_say(kind: str) -> None:
+    """After right padding, ``generate`` skips it in positions, and a plain call does not."""
+    model, inputs = build_model(kind, **DECODERS.get(kind, {})), build_inputs(kind, 30, "right")
+    mask = torch.cat((inputs["attention_mask"], torch.ones(2, 4, dtype=torch.long)), 1)
+    skipped = {"position_ids": (mask.cumsum(-1) - 1)[:, -4:]}
+
+    def run(more: dict[str, Tensor]) -> Tensor:
+        cache = model(**inputs, use_cache=True).past_key_values
+        tokens = inputs["input_ids"][:, :4]
+        out: Tensor = model(tokens, attention_mask=mask, past_key_values=cache, **more).logits
+        return out
+
+    before = [run({}), run(skipped)]
+    assert not torch.allclose(before[0][0], before[1][0], atol=1e-3)
+    with whorl.hf.install(model, keys="unrotated"):
+        for one, more in zip(before, ({}, skipped), strict=True):
+            compare(one, run(more))
+
+
+@torch.no_grad()
+def test_positions_that_do_not_go_on_are_refused() -> None:
+    model, tokens = build_model("llama"), build_inputs("llama", 12)["input_ids"]
+    whorl.hf.install(model, keys="unrotated")
+    cache = model(tokens[:, :8], use_cache=True).past_key_values
+    with pytest.raises(ValueError, match=r"must go on where the tokens.*8 are.*begin at \[20\]"):
+        model(tokens[:, 8:], position_ids=torch.arange(20, 24)[None], past_key_values=cache)

@@ -62,10 +62,9 @@ def test_outputs_depend_on_positions() -> None:
 
 # Rotary models whose weights are computed in a way of their own, and one without.
 WEIGHTS = ["gemma2", "gpt_oss", "llama"]
-GRADIENTS = [*CHANGED, *WEIGHTS, "deepseek_v3", "gpt_neox", "modernbert"]
 
 
-@pytest.mark.parametrize("kind", GRADIENTS)
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_gradients_stay_the_same(kind: str) -> None:
     model, inputs = build_model(kind), add_labels(build_inputs(kind, LENGTH, "left"))
     model.train()
@@ -301,6 +300,25 @@ def test_gradient_checkpointing_and_autocast(kind: str) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             rough = model(**inputs, use_cache=False).loss.item()
         assert rough == pytest.approx(model(**inputs, use_cache=False).loss.item(), rel=0.05)
+
+
+@pytest.mark.parametrize("impl", ["native", "reference"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gpt_oss", "cohere", "qwen2_vl", "gptj"])
+@torch.no_grad()
+def test_angles_of_each_implementation(kind: str, impl: whorl.Impl) -> None:
+    """Asked for by name, whorl computes the angles, and they are those of transformers."""
+    model, inputs = build_model(kind), build_inputs(kind, 100)
+    before = compute_logits(model, inputs)
+    with whorl.hf.install(model, impl=impl) as installed:
+        assert repr(installed) != repr(whorl.hf.Installation(model, installed.family, []))
+        compare(before, compute_logits(model, inputs))
+    if kind == "llama":
+        with whorl.hf.install(model, impl=impl):
+            (rotation,) = model.model.rotary_emb.rotations.values()
+            assert (rotation.config.impl, rotation.config.precision) == (impl, "float32")
+        model.model.rotary_emb = torch.nn.Identity()
+        with pytest.raises(ValueError, match="has no module that computes cos and sin, so that pr"):
+            whorl.hf.install(model, impl=impl)
 
 
 @pytest.mark.parametrize("kind", [*ROTARY, "gptj"])

@@ -195,6 +195,10 @@ def test_what_install_refuses() -> None:
         install(model, whorl.RoPE(8), scaling=whorl.Linear(2.0))
     with pytest.raises(ValueError, match=r"scaling must be None for BLOOM, which does not rotate"):
         install(model, scaling=whorl.Linear(2.0))
+    with pytest.raises(ValueError, match=r"precision must be 'float32' for BLOOM, which does not"):
+        install(model, precision="float64")
+    with pytest.raises(ValueError, match=r"impl must be 'auto' for BLOOM.*got 'native'\. Leave it"):
+        install(model, impl="native")
     with pytest.raises(ValueError, match=r"precision must be one of float32, float64; got 'half'"):
         install(model, precision="half")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"impl must be one of auto, native, reference; got 'c'"):

@@ -174,3 +174,68 @@ def test_positions_on_three_axes(kind: str) -> None:
     assert not torch.allclose(before, text(**inputs).last_hidden_state, atol=0.1)
     with pytest.raises(ValueError, match="encoding must have positions on one axis, because att"):
         whorl.hf.install(model, whorl.MRoPE(12, sections=(2, 2, 2)))
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@torch.no_grad()
+def test_flan_t5(padding: str) -> None:
+    """Which is T5 with gates in its feed-forward layers, and an output matrix of its own."""
+    options = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    model, inputs = build_model("t5", **options), build_inputs("t5", LENGTH, padding)
+    before = compute_logits(model, inputs)
+    with whorl.hf.install(model):
+        compare(before, compute_logits(model, inputs))
+
+
+@pytest.mark.parametrize("padding", ["none", "left"])
+@torch.no_grad()
+def test_images_in_gemma3(padding: str) -> None:
+    """Tokens of an image see each other, also later ones."""
+    model, inputs = build_model("gemma3"), build_inputs("gemma3", 120, padding)
+    source = torch.Generator().manual_seed(3)
+    inputs["pixel_values"] = torch.randn(2, 3, 16, 16, generator=source)
+    inputs["input_ids"][:, 50:54] = 1
+    inputs["token_type_ids"] = (inputs["input_ids"] == 1).long()
+    before = compute_logits(model, inputs)
+    model.generation_config.eos_token_id = None
+    settings: dict[str, Any] = {"do_sample": False, "max_new_tokens": 6, "pad_token_id": 0}
+    text = model.generate(**inputs, **settings)
+    with whorl.hf.install(model):
+        assert model.config.text_config is model.model.language_model.config
+        compare(before, compute_logits(model, inputs))
+        assert torch.equal(text, model.generate(**inputs, **settings))
+        model.config.text_config.use_cache = False
+    assert model.config.text_config is model.model.language_model.config
+    assert model.config.text_config.use_cache is False
+    assert model.config.text_config._attn_implementation != "whorl"
+    del inputs["token_type_ids"]
+    assert not torch.allclose(before, compute_logits(model, inputs), atol=1e-3)
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@torch.no_grad()
+def test_gemma3_as_an_encoder(padding: str) -> None:
+    """As EmbeddingGemma is: every token sees all of them, or a window on both sides."""
+    model = build_model("gemma3_text", use_bidirectional_attention=True)
+    inputs = build_inputs("gemma3_text", LENGTH, padding)
+    before = compute_logits(model, inputs)
+    with whorl.hf.install(model):
+        compare(before, compute_logits(model, inputs))
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@torch.no_grad()
+def test_roformer_as_a_decoder(padding: str) -> None:
+    model, inputs = build_model("roformer", is_decoder=True), build_inputs("roformer", 60, padding)
+    tokens, mask = inputs["input_ids"], inputs.get("attention_mask", torch.ones(2, 60).long())
+
+    def run() -> list[Tensor]:
+        whole = model(tokens, mask, use_cache=False).logits
+        cache = model(tokens[:, :40], mask[:, :40], use_cache=True).past_key_values
+        rest = model(tokens[:, 40:], mask, past_key_values=cache).logits
+        return [whole[mask.bool()], rest[mask[:, 40:].bool()]]
+
+    before = run()
+    with whorl.hf.install(model):
+        for one, other in zip(before, run(), strict=True):
+            compare(one, other)

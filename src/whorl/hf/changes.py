@@ -1,7 +1,7 @@
 """Changes of a model that can be undone: another class for a module, another module or config."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -73,7 +73,8 @@ class ConfigChange:
     """Gives a model a copy of its config, with another attention implementation.
 
     A copy, because models may share a config, and the others are to stay as they are. What is set
-    in the copy is in the original after ``revert``.
+    in the copy is in the original after ``revert``. Configs that are parts of it, as that of the
+    text is, are copies too, once ``replace_parts`` knows them.
     """
 
     model: nn.Module
@@ -83,13 +84,22 @@ class ConfigChange:
     def __post_init__(self) -> None:
         self.new = copy.copy(self.old)
         setattr(self.new, _IMPLEMENTATION, self.implementation)
+        self.parts: Sequence[ConfigChange] = ()
+
+    def replace_parts(self, changes: "Sequence[ConfigChange]") -> None:
+        """Let the copy refer to the copies of its parts, which are among ``changes``."""
+        self.parts = changes
+        copies = {id(change.old): change.new for change in changes}
+        for name, value in vars(self.new).items():
+            vars(self.new)[name] = copies.get(id(value), value)
 
     def apply(self) -> None:
         self._replace(self.old, self.new)
 
     def revert(self) -> None:
-        unchanged = {_IMPLEMENTATION: vars(self.old)[_IMPLEMENTATION]}
-        vars(self.old).update({**vars(self.new), **unchanged})
+        originals = {id(change.new): change.old for change in self.parts}
+        values = {name: originals.get(id(value), value) for name, value in vars(self.new).items()}
+        vars(self.old).update({**values, _IMPLEMENTATION: vars(self.old)[_IMPLEMENTATION]})
         self._replace(self.new, self.old)
 
     def _replace(self, here: Any, there: Any) -> None:

@@ -31,7 +31,7 @@ from whorl._support.tensors import has_values
 from whorl.encodings import Encoding
 
 from .caches.unrotated import PendingKeys
-from .tokens import attend_tokens
+from .tokens import attend_tokens, check_continued
 
 __all__ = ["NAME", "attend", "build_mask", "register_interface"]
 
@@ -144,6 +144,9 @@ def attend(
     window = None if whole or sliding_window is None or sliding_window >= S else sliding_window
     if not pending and sliding_window is not None and sliding_window <= S and T < S:
         _refuse_following_length(encoding)
+    positions = None if encoding is None else options.get("position_ids")
+    if not (pending or whole or sliding_window is not None):
+        check_continued(positions, mask, T, S)
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
     simple = window is None and (T == 1 or (mask is None and (T == S or not causal)))
     is_plain = encoding is None and s_aux is None and softcap is None
@@ -177,6 +180,7 @@ def attend(
         window=sliding_window if pending else window,
         sink_logits=s_aux,
         softcap=softcap,
+        positions=positions,
     )
     return out.transpose(1, 2).contiguous(), weights
 

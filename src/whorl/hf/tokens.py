@@ -17,7 +17,7 @@ from whorl.encodings.rotary.rotary import Rotary
 
 from .caches.unrotated import PendingKeys
 
-__all__ = ["attend_tokens"]
+__all__ = ["attend_tokens", "check_continued"]
 
 
 class _Places(NamedTuple):
@@ -49,6 +49,7 @@ def attend_tokens(
     sink_logits: Tensor | None = None,
     softcap: float | None = None,
     segments: Tensor | None = None,
+    positions: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of q [B, H, T, D] over k, v [B, G, S, D]: [B, H, T, D], and the weights or None.
 
@@ -58,6 +59,8 @@ def attend_tokens(
             what the mask says, if it has a row for each query.
         weights: also return the attention weights, [B, H, T, S].
         skip_padding: positions count the tokens that are not padding, also between them.
+        positions: of the new tokens, [B, T] or [1, T], as the model was told; they decide whether
+            positions count padding between tokens.
         window, sink_logits, softcap, segments: as for ``whorl.attention``. With a cache of whorl's
             own the window of the layer, even if a whole mask contains it.
     """
@@ -92,9 +95,10 @@ def attend_tokens(
     if offset is not None and (isinstance(offset, Tensor) or offset + T != S):
         keys = torch.arange(S, device=k.device)
         places = _Places(keys[:T] + offset, keys)
-    elif skip_padding and mask is not None and not is_whole and not _is_in_one_piece(mask):
-        keys = (mask.long().cumsum(-1) - 1).clamp(min=0)
-        places = _Places(keys[:, S - T :], keys)
+    elif mask is not None and not is_whole and not _is_in_one_piece(mask):
+        keys = _count_tokens(mask)
+        if skip_padding or _are_at(positions, keys[:, S - T :], mask[:, S - T :]):
+            places = _Places(keys[:, S - T :], keys)
     plain = window is None and sink_logits is None and softcap is None
     if T == 1 and places is None and plain and not (weights or dropout) and _is_bias(encoding):
         return _attend_last(q, k, v, encoding, mask, scale), None
@@ -133,6 +137,38 @@ def attend_tokens(
         context_length=context,
     )
     return out, None
+
+
+def check_continued(positions: Tensor | None, mask: Tensor | None, T: int, S: int) -> None:
+    """Refuse positions of new tokens that do not follow those of the S - T tokens in the cache.
+
+    Attention goes by the order of tokens, with padding or without.
+    """
+    if positions is None or positions.dim() != 2 or T == S or not has_values(positions):
+        return
+    index = torch.arange(S - T, S, device=positions.device)[None]
+    visible = index >= 0 if mask is None else mask[:, S - T :]
+    if _are_at(positions, index, visible):
+        return
+    if mask is None or not _are_at(positions, _count_tokens(mask)[:, S - T :], visible):
+        raise ValueError(
+            "position_ids must go on where the tokens in the cache end with encoding= or"
+            f" keys='unrotated', where attention goes by their order; {S - T} are in the cache, and"
+            f" the new ones begin at {positions[:, 0].tolist()}. Leave out position_ids, or call"
+            " whorl.hf.uninstall(model) to use them."
+        )
+
+
+def _count_tokens(mask: Tensor) -> Tensor:
+    """Positions [B, S] that count the tokens of a mask [B, S] without its padding."""
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def _are_at(positions: Tensor | None, expected: Tensor, visible: Tensor) -> bool:
+    """Whether positions are known to be the expected ones, but for those of padding."""
+    if positions is None or positions.dim() != 2 or not has_values(positions):
+        return False
+    return bool(((positions == expected) | ~visible).all())
 
 
 def _find_context(encoding: Encoding | None, mask: Tensor | None) -> Tensor | None:

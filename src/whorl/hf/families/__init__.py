@@ -13,7 +13,7 @@ from .base import ModelFamily
 __all__ = ["FAMILIES", "ModelFamily", "find_family"]
 
 _ROTARY = (
-    *("cohere", "deepseek_v3", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox"),
+    *("cohere", "gemma", "gemma2", "gemma3", "gemma3_text", "glm", "glm4", "gpt_neox"),
     *("gpt_oss", "llama", "mistral", "mixtral", "modernbert", "olmo2", "olmo3", "phi3", "qwen2"),
     *("qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_vl", "qwen3_vl_text", "smollm3"),
 )
@@ -23,6 +23,7 @@ FAMILIES = {
     "bloom": "bloom",
     "deberta": "deberta_v1",
     "deberta-v2": "deberta",
+    "deepseek_v3": "deepseek",
     "falcon": "falcon",
     "gptj": "gptj",
     "mpnet": "mpnet",

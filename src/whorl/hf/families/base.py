@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from whorl._support.words import quote
 from whorl.hf.changes import Change
 from whorl.hf.options import InstallOptions
 
@@ -31,8 +32,14 @@ def refuse_rotary_options(options: InstallOptions, family: str) -> None:
     if options.scaling is not None:
         raise ValueError(
             f"whorl.hf.install: scaling must be None for {family}, which does not rotate; got"
-            f" {options.scaling!r}."
+            f" {quote(options.scaling)}."
         )
+    for name, default in (("precision", "float32"), ("impl", "auto")):
+        if getattr(options, name) != default:
+            raise ValueError(
+                f"whorl.hf.install: {name} must be {default!r} for {family}, which does not rotate"
+                f" and so computes no angles; got {quote(getattr(options, name))}. Leave it out."
+            )
     refuse_unrotated_keys(options, family, "which does not rotate them")
 
 
@@ -41,7 +48,7 @@ def refuse_unrotated_keys(options: InstallOptions, family: str, reason: str) -> 
     if options.keys != "rotated":
         raise ValueError(
             f"whorl.hf.install: keys must be 'rotated' for {family}, {reason}; got"
-            f" {options.keys!r}. Leave keys out."
+            f" {quote(options.keys)}. Leave keys out."
         )
 
 

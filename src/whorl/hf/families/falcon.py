@@ -16,14 +16,16 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.falcon.modeling_falcon import FalconAttention, apply_rotary_pos_emb
 
+from whorl.configs import read_config
 from whorl.encodings import Encoding
 from whorl.encodings.base import Config
+from whorl.hf.caches.unrotated import UnrotatedCache
 from whorl.hf.changes import Change, ClassChange
 from whorl.hf.options import InstallOptions
 from whorl.hf.tokens import attend_tokens
 
-from .base import ModelFamily, read_length, refuse_rotary_options, refuse_unrotated_keys
-from .rotary import change_rotation
+from .base import ModelFamily, read_length, refuse_rotary_options
+from .rotary import build_cached, change_rotation, refuse_several_axes
 
 __all__ = ["FAMILY"]
 
@@ -68,6 +70,7 @@ class WhorlFalconAttention(FalconAttention):
             assert position_embeddings is not None
             q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
         elif encoding is None:
+            _refuse_cache(layer_past)
             encoding = KeyBias(alibi.reshape(q.shape[0], self.num_heads, -1))
         if alibi is not None and mask is not None and mask.is_floating_point():
             mask = mask > torch.finfo(mask.dtype).min  # the model has added the bias to it
@@ -87,21 +90,38 @@ class WhorlFalconAttention(FalconAttention):
             dropout=self.attention_dropout.p if drops else 0.0,
             weights=output_attentions,
             skip_padding=alibi is not None and self.whorl_encoding is not None,
+            positions=position_ids if self.whorl_encoding is not None else None,
         )
         return self.dense(out.transpose(1, 2).flatten(2)), weights
 
 
+def _refuse_cache(cache: Any) -> None:
+    """Refuse a cache of whorl for a bias that is known by the position in the text alone."""
+    if isinstance(cache, UnrotatedCache):
+        raise ValueError(
+            f"whorl.hf: {type(cache).__name__} counts positions itself, and transformers' rounded"
+            " bias of Falcon cannot follow; install the exact one for it:"
+            " whorl.hf.install(model, whorl.ALiBi(heads, slope_scale=head_dim ** -0.5))."
+        )
+
+
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
-    refuse_unrotated_keys(options, "Falcon", "whose attention rotates them itself")
+    encoding = options.encoding
+    if model.config.alibi:
+        refuse_rotary_options(options, "Falcon with ALiBi")
+    elif encoding is None and options.keys == "unrotated":
+        rotation = read_config(model.config).group().rotation
+        assert rotation is not None
+        encoding = build_cached(rotation, options)
     changes: list[Change] = [
-        ClassChange(module, WhorlFalconAttention, {"whorl_encoding": options.encoding})
+        ClassChange(module, WhorlFalconAttention, {"whorl_encoding": encoding})
         for module in model.modules()
         if type(module) is FalconAttention
     ]
-    if model.config.alibi:
-        refuse_rotary_options(options, "Falcon with ALiBi")
+    if model.config.alibi or not changes:
         return changes
-    return changes + change_rotation(model, options) if changes else []
+    refuse_several_axes(encoding)
+    return changes + change_rotation(model, options)
 
 
 FAMILY = ModelFamily("Falcon", _plan)

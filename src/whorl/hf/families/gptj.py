@@ -62,6 +62,7 @@ class WhorlGPTJAttention(GPTJAttention):
             scale=1 / self.scale_attn,
             dropout=self.attn_dropout.p if self.training else 0.0,
             weights=bool(output_attentions),
+            positions=position_ids if self.whorl_encoding is not None else None,
         )
         return self.resid_dropout(self.out_proj(out.transpose(1, 2).flatten(2))), weights
 
@@ -97,7 +98,8 @@ def _find_encoding(model: PreTrainedModel, options: InstallOptions) -> Encoding 
 def _build_table(layer: Any, options: InstallOptions) -> Tensor | None:
     """sin and cos of all positions, [tokens, channels]; None where the model's own will do."""
     unrotated = options.encoding is not None or options.keys == "unrotated"
-    if unrotated or (options.scaling is None and options.precision == "float32"):
+    asked = options.scaling is not None or options.precision != "float32" or options.impl != "auto"
+    if unrotated or not asked:
         return None
     rope = RoPE(
         layer.pos_embd_dim,

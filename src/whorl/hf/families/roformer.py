@@ -29,7 +29,8 @@ __all__ = ["FAMILY"]
 class WhorlRoFormerSelfAttention(RoFormerSelfAttention):
     """RoFormer's attention without a matrix of scores.
 
-    whorl_rotation: rotates queries and keys before they are cached; None with another encoding.
+    whorl_rotation: rotates queries and keys before they are cached; None where attention applies
+    an encoding to those in the cache.
     """
 
     whorl_encoding: Encoding | None
@@ -76,28 +77,44 @@ class WhorlRoFormerSelfAttention(RoFormerSelfAttention):
         return out.transpose(1, 2).flatten(2), weights
 
 
+class WhorlRoFormerPositions(RoFormerSinusoidalPositionalEmbedding):
+    """Gives the row of position 0 for any, so that a stream may be longer than the table.
+
+    Attention does not use it.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        first: Tensor = self.weight[:1]
+        return first
+
+
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     if model.config.add_cross_attention:
         raise ValueError(
             f"whorl.hf.install: {type(model).__name__} attends to another model's tokens"
             " (add_cross_attention), which whorl does not support for RoFormer."
         )
-    refuse_unrotated_keys(options, "RoFormer", "whose attention rotates them itself")
+    if model.config.rotary_value:
+        refuse_unrotated_keys(options, "RoFormer with rotary_value", "which rotates values too")
     _check_tables(model)
     changes: list[Change] = []
     for module in model.modules():
         if type(module) is RoFormerSelfAttention:
-            rotation = None
-            if options.encoding is None:
-                rotation = RoPE(
-                    module.attention_head_size,
-                    layout="interleaved",
-                    scaling=options.scaling,
-                    impl=options.impl,
-                )
-            attributes = {"whorl_encoding": options.encoding, "whorl_rotation": rotation}
+            attributes = _find_encodings(module.attention_head_size, options)
             changes.append(ClassChange(module, WhorlRoFormerSelfAttention, attributes))
+        elif type(module) is RoFormerSinusoidalPositionalEmbedding and options.keys == "unrotated":
+            changes.append(ClassChange(module, WhorlRoFormerPositions))
     return changes
+
+
+def _find_encodings(head_dim: int, options: InstallOptions) -> dict[str, Encoding | None]:
+    """What attention applies to the keys in the cache, and what rotates them before."""
+    if options.encoding is not None:
+        return {"whorl_encoding": options.encoding, "whorl_rotation": None}
+    rotation = RoPE(head_dim, layout="interleaved", scaling=options.scaling, impl=options.impl)
+    if options.keys == "unrotated":
+        return {"whorl_encoding": rotation, "whorl_rotation": None}
+    return {"whorl_encoding": None, "whorl_rotation": rotation}
 
 
 def _check_tables(model: PreTrainedModel) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whorl._support.tensors import has_values
+from whorl._support.words import quote
 from whorl.configs import Rotation, read_config
 from whorl.encodings import Encoding, NoPE, RoPE
 from whorl.encodings.rotary.rotary import Rotary
@@ -26,7 +27,14 @@ from whorl.hf.options import InstallOptions
 
 from .base import ModelFamily
 
-__all__ = ["FAMILY", "change_rotation", "check_consecutive"]
+__all__ = [
+    "FAMILY",
+    "build_cached",
+    "change_rotation",
+    "check_consecutive",
+    "list_changes",
+    "refuse_several_axes",
+]
 
 #: How cos of P pairs is arranged for the product: c0 c1 c0 c1, c0 c0 c1 c1, or c0 c1.
 Arrangement = Literal["halves", "doubled", "pairs"]
@@ -97,23 +105,28 @@ def check_consecutive(position_ids: Tensor) -> None:
 
 def _plan(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     changes = change_rotation(model, options)
+    refuse_several_axes(options.encoding)
     if options.encoding is not None:
-        if options.encoding.position_axes > 1:
-            raise ValueError(
-                "whorl.hf.install: encoding must have positions on one axis, because attention gets"
-                f" no others from transformers; got {options.encoding!r}."
-            )
         changes += _set_encoding(model, options.encoding)
     elif options.keys == "unrotated":
         changes += _move_rotation(model, options)
     return changes
 
 
+def refuse_several_axes(encoding: Encoding | None) -> None:
+    """Refuse an encoding that needs more than one number for a position."""
+    if encoding is not None and encoding.position_axes > 1:
+        raise ValueError(
+            "whorl.hf.install: encoding must have positions on one axis, because attention gets no"
+            f" others from transformers; got {quote(encoding)}."
+        )
+
+
 def change_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     """Changes of the modules that compute cos and sin: others if asked for, 1 and 0 for none."""
     if options.encoding is not None or options.keys == "unrotated":
         return _remove_rotation(model)
-    if options.scaling is None and options.precision == "float32":
+    if options.scaling is None and options.precision == "float32" and options.impl == "auto":
         return []
     config = model.config.get_text_config()
     changes: list[Change] = []
@@ -125,7 +138,7 @@ def change_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Cha
     if not changes:
         raise ValueError(
             f"whorl.hf.install: {type(model).__name__} has no module that computes cos and sin, so"
-            " that precision and scaling have nothing to act on. Leave them out."
+            " that precision, scaling and impl have nothing to act on. Leave them out."
         )
     return changes
 
@@ -161,15 +174,9 @@ def _set_encoding(model: PreTrainedModel, encoding: Encoding) -> list[Change]:
 
 def _move_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Change]:
     """Give each attention module the rotation that the model had, to apply to its cache."""
-    config = model.config.get_text_config()
-    if hasattr(config, "qk_rope_head_dim"):
-        raise ValueError(
-            f"whorl.hf.install: keys must be 'rotated' for {type(model).__name__}, which caches"
-            " latent vectors that become keys later; got 'unrotated'."
-        )
     rotations = {
-        layer: NoPE() if group.rotation is None else _build_cached(group.rotation, options)
-        for group in read_config(config).groups
+        layer: NoPE() if group.rotation is None else build_cached(group.rotation, options)
+        for group in read_config(model.config.get_text_config()).groups
         for layer in group.layers
     }
     return [
@@ -180,9 +187,9 @@ def _move_rotation(model: PreTrainedModel, options: InstallOptions) -> list[Chan
     ]
 
 
-def _build_cached(rotation: Rotation, options: InstallOptions) -> Encoding:
+def build_cached(rotation: Rotation, options: InstallOptions) -> Encoding:
     """The rotation of keys as a model caches them."""
-    how: dict[str, Any] = {**rotation.options, **_list_changes(options)}
+    how: dict[str, Any] = {**rotation.options, **list_changes(options)}
     if rotation.encoding == "mrope":  # the axes of text are equal, and images are refused
         how = {name: value for name, value in how.items() if name not in ("order", "sections")}
     return RoPE(**how)
@@ -195,13 +202,13 @@ def _build_rotations(config: Any, options: InstallOptions) -> dict[str | None, R
     for group in found.groups:
         if group.rotation is None:
             continue
-        rotation = cast("Rotary", group.rotation.build(**_list_changes(options)))
+        rotation = cast("Rotary", group.rotation.build(**list_changes(options)))
         rotations[group.name] = rotation
         rotations.setdefault(None, rotation)
     return rotations
 
 
-def _list_changes(options: InstallOptions) -> dict[str, Any]:
+def list_changes(options: InstallOptions) -> dict[str, Any]:
     """What ``install`` changes in a rotation of the config."""
     how: dict[str, Any] = {"precision": options.precision, "impl": options.impl}
     return how if options.scaling is None else {**how, "scaling": options.scaling}
