@@ -19,11 +19,14 @@ from whorl.types import Impl, Precision
 from .changes import Change, ConfigChange
 from .families import find_family
 from .interface import NAME
+from .layouts import find_layout_problem
 from .options import InstallOptions, KeyForm
 
 __all__ = ["Installation", "install", "uninstall"]
 
 _ATTRIBUTE = "whorl_installation"
+#: Layers whose weights ``install`` looks at; ``diagnose`` looks at all of them.
+_JUDGED_LAYERS = 4
 
 
 @dataclass(repr=False)
@@ -93,7 +96,8 @@ def install(
         scaling: for rotary models, another scaling instead of that in the config.
         precision: of the angles in rotary models. "float32" keeps the numbers of transformers,
             "float64" computes them exactly.
-        impl: how whorl computes angles: "native" (C), "reference" (PyTorch) or "auto".
+        impl: how whorl computes the angles of rotary models: "native" (C) or "reference" (PyTorch).
+            "auto" leaves them to transformers where nothing else asks for other angles.
         keys: what rotary models cache. "unrotated" keys are rotated by attention at every step, for
             ``SinkCache``, ``UnrotatedCache`` and ``splice``; another encoding implies it.
 
@@ -115,8 +119,12 @@ def install(
             f"whorl.hf.install: {type(model).__name__} has no attention module of transformers'"
             f" {family.name}, which it should have; they were replaced or wrapped. Install first."
         )
-    changes += [ConfigChange(model, config, NAME) for config in _list_configs(model)]
-    installation = Installation(model, family.name, changes)
+    if encoding is None:
+        _check_layout(model)
+    configs = [ConfigChange(model, config, NAME) for config in _list_configs(model)]
+    for change in configs:
+        change.replace_parts(configs)
+    installation = Installation(model, family.name, [*changes, *configs])
     installation._apply()
     return installation
 
@@ -183,6 +191,17 @@ def _check_heads(model: PreTrainedModel, encoding: Encoding | None) -> None:
                 f"whorl.hf.install: encoding must have num_heads={heads}, as"
                 f" {type(model).__name__} has; got {known} in {part!r}."
             )
+
+
+def _check_layout(model: PreTrainedModel) -> None:
+    """Refuse weights that show another layout than the model rotates in."""
+    problem = find_layout_problem(model, _JUDGED_LAYERS)
+    if problem is not None:
+        raise ValueError(
+            f"whorl.hf.install: {type(model).__name__}: {problem}, so that it computes nonsense,"
+            " with whorl or without. Convert the weights (whorl convert FOLDER OUT), or correct the"
+            " config; whorl detect FOLDER shows the evidence for each layer."
+        )
 
 
 def _has_quantised_weights(model: PreTrainedModel) -> bool:

@@ -14,10 +14,12 @@ from .shards import open_weight_files
 from .sizes import Stated, find_sizes
 from .tensor_names import Pattern
 
-__all__ = ["AttentionLayer", "find_layers", "group_layers"]
+__all__ = ["AttentionLayer", "RowReader", "find_layers", "group_layers"]
 
 #: For each key head: the query heads that use it, and itself; rotated rows [R, E] only.
 Heads = Iterator[tuple[Iterable[Tensor], Tensor]]
+#: Reads the rotated rows of one head of a tensor, by the number of the head in it.
+RowReader = Callable[[RowMove, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,14 @@ def find_layers(
     return group_layers(plan_moves(checkpoint, sizes, patterns))
 
 
-def group_layers(moves: Sequence[RowMove]) -> list[AttentionLayer]:
-    """The layers of a checkpoint whose q and k read the same input."""
+def group_layers(
+    moves: Sequence[RowMove], read_rows: RowReader | None = None
+) -> list[AttentionLayer]:
+    """The layers of a checkpoint whose q and k read the same input.
+
+    read_rows: where weights are not in the files of the checkpoint.
+    """
+    read_rows = read_rows or _read_rotated_rows
     weights: dict[str, list[RowMove]] = {}
     for move in moves:
         named = move.named
@@ -55,12 +63,14 @@ def group_layers(moves: Sequence[RowMove]) -> list[AttentionLayer]:
         q, k = ([m for m in mine if any(h.part == p for h in m.heads)] for p in ("q", "k"))
         # In latent attention q comes from a narrower input of its own: no products with k.
         if q and k and q[0].entry.shape[1] == k[0].entry.shape[1]:
-            layers.append(AttentionLayer(name, q[0].named.layer, _make_reader(q[0], k[0])))
+            layers.append(
+                AttentionLayer(name, q[0].named.layer, _make_reader(q[0], k[0], read_rows))
+            )
     # Files have them in the order of their names: 1, 10, 11, 2.
     return sorted(layers, key=lambda layer: -1 if layer.number is None else layer.number)
 
 
-def _make_reader(q: RowMove, k: RowMove) -> Callable[[], Heads]:
+def _make_reader(q: RowMove, k: RowMove, read_rows: RowReader) -> Callable[[], Heads]:
     def heads() -> Heads:
         queries = [n for n, head in enumerate(q.heads) if head.part == "q"]
         keys = [n for n, head in enumerate(k.heads) if head.part == "k"]
@@ -73,7 +83,7 @@ def _make_reader(q: RowMove, k: RowMove) -> Callable[[], Heads]:
         each = len(queries) // len(keys)
         for n, key in enumerate(keys):
             users = queries[n * each : (n + 1) * each]
-            yield (_read_rotated_rows(q, user) for user in users), _read_rotated_rows(k, key)
+            yield (read_rows(q, user) for user in users), read_rows(k, key)
 
     return heads
 
