@@ -22,7 +22,8 @@ class _Repr(reprlib.Repr):
 
 
 _REPR = _Repr()
-_REPR.maxstring = _REPR.maxother = 60
+_REPR.maxstring = 60
+_REPR.maxother = 160  # encodings and scalings
 _REPR.maxlong = 40
 _REPR.maxlevel = 3
 _MOST = 200  # lists of lists, each of which is short

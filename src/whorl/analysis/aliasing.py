@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 from whorl.scaling.aliasing import Alias, find_alias, iterate_similarity
 
@@ -68,7 +69,7 @@ def aliasing(rope: Encoding, length: int = 4096, *, count: int = 5, bins: int = 
     if not bool(inv_freq.any()):
         raise ValueError(
             "aliasing: rope must rotate at least one pair, because otherwise all distances look"
-            f" alike; got {inner!r}."
+            f" alike; got {quote(inner)}."
         )
     curve = torch.cat([mean for _, mean in iterate_similarity(inv_freq, 0, length + 1)])
     found = find_alias(inv_freq, length + 1, most=None)

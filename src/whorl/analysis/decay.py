@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from whorl._support.words import quote
 from whorl.encodings import Encoding, RoPE
 from whorl.scaling.envelope import envelope
 
@@ -142,7 +143,7 @@ def bases(
     """
     check_int(length, "length", "bases", 1, 2**24)
     if not isinstance(values, Sequence) or not len(values):
-        raise ValueError(f"bases: values must be a list of bases; got {values!r}.")
+        raise ValueError(f"bases: values must be a list of bases; got {quote(values)}.")
     at = sample_positions(length + 1, _DISTANCE_COUNT)
     distances = torch.tensor(at)
     ropes = [RoPE(head_dim, base=base) for base in values]
@@ -180,8 +181,8 @@ def bias_curves(
     found = wide.distance_bias(distances)
     if found is None:
         raise ValueError(
-            f"bias_curves: encoding must have a bias by distance; got {encoding!r}. Use term_maps"
-            " or similarity to see what it does."
+            f"bias_curves: encoding must have a bias by distance; got {quote(encoding)}. Use"
+            " term_maps or similarity to see what it does."
         )
     count = sum(p.numel() for p in encoding.parameters())
     return BiasCurves(

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from whorl._support.words import quote
 from whorl.attention.linear.features import KEY, QUERY, FeatureMap, Features, compute_unscaling
 from whorl.encodings import Encoding
 
@@ -71,7 +72,7 @@ def denominators(
     if feature_map not in ("elu", "relu"):
         raise ValueError(
             "denominators: feature_map must be 'elu' or 'relu', those of form one; got"
-            f" {feature_map!r}."
+            f" {quote(feature_map)}."
         )
     found = []
     for length in lengths:
@@ -107,12 +108,12 @@ def _summarize(sums: Tensor, unrotated: Tensor) -> Denominator:
 def _find_rotation(encoding: Encoding) -> Encoding:
     """The part of an encoding that rotates; raises if linear attention cannot use it."""
     if not isinstance(encoding, Encoding):
-        raise TypeError(f"denominators: encoding must be a whorl.Encoding; got {encoding!r}.")
+        raise TypeError(f"denominators: encoding must be a whorl.Encoding; got {quote(encoding)}.")
     found = [part for part in encoding.parts if part.acts("forward")]
     sized = found and type(getattr(found[0].config, "head_dim", None)) is int
     if not sized or encoding.position_axes > 1 or encoding.causal:
         raise ValueError(
             "denominators: encoding must be a rotation with one axis of positions that works"
-            f" without a causal mask, as RoPE does; got {encoding!r}."
+            f" without a causal mask, as RoPE does; got {quote(encoding)}."
         )
     return found[0]

@@ -105,5 +105,6 @@ def _check_arguments(
     if not increasing or len(asked) < 2 or prompt < 1 or asked[-1] > x.shape[1]:
         raise ValueError(
             f"cache_drift: prompt and lengths must be ints that increase from 1 to at most T ="
-            f" {x.shape[1]}, with at least one length; got {prompt!r} and {list(lengths)!r}."
+            f" {x.shape[1]}, with at least one length; got {quote(prompt)} and"
+            f" {quote(list(lengths))}."
         )

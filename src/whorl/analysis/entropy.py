@@ -95,7 +95,9 @@ def attention_scale(
             f"attention_scale: factors must be numbers from 1 to 1e9; got {quote(factors)}."
         )
     if not 0 < spread < 100:
-        raise ValueError(f"attention_scale: spread must be above 0 and below 100; got {spread!r}.")
+        raise ValueError(
+            f"attention_scale: spread must be above 0 and below 100; got {quote(spread)}."
+        )
     lengths = tuple(round(context * factor) for factor in factors)
     check_memory(64 * max(lengths) * head_dim, max(lengths), "attention_scale")
     rules: dict[str, Callable[[float], float]] = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from whorl import scaling as scalings
+from whorl._support.words import quote
 from whorl.scaling import Ladder, Scaling
 from whorl.scaling.base import from_dict
 
@@ -63,7 +64,7 @@ def extensions(
     check_int(original_context, "original_context", "extensions", 2, 2**40)
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor <= 1e6:
         raise ValueError(
-            f"extensions: factor must be a number from 1 to 1,000,000; got {factor!r}."
+            f"extensions: factor must be a number from 1 to 1,000,000; got {quote(factor)}."
         )
     chosen = list(names) if names is not None else scalings.names()
     ladder = Ladder.of(rotary_dim, base)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 
 from .record import Record, check_int, check_memory, make_generator, sample_normal
@@ -43,7 +44,7 @@ def permutation(
     True
     """
     if not isinstance(encoding, Encoding):
-        raise TypeError(f"permutation: encoding must be a whorl.Encoding; got {encoding!r}.")
+        raise TypeError(f"permutation: encoding must be a whorl.Encoding; got {quote(encoding)}.")
     check_int(length, "length", "permutation", 2)
     generator = make_generator(seed, "permutation")
     heads = _resolve_num_heads(encoding, num_heads)
@@ -114,15 +115,16 @@ def _resolve_num_heads(encoding: Encoding, asked: int | None) -> int:
     if asked is None:
         return known or 2 * (groups or 2)
     if type(asked) is not int or asked < 1:
-        raise ValueError(f"permutation: num_heads must be a positive int; got {asked!r}.")
+        raise ValueError(f"permutation: num_heads must be a positive int; got {quote(asked)}.")
     if known and asked != known:
         raise ValueError(
-            f"permutation: {encoding!r} is for {known} heads; got num_heads={asked}. Leave it out."
+            f"permutation: {quote(encoding)} is for {known} heads; got num_heads={asked}. Leave it"
+            " out."
         )
     if groups and asked % groups:
         raise ValueError(
-            f"permutation: num_heads must be a multiple of the {groups} key heads of {encoding!r};"
-            f" got {asked}."
+            f"permutation: num_heads must be a multiple of the {groups} key heads of"
+            f" {quote(encoding)}; got {asked}."
         )
     return asked
 

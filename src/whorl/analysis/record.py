@@ -65,7 +65,7 @@ def check_int(
     """``value`` if it is an int in the range, else ValueError."""
     if type(value) is not int or value < at_least or (at_most is not None and value > at_most):
         upto = "" if at_most is None else f" and at most {at_most:,}"
-        raise ValueError(f"{where}: {name} must be an int >= {at_least}{upto}; got {value!r}.")
+        raise ValueError(f"{where}: {name} must be an int >= {at_least}{upto}; got {quote(value)}.")
     return value
 
 
@@ -81,7 +81,7 @@ def check_ints(
 def make_generator(seed: object, where: str) -> torch.Generator:
     """A random generator with this seed."""
     if type(seed) is not int or not -(2**63) <= seed < 2**64:
-        raise ValueError(f"{where}: seed must be an int of 64 bits; got {seed!r}.")
+        raise ValueError(f"{where}: seed must be an int of 64 bits; got {quote(seed)}.")
     return torch.Generator().manual_seed(seed)
 
 
@@ -134,11 +134,11 @@ def sample_positions(length: int, count: int) -> tuple[int, ...]:
 def find_rope(encoding: object, where: str) -> RoPE:
     """The first RoPE of an encoding or composition."""
     if not isinstance(encoding, Encoding):
-        raise TypeError(f"{where}: rope must be a whorl.RoPE; got {encoding!r}.")
+        raise TypeError(f"{where}: rope must be a whorl.RoPE; got {quote(encoding)}.")
     found = [part for part in encoding.parts if isinstance(part, RoPE)]
     if not found:
         raise ValueError(
-            f"{where}: rope must be a whorl.RoPE, or a composition with one; got {encoding!r}."
+            f"{where}: rope must be a whorl.RoPE, or a composition with one; got {quote(encoding)}."
         )
     return found[0]
 

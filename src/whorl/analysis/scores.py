@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 
 from .record import sample_normal
@@ -23,7 +24,7 @@ __all__ = [
 def copy_in_float64(encoding: Encoding, where: str) -> Encoding:
     """A copy of the encoding in float64, without gradients."""
     if not isinstance(encoding, Encoding):
-        raise TypeError(f"{where}: encoding must be a whorl.Encoding; got {encoding!r}.")
+        raise TypeError(f"{where}: encoding must be a whorl.Encoding; got {quote(encoding)}.")
     return copy.deepcopy(encoding).double().requires_grad_(False)
 
 

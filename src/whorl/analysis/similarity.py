@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.extras import import_extra
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 
 from .record import Record, check_int, convert_to_rows, find_rope, make_generator, sample_normal
@@ -136,13 +137,13 @@ def position_map(
     wide = copy_in_float64(encoding, "position_map")
     check_int(length, "length", "position_map", 3, 20_000)
     if method not in ("pca", "tsne"):
-        raise ValueError(f"position_map: method must be 'pca' or 'tsne'; got {method!r}.")
+        raise ValueError(f"position_map: method must be 'pca' or 'tsne'; got {quote(method)}.")
     make_generator(seed, "position_map")
     vectors = _compute_vectors(wide, torch.arange(length))
     if vectors is None:
         raise ValueError(
             "position_map: encoding must have vectors of positions, and this one acts on scores;"
-            f" got {encoding!r}. Use bias_curves or similarity instead."
+            f" got {quote(encoding)}. Use bias_curves or similarity instead."
         )
     points, explained = _compute_tsne(vectors, seed) if method == "tsne" else _compute_pca(vectors)
     x, y = convert_to_rows(points.T)

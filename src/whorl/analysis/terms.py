@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 from whorl.positions import resolve
 
@@ -180,8 +181,8 @@ def _check_queries_and_keys(
 ) -> _Inputs:
     if "input" in encoding.hooks:
         raise ValueError(
-            f"terms: {encoding!r} acts on embeddings, so its terms need x=, query_proj=, key_proj="
-            " and num_heads= instead of q and k."
+            f"terms: {quote(encoding)} acts on embeddings, so its terms need x=, query_proj=,"
+            " key_proj= and num_heads= instead of q and k."
         )
     if q is None or k is None or any(p is not None for p in projections):
         raise ValueError(
@@ -204,7 +205,7 @@ def _check_queries_and_keys(
     for part in encoding.parts:
         heads = getattr(part.config, "num_heads", None)
         if heads is not None and heads != q.shape[1]:
-            raise ValueError(f"terms: {part!r} is for {heads} heads but q has {q.shape[1]}.")
+            raise ValueError(f"terms: {quote(part)} is for {heads} heads but q has {q.shape[1]}.")
     return _Inputs(q.detach().double(), k.detach().double(), {})
 
 
@@ -219,7 +220,8 @@ def _project(
     if query_proj is None or key_proj is None or type(num_heads) is not int or num_heads < 1:
         raise ValueError(
             "terms: x= needs query_proj= and key_proj= (nn.Linear, or weights [H D, E]) and"
-            f" num_heads=, a positive int; got {query_proj!r}, {key_proj!r}, {num_heads!r}."
+            f" num_heads=, a positive int; got {quote(query_proj)}, {quote(key_proj)},"
+            f" {quote(num_heads)}."
         )
     if not isinstance(x, Tensor) or x.dim() != 3:
         came = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -249,8 +251,8 @@ def _project(
         more = part.embed(nothing, positions)
         if not torch.allclose(part.embed(x, positions), x + more, rtol=1e-9, atol=1e-9):
             raise ValueError(
-                f"terms: {part!r} does more to embeddings than add positions, so the score is not"
-                " a sum of terms."
+                f"terms: {quote(part)} does more to embeddings than add positions, so the score is"
+                " not a sum of terms."
             )
         added[label] = heads(asked(more) - bias_q), heads(keyed(more) - bias_k)
     return _Inputs(heads(asked(x)), heads(keyed(x)), added)

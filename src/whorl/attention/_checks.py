@@ -35,7 +35,7 @@ def check_encoding(encoding: Any, where: str) -> None:
     if encoding is not None and not isinstance(encoding, Encoding):
         raise TypeError(
             f"{where}: encoding must be a whorl.Encoding such as whorl.RoPE(64), or None; got"
-            f" {encoding!r}. whorl.make('rope', head_dim=64) builds one by its name."
+            f" {quote(encoding)}. whorl.make('rope', head_dim=64) builds one by its name."
         )
 
 
@@ -45,8 +45,8 @@ def check_heads(encoding: Encoding, heads: int, where: str) -> None:
         known = getattr(part.config, "num_heads", None)
         if known is not None and known != heads:
             raise ValueError(
-                f"{where}: q must have {known} heads for {part!r}; got {heads}. Build the encoding"
-                f" with num_heads={heads}."
+                f"{where}: q must have {known} heads for {quote(part)}; got {heads}. Build the"
+                f" encoding with num_heads={heads}."
             )
 
 
@@ -138,7 +138,7 @@ def check_rows(index: Any, batch: int, device: torch.device, where: str) -> Tens
     except (TypeError, ValueError, RuntimeError):
         rows = None
     if rows is None or (rows.dtype not in INTEGERS and rows.numel()):
-        came = repr(index) if rows is None else str(rows.dtype)
+        came = quote(index) if rows is None else str(rows.dtype)
         raise TypeError(
             f"{where}: index must be integers, the old row of each new one; got {came}."
         )

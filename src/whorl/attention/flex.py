@@ -41,13 +41,13 @@ def score_mod(
     if not isinstance(encoding, Encoding):
         raise TypeError(
             "score_mod: encoding must be a whorl.Encoding such as whorl.ALiBi(8); got"
-            f" {encoding!r}."
+            f" {quote(encoding)}."
         )
     for method in ("content_score", "value_term", "query_scale"):
         if encoding.acts(method):
             raise ValueError(
                 "score_mod: encoding must only need the distance of a query and a key, because a"
-                f" score_mod gets no more; got {encoding!r}. Use whorl.attention."
+                f" score_mod gets no more; got {quote(encoding)}. Use whorl.attention."
             )
     for name, value in (("queries", queries), ("keys", keys)):
         check_positive(value, name, "score_mod")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 
 from ._checks import check_dropout, check_encoding, check_positive
@@ -235,8 +236,8 @@ def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: 
     if encoding.hooks == {"input"}:
         raise ValueError(
             "MultiheadAttention: encoding must act in attention, because one for embeddings would"
-            f" do nothing here; got {encoding!r}. Call encoding.embed(x) before the first layer,"
-            " and leave encoding= out."
+            f" do nothing here; got {quote(encoding)}. Call encoding.embed(x) before the first"
+            " layer, and leave encoding= out."
         )
     sizes = (("num_heads", heads), ("num_kv_heads", kv_heads), ("head_dim", head_dim))
     for part in encoding.parts:
@@ -245,7 +246,7 @@ def _check_fits(encoding: Encoding | None, heads: int, kv_heads: int, head_dim: 
             if size is not None and size != wanted:
                 raise ValueError(
                     f"MultiheadAttention: encoding must have {option}={wanted} as the layer; got"
-                    f" {size} in {part!r}. Build it with {option}={wanted}."
+                    f" {size} in {quote(part)}. Build it with {option}={wanted}."
                 )
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl._support.options import PositiveNumber, check_number
+from whorl._support.words import quote
 from whorl.kernels.native import RotatedChannels
 from whorl.kernels.ops import Route
 from whorl.scaling import Description, Frequencies, Ladder
@@ -92,7 +93,7 @@ class AxialRoPEConfig(RotaryConfig):
         if type(self.axes) is not int or self.axes < 2:
             raise ValueError(
                 "AxialRoPE: axes must be an int, at least 2; got"
-                f" {self.axes!r}. For one axis use RoPE."
+                f" {quote(self.axes)}. For one axis use RoPE."
             )
         for option in ("base", "fastest"):
             value = getattr(self, option)
@@ -126,12 +127,12 @@ class AxialRoPEConfig(RotaryConfig):
         if mixed and (type(self.num_kv_heads) is not int or self.num_kv_heads < 1):
             raise ValueError(
                 "AxialRoPE: mixed frequencies belong to each key head, so num_kv_heads must be"
-                f" a positive int; got {self.num_kv_heads!r}."
+                f" a positive int; got {quote(self.num_kv_heads)}."
             )
         if not mixed and self.num_kv_heads is not None:
             raise ValueError(
                 "AxialRoPE: num_kv_heads belongs to frequencies='mixed', because fixed ones are the"
-                f" same in every head; got {self.num_kv_heads!r}. Leave it out."
+                f" same in every head; got {quote(self.num_kv_heads)}. Leave it out."
             )
         if mixed and (self.inv_freq is not None or self.widths is not None):
             raise ValueError(

@@ -14,7 +14,7 @@ embed, forward, content_score and value_term keep the dtype of their input; dist
 query_scale are float32 or wider. content_score gets q and k as the model made them: an encoding
 with a content score does not go together with one that rotates. One whose content score needs
 preparing, such as projected vectors of distances, may also override ``scorer``, which prepares once
-for all blocks of a call.
+for all blocks of a call, or ``score_vectors``, whose products attention reads in C.
 
 An attention asks an encoding what else it needs, never for its class: whether positions must be
 given (``needs_positions``), how far from a reference position its rotation is exact (``span``), and
@@ -37,6 +37,7 @@ from typing import (
     ClassVar,
     Concatenate,
     Literal,
+    NamedTuple,
     ParamSpec,
     TypeVar,
     get_type_hints,
@@ -55,6 +56,7 @@ __all__ = [
     "Card",
     "Config",
     "Encoding",
+    "ScoreVectors",
     "Scorer",
     "from_dict",
     "get_classes",
@@ -67,6 +69,19 @@ __all__ = [
 Hook = Literal["input", "rotation", "score", "value", "scale"]
 #: Called as ``content_score`` is.
 Scorer = Callable[..., Tensor | None]
+
+
+class ScoreVectors(NamedTuple):
+    """Vectors of distances: content_score_ij = q_i . keys[a] + k_j . queries[b], of each head.
+
+    keys, queries: [H, R, D]; None for a term that is left out. find_rows: a and b of distances
+    i - j [N], int32 [N] each.
+    """
+
+    keys: Tensor | None
+    queries: Tensor | None
+    find_rows: Callable[[Tensor], tuple[Tensor, Tensor]]
+
 
 _HOOK_METHODS: dict[Hook, tuple[str, ...]] = {
     "input": ("embed",),
@@ -262,6 +277,15 @@ class Encoding(nn.Module):
 
         return self.content_score if scale == 1 else score
 
+    def score_vectors(
+        self, dtype: torch.dtype, distance_range: tuple[int, int] | None
+    ) -> "ScoreVectors | None":
+        """Vectors from which ``content_score`` can be read by distance, or None if it cannot.
+
+        In ``dtype``, and those of distances in ``distance_range`` at least; None for all distances.
+        """
+        return None
+
     def distance_bias(self, distance: Tensor) -> Tensor | None:
         """Score hook, after the softmax scale: [H, ...] for distances i - j of any shape [...].
 
@@ -385,13 +409,13 @@ def register(name: str) -> Callable[[E_], E_]:
 
     if not isinstance(name, str):
         raise TypeError(
-            f"register needs the name of the encoding: @register('my_encoding'); got {name!r}."
+            f"register needs the name of the encoding: @register('my_encoding'); got {quote(name)}."
         )
 
     def add(cls: E_) -> E_:
         if name in _REGISTRY:
             raise ValueError(
-                f"encoding {name!r} is registered already, as {_REGISTRY[name].__qualname__};"
+                f"encoding {quote(name)} is registered already, as {_REGISTRY[name].__qualname__};"
                 " choose another name."
             )
         cls.name = name
@@ -420,14 +444,15 @@ def make(name: str, **options: Any) -> Encoding:
     """
     if name not in _REGISTRY:
         raise ValueError(
-            f"unknown encoding {name!r}{suggest_name(name, _REGISTRY)} Known: {', '.join(names())}."
+            f"unknown encoding {quote(name)}{suggest_name(name, _REGISTRY)} Known:"
+            f" {', '.join(names())}."
         )
     cls = _REGISTRY[name]
     known = list(inspect.signature(cls).parameters)
     for option in options:
         if option not in known:
             raise TypeError(
-                f"encoding {name!r} has no option {option!r}{suggest_name(option, known)}"
+                f"encoding {quote(name)} has no option {quote(option)}{suggest_name(option, known)}"
                 f" It has: {', '.join(known)}."
             )
     return cls(**options)
@@ -446,6 +471,6 @@ def from_dict(options: Mapping[str, Any]) -> Encoding:
     if name is None:
         raise ValueError(
             f"from_dict: an encoding as a dict needs a 'name', one of {', '.join(names())} or"
-            f" {Composition.name!r}; got {dict(options)!r}. Take it from encoding.to_dict()."
+            f" {Composition.name!r}; got {quote(dict(options))}. Take it from encoding.to_dict()."
         )
     return Composition.of(rest) if name == Composition.name else make(str(name), **rest)

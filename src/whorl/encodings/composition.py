@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from whorl._support.words import list_quoted, quote
+
 from .base import Config, Encoding, Scorer, from_dict
 
 __all__ = ["Composition", "has_option"]
@@ -32,7 +34,7 @@ class Composition(Encoding):
             raise ValueError("a composition needs at least one encoding; got none.")
         for part in parts:
             if not isinstance(part, Encoding):
-                raise TypeError(f"a composition is made of encodings; got {part!r}.")
+                raise TypeError(f"a composition is made of encodings; got {quote(part)}.")
             flat += part.parts
         _check_compatible(flat)
         self._parts = nn.ModuleList(flat)
@@ -90,8 +92,9 @@ class Composition(Encoding):
         shape: tuple[int, ...] = () if positions is None else tuple(positions.shape)
         if embedding and axes > 1 and len(shape) > 1 and shape[0] == axes:
             raise ValueError(
-                f"embed: {embedding[0]!r} knows one axis, the order of the tokens, but positions"
-                f" {list(shape)} may be those of the rotation's {axes} axes; pass [T], or none."
+                f"embed: {quote(embedding[0])} knows one axis, the order of the tokens, but"
+                f" positions {list(shape)} may be those of the rotation's {axes} axes; pass [T], or"
+                " none."
             )
         dtype = x.dtype
         if len(embedding) > 1 and dtype in (torch.float16, torch.bfloat16):
@@ -246,16 +249,16 @@ def _check_compatible(parts: list[Encoding]) -> None:
         both = [part for part in parts if part.acts(method)]
         if len(both) > 1:
             raise ValueError(
-                f"cannot compose {both[0]!r} with {both[1]!r}, because both would {why};"
+                f"cannot compose {quote(both[0])} with {quote(both[1])}, because both would {why};"
                 " keep one of them."
             )
     rotating = [part for part in parts if part.acts("forward")]
     scoring = [part for part in parts if part.acts("content_score")]
     if rotating and scoring:
         raise ValueError(
-            f"cannot compose {rotating[0]!r} with {scoring[0]!r}, because the second scores queries"
-            " and keys by their content, which the first has rotated; keep one of them, or take a"
-            " bias by distance such as ALiBi or T5Bias(scale=None)."
+            f"cannot compose {quote(rotating[0])} with {quote(scoring[0])}, because the second"
+            " scores queries and keys by their content, which the first has rotated; keep one of"
+            " them, or take a bias by distance such as ALiBi or T5Bias(scale=None)."
         )
     for size in ("num_heads", "head_dim", "dim"):
         # dim is the width of embeddings where there are any; elsewhere it may be another width.
@@ -264,8 +267,8 @@ def _check_compatible(parts: list[Encoding]) -> None:
         for part, n in known[1:]:
             if n != known[0][1]:
                 raise ValueError(
-                    f"cannot compose {known[0][0]!r} with {part!r}, because their {size} differ:"
-                    f" {known[0][1]} and {n}; build both for the same model."
+                    f"cannot compose {quote(known[0][0])} with {quote(part)}, because their {size}"
+                    f" differ: {known[0][1]} and {n}; build both for the same model."
                 )
 
 
@@ -277,7 +280,7 @@ def has_option(part: Encoding, method: str, option: str) -> bool:
 def _check_takes(part: Encoding, method: str, options: Mapping[str, Any]) -> None:
     for option in options:
         if not has_option(part, method, option):
-            raise TypeError(f"{part!r} has no {option!r} in {method}; leave it out.")
+            raise TypeError(f"{quote(part)} has no {quote(option)} in {method}; leave it out.")
 
 
 def _sum_terms(terms: list[Tensor | None]) -> Tensor | None:
@@ -290,13 +293,13 @@ def _sum_terms(terms: list[Tensor | None]) -> Tensor | None:
 
 def _check_parts(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The dictionaries of the parts; refuse any other option."""
-    unknown = [repr(option) for option in options if option != "parts"]
+    unknown = [option for option in options if option != "parts"]
     if unknown:
-        raise TypeError(f"a composition has no option {', '.join(unknown)}. It has: parts.")
+        raise TypeError(f"a composition has no option {list_quoted(unknown)}. It has: parts.")
     parts = options.get("parts")
     if not isinstance(parts, (list, tuple)) or not all(isinstance(p, Mapping) for p in parts):
         raise ValueError(
             "from_dict: a composition must have 'parts', a list with the dictionary of each;"
-            f" got {parts!r}. Take it from composition.to_dict()."
+            f" got {quote(parts)}. Take it from composition.to_dict()."
         )
     return list(parts)

@@ -237,7 +237,7 @@ class XPos(Rotary):
         tensor either way. No tokens: 0.
         """
         if not isinstance(positions, Tensor) or positions.dim() not in (1, 2):
-            came = list(positions.shape) if isinstance(positions, Tensor) else repr(positions)
+            came = list(positions.shape) if isinstance(positions, Tensor) else quote(positions)
             raise TypeError(
                 f"XPos.reference_near: positions must be a tensor [T] or [B, T]; got {came}."
             )
@@ -280,7 +280,7 @@ class XPos(Rotary):
             at = reference.to(torch.float64).unsqueeze(-1)  # [B, 1]
             return (at * self._growth.to(reference.device)).round()
         if isinstance(reference, bool) or not isinstance(reference, int | torch.SymInt):
-            raise TypeError(_REFERENCE.format(label, type(reference).__name__, repr(reference)))
+            raise TypeError(_REFERENCE.format(label, type(reference).__name__, quote(reference)))
         return (self._growth * reference).round()
 
     def _resolve_reference(self, reference: int | Tensor, label: str, x: Tensor) -> Tensor | None:

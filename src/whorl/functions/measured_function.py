@@ -17,6 +17,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from whorl._support.words import quote
+
 from .call_forms import DTYPES, Kind
 from .pairs import (
     FIRST_POSITIONS,
@@ -192,16 +194,18 @@ def prepare_probe(fn: Callable[..., Any], head_dim: int, kind: Kind, where: str)
     """Check the arguments, and find the form of call that ``fn`` accepts."""
     if not callable(fn):
         raise TypeError(
-            f"{where}: fn must be a function, or another object that can be called; got {fn!r}."
+            f"{where}: fn must be a function, or another object that can be called; got"
+            f" {quote(fn)}."
         )
     if type(head_dim) is not int or head_dim < 2:
         raise ValueError(
-            f"{where}: head_dim must be an int >= 2, the channels of one head; got {head_dim!r}."
+            f"{where}: head_dim must be an int >= 2, the channels of one head; got"
+            f" {quote(head_dim)}."
         )
     if kind not in get_args(Kind):
         raise ValueError(
             f"{where}: kind must be 'x' for fn(x, positions), 'qk' for fn(q, k, positions) or"
-            f" 'cos_sin' for fn(q, k, cos, sin); got {kind!r}."
+            f" 'cos_sin' for fn(q, k, cos, sin); got {quote(kind)}."
         )
     return FunctionProbe(fn, head_dim, kind, name_function(fn))
 

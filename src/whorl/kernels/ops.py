@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from whorl._support.storage import check_storage
 from whorl._support.tensors import ORDINARY, is_intercepted
+from whorl._support.words import quote
 
 from . import native, reference
 from .native import RotatedChannels
@@ -41,7 +42,9 @@ Route = Literal["kernel", "autograd", "reference", "operator"]
 def choose_impl(impl: str, where: str) -> str:
     """ "native" or "reference", also for "auto"; refuse "native" if the library is not loaded."""
     if impl not in ("auto", "native", "reference"):
-        raise ValueError(f"{where}: impl must be 'auto', 'native' or 'reference'; got {impl!r}.")
+        raise ValueError(
+            f"{where}: impl must be 'auto', 'native' or 'reference'; got {quote(impl)}."
+        )
     problem = native.find_problem()
     if impl == "native" and problem:
         raise ValueError(f"{where}: impl='native' cannot run: {problem}, or use impl='auto'.")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from whorl._support.extras import import_extra
+from whorl._support.words import quote
 from whorl.analysis.record import check_int, check_memory
 
 __all__ = ["compute_attention_weights"]
@@ -76,5 +77,5 @@ def _read_tokens(
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     ids = tokenizer(read, truncation=True, max_length=length)["input_ids"][:length]
     if len(ids) < 2:
-        raise ValueError(f"text: {words!r} must give two tokens at least; got {len(ids)}.")
+        raise ValueError(f"text: {quote(words)} must give two tokens at least; got {len(ids)}.")
     return torch.tensor([ids]), words

@@ -25,7 +25,7 @@ def entry(name: str) -> ChartEntry:
     key = str(name).replace("_", "-")
     if key not in CHARTS:
         raise ValueError(
-            f"unknown chart {name!r}{suggest_name(key, CHARTS)} Known: {', '.join(CHARTS)}."
+            f"unknown chart {quote(name)}{suggest_name(key, CHARTS)} Known: {', '.join(CHARTS)}."
         )
     return CHARTS[key]
 
@@ -42,8 +42,8 @@ def numbers(name: str, **options: Any) -> Record:
         if option not in known:
             has = ", ".join(known) or "none"
             raise ValueError(
-                f"chart {found.name!r} has no option {option!r}{suggest_name(option, known)} It"
-                f" has: {has}."
+                f"chart {found.name!r} has no option {quote(option)}{suggest_name(option, known)}"
+                f" It has: {has}."
             )
     given = {key: _convert_option(key, value, known[key]) for key, value in options.items()}
     chosen = given.get("encodings") or given.get("encoding") or known.get("encoding")
@@ -78,7 +78,7 @@ def _convert_option(option: str, value: Any, default: Any) -> Any:
         wanted = f"{kinds}, such as {format_default(default)}"
         if option in _LENGTHS and type(default) is int:
             wanted = "a length such as 4096, 128k or 1e5"
-        raise ValueError(f"option {option!r} must be {wanted}; got {quote(value)}.") from None
+        raise ValueError(f"option {quote(option)} must be {wanted}; got {quote(value)}.") from None
 
 
 def _read_length(text: str) -> int:

@@ -8,6 +8,8 @@ white, comes last. Sizes are for a chart that is 600 pixels wide.
 
 from typing import Any, Literal, get_args
 
+from whorl._support.words import quote
+
 __all__ = ["PALETTE", "Theme", "theme"]
 
 Theme = Literal["light", "dark"]
@@ -41,7 +43,7 @@ def theme(name: Theme = "light") -> dict[str, Any]:
     """
     if name not in _COLORS:
         choices = " or ".join(map(repr, get_args(Theme)))
-        raise ValueError(f"theme: the name must be {choices}; got {name!r}.")
+        raise ValueError(f"theme: the name must be {choices}; got {quote(name)}.")
     return {**_style_frame(name), **_style_text(name), **_style_marks(name)}
 
 

@@ -270,7 +270,7 @@ def _find_real_tokens(types: Any, mask: Any) -> Tensor:
             continue
         if what == "mask" and given is None:
             continue
-        came = f"{given.dtype} {list(given.shape)}" if isinstance(given, Tensor) else repr(given)
+        came = f"{given.dtype} {list(given.shape)}" if isinstance(given, Tensor) else quote(given)
         raise ValueError(
             f"from_token_types: {what} must be a tensor of integers [B, T]; got {came}."
         )

@@ -29,6 +29,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from .base import Frequencies
 
+from whorl._support.words import quote
+
 __all__ = [
     "Description",
     "PairDescription",
@@ -159,7 +161,7 @@ def resolve_original_context(given: int | None, own: int | None, where: str) -> 
     if type(given) is not int or given < 1:
         raise ValueError(
             f"{where}.describe: original_context must be a positive int, the trained length;"
-            f" got {given!r}."
+            f" got {quote(given)}."
         )
     if own is not None and own != given:
         raise ValueError(

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from whorl._support.words import quote
 from whorl.encodings import Encoding
 
 from .checks import CHECKS
@@ -40,17 +41,19 @@ def check_encoding(
     if not isinstance(encoding, Encoding):
         raise TypeError(
             "check_encoding: encoding must be an instance of a whorl.Encoding subclass;"
-            f" got {encoding!r}."
+            f" got {quote(encoding)}."
         )
     for name in (*encoding.exempt, *(only or ())):
         if name not in CHECKS:
-            raise ValueError(f"unknown check {name!r}; known: {', '.join(CHECKS)}.")
+            raise ValueError(f"unknown check {quote(name)}; known: {', '.join(CHECKS)}.")
     chosen = [name for name in CHECKS if only is None or name in only]
     results = [_run_check(encoding, name) for name in chosen]
     failed = [result for result in results if not result.passed]
     if failed and raises:
         lines = "\n".join(f"  {result.check}: {result.message}" for result in failed)
-        raise AssertionError(f"{encoding!r} fails {len(failed)} of {len(results)} checks:\n{lines}")
+        raise AssertionError(
+            f"{quote(encoding)} fails {len(failed)} of {len(results)} checks:\n{lines}"
+        )
     return results
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.extras import import_extra
+from whorl._support.words import quote
 from whorl.configs import read_config
 from whorl.configs.gguf_header import GGUFTensor, read_tensor_table
 from whorl.configs.source import load
@@ -153,15 +154,15 @@ def _find_dequantizer(
         known = gguf.GGMLQuantizationType(kind)
         block, block_bytes = gguf.GGML_QUANT_SIZES[known]
     except (ValueError, KeyError):
-        raise ValueError(f"{name!r}: weights of type {kind} are not known.") from None
+        raise ValueError(f"{quote(name)}: weights of type {kind} are not known.") from None
     if columns % block:
-        raise ValueError(f"{name!r}: rows of {columns} numbers are no blocks of {block}.")
+        raise ValueError(f"{quote(name)}: rows of {columns} numbers are no blocks of {block}.")
 
     def undo(data: bytearray, rows: int) -> Tensor:
         raw = numpy.frombuffer(data, dtype=numpy.uint8).reshape(rows, -1)
         try:
             return torch.from_numpy(gguf.dequantize(raw, known)).view(rows, columns)
         except NotImplementedError:
-            raise ValueError(f"{name!r}: the package gguf cannot undo {known.name}.") from None
+            raise ValueError(f"{quote(name)}: the package gguf cannot undo {known.name}.") from None
 
     return columns // block * block_bytes, undo

@@ -110,8 +110,9 @@ def _read_shards(index: Path) -> tuple[FileHeader, ...]:
             wrong = min(said ^ set(header.entries))
             how = "has not" if wrong in said else "has, against it,"
             raise ValueError(
-                f"{str(index)!r} does not fit its shards: {name!r} {how} the tensor {quote(wrong)};"
-                " the files are of different models, or some were not downloaded whole."
+                f"{str(index)!r} does not fit its shards: {quote(name)} {how} the tensor"
+                f" {quote(wrong)}; the files are of different models, or some were not downloaded"
+                " whole."
             )
     return tuple(headers.values())
 

@@ -180,7 +180,8 @@ def _read_latent_sizes(data: Mapping[str, Any], family: str) -> HeadSizes:
     unrotated, rotated, rank = sizes
     if unrotated is None or rotated is None or rank is None or rotated % 2:
         raise ConfigError(
-            f"config: {', '.join(names)} must be positive ints, the second even; got {sizes!r}."
+            f"config: {', '.join(names)} must be positive ints, the second even; got"
+            f" {quote(sizes)}."
         )
     # A-X K2 has a gate for the values behind each head of q.
     gate = _get_first(data, ("v_head_dim",)) if family == "axk2" else None

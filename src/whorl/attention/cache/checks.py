@@ -61,12 +61,12 @@ class CacheConfig(Config):
             if getattr(self, option) not in known:
                 raise ValueError(
                     f"KVCache: {option} must be {known[0]!r} or {known[1]!r};"
-                    f" got {getattr(self, option)!r}."
+                    f" got {quote(getattr(self, option))}."
                 )
         for option, used in (("sinks", self.sinks), ("placement", self.placement == "in_cache")):
             if used and self.window is None:
                 raise ValueError(
-                    f"KVCache: window must be an int with {option}={getattr(self, option)!r},"
+                    f"KVCache: window must be an int with {option}={quote(getattr(self, option))},"
                     " because nothing is dropped without one; got None. Pass window=."
                 )
 
@@ -75,7 +75,7 @@ def check_placement(encoding: Encoding | None, placement: str) -> None:
     """Refuse to count positions inside the cache, where they have several axes."""
     if encoding is not None and placement == "in_cache" and encoding.position_axes > 1:
         raise ValueError(
-            f"KVCache: placement must be 'absolute' for {encoding!r}, because positions on"
+            f"KVCache: placement must be 'absolute' for {quote(encoding)}, because positions on"
             f" {encoding.position_axes} axes cannot be counted in the cache; got 'in_cache'."
         )
 
@@ -105,8 +105,8 @@ def _check_held(k: Tensor, v: Tensor, held: dict[str, Tensor]) -> None:
             B, G, _, D = old.shape
             raise ValueError(
                 f"KVCache.update: {name} must be [{B}, {G}, T, {D}] as the tokens held; got"
-                f" {list(x.shape)}."
-                " Use one cache per layer, reorder() to change the batch, reset() to start again."
+                f" {list(x.shape)}. Use one cache per layer, reorder() to change the batch, reset()"
+                " to start again."
             )
         if old.dtype != x.dtype or old.device != x.device:
             raise TypeError(
@@ -123,7 +123,7 @@ def check_positions(positions: Any, encoding: Encoding | None, where: str) -> No
     for part in [] if encoding is None else encoding.parts:
         if not part.fractional and part.hooks - {"input"}:
             raise TypeError(
-                f"{where}: positions must be integers for {part!r}, whose table is read by"
+                f"{where}: positions must be integers for {quote(part)}, whose table is read by"
                 f" distance; got {positions.dtype}. Use positions.long() if they are whole."
             )
     if not bool(positions.isfinite().all()):
@@ -151,7 +151,7 @@ def check_crop(length: Any, held: int, lengths: list[int]) -> None:
     """Refuse a length that the cache, or one of its rows, does not have."""
     is_integer = length.dtype in INTEGERS if isinstance(length, Tensor) else type(length) is int
     if not is_integer:
-        came = length.dtype if isinstance(length, Tensor) else repr(length)
+        came = length.dtype if isinstance(length, Tensor) else quote(length)
         raise TypeError(f"KVCache.crop: length must be an int, or integers [B]; got {came}.")
     if isinstance(length, Tensor):
         if length.shape != (len(lengths),):

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.storage import check_storage
+from whorl._support.words import quote
 from whorl.attention._checks import check_coordinates, check_encoding, check_rows
 from whorl.attention._precision import disable_autocast
 from whorl.encodings.base import Encoding
@@ -227,8 +228,8 @@ def _check_state(state: LinearState, feature_map: str, like: Tensor) -> None:
         )
     if state.feature_map != feature_map:
         raise ValueError(
-            f"linear_attention: feature_map must be that of the state, {state.feature_map!r}; got"
-            f" {feature_map!r}. Use one for the whole sequence."
+            f"linear_attention: feature_map must be that of the state, {quote(state.feature_map)};"
+            f" got {quote(feature_map)}. Use one for the whole sequence."
         )
     held = state.numerator
     for name in ("numerator", "denominator"):
@@ -260,6 +261,6 @@ def _check_same_encoding(old: Encoding | None, encoding: Encoding | None) -> Non
     )
     if not same:
         raise ValueError(
-            f"linear_attention: encoding must be that of the state, {old!r}, because its sums hold"
-            f" rotated keys; got {encoding!r}. Use one for the whole sequence."
+            f"linear_attention: encoding must be that of the state, {quote(old)}, because its sums"
+            f" hold rotated keys; got {quote(encoding)}. Use one for the whole sequence."
         )

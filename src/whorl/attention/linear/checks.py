@@ -51,13 +51,14 @@ def find_parts(
         elif part.hooks & {"score", "value"}:
             raise ValueError(
                 "linear_attention: encoding must not act on the scores of pairs of tokens, because"
-                f" linear attention only has sums over keys that all queries share; got {part!r}."
-                " Use whorl.attention, or a rotation such as RoPE, or under causal=True ALiBi."
+                " linear attention only has sums over keys that all queries share; got"
+                f" {quote(part)}. Use whorl.attention, or a rotation such as RoPE, or under"
+                " causal=True ALiBi."
             )
         if part.causal and not causal:
             raise ValueError(
-                f"linear_attention: causal must be True for {part!r}, because the score of a key"
-                " after its query would grow with the distance; got False. Use RoPE without it."
+                f"linear_attention: causal must be True for {quote(part)}, because the score of a"
+                " key after its query would grow with the distance; got False. Use RoPE without it."
             )
         if part.acts("forward"):
             rotation = part
@@ -68,14 +69,14 @@ def _check_decay(part: Encoding, other: Encoding | None, causal: bool, heads: in
     """Refuse a decay without a causal mask, beside another, or for other heads."""
     if not causal:
         raise ValueError(
-            f"linear_attention: causal must be True for {part!r}, because exp(-m |i - j|) is a"
+            f"linear_attention: causal must be True for {quote(part)}, because exp(-m |i - j|) is a"
             " factor of the query times one of the key only where no key comes after its query; got"
             " False. Use whorl.attention, or RoPE."
         )
     if other is not None:
         raise ValueError(
-            f"linear_attention: encoding must have at most one ALiBi; got {other!r} and {part!r}."
-            " Their slopes add up: build one with slope_scale=."
+            f"linear_attention: encoding must have at most one ALiBi; got {quote(other)} and"
+            f" {quote(part)}. Their slopes add up: build one with slope_scale=."
         )
     check_heads(part, heads, "linear_attention")
 

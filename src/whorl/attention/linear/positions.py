@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from whorl._support.tensors import has_values
+from whorl._support.words import quote
 from whorl.encodings.rotary.call import ResolvedPositions, find_context_length
 from whorl.encodings.rotary.rotary import Rotary
 
@@ -70,9 +71,9 @@ def find_followed_length(
         return call.context_length
     if has_state:
         raise ValueError(
-            f"{_NAME}: context_length must be given with a state for {scaling!r}, which depends on"
-            " the current length, because keys in sums cannot be rotated again; got None. Pass the"
-            " same in every call, or process the whole sequence in one call."
+            f"{_NAME}: context_length must be given with a state for {quote(scaling)}, which"
+            " depends on the current length, because keys in sums cannot be rotated again; got"
+            " None. Pass the same in every call, or process the whole sequence in one call."
         )
     lengths = [call.q.shape[2], call.k.shape[2]]
     return find_context_length([queries, keys], lengths, call.axes)

@@ -84,8 +84,8 @@ def check_inputs(
         )
     if encoding.causal and not causal:
         raise ValueError(
-            f"{where}: causal must be True for {encoding!r}, because the score of a key after its"
-            " query would grow with the distance; got False."
+            f"{where}: causal must be True for {quote(encoding)}, because the score of a key after"
+            " its query would grow with the distance; got False."
         )
     check_heads(encoding, q.shape[1], where)
 
@@ -168,13 +168,13 @@ def _check_match(cache: "KVCache", encoding: Encoding, arguments: VisibilityArgu
     """Refuse an encoding, a window or sinks that differ from those of the cache."""
     if cache.encoding is not None and cache.encoding is not encoding:
         raise ValueError(
-            f"attention: encoding must be that of the cache, {cache.encoding!r}; got {encoding!r}."
-            " Pass the same one, or none."
+            f"attention: encoding must be that of the cache, {quote(cache.encoding)}; got"
+            f" {quote(encoding)}. Pass the same one, or none."
         )
     if cache.encoding is None and encoding.acts("forward"):
         raise ValueError(
-            f"attention: cache must be built with the encoding, because {encoding!r} rotates keys;"
-            " got a KVCache without one. Build it with KVCache(encoding)."
+            f"attention: cache must be built with the encoding, because {quote(encoding)} rotates"
+            " keys; got a KVCache without one. Build it with KVCache(encoding)."
         )
     window, sinks = arguments.window, arguments.sinks
     if (window is not None and window != cache.window) or (sinks and sinks != cache.sinks):
@@ -196,7 +196,7 @@ def check_segments(
         raise ValueError(
             f"attention: segments must be integers [S] or [B, S], one for each of the {S} keys, for"
             " an encoding with vectors for them and no cache; got"
-            f" {list(segments.shape)} for {encoding!r}."
+            f" {list(segments.shape)} for {quote(encoding)}."
         )
     return segments[..., S - T :], segments
 
