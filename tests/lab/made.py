@@ -20,14 +20,15 @@ def made(
     curves: dict[str, list[Sequence[float]]] | None = None,
     **losses: dict[int, list[list[float]]],
 ) -> list[EncodingResults]:
-    """Entries whose windows have the given losses by length and seed; at 256 as at 128 by default.
+    """Entries whose windows have the given losses by length and seed.
 
-    curves: validation losses of an encoding in each seed. With a third of the steps the results
-    are the same.
+    By default those at 256 are as at 128, and those at 2048 as at 512. curves: validation losses
+    of an encoding in each seed. With a third of the steps the results are the same.
     """
     entries = []
     for key, given in losses.items():
-        name, by_length = _get_row_name(key), {256: given[128], **given}
+        name = _get_row_name(key)
+        by_length = {256: given[128], 2048: given.get(512, given[128]), **given}
         seeds = len(given[128])
         drawn = (curves or {}).get(name) or [CURVE] * seeds
         evaluations = {

@@ -65,4 +65,8 @@ def test_the_last_tenth_is_that_of_the_mean_over_seeds() -> None:
 
 def test_means_over_seeds() -> None:
     curves = [LearningCurve((1, 2), (4.0, 2.0)), LearningCurve((1, 2), (3.0, 1.0))]
-    assert average_curves(curves) == {"step": [1, 2], "loss": [3.5, 1.5]}
+    assert average_curves(curves) == {
+        "step": [1, 2],
+        "loss": [3.5, 1.5],
+        "seeds": [list(curve.losses) for curve in curves],
+    }

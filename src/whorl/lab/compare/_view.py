@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .noise import ACCURACY_NOISE, compute_noise, find_deviation
 from .statistics import estimate
-from .thresholds import HOLDS, SEED_NOISE
+from .thresholds import HOLDS
 
 __all__ = ["MISSING", "ComparisonView", "format_count", "join_names", "read_number"]
 
@@ -176,10 +177,8 @@ class ComparisonView:
     def has_same_steady_rows(self) -> bool:
         """Whether the rows that keep their loss are those that did with a third of the steps."""
         rows = self.rows
-        ends = (str(self.trained_length), str(self.longest))
-        values = [
-            tuple(read_number((row.get("third") or {}).get(end)) for end in ends) for row in rows
-        ]
+        ends = (self.trained_length, self.longest)
+        values = [tuple(self._get_third(row, end) for end in ends) for row in rows]
         return [rows[n] for n in self._find_steady(values)] == self.list_steady()
 
     def _find_steady(self, values: Sequence[tuple[float | None, ...]]) -> list[int]:
@@ -198,25 +197,89 @@ class ComparisonView:
     ) -> list[Mapping[str, Any]]:
         """The ``rows`` that another seed could put before ``best`` at ``length``.
 
-        They are those within SEED_NOISE. With several seeds, only those whose difference, paired by
-        seed, is not surely different from 0.
+        With three seeds or more, those whose difference, paired by seed, is not surely different
+        from 0. With fewer, those within what a seed may change, or what the two seeds differ by.
         """
         return [row for row in rows if row is not best and self._is_close(best, row, length)]
 
+    def list_catching_up(
+        self, best: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], length: int
+    ) -> list[Mapping[str, Any]]:
+        """The ``rows`` that three times as many steps may put before ``best`` at ``length``.
+
+        Their distance has become smaller since a third of the steps, and would be 0, or what a seed
+        may change, if it changed as much again.
+        """
+        return [row for row in rows if row is not best and self._is_catching_up(best, row, length)]
+
     def _is_close(self, best: Mapping[str, Any], row: Mapping[str, Any], length: int) -> bool:
-        ours, theirs = self.get_value(best, length), self.get_value(row, length)
-        if ours is None or theirs is None or abs(ours - theirs) > SEED_NOISE:
+        gap = self._compute_gap(best, row, length)
+        if gap is None:
             return False
-        seeds = [self.get_cell(one, length).get("seeds") or [] for one in (best, row)]
-        if len(seeds[0]) < 2 or len(seeds[0]) != len(seeds[1]):
-            return True
-        gap = estimate([a - b for a, b in zip(*seeds, strict=True)])
-        return gap.low is None or gap.high is None or gap.low <= 0.0 <= gap.high
+        ours, theirs = (self._get_by_seed(one, length) for one in (best, row))
+        both = [theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]
+        if len(both) < 3:
+            noise = self._compute_noise((best, row), length)
+            # What two seeds differ by is two standard deviations of their mean.
+            return gap <= (max(noise, abs(both[1] - both[0])) if len(both) == 2 else noise)
+        found = estimate(both)
+        return found.low is None or found.high is None or found.low <= 0.0 <= found.high
+
+    def _is_catching_up(self, best: Mapping[str, Any], row: Mapping[str, Any], length: int) -> bool:
+        gap = self._compute_gap(best, row, length)
+        before = self._compute_gap(best, row, length, third=True)
+        if gap is None or before is None or before <= gap:
+            return False
+        return 2 * gap - before <= self._compute_noise((best, row), length)
+
+    def _compute_gap(
+        self, best: Mapping[str, Any], row: Mapping[str, Any], length: int, *, third: bool = False
+    ) -> float | None:
+        """How much worse ``row`` is than ``best``; None if a value is missing."""
+        read = self._get_third if third else self.get_value
+        ours, theirs = read(best, length), read(row, length)
+        if ours is None or theirs is None:
+            return None
+        return ours - theirs if self.is_accuracy else theirs - ours
+
+    def _get_by_seed(self, row: Mapping[str, Any], length: int) -> dict[int, float]:
+        """Finite values of a row by seed."""
+        values = self.get_cell(row, length).get("seeds") or []
+        seeds = row.get("seeds") or self.settings["seeds"]
+        if len(seeds) != len(values):
+            return {}
+        pairs = zip(seeds, map(read_number, values), strict=True)
+        return {seed: value for seed, value in pairs if value is not None}
+
+    def _get_third(self, row: Mapping[str, Any], length: int) -> float | None:
+        """The value of a row with a third of the steps."""
+        return read_number((row.get("third") or {}).get(str(length)))
+
+    def _compute_noise(
+        self, rows: Sequence[Mapping[str, Any]], length: int, *, third: bool = False
+    ) -> float:
+        """How much other seeds may change the difference of two rows."""
+        if self.is_accuracy:
+            return ACCURACY_NOISE
+        read = self._get_third if third else self.get_value
+        names = {row["name"]: row for row in self.comparison["rows"]}
+        parts = []
+        for row in rows:
+            trained = names.get(row["trained_as"], row)
+            near, far = read(trained, min(length, self.trained_length)), read(row, length)
+            rise = math.inf if near is None or far is None else far - near
+            parts.append((1.0, find_deviation(length / self.trained_length, rise)))
+        counts = [len(self._get_by_seed(row, length)) for row in rows]
+        return compute_noise(parts, max(1, min(counts)))
 
     def format_last_tenth(self, row: Mapping[str, Any]) -> str:
         """Change of the validation loss in the last tenth of the steps, such as "-0.4 %"."""
         improvement = read_number(row.get("last_tenth"))
         return MISSING if improvement is None else f"{round(-100 * improvement, 1) + 0.0:+.1f} %"
+
+    def has_thirds(self) -> bool:
+        """Whether every row was also trained with a third of the steps."""
+        return all(row.get("third") for row in self.comparison["rows"])
 
     def is_settled(self, length: int) -> bool:
         """Whether the best row at ``length`` was also best with a third of the steps.
@@ -224,14 +287,15 @@ class ComparisonView:
         A difference that another seed could reverse does not count.
         """
         rows = [row for row in self.rank_rows(length) if self.get_value(row, length) is not None]
-        before = [read_number((row.get("third") or {}).get(str(length))) for row in rows]
+        before = [self._get_third(row, length) for row in rows]
         known = [value for value in before if value is not None]
         if not rows:
             return True
-        if before[0] is None or len(known) < len(before):
+        if len(known) < len(before):
             return False
         best = max(known) if self.is_accuracy else min(known)
-        return abs(before[0] - best) <= SEED_NOISE
+        first = rows[before.index(best)]
+        return abs(known[0] - best) <= self._compute_noise((rows[0], first), length, third=True)
 
 
 def format_count(count: int, noun: str) -> str:

@@ -3,7 +3,7 @@
 A claim says that a number is above a bound. It is *reproduced* if the whole 95 % interval is above
 the bound, *not reproduced* if it is below, else *not decidable*; the evidence says why. With
 three seeds or more, differences are paired by seed. With fewer they are paired by window of text,
-and where two rows are compared they must exceed what another seed may change.
+and must exceed the bound by what another seed may change (noise.py).
 
 Claims about how well an encoding does when it has learned are judged only if their number has
 *settled*: v is the number here and w the one of runs with a third of the steps, and three times as
@@ -22,9 +22,9 @@ from whorl.lab.config import RunConfig
 
 from .curves import LearningCurve
 from .gather import EncodingResults
+from .noise import compute_noise, find_deviation, get_curve_deviation
 from .published import CLAIMS, FAR, RISES, Claim, LossFunction, Measure, build_rise
 from .statistics import Estimate, estimate
-from .thresholds import SEED_NOISE
 
 __all__ = ["CLAIMS", "Claim", "check_claims"]
 
@@ -69,8 +69,7 @@ def check_claims(entries: Sequence[EncodingResults], config: RunConfig) -> list[
             and set(at.values()) <= set(config.lengths)
             and (scaled or not any("+" in name for name in claim.needs))
         ):
-            mine = {name: known[name] for name in claim.needs}
-            found.append(_describe_claim(claim, _judge_claim(claim, mine, at)))
+            found.append(_describe_claim(claim, _judge_claim(claim, known, at)))
     return found
 
 
@@ -88,28 +87,38 @@ def _describe_claim(claim: Claim, judgement: _Judgement) -> dict[str, Any]:
     }
 
 
-def _judge_claim(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Judgement:
-    found = _judge_speed(entries) if claim.kind == "speed" else _judge_losses(claim, entries, at)
-    trained = {name: one for name, one in entries.items() if one.scaling is None}
+def _judge_claim(claim: Claim, known: Entries, at: Mapping[int, int]) -> _Judgement:
+    entries = {name: known[name] for name in claim.needs}
+    # A scaling may lose what was learned, but there must be something to lose.
+    trained = {one.trained_as: known[one.trained_as] for one in entries.values()}
+    if claim.kind == "speed":
+        found = _judge_speed(entries)
+    else:
+        found = _judge_losses(claim, entries, at, trained)
     if untrained := [name for name, one in trained.items() if not _has_learned(one, at[1])]:
         text = f"{', '.join(untrained)}: the loss is hardly below that of token frequencies"
         return _Judgement(_NOT_YET, found.value, text)
     return found
 
 
-def _judge_losses(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Judgement:
-    """The judgement by the measure of the claim that supports it least."""
+def _judge_losses(
+    claim: Claim, entries: Entries, at: Mapping[int, int], trained: Entries
+) -> _Judgement:
+    """The judgement by the measure of the claim that supports it least.
+
+    trained: rows without a scaling, whose loss at the trained length shows what rises.
+    """
     losses = _list_losses(claim, entries, at)
     if claim.needs_rope_rise:
-        rise = _estimate_measure(build_rise("rope"), entries, at)
-        if _compare_with_bound(rise.value, RISES) != _REPRODUCED:
+        rise = _estimate_measure(build_rise("rope"), entries, at, trained)
+        if _compare_with_bound(rise.value, RISES, rise.noise) != _REPRODUCED:
             why = f"rise of rope at {FAR}x: {rise.value}, not surely above {RISES:g} ({rise.over})"
             text = f"{losses}; {why}, so that nothing is there to avoid"
             return _Judgement(_OPEN, rise.value, text)
     found = []
     for measure in claim.measures:
-        number = _estimate_measure(measure, entries, at)
-        noise = number.noise if claim.between_rows else 0.0
+        number = _estimate_measure(measure, entries, at, trained)
+        noise = number.noise
         outcome = _compare_with_bound(number.value, claim.bound, noise)
         text = (
             f"{losses}; {measure.label}: {number.value}, to be above {claim.bound + noise:.2g}"
@@ -130,11 +139,15 @@ def _judge_losses(claim: Claim, entries: Entries, at: Mapping[int, int]) -> _Jud
 
 
 def _compute_with_third(measure: Measure, entries: Entries, at: Mapping[int, int]) -> float | None:
-    """The measure in runs with a third of the steps; None if there are none."""
-    thirds = {name: entry.third for name, entry in entries.items() if entry.third is not None}
+    """The measure in runs with a third of the steps; None if a seed has none."""
+    thirds = {
+        name: entry.third
+        for name, entry in entries.items()
+        if entry.third is not None and entry.evaluations.keys() <= entry.third.evaluations.keys()
+    }
     if len(thirds) < len(entries):
         return None
-    mean = _estimate_measure(measure, thirds, at).value.mean
+    mean = _estimate_measure(measure, thirds, at, {}).value.mean
     return mean if math.isfinite(mean) else None
 
 
@@ -168,7 +181,8 @@ def _judge_speed(entries: Entries) -> _Judgement:
     value = estimate([_compute_saving(race) for race in known])
     over = f"{len(seeds)} seeds"
     if len(seeds) < 3:
-        noise = SEED_NOISE / math.sqrt(len(seeds))
+        deviation = get_curve_deviation()
+        noise = compute_noise([(1.0, deviation), (-1.0, deviation)], len(seeds))
         pairs = [(first.curves[seed], second.curves[seed]) for seed in seeds]
         value = _widen_by_noise(value.mean, pairs, noise)
         count = "one seed" if len(seeds) == 1 else "two seeds"
@@ -244,19 +258,19 @@ class _EstimatedMeasure:
 
 
 def _estimate_measure(
-    measure: Measure, entries: Entries, at: Mapping[int, int]
+    measure: Measure, entries: Entries, at: Mapping[int, int], trained: Entries
 ) -> _EstimatedMeasure:
     """Estimate of a measure over seeds; with fewer than three, over windows of text.
 
     Two seeds would give an interval of Student's t with a factor of 12.7.
     """
     seeds = sorted(set.intersection(*(set(entry.evaluations) for entry in entries.values())))
+    losses = {
+        (name, times): entry.get_by_seed(length, "loss")
+        for name, entry in entries.items()
+        for times, length in at.items()
+    }
     if len(seeds) > 2:
-        losses = {
-            (name, times): entry.get_by_seed(length, "loss")
-            for name, entry in entries.items()
-            for times, length in at.items()
-        }
         value = estimate(_compute_each(measure.compute, losses, seeds))
         return _EstimatedMeasure(value, f"{len(seeds)} seeds")
     if not seeds:
@@ -269,8 +283,32 @@ def _estimate_measure(
     numbers = list(next(iter(windows.values())))
     value = estimate(_compute_each(measure.compute, windows, numbers))
     count = "one seed" if len(seeds) == 1 else "two seeds"
-    noise = SEED_NOISE / math.sqrt(len(seeds))
+    noise = 0.0
+    if math.isfinite(value.mean):
+        noise = _compute_measure_noise(measure, entries, at, trained, len(seeds))
+        if len(seeds) == 2:  # what the two differ by is two standard deviations of their mean
+            first, second = _compute_each(measure.compute, losses, seeds)
+            noise = max(noise, abs(first - second))
     return _EstimatedMeasure(value, f"{count}, {len(numbers)} windows", noise)
+
+
+def _compute_measure_noise(
+    measure: Measure, entries: Entries, at: Mapping[int, int], trained: Entries, seeds: int
+) -> float:
+    """How much other seeds may change a measure, which is a sum of losses with factors."""
+
+    def average(entry: EncodingResults, times: int) -> float:
+        return fmean(entry.get_by_seed(at[times], "loss").values())
+
+    parts = []
+    for name, entry in entries.items():
+        for times in at:
+            # The measure of a loss of 1 here and 0 elsewhere is the factor of this loss.
+            factor = measure.compute(lambda *cell, here=(name, times): float(cell == here))
+            if factor:
+                start = average(trained.get(entry.trained_as, entry), 1)
+                parts.append((factor, find_deviation(times, average(entry, times) - start)))
+    return compute_noise(parts, seeds)
 
 
 def _compute_each(
@@ -309,5 +347,5 @@ def _explain_open(estimate: Estimate, bound: float, noise: float) -> str:
     if estimate.low is None or estimate.high is None:
         return "a loss is not finite" if math.isnan(estimate.mean) else "one value has no interval"
     if noise and not estimate.low <= bound <= estimate.high:
-        return f"a difference within {noise:g}, which another seed may reverse"
+        return f"a difference within {noise:.2g}, which another seed may reverse"
     return f"the interval contains {bound:g}"

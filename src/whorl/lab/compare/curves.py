@@ -50,10 +50,14 @@ class LearningCurve:
         return LearningCurve(self.steps, tuple(loss + nats for loss in self.losses))
 
 
-def average_curves(curves: Sequence[LearningCurve]) -> dict[str, list[float]]:
-    """Steps and mean losses of runs that differ in the seed only."""
+def average_curves(curves: Sequence[LearningCurve]) -> dict[str, list[Any]]:
+    """Steps, mean losses and the losses of each run, of runs that differ in the seed only."""
     columns = zip(*(curve.losses for curve in curves), strict=True)
-    return {"step": list(curves[0].steps), "loss": [fmean(column) for column in columns]}
+    return {
+        "step": list(curves[0].steps),
+        "loss": [fmean(column) for column in columns],
+        "seeds": [list(curve.losses) for curve in curves],
+    }
 
 
 def compute_last_tenth(pairs: Sequence[tuple[LearningCurve, LearningCurve]]) -> float | None:

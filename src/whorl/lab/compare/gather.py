@@ -289,12 +289,18 @@ def _build_row(
         "tokens_per_second": speeds.get(entry.encoding) if trained else None,
         "memory_mb": fmean(one["memory_mb"] for one in found) if trained else None,
         "last_tenth": entry.last_tenth,
+        "seeds": list(entry.evaluations),  # in the order of the values below
         "by_length": {
             str(length): _summarize_length(entry, length, measure) for length in config.lengths
         },
         "third": entry.third
         and {
             str(length): _summarize_length(entry.third, length, measure)["mean"]
+            for length in config.lengths
+        },
+        "third_seeds": entry.third
+        and {
+            str(length): list(entry.third.get_by_seed(length, measure).values())
             for length in config.lengths
         },
     }

@@ -45,7 +45,7 @@ def _describe_choice(view: ComparisonView, chosen: Sequence[Row], steady: Sequen
     one = len(chosen) == 1
     names = join_names([str(row["name"]) for row in chosen], _MOST_NAMES, "or")
     values = _format_range(view, chosen, view.longest)
-    start = f"For texts longer than trained, choose {names}: {_say_when(view)}"
+    start = f"For texts longer than trained, choose {names}: {_say_when(view, view.longest)}"
     if len(chosen) == len(steady):
         who = "it keeps its" if one else "they keep their"
         return (
@@ -61,7 +61,7 @@ def _describe_choice(view: ComparisonView, chosen: Sequence[Row], steady: Sequen
 
 
 def _describe_no_steady_row(view: ComparisonView, best: Sequence[Row]) -> str:
-    rows, when = view.comparison["rows"], _say_when(view)
+    rows, when = view.comparison["rows"], _say_when(view, view.longest)
     if len(rows) == 1:
         (row,) = rows
         change = _describe_change(view, row)
@@ -103,30 +103,49 @@ def _judge_trained_length(view: ComparisonView) -> str:
     ]
     at = f"At the trained length of {length} {view.unit}"
     if view.longest <= length:  # else the first sentence says it
-        at += f", {_say_when(view)}"
+        at += f", {_say_when(view, length)}"
     if not rows:
         return f"{at} no row has a finite {view.measure} {_describe_size(view)}."
     best = rows[0]
     value = _format_range(view, [best], length)
     if len(rows) == 1:
         return f"{at} {best['name']} reaches {value} {_describe_size(view)}."
-    close = [str(row["name"]) for row in view.list_close(best, rows, length)]
+    close = view.list_close(best, rows, length)
+    behind = [row for row in rows if row not in close]
+    catching_up = view.list_catching_up(best, behind, length)
     text = f"{at} {best['name']} is best with {value}"
+    if view.has_thirds() and not view.is_settled(length):
+        text += ", which it was not after a third of the steps"
     if close:
         verb = "is" if len(close) == 1 else "are"
-        text += f", and {join_names(close, _MOST_NAMES)} {verb} too close to call"
-    else:
+        text += f", and {_join_rows(close)} {verb} too close to call"
+    if catching_up:
+        text += f", and {_join_rows(catching_up)} may pass it with more steps"
+    if not close and not catching_up:
         text += ", with no other row close to it"
     return f"{text} {_describe_size(view)}."
 
 
-def _say_when(view: ComparisonView) -> str:
-    """After how many steps, and whether a third of them gave the same rows to choose."""
+def _join_rows(rows: Sequence[Row]) -> str:
+    return join_names([str(row["name"]) for row in rows], _MOST_NAMES)
+
+
+def _say_when(view: ComparisonView, length: int) -> str:
+    """After how many steps, and whether the best rows at ``length`` have changed since a third.
+
+    They are still changing too if a row that keeps its loss may pass the best one that does.
+    """
     when = f"after {view.settings['steps']} steps"
     if not any(row.get("third") for row in view.comparison["rows"]):
         return f"{when},"
-    lengths = {view.trained_length, view.longest}
-    settled = all(view.is_settled(length) for length in lengths) and view.has_same_steady_rows()
+    settled = view.is_settled(length)
+    if length == view.longest:
+        steady = view.list_steady()
+        settled &= view.has_same_steady_rows()
+        if steady:
+            close = view.list_close(steady[0], steady, length)
+            behind = [row for row in steady if row not in close]
+            settled &= not view.list_catching_up(steady[0], behind, length)
     return f"{when}, as after a third of them," if settled else f"{when}, and still changing,"
 
 
