@@ -12,15 +12,22 @@ from typing import Any
 
 import torch
 
-from whorl.configs import LayerGroup, ModelPositions, Parity, Rotation, read_config
+from whorl.configs import (
+    Document,
+    LayerGroup,
+    ModelPositions,
+    Parity,
+    Rotation,
+    read_config,
+)
 from whorl.configs.huggingface.write import (
     DIALECTS,
     Dialect,
     explain_loss,
     find_dialect,
-    write_config,
     write_dialect_lines,
 )
+from whorl.configs.inspection.config_writer import ConfigWriter
 from whorl.configs.inspection.extension import (
     collect_parameters,
     has_one_dictionary,
@@ -68,11 +75,8 @@ def rewrite_config(
     dialect = find_dialect(explored.data, explored.keys)
     group = apply_choice(explored, index, choice, trained)
     model, lines, why = _build_lines(explored, index, choice, trained)
-    written = {
-        each: write_config(explored.data, _find_path(model, explored.data), found)
-        for each, found in lines.items()
-        if found is not None
-    }
+    writer = ConfigWriter(Document(model.kind, dict(explored.data)), model)
+    written = {each: writer.write(found) for each, found in lines.items() if found is not None}
     if choice.is_config:
         written[dialect] = dict(explored.data)
     configs = {
@@ -91,17 +95,6 @@ def rewrite_config(
 
 def _get_model_type(model: ModelPositions) -> str | None:
     return model.model_type if model.part is None else model.part.model_type
-
-
-def _find_path(model: ModelPositions, data: Mapping[str, Any]) -> list[str]:
-    """The keys that lead to the part that the model was read from."""
-    where = "" if model.part is None else model.part.where
-    path, inside = where.split(".") if where else [], data
-    for name in path:
-        inside = inside.get(name, None)
-        if not isinstance(inside, dict):  # the keys of the part are on the top level
-            return []
-    return path
 
 
 def _build_lines(

@@ -21,6 +21,7 @@ from whorl.scaling.yarn import compute_mscale
 from .patches import explain_refused_type, list_needed_keys
 
 __all__ = [
+    "NOT_BY_FACTOR",
     "ModelExtension",
     "build_scaling",
     "collect_parameters",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 #: Scalings that need more than one factor, with the reason.
-_NOT_BY_FACTOR = {
+NOT_BY_FACTOR = {
     "longrope": "LongRoPE needs a factor for every pair, found by a search over a trained model",
     "proportional": "it does not rotate slow pairs, and a model must be trained that way",
 }
@@ -83,10 +84,10 @@ class ModelExtension:
 
 def build_scaling(name: str, factor: float, trained: int) -> Scaling:
     """The scaling of this name for ``factor`` times the trained length."""
-    known = [each for each in scalings.names() if each not in _NOT_BY_FACTOR]
-    if name in _NOT_BY_FACTOR:
+    known = [each for each in scalings.names() if each not in NOT_BY_FACTOR]
+    if name in NOT_BY_FACTOR:
         raise ConfigError(
-            f"{quote(name)} cannot be chosen by a factor: {_NOT_BY_FACTOR[name]}. Extend by"
+            f"{quote(name)} cannot be chosen by a factor: {NOT_BY_FACTOR[name]}. Extend by"
             f" one of {', '.join(known)}."
         )
     if name not in scalings.names():

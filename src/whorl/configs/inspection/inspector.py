@@ -18,15 +18,10 @@ from whorl.configs import (
     presets,
     read_config,
 )
-from whorl.configs.huggingface.write import Dialect, find_dialect, write_config
+from whorl.configs.huggingface.write import Dialect
 
-from .extension import (
-    ModelExtension,
-    describe_scaling,
-    name_model,
-    select_extended_groups,
-    write_lines_by_dialect,
-)
+from .config_writer import ConfigWriter
+from .extension import ModelExtension, describe_scaling, name_model, select_extended_groups
 from .extension import extend as put
 from .frameworks import ConfiguredLayers, FrameworkComparison, compare_frameworks
 from .lengths import (
@@ -37,7 +32,6 @@ from .lengths import (
     measure_length,
 )
 from .pairs import compute_wavelengths, count_complete
-from .patches import explain_mismatch
 from .report import GroupReport, Inspection
 
 __all__ = ["inspect"]
@@ -78,15 +72,16 @@ def inspect(
     extensions: dict[int, ModelExtension] = {}
     if extend is not None:
         extensions = inspector.extend_groups(chosen, extend, factor, whole=layer_type is None)
-    lines, extensions = inspector.write_lines(extensions)
+    writer = inspector.writer
+    lines, extensions = writer.write_lines(extensions)
     reports = [inspector.build_report(group, extensions.get(id(group))) for group in chosen]
     if extensions:
         reports = inspector.compare_extended(reports, lines)
     source = str(x) if isinstance(x, (str, os.PathLike)) else type(x).__name__
     new, old = (
-        inspector.nest_lines(lines[dialect]) for dialect in ("transformers 5", "transformers 4")
+        writer.nest_lines(lines[dialect]) for dialect in ("transformers 5", "transformers 4")
     )
-    return Inspection(source, model, tuple(reports), length, new, old, inspector.dialect)
+    return Inspection(source, model, tuple(reports), length, new, old, writer.dialect)
 
 
 def _check_lengths(length: int | None, trained: int | None) -> None:
@@ -110,50 +105,20 @@ class _Inspector:
     given_trained: int | None
 
     @property
-    def keys(self) -> Mapping[str, Any]:
-        """The keys that the layers were read from."""
-        return self.document.data if self.model.part is None else self.model.part.keys
-
-    @property
-    def path(self) -> list[str]:
-        """The path to the part with these keys; empty if they are at the top of the config."""
-        where = "" if self.model.part is None else self.model.part.where
-        path = where.split(".") if where else []
-        inside: Any = self.document.data
-        for name in path:
-            inside = inside.get(name) if isinstance(inside, Mapping) else None
-        return path if isinstance(inside, Mapping) else []
-
-    @property
-    def dialect(self) -> Dialect | None:
-        """The dialect of the config; None for files of other software."""
-        known = self.model.kind in ("transformers", "mlx")
-        return find_dialect(self.document.data, self.keys) if known else None
-
-    def write_lines(
-        self, found: dict[int, ModelExtension]
-    ) -> tuple[dict[Dialect, dict[str, Any] | None], dict[int, ModelExtension]]:
-        """The lines for config.json in each dialect; extensions without lines say why."""
-        lines = write_lines_by_dialect(self.model, self.keys, found)
-        why = self._explain_mismatch(lines["transformers 5"], found)
-        if why is not None:
-            found = {key: replace(each, parameters=None, why=why) for key, each in found.items()}
-            lines["transformers 5"] = None
-        old = lines["transformers 4"]
-        if lines["transformers 5"] is None or self._explain_mismatch(old, found) is not None:
-            lines["transformers 4"] = None
-        return lines, found
+    def writer(self) -> ConfigWriter:
+        return ConfigWriter(self.document, self.model)
 
     def compare_extended(
         self, reports: list[GroupReport], lines: Mapping[Dialect, Mapping[str, Any] | None]
     ) -> list[GroupReport]:
         """The reports, with how other frameworks read the extended config."""
-        if self.dialect is None:
+        writer = self.writer
+        if writer.dialect is None:
             return reports
-        written = lines[self.dialect] or lines["transformers 5"]
+        written = lines[writer.dialect] or lines["transformers 5"]
         if written is None:
             return [replace(each, frameworks=_mark_inexpressible(each)) for each in reports]
-        data = write_config(self.document.data, self.path, written)
+        data = writer.write(written)
         model = read_config(data, parity=self.model.parity)
         tokens = max(each.extension.length for each in reports if each.extension is not None)
         inspector = _Inspector(load(data), model, self.length or tokens, None)
@@ -165,22 +130,6 @@ class _Inspector:
             judged.append(replace(each, frameworks=found))
         return judged
 
-    def _explain_mismatch(
-        self, lines: Mapping[str, Any] | None, found: Mapping[int, ModelExtension]
-    ) -> str | None:
-        if lines is None or self.model.kind not in ("transformers", "mlx"):
-            return None  # there is no config.json
-        return explain_mismatch(
-            self.model, write_config(self.document.data, self.path, lines), found
-        )
-
-    def nest_lines(self, lines: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The lines nested under the path of their part."""
-        if lines is not None:
-            for name in reversed(self.path):
-                lines = {name: lines}
-        return lines
-
     def extend_groups(
         self, chosen: Sequence[LayerGroup], name: str, factor: float | None, *, whole: bool
     ) -> dict[int, ModelExtension]:
@@ -189,7 +138,7 @@ class _Inspector:
         if not rotating:
             raise ConfigError(f"{name_model(self.model)} has no rotation that could be extended.")
         found = {}
-        for group in select_extended_groups(rotating, self.keys) if whole else rotating:
+        for group in select_extended_groups(rotating, self.writer.keys) if whole else rotating:
             tokens = find_extension_start(self.model, group, self.given_trained)
             by = _choose_factor(self.length, factor, tokens)
             published = find_trained_context(self.model, group, self.given_trained)
@@ -231,7 +180,7 @@ class _Inspector:
     def _count_unrotated_channels(self) -> int:
         """Channels of a head in latent attention that are not rotated."""
         latent = any(note.id == "mla" for note in self.model.notes)
-        found = self.keys.get("qk_nope_head_dim") if latent else None
+        found = self.writer.keys.get("qk_nope_head_dim") if latent else None
         return found if isinstance(found, int) and found > 0 else 0
 
     def _measure_lengths(

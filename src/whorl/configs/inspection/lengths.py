@@ -16,6 +16,7 @@ __all__ = [
     "find_extension_start",
     "find_trained_context",
     "limit_by_window",
+    "list_out_of_distribution",
     "measure_length",
 ]
 
@@ -87,6 +88,22 @@ def count_complete_in_training(description: Description, tokens: int) -> Complet
     return CompletePairs(tokens, len(pairs) - len(never), len(never), never[0] if never else None)
 
 
+def list_out_of_distribution(
+    description: Description, trained: int, length: int
+) -> list[tuple[int, float]]:
+    """Pairs whose angles at ``length`` exceed those of training, with the ratio of the two.
+
+    Only pairs count whose unscaled wavelength is longer than the trained length: the others took
+    every angle in training.
+    """
+    ratios = [
+        (pair.index, length / (trained * pair.factor))
+        for pair in description.pairs
+        if pair.factor and pair.wavelength and pair.wavelength > trained
+    ]
+    return [(index, ratio) for index, ratio in ratios if ratio > _SLACK]
+
+
 def measure_length(
     inv_freq: Tensor,
     description: Description,
@@ -100,14 +117,7 @@ def measure_length(
     """
     distance = length if window is None else min(length, window)
     seen = limit_by_window(trained, window)
-    beyond = []
-    if seen is not None:
-        ratios = [
-            (pair.index, distance / (seen * pair.factor))
-            for pair in description.pairs
-            if pair.factor and pair.wavelength and pair.wavelength > seen
-        ]
-        beyond = [(index, ratio) for index, ratio in ratios if ratio > _SLACK]
+    beyond = [] if seen is None else list_out_of_distribution(description, seen, distance)
     return LengthReport(
         length,
         distance,
