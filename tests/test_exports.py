@@ -20,8 +20,8 @@ ATTENTION = {"MultiheadAttention", "attention", "score_mod", "shifted_attention"
 ATTENTION |= {"KVCache", "LinearState", "linear_attention"}
 FUNCTIONS = {"from_dict", "make", "names", "read_config", "register", "__version__"}
 FUNCTIONS |= {"check", "identify"}
-MODULES = {"analysis", "bench", "configs", "functions", "hf", "info", "lab", "plots", "positions"}
-MODULES |= {"testing", "weights"}
+MODULES = {"analysis", "bench", "configs", "extend", "functions", "hf", "info", "lab", "plots"}
+MODULES |= {"positions", "testing", "weights"}
 EXPORTS = ENCODINGS | SCALINGS | INTERFACE | ATTENTION | FUNCTIONS | MODULES
 ANALYSIS = {
     "Aliasing",
@@ -71,7 +71,15 @@ PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab
 PLOTS |= {"save", "speed", "svg", "theme"}
 HF = {"Installation", "LiveDiagnosis", "LiveFinding", "Loading", "SinkCache", "UnrotatedCache"}
 HF |= {"diagnose", "disable", "enable", "generate_recomputed", "install", "splice", "uninstall"}
-PACKAGES = {"analysis": ANALYSIS, "hf": HF, "functions": CHECKS, "weights": WEIGHTS}
+EXTEND = {"AngleReport", "ExtensionPlan", "FrameworkSupport", "MethodReport", "Recipe"}
+EXTEND |= {"TrainedLength", "WrittenExtension", "plan_extension", "write_extension"}
+PACKAGES = {
+    "analysis": ANALYSIS,
+    "extend": EXTEND,
+    "hf": HF,
+    "functions": CHECKS,
+    "weights": WEIGHTS,
+}
 PACKAGES |= {
     "configs": CONFIGS,
     "configs.diagnosis": DIAGNOSIS,

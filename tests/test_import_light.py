@@ -117,12 +117,13 @@ for args in {calls!r}:
         assert main(args) == 0, args
     assert out.getvalue(), args
 """
-COMMANDS = "bench check compare convert detect doctor explain explore info inspect plot properties"
+COMMANDS = "bench check compare convert detect doctor explain explore extend info inspect plot"
+COMMANDS += " properties train"
 
 
 def test_help_and_version_load_no_torch() -> None:
     pytest.importorskip("typer")
-    calls = [["--help"], ["--version"], *([name, "--help"] for name in f"{COMMANDS} train".split())]
+    calls = [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS.split())]
     modules = modules_after(HELP.format(calls=calls))
     assert modules & {"torch", "numpy", "altair", "transformers"} == set()
     assert "torch" in modules_after(HELP.format(calls=[["info", "--json"]]))  # it can fail

@@ -68,6 +68,15 @@ SURFACE = {
     ],
     "explain": ["--base", "--dim", "--heads", "--json", "--position", "encoding"],
     "explore": ["--no-open", "--port", "--runs", "config"],
+    "extend": [
+        "--json",
+        "--method",
+        "--out",
+        "--to",
+        "--trained",
+        "--write",
+        "config",
+    ],
     "convert": [
         "--check",
         "--force",

@@ -16,6 +16,7 @@ from .detect import detect
 from .doctor import doctor
 from .explain import explain
 from .explore import explore
+from .extend import extend
 from .info import info
 from .inspect import inspect
 from .plot import plot
@@ -75,6 +76,7 @@ _PANELS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     ),
     "What does this model do?": (
         (inspect, "whorl inspect llama-3.1-8b --extend yarn --factor 4"),
+        (extend, "whorl extend qwen3-8b --to 128k"),
         (doctor, "whorl doctor model --length 131072 --strict"),
         (check, "whorl check rope.py:rotate --head-dim 128"),
         (detect, "whorl detect my-llama --json"),

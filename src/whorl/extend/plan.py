@@ -1,0 +1,194 @@
+"""``plan_extension``: read a config, try every method, rank them, and say what to write."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whorl.configs import ConfigError, LayerGroup, ModelPositions, load, presets, read_config
+from whorl.configs.huggingface.write import Dialect
+from whorl.configs.inspection.config_writer import ConfigWriter
+from whorl.configs.inspection.extension import (
+    NOT_BY_FACTOR,
+    ModelExtension,
+    name_model,
+    select_extended_groups,
+)
+from whorl.configs.inspection.words import format_number
+
+from .angles import combine_worst, measure_angles
+from .methods import TITLES, check_method, extend_layers, list_methods
+from .rank import RULE, find_first, rank_methods, write_reason
+from .recipes import Recipe, RecipeInputs, build_recipes
+from .report import ExtensionPlan, MethodReport
+from .start import TrainedLength, find_trained_length
+from .support import check_frameworks, mark_inexpressible
+from .target import resolve_target
+
+__all__ = ["plan_extension"]
+
+
+def plan_extension(
+    config: Any, *, to: int | str, method: str | None = None, trained: int | None = None
+) -> ExtensionPlan:
+    """Which method makes a model longer, what it costs, and what to write.
+
+    Args:
+        config: what ``read_config`` takes, or the name of a preset; a file of that name comes
+            first. A config.json of transformers or mlx-lm: it is what will be written.
+        to: tokens, as an int or a text such as "128k", or a multiple of the trained length, "4x".
+        method: the method to write, by default the recommended one.
+        trained: trained length in tokens, if the config does not say.
+
+    >>> plan = plan_extension("llama-2-7b", to="16k")
+    >>> plan.recommended, plan.methods[0].angles.effective_context
+    ('yarn', 16384)
+    """
+    if method is not None:
+        check_method(method)
+    document = load(presets.resolve(config))
+    model = read_config(document)
+    writer = ConfigWriter(document, model)
+    groups = _select_groups(writer)
+    start = find_trained_length(model, groups[0], trained)
+    target = resolve_target(to, start.tokens)
+    claimed_already = _check_target(model, groups[0], start, target)
+    planner = _Planner(writer, groups, target, trained)
+    methods, left_out = planner.try_methods()
+    if method in left_out:
+        raise ConfigError(f"method {method!r} does not fit this config: {left_out[method]}.")
+    ranked = rank_methods(methods)
+    if claimed_already:  # the publisher's own choice comes first
+        ranked.sort(key=lambda each: each.name != "none")
+    first = find_first(ranked)
+    chosen = first if method is None else next(m for m in ranked if m.name == method)
+    keep = claimed_already and chosen is not None and chosen.name == "none"
+    return ExtensionPlan(
+        source=str(config) if isinstance(config, (str, os.PathLike)) else type(config).__name__,
+        model_type=model.model_type,
+        trained=start,
+        claimed=model.context,
+        target=target,
+        claimed_already=claimed_already,
+        methods=tuple(ranked),
+        recommended=None if first is None else first.name,
+        chosen=None if chosen is None else chosen.name,
+        rule=RULE,
+        reason=_write_reason(first, ranked, start, keep=claimed_already),
+        recipes=() if chosen is None else planner.write_recipes(chosen, config, keep=keep),
+        left_out={**NOT_BY_FACTOR, **left_out},
+        dialect=writer.dialect,
+        path=document.path,
+        configs={} if chosen is None or keep else _write_configs(writer, chosen.lines),
+    )
+
+
+def _select_groups(writer: ConfigWriter) -> tuple[LayerGroup, ...]:
+    """The groups of layers to extend."""
+    model = writer.model
+    if writer.dialect is None:
+        raise ConfigError(
+            f"config must be a config.json of transformers or mlx-lm, which is what is written; got"
+            f" one of {model.kind}. whorl inspect --extend shows what a method does to it."
+        )
+    rotating = [group for group in model.groups if group.rotation is not None]
+    if not rotating:
+        why = next((group.refusal for group in model.groups if group.refusal), None)
+        what = why or f"{name_model(model)} {model.unrotated}, so there is nothing to extend."
+        raise ConfigError(what)
+    return tuple(select_extended_groups(rotating, writer.keys))
+
+
+def _check_target(
+    model: ModelPositions, group: LayerGroup, start: TrainedLength, target: int
+) -> bool:
+    """Whether a config with a scaling claims the target; refuse a target that needs no method."""
+    assert group.rotation is not None
+    scaled = group.rotation.options.get("scaling") is not None
+    claimed, needed = model.context or 0, start.tokens
+    if not scaled and start.rule != "given":
+        needed = max(needed, claimed)
+    if target <= needed:
+        what = "the trained length" if needed == start.tokens else "what the config claims"
+        raise ConfigError(
+            f"to must be longer than {what}, {format_number(needed)} tokens, up to which the model"
+            f" works as it is; got {format_number(target)} tokens."
+        )
+    return scaled and target <= claimed
+
+
+def _write_reason(
+    first: MethodReport | None, ranked: list[MethodReport], start: TrainedLength, *, keep: bool
+) -> str:
+    if first is None:
+        return "No framework runs any of the methods on this model, so none is recommended."
+    if keep:
+        return "none: the published config claims this length, so its own scaling comes first."
+    return write_reason(first, ranked, start.tokens)
+
+
+def _write_configs(
+    writer: ConfigWriter, lines: Mapping[Dialect, Mapping[str, Any] | None]
+) -> dict[Dialect, dict[str, Any]]:
+    """The whole config in each dialect that has lines."""
+    return {name: writer.write(found) for name, found in lines.items() if found is not None}
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Tries methods on the extended groups of one model."""
+
+    writer: ConfigWriter
+    groups: tuple[LayerGroup, ...]
+    target: int
+    trained: int | None
+
+    def try_methods(self) -> tuple[list[MethodReport], dict[str, str]]:
+        """Every method that fits the model, and the others with the reason."""
+        found, left_out = list[MethodReport](), dict[str, str]()
+        for name in list_methods():
+            try:
+                found.append(self.try_method(name))
+            except ConfigError as error:
+                left_out[name] = str(error).rstrip(".")
+        if not found:
+            raise ConfigError(f"{next(iter(left_out.values()))}.")
+        return found, left_out
+
+    def try_method(self, name: str) -> MethodReport:
+        extensions = {id(group): self._extend(group, name) for group in self.groups}
+        angles = combine_worst(
+            measure_angles(group, extensions[id(group)], self.target) for group in self.groups
+        )
+        lines, extensions = self.writer.write_lines(extensions)
+        first = next(iter(extensions.values()))
+        if lines["transformers 5"] is None:
+            why = next((each.why for each in extensions.values() if each.why), None)
+            support = mark_inexpressible(why or "transformers cannot express it")
+        else:
+            why, support = None, check_frameworks(self.writer, lines, self.target)
+        scaling = None if name == "none" else first.scaling
+        title = TITLES.get(name, repr(first.scaling))
+        return MethodReport(name, title, scaling, angles, support, lines, why)
+
+    def _extend(self, group: LayerGroup, name: str) -> ModelExtension:
+        start = find_trained_length(self.writer.model, group, self.trained)
+        return extend_layers(self.writer.model, group, name, start.tokens, self.target)
+
+    def write_recipes(self, method: MethodReport, config: Any, *, keep: bool) -> tuple[Recipe, ...]:
+        """What to write for a method."""
+        path = self.writer.document.path
+        folder = "MODEL" if path is None else str(path.parent)
+        if isinstance(config, (str, os.PathLike)) and os.path.isdir(config):
+            folder = str(config)
+        given = RecipeInputs(
+            self.writer,
+            self.groups,
+            method.scaling,
+            method.lines,
+            method.support,
+            self.target,
+            keep=keep,
+            folder=folder,
+        )
+        return build_recipes(given)
