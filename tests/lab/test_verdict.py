@@ -145,6 +145,17 @@ def test_the_lowest_of_those_that_keep_their_loss() -> None:
     )
 
 
+def test_a_scaling_that_its_encoding_does_not_need() -> None:
+    document = comparison()
+    put(document, "rope", 1.89, 1.92)
+    put(document, "rope+yarn", 1.95, 1.96)
+    first, _ = sentences(document)
+    assert f"choose rope: {SETTLED}" in first
+    assert "(rope, alibi and kerple)" in first
+    put(document, "rope", 1.89, 1.98)  # here it helps
+    assert "choose rope+yarn or rope: " in verdict(document)
+
+
 def test_one_alone_keeps_its_loss() -> None:
     document = comparison()
     put(document, "kerple", 2.3, 2.75)
@@ -271,7 +282,9 @@ def test_many_names_are_cut() -> None:
     for row in document["rows"]:
         put(document, row["name"], 2.0, 2.0)
     first, second = sentences(document)
-    assert "choose nope, sinusoidal, learned or 27 more:" in first
+    assert (
+        "choose nope, sinusoidal, learned or 13 more:" in first
+    )  # without scalings that change nothing
     assert "nope is best with 2.00 nats per byte, and sinusoidal, learned, rope and 12 more" in (
         second
     )  # without scalings, which are not trained

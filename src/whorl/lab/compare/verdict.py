@@ -30,7 +30,7 @@ def _judge_longer_texts(view: ComparisonView) -> str:
             f"No text longer than the {view.trained_length} {view.unit} of the training was"
             " evaluated, so this does not show which encoding to choose for longer ones."
         )
-    steady = view.list_steady()
+    steady = _list_candidates(view)
     if steady:
         chosen = [steady[0], *view.list_close(steady[0], steady, view.longest)]
         text = _describe_choice(view, chosen, steady)
@@ -38,6 +38,15 @@ def _judge_longer_texts(view: ComparisonView) -> str:
         chosen = [row for row in view.rows if view.get_value(row, view.longest) is not None][:1]
         text = _describe_no_steady_row(view, chosen)
     return f"{text}{_describe_others(view, chosen)}."
+
+
+def _list_candidates(view: ComparisonView) -> list[Row]:
+    """Rows that keep their loss, without scalings of an encoding that keeps a better one itself."""
+    names: dict[str, Row] = {}
+    for row in view.list_steady():  # the best first
+        if row["trained_as"] not in names:
+            names[str(row["name"])] = row
+    return list(names.values())
 
 
 def _describe_choice(view: ComparisonView, chosen: Sequence[Row], steady: Sequence[Row]) -> str:
@@ -140,7 +149,7 @@ def _say_when(view: ComparisonView, length: int) -> str:
         return f"{when},"
     settled = view.is_settled(length)
     if length == view.longest:
-        steady = view.list_steady()
+        steady = _list_candidates(view)
         settled &= view.has_same_steady_rows()
         if steady:
             close = view.list_close(steady[0], steady, length)
