@@ -33,9 +33,9 @@ class Budget(str, Enum):
 
 
 Size = typer.Option(
-    help="How much is trained, on two cores. quick takes about six minutes. standard has every"
+    help="How much is trained, on two cores. quick takes eight to nine minutes. standard has every"
     " encoding and three seeds. converged has every encoding, three times the steps and two seeds,"
-    " and takes about an hour and a half. full takes a night."
+    " and takes about two hours. full takes a night."
 )
 Encodings = typer.Option(
     metavar="A,B", help="Compare only these encodings, such as rope,alibi,learned+rope."
