@@ -57,7 +57,7 @@ def test_every_budget_can_be_chosen(whorl: Whorl, asked: dict[str, Any]) -> None
     for words in (
         "quick takes eight to nine minutes.",
         "standard has every encoding and three seeds.",
-        "converged has every encoding, three times the steps and two seeds, and takes about an",
+        "converged has every encoding, three times the steps and two seeds, and takes about two",
         "full takes a night.",
     ):
         assert words in text
