@@ -29,6 +29,7 @@ from ._vocabulary import (
 __all__: list[str] = []
 
 _LENGTH_KEYS = ("max_position_embeddings", ORIGINAL)
+_LARGEST_FLOAT32 = (2 - 2.0**-23) * 2.0**127
 #: The largest sizes that whorl accepts.
 _LARGEST = {
     "num_hidden_layers": MOST_LAYERS,
@@ -219,7 +220,10 @@ def _get_requirement(name: str) -> tuple[str, Callable[[Any], bool]]:
     if name in SHARE_KEYS:
         return "a number above 0 and at most 1", within(math.ulp(0.0), 1)
     if name in BASE_KEYS:
-        return "a number above 1", within(math.nextafter(1.0, 2.0))
+        # transformers raises it to powers in float32, where a larger one gives frequencies of 0.
+        return "a number above 1 that a float32 can hold", within(
+            math.nextafter(1.0, 2.0), _LARGEST_FLOAT32
+        )
     if name in (*_POSITIVE_KEYS, *LIST_KEYS):
         return "a number above 0", within(math.ulp(0.0))
     if name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim"):
