@@ -1,5 +1,7 @@
 """Caches of unrotated keys: streams with sinks, and frequencies that follow the length."""
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -213,6 +215,26 @@ def test_generated_text_of_unrotated_keys(kind: str) -> None:
     assert torch.equal(before, generate(model, inputs, num_beams=2))
 
 
+@pytest.mark.parametrize("encoding", [None, whorl.T5Bias(4)], ids=repr)
+@torch.no_grad()
+def test_copies_of_a_cache(encoding: whorl.Encoding | None) -> None:
+    """As a prompt that many texts begin with is read once, and its cache copied for each."""
+    model, tokens = build_model("llama"), build_inputs("llama", 30)["input_ids"]
+    whorl.hf.install(model, encoding, keys="unrotated")
+    for cache in (SinkCache(sinks=SINKS, window=WINDOW), UnrotatedCache()):
+        model(tokens[:, :20], past_key_values=cache)
+        copied, pickled = copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
+        expected = stream(model, tokens[:, 20:], cache)
+        for other in (copied, pickled):
+            compare(expected, stream(model, tokens[:, 20:], other), 0.0)
+    if encoding is not None:
+        model(tokens, past_key_values=cache)
+        encoding.weight.mul_(2)
+        model(tokens[:, :1], past_key_values=cache)  # the same object, whatever its numbers
+        with pytest.raises(ValueError, match="a cache must stay with the model that filled it"):
+            model(tokens[:, :1], past_key_values=copied)
+
+
 # A model whose frequencies change past 8 tokens, at every token or once.
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
 LONG = {
@@ -391,5 +413,28 @@ def test_positions_that_do_not_go_on_are_refused() -> None:
     model, tokens = build_model("llama"), build_inputs("llama", 12)["input_ids"]
     whorl.hf.install(model, keys="unrotated")
     cache = model(tokens[:, :8], use_cache=True).past_key_values
-    with pytest.raises(ValueError, match=r"must go on where the tokens.*8 are.*begin at \[20\]"):
+    with pytest.raises(ValueError, match=r"and go on where those in.*got \[20\] first, after 8 to"):
         model(tokens[:, 8:], position_ids=torch.arange(20, 24)[None], past_key_values=cache)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gptj", "mistral", "qwen2_vl"])
+@pytest.mark.parametrize("cache", [None, SinkCache])
+@torch.no_grad()
+def test_packed_rows_that_attention_does_not_know_of(kind: str, cache: Any) -> None:
+    """With a mask transformers does not split rows, and the positions alone cannot be kept."""
+    model, tokens = build_model(kind), build_inputs(kind, 12)["input_ids"][:1]
+    whorl.hf.install(model, keys="unrotated")
+    packed = torch.cat((torch.arange(5), torch.arange(7)))[None]
+    more: dict[str, Any] = {} if cache is None else {"past_key_values": cache()}
+    with pytest.raises(ValueError, match=r"position_ids must count tokens one by one with encodi"):
+        model(tokens, position_ids=packed, attention_mask=torch.ones_like(tokens), **more)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gptj", "mistral"])
+@torch.no_grad()
+def test_generation_after_right_padding_is_refused(kind: str) -> None:
+    """transformers counts on from the padding there, where positions repeat."""
+    model, inputs = build_model(kind), build_inputs(kind, 20, "right")
+    whorl.hf.install(model, keys="unrotated")
+    with pytest.raises(ValueError, match=r"must count tokens one by one.*got \[1, 20\] first, aft"):
+        generate(model, inputs, max_new_tokens=2)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import AutoModelForCausalLM, BertConfig, BertModel
 from transformers.models.bloom.modeling_bloom import BloomAttention
@@ -182,6 +183,18 @@ def test_what_install_refuses() -> None:
     model = build_model("bloom")
     with pytest.raises(TypeError, match=r"model must be a model of transformers.*got Unknown"):
         install(Unknown())
+    tuned = get_peft_model(build_model("llama"), LoraConfig(r=2, target_modules=["q_proj"]))
+    for wrapped, said in (
+        (tuned, r"got PeftModel\. Install in model\.get_base_model\(\), or before peft"),
+        (
+            torch.compile(model, backend="eager"),
+            r"got OptimizedModule\. Install before torch\.compile, in the",
+        ),
+        (nn.DataParallel(model), r"got DataParallel\. Install in model\.module\."),
+        ("bloom", r"got 'bloom'\.$"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            install(wrapped)
     with pytest.raises(TypeError, match=r"encoding must be an encoding.*got 'alibi'"):
         install(model, "alibi")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"encoding must act in attention; Sinusoidal"):

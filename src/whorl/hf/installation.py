@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from torch import nn
 from transformers import PreTrainedModel
 
 from whorl._support.words import quote
@@ -143,9 +144,10 @@ def uninstall(model: PreTrainedModel) -> None:
 def _check_model(model: object) -> None:
     """Refuse what cannot be changed safely."""
     if not isinstance(model, PreTrainedModel):
+        kind = type(model).__name__ if isinstance(model, nn.Module) else quote(model)
         raise TypeError(
             "whorl.hf.install: model must be a model of transformers, such as"
-            f" AutoModel.from_pretrained(...) gives; got {quote(model)}."
+            f" AutoModel.from_pretrained(...) gives; got {kind}.{_find_remedy(model)}"
         )
     for name, module in model.named_modules():
         if getattr(module, _ATTRIBUTE, None) is not None:
@@ -153,8 +155,6 @@ def _check_model(model: object) -> None:
                 f"whorl.hf.install: {type(model).__name__} has whorl installed already"
                 f"{f', in {name}' if name else ''}. Call whorl.hf.uninstall on it first."
             )
-    if type(model).__name__ == "OptimizedModule" or not hasattr(model, "config"):
-        raise ValueError("whorl.hf.install: install before torch.compile, on the model itself.")
     if _has_quantised_weights(model):
         raise ValueError(
             f"whorl.hf.install: {type(model).__name__} has quantised weights, which whorl has not"
@@ -179,6 +179,17 @@ def _check_model(model: object) -> None:
             "whorl.hf.install: all parameters must be on one device; got"
             f" {', '.join(sorted(devices))}."
         )
+
+
+def _find_remedy(model: object) -> str:
+    """What to do with a module that wraps a model of transformers."""
+    if hasattr(model, "get_base_model"):
+        return " Install in model.get_base_model(), or before peft wraps the model."
+    if hasattr(model, "_orig_mod"):
+        return " Install before torch.compile, in the model itself."
+    if isinstance(getattr(model, "module", None), PreTrainedModel):
+        return " Install in model.module."
+    return ""
 
 
 def _check_heads(model: PreTrainedModel, encoding: Encoding | None) -> None:

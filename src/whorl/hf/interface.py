@@ -145,8 +145,10 @@ def attend(
     if not pending and sliding_window is not None and sliding_window <= S and T < S:
         _refuse_following_length(encoding)
     positions = None if encoding is None else options.get("position_ids")
-    if not (pending or whole or sliding_window is not None):
-        check_continued(positions, mask, T, S)
+    if not whole:
+        window_drops = pending or sliding_window is not None
+        held = T if pending else S
+        check_continued(positions, mask, T, held, all_held=not window_drops)
     # No matrix is saved if there is one already, or if one token sees all, or a square of tokens.
     simple = window is None and (T == 1 or (mask is None and (T == S or not causal)))
     is_plain = encoding is None and s_aux is None and softcap is None

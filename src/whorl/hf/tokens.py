@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl._support.tensors import has_values
+from whorl._support.words import quote
 from whorl.attention import attention
 from whorl.attention.softmax.visibility import Visibility
 from whorl.encodings import Encoding, NoPE
@@ -139,24 +140,38 @@ def attend_tokens(
     return out, None
 
 
-def check_continued(positions: Tensor | None, mask: Tensor | None, T: int, S: int) -> None:
-    """Refuse positions of new tokens that do not follow those of the S - T tokens in the cache.
+def check_continued(
+    positions: Tensor | None, mask: Tensor | None, T: int, S: int, *, all_held: bool = True
+) -> None:
+    """Refuse positions of T new tokens that attention would not go by, which counts tokens.
 
-    Attention goes by the order of tokens, with padding or without.
+    It counts from the first of S tokens, with padding or without.
+
+    Args:
+        positions: [B, T] or [1, T]. mask: [B, S], False for padding; None without any.
+        all_held: whether the S tokens are all of the text, or only the last ones.
     """
-    if positions is None or positions.dim() != 2 or T == S or not has_values(positions):
+    if positions is None or positions.dim() != 2 or not has_values(positions):
         return
-    index = torch.arange(S - T, S, device=positions.device)[None]
-    visible = index >= 0 if mask is None else mask[:, S - T :]
-    if _are_at(positions, index, visible):
-        return
-    if mask is None or not _are_at(positions, _count_tokens(mask)[:, S - T :], visible):
-        raise ValueError(
-            "position_ids must go on where the tokens in the cache end with encoding= or"
-            f" keys='unrotated', where attention goes by their order; {S - T} are in the cache, and"
-            f" the new ones begin at {positions[:, 0].tolist()}. Leave out position_ids, or call"
-            " whorl.hf.uninstall(model) to use them."
-        )
+    counts = [torch.arange(S - T, S, device=positions.device)[None]]
+    visible = counts[0] >= 0 if mask is None else mask[:, S - T :]
+    if mask is not None:
+        counts.append(_count_tokens(mask)[:, S - T :])
+    for count in counts:
+        shift = positions - count
+        first = shift.masked_fill(~visible, torch.iinfo(shift.dtype).max).amin(-1)
+        last = shift.masked_fill(~visible, torch.iinfo(shift.dtype).min).amax(-1)
+        fits = first == last
+        if T < S:
+            fits = fits & (first == 0 if all_held else first >= 0)
+        if bool((fits | ~visible.any(-1)).all()):
+            return
+    raise ValueError(
+        "position_ids must count tokens one by one with encoding= or keys='unrotated', and go on"
+        " where those in the cache end, because attention goes by their order; got"
+        f" {quote(positions[:, 0].tolist())} first, after {S - T} tokens in the cache. Leave out"
+        " position_ids (and, for packed rows, attention_mask), or call whorl.hf.uninstall(model)."
+    )
 
 
 def _count_tokens(mask: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class UnrotatedLayer(CacheLayerMixin):
         """
         T = q.shape[2]
         padding = _read_padding(mask, q.shape[0], T, window)
-        if self.cache is not None and self.cache.encoding is not encoding:
+        if self.cache is not None and not _are_alike(self.cache.encoding, encoding):
             raise ValueError(
                 "whorl.hf: a cache must stay with the model that filled it, installed as it was;"
                 f" this one has keys for {self.cache.encoding}, and the layer {encoding}. Call"
@@ -192,6 +192,22 @@ class UnrotatedCache(Cache):
     def memory(self) -> int:
         """Bytes allocated by all layers."""
         return sum(0 if layer.cache is None else layer.cache.memory for layer in self.layers)
+
+
+def _are_alike(one: Encoding | None, other: Encoding) -> bool:
+    """Whether keys of one encoding are those of the other: itself, or one with equal numbers.
+
+    A cache that was copied or pickled has a copy of its encoding.
+    """
+    if one is other or one is None:
+        return one is other
+    weights, others = one.state_dict(), other.state_dict()
+    return (
+        type(one) is type(other)
+        and one.config == other.config
+        and weights.keys() == others.keys()
+        and all(torch.equal(weight, others[name]) for name, weight in weights.items())
+    )
 
 
 def _limit_window(config: CacheConfig, window: int | None) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from transformers.models.gptj.modeling_gptj import GPTJAttention, apply_rotary_p
 
 from whorl.configs import read_config
 from whorl.encodings import Encoding, RoPE
+from whorl.hf.caches.unrotated import PendingKeys
 from whorl.hf.changes import Change, ClassChange
 from whorl.hf.options import InstallOptions
-from whorl.hf.tokens import attend_tokens
+from whorl.hf.tokens import attend_tokens, check_continued
 
 from .base import ModelFamily
 from .rotary import check_consecutive
@@ -52,6 +53,10 @@ class WhorlGPTJAttention(GPTJAttention):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         if layer_past is not None:
             k, v = layer_past.update(k, v, self.layer_idx)
+        told = None if self.whorl_encoding is None else position_ids
+        if attention_mask is None or attention_mask.dim() == 2:
+            tokens = q.shape[2] if isinstance(k, PendingKeys) else k.shape[2]
+            check_continued(told, attention_mask, q.shape[2], tokens)
         out, weights = attend_tokens(
             q,
             k,
@@ -62,7 +67,7 @@ class WhorlGPTJAttention(GPTJAttention):
             scale=1 / self.scale_attn,
             dropout=self.attn_dropout.p if self.training else 0.0,
             weights=bool(output_attentions),
-            positions=position_ids if self.whorl_encoding is not None else None,
+            positions=told,
         )
         return self.resid_dropout(self.out_proj(out.transpose(1, 2).flatten(2))), weights
 

@@ -88,13 +88,17 @@ def _check_implementation(original: nn.Module) -> None:
 def check_consecutive(position_ids: Tensor) -> None:
     """Refuse positions that skip some, because attention counts the tokens in the cache instead.
 
-    They may start again, as in packed rows and at padding; on several axes they must be equal.
+    They may start again at padding, and in packed rows where attention knows that it may; on
+    several axes they must be equal, and attention does not know.
     """
     if torch.compiler.is_compiling() or not has_values(position_ids):
         return
     axes = position_ids if position_ids.dim() == 3 else position_ids[None]
     starts_again = axes[..., 1:] <= 1
-    if bool(((axes.diff(dim=-1) != 1) & ~starts_again).any() or (axes != axes[:1]).any()):
+    again = (starts_again & (axes[..., :-1] > 1)).cumsum(-1) > 0
+    packed = position_ids.dim() == 3 and bool((again & (axes[..., 1:] > 1)).any())
+    skips = bool(((axes.diff(dim=-1) != 1) & ~starts_again).any())
+    if skips or packed or bool((axes != axes[:1]).any()):
         raise ValueError(
             "position_ids must count tokens one by one with encoding= or keys='unrotated', where"
             " attention goes by the order of tokens in the cache; got some that skip or repeat"
