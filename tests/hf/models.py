@@ -123,7 +123,9 @@ def build_model(kind: str, *, std: float = 0.2, **more: object) -> PreTrainedMod
         options = {"text_config": options, "vision_config": _SIGLIP, "mm_tokens_per_image": 4}
         options |= {"image_token_id": 1, "boi_token_index": 2, "eoi_token_index": 2}
     config = AutoConfig.for_model(kind, **options)
-    model: PreTrainedModel = loader.from_config(config).eval()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # for the vectors, such as gpt-oss's logits of sinks
+        model: PreTrainedModel = loader.from_config(config).eval()
     source = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in model.parameters():

@@ -28,8 +28,10 @@ TRAINED_LENGTH = {"gptj": "n_positions", "mpt": "max_seq_len"}
 #: Models of transformers that fail past their trained length, as they do with whorl.
 FAILS_PAST_TRAINED_LENGTH = ["deberta", "gptj", "mpnet", "roformer"]
 #: Models trained in float64. In float32 their training is chaotic: the losses of transformers' own
-#: attentions, eager and sdpa, part by 0.02 (mT5) and 0.015 (OLMo-2, with smaller weights).
-CHAOTIC = ["mt5", "olmo2"]
+#: attentions, eager and sdpa, part by 0.02 (mT5), 0.015 (OLMo-2, with smaller weights), 7e-5
+#: (OLMo-3) and 4e-5 (Gemma 3); those of Gemma 2, which has eager alone, part by 7e-5 if all weights
+#: are rounded once more.
+CHAOTIC = ["gemma2", "gemma3_text", "mt5", "olmo2", "olmo3"]
 
 
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
@@ -134,7 +136,7 @@ def test_training_gives_the_same_losses(kind: str, optimizer: str) -> None:
     others, other_weights = train_model(kind, optimizer, installed=True)
     assert losses[-1] < losses[0]
     most = 1e-5 if optimizer == "sgd" else 1e-4
-    assert others == pytest.approx(losses, rel=most, abs=most)
+    assert others == pytest.approx(losses, rel=0, abs=most)
     if optimizer == "sgd":
         compare(weights, other_weights)
 
@@ -144,7 +146,9 @@ def test_training_gives_the_same_losses(kind: str, optimizer: str) -> None:
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {*ENCODERS, "xlnet"}))
 def test_generated_text(kind: str, cache: str, options: dict[str, object]) -> None:
     """Batches with left padding, in each kind of cache that the model has."""
-    model, inputs = build_model(kind), build_inputs(kind, 100, "left")
+    # Falcon with ALiBi fails in static caches, with whorl as without: it takes no mask of 4 axes.
+    more = {"alibi": False} if (kind, cache) == ("falcon", "static") else {}
+    model, inputs = build_model(kind, **more), build_inputs(kind, 100, "left")
     inputs.pop("decoder_input_ids", None)
     model.generation_config.eos_token_id = None
     settings = {"do_sample": False, **options, "max_new_tokens": 24, "pad_token_id": 0}
