@@ -27,6 +27,7 @@ typedef struct {
     const whorl_scores *job;
     whorl_score_fn plain;
     whorl_score_fn fast; /* or NULL */
+    int scatter;
 } plan;
 
 static int has_bad_buckets(const int32_t *index, int64_t length, int64_t buckets) {
@@ -81,6 +82,24 @@ static void run_tile(const plan *p, whorl_score_tile tile, int64_t s) {
     p->plain(&tile);
 }
 
+/* All gradients: those of as many tokens as the fast function takes, then the rest. */
+static void scatter_fast(const plan *p, whorl_score_tile tile) {
+    whorl_score_tile rest = tile;
+    tile.last_query = tile.queries / LANES * LANES;
+    tile.last_key = tile.keys / LANES * LANES;
+    p->fast(&tile);
+    rest.first_query = tile.last_query;
+    rest.last_query = tile.queries;
+    rest.last_key = tile.keys;
+    rest.by_key = NULL;
+    p->plain(&rest);
+    rest.first_query = 0;
+    rest.first_key = tile.last_key;
+    rest.by_query = NULL;
+    rest.by_key = tile.by_key;
+    p->plain(&rest);
+}
+
 /* A matrix is the work of one thread, because its queries add to the same sums by key, and its keys
  * to the same sums by query. */
 static void run_matrices(const plan *p, int64_t n, int64_t end) {
@@ -98,6 +117,10 @@ static void run_matrices(const plan *p, int64_t n, int64_t end) {
             .query_index = job->query_index,
             .key_index = job->key_index,
         };
+        if (p->scatter && p->fast) {
+            scatter_fast(p, tile);
+            continue;
+        }
         for (int64_t s = 0; s < job->keys; s += TILE)
             run_tile(p, tile, s);
     }
@@ -130,17 +153,19 @@ static int64_t run_job(const whorl_scores *given, int scatter) {
     const int64_t isa = job.isa == WHORL_AUTO ? whorl_best_isa() : job.isa;
     if (isa != WHORL_SCALAR && (isa != WHORL_AVX2 || whorl_best_isa() != WHORL_AVX2))
         return WHORL_NO_ISA;
-    plan p = {.job = &job};
+    plan p = {.job = &job, .scatter = scatter};
     if (job.dtype == WHORL_F32)
         p.plain = scatter ? float_scatter : float_gather;
     else
         p.plain = scatter ? double_scatter : double_gather;
 #if defined(WHORL_HAVE_AVX2)
     const int64_t length = job.queries + job.keys - 1;
-    if (isa == WHORL_AVX2 && job.dtype == WHORL_F32 && !scatter &&
+    const int few =
+        job.query_buckets <= WHORL_MOST_BUCKETS && job.key_buckets <= WHORL_MOST_BUCKETS;
+    if (isa == WHORL_AVX2 && job.dtype == WHORL_F32 && (few || !scatter) &&
         is_even(job.query_index, length, job.query_buckets) &&
         is_even(job.key_index, length, job.key_buckets))
-        p.fast = whorl_gather_avx2;
+        p.fast = scatter ? whorl_scatter_avx2 : whorl_gather_avx2;
 #endif
     run(&p);
     return WHORL_OK;

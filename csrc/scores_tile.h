@@ -20,4 +20,9 @@ typedef void (*whorl_score_fn)(const whorl_score_tile *);
  * at least 8 buckets, and from j to j + 1 a bucket stays or falls by one. */
 void whorl_gather_avx2(const whorl_score_tile *tile);
 
+/* The same for gradients, with at most so many buckets: queries of the tile with all keys for
+ * by_query, then keys of the tile with all queries for by_key. */
+enum { WHORL_MOST_BUCKETS = 1024 };
+void whorl_scatter_avx2(const whorl_score_tile *tile);
+
 #endif

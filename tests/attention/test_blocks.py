@@ -14,10 +14,10 @@ from torch import Tensor
 
 import whorl
 from whorl.attention import attention
-from whorl.attention.softmax import compute
+from whorl.attention.softmax import compute, content
 from whorl.attention.softmax.arguments import VisibilityArguments, build_visibility
 from whorl.attention.softmax.visibility import QueryBlock, Visibility
-from whorl.encodings import deberta, transformer_xl
+from whorl.encodings import transformer_xl
 from whorl.encodings.base import Scorer
 
 from .test_softmax import D, H, fresh, randn, visible
@@ -159,7 +159,7 @@ def test_one_block_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> Non
     ("kind", "prepare", "module", "read"),
     [
         ("transformer_xl", "_project_distances", transformer_xl, "shift_rows"),
-        ("deberta", "_project_rows", deberta, "gather_scores"),
+        ("deberta", "_project_rows", content, "gather_scores"),
     ],
 )
 def test_vectors_of_distances_are_projected_once(
@@ -168,6 +168,7 @@ def test_vectors_of_distances_are_projected_once(
     """For training in blocks too, each of which runs twice."""
     encoding = fresh(whorl.make(kind, num_heads=H, head_dim=D, dim=64))
     monkeypatch.setattr(compute, "_STORED_SCORES", 0)
+    monkeypatch.setattr(content, "_STORED_WEIGHTS", 0)
     calls = {prepare: 0, read: 0}
 
     def count(owner: Any, name: str) -> None:

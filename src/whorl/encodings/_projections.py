@@ -5,9 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.kernels.scores import KeyTerms
-
-__all__ = ["PreparedScores", "ProjectedVectors", "ProjectionMemory"]
+__all__ = ["ProjectedVectors", "ProjectionMemory"]
 
 
 class ProjectedVectors(NamedTuple):
@@ -29,18 +27,6 @@ class ProjectedVectors(NamedTuple):
     def find_rows(self, buckets: Tensor) -> Tensor:
         """Their rows; a bucket that is not there is of a pair that will be masked."""
         return (buckets - self.first).clamp(0, self.end - self.first - 1)
-
-
-class PreparedScores(NamedTuple):
-    """What the blocks of a call share.
-
-    by_key: scores of every key with Q_r. first_key: position of key 0, [1]; None if
-    scores are not for the C library.
-    """
-
-    projected: ProjectedVectors
-    by_key: KeyTerms | None
-    first_key: Tensor | None
 
 
 class ProjectionMemory:

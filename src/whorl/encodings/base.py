@@ -181,8 +181,11 @@ class Encoding(nn.Module):
         def depth(name: str) -> int:
             return next(n for n, base in enumerate(cls.__mro__) if name in vars(base))
 
-        if depth("content_score") < depth("scorer"):  # which would bypass the overridden one
+        # What is overridden further down must not be bypassed.
+        if depth("content_score") < depth("scorer"):
             cls.scorer = Encoding.scorer  # type: ignore[method-assign]
+        if min(depth("content_score"), depth("scorer")) < depth("score_vectors"):
+            cls.score_vectors = Encoding.score_vectors  # type: ignore[method-assign]
 
     @property
     def parts(self) -> list["Encoding"]:

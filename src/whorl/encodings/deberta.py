@@ -28,19 +28,17 @@ from whorl._support.options import PositiveInt, PositiveNumber, PositiveSize
 from whorl._support.tensors import has_values
 from whorl._support.words import quote
 from whorl.kernels.ops import is_plain
-from whorl.kernels.scores import KeyTerms, ScoredPairs, can_gather, gather_scores
 from whorl.kernels.tables import choose_table_dtype
 
 from ._content import (
     check_score_inputs,
     check_whole,
-    find_first_distance,
     repeat_heads,
     score_by_index,
     widen,
 )
-from ._projections import PreparedScores, ProjectedVectors, ProjectionMemory
-from .base import Card, Config, Encoding, Scorer, register, take_options
+from ._projections import ProjectedVectors, ProjectionMemory
+from .base import Card, Config, Encoding, Scorer, ScoreVectors, register, take_options
 
 __all__ = ["DeBERTa", "DeBERTaConfig"]
 
@@ -246,38 +244,33 @@ class DeBERTa(Encoding):
         distance_range: tuple[int, int] | None,
         scale: float = 1.0,
     ) -> Scorer:
-        """``content_score`` with position vectors projected once, and met by every key once."""
+        """``content_score`` with position vectors projected once."""
         known = None
         if not q.is_meta and not torch.compiler.is_compiling():
-            known = self._prepare(*widen(q, k), key_positions, distance_range, scale)
+            known = self._project_all(choose_table_dtype(q), distance_range)
 
         def score(q: Tensor, k: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
             return self._score(known, *widen(q, k), positions, key_positions, scale)
 
         return score
 
-    def _prepare(
-        self,
-        q: Tensor,
-        k: Tensor,
-        key_positions: Tensor,
-        distance_range: tuple[int, int] | None,
-        scale: float,
-    ) -> PreparedScores:
-        """What the blocks of a call share; by_key and first_key where the C library can score."""
-        projected, by_key = self._project_all(q.dtype, distance_range), None
-        tensors = [x for x in (projected.keys, projected.queries) if x is not None]
-        in_order = find_first_distance(key_positions, key_positions) is not None
-        fast = distance_range is not None and in_order and can_gather(q, k, *tensors)
-        if fast and projected.queries is not None:
-            keys, queries = repeat_heads(k, self.config.num_heads), projected.queries * scale
-            by_key = KeyTerms(keys @ queries.mT)  # [B, H, S, R]
-        first_key = key_positions[..., :1].flatten()[:1] if fast else None
-        return PreparedScores(projected, by_key, first_key)
+    def score_vectors(
+        self, dtype: torch.dtype, distance_range: tuple[int, int] | None
+    ) -> ScoreVectors:
+        projected = self._project_all(dtype, distance_range)
+
+        def find_rows(distance: Tensor) -> tuple[Tensor, Tensor]:
+            none = distance.new_zeros(1)
+            rows = key_rows = projected.find_rows(self._find_buckets(distance, none)[:, 0]).int()
+            if self.config.p2c_index == "paper":
+                key_rows = projected.find_rows(self._find_buckets(-distance, none)[:, 0]).int()
+            return rows, key_rows
+
+        return ScoreVectors(projected.keys, projected.queries, find_rows)
 
     def _score(
         self,
-        known: "PreparedScores | None",
+        projected: ProjectedVectors | None,
         q: Tensor,
         k: Tensor,
         positions: Tensor,
@@ -290,16 +283,9 @@ class DeBERTa(Encoding):
         )
         check_whole(query_positions, where)
         check_whole(key_positions, where)
-        if known is not None and known.first_key is not None:
-            start = find_first_distance(query_positions, key_positions)
-            if start is not None:
-                first_key = int(key_positions[..., :1].flatten()[0] - known.first_key)
-                return self._score_in_order(known, q * scale, start, first_key, k.shape[2])
         wide = choose_table_dtype(q)
         index = self._find_buckets(query_positions, key_positions)
-        if known is not None:
-            projected = known.projected
-        else:
+        if projected is None:
             projected = self._project_rows(*self._find_used_rows(index), wide)
         scores = []
         if projected.keys is not None:
@@ -315,30 +301,6 @@ class DeBERTa(Encoding):
             rows = projected.find_rows(index)
             scores.append(score_by_index(wide_k, projected.queries, rows).mT)
         return (scores[0] if len(scores) == 1 else scores[0] + scores[1]).to(q.dtype)
-
-    def _score_in_order(
-        self, known: PreparedScores, q: Tensor, start: int, first_key: int, S: int
-    ) -> Tensor:
-        """Scores on consecutive positions: ``start`` is the distance of query 0 to key 0.
-
-        q and what is prepared have the scale already.
-        """
-        projected, T = known.projected, q.shape[2]
-        distance = torch.arange(start + T - 1, start - S, -1, device=q.device)
-        none = torch.zeros(1, dtype=torch.int64, device=q.device)
-        index = projected.find_rows(self._find_buckets(distance, none).squeeze(-1)).int()
-        key_index = index
-        if self.config.p2c_index == "paper":
-            key_index = projected.find_rows(self._find_buckets(-distance, none).squeeze(-1)).int()
-        by_query = None if projected.keys is None else q @ projected.keys.mT
-        pairs = ScoredPairs(
-            T,
-            first_key,
-            S,
-            None if by_query is None else index,
-            None if known.by_key is None else key_index,
-        )
-        return gather_scores(pairs, by_query, known.by_key)
 
     def _project_all(
         self, dtype: torch.dtype, distance_range: tuple[int, int] | None

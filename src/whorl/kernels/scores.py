@@ -1,19 +1,17 @@
 """Scores of pairs of tokens by the bucket of their distance, in C.
 
-    out[b, h, t, s] = by_query[b, h, t, query_index[j]] + by_key[b, h, s, key_index[j]]
+    out[n, t, s] = by_query[n, t, query_index[j]] + by_key[n, s, key_index[j]]
 
 with j = s - t + T - 1: distances fall with j, from that of the last query to the first key. The
-gradient adds each number to its two places; the gradient of that is the first function again.
+gradient adds each number to its two places.
 
-No operator of torch.library: what it cannot take, such as compiled code, is scored by gather.
-
-Blocks of queries read the same terms by key. Their gradients are added to one tensor, because a new
-one for each block takes longer to get from the system than to fill.
+No operators of torch.library, and no gradients of their own: both write into tensors that they are
+given. What they cannot take, such as compiled code, is scored by torch's gather.
 """
 
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +19,7 @@ from torch import Tensor
 from . import native
 from .ops import is_plain
 
-__all__ = ["KeyTerms", "ScoredPairs", "can_gather", "gather_scores"]
+__all__ = ["ScoredPairs", "can_gather", "gather_scores", "scatter_scores"]
 
 _JOB = struct.Struct("14q").pack
 _DTYPES = {torch.float32: 0, torch.float64: 1}
@@ -50,98 +48,21 @@ class ScoredPairs(NamedTuple):
     key_index: Tensor | None
 
 
-class KeyTerms:
-    """Terms of all keys, [B, H, S, C], of which several calls read a part each."""
+def gather_scores(
+    pairs: ScoredPairs, by_query: Tensor | None, by_key: Tensor | None, out: Tensor
+) -> None:
+    """Write the scores of all pairs to ``out`` [N, T, S].
 
-    def __init__(self, terms: Tensor) -> None:
-        self._sums: dict[int, Tensor] = {}  # by backward pass: several may run at a time
-        self.terms: Tensor = _CollectFunction.apply(terms, self)  # type: ignore[no-untyped-call]
-
-    def get_sums(self) -> Tensor:
-        """Where the gradient is summed up in the present backward pass."""
-        task = torch._C._current_graph_task_id()
-        if task not in self._sums:
-            shape, dtype = self.terms.shape, self.terms.dtype
-            self._sums[task] = torch.zeros(shape, dtype=dtype, device="cpu")
-        return self._sums[task]
-
-    def take_sums(self) -> Tensor | None:
-        """The gradient of the present backward pass, or None; nothing is left of it."""
-        return self._sums.pop(torch._C._current_graph_task_id(), None)
-
-
-def gather_scores(pairs: ScoredPairs, by_query: Tensor | None, by_key: KeyTerms | None) -> Tensor:
-    """Scores [B, H, T, S] of tensors that ``can_gather`` accepts; differentiable.
-
-    by_query [B, H, T, R], by_key [B, H, all keys, C]; one of them may be None.
+    by_query [N, T, R], by_key [N, all keys, C]; one of them may be None.
     """
-    terms = None if by_key is None else by_key.terms
-    out: Tensor = _GatherFunction.apply(by_query, terms, by_key, pairs)  # type: ignore[no-untyped-call]
-    return out
+    _run_job(native.gather_scores, pairs, by_query, by_key, out)
 
 
-class _CollectFunction(torch.autograd.Function):
-    """Terms of keys as they are; their gradient is what calls have summed up."""
-
-    @staticmethod
-    def forward(ctx: Any, terms: Tensor, to: KeyTerms) -> Tensor:
-        ctx.to = to
-        ctx.set_materialize_grads(False)
-        return terms.view_as(terms)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
-        sums = ctx.to.take_sums()
-        found = [x for x in (grad, sums) if x is not None]
-        return (found[0] + found[1] if len(found) == 2 else found[0] if found else None), None
-
-
-class _GatherFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        by_query: Tensor | None,
-        by_key: Tensor | None,
-        to: KeyTerms | None,
-        pairs: ScoredPairs,
-    ) -> Tensor:
-        ctx.to, ctx.pairs = to, pairs
-        ctx.shapes = tuple(None if x is None else x.shape for x in (by_query, by_key))
-        known = by_query if by_query is not None else by_key
-        assert known is not None, "one of the terms at least"
-        out = known.new_empty(*known.shape[:2], pairs.T, pairs.S)
-        _run_job(native.gather_scores, pairs, by_query, by_key, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        to, pairs = ctx.to, ctx.pairs
-        if to is None or torch.is_grad_enabled():  # which this gradient will need in its turn
-            found = _ScatterFunction.apply(grad, pairs, ctx.shapes)  # type: ignore[no-untyped-call]
-            return *found, None, None
-        by_query = grad.new_zeros(ctx.shapes[0]) if ctx.needs_input_grad[0] else None
-        by_key = to.get_sums() if ctx.needs_input_grad[1] else None
-        _run_job(native.scatter_scores, pairs, by_query, by_key, grad.contiguous())
-        return by_query, None, None, None
-
-
-class _ScatterFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        grad: Tensor,
-        pairs: ScoredPairs,
-        shapes: tuple[torch.Size | None, torch.Size | None],
-    ) -> tuple[Tensor | None, Tensor | None]:
-        ctx.pairs = pairs
-        by_query, by_key = (None if shape is None else grad.new_zeros(shape) for shape in shapes)
-        _run_job(native.scatter_scores, pairs, by_query, by_key, grad.contiguous())
-        return by_query, by_key
-
-    @staticmethod
-    def backward(ctx: Any, by_query: Tensor | None, by_key: Tensor | None) -> tuple[Any, ...]:
-        found = _GatherFunction.apply(by_query, by_key, None, ctx.pairs)  # type: ignore[no-untyped-call]
-        return found, None, None
+def scatter_scores(
+    pairs: ScoredPairs, gradient: Tensor, by_query: Tensor | None, by_key: Tensor | None
+) -> None:
+    """Add the gradient of each score, [N, T, S], to those of the terms that it was made of."""
+    _run_job(native.scatter_scores, pairs, by_query, by_key, gradient)
 
 
 def _run_job(
@@ -151,23 +72,25 @@ def _run_job(
     by_key: Tensor | None,
     scores: Tensor,
 ) -> None:
-    """Hand a job to the library; what it writes must be contiguous."""
-    B, H, T, S = scores.shape
-    numbers = [_DTYPES[scores.dtype], B * H, T, S]
-    queries = None if by_query is None else by_query.contiguous()
-    keys = None if by_key is None else by_key.contiguous()
-    ranges = ((queries, pairs.query_index, 0, T), (keys, pairs.key_index, pairs.first_key, S))
+    N, T, S = scores.shape
+    numbers = [_DTYPES[scores.dtype], N, T, S]
+    assert scores.is_contiguous(), "side by side"
+    ranges = (
+        (by_query, pairs.query_index, 0, T),
+        (by_key, pairs.key_index, pairs.first_key, S),
+    )
     for term, index, first, count in ranges:
         if term is None or index is None:
             numbers += (0, 0, 0)
             continue
-        assert term.shape[:2] == (B, H), "one matrix of terms for each of scores"
-        assert 0 <= first <= term.shape[2] - count, "all tokens have terms"
+        assert term.shape[0] == N, "one matrix of terms for each of scores"
+        assert 0 <= first <= term.shape[1] - count, "all tokens have terms"
         assert term.dtype == scores.dtype, "terms of the type of scores"
         assert (index.dtype, index.shape) == (torch.int32, (T + S - 1,)), "one for each distance"
+        assert term.is_contiguous(), "side by side"
         assert index.is_contiguous(), "side by side"
-        skipped = first * term.shape[3] * term.element_size()
-        numbers += (term.data_ptr() + skipped, term.shape[3], index.data_ptr())
-    numbers.append(0 if keys is None else keys.shape[2] * keys.shape[3])
+        skipped = first * term.shape[2] * term.element_size()
+        numbers += (term.data_ptr() + skipped, term.shape[2], index.data_ptr())
+    numbers.append(0 if by_key is None else by_key.shape[1] * by_key.shape[2])
     threads = torch.get_num_threads() if scores.numel() > _ONE_THREAD_SCORES else 1
     call(_JOB(*numbers, scores.data_ptr(), threads, native.ISAS["auto"]))

@@ -22,8 +22,10 @@ from whorl._support.tracing import is_exporting
 from whorl.attention._output import Output, build_zeros
 from whorl.encodings import Encoding
 from whorl.encodings.base import Scorer
+from whorl.kernels.scores import can_gather
 from whorl.kernels.tables import choose_table_dtype
 
+from .content import ContentCall, ScoredBlock
 from .visibility import QueryBlock, Visibility
 
 __all__ = ["SoftmaxCall", "scale_queries"]
@@ -110,6 +112,9 @@ class SoftmaxCall:
 
     def attend_in_blocks(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention in blocks of queries, each with the keys that it sees and a bias of its own."""
+        by_vectors = self._attend_by_vectors(q, k, v)
+        if by_vectors is not None:
+            return by_vectors
         recompute, random = self._needs_recomputing(q, k, v), self.dropout > 0
         # With dropout the blocks and their order never depend on gradients: the same seed then
         # drops the same weights when a checkpoint around this call runs it first without them.
@@ -143,6 +148,39 @@ class SoftmaxCall:
         for part in reversed(done):
             out.append(part)
         return out.join()
+
+    def _attend_by_vectors(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
+        """Attention with content scores that the C library reads by distance; None if it cannot."""
+        visibility, encoding = self.visibility, self.encoding
+        parts = [part for part in encoding.parts if part.acts("content_score")]
+        others = (self.sink_logits, self.softcap, self.segments, self.block_rotation)
+        if len(parts) != 1 or self.has_bias or any(x is not None for x in others):
+            return None
+        wide = choose_table_dtype(q)
+        q, k, v, dtype = q.to(wide), k.to(wide), v.to(wide), v.dtype
+        if encoding.acts("value_term") or _is_transformed() or not can_gather(q, k, v):
+            return None
+        padding_only = not visibility.causal and visibility.window is None
+        is_simple = visibility.is_by_distance if visibility.key_mask is None else padding_only
+        if visibility.mask is not None or visibility.documents is not None or not is_simple:
+            return None
+        tracked = torch.is_grad_enabled() or self.dropout > 0
+        # Without gradients twice the block takes a tenth less time at 512 tokens.
+        blocks = visibility.plan_blocks(self.block if tracked else 2 * self.block)
+        distances = self._find_distances(blocks)
+        vectors = None if distances is None else parts[0].score_vectors(wide, distances)
+        if vectors is None:
+            return None
+        scored, any_visible = [], None
+        for block in blocks:
+            hidden, any_visible = self._compute_bias_and_mask(q, block)
+            rows = visibility.list_distances(block)
+            scored.append(ScoredBlock.build(block, rows, vectors, hidden))
+        if k.shape[1] != q.shape[1]:
+            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+        call = ContentCall(tuple(scored), self.scale, self.dropout)
+        out = call.attend(q, k, v, vectors).to(dtype)
+        return out if any_visible is None else torch.where(any_visible, out, 0.0)
 
     def _needs_recomputing(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
         """Whether blocks are computed again for gradients, which torch.func has no way to do."""
