@@ -13,6 +13,8 @@ import whorl
 from whorl._support.lengths import parse_length
 from whorl.configs import ConfigError, presets
 from whorl.encodings import names
+from whorl.extend import plan_extension
+from whorl.extend.words import LEGEND
 
 from . import compare, curves
 from ._checks import BYTE_LIMIT, RequestError, check_object, read_int, read_number
@@ -26,6 +28,7 @@ __all__ = [
     "LIMITS",
     "answer_bias",
     "answer_card",
+    "answer_extend",
     "answer_lab",
     "answer_length",
     "answer_report",
@@ -100,6 +103,26 @@ def answer_view(state: ExplorerState, request: Any) -> dict[str, Any]:
         q=_read_vectors(given.get("q"), "q"),
         k=_read_vectors(given.get("k"), "k"),
     )
+
+
+def answer_extend(state: ExplorerState, request: Any) -> dict[str, Any]:
+    """Every method that takes the config to a length, ranked, and what to write for the first."""
+    given = check_object(request, ("source", "to", "trained"))
+    to = given.get("to")
+    if not isinstance(to, (str, int)) or isinstance(to, bool):
+        raise RequestError("explore: to must be a length such as '128k' or '4x'.")
+    explored = state.find_config(given.get("source"))
+    if explored.problem is not None:
+        raise ConfigError(explored.problem)
+    try:
+        plan = plan_extension(
+            explored.source,
+            to=to[:100] if isinstance(to, str) else to,
+            trained=_read_int(given, "trained"),
+        )
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("to must", "Extend to must", 1)) from None
+    return {**plan.to_dict(), "source": explored.name, "legend": LEGEND}
 
 
 def answer_bias(state: ExplorerState, request: Any) -> dict[str, Any]:

@@ -46,6 +46,7 @@ _ANSWERS: dict[str, Callable[[ExplorerState, Any], dict[str, Any]]] = {
     "report": api.answer_report,
     "view": api.answer_view,
     "length": api.answer_length,
+    "extend": api.answer_extend,
     "bias": api.answer_bias,
     "card": api.answer_card,
     "lab": api.answer_lab,

@@ -3,6 +3,7 @@
 import { $, ask, brief, copy, el, later, latest, save, tell, words } from "./common.js";
 import { Chart } from "./charts.js";
 import { Dials } from "./dials.js";
+import { Extension } from "./extend.js";
 import { Fields } from "./fields.js";
 import { limits, vector } from "./limits.js";
 import { read, write } from "./link.js";
@@ -44,6 +45,7 @@ const charts = {
   }),
 };
 const dials = new Dials($("#dials"));
+const extension = new Extension($("#longer"), () => ({ source: state.source, trained: known.trained == null ? state.trained : null }));
 
 // Charts ---------------------------------------------------------------------------------------
 
@@ -172,6 +174,7 @@ const tellAll = latest(async () => {
   }
   troubled();
   said();
+  extension.refresh(known.problem == null && trouble.report == null);
 });
 
 function said() {
