@@ -1,11 +1,14 @@
 """Tables of cos and sin: as exact as promised, and the same whichever way they are made."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import whorl
 from whorl.kernels import native, native_tables, reference, tables
 from whorl.scaling.base import compute_frequencies
 
@@ -227,3 +230,43 @@ def test_steps_change_the_time_and_nothing_else() -> None:
             native_tables.build_table(None, first, 70, inv_freq, 1.25, steps=steps), slow
         )
     assert native_tables.build_steps(torch.ones(8193, dtype=torch.float64)) is None
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 9, 64, 200])
+@pytest.mark.parametrize("first", [-9000, 0, 9990, 131_000, 2**40])
+def test_float32_rows_of_many_positions_are_those_of_few(pairs: int, first: int) -> None:
+    """Built in parts, and slow pairs apart: the bits are those of one step, in any order."""
+    count = 5000 if pairs < 64 else 1500
+    inv_freq = 500.0 ** -(torch.arange(pairs) / pairs).double()
+    source = torch.Generator().manual_seed(0)
+    mixed = inv_freq[torch.randperm(pairs, generator=source)]
+    whole = torch.arange(first, first + count)
+    shuffled = whole[torch.randperm(count, generator=source)].view(2, -1)
+    for positions, freq in ((whole, inv_freq), (shuffled, mixed), (whole + 0.25, mixed)):
+        for scale in (1.0, 1.1386):
+            for growth in (None, torch.linspace(-1e-4, 1e-4, pairs).double()):
+                exponents = None
+                if growth is not None:
+                    exponents = positions.double().unsqueeze(-1) * growth
+                angles = tables.compute_angles(positions, freq, "float32")
+                expected = tables.compute_rows(angles, scale, torch.float32, exponents)
+                built = tables.build_float32_rows(positions, freq, scale, growth)
+                assert torch.equal(built.view(torch.int32), expected.view(torch.int32))
+
+
+def test_large_angles_are_computed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch takes ten times as long for eight angles if one of them is above 10,000."""
+    seen = []
+    for name in ("cos", "sin"):
+        real = getattr(torch, name)
+
+        def note(x: Tensor, *, out: Tensor, real: Any = real) -> Tensor:
+            seen.append(float(x.abs().max()))
+            result: Tensor = real(x, out=out)
+            return result
+
+        monkeypatch.setattr(torch, name, note)
+    rope = whorl.RoPE(128, precision="float32", table_length=16)
+    rope(*(torch.ones(1, 1, 3000, 128) for _ in range(2)), offset=30_000)
+    assert len(seen) >= 2
+    assert max(seen) <= 10_000

@@ -55,6 +55,9 @@ class RowBuilder(NamedTuple):
             )
         if values is None:
             values = torch.arange(first, first + length, device=self.inv_freq.device)
+        if self._can_build_in_parts(values, dtype, axes, exponent):
+            assert not isinstance(self.scale, Tensor)
+            return tables.build_float32_rows(values, self.inv_freq, self.scale, self.growth)
         angles = tables.compute_angles(values, self.inv_freq, self.precision, axes)
         exponents = None
         if self.growth is not None:
@@ -70,6 +73,18 @@ class RowBuilder(NamedTuple):
         if coordinates.dim() == 2:
             coordinates = coordinates.unsqueeze(0)
         return coordinates.unsqueeze(1) @ self.inv_freq.double()
+
+    def _can_build_in_parts(
+        self,
+        positions: Tensor,
+        dtype: torch.dtype,
+        axes: Tensor | None,
+        exponent: Tensor | None,
+    ) -> bool:
+        plain = axes is None and exponent is None and not isinstance(self.scale, Tensor)
+        if not plain or self.precision != "float32" or positions.requires_grad:
+            return False
+        return positions.is_cpu and tables.can_build_float32(self.inv_freq, dtype)
 
     def _can_build_natively(self, positions: Tensor | None, dtype: torch.dtype) -> bool:
         given = (positions, self.inv_freq, self.scale)
