@@ -104,6 +104,15 @@ def test_a_window_limits_distances() -> None:
     assert found.angles.effective_context is None
 
 
+def test_a_window_longer_than_training_limits_what_the_base_must_do() -> None:
+    windowed = {**PLAIN, "model_type": "mistral", "sliding_window": 8192}
+    found = plan_extension(windowed, to="4x").find_method("raised_base")
+    assert found is not None
+    assert found.scaling is not None
+    assert found.scaling.factor == pytest.approx(2 ** (31 / 23))  # type: ignore[attr-defined]
+    assert found.angles.out_of_distribution == 0
+
+
 def test_the_worst_of_several_groups_counts() -> None:
     one = AngleReport(4096, 3, 32, 1.0, 1.2, 1.0, 1.2)
     other = AngleReport(None, 5, 64, 0.5, 1.0, 1.0, 1.0)

@@ -11,7 +11,7 @@ with the smallest factor that avoids this:
 ``none`` is direct extrapolation: the rotation as published, on longer texts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from whorl import scaling as scalings
 from whorl._support.words import quote, suggest_name
@@ -22,6 +22,8 @@ from whorl.configs.inspection.extension import (
     extend,
     replace_scaling,
 )
+from whorl.configs.inspection.lengths import limit_by_window
+from whorl.configs.inspection.pairs import compute_wavelengths
 from whorl.scaling import NTK, DynamicNTK, Scaling
 
 __all__ = ["TITLES", "check_method", "extend_layers", "list_methods"]
@@ -62,49 +64,66 @@ def check_method(name: str) -> None:
 
 
 def extend_layers(
-    model: ModelPositions, group: LayerGroup, name: str, trained: int, target: int
-) -> ModelExtension:
-    """Extend a group of layers from the trained length to the target by a method."""
+    model: ModelPositions, groups: Sequence[LayerGroup], name: str, trained: int, target: int
+) -> list[ModelExtension]:
+    """Extend groups of layers from the trained length to the target, all by the same method."""
     factor = target / trained
-    make = _choose_scaling(group, name, factor)
-    if make is None:
-        return extend(model, group, name, factor, trained)
-    return replace_scaling(model, group, name, factor, trained, make)
+    made = []
+    for group in groups:
+        make = _choose_scaling(group, groups, name, target)
+        if make is None:
+            made.append(extend(model, group, name, factor, trained))
+        else:
+            made.append(replace_scaling(model, group, name, factor, trained, make))
+    return made
 
 
-def _choose_scaling(group: LayerGroup, name: str, factor: float) -> Callable[[int], Scaling] | None:
+def _choose_scaling(
+    group: LayerGroup, groups: Sequence[LayerGroup], name: str, target: int
+) -> Callable[[int], Scaling] | None:
     """A function from the trained length to the scaling; None for methods of that factor."""
     assert group.rotation is not None
     if name == "none":
         published: Scaling = group.rotation.options.get("scaling") or NTK(1.0)
         return lambda trained: published
     if name == "raised_base":
-        return lambda trained: NTK(_compute_raised_factor(group, factor, trained))
+        return lambda trained: NTK(_compute_raised_factor(groups, trained, target))
     if name == "dynamic_ntk":
-        return lambda trained: _make_dynamic_ntk(group, factor, trained)
+        return lambda trained: _make_dynamic_ntk(groups, trained, target)
     return None
 
 
-def _make_dynamic_ntk(group: LayerGroup, factor: float, trained: int) -> DynamicNTK:
+def _make_dynamic_ntk(groups: Sequence[LayerGroup], trained: int, target: int) -> DynamicNTK:
     """Dynamic NTK whose 1 + f (s - 1) at the target is the raised factor."""
-    wanted = _compute_raised_factor(group, factor, trained)
-    own = (wanted - 1) / (factor - 1) if factor > 1 else 1.0
-    return DynamicNTK(max(1.0, own), trained)
+    wanted = _compute_raised_factor(groups, trained, target)
+    return DynamicNTK(max(1.0, (wanted - 1) / (target / trained - 1)), trained)
 
 
-def _compute_raised_factor(group: LayerGroup, factor: float, trained: int) -> float:
-    """The smallest factor of NTK without out-of-distribution angles at factor x trained."""
-    assert group.rotation is not None
-    rope = group.rotation.build_without_tables(scaling=None)
-    found = rope.describe(None, original_context=trained)
-    seen = trained if group.window is None else min(trained, group.window)
-    long = [p.index for p in found.pairs if p.wavelength is not None and p.wavelength > seen]
-    if not long or group.window is not None:
-        return factor
-    if long[0] == 0:
-        raise ConfigError(
-            "the fastest pair has a wavelength longer than the trained length, and a larger base"
-            " does not change that pair"
+def _compute_raised_factor(groups: Sequence[LayerGroup], trained: int, target: int) -> float:
+    """The smallest factor of NTK without out-of-distribution angles at the target.
+
+    It is one for all groups, because they may share their parameters. In layers with a window no
+    distance exceeds it. If no layer needs a larger base, the ratio of the lengths.
+    """
+    found = []
+    for group in groups:
+        assert group.rotation is not None
+        seen, distance = (
+            limit_by_window(trained, group.window),
+            limit_by_window(target, group.window),
         )
+        assert seen is not None
+        assert distance is not None
+        unscaled = group.rotation.build_without_tables(scaling=None).frequencies().inv_freq
+        lengths = compute_wavelengths(unscaled)
+        slow = [n for n, length in enumerate(lengths) if length is not None and length > seen]
+        if not slow or distance <= seen:
+            continue
+        if slow[0] == 0:
+            raise ConfigError(
+                "the fastest pair has a wavelength longer than the trained length, and a larger"
+                " base does not change that pair"
+            )
+        found.append((distance / seen) ** ((len(lengths) - 1) / slow[0]))
     # A little more, because the rounded quotient could be a little too small.
-    return float(factor ** ((len(found.pairs) - 1) / long[0]) * (1 + 1e-12))
+    return float(max(found) * (1 + 1e-12)) if found else target / trained

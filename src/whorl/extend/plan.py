@@ -10,7 +10,6 @@ from whorl.configs.huggingface.write import Dialect
 from whorl.configs.inspection.config_writer import ConfigWriter
 from whorl.configs.inspection.extension import (
     NOT_BY_FACTOR,
-    ModelExtension,
     name_model,
     select_extended_groups,
 )
@@ -53,7 +52,7 @@ def plan_extension(
     start = find_trained_length(model, groups[0], trained)
     target = resolve_target(to, start.tokens)
     claimed_already = _check_target(model, groups[0], start, target)
-    planner = _Planner(writer, groups, target, trained)
+    planner = _Planner(writer, groups, target, start)
     methods, left_out = planner.try_methods()
     if method in left_out:
         raise ConfigError(f"method {method!r} does not fit this config: {left_out[method]}.")
@@ -141,7 +140,7 @@ class _Planner:
     writer: ConfigWriter
     groups: tuple[LayerGroup, ...]
     target: int
-    trained: int | None
+    start: TrainedLength
 
     def try_methods(self) -> tuple[list[MethodReport], dict[str, str]]:
         """Every method that fits the model, and the others with the reason."""
@@ -156,7 +155,8 @@ class _Planner:
         return found, left_out
 
     def try_method(self, name: str) -> MethodReport:
-        extensions = {id(group): self._extend(group, name) for group in self.groups}
+        made = extend_layers(self.writer.model, self.groups, name, self.start.tokens, self.target)
+        extensions = {id(group): each for group, each in zip(self.groups, made, strict=True)}
         angles = combine_worst(
             measure_angles(group, extensions[id(group)], self.target) for group in self.groups
         )
@@ -170,10 +170,6 @@ class _Planner:
         scaling = None if name == "none" else first.scaling
         title = TITLES.get(name, repr(first.scaling))
         return MethodReport(name, title, scaling, angles, support, lines, why)
-
-    def _extend(self, group: LayerGroup, name: str) -> ModelExtension:
-        start = find_trained_length(self.writer.model, group, self.trained)
-        return extend_layers(self.writer.model, group, name, start.tokens, self.target)
 
     def write_recipes(self, method: MethodReport, config: Any, *, keep: bool) -> tuple[Recipe, ...]:
         """What to write for a method."""

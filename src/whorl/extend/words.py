@@ -55,7 +55,7 @@ def write_verdict(plan: ExtensionPlan) -> tuple[str, str]:
 def describe_setting(method: MethodReport, plan: ExtensionPlan) -> str:
     """The number that a method is set by: "factor 4", or the new base."""
     if method.name == "none":
-        return "no change"
+        return "rotation as published"
     lines = method.lines.get("transformers 5") or {}
     ropes = lines.get("rope_parameters") or {}
     if method.name in ("ntk", "raised_base") and "rope_theta" in ropes:
@@ -142,7 +142,8 @@ def _describe_change(method: MethodReport) -> str:
     if angles.angle_change:
         parts.append(f"angles off by up to {format_brief(angles.angle_change)} rad")
     if abs(angles.attention_scale - angles.published_scale) > 1e-9:
-        parts.append(f"scale {angles.attention_scale:.4g}")
+        before = "" if angles.published_scale == 1 else f"{angles.published_scale:.4g} to "
+        parts.append(f"scale {before}{angles.attention_scale:.4g}")
     return ", ".join(parts) or "nothing changes"
 
 
