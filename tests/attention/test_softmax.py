@@ -312,6 +312,11 @@ def test_vectors_are_used_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> 
             r"mask must be a tensor, boolean or integers, 1 for visible",
         ),
         (
+            {"mask": torch.ones(6, 6, dtype=torch.bool)},
+            ValueError,
+            r"got \[6, 6\]\. Pass mask\[None, None\] for a mask \[T, S\] of all rows\.",
+        ),
+        (
             {"mask": torch.ones(1, 5, dtype=torch.bool)},
             ValueError,
             r"mask must be \[B, S\] for pad",

@@ -406,7 +406,8 @@ def _read_mask(mask: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tenso
     if not is_padding and not fits:
         raise ValueError(
             f"attention: mask must be [B, S] for padding, here [{B}, {S}], or [B, H, T, S] with 1"
-            f" where it is the same, here [{B}, {H}, {T}, {S}]; got {list(mask.shape)}."
+            f" where it is the same, here [{B}, {H}, {T}, {S}]; got {list(mask.shape)}. Pass"
+            " mask[None, None] for a mask [T, S] of all rows."
         )
     if has_values(mask) and bool(mask.all()):
         return None, None

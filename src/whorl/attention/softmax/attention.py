@@ -75,7 +75,8 @@ def attention(
         sinks: the first positions, visible at any distance in spite of the window.
         positions, key_positions: as for the encoding. By default the keys are 0 .. S - 1 and the
             queries the last T of them; with documents, positions start again in each.
-        mask: [B, S], 0 for padding and 1 for other keys; or [B, H, T, S], 1 for visible keys.
+        mask: [B, S], 0 for padding and 1 for other keys; or [B, H, T, S], 1 for visible keys. Two
+            axes are padding even if B = T: a mask [T, S] of all rows is ``mask[None, None]``.
         documents: ids [S] or [B, S] of packed documents, which do not see each other; or
             cu_seqlens [N + 1] for one row. Without positions an id that comes back is a new
             document; with them it is the same one.
