@@ -250,7 +250,7 @@ def train_pairs(model: PreTrainedModel, layouts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "cohere"])
-def test_weights_in_another_layout_are_refused(kind: str) -> None:
+def test_weights_in_another_layout_are_named(kind: str) -> None:
     """Llama pairs channels half a head apart, Cohere neighbours."""
     sizes = {"hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 2}
     right, wrong = ("half", "interleaved") if kind == "llama" else ("interleaved", "half")
@@ -266,11 +266,11 @@ def test_weights_in_another_layout_are_refused(kind: str) -> None:
         rf"trained in the {wrong} layout \(confidence 97%\), and the model rotates in the {right} l"
     )
     assert re.search(said, finding.message)
-    with pytest.raises(ValueError, match=said + ".*whorl convert FOLDER OUT"):
+    with pytest.warns(UserWarning, match=said + ".*whorl convert FOLDER OUT"):
         whorl.hf.install(model)
-    assert model.config._attn_implementation != "whorl"
+    whorl.hf.uninstall(model)
     with whorl.hf.install(model, whorl.RoPE(128, layout=wrong)):  # type: ignore[arg-type]
         pass  # which rotates as the weights want it
     train_pairs(model, [right, wrong])
-    with pytest.raises(ValueError, match=r"q and k have different layouts \(.*; .*\), and the mod"):
+    with pytest.warns(UserWarning, match=r"q and k have different layouts \(.*; .*\), and the mod"):
         whorl.hf.install(model)

@@ -4,6 +4,7 @@ A family says which modules of a model change and how (``families``); the change
 together, or not at all. Parameters stay where they are, with their names.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -120,13 +121,13 @@ def install(
             f"whorl.hf.install: {type(model).__name__} has no attention module of transformers'"
             f" {family.name}, which it should have; they were replaced or wrapped. Install first."
         )
-    if encoding is None:
-        _check_layout(model)
     configs = [ConfigChange(model, config, NAME) for config in _list_configs(model)]
     for change in configs:
         change.replace_parts(configs)
     installation = Installation(model, family.name, [*changes, *configs])
     installation._apply()
+    if encoding is None:
+        _warn_of_layout(model)
     return installation
 
 
@@ -204,14 +205,18 @@ def _check_heads(model: PreTrainedModel, encoding: Encoding | None) -> None:
             )
 
 
-def _check_layout(model: PreTrainedModel) -> None:
-    """Refuse weights that show another layout than the model rotates in."""
+def _warn_of_layout(model: PreTrainedModel) -> None:
+    """Warn of weights that show another layout than the model rotates in.
+
+    No reason to refuse: the evidence is statistical, and outputs are the same without whorl.
+    """
     problem = find_layout_problem(model, _JUDGED_LAYERS)
     if problem is not None:
-        raise ValueError(
-            f"whorl.hf.install: {type(model).__name__}: {problem}, so that it computes nonsense,"
-            " with whorl or without. Convert the weights (whorl convert FOLDER OUT), or correct the"
-            " config; whorl detect FOLDER shows the evidence for each layer."
+        warnings.warn(
+            f"whorl.hf.install: {type(model).__name__}: {problem}, so that its outputs are probably"
+            " nonsense, with whorl or without. Convert the weights (whorl convert FOLDER OUT), or"
+            " correct the config; whorl detect FOLDER shows the evidence for each layer.",
+            stacklevel=3,
         )
 
 
