@@ -210,7 +210,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "impl": lambda value: whorl.RoPE(8, impl=value),
     "attention": lambda value: whorl.attention(X, X, X, encoding=value),
     "heads": lambda _: whorl.attention(X, X, X, encoding=whorl.ALiBi(3) + LONG_ROPE),
-    "score_mod": whorl.score_mod,
+    "score_mod": lambda value: whorl.score_mod(value, 2, 2),
     "cache": lambda value: whorl.KVCache(placement=value),
     "crop": lambda value: whorl.KVCache().crop(value),
     "fn": lambda value: whorl.check(value, head_dim=8),

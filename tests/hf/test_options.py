@@ -180,8 +180,8 @@ def test_positions_on_three_axes(kind: str) -> None:
 @torch.no_grad()
 def test_flan_t5(padding: str) -> None:
     """Which is T5 with gates in its feed-forward layers, and an output matrix of its own."""
-    options = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-    model, inputs = build_model("t5", **options), build_inputs("t5", LENGTH, padding)
+    model = build_model("t5", feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+    inputs = build_inputs("t5", LENGTH, padding)
     before = compute_logits(model, inputs)
     with whorl.hf.install(model):
         compare(before, compute_logits(model, inputs))
