@@ -364,6 +364,7 @@ OURS: dict[str, set[str]] = {
     "_support": {"near[0]"},
     "analysis": {"config.layout"},
     "attention": {"known[0]", "known[1]", "v", "self.encoding"},
+    "bench": {"cls.FORMAT"},
     "cli": {"config[:200]"},
     "configs": {"scaling.name", "id", "near", "near[0]", "only", "extension.scaling"},
     "encodings": {
@@ -371,8 +372,14 @@ OURS: dict[str, set[str]] = {
         *("self.position_buckets", "self.std", "self.dim", "dtype"),
     },
     "explore": {"str(value)[:40]", "key[:40]", "connection['method'][:20]", "error"},
+    "extend": {"method"},
     "functions": {"encoding", "pairs.out_layout", "from_dict(value)"},
+    "hf": {"__name__", "name", "NAME", "default", "self.family", "self.cache", "value"},
     "kernels": set(),
+    "lab": {
+        *("config.kind", "config.attention", "options.precision", "self._task.name", "value"),
+        *("name", "tokenizer"),  # paths
+    },
     "plots": {"found.name", "path.name or str(path)", "path.name", "folder"},
     "positions": {"side"},
     "scaling": {

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
+from whorl._support.words import quote
+
 from .cells import BenchmarkCell
 from .measure import Timing, measure_calls
 
@@ -79,5 +81,5 @@ class BenchmarkPlan(ABC):
             not self.threads or self.sample_seconds < 0
         ):
             raise ValueError(
-                f"{what} must be at least 1, and sample_seconds at least 0; got {self!r}."
+                f"{what} must be at least 1, and sample_seconds at least 0; got {quote(self)}."
             )

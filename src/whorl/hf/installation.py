@@ -201,7 +201,7 @@ def _check_heads(model: PreTrainedModel, encoding: Encoding | None) -> None:
         if known != heads:
             raise ValueError(
                 f"whorl.hf.install: encoding must have num_heads={heads}, as"
-                f" {type(model).__name__} has; got {known} in {part!r}."
+                f" {type(model).__name__} has; got {known} in {quote(part)}."
             )
 
 

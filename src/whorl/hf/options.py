@@ -32,8 +32,8 @@ class InstallOptions:
             )
         if self.encoding is not None and self.encoding.acts("embed"):
             raise ValueError(
-                f"whorl.hf.install: encoding must act in attention; {self.encoding!r} is added to"
-                " the embeddings. Change the embeddings of the model instead."
+                f"whorl.hf.install: encoding must act in attention; {quote(self.encoding)} is added"
+                " to the embeddings. Change the embeddings of the model instead."
             )
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
             raise TypeError(

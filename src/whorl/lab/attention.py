@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from whorl import RoPE
+from whorl._support.words import quote
 from whorl.analysis.record import check_int, check_memory
 from whorl.analysis.scores import compute_scores
 from whorl.encodings import Encoding
@@ -81,8 +82,8 @@ def get_rope(layers: list[LayerAttention]) -> RoPE:
     found = [part for part in layers[0].encoding.parts if isinstance(part, RoPE)]
     if not found:
         raise ValueError(
-            f"the run was trained with {layers[0].encoding!r}, which contains no RoPE; choose a run"
-            " whose encoding is rope."
+            f"the run was trained with {quote(layers[0].encoding)}, which contains no RoPE; choose"
+            " a run whose encoding is rope."
         )
     return found[0]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from whorl._support.extras import import_extra
 from whorl._support.files import write_file_atomically
+from whorl._support.words import quote
 
 from .integrity import FORMAT, check_format, compute_checksum, compute_tensor_checksum
 from .model import Model
@@ -122,7 +123,7 @@ def read_checkpoint(path: Path) -> SavedCheckpoint:
     for name, tensor in tensors.items():
         if compute_tensor_checksum(tensor) != checksums[name]:
             raise ValueError(
-                f"{path.name}: the tensor {name!r} has been changed since it was written: its"
+                f"{path.name}: the tensor {quote(name)} has been changed since it was written: its"
                 " checksum does not fit"
             )
     rest = (about["metrics"], about["config"], found)

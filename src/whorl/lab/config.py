@@ -112,7 +112,8 @@ class DataConfig:
         check_choice("data.task", self.task, ("text", *TASK_NAMES))
         if self.task != "text" and (self.files or self.tokenizer):
             raise ValueError(
-                f"data: the task {self.task!r} makes its own tokens; leave out files and tokenizer."
+                f"data: the task {quote(self.task)} makes its own tokens; leave out files and"
+                " tokenizer."
             )
         if not all(isinstance(name, str) and name for name in self.files):
             raise TypeError(f"data.files must be paths; got {quote(list(self.files))}.")

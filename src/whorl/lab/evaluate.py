@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl._support.words import suggest_name
+from whorl._support.words import quote, suggest_name
 from whorl.encodings import base
 
 from .config import ModelConfig, RunConfig
@@ -87,11 +87,10 @@ def add_scaling(config: RunConfig, name: str | None) -> ModelConfig:
     if name is None:
         return config.model
     if name not in SCALINGS:
-        known = ", ".join(SCALINGS)
+        known, guess = ", ".join(SCALINGS), suggest_name(name, SCALINGS)
         raise ValueError(
-            f"scalings: {name!r} cannot be applied to a trained model{suggest_name(name, SCALINGS)}"
-            f" Known: {known}. (LongRoPE's factors come from a search, and proportional rotation"
-            " must be trained.)"
+            f"scalings: {quote(name)} cannot be applied to a trained model{guess} Known: {known}."
+            " (LongRoPE's factors come from a search, and proportional rotation must be trained.)"
         )
     # With a factor of 1, DynamicNTK extends to exactly the length at hand.
     factor = 1.0 if name == "dynamic_ntk" else config.evaluation.factor
@@ -103,8 +102,8 @@ def add_scaling(config: RunConfig, name: str | None) -> ModelConfig:
             part["scaling"] = options
             return replace(config.model, encoding=parts)
     raise ValueError(
-        f"scalings: {name!r} needs a rotary encoding without a scaling, such as rope; the encoding"
-        f" is {config.model.encoding!r}."
+        f"scalings: {quote(name)} needs a rotary encoding without a scaling, such as rope; the"
+        f" encoding is {quote(config.model.encoding)}."
     )
 
 

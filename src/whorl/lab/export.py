@@ -27,6 +27,7 @@ from torch import Tensor
 from whorl._support.bounded_json import JsonLimits, parse_json
 from whorl._support.extras import import_extra
 from whorl._support.files import create_folder_atomically, write_file_atomically
+from whorl._support.words import quote
 from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
@@ -104,7 +105,7 @@ def _require_rope(model: Model) -> RoPE:
     if config.attention != "softmax":
         _refuse(f"attention = {config.attention!r}", "Llama's attention is softmax attention")
     if type(encoding) is not RoPE:
-        _refuse(f"the encoding {encoding!r}", "Llama has no other position encoding than RoPE")
+        _refuse(f"the encoding {quote(encoding)}", "Llama has no other position encoding than RoPE")
     options = encoding.config
     if options.width != options.head_dim:
         why = f"Llama rotates all {options.head_dim} channels of a head"
@@ -216,7 +217,7 @@ def _build_extended_options(
         if scaling.attention_factor is not None:
             options["attention_factor"] = float(scaling.attention_factor)
     else:
-        _refuse(f"the scaling {scaling!r}", "transformers has none that gives the same angles")
+        _refuse(f"the scaling {quote(scaling)}", "transformers has none that gives the same angles")
     return kind, {**options, "original_max_position_embeddings": scaling.original_context}
 
 

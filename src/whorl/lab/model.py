@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import whorl
+from whorl._support.words import quote
 from whorl.encodings import Composition, Encoding
 
 from .config import ModelConfig
@@ -197,16 +198,17 @@ def _check_encoding(config: ModelConfig, encoding: Encoding) -> None:
     cards = [part.card for part in encoding.parts]
     if linear and any(card is not None and card.linear_attention == "no" for card in cards):
         raise ValueError(
-            f"model.encoding {config.encoding!r} scores pairs of tokens, which linear attention"
-            " never computes; choose rope, alibi or an input encoding, or attention = 'softmax'."
+            f"model.encoding {quote(config.encoding)} scores pairs of tokens, which linear"
+            " attention never computes; choose rope, alibi or an input encoding, or attention ="
+            " 'softmax'."
         )
     causal = encoding.causal or (
         linear and any(card is not None and card.linear_attention == "causal" for card in cards)
     )
     if config.kind == "encoder" and causal:
         raise ValueError(
-            f"model.encoding {config.encoding!r} is for causal attention only, and an encoder is"
-            " not causal; choose another encoding, or kind = 'decoder'."
+            f"model.encoding {quote(config.encoding)} is for causal attention only, and an encoder"
+            " is not causal; choose another encoding, or kind = 'decoder'."
         )
 
 

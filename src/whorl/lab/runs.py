@@ -118,7 +118,7 @@ class Run:
         elif stray := self._list_foreign_files():
             raise ValueError(
                 f"{str(self.folder)!r} is neither empty nor the folder of a run (it has"
-                f" {stray[0]!r}); choose another folder."
+                f" {quote(stray[0])}); choose another folder."
             )
         remove_parts(self.folder, _RUN_FILES.pattern)
         text = config.to_toml()

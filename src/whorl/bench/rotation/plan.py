@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
+from whorl._support.words import quote
 from whorl.bench.cells import BenchmarkCell
 from whorl.bench.plan import BenchmarkPlan
 from whorl.bench.render import format_threads
@@ -216,4 +217,4 @@ class Plan(BenchmarkPlan):
 def _check_known(what: str, values: Sequence[str], known: tuple[str, ...]) -> None:
     for value in values:
         if value not in known:
-            raise ValueError(f"{what}: {value!r} is unknown; known: {', '.join(known)}.")
+            raise ValueError(f"{what}: {quote(value)} is unknown; known: {', '.join(known)}.")

@@ -8,6 +8,8 @@ from importlib import import_module
 
 from transformers import PreTrainedModel
 
+from whorl._support.words import quote
+
 from .base import ModelFamily
 
 __all__ = ["FAMILIES", "ModelFamily", "find_family"]
@@ -42,7 +44,7 @@ def find_family(model: PreTrainedModel) -> ModelFamily:
     kind = getattr(model.config, "model_type", "")
     if kind not in FAMILIES:
         raise ValueError(
-            f"whorl.hf.install: model type {kind!r} ({type(model).__name__}) is not supported."
+            f"whorl.hf.install: model type {quote(kind)} ({type(model).__name__}) is not supported."
             f" Supported: {', '.join(sorted(FAMILIES))}."
         )
     family: ModelFamily = import_module(f".{FAMILIES[kind]}", __package__).FAMILY

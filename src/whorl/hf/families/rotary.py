@@ -80,8 +80,8 @@ def _check_implementation(original: nn.Module) -> None:
     if name != NAME:
         raise ValueError(
             f"the attention implementation must stay {NAME!r} with encoding= or keys='unrotated',"
-            f" because it rotates the keys; got {name!r}. Call whorl.hf.uninstall(model) before"
-            " model.set_attn_implementation."
+            f" because it rotates the keys; got {quote(name)}. Call whorl.hf.uninstall(model)"
+            " before model.set_attn_implementation."
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from whorl._support.words import quote
 from whorl.lab import files
 from whorl.lab.config import RunConfig
 from whorl.lab.encodings import format_title
@@ -204,8 +205,8 @@ def _check_alike(
             what = "more than encoding, learning rates and seed"
             what = "text, threads or versions" if alike else what
             raise ValueError(
-                f"{run.folder.name!r} and {runs[0].folder.name!r} differ in {what}, so they cannot"
-                " be compared; move one of them to another folder."
+                f"{quote(run.folder.name)} and {quote(runs[0].folder.name)} differ in {what}, so"
+                " they cannot be compared; move one of them to another folder."
             )
 
 

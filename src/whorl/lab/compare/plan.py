@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whorl._support.words import suggest_name
+from whorl._support.words import quote, suggest_name
 from whorl.encodings import base
 from whorl.lab.config import EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
 from whorl.lab.encodings import format_title, split_spec
@@ -71,11 +71,13 @@ class ComparisonPlan:
                 if part["name"] not in known:
                     guess = suggest_name(part["name"], known)
                     raise ValueError(
-                        f"encodings: {part['name']!r} is unknown{guess} Known:"
+                        f"encodings: {quote(part['name'])} is unknown{guess} Known:"
                         f" {', '.join(known)}; join several by +."
                     )
         if type(self.seeds) is not int or self.seeds < 1:
-            raise ValueError(f"seeds must be a whole number of at least 1; got {self.seeds!r}.")
+            raise ValueError(
+                f"seeds must be a whole number of at least 1; got {quote(self.seeds)}."
+            )
         for name in self.scalings:
             add_scaling(RunConfig(), name)
         if self.scalings and not any(map(_has_rotation, self.encodings)):

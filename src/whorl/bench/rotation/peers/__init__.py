@@ -1,5 +1,7 @@
 """The contestants of the rotation benchmark."""
 
+from whorl._support.words import quote
+
 from .base import CallMode, Peer, PeerCall
 from .mlx_fast import MLX
 from .ort import OnnxRuntime
@@ -33,6 +35,6 @@ def select_peers(names: tuple[str, ...] | None) -> tuple[Peer, ...]:
     """``copy_``, whorl and the peers with these names; None means all peers."""
     for name in names or ():
         if name not in NAMES:
-            raise ValueError(f"peers: {name!r} is unknown; known: {', '.join(NAMES)}.")
+            raise ValueError(f"peers: {quote(name)} is unknown; known: {', '.join(NAMES)}.")
     peers = ALL if names is None else tuple(peer for peer in ALL if peer.name in names)
     return (Copy(), Whorl(), *peers)
