@@ -177,7 +177,8 @@ static void test_bad_jobs(void) {
 }
 
 void test_scores(void) {
-    const int64_t lengths[][2] = {{1, 1}, {1, 40}, {40, 1}, {7, 8}, {40, 40}, {13, 33}, {19, 150}, {150, 19}};
+    const int64_t lengths[][2] = {{1, 1},   {1, 40},  {40, 1},   {7, 8},
+                                  {40, 40}, {13, 33}, {19, 150}, {150, 19}};
     uint64_t state = 88172645463325252;
     for (unsigned n = 0; n < sizeof lengths / sizeof *lengths; n++)
         for (int even = 0; even < 2; even++)
