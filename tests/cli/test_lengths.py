@@ -15,6 +15,7 @@ LENGTHS = {
     ("compare", "--length"),
     ("doctor", "--length"),
     ("explain", "--position"),
+    ("extend", "--trained"),
     ("inspect", "--length"),
     ("inspect", "--trained"),
     ("plot", "--length"),
