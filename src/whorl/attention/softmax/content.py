@@ -279,8 +279,10 @@ class _BackwardPass:
         self.memory = _Memory(q)
         self.q_gradient = _build_output(q, q.shape[3])
         self.k_gradient, self.v_gradient = (_build_output(x, x.shape[3]) for x in (k, v))
-        self.keys_gradient = None if keys is None else torch.zeros_like(keys)
-        self.queries_gradient = None if queries is None else torch.zeros_like(queries)
+        # Side by side, or each head is multiplied by itself.
+        self.keys_gradient, self.queries_gradient = (
+            None if x is None else x.new_zeros(x.shape) for x in (keys, queries)
+        )
 
     def run(self, gradient: Tensor, stored: list[Tensor]) -> tuple[Tensor | None, ...]:
         """Gradients of q, k, v, keys and queries."""
