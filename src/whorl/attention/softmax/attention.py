@@ -4,7 +4,7 @@
 
 The way of a call: check its arguments, let a cache add earlier keys, describe which keys are
 visible (``visibility``), rotate queries and keys, and compute with PyTorch's fused kernel in the
-fastest of three ways (``compute``).
+fastest of four ways (``compute``).
 """
 
 from typing import TYPE_CHECKING

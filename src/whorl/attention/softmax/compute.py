@@ -1,8 +1,9 @@
-"""Softmax attention of rotated queries and keys: all at once, by distance, or in blocks.
+"""Softmax attention of rotated queries and keys: all at once, by distance, by vectors, in blocks.
 
 all at once     no bias, and a mask that the fused kernel knows: one call
 by distance     a bias and a mask by distance, on consecutive positions: blocks of queries in
                 reverse order, so that query r and key j read entry r + j of one vector per head
+by vectors      content scores that are products with vectors of distances: ``content``
 in blocks       anything else: each block of queries with the keys that it may see, computed again
                 in the backward pass, so that memory grows with n, not with n^2. What is added to
                 the scores and needs a gradient is added to plain matrices, which is faster than
@@ -78,7 +79,7 @@ class SoftmaxCall:
         self.is_trained = torch.is_grad_enabled() and any(x.requires_grad for x in added)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attention by the first way that fits: all at once, by distance, in blocks.
+        """Attention by the first way that fits: all at once, by distance, by vectors, in blocks.
 
         Queries are scaled; both are rotated, unless ``block_rotation`` is to do it block by block.
         """

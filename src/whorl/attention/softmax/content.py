@@ -108,7 +108,7 @@ class ContentCall:
         """Attention without gradients, by the fused kernel of torch."""
         memory, out = _Memory(q), _build_output(q, v.shape[3])
         for row in range(q.shape[0]):
-            by_key = self._multiply_keys(k[row], queries, memory)
+            by_key = self.multiply_keys(k[row], queries, memory)
             for block in self.blocks:
                 some = slice(row, row + 1)
                 asking = q[some, :, block.start : block.stop]
@@ -124,7 +124,7 @@ class ContentCall:
                 )
         return out
 
-    def _multiply_keys(self, k: Tensor, queries: Tensor | None, memory: _Memory) -> Tensor | None:
+    def multiply_keys(self, k: Tensor, queries: Tensor | None, memory: _Memory) -> Tensor | None:
         """Scaled products of all keys [H, S, D] of a row with the vectors for them."""
         if queries is None:
             return None
@@ -229,7 +229,7 @@ class _AttendFunction(torch.autograd.Function):
         all_weights = torch.split(q.new_empty(sum(sizes)), sizes) if stored else ()
         for number, row, block in call.list_parts(q.shape[0]):
             if block is call.blocks[0]:
-                by_key = call._multiply_keys(k[row], queries, memory)
+                by_key = call.multiply_keys(k[row], queries, memory)
             asking = q[row, :, block.start : block.stop] * call.scale
             k_block, v_block = (x[row, :, block.low : block.high] for x in (k, v))
             target = None
@@ -298,7 +298,7 @@ class _BackwardPass:
 
     def _run_row(self, row: int, gradient: Tensor, stored: list[Tensor]) -> None:
         call, memory, k = self.call, self.memory, self.k[row]
-        by_key = None if stored else call._multiply_keys(k, self.queries, memory)
+        by_key = None if stored else call.multiply_keys(k, self.queries, memory)
         sums = None
         if self.queries is not None:
             shape = (*k.shape[:2], self.queries.shape[1])
