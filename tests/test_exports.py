@@ -68,6 +68,7 @@ INSPECTION = {"Alias", "CompletePairs", "FrameworkComparison", "GroupReport", "I
 INSPECTION |= {"LengthReport", "ModelExtension", "Remark", "inspect"}
 PLOTS = {"PALETTE", "SUFFIXES", "Theme", "accuracy", "bench", "catalogue", "check_path"}
 PLOTS |= {"inspection", "lab", "lab_costs", "lab_lengths", "lab_positions", "lab_training"}
+PLOTS |= {"extension", "extension_lengths", "extension_positions"}
 PLOTS |= {"save", "speed", "svg", "theme"}
 HF = {"Installation", "LiveDiagnosis", "LiveFinding", "Loading", "SinkCache", "UnrotatedCache"}
 HF |= {"diagnose", "disable", "enable", "generate_recomputed", "install", "splice", "uninstall"}

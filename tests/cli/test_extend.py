@@ -111,3 +111,53 @@ def test_what_to_pass_is_named_as_an_option(whorl: Whorl, file: Path) -> None:
     assert whorl("extend", str(file), "--to", "8x", "--trained", "1k").code == 0
     preset = whorl("extend", "qwen3-8b", "--to", "4x", "--write")
     assert "pass out= (--out FILE) to write the extended config there" in preset.err
+
+
+def test_on_weights(whorl: Whorl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    from tests.extend.weights import TEXT, save_llama
+
+    monkeypatch.chdir(tmp_path)
+    save_llama(tmp_path / "tiny")
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    command = ("extend", "tiny", "--to", "2x", "--text", str(text), "--methods", "yarn")
+    command += ("--windows", "1")
+    done = whorl(*command, "--json")
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert {row["name"] for row in found["rows"]} == {"none", "yarn", "sliding_window"}
+    folder = tmp_path / "runs" / "extend-tiny"
+    assert sorted(path.name for path in folder.iterdir()) == ["report.md", "results.json"]
+    page = whorl(*command, "--chart", "chart.json")
+    assert page.code == 0
+    assert "perplexity at" in page.out
+    assert "kept in runs/extend-tiny" in page.out
+    assert json.loads((tmp_path / "chart.json").read_text())["vconcat"]
+    other = whorl(*command[:-1], "2")
+    assert other.code == 2
+    assert "windows is 1 there, 2 here. Choose another folder, or pass --force to" in other.err
+    assert whorl(*command[:-1], "2", "--force").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--windows", "2"), "--methods, --windows, --passkeys, --results, --chart and --force"),
+        (("--text", "no.txt"), "--text 'no.txt' cannot be read: No such file or directory."),
+        (("--text", "no.txt", "--write"), "--write writes a config, and --text measures; run"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    whorl: Whorl, options: tuple[str, ...], message: str
+) -> None:
+    done = whorl("extend", "qwen3-8b", "--to", "4x", *options)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
+
+
+def test_a_text_that_is_not_utf8(whorl: Whorl, tmp_path: Path) -> None:
+    path = tmp_path / "bytes"
+    path.write_bytes(b"ab\xff")
+    done = whorl("extend", "qwen3-8b", "--to", "4x", "--text", str(path))
+    assert "must be UTF-8; byte 2 is not: 'invalid start byte'." in " ".join(done.err.split())

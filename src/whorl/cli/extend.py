@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from ._options import make_length_option, name_options
+from ._options import make_length_option, name_options, split_words
 from ._output import JsonFlag, print_json, print_page
 
 __all__ = ["extend"]
 
 Config = typer.Argument(
-    metavar="CONFIG", help="config.json, its folder, or a preset such as qwen3-8b."
+    metavar="CONFIG",
+    help="config.json, its folder, or a preset such as qwen3-8b; with --text a model with weights:"
+    " its folder, a GGUF file, or a run of whorl train.",
 )
 To = typer.Option(
     metavar="N, 128k, 4x", help="Tokens to extend to, or a multiple of the trained length."
@@ -24,6 +26,20 @@ Write = typer.Option(
     "--write", help="Write it into config.json and keep the original beside it; then diagnose."
 )
 Out = typer.Option(metavar="FILE", help="Write the extended config to this new file instead.")
+Texts = typer.Option(
+    "--text",
+    metavar="FILE",
+    help="Also try the methods on the weights, by the loss of this text; repeat it.",
+)
+Methods = typer.Option(metavar="A,B", help="With --text: try only these methods.")
+Windows = typer.Option(help="With --text: read so many windows of the text [4].")
+Passkeys = typer.Option(help="With --text: hide so many numbers for each depth and length [0].")
+Results = typer.Option(
+    metavar="FOLDER",
+    help="With --text: keep results here, and go on from them (runs/extend-MODEL).",
+)
+Chart = typer.Option(metavar="FILE", help="With --text: draw them: .png, .svg, .html or .json.")
+Force = typer.Option("--force", help="With --text: measure again what other settings gave.")
 
 _NAMES = {"to": "--to", "method": "--method", "out": "--out", "trained": "--trained"}
 
@@ -35,13 +51,45 @@ def extend(
     trained: Annotated[int | None, Trained] = None,
     write: Annotated[bool, Write] = False,
     out: Annotated[Path | None, Out] = None,
+    text: Annotated[list[Path] | None, Texts] = None,
+    methods: Annotated[str | None, Methods] = None,
+    windows: Annotated[int | None, Windows] = None,
+    passkeys: Annotated[int | None, Passkeys] = None,
+    results: Annotated[Path | None, Results] = None,
+    chart: Annotated[Path | None, Chart] = None,
+    force: Annotated[bool, Force] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Say which method makes a model longer, what it costs short texts, and what to write.
 
-    By angles alone: no weights are read and nothing is measured. Exit code 0, or 2 if the config
-    cannot be read or an option is wrong.
+    By angles alone: no weights are read and nothing is measured. With --text every method is tried
+    on the weights, and the same command goes on after an interruption. Exit code 0, or 2 if the
+    config cannot be read or an option is wrong.
     """
+    names = split_words(methods)
+    given = {"methods": names and tuple(names), "windows": windows, "passkeys": passkeys}
+    settings = {name: value for name, value in given.items() if value is not None}
+    if text:
+        _check_combination(write=write, out=out, method=method)
+        from ._evaluation import evaluate_on_text
+
+        evaluate_on_text(
+            config,
+            text,
+            folder=results or Path("runs") / f"extend-{Path(config).resolve().stem}",
+            chart=chart,
+            as_json=as_json,
+            force=force,
+            settings=settings,
+            to=to,
+            trained=trained,
+        )
+        return
+    if settings or results is not None or chart is not None or force:
+        raise ValueError(
+            "--methods, --windows, --passkeys, --results, --chart and --force are about weights;"
+            " add --text FILE, or leave them out."
+        )
     if write and out is not None:
         raise ValueError("--write changes config.json, --out writes another file; choose one.")
     from whorl.extend import plan_extension, write_extension
@@ -61,3 +109,12 @@ def extend(
         copied = "" if written.original is None else f"; the original is {written.original}"
         print(f"\nwritten to {written.path}{copied}\nwhat the doctor says about it:")
         print_diagnosis(str(written.path), written.remaining, None)
+
+
+def _check_combination(**given: object) -> None:
+    """Refuse options that --text would not use."""
+    for name, value in given.items():
+        if value:
+            raise ValueError(
+                f"--{name} writes a config, and --text measures; run them one after the other."
+            )

@@ -10,8 +10,9 @@
     plan         ``plan_extension``, which puts these together
     report       the result as data; words, tables: as text and for a terminal
     writing      the config with a method written into it; the original is kept beside it
+    evaluation/  the methods tried on the weights of a model, by the loss of long texts
 
-Everything here follows from a config alone: angles are computed, texts are not read.
+Everything but ``evaluation`` follows from a config alone: angles are computed, texts are not read.
 
 >>> from whorl import extend
 >>> plan = extend.plan_extension("qwen3-8b", to="4x")

@@ -2,7 +2,7 @@
 
     catalogue     every chart of the analysis by name, as ``whorl plot`` lists them
     frequencies, decay, precision, scalings, maps, encodings   draw those charts
-    bench, lab, inspection   draw the results of those packages
+    bench, lab, inspection, extension   draw the results of those packages
     theme         colours and sizes, light and dark
 
 Chart functions return Altair charts; ``save`` writes them. Altair is imported when a chart is drawn
@@ -19,6 +19,7 @@ from whorl._support.files import write_file_atomically
 from . import catalogue
 from ._draw import import_altair
 from .bench import accuracy, bench, speed
+from .extension import extension, extension_lengths, extension_positions
 from .inspection import inspection
 from .lab import lab, lab_costs, lab_lengths, lab_positions, lab_training
 from .theme import PALETTE, Theme, theme
@@ -31,6 +32,9 @@ __all__ = [
     "bench",
     "catalogue",
     "check_path",
+    "extension",
+    "extension_lengths",
+    "extension_positions",
     "inspection",
     "lab",
     "lab_costs",

@@ -1,0 +1,109 @@
+"""What ``whorl extend`` does with weights: it tries every method on a text, and prints results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+import whorl
+from whorl._support.words import quote
+
+from ._options import name_options
+from ._output import open_progress_bar, print_json, print_page
+from ._training import format_seconds
+
+__all__ = ["evaluate_on_text"]
+
+_NAMES = {
+    "to": "--to",
+    "trained": "--trained",
+    "methods": "--methods",
+    "method": "--methods",
+    "windows": "--windows",
+    "passkeys": "--passkeys",
+    "force=True": "--force",
+}
+
+
+def evaluate_on_text(
+    model: str,
+    texts: Sequence[Path],
+    *,
+    folder: Path,
+    chart: Path | None,
+    as_json: bool,
+    force: bool,
+    settings: dict[str, Any],
+    **options: Any,
+) -> None:
+    """Evaluate the methods on a model's weights, print tables, and keep results and report."""
+    from whorl.extend import evaluation
+
+    if chart is not None:
+        whorl.plots.check_path(chart)
+    text = "\n\n".join(_read_text(path) for path in texts)
+    with name_options(_NAMES):
+        test = evaluation.ExtensionTest(**settings)
+        loaded = evaluation.load_model(model)
+        with open_progress_bar() as show:
+
+            def report(moment: evaluation.EvaluationProgress) -> None:
+                left = moment.seconds_left
+                words = "" if left is None else f", {format_seconds(left)} left"
+                show(moment.done, moment.total, f"{moment.label}{words}")
+
+            document = evaluation.evaluate_methods(
+                loaded, text, test=test, folder=folder, force=force, progress=report, **options
+            )
+    from whorl._support.files import write_file_atomically
+
+    write_file_atomically(folder / "report.md", evaluation.render_markdown(document).encode())
+    if chart is not None:
+        whorl.plots.save(whorl.plots.extension(document), chart)
+    if as_json:
+        print_json(document)
+    else:
+        print_page(*_render_document(document), "", Text(f"kept in {folder}"))
+
+
+def _render_document(document: dict[str, Any]) -> list[RenderableType]:
+    from whorl.extend.evaluation import report
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("perplexity at", no_wrap=True)
+    best = {n: report.find_best(document, n)[0] for n in document["lengths"]}
+    for length in document["lengths"]:
+        mark = "*" if length == document["trained"] else ""
+        table.add_column(f"{length:,}{mark}", justify="right")
+    has_shares = bool((document["retrieval"] or {}).get("shares"))
+    for length in document["lengths"] if has_shares else ():
+        table.add_column(f"passkey\n{length:,}", justify="right")
+    for row in report.list_rows(document):
+        cells = report.format_cells(document, row)
+        styles = ["bold" if best[n] == row["name"] else "" for n in document["lengths"]]
+        styles += [""] * (len(cells) - len(styles))
+        words = [Text(cell, style) for cell, style in zip(cells, styles, strict=True)]
+        table.add_row(row["name"], *words)
+    first, second = report.write_verdict(document)
+    notes = [Text(words, "dim") for words in report.describe_measurement(document)]
+    return [Text(first, "bold"), Text(second), "", table, "", *notes]
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(
+            f"--text {str(path)!r} cannot be read: {error.strerror or error}."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"--text {str(path)!r} must be UTF-8; byte {error.start:,} is not:"
+            f" {quote(error.reason)}."
+        ) from None

@@ -1,0 +1,229 @@
+"""``evaluate_methods``: losses against plain forward passes, resumption, and what it refuses."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+pytest.importorskip("transformers")
+
+from transformers import T5Config, T5ForConditionalGeneration
+
+from whorl.configs import read_config
+from whorl.extend.evaluation import (
+    EvaluationProgress,
+    ExtensionTest,
+    LoadedModel,
+    evaluate_methods,
+    load_model,
+)
+from whorl.extend.evaluation.losses import compute_scores_of_text, compute_window_losses
+from whorl.extend.evaluation.rotations import (
+    compute_frequencies,
+    find_rotary_modules,
+    select_group,
+    use_frequencies,
+)
+from whorl.extend.evaluation.settings import choose_lengths, cut_windows
+from whorl.scaling import DynamicNTK, YaRN
+
+from .weights import TEXT, build_llama, save_llama
+
+SMALL = ExtensionTest(methods=("linear", "yarn"), windows=2, scored=16)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return load_model(save_llama(tmp_path_factory.mktemp("llama") / "tiny"))
+
+
+def compute_plain(model: Any, tokens: Tensor, first: int) -> Tensor:
+    """Losses from one forward pass over the whole text, without a cache."""
+    with torch.no_grad():
+        logits = model(tokens[None, :-1], use_cache=False).logits[0]
+    return F.cross_entropy(logits, tokens[1:], reduction="none")[first:]
+
+
+@pytest.mark.parametrize(("length", "first"), [(40, 0), (40, 39), (1100, 0), (1100, 700)])
+def test_chunks_give_the_losses_of_one_pass(loaded: LoadedModel, length: int, first: int) -> None:
+    tokens = torch.randint(256, (length + 1,), generator=torch.Generator().manual_seed(1))
+    found = compute_scores_of_text(loaded.model, tokens, first)
+    assert found.losses.shape == (length - first,)
+    torch.testing.assert_close(
+        found.losses, compute_plain(loaded.model, tokens, first), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_right_tokens_are_the_most_probable_ones(loaded: LoadedModel) -> None:
+    tokens = torch.randint(256, (30,), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        best = loaded.model(tokens[None]).logits[0, -1].argmax()
+    found = compute_scores_of_text(loaded.model, torch.cat((tokens, best[None])), 29)
+    assert found.right.tolist() == [True]
+    found = compute_scores_of_text(loaded.model, torch.cat((tokens, (best[None] + 1) % 256)), 29)
+    assert found.right.tolist() == [False]
+
+
+@pytest.mark.parametrize("scored", [8, 13])
+def test_a_sliding_window_reads_the_last_tokens_only(loaded: LoadedModel, scored: int) -> None:
+    tokens = torch.randint(256, (101,), generator=torch.Generator().manual_seed(3))
+    found = compute_window_losses(loaded.model, tokens, 100 - scored, 24)
+    step = -(-scored // 4)
+    for n in range(scored):
+        end = min(100, 100 - scored + (n // step + 1) * step)
+        target = 100 - scored + n + 1
+        slow = compute_plain(loaded.model, tokens[end - 24 : target + 1], target - 1 - (end - 24))
+        torch.testing.assert_close(found[n], slow[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "parameters"),
+    [
+        (YaRN(4.0, 64), {"rope_type": "yarn", "factor": 4.0}),
+        (DynamicNTK(2.0, 64), {"rope_type": "dynamic", "factor": 2.0}),
+    ],
+)
+def test_frequencies_are_those_of_a_config_with_the_scaling(
+    loaded: LoadedModel, scaling: Any, parameters: dict[str, Any]
+) -> None:
+    original = {"original_max_position_embeddings": 64} if "yarn" in parameters.values() else {}
+    rope = {"rope_theta": 10_000.0, **original, **parameters}
+    other = build_llama(rope_parameters=rope)
+    tokens = torch.randint(256, (201,), generator=torch.Generator().manual_seed(4))
+    group = select_group(read_config(loaded.model.config.to_dict()))  # type: ignore[union-attr, operator]
+    modules = find_rotary_modules(loaded.model, 4)
+    before = [module.inv_freq for module in modules]
+    plain = compute_plain(loaded.model, tokens, 0)
+    with use_frequencies(modules, compute_frequencies(group, scaling, 200)):
+        found = compute_plain(loaded.model, tokens, 0)
+    torch.testing.assert_close(found, compute_plain(other, tokens, 0), rtol=1e-3, atol=1e-3)
+    assert float((found - plain).abs().max()) > 0.01  # the scaling does something
+    assert all(a is b.inv_freq for a, b in zip(before, modules, strict=True))
+    assert torch.equal(compute_plain(loaded.model, tokens, 0), plain)
+
+
+def test_a_config_that_follows_the_length_can_be_replaced(tmp_path: Path) -> None:
+    """transformers would compute the frequencies of a dynamic scaling again."""
+    rope = {"rope_theta": 10_000.0, "rope_type": "dynamic", "factor": 2.0}
+    model = build_llama(rope_parameters=rope)
+    tokens = torch.randint(256, (201,), generator=torch.Generator().manual_seed(5))
+    group = select_group(read_config(build_llama().config.to_dict()))
+    with use_frequencies(find_rotary_modules(model, 4), compute_frequencies(group, None, 200)):
+        found = compute_plain(model, tokens, 0)
+    torch.testing.assert_close(found, compute_plain(build_llama(), tokens, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_a_document(loaded: LoadedModel) -> None:
+    found = evaluate_methods(loaded, TEXT, to="4x", test=SMALL)
+    assert (found["trained"], found["target"]) == (64, 256)
+    assert found["lengths"] == [32, 64, 128, 256]
+    assert {row["name"] for row in found["rows"]} == {"none", "linear", "yarn", "sliding_window"}
+    rows = {row["name"]: row for row in found["rows"]}
+    windows = cut_windows(loaded.encode(TEXT), [], 256, 2)
+    for length in (32, 64, 128, 256):
+        slow = [compute_plain(loaded.model, row[-length - 1 :], length - 16) for row in windows]
+        expected = float(torch.stack(slow).mean())
+        assert rows["none"]["by_length"][str(length)]["loss"] == pytest.approx(expected, rel=1e-4)
+    whole = torch.stack([compute_plain(loaded.model, row, 0) for row in windows])
+    curve = rows["none"]["by_position"]
+    assert curve["end"] == [8.0 * n for n in range(1, 33)]
+    assert curve["loss"] == pytest.approx(whole.view(2, 32, 8).mean((0, 2)).tolist(), rel=1e-4)
+    assert rows["sliding_window"]["by_length"]["64"] == rows["none"]["by_length"]["64"]
+    assert rows["sliding_window"]["by_length"]["256"] != rows["none"]["by_length"]["256"]
+
+
+def test_a_stopped_evaluation_goes_on(loaded: LoadedModel, tmp_path: Path) -> None:
+    whole = evaluate_methods(loaded, TEXT, to="4x", test=SMALL)
+    labels: list[str] = []
+
+    def stop(moment: EvaluationProgress) -> None:
+        labels.append(moment.label)
+        if len(labels) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_methods(loaded, TEXT, to="4x", test=SMALL, folder=tmp_path, progress=stop)
+    rest: list[EvaluationProgress] = []
+    found = evaluate_methods(
+        loaded, TEXT, to="4x", test=SMALL, folder=tmp_path, progress=rest.append
+    )
+    assert found == whole
+    done = set(labels[:4])
+    assert not done & {moment.label for moment in rest}
+    assert rest[-1].done == rest[-1].total
+    again: list[EvaluationProgress] = []
+    evaluate_methods(loaded, TEXT, to="4x", test=SMALL, folder=tmp_path, progress=again.append)
+    assert again == []
+
+
+def test_results_of_other_settings_are_refused(loaded: LoadedModel, tmp_path: Path) -> None:
+    tiny = ExtensionTest(methods=("yarn",), windows=1, scored=8)
+    evaluate_methods(loaded, TEXT, to="2x", test=tiny, folder=tmp_path)
+    message = r"results\.json' has results of other settings: target is 128 there, 256 here\."
+    with pytest.raises(ValueError, match=message):
+        evaluate_methods(loaded, TEXT, to="4x", test=tiny, folder=tmp_path)
+    found = evaluate_methods(loaded, TEXT, to="4x", test=tiny, folder=tmp_path, force=True)
+    assert found["target"] == 256
+    path = tmp_path / "results.json"
+    path.write_text(path.read_text().replace('"target"', '"tarqet"', 1))
+    with pytest.raises(ValueError, match=r"results\.json has been changed since it was written"):
+        evaluate_methods(loaded, TEXT, to="4x", test=tiny, folder=tmp_path)
+
+
+def test_lengths() -> None:
+    assert choose_lengths(8192, 16_384) == [4096, 8192, 16_384]
+    assert choose_lengths(8192, 12_000) == [4096, 8192, 12_000]
+
+
+def test_windows_do_not_overlap() -> None:
+    found = cut_windows(list(range(100)), [7], 20, 4)
+    assert found.shape == (4, 21)
+    assert found[:, 0].tolist() == [7] * 4
+    flat = found[:, 1:].flatten().tolist()
+    assert len(set(flat)) == 80
+    assert flat == sorted(flat)
+    assert len(cut_windows(list(range(45)), [], 20, 4)) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"windows": 0}, "windows must be a whole number of at least 1; got 0."),
+        ({"scored": True}, "scored must be a whole number of at least 1; got True."),
+        ({"passkeys": -1}, "passkeys must be a whole number of at least 0; got -1."),
+        ({"methods": ()}, "methods must have at least one name, such as yarn."),
+        ({"methods": ("yarm",)}, "method 'yarm' is unknown; did you mean 'yarn'? Known: none,"),
+        ({"depths": (1.5,)}, "depths must be numbers from 0 to 1; got [1.5]."),
+    ],
+)
+def test_wrong_settings(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        ExtensionTest(**options)
+
+
+def test_a_text_that_is_too_short(loaded: LoadedModel) -> None:
+    message = "the text must have at least 257 tokens, one window of the target length; it has 10."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        evaluate_methods(loaded, "ten bytes.", to="4x", test=SMALL)
+
+
+def test_models_that_cannot_be_evaluated(tmp_path: Path, loaded: LoadedModel) -> None:
+    with pytest.raises(ValueError, match=r"must compute its angles from inv_freq, one number for"):
+        find_rotary_modules(loaded.model, 5)
+    with pytest.raises(ValueError, match=r"has no module with inv_freq\.$"):
+        find_rotary_modules(torch.nn.Linear(2, 2), 4)
+    with pytest.raises(
+        ValueError, match=r"must have rotary positions; bloom .* nothing to|to change"
+    ):
+        select_group(read_config({"model_type": "bloom", "n_head": 4, "hidden_size": 32}))
+    gemma = {"model_type": "gemma3_text", "head_dim": 16, "num_hidden_layers": 12}
+    with pytest.raises(ValueError, match="all layers of the model must rotate alike; those of"):
+        select_group(read_config(gemma))
+    t5 = T5ForConditionalGeneration(T5Config(d_model=16, d_kv=4, num_heads=2, num_layers=1))
+    t5.save_pretrained(tmp_path / "t5")
+    with pytest.raises(ValueError, match=r"the model in .*t5' cannot be loaded: "):
+        load_model(tmp_path / "t5")

@@ -1,0 +1,107 @@
+"""The verdict on made-up numbers: a clear winner, a tie, nothing better, a lower window."""
+
+from typing import Any
+
+import pytest
+
+from whorl import plots
+from whorl.extend.evaluation.report import find_best, is_clear, render_markdown, write_verdict
+
+
+def make_cell(loss: float, noise: float = 0.01) -> dict[str, Any]:
+    blocks = [loss + noise * (-1) ** n for n in range(8)]
+    return {"loss": loss, "blocks": blocks}
+
+
+def make_document(**losses: float) -> dict[str, Any]:
+    """Losses at the target of 4096; 1 nat at the trained 1024 for all, 1.1 for yarn."""
+    rows = []
+    for name, loss in losses.items():
+        near = 1.1 if name == "yarn" else 1.0
+        runs = [] if name in ("sliding_window", "dynamic_yarn") else ["transformers 5"]
+        cells = {"1024": make_cell(near), "4096": make_cell(loss, 0.01 if runs else 0.02)}
+        curve = {"end": [2048.0, 4096.0], "loss": [1.0, loss]}
+        position = None if name == "sliding_window" else curve
+        rows.append({"name": name, "run_by": runs, "by_length": cells, "by_position": position})
+    return {
+        "model": "tiny",
+        "trained": 1024,
+        "target": 4096,
+        "lengths": [1024, 4096],
+        "windows": 2,
+        "scored": 128,
+        "rows": rows,
+        "retrieval": None,
+    }
+
+
+def test_a_clear_winner() -> None:
+    found = make_document(none=4.0, linear=2.0, yarn=1.2, sliding_window=1.3)
+    assert find_best(found, 4096) == ["yarn"]
+    first, second = write_verdict(found)
+    assert first == (
+        "yarn has the lowest perplexity at 4,096 tokens, 3.32; as published it is 54.60."
+    )
+    assert second == (
+        "In texts of 1,024 tokens yarn changes it from 2.72 to 3.00. A sliding window of 1,024"
+        " tokens gives 3.67 there."
+    )
+
+
+def test_a_method_that_no_framework_runs_is_not_chosen() -> None:
+    found = make_document(none=4.0, dynamic_yarn=1.0, yarn=1.2, sliding_window=1.3)
+    assert find_best(found, 4096) == ["yarn"]
+
+
+def test_too_close_to_call() -> None:
+    found = make_document(none=4.0, yarn=1.2, sliding_window=1.0)
+    noisy = make_cell(1.21, 0.0)
+    noisy["blocks"] = [1.21 + 0.2 * (-1) ** (n // 2) for n in range(8)]
+    found["rows"].insert(0, {**found["rows"][1], "name": "ntk", "by_length": {"4096": noisy}})
+    assert find_best(found, 4096) == ["yarn", "ntk"]
+    first, second = write_verdict(found)
+    assert "3.32 (ntk: too close to call); as published" in first
+    assert second.endswith(
+        "2.72 there, which is lower, but cannot find what lies before the window."
+    )
+
+
+def test_nothing_is_better_than_published() -> None:
+    first, second = write_verdict(make_document(none=1.2, yarn=1.3, sliding_window=1.3))
+    assert first == (
+        "No method is clearly better than the published rotation at 4,096 tokens: perplexity 3.32"
+        " as published."
+    )
+    assert second.startswith("A sliding window of 1,024 tokens gives 3.67 there.")
+
+
+def test_a_difference_is_clear_beyond_two_standard_errors() -> None:
+    assert is_clear([1.0, 1.0, 1.0], [1.1, 1.2, 1.1])
+    assert not is_clear([1.0, 1.0, 1.0], [1.1, 0.9, 1.1])
+    assert not is_clear([1.0], [5.0])
+
+
+def test_markdown_and_retrieval() -> None:
+    found = make_document(none=25.0, yarn=1.2, sliding_window=1.3)
+    text = render_markdown(found)
+    assert "| method | 1,024* | 4,096 |" in text
+    assert text.index("| yarn | 3.00 | 3.32 |") < text.index("| none | 2.72 | e^25 |")
+    shares = {"yarn": {"1024": [1.0, 1.0], "4096": [0.5, 0.0]}}
+    found["retrieval"] = {"depths": [0.1, 0.9], "texts": 2, "shares": shares}
+    assert "| yarn | 3.00 | 3.32 | 100% | 25% |" in render_markdown(found)
+    found["retrieval"] = {"why": "it cannot."}
+    assert "Retrieval was not measured: it cannot." in render_markdown(found)
+
+
+def test_charts() -> None:
+    pytest.importorskip("altair")
+    found = make_document(none=4.0, linear=2.0, yarn=1.2, sliding_window=1.3)
+    both = plots.extension(found).to_dict()
+    assert len(both["vconcat"]) == 2
+    text = str(both)
+    assert "sliding_window" in text
+    assert "trained at 1,024" in text
+    for row in found["rows"]:
+        row["by_position"] = None
+    with pytest.raises(ValueError, match="no row of the document has numbers for this chart"):
+        plots.extension_positions(found)

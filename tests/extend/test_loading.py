@@ -1,0 +1,74 @@
+"""``load_model``: folders, runs and what is refused, each with the reason."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from whorl import lab
+from whorl.extend.evaluation import ExtensionTest, evaluate_methods, load_model
+
+from .weights import TEXT, save_llama
+
+
+def test_a_run_of_the_lab(tmp_path: Path) -> None:
+    config = lab.RunConfig(
+        model=lab.ModelConfig(layers=1, width=16, heads=2),
+        training=lab.TrainingConfig(length=32, batch=2, steps=2, warmup=1),
+        evaluation=lab.EvaluationConfig(multiples=(1.0, 2.0), windows=2),
+    )
+    run = lab.train(config, tmp_path / "run")
+    loaded = load_model(run.folder)
+    assert (loaded.name, loaded.config["max_position_embeddings"]) == ("run", 32)
+    tokens = torch.tensor([loaded.encode("whorl")])
+    with torch.no_grad():
+        own = run.load_model().eval()(tokens)
+        torch.testing.assert_close(loaded.model(tokens).logits, own, rtol=1e-4, atol=1e-4)
+    test = ExtensionTest(methods=("yarn",), windows=1, scored=8)
+    found = evaluate_methods(loaded, TEXT, to="2x", test=test)
+    assert (found["model"], found["lengths"]) == ("run", [16, 32, 64])
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^model must be a folder .* 'none' does not exist\.$"):
+        load_model("none")
+    file = tmp_path / "weights.bin"
+    file.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"weights.bin' is another file\.$"):
+        load_model(file)
+    with pytest.raises(ValueError, match=r"must have a config.json, .*; it has none\.$"):
+        load_model(tmp_path)
+
+
+def test_pickles_are_not_read(tmp_path: Path) -> None:
+    folder = save_llama(tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"'pytorch_model.bin', a pickle, which is not read\."):
+        load_model(folder)
+    (folder / "pytorch_model.bin").unlink()
+    with pytest.raises(ValueError, match=r"must have weights in \*.safetensors files; found: none"):
+        load_model(folder)
+
+
+def test_damaged_weights(tmp_path: Path) -> None:
+    folder = save_llama(tmp_path / "model")
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(ValueError, match=r"^the model in .*model' cannot be loaded: .*\.$"):
+        load_model(folder)
+
+
+def test_a_model_of_more_tokens_than_bytes_needs_a_tokenizer(tmp_path: Path) -> None:
+    folder = save_llama(tmp_path / "model", vocab_size=1000)
+    with pytest.raises(ValueError, match=r"A model of 1,000 tokens needs tokenizer.json or the"):
+        load_model(folder)
+
+
+def test_the_digest_follows_the_weights(tmp_path: Path) -> None:
+    one = load_model(save_llama(tmp_path / "a"))
+    same = load_model(save_llama(tmp_path / "b"))
+    other = load_model(save_llama(tmp_path / "c", hidden_size=64))
+    assert one.digest == same.digest != other.digest
+    assert json.loads((tmp_path / "a" / "config.json").read_text())["model_type"] == "llama"
