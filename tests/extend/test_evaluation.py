@@ -186,7 +186,8 @@ def test_windows_do_not_overlap() -> None:
     flat = found[:, 1:].flatten().tolist()
     assert len(set(flat)) == 80
     assert flat == sorted(flat)
-    assert len(cut_windows(list(range(45)), [], 20, 4)) == 2
+    assert cut_windows(list(range(45)), [], 20, 4)[:, 0].tolist() == [0, 23]
+    assert cut_windows(list(range(21)), [], 20, 1).tolist() == [list(range(21))]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ def evaluate_on_text(
     if as_json:
         print_json(document)
     else:
-        print_page(*_render_document(document), "", Text(f"kept in {folder}"))
+        parts = [*_render_document(document), "", Text(f"kept in {folder}")]
+        print_page(*parts, *_suggest_writing(model, document))
 
 
 def _render_document(document: dict[str, Any]) -> list[RenderableType]:
@@ -93,6 +95,17 @@ def _render_document(document: dict[str, Any]) -> list[RenderableType]:
     first, second = report.write_verdict(document)
     notes = [Text(words, "dim") for words in report.describe_measurement(document)]
     return [Text(first, "bold"), Text(second), "", table, "", *notes]
+
+
+def _suggest_writing(model: str, document: dict[str, Any]) -> list[RenderableType]:
+    """The command that writes the best method into config.json, if that is what should be done."""
+    from whorl.extend.evaluation import report
+
+    best = report.find_best(document, document["target"])
+    if report.PUBLISHED in best or not (Path(model) / "config.json").is_file():
+        return []
+    command = ["whorl", "extend", model, "--to", str(document["target"]), "--method", best[0]]
+    return [Text(f"to write it: {shlex.join([*command, '--write'])}")]
 
 
 def _read_text(path: Path) -> str:

@@ -84,6 +84,6 @@ def cut_windows(tokens: list[int], start: list[int], length: int, most: int) -> 
             f"the text must have at least {size:,} tokens, one window of the target length; it has"
             f" {len(tokens):,}. Give more text, or a shorter target."
         )
-    gap = (len(tokens) - count * size) // max(1, count - 1) if count > 1 else 0
-    rows = [[*start, *tokens[n * (size + gap) :][:size]] for n in range(count)]
-    return torch.tensor(rows)
+    share = len(tokens) / count  # a window in the middle of each share: the text may have a preface
+    firsts = [int((n + 0.5) * share - size / 2) for n in range(count)]
+    return torch.tensor([[*start, *tokens[first:][:size]] for first in firsts])
