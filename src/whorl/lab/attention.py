@@ -56,6 +56,7 @@ def compute_attention(
             " with softmax attention."
         )
     model = run.load_model()
+    assert isinstance(model, Model)
     check_memory(
         32 * windows * config.model.heads * config.model.layers * length**2, length, "attention_of"
     )

@@ -93,6 +93,7 @@ def export_run(run: Run, folder: str | Path) -> Path:
     """Export the model of a run's last checkpoint; returns the folder."""
     config = run.load_config()
     model = run.load_model()
+    assert isinstance(model, Model)
     tokenizer = config.data.tokenizer
     return export(model, folder, tokenizer=tokenizer, length=config.training.length)
 

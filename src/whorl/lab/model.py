@@ -29,12 +29,39 @@ from whorl.encodings import Composition, Encoding
 from .config import ModelConfig
 from .encodings import EMBEDDING_STD, build_encoding
 
-__all__ = ["Model", "derive_seed"]
+__all__ = ["LanguageModel", "Model", "derive_seed"]
 
 NORM_EPS = 1e-5
 
 
-class Model(nn.Module):
+class LanguageModel(nn.Module):
+    """What the trainer needs of a model that maps tokens [B, T] to logits [B, T, vocab]."""
+
+    vocab: int
+
+    def forward(self, tokens: Tensor, *, context_length: int | None = None) -> Tensor:
+        """Logits [B, T, vocab] of tokens [B, T]; some scalings depend on context_length."""
+        raise NotImplementedError
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross entropy in nats of targets [B, T]; targets of -1 do not count."""
+        logits = self(tokens).flatten(0, 1).float()
+        return F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
+
+    def reset_parameters(self, seed: int) -> None:
+        """Set random weights that depend on the seed."""
+        raise NotImplementedError
+
+    def name_part(self, name: str) -> str:
+        """Part of the model that a parameter belongs to: "attention", "mlp", "norms", ..."""
+        raise NotImplementedError
+
+    def is_layer_matrix(self, name: str) -> bool:
+        """Whether a parameter of two axes is one that Muon trains: a matrix of the layers."""
+        return self.name_part(name) in ("attention", "mlp")
+
+
+class Model(LanguageModel):
     """A Transformer that maps tokens [B, T] to logits [B, T, vocab].
 
     Args:
@@ -78,11 +105,6 @@ class Model(nn.Module):
             x = block(x, encoding, positions, context_length)
         logits: Tensor = self.head(self.norm(x))
         return logits
-
-    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy in nats of targets [B, T]; targets of -1 do not count."""
-        logits = self(tokens).flatten(0, 1).float()
-        return F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
 
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
