@@ -75,6 +75,13 @@ class SavedCheckpoint:
     info: CheckpointInfo
     tensors: Mapping[str, Tensor]
 
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights, by their names in the model."""
+        tensors = self.tensors.items()
+        found = {name: one for name, one in tensors if name.startswith(_WEIGHT_PREFIX)}
+        return {name.removeprefix(_WEIGHT_PREFIX): one for name, one in found.items()}
+
     @torch.no_grad()
     def load_weights(self, model: LanguageModel) -> None:
         """Copy the weights into ``model``."""

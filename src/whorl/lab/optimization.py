@@ -85,7 +85,8 @@ class TrainingOptimizer:
 def group_parameters(model: LanguageModel) -> dict[str, dict[str, Tensor]]:
     """Parameters by the group that trains them alike: matrices, embeddings, norms, encoding.
 
-    "matrices" are those of the layers; "embeddings" are the token embeddings and the output head.
+    "matrices" are those of the layers; "embeddings" are the token embeddings and the output head;
+    "norms" are all vectors, biases among them.
     """
     groups: dict[str, dict[str, Tensor]] = {
         name: {} for name in ("matrices", "embeddings", "norms", "encoding")

@@ -22,7 +22,7 @@ from whorl._support.files import remove_parts, write_file_atomically
 from whorl._support.words import quote
 
 from . import files
-from .architectures import build_model
+from .architectures import build_model, count_vocab
 from .checkpoint import CheckpointInfo, SavedCheckpoint, read_checkpoint
 from .config import RunConfig
 from .encodings import format_title
@@ -267,7 +267,7 @@ class Run:
         saved, config = self.verify(), self.load_config()
         if saved is None:
             raise ValueError(f"{str(self.folder)!r} has no checkpoint yet; train it first.")
-        vocab = saved.tensors["model.embedding.weight"].shape[0]
+        vocab = count_vocab(config.model, saved.weights)
         model = build_model(config.model, vocab=vocab, longest=config.longest)
         saved.load_weights(model)
         return model
