@@ -201,17 +201,17 @@ def test_old_copies_of_tied_weights_are_checked(tmp_path: Path) -> None:
     path = folder / "model.safetensors"
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    copy = tensors["roformer.embeddings.word_embeddings.weight"].clone()
-    tensors["cls.predictions.decoder.weight"] = copy
+    embedding = tensors["roformer.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.weight"] = embedding.clone()
     tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
     save_file(tensors, path)
     found = load_roformer(folder)
     assert (found.left_over, found.missing) == ((), ())
-    copy += 1
+    tensors["cls.predictions.decoder.weight"] += 1
     save_file(tensors, path)
     with pytest.raises(ValueError, match=r"decoder.weight' must be the tied weight"):
         load_roformer(folder)
-    copy -= 1
+    tensors["cls.predictions.decoder.weight"] = embedding.clone()
     tensors["roformer.encoder.embed_positions.weight"] += 0.1
     save_file(tensors, path)
     with pytest.raises(ValueError, match="must be the sines and cosines of RoPE, because"):

@@ -29,9 +29,12 @@ from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
 from ._checks import check_count
+from .architectures import build_model
 from .config import RunConfig
 from .files import format_json, resolve_free_folder, write_folder
 from .model import NORM_EPS, Model, TransformerLayer
+from .roformer import RoFormerMaskedLM
+from .roformer_weights import check_saving, save_roformer
 from .runs import Run
 
 __all__ = ["check_export", "export", "export_run"]
@@ -82,15 +85,23 @@ def export(
 
 def check_export(config: RunConfig, folder: str | Path) -> None:
     """Raise before training what ``export`` would raise after it."""
-    model = Model(config.model, vocab=_BYTES, longest=config.training.length)
-    _build_rope_parameters(_require_rope(model), config.training.length)
+    model = build_model(config.model, vocab=_BYTES, longest=config.training.length)
+    if isinstance(model, Model):
+        _build_rope_parameters(_require_rope(model), config.training.length)
+    elif isinstance(model, RoFormerMaskedLM):
+        check_saving(model)
     resolve_free_folder(Path(folder))
 
 
 def export_run(run: Run, folder: str | Path) -> Path:
-    """Export the model of a run's last checkpoint; returns the folder."""
+    """Export the model of a run's last checkpoint; returns the folder.
+
+    A run with architecture "roformer" is written by ``save_roformer``, without a tokenizer.
+    """
     config = run.load_config()
     model = run.load_model()
+    if isinstance(model, RoFormerMaskedLM):
+        return save_roformer(model, folder)
     assert isinstance(model, Model)
     tokenizer = config.data.tokenizer
     return export(model, folder, tokenizer=tokenizer, length=config.training.length)
