@@ -28,6 +28,7 @@ SURFACE = {
     ],
     "check": ["--base", "--head-dim", "--identify", "--json", "--kind", "function"],
     "compare": [
+        "--architecture",
         "--attention",
         "--batch",
         "--budget",
@@ -135,6 +136,7 @@ SURFACE = {
         "config",
     ],
     "train": [
+        "--architecture",
         "--attention",
         "--batch",
         "--data",

@@ -65,6 +65,14 @@ Kind = Annotated[
         help="Predict the next token, or hidden ones.",
     ),
 ]
+Architecture = Annotated[
+    str | None,
+    typer.Option(
+        metavar="llama|roformer",
+        rich_help_panel=_MODEL,
+        help="Layers as in Llama, or RoFormer's, for an encoder.",
+    ),
+]
 Attention = Annotated[
     str | None,
     typer.Option(metavar="softmax|linear", rich_help_panel=_MODEL, help="Kind of attention."),
@@ -78,7 +86,16 @@ RATES = ("learning_rate", "encoding_learning_rate", "embedding_learning_rate")
 
 #: Parameters of commands that change a config, by the table of the config that has them.
 _SETTINGS = {
-    "model": ("encoding", "layers", "width", "heads", "kv_heads", "kind", "attention"),
+    "model": (
+        "encoding",
+        "layers",
+        "width",
+        "heads",
+        "kv_heads",
+        "kind",
+        "architecture",
+        "attention",
+    ),
     "data": ("files", "tokenizer", "task"),
     "training": ("length", "batch", "steps", "precision", "seed", *RATES),
 }

@@ -84,6 +84,7 @@ def compare(
     width: _setup.Width = None,
     heads: _setup.Heads = None,
     kind: _setup.Kind = None,
+    architecture: _setup.Architecture = None,
     attention: _setup.Attention = None,
     learning_rates: Annotated[str | None, Rates] = None,
     no_speed: Annotated[bool, NoSpeed] = False,

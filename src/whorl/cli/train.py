@@ -56,6 +56,7 @@ def train(
     heads: _setup.Heads = None,
     kv_heads: Annotated[int | None, typer.Option(help="Key heads, for grouped queries.")] = None,
     kind: _setup.Kind = None,
+    architecture: _setup.Architecture = None,
     attention: _setup.Attention = None,
     learning_rate: Annotated[float | None, Rate] = None,
     encoding_learning_rate: Annotated[float | None, EncodingRate] = None,

@@ -5,10 +5,13 @@ Its commands are ``whorl train`` and ``whorl compare``. It needs ``pip install w
 
 from whorl._support.threads import use_threads
 
+from .architectures import build_model
 from .config import DataConfig, EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
 from .export import check_export, export, export_run
 from .model import Model
 from .rates import choose_learning_rates
+from .roformer import RoFormer, RoFormerClassifier, RoFormerConfig, RoFormerMaskedLM
+from .roformer_weights import LoadedRoFormer, load_roformer, save_roformer
 from .runs import Run, collect_results
 from .trainer import Interrupted, TrainingProgress, train
 
@@ -16,17 +19,25 @@ __all__ = [
     "DataConfig",
     "EvaluationConfig",
     "Interrupted",
+    "LoadedRoFormer",
     "Model",
     "ModelConfig",
+    "RoFormer",
+    "RoFormerClassifier",
+    "RoFormerConfig",
+    "RoFormerMaskedLM",
     "Run",
     "RunConfig",
     "TrainingConfig",
     "TrainingProgress",
+    "build_model",
     "check_export",
     "choose_learning_rates",
     "collect_results",
     "export",
     "export_run",
+    "load_roformer",
+    "save_roformer",
     "train",
     "use_threads",
 ]

@@ -18,7 +18,7 @@ from whorl._support.files import write_file_atomically
 from whorl._support.words import quote
 
 from .integrity import FORMAT, check_format, compute_checksum, compute_tensor_checksum
-from .model import Model
+from .model import LanguageModel
 from .optimization import TrainingOptimizer
 
 __all__ = ["CheckpointInfo", "SavedCheckpoint", "read_checkpoint"]
@@ -42,7 +42,9 @@ class CheckpointInfo:
     config: str = ""
     checksum: str = ""
 
-    def save(self, path: Path, model: Model, optimizer: TrainingOptimizer) -> "CheckpointInfo":
+    def save(
+        self, path: Path, model: LanguageModel, optimizer: TrainingOptimizer
+    ) -> "CheckpointInfo":
         """Write a checkpoint to ``path`` atomically; returns this object with its checksum."""
         safe = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
         tensors: dict[str, Tensor] = {}
@@ -73,8 +75,15 @@ class SavedCheckpoint:
     info: CheckpointInfo
     tensors: Mapping[str, Tensor]
 
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights, by their names in the model."""
+        tensors = self.tensors.items()
+        found = {name: one for name, one in tensors if name.startswith(_WEIGHT_PREFIX)}
+        return {name.removeprefix(_WEIGHT_PREFIX): one for name, one in found.items()}
+
     @torch.no_grad()
-    def load_weights(self, model: Model) -> None:
+    def load_weights(self, model: LanguageModel) -> None:
         """Copy the weights into ``model``."""
         for name, weight in model.named_parameters():
             saved = self.tensors.get(_WEIGHT_PREFIX + name)
@@ -86,7 +95,7 @@ class SavedCheckpoint:
                 )
             weight.copy_(saved)
 
-    def load(self, model: Model, optimizer: TrainingOptimizer) -> None:
+    def load(self, model: LanguageModel, optimizer: TrainingOptimizer) -> None:
         """Copy the weights into ``model`` and the saved state into ``optimizer``."""
         self.load_weights(model)
         for name, weight in model.named_parameters():

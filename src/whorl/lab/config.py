@@ -24,6 +24,7 @@ from ._checks import check_choice, check_count, check_number
 __all__ = ["DataConfig", "EvaluationConfig", "ModelConfig", "RunConfig", "TrainingConfig"]
 
 ModelKind = Literal["decoder", "encoder"]
+Architecture = Literal["llama", "roformer"]
 AttentionKind = Literal["softmax", "linear"]
 FeatureMapName = Literal["elu", "relu", "cosine"]
 TrainingPrecision = Literal["float32", "bfloat16"]
@@ -35,8 +36,9 @@ EncodingSpec = str | dict[str, Any] | list[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Shape and encoding of the model that ``model.py`` builds.
+    """Shape and encoding of the model that ``architectures.py`` builds.
 
+    architecture: "llama", the model of ``model.py``, or "roformer", the encoder of ``roformer.py``.
     encoding_per: with "model" all layers share the trained parameters of the encoding, as in T5
     and Kerple; with "layer" each layer has its own.
     """
@@ -53,6 +55,7 @@ class ModelConfig:
     dropout: float = 0.0
     encoding_per: Sharing = "model"
     tied: bool = False
+    architecture: Architecture = "llama"
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads"):
@@ -61,6 +64,7 @@ class ModelConfig:
             if getattr(self, name) is not None:
                 check_count(f"model.{name}", getattr(self, name))
         check_choice("model.kind", self.kind, get_args(ModelKind))
+        check_choice("model.architecture", self.architecture, get_args(Architecture))
         check_choice("model.attention", self.attention, get_args(AttentionKind))
         check_choice("model.feature_map", self.feature_map, get_args(FeatureMapName))
         check_choice("model.encoding_per", self.encoding_per, get_args(Sharing))
@@ -79,6 +83,20 @@ class ModelConfig:
             )
         if self.attention == "linear" and self.dropout:
             raise ValueError("model.dropout must be 0 with linear attention, which has no weights.")
+        if self.architecture == "roformer":
+            self._check_roformer()
+
+    def _check_roformer(self) -> None:
+        for name, only, came in (
+            ("kind", "encoder", self.kind),
+            ("attention", "softmax", self.attention),
+            ("kv_heads", self.heads, self.key_heads),
+        ):
+            if came != only:
+                raise ValueError(
+                    f"model.{name} must be {only!r} with architecture = 'roformer'; got {came!r}."
+                    f" Set it, or choose architecture = 'llama'."
+                )
 
     @property
     def head_dim(self) -> int:

@@ -6,20 +6,29 @@ models than the lab's: see ``_choose_defaults``.
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from whorl._support.words import quote, suggest_name
 from whorl.encodings import Encoding, base
 
-from .config import EncodingSpec, ModelConfig
+from .config import EncodingSpec, ModelConfig, ModelKind
 
-__all__ = ["EMBEDDING_STD", "build_encoding", "format_title"]
+__all__ = ["EMBEDDING_STD", "EncodedShape", "build_encoding", "format_title"]
 
 #: Standard deviation of new token embeddings; input encodings start at the same size.
 EMBEDDING_STD = 0.02
 
 
-def build_encoding(spec: EncodingSpec, model: ModelConfig, longest: int) -> Encoding:
+class EncodedShape(NamedTuple):
+    """Sizes of a model that an encoding depends on; ``width`` is that of its embeddings."""
+
+    heads: int
+    head_dim: int
+    width: int
+    kind: ModelKind
+
+
+def build_encoding(spec: EncodingSpec, model: ModelConfig | EncodedShape, longest: int) -> Encoding:
     """The encoding that ``spec`` names, sized for ``model`` and sequences up to ``longest``.
 
     >>> build_encoding("learned+rope", ModelConfig(width=64, heads=2), longest=512)
@@ -70,7 +79,9 @@ def split_spec(spec: EncodingSpec) -> list[dict[str, Any]]:
     )
 
 
-def _build_part(options: dict[str, Any], model: ModelConfig, longest: int) -> Encoding:
+def _build_part(
+    options: dict[str, Any], model: ModelConfig | EncodedShape, longest: int
+) -> Encoding:
     given = dict(options)
     name = given.pop("name")
     known = base.get_classes()
@@ -94,7 +105,7 @@ def _build_part(options: dict[str, Any], model: ModelConfig, longest: int) -> En
         raise ValueError(f"model.encoding: {error}") from None
 
 
-def _choose_defaults(name: str, model: ModelConfig) -> dict[str, Any]:
+def _choose_defaults(name: str, model: ModelConfig | EncodedShape) -> dict[str, Any]:
     """Options that suit the lab's model better than the defaults of an encoding."""
     pairs = model.head_dim // 2
     causal = model.kind == "decoder"

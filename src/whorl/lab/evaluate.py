@@ -25,7 +25,7 @@ from whorl.encodings import base
 from .config import ModelConfig, RunConfig
 from .data import DataSource, TokenBatch
 from .encodings import split_spec
-from .model import Model
+from .model import LanguageModel
 
 __all__ = ["SCALINGS", "add_scaling", "evaluate"]
 
@@ -48,7 +48,7 @@ SCALINGS = {
 
 
 def evaluate(
-    model: Model,
+    model: LanguageModel,
     source: DataSource,
     config: RunConfig,
     *,
@@ -115,7 +115,7 @@ def supports_scaling(name: str) -> bool:
 
 @torch.no_grad()
 def _compute_losses(
-    model: Model, questions: TokenBatch, first: int, last: int, length: int
+    model: LanguageModel, questions: TokenBatch, first: int, last: int, length: int
 ) -> tuple[Tensor, Tensor]:
     """Loss of every token of some windows, and whether it was predicted correctly, [rows, T].
 

@@ -16,8 +16,6 @@ far and does not rotate cached keys again.
 There is no generation_config.json, because the lab has no token that ends a text.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,14 +24,17 @@ from torch import Tensor
 
 from whorl._support.bounded_json import JsonLimits, parse_json
 from whorl._support.extras import import_extra
-from whorl._support.files import create_folder_atomically, write_file_atomically
 from whorl._support.words import quote
 from whorl.encodings import RoPE
 from whorl.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
 from ._checks import check_count
+from .architectures import build_model
 from .config import RunConfig
+from .files import format_json, resolve_free_folder, write_folder
 from .model import NORM_EPS, Model, TransformerLayer
+from .roformer import RoFormerMaskedLM
+from .roformer_weights import check_saving, save_roformer
 from .runs import Run
 
 __all__ = ["check_export", "export", "export_run"]
@@ -64,13 +65,13 @@ def export(
     if not isinstance(model, Model):
         raise TypeError(f"model must be a whorl.lab Model; got {type(model).__name__}.")
     check_count("length", length)
-    target = _resolve_free_folder(Path(folder))
+    target = resolve_free_folder(Path(folder))
     safetensors = import_extra("safetensors.torch", by="whorl.lab", extra="lab")
     rope = _require_rope(model)
     contents = {
-        "config.json": _format_json(_build_config(model, *_build_rope_parameters(rope, length))),
+        "config.json": format_json(_build_config(model, *_build_rope_parameters(rope, length))),
         "tokenizer.json": _read_tokenizer(tokenizer, model.vocab),
-        "tokenizer_config.json": _format_json(
+        "tokenizer_config.json": format_json(
             # Without a class transformers uses that of Llama, which splits text differently.
             {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         ),
@@ -78,21 +79,30 @@ def export(
             _collect_weights(model, rope), metadata={"format": "pt"}
         ),
     }
-    _write_folder(target, contents)
+    write_folder(target, contents)
     return Path(folder)
 
 
 def check_export(config: RunConfig, folder: str | Path) -> None:
     """Raise before training what ``export`` would raise after it."""
-    model = Model(config.model, vocab=_BYTES, longest=config.training.length)
-    _build_rope_parameters(_require_rope(model), config.training.length)
-    _resolve_free_folder(Path(folder))
+    model = build_model(config.model, vocab=_BYTES, longest=config.training.length)
+    if isinstance(model, Model):
+        _build_rope_parameters(_require_rope(model), config.training.length)
+    elif isinstance(model, RoFormerMaskedLM):
+        check_saving(model)
+    resolve_free_folder(Path(folder))
 
 
 def export_run(run: Run, folder: str | Path) -> Path:
-    """Export the model of a run's last checkpoint; returns the folder."""
+    """Export the model of a run's last checkpoint; returns the folder.
+
+    A run with architecture "roformer" is written by ``save_roformer``, without a tokenizer.
+    """
     config = run.load_config()
     model = run.load_model()
+    if isinstance(model, RoFormerMaskedLM):
+        return save_roformer(model, folder)
+    assert isinstance(model, Model)
     tokenizer = config.data.tokenizer
     return export(model, folder, tokenizer=tokenizer, length=config.training.length)
 
@@ -267,7 +277,7 @@ def _read_tokenizer(source: str | Path | None, vocab: int) -> bytes:
                 f"tokenizer must be given, because the model has {vocab} tokens, not {_BYTES}"
                 " bytes; pass the tokenizer.json that it was trained with."
             )
-        return _format_json(_build_byte_tokenizer())
+        return format_json(_build_byte_tokenizer())
     try:
         data = Path(source).read_bytes()
         size = _count_tokens(parse_json(data, _TOKENIZER_LIMITS))
@@ -319,34 +329,3 @@ def _build_byte_tokenizer() -> dict[str, Any]:
             "merges": [],
         },
     }
-
-
-def _format_json(document: Mapping[str, Any]) -> bytes:
-    return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _resolve_free_folder(folder: Path) -> Path:
-    """The absolute path of a folder that does not exist or is empty; else ValueError."""
-    target = folder.resolve()
-    if target.exists() and not target.is_dir():
-        raise ValueError(f"folder must not be a file; got {str(folder)!r}.")
-    if target == Path.cwd():
-        raise ValueError(
-            f"folder must not be the current one, because an export replaces it; got"
-            f" {str(folder)!r}. Choose a new folder inside it."
-        )
-    if target.exists() and any(target.iterdir()):
-        raise ValueError(
-            f"folder must be empty, because an export overwrites nothing; {str(folder)!r} is not."
-            " Choose another, or remove this one first."
-        )
-    return target
-
-
-def _write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
-    """Write all files to a folder beside ``target``, then rename it to ``target``."""
-    with create_folder_atomically(target) as part:
-        for name, data in contents.items():
-            write_file_atomically(part / name, data)
-        if target.exists():
-            target.rmdir()  # Windows cannot rename a folder onto an existing one

@@ -1,17 +1,25 @@
-"""JSON files of runs, and the lock of a folder."""
+"""JSON files of runs, folders for other programs, and the lock of a folder."""
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from whorl._support.bounded_json import RESULTS, JsonError, parse_json, read_within
-from whorl._support.files import write_file_atomically
+from whorl._support.files import create_folder_atomically, write_file_atomically
 from whorl._support.locks import hold_lock
 
-__all__ = ["lock_folder", "read_json", "replace_non_finite", "write_json"]
+__all__ = [
+    "format_json",
+    "lock_folder",
+    "read_json",
+    "replace_non_finite",
+    "resolve_free_folder",
+    "write_folder",
+    "write_json",
+]
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -50,3 +58,35 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 " folder."
             )
         yield
+
+
+def format_json(document: Mapping[str, Any]) -> bytes:
+    """A document as the text of a JSON file for other programs."""
+    return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def resolve_free_folder(folder: Path) -> Path:
+    """The absolute path of a folder that does not exist or is empty; else ValueError."""
+    target = folder.resolve()
+    if target.exists() and not target.is_dir():
+        raise ValueError(f"folder must not be a file; got {str(folder)!r}.")
+    if target == Path.cwd():
+        raise ValueError(
+            f"folder must not be the current one, because an export replaces it; got"
+            f" {str(folder)!r}. Choose a new folder inside it."
+        )
+    if target.exists() and any(target.iterdir()):
+        raise ValueError(
+            f"folder must be empty, because an export overwrites nothing; {str(folder)!r} is not."
+            " Choose another, or remove this one first."
+        )
+    return target
+
+
+def write_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+    """Write all files to a folder beside ``target``, then rename it to ``target``."""
+    with create_folder_atomically(target) as part:
+        for name, data in contents.items():
+            write_file_atomically(part / name, data)
+        if target.exists():
+            target.rmdir()  # Windows cannot rename a folder onto an existing one

@@ -16,6 +16,7 @@ One matrix computes q, k and v, which are parts of its result; so are gate and u
 
 import hashlib
 import math
+from collections.abc import Iterable
 from copy import deepcopy
 
 import torch
@@ -26,15 +27,42 @@ import whorl
 from whorl._support.words import quote
 from whorl.encodings import Composition, Encoding
 
-from .config import ModelConfig
+from .config import ModelConfig, Sharing
 from .encodings import EMBEDDING_STD, build_encoding
 
-__all__ = ["Model", "derive_seed"]
+__all__ = ["LanguageModel", "Model", "copy_for_layers", "derive_seed", "reset_encodings"]
 
 NORM_EPS = 1e-5
 
 
-class Model(nn.Module):
+class LanguageModel(nn.Module):
+    """What the trainer needs of a model that maps tokens [B, T] to logits [B, T, vocab]."""
+
+    vocab: int
+
+    def forward(self, tokens: Tensor, *, context_length: int | None = None) -> Tensor:
+        """Logits [B, T, vocab] of tokens [B, T]; some scalings depend on context_length."""
+        raise NotImplementedError
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross entropy in nats of targets [B, T]; targets of -1 do not count."""
+        logits = self(tokens).flatten(0, 1).float()
+        return F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
+
+    def reset_parameters(self, seed: int) -> None:
+        """Set random weights that depend on the seed."""
+        raise NotImplementedError
+
+    def name_part(self, name: str) -> str:
+        """Part of the model that a parameter belongs to: "attention", "mlp", "norms", ..."""
+        raise NotImplementedError
+
+    def is_layer_matrix(self, name: str) -> bool:
+        """Whether a parameter of two axes is one that Muon trains: a matrix of the layers."""
+        return self.name_part(name) in ("attention", "mlp")
+
+
+class Model(LanguageModel):
     """A Transformer that maps tokens [B, T] to logits [B, T, vocab].
 
     Args:
@@ -52,15 +80,10 @@ class Model(nn.Module):
         self.config, self.vocab = config, vocab
         encoding = build_encoding(config.encoding, config, longest)
         _check_encoding(config, encoding)
-        inside = [part for part in encoding.parts if part.hooks - {"input"}]
-        own = config.encoding_per == "layer" and any(list(part.parameters()) for part in inside)
         self.embedding = nn.Embedding(vocab, config.width)
         self.encoding = encoding
         self.blocks = nn.ModuleList(TransformerLayer(config) for _ in range(config.layers))
-        # The first layer uses self.encoding; encodings of the input need no copies.
-        self.layer_encodings = nn.ModuleList(
-            _copy_parts(inside) for _ in range((config.layers - 1) * own)
-        )
+        self.layer_encodings = copy_for_layers(encoding, config.layers, config.encoding_per)
         self.norm = RMSNorm(config.width)
         self.head = nn.Linear(config.width, vocab, bias=False)
         if config.tied:
@@ -79,11 +102,6 @@ class Model(nn.Module):
         logits: Tensor = self.head(self.norm(x))
         return logits
 
-    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy in nats of targets [B, T]; targets of -1 do not count."""
-        logits = self(tokens).flatten(0, 1).float()
-        return F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
-
     @torch.no_grad()
     def reset_parameters(self, seed: int) -> None:
         """Set random weights, which depend on name, shape and seed but not on the encoding.
@@ -101,12 +119,7 @@ class Model(nn.Module):
             source = torch.Generator().manual_seed(derive_seed(seed, name, tuple(weight.shape)))
             std = thin if name.endswith(("out.weight", "down.weight")) else EMBEDDING_STD
             weight.normal_(std=std, generator=source)
-        with torch.random.fork_rng(devices=[]):
-            for n, encoding in enumerate([self.encoding, *self.layer_encodings]):
-                torch.manual_seed(derive_seed(seed, "encoding", n))
-                for part in encoding.modules():
-                    if hasattr(part, "reset_parameters"):
-                        part.reset_parameters()
+        reset_encodings([self.encoding, *self.layer_encodings], seed)
 
     def name_part(self, name: str) -> str:
         """Part of the model that a parameter belongs to: "attention", "mlp", "norms", ..."""
@@ -187,9 +200,27 @@ class RMSNorm(nn.Module):
         return F.rms_norm(wide, self.weight.shape, weight, NORM_EPS).to(x.dtype)
 
 
-def _copy_parts(parts: list[Encoding]) -> Encoding:
-    """Copies of encodings, with separate parameters."""
-    return deepcopy(Composition(*parts) if len(parts) > 1 else parts[0])
+def copy_for_layers(encoding: Encoding, layers: int, per: Sharing) -> nn.ModuleList:
+    """Copies of ``encoding`` for all layers but the first, which uses the encoding itself.
+
+    Empty if all layers share it: with per="model", and if only the input has parameters.
+    """
+    inside = [part for part in encoding.parts if part.hooks - {"input"}]
+    own = per == "layer" and any(list(part.parameters()) for part in inside)
+    copies = range((layers - 1) * own)
+    return nn.ModuleList(
+        deepcopy(Composition(*inside) if len(inside) > 1 else inside[0]) for _ in copies
+    )
+
+
+def reset_encodings(encodings: Iterable[nn.Module], seed: int) -> None:
+    """Set the parameters of the layers' encodings to random ones that depend on the seed."""
+    with torch.random.fork_rng(devices=[]):
+        for n, encoding in enumerate(encodings):
+            torch.manual_seed(derive_seed(seed, "encoding", n))
+            for part in encoding.modules():
+                if callable(reset := getattr(part, "reset_parameters", None)):
+                    reset()
 
 
 def _check_encoding(config: ModelConfig, encoding: Encoding) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .config import TrainingConfig
 from .data import DataSource
-from .model import Model, derive_seed
+from .model import LanguageModel, derive_seed
 from .muon import Muon
 
 __all__ = [
@@ -38,7 +38,7 @@ _VALIDATION_ROWS = 16  # windows in one forward pass: as many as in a training s
 class TrainingOptimizer:
     """Muon or AdamW for the matrices of the layers, AdamW for all other parameters."""
 
-    def __init__(self, model: Model, training: TrainingConfig) -> None:
+    def __init__(self, model: LanguageModel, training: TrainingConfig) -> None:
         groups = group_parameters(model)
         decay = training.weight_decay
         rates = {
@@ -82,10 +82,11 @@ class TrainingOptimizer:
                 one.state[weight] = dict(state)
 
 
-def group_parameters(model: Model) -> dict[str, dict[str, Tensor]]:
+def group_parameters(model: LanguageModel) -> dict[str, dict[str, Tensor]]:
     """Parameters by the group that trains them alike: matrices, embeddings, norms, encoding.
 
-    "matrices" are those of the layers; "embeddings" are the token embeddings and the output head.
+    "matrices" are those of the layers; "embeddings" are the token embeddings and the output head;
+    "norms" are all vectors, biases among them.
     """
     groups: dict[str, dict[str, Tensor]] = {
         name: {} for name in ("matrices", "embeddings", "norms", "encoding")
@@ -96,7 +97,7 @@ def group_parameters(model: Model) -> dict[str, dict[str, Tensor]]:
         elif weight.dim() < 2:
             group = "norms"
         else:
-            group = "matrices" if name.startswith("blocks.") else "embeddings"
+            group = "matrices" if model.is_layer_matrix(name) else "embeddings"
         groups[group][name] = weight
     return groups
 
@@ -121,7 +122,7 @@ def list_validation_steps(steps: int) -> list[int]:
 
 
 @torch.no_grad()
-def compute_validation_loss(model: Model, source: DataSource) -> float:
+def compute_validation_loss(model: LanguageModel, source: DataSource) -> float:
     """Mean loss in nats of the validation batch; the model is left in training mode."""
     batch = source.get_validation()
     model.eval()
@@ -135,7 +136,7 @@ def compute_validation_loss(model: Model, source: DataSource) -> float:
     return total / count
 
 
-def group_by_part(model: Model) -> dict[str, list[Tensor]]:
+def group_by_part(model: LanguageModel) -> dict[str, list[Tensor]]:
     """Parameters by the part of the model that they belong to, such as "mlp"."""
     parts: dict[str, list[Tensor]] = defaultdict(list)
     for name, weight in model.named_parameters():
@@ -144,7 +145,7 @@ def group_by_part(model: Model) -> dict[str, list[Tensor]]:
 
 
 def take_step(
-    model: Model,
+    model: LanguageModel,
     optimizer: TrainingOptimizer,
     source: DataSource,
     training: TrainingConfig,

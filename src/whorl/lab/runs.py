@@ -22,6 +22,7 @@ from whorl._support.files import remove_parts, write_file_atomically
 from whorl._support.words import quote
 
 from . import files
+from .architectures import build_model, count_vocab
 from .checkpoint import CheckpointInfo, SavedCheckpoint, read_checkpoint
 from .config import RunConfig
 from .encodings import format_title
@@ -36,7 +37,7 @@ from .integrity import (
     read_checked,
     write_checked,
 )
-from .model import Model
+from .model import LanguageModel
 
 __all__ = ["Run", "collect_results"]
 
@@ -261,13 +262,13 @@ class Run:
             if _RUN_FILES.fullmatch(path.name):
                 path.unlink()
 
-    def load_model(self) -> Model:
+    def load_model(self) -> LanguageModel:
         """The model of the last checkpoint, after ``verify``."""
         saved, config = self.verify(), self.load_config()
         if saved is None:
             raise ValueError(f"{str(self.folder)!r} has no checkpoint yet; train it first.")
-        vocab = saved.tensors["model.embedding.weight"].shape[0]
-        model = Model(config.model, vocab=vocab, longest=config.longest)
+        vocab = count_vocab(config.model, saved.weights)
+        model = build_model(config.model, vocab=vocab, longest=config.longest)
         saved.load_weights(model)
         return model
 

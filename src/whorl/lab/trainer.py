@@ -17,12 +17,13 @@ from typing import Any
 
 from whorl._support import memory
 
+from .architectures import build_model
 from .checkpoint import CheckpointInfo
 from .config import RunConfig
 from .data import DataSource, open_data_source
 from .evaluate import add_scaling, evaluate
 from .integrity import add_checksum, compute_checksum
-from .model import Model
+from .model import LanguageModel
 from .optimization import (
     TrainingOptimizer,
     compute_validation_loss,
@@ -80,7 +81,7 @@ def train(
     names = (None, *scalings)
     models = [add_scaling(config, name) for name in names]  # first: a wrong name fails at once
     source = open_data_source(config)
-    model = Model(config.model, vocab=source.vocab, longest=config.longest)
+    model = build_model(config.model, vocab=source.vocab, longest=config.longest)
     run, show = Run(folder), progress or _show_nothing
     with run.lock(), _watch_signals() as stop:
         resumed = run.prepare(config, source.about, force=force, command=command)
@@ -92,7 +93,7 @@ def train(
         info = _train(model, source, config, run, show, stop)
         for name, shape in zip(names, models, strict=True):
             if run.read_evaluation(name) is None:
-                other = Model(shape, vocab=source.vocab, longest=config.longest)
+                other = build_model(shape, vocab=source.vocab, longest=config.longest)
                 other.load_state_dict(model.state_dict())
                 found = _evaluate(other, source, config, run, name, show, stop)
                 run.write_evaluation(found, info)
@@ -100,7 +101,7 @@ def train(
 
 
 def _train(
-    model: Model,
+    model: LanguageModel,
     source: DataSource,
     config: RunConfig,
     run: Run,
@@ -153,7 +154,7 @@ def _train(
 
 
 def _evaluate(
-    model: Model,
+    model: LanguageModel,
     source: DataSource,
     config: RunConfig,
     run: Run,
@@ -183,7 +184,7 @@ def _evaluate(
 
 
 def _save_checkpoint(
-    info: CheckpointInfo, run: Run, model: Model, optimizer: TrainingOptimizer
+    info: CheckpointInfo, run: Run, model: LanguageModel, optimizer: TrainingOptimizer
 ) -> CheckpointInfo:
     try:
         return info.save(run.checkpoint_path, model, optimizer)

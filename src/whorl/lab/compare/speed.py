@@ -103,8 +103,8 @@ def time_steps(
     configs: Mapping[str, RunConfig], progress: Callable[[int, int], None]
 ) -> dict[str, list[float]]:
     """Seconds of every timed step by encoding, on as many threads as torch uses now."""
+    from whorl.lab.architectures import build_model
     from whorl.lab.data import open_data_source
-    from whorl.lab.model import Model
     from whorl.lab.optimization import TrainingOptimizer, group_by_part, take_step
 
     found: dict[str, list[float]] = {name: [] for name in configs}
@@ -113,7 +113,7 @@ def time_steps(
         names = list(configs)[:: 1 if number % 2 == 0 else -1]
         for n, name in enumerate(names):
             config = configs[name]
-            model = Model(config.model, vocab=source.vocab, longest=config.longest)
+            model = build_model(config.model, vocab=source.vocab, longest=config.longest)
             model.reset_parameters(config.training.seed)
             model.train()
             optimizer, parts = TrainingOptimizer(model, config.training), group_by_part(model)

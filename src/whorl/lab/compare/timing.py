@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from whorl.lab.architectures import build_model
 from whorl.lab.config import RunConfig
 from whorl.lab.data import DataSource, open_data_source
 from whorl.lab.integrity import read_checked, write_checked
-from whorl.lab.model import Model
+from whorl.lab.model import LanguageModel
 from whorl.lab.optimization import (
     VALIDATIONS,
     TrainingOptimizer,
@@ -46,7 +47,7 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
         source = open_data_source(runs[0].config)
         per_step = fixed = 0.0
         for run in runs:
-            model = Model(run.config.model, vocab=source.vocab, longest=run.config.longest)
+            model = build_model(run.config.model, vocab=source.vocab, longest=run.config.longest)
             model.reset_parameters(0)
             per_step += _time_step(model, source, run.config)
             evaluations = 1 + len(run.scalings)
@@ -65,7 +66,7 @@ def estimate_steps(plan: ComparisonPlan, minutes: float, workers: int) -> int:
     return max(_LEAST_STEPS, int((room - fixed) / per_step))
 
 
-def _time_step(model: Model, source: DataSource, config: RunConfig) -> float:
+def _time_step(model: LanguageModel, source: DataSource, config: RunConfig) -> float:
     optimizer, parts = TrainingOptimizer(model, config.training), group_by_part(model)
     best = float("inf")
     for step in range(1, _TIMED_STEPS + 1):
@@ -75,14 +76,14 @@ def _time_step(model: Model, source: DataSource, config: RunConfig) -> float:
     return best
 
 
-def _time_validation(model: Model, source: DataSource) -> float:
+def _time_validation(model: LanguageModel, source: DataSource) -> float:
     start = time.perf_counter()
     compute_validation_loss(model, source)
     return time.perf_counter() - start
 
 
 @torch.no_grad()
-def _time_evaluation(model: Model, source: DataSource, config: RunConfig) -> float:
+def _time_evaluation(model: LanguageModel, source: DataSource, config: RunConfig) -> float:
     """Seconds of an evaluation: twice those of the longest length, from one window of it."""
     questions = source.get_evaluation(config.longest)
     start = time.perf_counter()

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from whorl.lab.architectures import build_model
 from whorl.lab.config import EvaluationConfig, RunConfig
 from whorl.lab.data import open_data_source
-from whorl.lab.model import Model
 from whorl.lab.optimization import group_parameters
 from whorl.lab.runs import Run
 
@@ -128,5 +128,5 @@ def _get_rates(base: RunConfig, trial: PlannedRun, name: str) -> dict[str, float
 
 def _has_parameters(base: RunConfig, name: str) -> bool:
     config = replace(base.model, encoding=name)
-    model = Model(config, vocab=2, longest=base.longest)
+    model = build_model(config, vocab=2, longest=base.longest)
     return bool(group_parameters(model)["encoding"])
