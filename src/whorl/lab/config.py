@@ -29,7 +29,7 @@ FeatureMapName = Literal["elu", "relu", "cosine"]
 TrainingPrecision = Literal["float32", "bfloat16"]
 OptimizerName = Literal["muon", "adamw"]
 Sharing = Literal["model", "layer"]
-#: "rope", "learned+rope", {"name": "rope", "base": 500000.0}, or a list of these.
+#: "rope", "learned+rope(base=500)", {"name": "rope", "base": 500.0}, or a list of these.
 EncodingSpec = str | dict[str, Any] | list[Any]
 
 

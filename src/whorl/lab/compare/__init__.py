@@ -8,6 +8,7 @@ from typing import Any
 from whorl._support.files import remove_parts, write_file_atomically
 from whorl.lab import files
 from whorl.lab.data import open_data_source
+from whorl.lab.evaluate import add_scaling
 from whorl.lab.model import Model
 from whorl.lab.runs import Run
 
@@ -74,7 +75,9 @@ def compare(
     # Too little text, or an encoding that the model cannot have, fails before any process starts.
     source = open_data_source(runs[0].config)
     for run in runs:
-        Model(run.config.model, vocab=source.vocab, longest=run.config.longest)
+        for scaling in (None, *run.scalings):
+            shape = add_scaling(run.config, scaling)
+            Model(shape, vocab=source.vocab, longest=run.config.longest)
     workers = min(count_cores(), len(runs)) if workers is None else workers
     folder.mkdir(parents=True, exist_ok=True)
     show = show or _show_nothing
