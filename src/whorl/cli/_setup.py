@@ -69,6 +69,14 @@ Attention = Annotated[
     str | None,
     typer.Option(metavar="softmax|linear", rich_help_panel=_MODEL, help="Kind of attention."),
 ]
+QkNorm = Annotated[
+    str | None,
+    typer.Option(
+        metavar="none|before|after",
+        rich_help_panel=_MODEL,
+        help="Normalize queries and keys before or after their rotation (none).",
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Delete runs of other settings that are in the way.")
 ]
@@ -78,7 +86,7 @@ RATES = ("learning_rate", "encoding_learning_rate", "embedding_learning_rate")
 
 #: Parameters of commands that change a config, by the table of the config that has them.
 _SETTINGS = {
-    "model": ("encoding", "layers", "width", "heads", "kv_heads", "kind", "attention"),
+    "model": ("encoding", "layers", "width", "heads", "kv_heads", "kind", "attention", "qk_norm"),
     "data": ("files", "tokenizer", "task"),
     "training": ("length", "batch", "steps", "precision", "seed", *RATES),
 }

@@ -87,6 +87,7 @@ def compare(
     heads: _setup.Heads = None,
     kind: _setup.Kind = None,
     attention: _setup.Attention = None,
+    qk_norm: _setup.QkNorm = None,
     learning_rates: Annotated[str | None, Rates] = None,
     no_speed: Annotated[bool, NoSpeed] = False,
     force: _setup.Force = False,

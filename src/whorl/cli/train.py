@@ -59,6 +59,7 @@ def train(
     kv_heads: Annotated[int | None, typer.Option(help="Key heads, for grouped queries.")] = None,
     kind: _setup.Kind = None,
     attention: _setup.Attention = None,
+    qk_norm: _setup.QkNorm = None,
     learning_rate: Annotated[float | None, Rate] = None,
     encoding_learning_rate: Annotated[float | None, EncodingRate] = None,
     precision: Annotated[str | None, typer.Option(metavar="float32|bfloat16")] = None,
