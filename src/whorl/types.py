@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-__all__ = ["Impl", "Layout", "Precision"]
+__all__ = ["Impl", "Layout", "Precision", "QueryKeyNorm"]
 
 #: Which channels form a pair: i with i + R/2, or 2i with 2i + 1.
 Layout = Literal["half", "interleaved"]
@@ -10,3 +10,5 @@ Layout = Literal["half", "interleaved"]
 Impl = Literal["auto", "native", "reference"]
 #: The precision that angles are formed in, before cos and sin are rounded to the table's.
 Precision = Literal["float64", "float32"]
+#: Where queries and keys are normalized: nowhere, or before or after they are rotated.
+QueryKeyNorm = Literal["none", "before", "after"]

@@ -66,7 +66,7 @@ def test_options_are_those_of_attention() -> None:
         set(inspect.signature(f).parameters)
         for f in (whorl.attention, whorl.MultiheadAttention.forward)
     )
-    own = {"q", "k", "v", "encoding", "dropout"}, {"self", "query", "key", "value"}
+    own = {"q", "k", "v", "encoding", "dropout", "query_weight"}, {"self", "query", "key", "value"}
     assert taken - own[0] == known - own[1]
     layer = whorl.MultiheadAttention(32, 4).double()
     x = torch.randn(1, 6, 32).double()

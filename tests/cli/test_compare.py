@@ -77,6 +77,12 @@ def test_options_reach_the_plan(whorl: Whorl, asked: dict[str, Any]) -> None:
     assert (asked["speed"], asked["force"]) == (False, True)
 
 
+def test_commas_of_options_do_not_split_encodings(whorl: Whorl, asked: dict[str, Any]) -> None:
+    rows = ("rope(base=100,layout=half)", "learned + rope(base=1e6)", "alibi")
+    whorl("compare", "--encodings", ", ".join(rows))
+    assert asked["plan"].encodings == rows
+
+
 @pytest.mark.slow
 def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
@@ -103,6 +109,7 @@ def test_a_comparison(whorl: Whorl, tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["--encodings", "rop"], "--encodings: 'rop' is unknown; did you mean 'rope'?"),
+        (["--encodings", "rope(base=,x=1)"], "--encodings: the value of 'base' must come at char"),
         (["--learning-rates", "a"], "--learning-rates takes numbers such as 0.01,0.02; got 'a'"),
         (["--encodings", "rope", "--from", "/x"], "--from reports on runs as they are"),
         (["--no-speed", "--from", "/x"], "--from reports on runs as they are"),

@@ -43,12 +43,28 @@ def test_options_of_the_encoding(whorl: Whorl, asked: dict[str, Any]) -> None:
     assert done.code == 130
     spec = {"name": "rope", "layout": "interleaved", "base": 500}
     assert asked["config"].model.encoding == spec
-    assert str(asked["folder"]) == "runs/rope(layout=interleaved,base=500)"
+    assert asked["folder"].name.startswith("rope-layout-interleaved-base-500-")
+
+
+def test_options_in_the_name_of_the_encoding(
+    whorl: Whorl, asked: dict[str, Any], tmp_path: Path
+) -> None:
+    whorl("train", "--encoding", "learned+rope(base=100)")
+    assert asked["config"].model.encoding == "learned+rope(base=100)"
+    assert asked["folder"].name.startswith("learned+rope-base-100-")
+    whorl("train", "--encoding", "rope(base=100)", "--set", "layout=interleaved")
+    spec = {"name": "rope", "base": 100, "layout": "interleaved"}
+    assert asked["config"].model.encoding == spec
+    (file := tmp_path / "c.toml").write_text('[model]\nencoding = "rope(base=100)"\n')
+    whorl("train", str(file))
+    assert asked["config"].model.encoding == "rope(base=100)"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (["--encoding", "rope(base=1", "--set", "layout=half"], r"',' or '\)' must come at"),
+        (["--encoding", "rope(base=1)", "--set", "base=2"], "each key once.* got 'base=2'"),
         (["--set", "layout"], "--set takes KEY=VALUE, each key once.* got 'layout'"),
         (["--set", "base=1", "--set", "base=2"], "each key once.* got 'base=2'"),
         (["--set", "base=" + "[" * 2000], r"base must be a finite number above 0; got '\[\["),

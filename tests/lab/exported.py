@@ -49,7 +49,8 @@ def loaded(folder: Path) -> Any:
         found, report = transformers.AutoModelForCausalLM.from_pretrained(
             folder, output_loading_info=True
         )
-    assert type(found) is transformers.LlamaForCausalLM
+    kind = {"llama": transformers.LlamaForCausalLM, "qwen3": transformers.Qwen3ForCausalLM}
+    assert type(found) is kind[config_in(folder)["model_type"]]
     assert not any(report.values()), report
     return found
 

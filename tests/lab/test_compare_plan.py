@@ -72,6 +72,23 @@ def test_a_grid_of_learning_rates() -> None:
     assert [job.config.training.learning_rate for job in plan.list_runs()] == [0.001, 0.002] * 2
 
 
+def test_options_are_rows_of_their_own() -> None:
+    scaled = "rope(scaling=linear(factor=2))"
+    rows = ("rope", "rope(base=100)", "rope(base=1e6)", "learned+rope(frequencies=trained)", scaled)
+    plan = ComparisonPlan(encodings=rows, scalings=("yarn",), thirds=False)
+    runs = plan.list_runs()
+    assert [run.config.model.encoding for run in runs] == list(rows)
+    assert len({run.name for run in runs}) == len(rows)
+    assert runs[0].name == "rope-seed0"
+    assert runs[1].name.startswith("rope-base-100-")
+    assert runs[1].name.endswith("-seed0")
+    assert [bool(run.scalings) for run in runs] == [True, True, True, True, False]
+    with pytest.raises(ValueError, match=r"^encodings must differ; got rope\(base=100\), rope\( "):
+        ComparisonPlan(encodings=("rope(base=100)", "rope( base=100.0 )"))
+    with pytest.raises(ValueError, match=r"^scalings need a rotary encoding; got yarn, and enc"):
+        ComparisonPlan(encodings=(scaled,), scalings=("yarn",))
+
+
 def test_learning_rates_come_with_their_evidence() -> None:
     found = rates.load_trials()
     assert set(found["chosen"]) == set(whorl.names())

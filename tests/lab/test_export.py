@@ -52,6 +52,14 @@ def test_warnings_of_transformers_are_seen() -> None:
         logging.getLogger("transformers.configuration_utils").warning("wrong config")
 
 
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_norms_of_queries_and_keys_make_a_qwen3(layout: str, tmp_path: Path) -> None:
+    model = built(rope(layout=layout), qk_norm="before", kv_heads=2)
+    export(model, tmp_path / "out", length=128)
+    assert config_in(tmp_path / "out")["model_type"] == "qwen3"
+    assert difference(model, tmp_path / "out") <= TOLERANCE
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_logits_are_equal(shape: dict[str, Any], tmp_path: Path) -> None:
     model = built(**shape)

@@ -65,6 +65,7 @@ LONG_ATTENTION = LongRoPE(SHORT, LONG, 32, attention_factor=1.1, long_attention_
     ("options", "message"),
     [
         ({"kind": "encoder"}, "kind = 'encoder' .* a token does not attend to later ones"),
+        ({"qk_norm": "after"}, "qk_norm = 'after' .*: Qwen3 normalizes queries and keys before"),
         ({"attention": "linear"}, "attention = 'linear' .* Llama's attention is softmax"),
         ({"encoding": "alibi"}, r"encoding ALiBi\(4\) .* Llama has no other position encoding"),
         ({"encoding": "learned"}, "Llama has no other position encoding than RoPE"),

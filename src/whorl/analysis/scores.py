@@ -33,15 +33,25 @@ def repeat_on_axes(encoding: Encoding, at: Tensor) -> Tensor:
     return at if encoding.position_axes == 1 else at.expand(encoding.position_axes, -1)
 
 
-def compute_scores(encoding: Encoding, q: Tensor, k: Tensor, at: Tensor, keys_at: Tensor) -> Tensor:
+def compute_scores(
+    encoding: Encoding,
+    q: Tensor,
+    k: Tensor,
+    at: Tensor,
+    keys_at: Tensor,
+    query_weight: Tensor | None = None,
+) -> Tensor:
     """Logits [B, H, T, S] of q [B, H, T, D] at positions [T] and k [B, G, S, D] at [S].
 
-    An encoding with several axes gets the same positions on each.
+    An encoding with several axes gets the same positions on each. query_weight: factors [D] of
+    the channels of rotated queries.
     """
     scale = encoding.softmax_scale(q.shape[3])
     places = (repeat_on_axes(encoding, x) for x in (at, keys_at))
     rotated = encoding(q, k, *places) if "rotation" in encoding.hooks else (q, k)
-    raw = multiply_heads(*rotated)
+    raw = multiply_heads(
+        rotated[0] if query_weight is None else rotated[0] * query_weight, rotated[1]
+    )
     if (content := encoding.content_score(q, k, at, keys_at)) is not None:
         raw = raw + content
     raw = raw * (q.shape[3] ** -0.5 if scale is None else scale)

@@ -9,8 +9,10 @@ from whorl._support.storage import check_storage
 from whorl._support.tracing import is_exporting
 from whorl._support.words import quote
 from whorl.encodings import Encoding
+from whorl.types import QueryKeyNorm
 
 from ._checks import check_dropout, check_encoding, check_positive
+from .qk_norm import HeadNorm, check_qk_norm, normalize_heads
 from .softmax.attention import BLOCK, attention
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ class MultiheadAttention(nn.Module):
         bias: whether the projections have a bias.
         dropout: probability that an attention weight is dropped, in training.
         causal: the default of ``causal`` in each call.
+        qk_norm: "before" divides queries and keys of each head by their root mean square and
+            multiplies them by trained weights [head_dim], before they are rotated (Qwen3); "after"
+            has the weights after the rotation, whose ``attention_scale`` then still counts. A cache
+            holds normalized keys, with their weight if it comes before the rotation; if it comes
+            after, the queries are multiplied by both weights instead (``qk_norm.py``).
 
     Weights are initialized as those of ``nn.MultiheadAttention``: Glorot-uniform over the
     projections of queries, keys and values together. Inputs have the shape of ``batch_first=True``;
@@ -53,6 +60,7 @@ class MultiheadAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         causal: bool = False,
+        qk_norm: QueryKeyNorm = "none",
     ) -> None:
         super().__init__()
         kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -60,13 +68,16 @@ class MultiheadAttention(nn.Module):
         check_encoding(encoding, "MultiheadAttention")
         _check_fits(encoding, num_heads, kv_heads, self.head_dim)
         check_dropout(dropout, "MultiheadAttention")
+        check_qk_norm(qk_norm, encoding, "MultiheadAttention")
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, kv_heads
-        self.dropout, self.causal = dropout, causal
+        self.dropout, self.causal, self.qk_norm = dropout, causal, qk_norm
         self.encoding = encoding
         self.q_proj = nn.Linear(d_model, num_heads * self.head_dim, bias=bias)
         self.k_proj = nn.Linear(d_model, kv_heads * self.head_dim, bias=bias)
         self.v_proj = nn.Linear(d_model, kv_heads * self.head_dim, bias=bias)
         self.out_proj = nn.Linear(num_heads * self.head_dim, d_model, bias=bias)
+        if qk_norm != "none":
+            self.q_norm, self.k_norm = HeadNorm(self.head_dim), HeadNorm(self.head_dim)
         self.reset_parameters()
 
     @classmethod
@@ -98,7 +109,7 @@ class MultiheadAttention(nn.Module):
         return layer.train(module.training)
 
     def reset_parameters(self) -> None:
-        """Initialize the projections as torch does, biases with 0; the encoding is not changed."""
+        """Initialize projections as torch does, biases with 0, norms with 1; not the encoding."""
         projections = (self.q_proj, self.k_proj, self.v_proj)
         rows = sum(proj.out_features for proj in projections)  # of torch's one stacked matrix
         bound = (6 / (self.d_model + rows)) ** 0.5
@@ -108,6 +119,9 @@ class MultiheadAttention(nn.Module):
         for proj in (*projections, self.out_proj):
             if proj.bias is not None:
                 nn.init.zeros_(proj.bias)
+        if self.qk_norm != "none":
+            self.q_norm.reset_parameters()
+            self.k_norm.reset_parameters()
 
     def forward(
         self,
@@ -151,6 +165,9 @@ class MultiheadAttention(nn.Module):
                 (self.v_proj, value, self.num_kv_heads),
             )
         )
+        weight = None
+        if self.qk_norm != "none":
+            q, k, weight = normalize_heads(q, k, self.q_norm, self.k_norm, self.qk_norm)
         out = attention(
             q,
             k,
@@ -171,6 +188,7 @@ class MultiheadAttention(nn.Module):
             segments=segments,
             sink_logits=sink_logits,
             softcap=softcap,
+            query_weight=weight,
             block=block,
         )
         result: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
@@ -178,7 +196,8 @@ class MultiheadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         grouped = "" if self.num_kv_heads == self.num_heads else f", kv {self.num_kv_heads}"
-        return f"{self.d_model}, heads {self.num_heads}{grouped}"
+        norm = "" if self.qk_norm == "none" else f", qk_norm {quote(self.qk_norm)}"
+        return f"{self.d_model}, heads {self.num_heads}{grouped}{norm}"
 
 
 def _check_module(module: nn.MultiheadAttention) -> None:

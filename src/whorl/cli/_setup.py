@@ -77,6 +77,14 @@ Attention = Annotated[
     str | None,
     typer.Option(metavar="softmax|linear", rich_help_panel=_MODEL, help="Kind of attention."),
 ]
+QkNorm = Annotated[
+    str | None,
+    typer.Option(
+        metavar="none|before|after",
+        rich_help_panel=_MODEL,
+        help="Normalize queries and keys before or after their rotation (none).",
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Delete runs of other settings that are in the way.")
 ]
@@ -95,6 +103,7 @@ _SETTINGS = {
         "kind",
         "architecture",
         "attention",
+        "qk_norm",
     ),
     "data": ("files", "tokenizer", "task"),
     "training": ("length", "batch", "steps", "precision", "seed", *RATES),

@@ -38,7 +38,9 @@ Size = typer.Option(
     " and takes about two hours. full takes a night."
 )
 Encodings = typer.Option(
-    metavar="A,B", help="Compare only these encodings, such as rope,alibi,learned+rope."
+    metavar="A,B",
+    help="Compare only these encodings, such as rope,alibi,learned+rope, or with options:"
+    " 'rope(base=100),rope(base=1e6)'.",
 )
 Scalings = typer.Option(
     metavar="A,B", help="Also evaluate trained rotations with these: yarn,ntk,... or none."
@@ -86,6 +88,7 @@ def compare(
     kind: _setup.Kind = None,
     architecture: _setup.Architecture = None,
     attention: _setup.Attention = None,
+    qk_norm: _setup.QkNorm = None,
     learning_rates: Annotated[str | None, Rates] = None,
     no_speed: Annotated[bool, NoSpeed] = False,
     force: _setup.Force = False,
@@ -98,6 +101,7 @@ def compare(
     """
     options = locals()
     from whorl.lab import compare as experiment
+    from whorl.lab.specs import split_specs
 
     if chart is not None:
         whorl.plots.check_path(chart)
@@ -110,7 +114,7 @@ def compare(
     with name_options(_NAMES):
         plan = experiment.ComparisonPlan.from_budget(
             budget.value,
-            encodings=split_words(encodings),
+            encodings=None if encodings is None else split_specs(encodings),
             scalings=[] if scalings == "none" else split_words(scalings),
             seeds=seeds,
         )

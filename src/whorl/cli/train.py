@@ -23,7 +23,9 @@ from ._training import open_training_bar, run_table
 
 __all__ = ["train"]
 
-Encoding = typer.Option(metavar="NAME", help="An encoding, or several: learned+rope.")
+Encoding = typer.Option(
+    metavar="NAME", help="An encoding, or several: learned+rope, 'rope(base=100)'."
+)
 Set = typer.Option(
     "--set",
     metavar="KEY=VALUE",
@@ -58,6 +60,7 @@ def train(
     kind: _setup.Kind = None,
     architecture: _setup.Architecture = None,
     attention: _setup.Attention = None,
+    qk_norm: _setup.QkNorm = None,
     learning_rate: Annotated[float | None, Rate] = None,
     encoding_learning_rate: Annotated[float | None, EncodingRate] = None,
     precision: Annotated[str | None, typer.Option(metavar="float32|bfloat16")] = None,
@@ -82,8 +85,9 @@ def train(
         with name_options({"folder": "--export"}):
             whorl.lab.check_export(settings, export)
     from whorl.lab.encodings import format_title
+    from whorl.lab.specs import name_folder
 
-    folder = out or Path("runs") / format_title(settings.model.encoding)
+    folder = out or Path("runs") / name_folder(format_title(settings.model.encoding))
     chosen = tuple(split_words(scalings) or ())
     try:
         names = name_options({"threads": "--threads", "scalings": "--scalings", **CONFIG_NAMES})
@@ -116,7 +120,11 @@ def _read_encoding(
         return name
     if name is None and file is not None:
         raise ValueError("--set goes with --encoding; or write the options into the file.")
-    table: dict[str, Any] = {"name": name or "rope"}
+    from whorl.lab.specs import parse_spec
+
+    parts = parse_spec(name or "rope")
+    # A composition is refused below, because options belong to one encoding.
+    table: dict[str, Any] = parts[0] if len(parts) == 1 else {"name": name}
     for text in options:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key or key in table:
@@ -130,7 +138,9 @@ def _read_encoding(
 
 def _parse_value(key: str, text: str) -> Any:
     """An option's value: JSON, or a word; of keys that are lengths also 128k and 1e5."""
-    if key.endswith(("length", "context", "distance")):
+    from whorl.lab.specs import is_length
+
+    if is_length(key):
         with suppress(ValueError):  # none that is known: let the encoding refuse it
             return parse_length(text)
     try:

@@ -15,7 +15,6 @@ from whorl.encodings import Encoding
 
 from .data import open_data_source
 from .encodings import format_title
-from .model import Model
 from .runs import Run
 
 __all__ = ["LayerAttention", "collect_queries_and_keys", "compute_attention", "get_rope"]
@@ -25,7 +24,8 @@ __all__ = ["LayerAttention", "collect_queries_and_keys", "compute_attention", "g
 class LayerAttention:
     """Attention of one layer.
 
-    q, k: queries [B, H, T, D] and keys [B, G, T, D] before the rotation. weights: [B, H, T, T].
+    q, k: queries [B, H, T, D] and keys [B, G, T, D] before the rotation, normalized if the model
+    does that. weights: [B, H, T, T].
     """
 
     encoding: Encoding
@@ -76,8 +76,8 @@ def compute_attention(
     own = model.layer_encodings
     encodings = [own[n - 1] if own and n else model.encoding for n in range(len(projections))]
     layers = [
-        _compute_layer(model, encoding, out)
-        for encoding, out in zip(encodings, projections, strict=True)
+        _compute_layer(block, encoding, out)
+        for block, encoding, out in zip(model.blocks, encodings, projections, strict=True)
     ]
     return f"{format_title(config.model.encoding)} in {Path(folder).name}", layers
 
@@ -103,16 +103,12 @@ def collect_queries_and_keys(layers: list[LayerAttention]) -> tuple[Tensor, Tens
     return torch.stack([q for q, _ in found]), torch.stack([k for _, k in found])
 
 
-def _compute_layer(model: Model, encoding: Any, projection: Tensor) -> LayerAttention:
+def _compute_layer(block: Any, encoding: Any, projection: Tensor) -> LayerAttention:
     """Attention of a layer from its projection [B, T, (H + 2 G) D] to queries, keys and values."""
-    config = model.config
-    H, G = config.heads, config.key_heads
-    parts = torch.split(
-        torch.unflatten(projection, -1, (H + 2 * G, config.head_dim)), [H, G, G], dim=2
-    )
-    q, k = (part.transpose(1, 2).contiguous() for part in parts[:2])
+    q, k, _, weight = block.split_heads(projection)
+    q, k = q.contiguous(), k.contiguous()
     positions = torch.arange(projection.shape[1])
-    logits = compute_scores(encoding, q, k, positions, positions)
-    if config.kind == "decoder":
+    logits = compute_scores(encoding, q, k, positions, positions, weight)
+    if block.config.kind == "decoder":
         logits = logits.masked_fill(positions.unsqueeze(-1) < positions, float("-inf"))
     return LayerAttention(encoding, q, k, logits.softmax(-1))

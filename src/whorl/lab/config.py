@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from whorl._support.extras import import_extra
 from whorl._support.words import quote, suggest_name
+from whorl.types import QueryKeyNorm
 
 from ._checks import check_choice, check_count, check_number
 
@@ -30,7 +31,7 @@ FeatureMapName = Literal["elu", "relu", "cosine"]
 TrainingPrecision = Literal["float32", "bfloat16"]
 OptimizerName = Literal["muon", "adamw"]
 Sharing = Literal["model", "layer"]
-#: "rope", "learned+rope", {"name": "rope", "base": 500000.0}, or a list of these.
+#: "rope", "learned+rope(base=500)", {"name": "rope", "base": 500.0}, or a list of these.
 EncodingSpec = str | dict[str, Any] | list[Any]
 
 
@@ -40,7 +41,8 @@ class ModelConfig:
 
     architecture: "llama", the model of ``model.py``, or "roformer", the encoder of ``roformer.py``.
     encoding_per: with "model" all layers share the trained parameters of the encoding, as in T5
-    and Kerple; with "layer" each layer has its own.
+    and Kerple; with "layer" each layer has its own. qk_norm: whether queries and keys of each head
+    are normalized, before or after their rotation.
     """
 
     encoding: EncodingSpec = "rope"
@@ -56,6 +58,7 @@ class ModelConfig:
     encoding_per: Sharing = "model"
     tied: bool = False
     architecture: Architecture = "llama"
+    qk_norm: QueryKeyNorm = "none"
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads"):
@@ -68,6 +71,7 @@ class ModelConfig:
         check_choice("model.attention", self.attention, get_args(AttentionKind))
         check_choice("model.feature_map", self.feature_map, get_args(FeatureMapName))
         check_choice("model.encoding_per", self.encoding_per, get_args(Sharing))
+        check_choice("model.qk_norm", self.qk_norm, get_args(QueryKeyNorm))
         check_number("model.dropout", self.dropout, 0.0, 0.95)
         if not isinstance(self.tied, bool):
             raise TypeError(f"model.tied must be true or false; got {quote(self.tied)}.")
@@ -83,6 +87,11 @@ class ModelConfig:
             )
         if self.attention == "linear" and self.dropout:
             raise ValueError("model.dropout must be 0 with linear attention, which has no weights.")
+        if self.attention == "linear" and self.qk_norm == "after":
+            raise ValueError(
+                "model.qk_norm must be 'none' or 'before' with linear attention, which rotates"
+                " features of queries and keys, not these themselves; got 'after'."
+            )
         if self.architecture == "roformer":
             self._check_roformer()
 
@@ -91,6 +100,7 @@ class ModelConfig:
             ("kind", "encoder", self.kind),
             ("attention", "softmax", self.attention),
             ("kv_heads", self.heads, self.key_heads),
+            ("qk_norm", "none", self.qk_norm),
         ):
             if came != only:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""Encodings by name for a model of given shape: "rope", "learned+rope", {"name": "rope", ...}.
+"""Encodings by name for a model of given shape: "rope(base=100)", {"name": "rope", "base": 100}.
 
 Sizes come from the model. A few options differ from the encoding's own defaults, which suit other
 models than the lab's: see ``_choose_defaults``.
@@ -12,6 +12,7 @@ from whorl._support.words import quote, suggest_name
 from whorl.encodings import Encoding, base
 
 from .config import EncodingSpec, ModelConfig, ModelKind
+from .specs import format_spec, parse_spec, remove_spaces
 
 __all__ = ["EMBEDDING_STD", "EncodedShape", "build_encoding", "format_title"]
 
@@ -42,40 +43,36 @@ def build_encoding(spec: EncodingSpec, model: ModelConfig | EncodedShape, longes
 
 
 def format_title(spec: EncodingSpec) -> str:
-    """Short name of a spec: its parts joined by +, with the options that it has.
+    """Short name of a spec, as text that is read as the same spec; text stays as it is written.
 
     >>> scaling = {"name": "linear", "factor": 2.0}
     >>> format_title([{"name": "rope", "base": 500.0, "scaling": scaling}])
-    'rope(base=500.0,scaling=linear)'
+    'rope(base=500.0,scaling=linear(factor=2.0))'
+    >>> format_title("learned + rope(base=1e6)")
+    'learned+rope(base=1e6)'
     """
-    return "+".join(_format_part(dict(options)) for options in split_spec(spec))
-
-
-def _format_part(options: dict[str, Any]) -> str:
-    name = str(options.pop("name"))
-    words = (f"{k}={v['name'] if isinstance(v, dict) else v}" for k, v in options.items())
-    return f"{name}({','.join(words)})" if options else name
+    parts = split_spec(spec)
+    return remove_spaces(spec) if isinstance(spec, str) else format_spec(parts)
 
 
 def split_spec(spec: EncodingSpec) -> list[dict[str, Any]]:
     """The parts of a spec, each as a dictionary with a name and options."""
     if isinstance(spec, str):
-        return [{"name": name.strip()} for name in spec.split("+")]
+        return parse_spec(spec)
     if isinstance(spec, Mapping):
         if not isinstance(spec.get("name"), str):
             raise ValueError(f"model.encoding as a table needs a name; got {quote(dict(spec))}.")
-        head, *rest = spec["name"].split("+")
-        if rest:
+        if "+" in spec["name"] or "(" in spec["name"]:
             raise ValueError(
                 "model.encoding: a table must name one encoding, because its options belong to one;"
-                f" write a list of tables instead of {quote(spec['name'])}."
+                f" write a list of tables, or all of it as text, instead of {quote(spec['name'])}."
             )
-        return [{**spec, "name": head.strip()}]
+        return [{**spec, "name": spec["name"].strip()}]
     if isinstance(spec, (list, tuple)) and spec:
         return [options for part in spec for options in split_spec(part)]
     raise TypeError(
-        "model.encoding must be a name such as 'rope' or 'learned+rope', a table with a name, or a"
-        f" list of them; got {quote(spec)}."
+        "model.encoding must be a name such as 'rope' or 'learned+rope', with options as in"
+        f" 'rope(base=500)', a table with a name, or a list of them; got {quote(spec)}."
     )
 
 

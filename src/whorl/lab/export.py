@@ -1,11 +1,12 @@
-"""Export of a model to Hugging Face format: with RoPE, the lab's model is a Llama.
+"""Export of a model to Hugging Face format: with RoPE, the lab's model is a Llama or a Qwen3.
 
     config.json                              shape, base and scaling
     model.safetensors                        q, k and v as separate matrices
     tokenizer.json, tokenizer_config.json    a copy of the given file, or every byte a token
 
 ``transformers.AutoModelForCausalLM.from_pretrained(folder)`` then returns a LlamaForCausalLM with
-the same logits: Touvron et al. 2023, Llama, https://arxiv.org/abs/2302.13971.
+the same logits: Touvron et al. 2023, Llama, https://arxiv.org/abs/2302.13971. With qk_norm =
+"before" it is a Qwen3ForCausalLM: Yang et al. 2025, https://arxiv.org/abs/2505.09388.
 
 The logits differ by rounding of the angles: whorl computes them in float64, transformers in
 float32, so that cos and sin differ by 1e-5 at 64 positions and by 8e-4 at 4096. The layout
@@ -59,7 +60,7 @@ def export(
             LongRoPE, which have a separate field for it, that is the extended length.
 
     Raises:
-        ValueError: the model cannot be written as a Llama, or the folder is not empty.
+        ValueError: the model cannot be written as one of these, or the folder is not empty.
         OSError: the folder cannot be written.
     """
     if not isinstance(model, Model):
@@ -114,6 +115,9 @@ def _require_rope(model: Model) -> RoPE:
         _refuse(f"kind = {config.kind!r}", "in Llama a token does not attend to later ones")
     if config.attention != "softmax":
         _refuse(f"attention = {config.attention!r}", "Llama's attention is softmax attention")
+    if config.qk_norm == "after":
+        why = "Qwen3 normalizes queries and keys before their rotation, Llama not at all"
+        _refuse("qk_norm = 'after'", why)
     if type(encoding) is not RoPE:
         _refuse(f"the encoding {quote(encoding)}", "Llama has no other position encoding than RoPE")
     options = encoding.config
@@ -135,15 +139,17 @@ def _refuse(what: str, why: str) -> NoReturn:
     raise ValueError(
         f"{what} cannot be written as a Llama: {why}. What can be: a decoder with softmax"
         " attention and RoPE over the whole head, in any layout and base, with no scaling or one of"
-        " linear, ntk, dynamic_ntk, yarn (ramp='index'), llama3, longrope."
+        " linear, ntk, dynamic_ntk, yarn (ramp='index'), llama3, longrope; with qk_norm = 'before'"
+        " it is a Qwen3."
     )
 
 
 def _build_config(model: Model, rope_parameters: dict[str, Any], longest: int) -> dict[str, Any]:
     shape = model.config
+    normed = shape.qk_norm == "before"
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": ["Qwen3ForCausalLM" if normed else "LlamaForCausalLM"],
+        "model_type": "qwen3" if normed else "llama",
         "vocab_size": model.vocab,
         "hidden_size": shape.width,
         "intermediate_size": shape.inner,
@@ -156,7 +162,7 @@ def _build_config(model: Model, rope_parameters: dict[str, Any], longest: int) -
         "rope_parameters": rope_parameters,
         "rms_norm_eps": NORM_EPS,
         "attention_bias": False,
-        "mlp_bias": False,
+        **({} if normed else {"mlp_bias": False}),  # Qwen3 has none, and no option for it
         "attention_dropout": shape.dropout,
         "tie_word_embeddings": shape.tied,
         # Llama's defaults, 1 and 2, are ordinary bytes here.
@@ -248,9 +254,14 @@ def _collect_layer_weights(block: TransformerLayer, *, interleaved: bool) -> dic
     D, H, G = block.config.head_dim, block.config.heads, block.config.key_heads
     q, k, v = torch.split(block.qkv.weight, [H * D, G * D, G * D])
     gate, up = block.gate_up.weight.chunk(2)
+    norms: dict[str, Tensor] = {}
+    if block.config.qk_norm != "none":
+        norms = {"q_norm": block.q_norm.weight, "k_norm": block.k_norm.weight}
     if interleaved:
         q, k = _permute_to_half_layout(q, D), _permute_to_half_layout(k, D)
+        norms = {name: weight.reshape(-1, 2).mT.flatten() for name, weight in norms.items()}
     return {
+        **{f"self_attn.{name}": weight for name, weight in norms.items()},
         "input_layernorm": block.attention_norm.weight,
         "self_attn.q_proj": q,
         "self_attn.k_proj": k,

@@ -2,7 +2,8 @@
 
     x = embedding(tokens)                       [B, T, E]   encoding.embed: sinusoidal, learned
     per layer:
-      x += out(attention(q, k, v of norm(x)))               encoding in attention: all others
+      x += out(attention(q, k, v of norm(x)))               encoding in attention: all others;
+                                                            q, k with norms of their own: qk_norm
       x += down(silu(gate) * up), gate, up of norm(x)       Shazeer 2020, arXiv:2002.05202
     logits = head(norm(x))                      [B, T, V]
 
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 import whorl
 from whorl._support.words import quote
+from whorl.attention.qk_norm import HeadNorm, check_qk_norm, normalize_heads
 from whorl.encodings import Composition, Encoding
 
 from .config import ModelConfig, Sharing
@@ -142,6 +144,8 @@ class TransformerLayer(nn.Module):
         self.attention_norm = RMSNorm(config.width)
         self.qkv = nn.Linear(config.width, (H + 2 * G) * D, bias=False)
         self.out = nn.Linear(H * D, config.width, bias=False)
+        if config.qk_norm != "none":
+            self.q_norm, self.k_norm = HeadNorm(D, NORM_EPS), HeadNorm(D, NORM_EPS)
         self.mlp_norm = RMSNorm(config.width)
         self.gate_up = nn.Linear(config.width, 2 * config.inner, bias=False)
         self.down = nn.Linear(config.inner, config.width, bias=False)
@@ -158,9 +162,7 @@ class TransformerLayer(nn.Module):
         self, x: Tensor, encoding: Encoding, positions: Tensor | None, context_length: int | None
     ) -> Tensor:
         config = self.config
-        H, G = config.heads, config.key_heads
-        heads = self.qkv(x).unflatten(-1, (H + 2 * G, config.head_dim)).split((H, G, G), dim=2)
-        q, k, v = (part.transpose(1, 2) for part in heads)  # [B, H or G, T, D]
+        q, k, v, weight = self.split_heads(self.qkv(x))
         causal = config.kind == "decoder"
         if config.attention == "linear":
             mixed = whorl.linear_attention(
@@ -183,8 +185,20 @@ class TransformerLayer(nn.Module):
                 positions=positions,
                 dropout=config.dropout if self.training else 0.0,
                 context_length=context_length,
+                query_weight=weight,
             )
         return mixed.transpose(1, 2).flatten(2)  # [B, T, H D]
+
+    def split_heads(self, projection: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys and values [B, H or G, T, D] of [B, T, (H + 2 G) D], and a query_weight."""
+        config = self.config
+        H, G = config.heads, config.key_heads
+        heads = torch.unflatten(projection, -1, (H + 2 * G, config.head_dim))
+        q, k, v = (part.transpose(1, 2) for part in torch.split(heads, [H, G, G], dim=2))
+        if config.qk_norm == "none":
+            return q, k, v, None
+        q, k, weight = normalize_heads(q, k, self.q_norm, self.k_norm, config.qk_norm)
+        return q, k, v, weight
 
 
 class RMSNorm(nn.Module):
@@ -225,6 +239,7 @@ def reset_encodings(encodings: Iterable[nn.Module], seed: int) -> None:
 
 def _check_encoding(config: ModelConfig, encoding: Encoding) -> None:
     """Raise ValueError if this model cannot use the encoding."""
+    check_qk_norm(config.qk_norm, encoding, "model")
     linear = config.attention == "linear"
     cards = [part.card for part in encoding.parts]
     if linear and any(card is not None and card.linear_attention == "no" for card in cards):

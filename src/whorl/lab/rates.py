@@ -20,7 +20,9 @@ def choose_learning_rates(
     """The best learning rates of the trials, by the name of the option in ``TrainingConfig``.
 
     A composition gets the smallest rates of those of its parts that have one, an encoding that is
-    not in the trials those of RoPE. The encoding's own parameters keep their rate in a wider model;
+    not in the trials those of RoPE. Options of an encoding do not change its rates; parameters that
+    only an option gives it, such as trained frequencies, have the rate that the trials began with,
+    0.01. The encoding's own parameters keep their rate in a wider model;
     matrices do too, because Muon's update has the same size at every width (Jordan et al. 2024).
     With AdamW, matrices get the rate that was best for most encodings in whorl 0.1.0.
     """

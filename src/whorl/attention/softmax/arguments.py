@@ -34,6 +34,7 @@ __all__ = [
     "build_visibility",
     "check_cached",
     "check_inputs",
+    "check_query_weight",
     "check_score_options",
     "check_segments",
     "get_softmax_scale",
@@ -122,6 +123,28 @@ def check_score_options(sink_logits: Tensor | None, softcap: float | None, q: Te
         raise ValueError(
             "attention: softcap must be a positive number, which no score exceeds, or None; got"
             f" {quote(softcap)}."
+        )
+
+
+def check_query_weight(weight: Tensor | None, q: Tensor, encoding: Encoding) -> None:
+    """Refuse factors of query channels in the wrong shape, or for a rotation block by block."""
+    if weight is None:
+        return
+    right = isinstance(weight, Tensor) and weight.is_floating_point()
+    if not right or weight.shape != q.shape[3:] or weight.device != q.device:
+        came = quote(weight)
+        if isinstance(weight, Tensor):
+            came = f"{list(weight.shape)} of {weight.dtype} on {weight.device}"
+        raise ValueError(
+            f"attention: query_weight must be one number for each of the {q.shape[3]} channels, a"
+            f" tensor [D] of floating point on {q.device}, or None; got {came}."
+        )
+    check_storage(weight, "attention", "query_weight")
+    rotation = encoding.rotating_part
+    if rotation is not None and rotation.acts("span"):
+        raise ValueError(
+            f"attention: query_weight must be None with {quote(rotation)}, whose rotation may"
+            " happen block by block later; multiply q by it before the call."
         )
 
 

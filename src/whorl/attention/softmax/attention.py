@@ -23,6 +23,7 @@ from .arguments import (
     build_visibility,
     check_cached,
     check_inputs,
+    check_query_weight,
     check_score_options,
     check_segments,
     get_softmax_scale,
@@ -62,6 +63,7 @@ def attention(
     segments: Tensor | None = None,
     sink_logits: Tensor | None = None,
     softcap: float | None = None,
+    query_weight: Tensor | None = None,
     block: int = BLOCK,
 ) -> Tensor:
     """Softmax attention of q [B, H, T, D] over k [B, G, S, D], v [B, G, S, Dv]: [B, H, T, Dv].
@@ -89,6 +91,9 @@ def attention(
         sink_logits: [H], for each head the score of one more key, which every query sees and which
             has no value: exp(sink_logits) is added to the denominator of the softmax (gpt-oss).
         softcap: limits scores to c tanh(score / c), before bias and mask (Gemma 2).
+        query_weight: [D], a factor for each channel of the queries after their rotation. The
+            weights of norms after the rotation come here, those of queries times those of keys:
+            ``MultiheadAttention(qk_norm="after")``.
         block: queries that are computed together where there is a bias or a mask.
 
     The result of a query that sees no key is 0.
@@ -105,6 +110,7 @@ def attention(
     check_positive(block, "block", "attention")
     scale = get_softmax_scale(encoding, scale, q.shape[3], "attention")
     check_score_options(sink_logits, softcap, q)
+    check_query_weight(query_weight, q, encoding)
     arguments = VisibilityArguments(
         causal, window, sinks, positions, key_positions, mask, documents, cu_seqlens
     )
@@ -124,6 +130,8 @@ def attention(
             if rotation is None:
                 q, k = _rotate_tokens(encoding, q, k, arguments, visibility, context_length)
         q = scale_queries(q, encoding, visibility.query_positions)
+        if query_weight is not None:
+            q = (q * query_weight).to(q.dtype)
         call = SoftmaxCall(
             encoding,
             visibility,

@@ -9,6 +9,7 @@ from whorl._support.files import remove_parts, write_file_atomically
 from whorl.lab import files
 from whorl.lab.architectures import build_model
 from whorl.lab.data import open_data_source
+from whorl.lab.evaluate import add_scaling
 from whorl.lab.runs import Run
 
 from .gather import build_comparison, find_runs, load_comparison
@@ -74,7 +75,9 @@ def compare(
     # Too little text, or an encoding that the model cannot have, fails before any process starts.
     source = open_data_source(runs[0].config)
     for run in runs:
-        build_model(run.config.model, vocab=source.vocab, longest=run.config.longest)
+        for scaling in (None, *run.scalings):
+            shape = add_scaling(run.config, scaling)
+            build_model(shape, vocab=source.vocab, longest=run.config.longest)
     workers = min(count_cores(), len(runs)) if workers is None else workers
     folder.mkdir(parents=True, exist_ok=True)
     show = show or _show_nothing

@@ -43,7 +43,10 @@ class ComparisonView:
 
     @property
     def shape(self) -> str:
-        return f"{format_count(self.settings['layers'], 'layer')}, width {self.settings['width']}"
+        norm = self.settings.get("qk_norm", "none")
+        words = "" if norm == "none" else f", queries and keys normalized {norm} rotation"
+        layers = format_count(self.settings["layers"], "layer")
+        return f"{layers}, width {self.settings['width']}{words}"
 
     @property
     def trained_length(self) -> int:

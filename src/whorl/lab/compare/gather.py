@@ -154,7 +154,7 @@ def build_comparison(
             "factor": config.evaluation.factor,
             **{
                 name: getattr(config.model, name)
-                for name in ("kind", "attention", "layers", "width", "heads")
+                for name in ("kind", "attention", "layers", "width", "heads", "qk_norm")
             },
         },
         "corpus": corpus,

@@ -13,9 +13,10 @@ from typing import Any, Literal
 from whorl._support.words import quote, suggest_name
 from whorl.encodings import base
 from whorl.lab.config import EvaluationConfig, ModelConfig, RunConfig, TrainingConfig
-from whorl.lab.encodings import format_title, split_spec
+from whorl.lab.encodings import format_title
 from whorl.lab.evaluate import SCALINGS, add_scaling, supports_scaling
 from whorl.lab.rates import set_learning_rates
+from whorl.lab.specs import name_folder, parse_spec
 
 __all__ = [
     "BUDGETS",
@@ -47,10 +48,11 @@ class PlannedRun:
 class ComparisonPlan:
     """Encodings to compare, and how.
 
-    encodings: names, or compositions such as "learned+rope". scalings: rotary encodings are also
-    evaluated with each of them. learning_rates: every encoding is trained with each of them for
-    the matrices of its layers, instead of the rate from the trials. thirds: whether each run is
-    also trained with a third of the steps.
+    encodings: names, compositions such as "learned+rope", or specs with options such as
+    "rope(base=100)", which also name the rows. scalings: rotary encodings without a scaling of
+    their own are also evaluated with each of them. learning_rates: every encoding is trained with
+    each of them for the matrices of its layers, instead of the rate from the trials. thirds:
+    whether each run is also trained with a third of the steps.
     """
 
     encodings: tuple[str, ...]
@@ -63,11 +65,12 @@ class ComparisonPlan:
     def __post_init__(self) -> None:
         if not self.encodings:
             raise ValueError("encodings must have at least one name, such as rope.")
-        if len(set(self.encodings)) < len(self.encodings):
+        parsed = [parse_spec(spec, "encodings") for spec in self.encodings]
+        if any(spec in parsed[:n] for n, spec in enumerate(parsed)):
             raise ValueError(f"encodings must differ; got {', '.join(self.encodings)}.")
         known = base.names()
-        for spec in self.encodings:
-            for part in split_spec(spec):
+        for spec in parsed:
+            for part in spec:
                 if part["name"] not in known:
                     guess = suggest_name(part["name"], known)
                     raise ValueError(
@@ -119,10 +122,8 @@ class ComparisonPlan:
                 scalings = self.scalings if _has_rotation(spec) else ()
                 for rate in self.learning_rates or (None,):
                     mark = "" if rate is None else f"-rate{rate:g}"
-                    config = self._build_config(spec, seed, rate)
-                    runs.append(
-                        PlannedRun(f"{format_title(spec)}{mark}-seed{seed}", config, scalings)
-                    )
+                    name = f"{name_folder(format_title(spec))}{mark}-seed{seed}"
+                    runs.append(PlannedRun(name, self._build_config(spec, seed, rate), scalings))
         short = [
             PlannedRun(run.name + SHORT_SUFFIX, shorten_run(run.config), run.scalings)
             for run in runs
@@ -149,7 +150,11 @@ def shorten_run(config: RunConfig) -> RunConfig:
 
 
 def _has_rotation(spec: str) -> bool:
-    return any(supports_scaling(part["name"]) for part in split_spec(spec))
+    """Whether ``spec`` has a rotation that a scaling can be applied to."""
+    return any(
+        supports_scaling(part["name"]) and "scaling" not in part
+        for part in parse_spec(spec, "encodings")
+    )
 
 
 def _build_quick() -> ComparisonPlan:

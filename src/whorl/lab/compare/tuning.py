@@ -16,6 +16,7 @@ from whorl.lab.config import EvaluationConfig, RunConfig
 from whorl.lab.data import open_data_source
 from whorl.lab.optimization import group_parameters
 from whorl.lab.runs import Run
+from whorl.lab.specs import name_folder
 
 from .plan import PlannedRun
 from .pool import ShowStatus, run_all
@@ -87,7 +88,7 @@ def plan_trial(base: RunConfig, name: str, *, matrices: float, encoding: float) 
     """One trial of an encoding: the rate of matrices and that of its own parameters."""
     training = replace(base.training, learning_rate=matrices, encoding_learning_rate=encoding)
     config = replace(base, model=replace(base.model, encoding=name), training=training)
-    return PlannedRun(f"{name}-matrices{matrices:g}-encoding{encoding:g}", config)
+    return PlannedRun(f"{name_folder(name)}-matrices{matrices:g}-encoding{encoding:g}", config)
 
 
 def _train_trials(
